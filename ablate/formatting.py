@@ -128,13 +128,19 @@ def spread_text(std: float | None, digits: int, is_log: bool = False) -> str:
     return f" ±{std:.{digits}f}"
 
 
-def p_text(p: float | None) -> str:
-    """A p value: `0.034`, `<0.001`; empty where there is none."""
+def p_text(p: float | None, level: float = 0.05) -> str:
+    """A p value: `0.034`, `<0.001`; empty where there is none. It has more digits where rounding
+    would hide on which side of the level it is: `0.0496`.
+    """
     if p is None:
         return ""
     if p < 0.001:
         return "<0.001"
-    return f"{p:.3f}"
+    for digits in range(3, 17):
+        text = f"{p:.{digits}f}"
+        if p == level or float(text) != level:
+            break
+    return text
 
 
 def interval_text(low: float, high: float, digits: int) -> str:

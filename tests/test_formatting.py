@@ -10,6 +10,7 @@ from ablate.formatting import (
     fold,
     interval_text,
     middle_ellipsis,
+    p_text,
     printable,
     scaled,
     setting_text,
@@ -182,3 +183,14 @@ def test_folding_keeps_every_character_and_the_width(text, width):
     lines = fold(text.strip(), width)
     assert all(len(line) <= width for line in lines)
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    ("p", "text"),
+    [
+        (None, ""), (0.0009, "<0.001"), (0.034, "0.034"), (0.0494, "0.049"), (0.0497, "0.0497"),
+        (0.049996, "0.049996"), (0.05, "0.050"), (0.05003, "0.05003"), (0.0506, "0.051"),
+    ],
+)  # fmt: skip
+def test_a_p_value_near_the_level_has_the_digits_that_tell_its_side(p, text):
+    assert p_text(p) == text

@@ -222,7 +222,9 @@ def speed_ups(curves: Sequence[Curve]) -> dict[str, dict[str, SpeedUp]]:
 
 
 def speed_up(curve: Curve, base: Curve, axis: str) -> SpeedUp:
-    """The speed-up of one row along one of AXES."""
+    """The speed-up of one row along one of AXES, over the seeds with which base reaches its final
+    score after its first evaluation.
+    """
     ratios: dict[int, float] = {}
     missed = 0
     for seed in curve.by_seed.keys() & base.by_seed.keys():
@@ -230,6 +232,9 @@ def speed_up(curve: Curve, base: Curve, axis: str) -> SpeedUp:
         if not ours or not theirs:
             continue
         target = theirs[-1][1]
+        # Base may have reached it long before its first evaluation: nobody knows its cost.
+        if theirs[0][1] <= target:
+            continue
         cost, of_base = cost_at(ours, target), cost_at(theirs, target)
         if cost is None or of_base is None:  # base reaches its own
             missed += 1

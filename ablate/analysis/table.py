@@ -180,6 +180,7 @@ class Table:
     signatures: how each metric was computed; one for each metric if all runs agree.
     corpora: the corpora behind the results; one if all runs agree.
     remarks: differences in how the runs were made, and test text that occurs in the training data.
+    advice: those of them that say how to improve the study, which are not for a paper.
     archived: a line on runs without predictions here; empty without such runs.
     faults: files that cannot be used, and what heals them.
     error: bound of the error of all verdicts; above 0.05 if seeds were changed after a verdict.
@@ -191,6 +192,7 @@ class Table:
     signatures: dict[str, list[str]]
     corpora: tuple[str, ...]
     remarks: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
     archived: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
     error: float = LEVEL
@@ -299,22 +301,29 @@ class Table:
     def best(self, metric: str) -> float | None:
         """The best mean over the rows with a score for every seed.
 
-        None if rows cannot be compared by this metric, or if all have the same mean to its last
-        digit.
+        None if rows cannot be compared by this metric, if all have the same mean to its last digit,
+        or if a row that lacks seeds is better: the best is not known then. One that lacks them
+        because they diverged counts only where its verdict is better.
         """
         # Perplexities per subword of different vocabularies cannot be compared.
         if metric == PPL.name and len(self.vocabularies) > 1:
             return None
         # Only complete rows: a mean over fewer seeds may be the best one by the luck of its seeds.
-        shown, means, texts = self.study.task.metrics[metric], [], set()
+        shown, means, unknown, texts = self.study.task.metrics[metric], [], [], set()
         for row in self.rows:
-            scores = row.scores[metric]
-            if scores.mean is not None and scores.n == len(self.study.seeds_of(row.row)):
+            scores, verdict = row.scores[metric], row.verdicts.get(metric)
+            if scores.mean is None:
+                continue
+            if scores.n == len(self.study.seeds_of(row.row)):
                 means.append(scores.mean)
                 texts.add(number(scores.mean, shown.digits))
+            elif "diverged" not in row.states.values() or (verdict and verdict.word == "better"):
+                unknown.append(scores.mean)
         if len(texts) < 2:
             return None
-        return max(means) if shown.more_is_better else min(means)
+        choose = max if shown.more_is_better else min
+        best = choose(means)
+        return best if choose([best, *unknown]) == best else None
 
     def with_verdicts(self) -> Table:
         """The table with each row compared with its base; the correction of the verdicts covers all
@@ -390,7 +399,8 @@ def table_of(study: Study, results: Results, faults: Sequence[str] = ()) -> Tabl
         problems |= dict.fromkeys((*run.damage, *run.faults))
     problems |= dict.fromkeys((*_corpus_faults(sorted(trained), results), *damage, *faults))
     corpora = tuple(sorted(decoded))
-    remarks = [*provenance_remarks(study.task, runs), *_low_parts(study, rows), *changed]
+    advice = tuple(_low_parts(study, rows))
+    remarks = [*provenance_remarks(study.task, runs), *advice, *changed]
     remarks += _overlaps(results, corpora)
     return Table(
         position,
@@ -398,6 +408,7 @@ def table_of(study: Study, results: Results, faults: Sequence[str] = ()) -> Tabl
         signatures(study, runs),
         corpora,
         tuple(remarks),
+        advice,
         tuple(_archived(runs)),
         tuple(problems),
         error,

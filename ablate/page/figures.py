@@ -129,7 +129,8 @@ def _interval(
 ) -> None:
     low, high = axes.get_xlim()
     if row.mean is None:
-        _note(axes, row, (reference, y), row.word or "no result yet", PALETTE["soft"])
+        # From the left end, because beside the line of no difference there may be no room.
+        _note(axes, row, (low, y), row.word or "no result yet", PALETTE["soft"])
         return
     color, fill = PALETTE["base"], PALETTE["paper"]
     if row.word in MARKERS:

@@ -15,7 +15,7 @@ from ablate.analysis.curves import Curve, curve_of
 from ablate.analysis.results import predictions_of
 from ablate.analysis.scores import mean_and_std
 from ablate.analysis.table import Table, TableRow
-from ablate.formatting import duration, millions, printable, scaled, setting_text, signed
+from ablate.formatting import duration, millions, plural, printable, scaled, setting_text, signed
 from ablate.report.terminal import plain_table, print_wide, text_console
 from ablate.stats.significance import LEVEL
 from ablate.stats.verdict import Verdict, p_equation
@@ -68,6 +68,15 @@ class RowComparison:
     seed: int | None = None
     sentences: tuple[ItemDifference, ...] = ()
 
+    @property
+    def in_table(self) -> Mapping[str, Verdict]:
+        """The verdicts of the table on this pair, by metric, corrected for all rows of the study;
+        empty unless the first row is the base of the second.
+        """
+        first, second = self.rows
+        is_in_table = second.row.base == first.row.label and self.table.study.tests > 1
+        return second.verdicts if is_in_table else {}
+
     def text_of(self, verdict: Verdict) -> str:
         """The verdict as a sentence, with the first row in the place of base."""
         return verdict.text_against(self.rows[0].row.label)
@@ -80,6 +89,8 @@ class RowComparison:
             of_rows = [first.scores[name].as_json(), second.scores[name].as_json()]
             difference = verdict.as_json() | {"text": self.text_of(verdict)}
             scores[name] = {"rows": of_rows, "difference": difference}
+            if name in self.in_table:
+                scores[name]["in_table"] = self.in_table[name].as_json()
         settings = self.settings.items()
         return {
             "study": self.table.study.name,
@@ -197,6 +208,8 @@ def print_comparison(comparison: RowComparison) -> None:
     for verdict in comparison.verdicts.values():
         if verdict.n:
             console.print(*_significance(verdict, comparison.text_of(verdict)), sep="\n")
+            if verdict.metric.name in comparison.in_table:
+                console.print(_in_table(comparison, verdict.metric.name))
     console.print(_legend(comparison), style="dim")
     for text in (*_curves(comparison), *_sentences(comparison)):
         console.print(text)
@@ -242,6 +255,17 @@ def _significance(verdict: Verdict, text: str) -> Iterator[Text]:
     for noise, interval, p in noises:
         shown = f"{metric.interval_text(*interval)}, {p_equation(p)}"
         yield Text(f"  95 % over {noise} {shown}", style="dim")
+
+
+def _in_table(comparison: RowComparison, metric: str) -> Text:
+    """The verdict of the table on the same pair, whose interval is wider for its correction."""
+    verdict, rows = comparison.in_table[metric], plural(comparison.table.study.tests, "row")
+    shown = [f"  in the table, corrected for {rows}: {verdict.word}"]
+    if verdict.interval:
+        shown.append(verdict.metric.interval_text(*verdict.interval))
+    if verdict.p is not None:
+        shown.append(p_equation(verdict.p))
+    return Text(", ".join(shown), style="dim")
 
 
 def _legend(comparison: RowComparison) -> str:

@@ -74,7 +74,8 @@ def latex(table: Table, against_paper: bool = False, with_cost: bool = False) ->
     name = escaped(table.study.name)
     label = f"tab:{re.sub(r'[^A-Za-z0-9-]', '-', table.study.name)}"
     caption = f"Ablation study {name}: each row equals base except for the settings shown."
-    notes = [" ".join(conclusion(table)), *layout.legend_with("bold")]
+    legend = [line for line in layout.legend_with("bold") if line not in table.advice]
+    notes = [" ".join(conclusion(table)), *legend]
     groups = [row.row.group for row in table.rows]
     tables = [_environment(layout, caption, label, groups, notes)]
     for number, (title, further) in enumerate(further_tables(table), 1):

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from ablate.config.metrics import Metric
-from ablate.formatting import plural, ratio
+from ablate.formatting import p_text, plural, ratio
 from ablate.stats.bootstrap import BootstrapTest
 from ablate.stats.comparison import SeedTest
 from ablate.stats.looks import ONCE, Look
@@ -277,5 +277,8 @@ def seeds_text(n: int) -> str:
 
 
 def p_equation(p: float) -> str:
-    """`p = 0.03`, `p < 0.001`."""
-    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
+    """`p = 0.03`, `p < 0.001`; as `p_text` near the level."""
+    if p < 0.001:
+        return "p < 0.001"
+    short = f"{p:.2g}"
+    return f"p = {p_text(p) if p != LEVEL == float(short) else short}"

@@ -61,6 +61,15 @@ def test_a_base_that_overfits_is_as_fast_as_itself():
     assert speed_up(twice, base, "step").mean == pytest.approx(2.0)
 
 
+@pytest.mark.parametrize("points", [((400, 3.0),), ((100, 2.0), (200, 3.0))])
+def test_a_base_that_has_its_final_score_at_its_first_evaluation_gives_no_ratio(points):
+    base = Curve("base", "base", {1: points})
+    fast = Curve("A", "A", {1: ((400, 1.0),)})
+    assert speed_up(fast, base, "step") == SpeedUp()
+    # The row itself may: then the ratio is at least this.
+    assert speed_up(fast, curve("base", {1: 0.002}), "step").mean == 1.0
+
+
 def test_a_row_that_never_reaches_the_score_has_no_ratio():
     base = curve("base", {1: 0.004, 2: 0.002})
     found = speed_up(curve("A", {1: 0.003, 2: 0.003}), base, "step")

@@ -9,7 +9,8 @@ import pytest
 from ablate.analysis.missing_scores import score_missing
 from ablate.analysis.table import table_of
 from ablate.metrics import sacrebleu
-from ablate.report.render import as_json
+from ablate.report.latex import latex
+from ablate.report.render import as_json, markdown
 from ablate.store.records import ScoreCache
 from ablate.store.score_cache import read_measurements
 from tests.records import CORPUS, change
@@ -97,6 +98,10 @@ def test_the_brevity_penalty_of_older_results_is_computed_from_their_translation
     assert base["bleu"]["brevity_penalty"]["values"] == [1.0, 1.0]
     assert row["bleu"]["brevity_penalty"]["mean"] == pytest.approx(math.exp(1 - 19 / 10))
     (remark,) = [line for line in table.remarks if "brevity" in line]
+    assert table.advice == (remark,)
+    # Not in a paper, whose readers cannot change the study.
+    assert "(0.407)" in markdown(table, against_paper=False)
+    assert "(0.407)" not in latex(table)
     assert "0.98: A h=1 (0.407)" in remark
     assert "alpha" in remark
 

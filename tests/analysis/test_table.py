@@ -110,15 +110,17 @@ def test_fewer_than_two_rows_have_no_best(fake):
     assert results.table().best("bleu") is None
 
 
-def test_a_row_that_lacks_a_seed_is_never_best(fake):
+def test_a_row_that_lacks_a_seed_is_never_best_and_leaves_the_best_open_where_it_is_better(fake):
     results = fake()
     for seed in (1, 2, 3):
         results.done("base", seed, 5.0, 25.0)
         results.done("A h=1", seed, 5.5, 24.0)
     for seed in (1, 2):
-        results.done("A h=2", seed, 1.0, 99.0)
+        results.done("A h=2", seed, 1.0, 1.0)
     table = results.table()
-    assert (table.best("ppl"), table.best("bleu")) == (pytest.approx(5.0), 25.0)
+    assert (table.best("ppl"), table.best("bleu")) == (None, 25.0)
+    results.diverged("A h=2", 3, 7, "the loss exploded")
+    assert results.table().best("ppl") == pytest.approx(5.0)
 
 
 def test_the_note_of_a_row_says_why_it_is_not_finished(fake):

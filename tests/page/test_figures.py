@@ -160,6 +160,21 @@ def test_speed_ups_are_drawn_about_1_and_a_row_that_misses_base_says_so():
     assert rows[0].word in whole_texts(figure)
 
 
+@pytest.mark.parametrize("others", [2.0, 0.5])
+@pytest.mark.parametrize("name", ["A h=1", "A positional_encoding=rotary, activation=swiglu"])
+def test_the_word_of_a_row_without_a_mean_is_inside_of_the_axes(others, name):
+    rows = [
+        Interval("B", "", "B", "", others, others, others + 0.1),
+        Interval(name, "", name, "not reached (12 of 13 seeds)", None, None, None),
+    ]
+    figure = draw_ratios(rows, "FLOPs")
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    (note,) = axes.texts
+    inside, text = axes.get_window_extent(), note.get_window_extent()
+    assert inside.x0 <= text.x0 <= text.x1 <= inside.x1
+
+
 BASE = curve("base", "base")
 
 

@@ -256,7 +256,7 @@ def test_single_row_is_not_marked_nor_explained(fake):
     assert "best" not in legend(table)
 
 
-def test_incomplete_row_shows_its_number_of_seeds_and_is_not_marked(fake):
+def test_incomplete_row_shows_its_number_of_seeds_and_no_row_is_marked_while_it_is_better(fake):
     results = fake(rows=["A"])
     for seed in (1, 2, 3):
         results.done("base", seed, 5.0, 25.0)
@@ -264,8 +264,8 @@ def test_incomplete_row_shows_its_number_of_seeds_and_is_not_marked(fake):
     results.done("A h=2", 1, 1.0, 90.0)
     results.done("A h=2", 2, 2.0, 92.0)
     table = columns(results.table())
-    assert table["PPL (dev)"] == ("5.00 ×÷1.000*", "6.00 ×÷1.000", "1.41 ×÷1.633 (2/3)")
-    assert table["BLEU (test)"] == ("25.0 ±0.0*", "24.0 ±0.0", "91.0 ±1.4 (2/3)")
+    assert table["PPL (dev)"] == ("5.00 ×÷1.000", "6.00 ×÷1.000", "1.41 ×÷1.633 (2/3)")
+    assert table["BLEU (test)"] == ("25.0 ±0.0", "24.0 ±0.0", "91.0 ±1.4 (2/3)")
     assert table["state"] == ("", "", "2 of 3 seeds done; pending")
 
 

@@ -49,6 +49,27 @@ def test_the_verdict_is_on_the_second_row_without_correction_for_several_rows(co
     assert list(compared.verdicts) == ["ppl", "bleu"]
 
 
+def test_a_row_and_its_base_have_the_verdict_of_the_table_beside_that_of_the_pair_alone(fake):
+    results = fake()
+    for seed in (1, 2, 3):
+        results.done("base", seed, 5.0, 25.0 + seed / 10)
+        results.done("A h=1", seed, 5.0, 24.0 - seed / 3)
+        results.done("A h=2", seed, 5.0, 25.0 - seed / 20)
+    table = results.table()
+    of_table = rows(table)
+    pair = compare_rows(table, of_table["base"], of_table["A h=1"], results.results)
+    alone, ours = pair.verdicts["bleu"], of_table["A h=1"].verdicts["bleu"]
+    assert pair.in_table["bleu"] == ours
+    assert ours.interval[0] < alone.interval[0]
+    with redirect_stdout(io.StringIO()) as out:
+        print_comparison(pair)
+    line = f"in the table, corrected for 4 rows: {ours.word}, {ours.metric.interval_text(*ours.interval)}"
+    assert line in out.getvalue()
+    assert pair.as_json()["scores"]["bleu"]["in_table"]["low"] == ours.interval[0]
+    other = compare_rows(table, of_table["A h=2"], of_table["A h=1"], results.results)
+    assert other.in_table == {}
+
+
 def test_the_mean_of_curves_is_taken_over_the_log_perplexity(compared):
     first, second = compared.curves
     assert first.by_seed == {1: ((50, 8.0),), 2: ((50, 16.0),)}

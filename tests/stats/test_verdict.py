@@ -710,8 +710,9 @@ def test_one_seed_is_beyond_the_noise_of_the_sentences_below_the_level(p, noise)
 
 
 @pytest.mark.parametrize(("p", "text"), [(0.0009, "p < 0.001"), (0.001, "p = 0.001"), (0.034, "p = 0.034"),
-                                         (0.5678, "p = 0.57"), (1.0, "p = 1")])  # fmt: skip
-def test_p_values_have_two_digits(p, text):
+                                         (0.5678, "p = 0.57"), (1.0, "p = 1"), (0.0497, "p = 0.0497"),
+                                         (0.05, "p = 0.05"), (0.0504, "p = 0.0504")])  # fmt: skip
+def test_p_values_have_two_digits_and_more_near_the_level(p, text):
     assert p_equation(p) == text
 
 

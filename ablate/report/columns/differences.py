@@ -9,7 +9,7 @@ from typing import Any
 from ablate.analysis.results import measured_metrics
 from ablate.analysis.table import Table, TableRow
 from ablate.config.metrics import PPL, Metric
-from ablate.formatting import p_text, plural
+from ablate.formatting import listed, p_text, plural
 from ablate.report.columns.column import Column, Form
 from ablate.report.layout import (
     DIFFERENCE,
@@ -170,7 +170,10 @@ def _explained_verdicts(table: Table) -> str:
                 within = " as good as base: significantly less than the margin away."
                 if len(table.judged) == 1:
                     within = within.replace("the margin", verdict.margin_text)
-    titles = " and ".join(metric.title for metric in table.judged)
+    titles = listed(
+        metric.title if metric.more_is_better else f"{metric.title} (lower is better)"
+        for metric in table.judged
+    )
     several = ""
     if len(table.judged) > 1:
         several = " worse by one of them: the other cannot tell."
