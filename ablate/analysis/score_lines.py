@@ -43,6 +43,8 @@ UNFINISHED = {
 }  # fmt: skip
 _PREFIX = re.compile(r"^(params\.|tags\.(mlflow\.)?|config[./])")
 _SEED = re.compile(r"[\s._/-]*seed[\s._=/-]*(\d+)", re.I)  # in the name of a run
+_NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")  # as in XML
+LONGEST_NAME = 1000  # characters
 _MOST_DIGITS = 18  # of a seed that is a number; longer ones are names
 
 
@@ -88,6 +90,7 @@ def numbers_of(
     for name in names:
         if name not in of_metrics:
             raise UsageError(unknown_name("metric", name, of_metrics))
+        _check_name("metric", name)
     table.check_steps({name: of_metrics[name] for name in names})
     runs = _runs(of_metrics)
     numbers: list[Number] = []
@@ -234,7 +237,9 @@ class _Table:
         self.rows = [self.rows[index] for index in kept]
 
     def check_rows(self) -> None:
-        """Leave out lines without a row, with a note, and refuse rows whose names look alike."""
+        """Leave out lines without a row, with a note, and refuse rows whose names look alike, or
+        cannot be shown.
+        """
         named = [index for index, row in enumerate(self.rows) if row]
         if len(named) < len(self.rows):
             columns = " or ".join(self.columns[name] for name in self.by)
@@ -247,6 +252,7 @@ class _Table:
         self._keep(named)
         alike: dict[object, str] = {}
         for row in dict.fromkeys(self.rows):
+            _check_name("row", row)
             first = alike.setdefault(_look(row), row)
             if first != row:
                 raise UsageError(
@@ -468,6 +474,19 @@ def _refuse_half_diverged(numbers: Iterable[Number]) -> None:
                 f"{known[True].metric} {known[True].value:g}; write nan for both if the run "
                 f"diverged, or leave the value that is no number out"
             )
+
+
+def _check_name(kind: str, name: str) -> None:
+    """Refuse names that no page and no line can show."""
+    if len(name) > LONGEST_NAME:
+        raise UsageError(
+            f'a {kind} has a name of {len(name):,} characters, "{name[:30]}…": at most '
+            f"{LONGEST_NAME:,} are allowed"
+        )
+    if found := _NO_TEXT.search(name):
+        raise UsageError(
+            f"the {kind} {name!a} has the character {found[0]!a}, which is no text; remove it"
+        )
 
 
 @cache

@@ -40,10 +40,17 @@ StudyFile = Annotated[Path, argument("STUDY", "The study's YAML file.")]
 
 
 def _local_folder(folder: Path) -> Path:
-    """Refuse the address of a server, which would become a folder `s3:`."""
+    """Refuse the address of a server, which would become a folder `s3:`, and a path of bytes that
+    are no text, which records and jobs could not name.
+    """
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(folder)):
         raise typer.BadParameter(
             f'"{folder}" is an address; results are in a folder of this machine'
+        )
+    if re.search("[\ud800-\udfff]", str(folder.absolute())):
+        raise typer.BadParameter(
+            f'the path of "{folder}" is not text in UTF-8, as the records of runs are; choose '
+            f"another folder"
         )
     return folder
 

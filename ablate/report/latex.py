@@ -159,6 +159,8 @@ def _with_minus(text: str) -> str:
 
 
 def _row(cells: list[str]) -> str:
+    if cells[0].startswith(("[", "*")):  # which would belong to the command before, as in \\[1pt]
+        cells = ["{}" + cells[0], *cells[1:]]
     # An empty last cell would leave two blanks.
     return f"    {' & '.join(cells)} \\\\".replace("  \\\\", " \\\\")
 

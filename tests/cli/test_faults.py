@@ -173,6 +173,10 @@ def test_a_wrong_value_is_one_line_with_the_nearest_match(given, verb, words, li
             f"ablate data list: --results: dir '{__file__}' is a file; see `",
         ),
         (
+            ["run", "STUDY", "--results", "r\udcff"],
+            'ablate run: --results: the path of "r\\udcff" is not text in UTF-8',
+        ),
+        (
             ["table", "STUDY", "--results", "s3://bucket/results"],
             'ablate table: --results: "s3:/bucket/results" is an',
         ),

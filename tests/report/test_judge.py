@@ -610,3 +610,33 @@ def test_a_line_of_json_ends_at_a_line_feed(tmp_path):
     lines = [{**line, "note": "one\u2028two\x85three"} for line in WIDE]
     text = "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
     assert judgments(text, tmp_path, name="a.jsonl")["wide"] == {"loss": "better"}
+
+
+@pytest.mark.parametrize("form", ["rich", "json", "csv", "latex", "html", "markdown"])
+@pytest.mark.parametrize(
+    ("row", "fault"),
+    [
+        ("a\x01b", "the row 'a\\x01b' has the character '\\x01', which is no text"),
+        ("a\0b", "has the character '\\x00'"),
+        ("a\ud800b", "has the character '\\ud800'"),
+        ("a\uffffb", "has the character '\\uffff'"),
+        ("x" * 200_000, "a row has a name of 200,000 characters"),
+    ],
+)
+def test_a_name_that_no_page_can_show_is_refused(row, fault, form, tmp_path):
+    lines = [{**line, "row": row if line["row"] == "wide" else line["row"]} for line in PAIR]
+    text = "\n".join(map(json.dumps, lines))
+    options = ["--format", form, "--out", tmp_path / "page.html"]
+    found = conclusions(text, tmp_path, *options, name="a.jsonl")
+    assert fault in found.replace("\\\\", "\\")
+    assert len(found) < 500
+
+
+@pytest.mark.parametrize("row", ["[1pt]", "* z", "[", "*"])
+def test_a_name_of_a_row_is_no_option_of_the_command_before_it(row, tmp_path):
+    """In LaTeX, \\\\ takes [1pt] in the next line as its argument, and * as a part of itself."""
+    lines = [{**line, "row": row if line["row"] == "wide" else line["row"]} for line in PAIR]
+    text = conclusions(csv_of(lines), tmp_path, "--format", "latex")
+    inside_tabular = text.split(r"\begin{tabular}")[1].split(r"\end{tabular}")[0]
+    assert f"\n    {{}}{row} & " in inside_tabular
+    assert not [line for line in inside_tabular.splitlines() if line.strip()[:1] in ("[", "*")]
