@@ -13,6 +13,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from numbers import Number as AnyNumber
 from typing import Any
 
 from ablate.analysis.numbers import Number, direction_of
@@ -27,9 +28,15 @@ NEEDED = (
 ROW = ("ablate.row", "row", "group", "runname", "run name", "name")
 SEED = ("ablate.seed", "seed", "random_seed")
 STATE, RUN = ("ablate.outcome", "state", "status"), ("run", "run_id")
-RUN_NAMES = (*RUN, "id", "name", "runname", "run name")  # which of several lines are of one run
-STEP = ("step", "_step", "global_step", "iteration", "epoch")
-SCORE = ("metric", "value", "item", "resample")
+RUN_NAMES = (
+    *RUN,
+    "trial_id",
+    "id",
+    "name",
+    "runname",
+    "run name",
+)  # which of several lines are of one run
+STEP = ("step", "_step", "global_step", "iteration", "training_iteration", "epoch")
 # States of W&B, MLflow, ablate, Optuna, Ray Tune, Slurm and of clouds.
 DIVERGED, USUAL = "diverged", ("finished", "done")
 FINISHED = (
@@ -93,11 +100,11 @@ def numbers_of(
         _check_name("metric", name)
     table.check_steps({name: of_metrics[name] for name in names})
     runs = _runs(of_metrics)
-    numbers: list[Number] = []
+    found: list[Number] = []
     for name in names:
-        numbers += table.complete(name, of_metrics[name], runs, is_judged=name == names[0])
-    _refuse_half_diverged(numbers)
-    return numbers, table.notes
+        found += table.complete(name, of_metrics[name], runs, is_judged=name == names[0])
+    _refuse_half_diverged(found)
+    return found, table.notes
 
 
 Scores = dict[int, Number]  # by the index of their lines
@@ -396,7 +403,7 @@ class _Table:
         of_mlflow = any(name.startswith("metrics.") for name in self.columns)
         numeric: dict[str, str] = {}  # metric -> its column
         wanted = dict.fromkeys(metrics)
-        others = {*ROW, *SEED, *STATE, *RUN, *SCORE, *self.by}
+        others = {*ROW, *SEED, *STATE, *RUN, *self.by}
         for plain in self.columns:
             name = plain.removeprefix("metrics.")
             if plain in others or (of_mlflow and name == plain):
@@ -503,7 +510,8 @@ def _text(line: Mapping[str, Any], column: str) -> str:
 
 
 def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
+    # Of numpy and decimal, too; pandas' NA is no number.
+    return isinstance(value, AnyNumber) and value != value
 
 
 def _spelling(text: str) -> str | float:

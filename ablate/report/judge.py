@@ -34,7 +34,10 @@ def judged(
     """
     _check_margin(margin)
     numbers, notes = numbers_of(lines, metrics or _only(directions), by)
-    table = table_of_numbers(numbers, name, base, directions, margin)
+    try:
+        table = table_of_numbers(numbers, name, base, directions, margin)
+    except UsageError as error:  # which may follow from what was left out
+        raise UsageError(". ".join((str(error), *notes))) from None
     remarks = list(notes)
     for power in power_of_runs(table.study, table.runs):
         if power.sd:

@@ -4,6 +4,7 @@ test_published.py.
 
 import json
 import math
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -489,6 +490,33 @@ def test_runs_without_a_row_are_left_out_and_counted(tmp_path):
     settings = [{**line, "lr": line["row"] and 1, "opt": line["row"] or "x"} for line in lines]
     options = ["--row", "opt", "--row", "lr", "--base", "opt=base lr=1"]
     assert judgments(csv_of(settings), tmp_path, *options) == {"opt=wide lr=1": {"loss": "better"}}
+
+
+def test_a_refusal_says_what_was_left_out_before(tmp_path):
+    lines = [{**line, "row": line["row"] if line["row"] == "base" else ""} for line in PAIR]
+    text = conclusions(csv_of(lines), tmp_path)
+    assert '"base" is the only row: there is nothing to compare it with. WARNING: 5 lines' in text
+
+
+def test_no_kind_of_nan_in_a_frame_is_a_divergence():
+    for value in (math.nan, Decimal("NaN"), np.float32("nan")):
+        frame = pd.DataFrame(PAIR).astype({"loss": object})
+        frame.loc[7, "loss"] = value
+        with pytest.raises(UsageError, match="line 8 has no loss, but NaN"):
+            ablate.judge(frame)
+    frame = pd.DataFrame(PAIR).astype({"loss": "Float64"})
+    frame.loc[7, "loss"] = pd.NA
+    with pytest.raises(UsageError, match="line 8: wide, seed 3, has no loss"):
+        ablate.judge(frame)
+
+
+def test_trials_of_optuna_have_the_column_value(tmp_path):
+    lines = [
+        {"number": number, "value": line["loss"], "params_lr": line["row"], "state": "COMPLETE"}
+        for number, line in enumerate(PAIR)
+    ]
+    options = ["--row", "params_lr", "--metric", "value", "--lower-is-better", "value"]
+    assert judgments(csv_of(lines), tmp_path, *options) == {"wide": {"value": "better"}}
 
 
 def test_equal_numbers_that_are_written_differently_are_one_row(tmp_path):
