@@ -5,9 +5,9 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
-from ablate.analysis.results import RunResult, run_state
+from ablate.analysis.results import RunResult
 from ablate.errors import StoreError
-from ablate.store import Results, RunFolder, State, if_readable
+from ablate.store import Results, RunFiles, RunFolder, State, if_readable
 from ablate.store.records import Failure, if_whole
 from ablate.store.score_cache import damage_of_predictions
 from ablate.study import Run, Study
@@ -54,18 +54,20 @@ def missing_runs(study: Study, results: Results, retries: Retries = never) -> li
 
 def is_missing(run: Run, results: Results, retries: Retries = never) -> bool:
     """Whether a run is still to be executed. A diverged run is a result."""
-    state, folder = healed_state(run, results), results.run(run.id)
+    files = RunFiles.read(results.run(run.id))
+    state = files.state_in(run.decodings)
     if state == "failed":
-        return retries(if_readable(folder.read_failure))
-    return state not in ("done", "diverged") and unusable_record(folder) is None
+        return retries(if_readable(files.folder.read_failure))
+    if state == "diverged" or (state == "done" and not _damaged_predictions(run, files)):
+        return False
+    return unusable_record(files.folder) is None  # which a person must mend first
 
 
 def healed_state(run: Run, results: Results) -> State:
     """The state of a run, which is not done while a file of it is damaged or cannot be read."""
-    state = run_state(run, results)
-    if state == "done" and (
-        unusable_record(results.run(run.id)) or damaged_predictions(run, results)
-    ):
+    files = RunFiles.read(results.run(run.id))
+    state = files.state_in(run.decodings)
+    if state == "done" and (unusable_record(files.folder) or _damaged_predictions(run, files)):
         return "interrupted"
     return state
 
@@ -99,13 +101,14 @@ def unusable_record(folder: RunFolder) -> str | None:
 
 def damaged_predictions(run: Run, results: Results) -> str | None:
     """The damage of the predictions of a finished run; None if all are whole."""
-    folder = results.run(run.id)
-    result = folder.read_result()
-    if result is None:
-        return None
+    return _damaged_predictions(run, RunFiles.read(results.run(run.id)))
+
+
+def _damaged_predictions(run: Run, files: RunFiles) -> str | None:
+    decoded = files.result.decodings if files.result is not None else {}
     for decoding in run.decodings:
-        if decoding in result.decodings:
-            damage = damage_of_predictions(folder, decoding, result.decodings[decoding])
+        if decoding in decoded:
+            damage = damage_of_predictions(files.folder, decoding, decoded[decoding])
             if damage is not None:
                 return damage
     return None

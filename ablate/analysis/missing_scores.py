@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ablate.analysis.results import measured_metrics
 from ablate.errors import Damaged, StoreError
 from ablate.formatting import plural
-from ablate.store import Results, RunFolder, score_cache, state_of
+from ablate.store import Results, RunFolder, if_readable, score_cache
 from ablate.store.records import Decoding, Measurement
 from ablate.study import Study
 
@@ -70,10 +70,11 @@ def _unscored(study: Study, results: Results) -> list[_Unscored]:
     for row in study.rows:
         for run in study.runs_of(row):
             folder = results.run(run.id)
-            if (run.id, row.decoding) in unscored or state_of(folder, row.decoding) != "done":
+            if (run.id, row.decoding) in unscored:
                 continue
-            result = folder.read_result()
-            assert result is not None
+            result = if_readable(folder.read_result)
+            if result is None or row.decoding not in result.decodings:
+                continue
             decoding = result.decodings[row.decoding]
             has_predictions = decoding.sha256 is not None and not score_cache.is_archived(
                 folder, row.decoding

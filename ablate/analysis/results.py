@@ -14,7 +14,7 @@ from ablate.config.metrics import Metric
 from ablate.errors import StoreError
 from ablate.stats.comparison import PairedScores
 from ablate.stats.noise import BaseScores
-from ablate.store import Results, RunFolder, State, if_readable, score_cache, state_of
+from ablate.store import Results, RunFiles, RunFolder, State, if_readable, score_cache
 from ablate.store.files import verify
 from ablate.store.records import (
     Decoding,
@@ -25,7 +25,7 @@ from ablate.store.records import (
     Score,
     read_metrics,
 )
-from ablate.store.status import NO_DECODING, damage_of, state_of_all
+from ablate.store.status import damage_of
 from ablate.study import Row, Run, Study
 from ablate.study.choice import AWAITS
 
@@ -41,7 +41,6 @@ class RunResult:
     scores: by metric, with those on the resampled test sets; empty unless the run is done.
     damage: a line for each file whose scores are lost because it is damaged or cannot be read, and
         what heals it.
-    faults: likewise for the files beside the scores.
     has_predictions: False in an unpacked archive, which has the scores alone.
     """
 
@@ -55,7 +54,6 @@ class RunResult:
     scores: Mapping[str, Score] = field(default_factory=dict)
     provenance: Provenance | None = None
     damage: tuple[str, ...] = ()
-    faults: tuple[str, ...] = ()
     has_predictions: bool = True
 
     @property
@@ -93,20 +91,21 @@ def read_runs(study: Study, results: Results) -> list[RunResult]:
     """Read every run of every row: base first, each row in the order of the seeds."""
     metrics, runs = measured_metrics(study), []
     for row in study.rows:
+        planned = cost.parameters(row.config, study.data_of(row).vocab_size)
         for run in study.runs_of(row):
-            runs.append(_read_run(study, row, run, results.run(run.id), metrics))
+            runs.append(_read_run(row, run, planned, results.run(run.id), metrics))
     return runs
 
 
 def _read_run(
-    study: Study, row: Row, run: Run, folder: RunFolder, metrics: Sequence[Metric]
+    row: Row, run: Run, planned: int, folder: RunFolder, metrics: Sequence[Metric]
 ) -> RunResult:
-    planned = cost.parameters(row.config, study.data_of(row).vocab_size)
+    """Read a run of a row, whose closed form has `planned` parameters."""
     if run.awaits_choice:
         return RunResult(row, run, "pending", planned, AWAITS)
-    state = state_of(folder, row.decoding)
-    result = folder.read_result() if state in ("done", "diverged") else None
-    if result is None:
+    files = RunFiles.read(folder)
+    state, result = files.state(row.decoding), files.result
+    if state not in ("done", "diverged") or result is None:
         if state == "pending":  # never with a damaged result
             return RunResult(row, run, state, planned)
         if damaged := damage_of(folder):
@@ -121,7 +120,6 @@ def _read_run(
         result.params,
         result=result,
         provenance=if_readable(folder.read_provenance),
-        faults=tuple(_faults(folder, row.decoding, result)),
     )
     if state == "diverged":
         return replace(common, note=f"diverged at step {result.steps}: {result.reason}")
@@ -148,23 +146,30 @@ def _read_run(
     )
 
 
-def _faults(folder: RunFolder, decoding: str, result: Result) -> Iterator[str]:
-    """Yield why files beside the result cannot be used."""
-    if decoding in result.decodings:
-        damage = score_cache.damage_of_predictions(folder, decoding, result.decodings[decoding])
+def faults_of(run: RunResult, results: Results) -> Iterator[str]:
+    """Yield why files beside the scores of a run cannot be used, and what heals them: each is
+    compared with its hash, for the table alone.
+    """
+    if run.result is None:
+        return
+    folder, decoding = results.run(run.run.id), run.row.decoding
+    if decoding in run.result.decodings:
+        decoded = run.result.decodings[decoding]
+        damage = score_cache.damage_of_predictions(folder, decoding, decoded)
         if damage is not None:
             yield damage
     try:
-        verify(folder.metrics, result.metrics_sha256)
+        verify(folder.metrics, run.result.metrics_sha256)
     except StoreError as error:
         yield (
             f"{error}; its learning curve is left out, until the run is trained again in another "
             f"--results"
         )
-    try:
-        folder.read_provenance()
-    except StoreError as error:
-        yield f"{error}; its code and machine are left out"
+    if run.provenance is None:
+        try:
+            folder.read_provenance()
+        except StoreError as error:
+            yield f"{error}; its code and machine are left out"
 
 
 def log_of(folder: RunFolder, result: Result | None) -> list[MetricsLine]:
@@ -213,15 +218,15 @@ def scores_of(runs: Iterable[RunResult], metric: Metric) -> Scores:
     return Scores(by_seed, metric.is_log)
 
 
-def resamples_of(runs: Iterable[RunResult], metric: Metric) -> dict[int, list[float]]:
+def resamples_of(runs: Iterable[RunResult], metric: Metric) -> dict[int, Sequence[float]]:
     """Their scores on the resampled test sets, on the metric's scale, by seed. A run whose
     predictions are gone may have none.
     """
-    by_seed = {}
+    by_seed: dict[int, Sequence[float]] = {}
     for run in runs:
         score = run.scores.get(metric.name)
         if isinstance(score, Measurement) and score.resamples:
-            by_seed[run.run.seed] = list(map(metric.on_scale, score.resamples))
+            by_seed[run.run.seed] = metric.all_on_scale(score.resamples)
     return by_seed
 
 
@@ -291,8 +296,7 @@ def signatures(study: Study, runs: Sequence[RunResult]) -> dict[str, list[str]]:
 
 def run_state(run: Run, results: Results) -> State:
     """The state of a run over all of its decodings."""
-    folder = results.run(run.id)
-    return state_of_all(state_of(folder, each) for each in run.decodings or (NO_DECODING,))
+    return RunFiles.read(results.run(run.id)).state_in(run.decodings)
 
 
 # State of a row with runs in several states; the first match wins.

@@ -21,6 +21,7 @@ from ablate.analysis.provenance_diff import provenance_remarks
 from ablate.analysis.results import (
     RunResult,
     by_row,
+    faults_of,
     measured_metrics,
     of_seeds,
     read_runs,
@@ -396,7 +397,7 @@ def table_of(study: Study, results: Results, faults: Sequence[str] = ()) -> Tabl
             trained.add(run.result.corpus)
         if run.decoding is not None:
             decoded.add(run.decoding.corpus)
-        problems |= dict.fromkeys((*run.damage, *run.faults))
+        problems |= dict.fromkeys((*run.damage, *faults_of(run, results)))
     problems |= dict.fromkeys((*_corpus_faults(sorted(trained), results), *damage, *faults))
     corpora = tuple(sorted(decoded))
     advice = tuple(_low_parts(study, rows))

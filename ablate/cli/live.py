@@ -22,7 +22,14 @@ from ablate.formatting import duration, plural
 from ablate.launch import Slot
 from ablate.launch.executor import devices_text
 from ablate.plan.plan import epochs_lines, is_drawn
-from ablate.plan.progress import ProgressReader, StudyProgress, run_labels, saved_step, summary_line
+from ablate.plan.progress import (
+    Ended,
+    ProgressReader,
+    StudyProgress,
+    run_labels,
+    saved_step,
+    summary_line,
+)
 from ablate.report.live_table import live_table
 from ablate.report.run_text import progress_line
 from ablate.store import Results, if_readable
@@ -123,13 +130,13 @@ class LiveView:
     def finished(self, run: str, outcome: str, reason: str = "") -> None:
         """A run has ended; `reason` is that of a failure without a message in the run's folder."""
         self.running.discard(run)
-        current = self._look()
+        current = self._reader().update(run)
         if self.frame is not None and outcome == "done":
             return  # the table shows it
         result = self._scores(run) if outcome == "done" else self._reason(run, reason)
         progress = if_readable(self.results.run(run).read_progress)
         seconds = progress.seconds if progress else None
-        count = f"{current.ended} of {len(current.states)}{_left(current)}"
+        count = f"{current.ended} of {current.runs}{_left(current)}"
         self.log(f"{outcome:8} {self.labels[run]}{result} ({duration(seconds)}; {count})")
 
     def lost(self, run: str, reason: str) -> None:
@@ -174,9 +181,12 @@ class LiveView:
         for run, state in before.states.items():
             if state == "running":
                 self.started(run)
+        seconds = 0.0  # that a look takes
         while (before.ended < len(before.states) or is_retried()) and not until():
-            time.sleep(LOOK_EVERY_SECONDS)
+            time.sleep(max(LOOK_EVERY_SECONDS, REST * seconds))
+            start = time.monotonic()
             now = self._look()
+            seconds = time.monotonic() - start
             for run, state in now.states.items():
                 if state == before.states[run]:
                     continue
@@ -200,9 +210,12 @@ class LiveView:
 
     def _look(self) -> StudyProgress:
         """Read the study's progress from its files."""
+        return self._reader().read()
+
+    def _reader(self) -> ProgressReader:
         if self.reader is None:
             self.reader = ProgressReader(self.study, self.results)
-        return self.reader.read()
+        return self.reader
 
     def log(self, line: str) -> None:
         """Print a line, above the table in a terminal. Any thread may call this."""
@@ -241,7 +254,7 @@ class LiveView:
         return progress_line(progress) if progress else "starting"
 
 
-def _left(progress: StudyProgress) -> str:
+def _left(progress: StudyProgress | Ended) -> str:
     """`, about 2 min left`; empty if it is not known."""
     if progress.seconds_left is None:
         return ""

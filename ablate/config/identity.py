@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from ablate.config.data import BLEU_TOKENIZER, CorpusConfig
@@ -113,19 +113,25 @@ _NOT_TRAINING = {*NOT_IDENTITY_DATA, MINIMAL_PAIRS, BLEU_TOKENIZER}
 
 def run_id(data: CorpusConfig, config: RowConfig, seed: int, task: str = DEFAULT_TASK) -> str:
     """Id of a run, 12 hexadecimal digits. Decoding fields and the test split do not change it."""
+    return run_ids(data, config, (seed,), task)[seed]
+
+
+def run_ids(
+    data: CorpusConfig, config: RowConfig, seeds: Iterable[int], task: str = DEFAULT_TASK
+) -> dict[int, str]:
+    """Ids of the runs of one configuration, by seed."""
     data, config = fold_vocab_size(data, config)
     content = {
         "format": FORMAT,
         "data": _training_data(data),
         "config": _significant(_canonical_model(config), INTRODUCED),
-        "seed": seed,
     }
     if task != DEFAULT_TASK:  # added after runs of the default task existed
         content["task"] = task
     mends = [fault for fault, had_it in MENDS.items() if had_it(config)]
     if mends:
         content["mends"] = mends
-    return _digest(content)
+    return {seed: _digest({**content, "seed": seed}) for seed in seeds}
 
 
 def _training_data(data: CorpusConfig) -> dict[str, Any]:

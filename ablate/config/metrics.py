@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -108,6 +109,10 @@ class Metric:
     def on_scale(self, score: float) -> float:
         """A score as it is averaged and compared."""
         return math.log(score) if self.is_log else score
+
+    def all_on_scale(self, scores: Sequence[float]) -> Sequence[float]:
+        """Scores as they are averaged and compared."""
+        return list(map(math.log, scores)) if self.is_log else scores
 
     def difference_text(self, value: float | None, more: int = 0) -> str:
         """A difference on the scale: `-1.2`, or `×0.950` for a ratio; empty where there is none."""

@@ -9,6 +9,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from ablate.config import RowConfig, cost
@@ -136,7 +137,7 @@ class Plan:
         """In the order of execution."""
         return *self.trials, *self.rows
 
-    @property
+    @cached_property
     def runs(self) -> dict[str, tuple[PlanRow, State]]:
         """Each run once, by id: its state, and a row that has it in this state."""
         runs: dict[str, tuple[PlanRow, State]] = {}
@@ -147,7 +148,7 @@ class Plan:
                 runs[run.id] = before if of_all == before[1] else (row, state)
         return runs
 
-    @property
+    @cached_property
     def missing(self) -> dict[str, PlanRow]:
         """The rows of the runs that are neither done nor diverged, by id."""
         missing = {}
@@ -171,8 +172,13 @@ class Plan:
     def disk_bytes(self) -> int:
         """The most that all runs take during training."""
         # The oldest checkpoint is deleted after the newest is complete.
-        rows = [row for row, _ in self.runs.values()]
-        return sum(cost.run_bytes(row.row.config, row.V, RESUMABLE + 1) for row in rows)
+        rows = Counter(row.row.label for row, _ in self.runs.values())
+        total = 0
+        for row in self.all_rows:
+            if row.row.label in rows:
+                bytes_of_run = cost.run_bytes(row.row.config, row.V, RESUMABLE + 1)
+                total += rows[row.row.label] * bytes_of_run
+        return total
 
     def as_json(self) -> dict[str, Any]:
         """The plan for scripts; what the study does not have is left out."""
@@ -251,7 +257,7 @@ def plan_of(
     kind: PlannedDevice = "cpu"
     if device == "cuda" or (device == "auto" and visible_gpus()):
         kind = "cuda"
-    known = {data: known_lengths(data, results.corpora) for data in map(study.data_of, study.rows)}
+    known = lengths_of(study, results)
 
     def planned(of: Study) -> tuple[PlanRow, ...]:
         rows = []
@@ -271,6 +277,14 @@ def plan_of(
     if plan.untrained:
         rates = measured_rates(results, plan.runs, None, kind)
     return replace(plan, seconds_of=seconds_left(plan, plan.untrained, results, rates))
+
+
+def lengths_of(study: Study, results: Results) -> dict[CorpusConfig, Lengths | None]:
+    """Lengths of the corpora of a study's rows; None for one that is not prepared."""
+    return {
+        data: known_lengths(data, results.corpora)
+        for data in dict.fromkeys(map(study.data_of, study.rows))
+    }
 
 
 def _plan_row(

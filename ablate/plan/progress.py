@@ -6,17 +6,18 @@ import math
 import statistics
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 from ablate.analysis.missing import ENDED
 from ablate.analysis.results import run_state
 from ablate.analysis.scores import Scores
 from ablate.config.metrics import PPL, Metric
 from ablate.formatting import duration, first_few, plural
-from ablate.plan.plan import Plan, PlanRow, plan_of
-from ablate.store import Results, RunFolder, State, checkpoints, if_readable, state_of
+from ablate.plan.plan import Plan, lengths_of, plan_of
+from ablate.store import Results, RunFiles, RunFolder, State, checkpoints, if_readable
 from ablate.store.jobs import starting_pilots
 from ablate.store.records import MetricsTail, Progress, Result, Score, evaluation_at
 from ablate.store.status import STATES, state_of_all
@@ -26,6 +27,8 @@ from ablate.study import Row, Study
 # made such a share of a run. Rates of past runs would be those of other models on an idle machine.
 PACE_SECONDS = 30.0
 PACE_SHARE = 0.02
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -121,17 +124,60 @@ class _Evaluations:
         return self.by_step
 
 
+@dataclass(frozen=True)
+class _RunProgress:
+    """What the files of a run say to one row, whose decoding they may have or not."""
+
+    state: State
+    ppl: float | None = None
+    main: float | None = None
+    report: Progress | None = None
+    diverged: int | None = None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it is the same in every later reading: a result keeps the decodings it has."""
+        return self.state in ("done", "diverged")
+
+
+class Ended(NamedTuple):
+    """How far a study is: the runs that need nothing more, all runs, and the seconds left."""
+
+    ended: int
+    runs: int
+    seconds_left: float | None
+
+
 class ProgressReader:
-    """Reads the progress of a study repeatedly; finished runs are read once."""
+    """Follows the progress of a study. A run that has ended is read once.
+
+    `read` reads all runs that have not ended. `update` reads one run, in a time that does not
+    depend on the number of runs: a launcher calls it after each.
+    """
 
     def __init__(self, study: Study, results: Results) -> None:
         self.study, self.results = study, results
-        self.plan: Plan = plan_of(study, results)
-        # (run, decoding) -> state, result
-        self.finished: dict[tuple[str, str], tuple[State, Result | None]] = {}
+        self.rows_of: dict[str, list[Row]] = {}  # by run
+        for row in study.rows:
+            for run in study.runs_of(row):
+                self.rows_of.setdefault(run.id, []).append(row)
+        self.readings: dict[tuple[str, str], _RunProgress] = {}  # by run and row
+        self.states: dict[str, State] = {}
+        self.reports: dict[str, Progress] = {}
+        self.counts: Counter[State] = Counter()
         self.evaluations: dict[str, _Evaluations] = {}
         # When work was first seen, and the share done by then
         self.first: tuple[float, float] | None = None
+        self._set_plan(plan_of(study, results))
+
+    def _set_plan(self, plan: Plan) -> None:
+        self.plan = plan
+        rows = {id: plan.runs[id][0] for id in self.rows_of}
+        # Without a last step a run has no total of FLOPs, and every run then counts the same.
+        is_known = all(row.flops is not None for row in rows.values())
+        self.work = {id: (row.flops or 1.0) if is_known else 1.0 for id, row in rows.items()}
+        self.completed = dict.fromkeys(rows, 0.0)  # part of the work, by run
+        self.total, self.total_completed = sum(self.work.values()), 0.0
 
     def read(self) -> StudyProgress:
         """Read the progress of the study now.
@@ -139,62 +185,100 @@ class ProgressReader:
         Raises:
             StoreError: a result is damaged.
         """
-        if self.plan.lengths is None:  # the corpus may be prepared by now
-            self.plan = plan_of(self.study, self.results)
+        if self.plan.lengths is None and None not in lengths_of(self.study, self.results).values():
+            self._set_plan(plan_of(self.study, self.results))
+        for id in self.rows_of:
+            self._read_run(id)
+        # Without the rounding of many small changes.
+        self.total_completed = sum(self.completed.values())
         read: dict[str, RowProgress] = {}
         for row in self.study.rows:
             read[row.label] = progress = self._row(row)
             if not row.is_base:  # its base comes before it
                 against = self._against(progress, read[row.base])
                 read[row.label] = replace(progress, against_base=against)
-        rows = tuple(read.values())
-        states, reports = _by_run(self.study, rows)
-        share, left = self._estimate(states, reports)
-        starting = starting_pilots(self.results, self.study.name)
-        memory = _memory(states, reports)
-        return StudyProgress(self.study, rows, states, share, left, memory, starting)
+        return StudyProgress(
+            self.study,
+            tuple(read.values()),
+            dict(self.states),
+            self.total_completed / self.total,
+            self._seconds_left(),
+            _memory(self.states, self.reports),
+            starting_pilots(self.results, self.study.name),
+        )
+
+    def update(self, id: str) -> Ended:
+        """Read one run, which has probably ended; the others are as they were read last.
+
+        Raises:
+            StoreError: its result is damaged.
+        """
+        if not self.states:
+            self.read()
+        self._read_run(id)
+        ended = sum(self.counts[state] for state in ENDED)
+        return Ended(ended, len(self.states), self._seconds_left())
+
+    def _read_run(self, id: str) -> None:
+        """Read a run for each of its rows, and bring states, reports and work up to date."""
+        folder, rows = self.results.run(id), self.rows_of[id]
+        files: RunFiles | None = None
+        for row in rows:
+            before = self.readings.get((id, row.label))
+            if before is None or not before.is_final:
+                files = files or RunFiles.read(folder)
+                self.readings[id, row.label] = self._reading(files, row)
+        readings = [self.readings[id, row.label] for row in rows]
+        if id in self.states:
+            self.counts[self.states[id]] -= 1
+        self.states[id] = state = state_of_all(reading.state for reading in readings)
+        self.counts[state] += 1
+        self.reports.pop(id, None)
+        for reading in readings:
+            if reading.report is not None:
+                self.reports[id] = reading.report
+        share = 1.0
+        # A failed or diverged run needs no more work, and one that lacks a decoding little.
+        if state not in ENDED and not folder.has_result:
+            share = self.plan.runs[id][0].completed_share(self.reports.get(id))
+        self.total_completed += share * self.work[id] - self.completed[id]
+        self.completed[id] = share * self.work[id]
+
+    def _reading(self, files: RunFiles, row: Row) -> _RunProgress:
+        state, result = files.state(row.decoding), files.result
+        if state == "done" and result is not None:
+            scores = self._scores(files.folder, row, result)
+            main = scores.get(self.study.metrics[0])
+            return _RunProgress(state, scores["ppl"].value, main.value if main else None)
+        if state == "diverged" and result is not None:
+            return _RunProgress(state, diverged=result.steps)
+        if state == "pending":
+            return _RunProgress(state)
+        return _RunProgress(state, report=if_readable(files.folder.read_progress))
 
     def _row(self, row: Row) -> RowProgress:
-        states: dict[int, State] = {}
-        ppl: dict[int, float] = {}
-        main: dict[int, float] = {}
-        reports: dict[int, Progress] = {}
-        diverged: dict[int, int] = {}
-        for run in self.study.runs_of(row):
-            states[run.seed], result = self._state(run.id, row.decoding)
-            if result is not None and states[run.seed] == "done":
-                scores = self._scores(run.id, row, result)
-                ppl[run.seed] = scores["ppl"].value
-                if self.study.metrics[0] in scores:
-                    main[run.seed] = scores[self.study.metrics[0]].value
-            elif result is not None:
-                diverged[run.seed] = result.steps
-            elif states[run.seed] != "pending":
-                report = if_readable(self.results.run(run.id).read_progress)
-                if report is not None:
-                    reports[run.seed] = report
-        is_log = self.study.task.metrics[self.study.metrics[0]].is_log
-        scores_of_row = Scores(ppl, PPL.is_log), Scores(main, is_log)
-        return RowProgress(row, states, *scores_of_row, reports, diverged)
+        readings = {run.seed: self.readings[run.id, row.label] for run in self.study.runs_of(row)}
 
-    def _scores(self, id: str, row: Row, result: Result) -> Mapping[str, Score]:
+        def by_seed(read: Callable[[_RunProgress], T | None]) -> dict[int, T]:
+            values = {seed: read(reading) for seed, reading in readings.items()}
+            return {seed: value for seed, value in values.items() if value is not None}
+
+        is_log = self.study.task.metrics[self.study.metrics[0]].is_log
+        return RowProgress(
+            row,
+            {seed: reading.state for seed, reading in readings.items()},
+            Scores(by_seed(lambda reading: reading.ppl), PPL.is_log),
+            Scores(by_seed(lambda reading: reading.main), is_log),
+            by_seed(lambda reading: reading.report),
+            by_seed(lambda reading: reading.diverged),
+        )
+
+    def _scores(self, folder: RunFolder, row: Row, result: Result) -> Mapping[str, Score]:
         """The scores of a finished run; of a trial, the last evaluation's dev perplexity."""
         if row.is_decoded:
             return result.decodings[row.decoding].scores
-        perplexity = evaluation_at(self.results.run(id).metrics, result.chosen_step)
+        perplexity = evaluation_at(folder.metrics, result.chosen_step)
         return {"ppl": Score(value=perplexity or math.nan)}
-
-    def _state(self, id: str, decoding: str) -> tuple[State, Result | None]:
-        known = self.finished.get((id, decoding))
-        if known is not None:
-            return known
-        folder = self.results.run(id)
-        state = state_of(folder, decoding)
-        if state not in ("done", "diverged"):
-            return state, None
-        # A result does not change for a decoding that it has.
-        self.finished[id, decoding] = state, folder.read_result()
-        return self.finished[id, decoding]
 
     def _against(self, row: RowProgress, base: RowProgress) -> PerplexityDifference | None:
         """The difference of final perplexities; before the end, at the last step that all begun
@@ -227,54 +311,22 @@ class ProgressReader:
             self.evaluations[id] = _Evaluations(self.results.run(id).metrics)
         return self.evaluations[id].update()
 
-    def _estimate(
-        self, states: dict[str, State], reports: dict[str, Progress]
-    ) -> tuple[float, float | None]:
-        """(Share of the work that is done, seconds until the end)."""
-        rows, work, is_known = dict[str, PlanRow](), dict[str, float](), True
-        for id, (row, _) in self.plan.runs.items():
-            if id in states:
-                rows[id], work[id] = row, row.flops or 1.0
-                is_known &= row.flops is not None
-        # Without a last step a run has no total of FLOPs, and every run then counts the same.
-        if not is_known:
-            work = dict.fromkeys(rows, 1.0)
-        completed = 0.0
-        for id, row in rows.items():
-            share = 1.0
-            # A failed or diverged run needs no more work, and one that lacks a decoding little.
-            if states[id] not in ENDED and not self.results.run(id).has_result:
-                share = row.completed_share(reports.get(id))
-            completed += share * work[id]
-        total = sum(work.values())
-        if "running" not in states.values():
+    def _seconds_left(self) -> float | None:
+        """Seconds until the end, by the pace of the running jobs; None while it is not known."""
+        if not self.counts["running"]:
             self.first = None
-            return completed / total, None
+            return None
         now = time.monotonic()
         # Starting workers takes seconds that say nothing about their pace. A resumed run then has
         # the step where it was interrupted.
-        working = [id for id in reports if states[id] == "running"]
-        if self.first is None and any(reports[id].phase != "starting" for id in working):
-            self.first = now, completed
+        working = [id for id in self.reports if self.states[id] == "running"]
+        if self.first is None and any(self.reports[id].phase != "starting" for id in working):
+            self.first = now, self.total_completed
         if self.first is not None:
-            seconds, made = now - self.first[0], completed - self.first[1]
-            if seconds >= PACE_SECONDS and made > PACE_SHARE * total / len(work):
-                return completed / total, (total - completed) * seconds / made
-        return completed / total, None
-
-
-def _by_run(
-    study: Study, rows: tuple[RowProgress, ...]
-) -> tuple[dict[str, State], dict[str, Progress]]:
-    """State and last report of each run."""
-    states: dict[str, State] = {}
-    reports: dict[str, Progress] = {}
-    for row in rows:
-        for run in study.runs_of(row.row):
-            states[run.id] = state_of_all((states.get(run.id, "done"), row.states[run.seed]))
-            if run.seed in row.reports:
-                reports[run.id] = row.reports[run.seed]
-    return states, reports
+            seconds, made = now - self.first[0], self.total_completed - self.first[1]
+            if seconds >= PACE_SECONDS and made > PACE_SHARE * self.total / len(working):
+                return (self.total - self.total_completed) * seconds / made
+        return None
 
 
 def _memory(states: dict[str, State], reports: dict[str, Progress]) -> dict[str, tuple[int, int]]:

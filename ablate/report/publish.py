@@ -160,10 +160,9 @@ def without_paths(table: Table, results: Results) -> Table:
         return line
 
     def of_run(run: RunResult) -> RunResult:
-        if not (run.note or run.damage or run.faults):
+        if not (run.note or run.damage):
             return run
-        damage, faults = tuple(map(shown, run.damage)), tuple(map(shown, run.faults))
-        return replace(run, note=shown(run.note), damage=damage, faults=faults)
+        return replace(run, note=shown(run.note), damage=tuple(map(shown, run.damage)))
 
     rows = tuple(replace(row, runs=tuple(map(of_run, row.runs))) for row in table.rows)
     faults, remarks = tuple(map(shown, table.faults)), tuple(map(shown, table.remarks))

@@ -2,6 +2,6 @@
 
 from ablate.store.layout import Results, RunFolder
 from ablate.store.records import if_readable
-from ablate.store.status import State, state_of
+from ablate.store.status import RunFiles, State, state_of
 
-__all__ = ["Results", "RunFolder", "State", "if_readable", "state_of"]
+__all__ = ["Results", "RunFiles", "RunFolder", "State", "if_readable", "state_of"]

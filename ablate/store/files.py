@@ -18,6 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from pydantic_core import from_json
+
 from ablate.errors import Damaged, StoreError
 
 # Bytes that are hashed at a time, since weights may be larger than the free memory.
@@ -191,12 +193,21 @@ def read_json(path: Path) -> dict[str, Any] | None:
     if hashlib.sha256(body).hexdigest().encode() != written[1]:
         raise Damaged(f"{path}: is damaged (its SHA-256 is not the one written)")
     try:
-        content = json.loads(body + b"\n}", parse_constant=_refuse_constant)
+        content = _parsed(body + b"\n}")
     except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):  # the hash has no key: anybody can seal anything
         raise Damaged(f"{path}: is damaged (not the JSON that was written)")
     return content
+
+
+def _parsed(text: bytes) -> Any:
+    # This parser reads thousands of scores in an eighth of the time. It refuses halves of surrogate
+    # pairs, which a message may have.
+    try:
+        return from_json(text, allow_inf_nan=False)
+    except ValueError:
+        return json.loads(text, parse_constant=_refuse_constant)
 
 
 def _refuse_constant(name: str) -> None:

@@ -7,6 +7,8 @@ import socket
 import time
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +17,7 @@ from ablate.formatting import printable
 from ablate.store.files import is_there, open_file
 from ablate.store.layout import RunFolder
 from ablate.store.machine import is_here, is_working
-from ablate.store.records import Failure, Progress, damage_in, if_readable
+from ablate.store.records import Failure, Progress, Result, damage_in, if_readable
 
 State = Literal["pending", "running", "interrupted", "failed", "diverged", "done"]
 STATES: tuple[State, ...] = ("done", "running", "interrupted", "pending", "failed", "diverged")
@@ -25,40 +27,64 @@ NO_DECODING = ""  # in place of a decoding id: only the training counts
 _MOST_BYTES = 1 << 20  # of a log, which is read at its end
 
 
-def state_of(folder: RunFolder, decoding: str) -> State:
-    """The state of a run for one decoding, or of its training for NO_DECODING.
+@dataclass(frozen=True)
+class RunFiles:
+    """What the files of a run say of its state; each is read once, for all decodings.
 
-    A run whose result is damaged or cannot be read is interrupted.
+    result: None if there is none, or if it is damaged or cannot be read, as `fault` says.
     """
-    damaged = False
-    try:
-        result = folder.read_result()
-    except StoreError:
-        result, damaged = None, True
-    if result is not None:
-        if result.outcome == "diverged":
-            return "diverged"
-        if decoding == NO_DECODING or decoding in result.decodings:
-            return "done"
-    progress = if_readable(folder.read_progress)
-    # Before failure.json, which a run that is tried again removes only at the end of the attempt.
-    if progress is not None and (is_alive(progress) or _renews_lease(folder, progress)):
-        return "running"
-    if is_there(folder.failure):
-        return "failed"
-    if result is not None:
-        return "pending"  # trained, but not yet decoded in this way
-    if damaged or progress is not None:
-        return "interrupted"
-    return "pending"
+
+    folder: RunFolder
+    result: Result | None
+    fault: StoreError | None = None
+
+    @classmethod
+    def read(cls, folder: RunFolder) -> RunFiles:
+        """Read the result of a run; its last report is read if the result does not say enough."""
+        try:
+            return cls(folder, folder.read_result())
+        except StoreError as error:
+            return cls(folder, None, error)
+
+    def state(self, decoding: str) -> State:
+        """The state for one decoding, or of the training for NO_DECODING. A run whose result is
+        damaged or cannot be read is interrupted.
+        """
+        if self.result is not None:
+            if self.result.outcome == "diverged":
+                return "diverged"
+            if decoding == NO_DECODING or decoding in self.result.decodings:
+                return "done"
+        return self._unfinished
+
+    def state_in(self, decodings: Iterable[str]) -> State:
+        """The state over several decodings; without any, of the training."""
+        return state_of_all(map(self.state, list(decodings) or [NO_DECODING]))
+
+    @cached_property
+    def _unfinished(self) -> State:
+        progress = if_readable(self.folder.read_progress)
+        # Before failure.json, which a run that is tried again removes only at the end of the
+        # attempt.
+        if progress is not None and (is_alive(progress) or _renews_lease(self.folder, progress)):
+            return "running"
+        if is_there(self.folder.failure):
+            return "failed"
+        if self.result is not None:
+            return "pending"  # trained, but not yet decoded in this way
+        return "pending" if self.fault is None and progress is None else "interrupted"
+
+
+def state_of(folder: RunFolder, decoding: str) -> State:
+    """The state of a run for one decoding, as `RunFiles.state`."""
+    return RunFiles.read(folder).state(decoding)
 
 
 def state_in_any_decoding(folder: RunFolder) -> State:
     """The state of a run; it is done if any decoding is."""
-    decoding, result = NO_DECODING, if_readable(folder.read_result)
-    if result is not None and result.decodings:
-        decoding = next(iter(result.decodings))
-    return state_of(folder, decoding)
+    files = RunFiles.read(folder)
+    decodings = files.result.decodings if files.result is not None else {}
+    return files.state_in([*decodings][:1])
 
 
 def state_of_all(states: Iterable[State]) -> State:

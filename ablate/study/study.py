@@ -8,9 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
-from ablate.config import RowConfig, decoding_id, run_id
+from ablate.config import RowConfig, decoding_id
 from ablate.config.data import CorpusConfig
-from ablate.config.identity import DEFAULT_TASK, fold_vocab_size
+from ablate.config.identity import DEFAULT_TASK, fold_vocab_size, run_ids
 from ablate.config.inactive import inactive_fields
 from ablate.config.metrics import PPL
 from ablate.config.plugins import Reference, parse_reference, references
@@ -264,8 +264,7 @@ class Study:
             # Without a configuration yet, its ids must belong to no training.
             if row.awaits_values:
                 task += f"{AFTER} {row.label}"
-            for seed in self.seeds_of(row):
-                id = run_id(data, config, seed, task)
+            for seed, id in run_ids(data, config, self.seeds_of(row), task).items():
                 decodings = of_trainings.setdefault(id, {})
                 if row.is_decoded and not row.awaits_decoding:
                     decodings[row.decoding] = row.config

@@ -5,13 +5,18 @@ import os
 import statistics
 import subprocess
 import sys
+from collections import Counter
+from dataclasses import replace
 
 import pandas as pd
 import pytest
 
 import ablate
+from ablate.analysis.missing import missing_runs
+from ablate.analysis.results import read_runs
 from ablate.errors import StoreError
 from ablate.report.render import comma_separated
+from ablate.store.records import Provenance, Record, Result, ScoreCache
 from tests.records import CORPUS
 from tests.report.fakes import SIGNATURE, SMALL, Fake, study_from
 
@@ -235,3 +240,23 @@ def test_importing_the_package_loads_no_library():
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout == "set()\n"
+
+
+@pytest.mark.parametrize(
+    ("read", "records"),
+    [
+        (missing_runs, {Result: 1}),
+        (read_runs, {Result: 1, Provenance: 1, ScoreCache: 1}),
+    ],
+)
+def test_each_record_of_a_finished_run_is_read_once(results, monkeypatch, read, records):
+    counts, read_record = Counter(), Record.read.__func__
+
+    def read_and_count(cls, path):
+        counts[cls] += path.parent.name == results.folder("base", 1).id or cls is ScoreCache
+        return read_record(cls, path)
+
+    monkeypatch.setattr(Record, "read", classmethod(read_and_count))
+    study = replace(results.study, rows=results.study.rows[:1], seeds=(1,))
+    read(study, results.results)
+    assert counts == records

@@ -10,6 +10,7 @@ from ablate.cli import live as module
 from ablate.cli.live import LiveView
 from ablate.errors import Interrupted
 from ablate.plan.progress import ProgressReader, saved_line
+from ablate.store import RunFiles
 from tests.cli.inside import inside
 from tests.cli.test_frame import Tty
 from tests.records import a_failure, save_checkpoint
@@ -316,3 +317,22 @@ def test_slow_reads_of_the_progress_are_less_frequent(fake, monkeypatch):
         live.tick()
     assert len(looks) == 3  # in 54 seconds
     live.__exit__(None, None, None)
+
+
+def test_in_a_pipe_a_launch_reads_the_files_of_one_run_after_each(fake, monkeypatch):
+    view = LiveView(fake.study, fake.results, Console(file=io.StringIO(), width=200))
+    view.begin()
+    fake.done("base", 1, 5.0, 25.0)
+    first, second = (fake.folder("base", seed).id for seed in (1, 2))
+    view.finished(first, "done")
+    fake.done("base", 2, 5.0, 25.0)
+    read, read_files = [], RunFiles.read.__func__
+
+    def read_and_note(cls, folder):
+        read.append(folder.id)
+        return read_files(cls, folder)
+
+    monkeypatch.setattr(RunFiles, "read", classmethod(read_and_note))
+    view.finished(second, "done")
+    assert read == [second]
+    assert "base seed 2" in view.console.file.getvalue().splitlines()[-1]

@@ -209,3 +209,51 @@ def test_runs_are_named_by_their_first_row_and_seed(flat, tmp_path):
     assert labels[flat.folder("decoding beam=1", 2).id] == "base seed 2"
     one = study_from(tmp_path, FLAT.replace("[1, 2]", "[7]"))
     assert sorted(run_labels(one).values()) == ["D dropout=0.2", "D dropout=0.3", "base"]
+
+
+@pytest.fixture
+def files_read(monkeypatch):
+    """Ids of the runs whose files are read, in this order."""
+    ids, read_files = [], module.RunFiles.read.__func__
+
+    def read_and_count(cls, folder):
+        ids.append(folder.id)
+        return read_files(cls, folder)
+
+    monkeypatch.setattr(module.RunFiles, "read", classmethod(read_and_count))
+    return ids
+
+
+@pytest.mark.parametrize("rows", [2, 20])
+def test_an_update_reads_the_files_of_its_run_alone_however_many_runs_there_are(
+    tmp_path, files_read, rows
+):
+    rates = [round(0.2 + i / 100, 2) for i in range(rows)]
+    text = FLAT.replace("[0.2, 0.3]", str(rates))
+    fake = Fake(tmp_path / "results", study_from(tmp_path, text))
+    reader = ProgressReader(fake.study, fake.results)
+    assert reader.read().ended == 0
+    files_read.clear()
+    fake.done("D dropout=0.2", 2, 5.0, 25.0)
+    id = fake.folder("D dropout=0.2", 2).id
+    assert reader.update(id) == (1, 2 * (rows + 1), None)
+    assert files_read == [id]
+    reader.read()
+    assert files_read.count(id) == 1, "it has ended, and is not read again"
+
+
+def test_updates_run_by_run_lead_to_what_reading_all_files_shows(flat):
+    reader, runs = ProgressReader(flat.study, flat.results), list(flat.study.runs())
+    flat.at("base", 1, 50, alive=True)
+    reader.read()
+    flat.done("base", 1, 5.0, 25.0)  # in one of its two decodings
+    flat.diverged("D dropout=0.2", 1, 7, "the loss is not a finite number")
+    flat.failed("D dropout=0.3", 1, "out of luck")
+    flat.at("D dropout=0.3", 2, 25, alive=True)
+    updates = [reader.update(run.id) for run in runs]
+    whole = ProgressReader(flat.study, flat.results).read()
+    assert updates[-1] == (whole.ended, len(whole.states), whole.seconds_left)
+    assert reader.states == whole.states
+    assert reader.counts == whole.counts
+    assert reader.total_completed / reader.total == pytest.approx(whole.share, rel=1e-12)
+    assert reader.read() == whole

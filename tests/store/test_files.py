@@ -3,9 +3,12 @@
 import errno
 import hashlib
 import json
+import math
 import os
+import random
 import signal
 import stat
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -436,3 +439,15 @@ def test_removing_a_link_keeps_its_target_and_removing_nothing_is_no_error(tmp_p
     remove(tmp_path / "file")
     remove(target)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["é\x00\u2028", "half of a pair: \ud800"])
+def test_every_number_and_text_that_is_written_is_read_bit_by_bit(tmp_path, text):
+    draw, path = random.Random(0), tmp_path / "some.json"
+    numbers = [struct.unpack("d", draw.randbytes(8))[0] for _ in range(5000)]
+    numbers = [number for number in numbers if math.isfinite(number)]
+    content = {"numbers": numbers, "large": 10**400, "zero": -0.0, text: text}
+    write_json(path, content)
+    read = read_json(path)
+    assert read == content
+    assert math.copysign(1, read["zero"]) == -1

@@ -309,3 +309,10 @@ def test_a_recorded_revision_of_the_hub_keeps_its_keys(tmp_path):
 )
 def test_shares_of_an_overlap_name_whole_records_only_with_several_fields(fields, shares):
     assert Overlap(fields=fields, records=2).shares(10) == shares
+
+
+def test_resampled_scores_take_eight_bytes_each_and_are_written_as_before():
+    measured = a_measurement(resamples=(24.0, 26.5))
+    assert memoryview(measured.resamples).nbytes == 16
+    assert json.loads(measured.model_dump_json())["resamples"] == [24.0, 26.5]
+    assert measured.model_dump(mode="json")["resamples"] == [24.0, 26.5]
