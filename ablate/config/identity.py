@@ -98,10 +98,10 @@ def _has_convolutions(c: RowConfig) -> bool:
 MENDS: dict[str, Callable[[RowConfig], bool]] = {
     # Only the last pass of a layer was in the loss.
     "balance of experts in each loop": lambda c: c.loops > 1 and c.has_balanced_experts,
-    # The whole loss was compared with a bound for cross-entropy; smaller terms did not reach it.
     "biases with two axes": lambda c: "rg_lru" in entries_of(c.mixer) and _treats_vectors_apart(c),
     "matrices with one axis": lambda c: c.smear and _treats_vectors_apart(c),
     "kernels in muP": lambda c: c.parametrization != "standard" and _has_convolutions(c),
+    # The whole loss was compared with a bound for cross-entropy; smaller terms did not reach it.
     "divergence by cross-entropy": lambda c: c.z_loss > 0.01 or c.largest_balance > 4,
 }
 
