@@ -281,3 +281,12 @@ def test_a_difference_over_the_seeds_that_did_not_diverge_is_not_called_too_smal
         "No row is shown to be worse or better than base.",
         "Not known: A h=1; significant only over the seeds that did not diverge.",
     ]
+
+
+def test_exact_translations_have_learned_though_they_suit_other_references_as_well(fake):
+    results = fake()
+    for row in results.study.rows:
+        for seed in (1, 2, 3):
+            results.done(row.label, seed, 1.1, 60.0)
+            results.with_parts(row.label, seed, exact=0.5, by_chance=60.0)
+    assert "nothing learned" not in " ".join(conclusion(results.table()))
