@@ -191,10 +191,10 @@ def test_the_search_of_a_row_is_exported_and_a_penalty_without_equivalent_is_sai
     tokenizer, tmp_path
 ):
     for settings, expected, noted in (
-        ({"beam": 5, "alpha": 1.5, "length_penalty": "length"}, (5, 1.5, True), False),
-        ({"alpha": 1.5, "early_stopping": False}, (4, 0.0, "never"), True),
-        ({"alpha": 0.0}, (4, 0.0, True), False),
-        ({"beam": 1}, (1, 0.0, True), False),  # a greedy search compares no lengths
+        ({"beam": 5, "alpha": 1.5, "length_penalty": "length"}, (5, 1.5, "never"), False),
+        ({"alpha": 1.5, "early_stopping": True}, (4, 0.0, True), True),
+        ({"alpha": 0.0, "early_stopping": True}, (4, 0.0, True), False),
+        ({"beam": 1}, (1, 0.0, "never"), False),  # a greedy search compares no lengths
     ):
         _, model = random_model(tokenizer, **settings)
         write_transformers(MARIAN, model, tmp_path)
