@@ -150,6 +150,8 @@ def _write_marian_tokenizer(model: TrainedModel, folder: Path) -> None:
         "eos_token": vocabulary[EOS],
         "pad_token": vocabulary[PAD],
         "model_max_length": model.config.max_positions,
+        # Else it takes the name of a mark in a text for the mark.
+        "split_special_tokens": model.tokenizer.is_escaped,
         "separate_vocabs": False,
         "clean_up_tokenization_spaces": False,
     }

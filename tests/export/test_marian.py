@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ablate.data.batches import pad
-from ablate.data.tokenizer import BOS, EOS, PAD
+from ablate.data.tokenizer import BOS, EOS, PAD, train_tokenizer
 from ablate.export.encoders import MARIAN
 from ablate.model.norms import EPS
 from tests.export.small import different, greedy_differences, ours, random_model, until_end
@@ -112,3 +112,13 @@ def test_auto_classes_load_the_folder(translator, exported):
         type(transformers.AutoModelForSeq2SeqLM.from_pretrained(folder))
         is transformers.MarianMTModel
     )
+
+
+def test_an_escaped_vocabulary_reads_and_writes_names_of_marks_there_too(tmp_path):
+    texts = ["he says <unk> now", "a <s>b</s> \u2581\u2581 <pad>"]
+    tokenizer = train_tokenizer(texts * 3, 32, escaped=True)
+    written(tokenizer, tmp_path)
+    there = transformers.MarianTokenizer.from_pretrained(tmp_path)
+    assert there(texts)["input_ids"] == [[*ids, EOS] for ids in tokenizer.encode(texts)]
+    found = [there.decode(ids, skip_special_tokens=True) for ids in tokenizer.encode(texts)]
+    assert found == [text.replace("\u2581", " ") for text in texts]  # there, U+2581 is a space
