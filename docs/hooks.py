@@ -40,6 +40,7 @@ WITHOUT_RESULTS = (
     "quickstart-parsing",
     "quickstart-recall",
     "table3",
+    "table3-multi30k",
     "table4",
     "wmt14-en-de",
     "wmt14-en-fr",
