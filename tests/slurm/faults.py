@@ -53,7 +53,8 @@ def preemption(trial: Trial) -> None:
         "sbatch", "--parsable", "-p", "high", "-c", "2", "-o", "/dev/null", "--wrap", "sleep 1"
     )
     trial.slurm.wait_for(
-        lambda: any("wrap" in job and "RUNNING" in job for job in trial.slurm.jobs()), "preemption"
+        lambda: any("wrap" in job and "RUNNING" in job for job in trial.slurm.jobs() or ()),
+        "preemption",
     )
     trial.let_end()
     assert any(report.starts > 1 for report in trial.job.read_pilots())
@@ -313,8 +314,10 @@ FAULTS: dict[str, Callable[[Trial], None]] = {
 }
 
 
-def main() -> None:
-    """Inject each fault, and print a line for it."""
+def main() -> int:
+    """Inject each fault, and print a line for it; 1 if a run was lost, is wrong, or was published
+    twice, or if a fault did not take the course that it should.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="")
     parser.add_argument("--tries", type=int, default=1)
@@ -330,16 +333,20 @@ def main() -> None:
         local.run_here()
         print("| fault | tries | runs | lost | wrong | twice | seconds |")
         print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |", flush=True)
+        holds = True
         for number, (fault, inject) in enumerate(FAULTS.items()):
             if options.only in fault:
                 folders = [Path(name) / f"{number}-{n}" for n in range(options.tries)]
-                print(f"| {fault}{line_of(inject, slurm, local, folders)} |", flush=True)
+                text, as_expected = line_of(inject, slurm, local, folders)
+                holds = holds and as_expected
+                print(f"| {fault}{text} |", flush=True)
+    return 0 if holds else 1
 
 
 def line_of(
     inject: Callable[[Trial], None], slurm: OneNodeSlurm, local: Trial, folders: list[Path]
-) -> str:
-    """Inject a fault once in each folder; the columns of its line."""
+) -> tuple[str, bool]:
+    """Inject a fault once in each folder; the columns of its line, and whether all is well."""
     counts, seconds, notes = [0, 0, 0, 0], [], ""
     for folder in folders:
         trial = Trial(slurm, folder)
@@ -354,8 +361,9 @@ def line_of(
         seconds.append(f"{time.monotonic() - began:.0f}")
         found = (len(trial.ids), trial.lost(), trial.wrong(local), trial.twice())
         counts = [a + b for a, b in zip(counts, found, strict=True)]
-    return f"{notes} | {len(folders)} | {' | '.join(map(str, counts))} | {', '.join(seconds)}"
+    text = f"{notes} | {len(folders)} | {' | '.join(map(str, counts))} | {', '.join(seconds)}"
+    return text, not notes and not any(counts[1:])
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -135,14 +135,19 @@ class OneNodeSlurm:
 
     def ask(self, *command: str) -> str:
         """The output of a command of Slurm; empty while Slurm does not answer."""
-        done = subprocess.run(
+        return self._done(*command).stdout.strip()
+
+    def jobs(self) -> list[str] | None:
+        """A line for each job or array task that has not ended: id and state. None while Slurm does
+        not answer, as when its controller starts again.
+        """
+        done = self._done("squeue", "-h", "-r", "-o", "%i %T %j")
+        return done.stdout.splitlines() if done.returncode == 0 else None
+
+    def _done(self, *command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
             command, capture_output=True, text=True, env=self.environment, timeout=60, check=False
         )
-        return done.stdout.strip()
-
-    def jobs(self) -> list[str]:
-        """A line for each job or array task that has not ended: id and state."""
-        return self.ask("squeue", "-h", "-r", "-o", "%i %T %j").splitlines()
 
     def wait_for(self, condition, what: str, seconds: float = START_SECONDS):
         """Wait until a condition holds, and return its value."""

@@ -114,6 +114,8 @@ class Trial:
 
         def ended() -> bool:
             lines = self.slurm.jobs()
+            if lines is None:
+                return False
             for id, state in (line.split()[:2] for line in lines):
                 if state != "PENDING" or "_" not in id:
                     since.pop(id, None)
