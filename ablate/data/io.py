@@ -199,6 +199,16 @@ def text_hash(path: str) -> str:
     return digest.hexdigest()
 
 
+def bytes_hash(path: str) -> str:
+    """SHA-256 of a file's content after decompression.
+
+    Raises:
+        DataError: the file cannot be read, or is a broken archive.
+    """
+    with readable(path), open_bytes(path) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
 def holds_any(path: str, wanted: Sequence[bytes]) -> bool:
     """Whether a file has one of these byte strings, after decompression.
 

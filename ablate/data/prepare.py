@@ -61,6 +61,8 @@ def prepare(
         content = _content(sources)
         corpus_id = form.content_id(list(chain.from_iterable(content.values())))
         corpus = _open(corpora / corpus_id, log)
+        if corpus is None and (former := _former(form, sources, content, corpora)) is not None:
+            corpus_id, corpus = former.folder.name, former
     path = corpora / corpus_id
     if corpus is None:
         corpora.mkdir(parents=True, exist_ok=True)
@@ -100,6 +102,18 @@ def _exchanged(data: CorpusConfig, corpus: Corpus) -> Iterator[str]:
 
 def _content(sources: Mapping[str, Source]) -> Content:
     return {split: source.content() for split, source in sources.items()}
+
+
+def _former(
+    form: Preparation, sources: Mapping[str, Source], content: Content, corpora: Path
+) -> Corpus | None:
+    """The corpus of this text that an earlier version prepared under another id, whose runs go on
+    with it; None if there is none.
+    """
+    hashes = [source.former_content() or content[split] for split, source in sources.items()]
+    if hashes == [*content.values()]:
+        return None
+    return _open(corpora / form.content_id(list(chain.from_iterable(hashes))))
 
 
 def _open(path: Path, log: Log = lambda line: None) -> Corpus | None:

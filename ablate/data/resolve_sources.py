@@ -138,10 +138,13 @@ def other_files(
         paths = {split: list(source.location.paths()) for split, source in sources.items()}
         changed = [*sources]
         if _are_at_most(set(chain.from_iterable(paths.values())), LARGEST_COMPARED):
-            content = {split: tuple(source.content()) for split, source in sources.items()}
+            hashes = {
+                split: (tuple(source.content()), tuple(source.former_content()))
+                for split, source in sources.items()
+            }
             for corpus in used:
                 before = hashes_in(corpora / corpus)
-                others = [split for split in content if content[split] != before.get(split)]
+                others = [split for split in hashes if before.get(split) not in hashes[split]]
                 changed = min(changed, others, key=len)
     except DataError:
         return []

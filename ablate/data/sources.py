@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from ablate.config.data import TextFields
 from ablate.config.language_data import LanguageData
 from ablate.data import toy
-from ablate.data.io import BLOCK, holds_any, open_bytes, readable, text_hash
+from ablate.data.io import BLOCK, bytes_hash, holds_any, open_bytes, readable, text_hash
 from ablate.data.locations import Files, Location
 from ablate.data.readers import TABLES, file_lines, has_header, read_rows, read_values, suffix_of
 from ablate.data.trees import linearized, normalized, parse_brackets
@@ -70,6 +70,12 @@ class Source(ABC):
     @abstractmethod
     def content(self) -> list[str]:
         """Hashes of the text, which the id of the prepared corpus is made from."""
+
+    def former_content(self) -> list[str]:
+        """The hashes of versions before 2026-11-27, which took the bytes of a single file; empty
+        where they are those of `content`.
+        """
+        return []
 
     def order(self) -> str | None:
         """Which column each field is read from, if no name in a file says so."""
@@ -167,6 +173,11 @@ class Aligned(Source):
             hashes.append(_hash(lines))
         return hashes
 
+    def former_content(self) -> list[str]:
+        """The hash of the bytes of each field's file."""
+        files = self._files()
+        return [bytes_hash(path) for (path,) in files] if len(files[0]) == 1 else []
+
 
 @dataclass
 class Tables(Source):
@@ -188,15 +199,24 @@ class Tables(Source):
         A single TSV without chosen columns and without a header has the hash of its lines, as in
         the first version.
         """
-        first, *more = self.location.paths()
-        is_plain_tsv = not more and self.fields.columns is None and suffix_of(first) == ".tsv"
-        if is_plain_tsv and not has_header(first, self.fields):
-            return [text_hash(first)]
+        if plain := self._plain_tsv():
+            return [text_hash(plain)]
         digests = [hashlib.sha256() for _ in self.fields.names]
         for document in self.documents():
             for digest, text in zip(digests, document.texts, strict=True):
                 digest.update(f"{text}\n".encode())
         return [digest.hexdigest() for digest in digests]
+
+    def former_content(self) -> list[str]:
+        """The hash of the bytes of a single TSV without chosen columns and without a header."""
+        plain = self._plain_tsv()
+        return [bytes_hash(plain)] if plain else []
+
+    def _plain_tsv(self) -> str:
+        """The path of a single TSV without chosen columns and without a header, or nothing."""
+        first, *more = self.location.paths()
+        is_plain = not more and self.fields.columns is None and suffix_of(first) == ".tsv"
+        return first if is_plain and not has_header(first, self.fields) else ""
 
     def order(self) -> str | None:
         """The numbers of the columns, which the direction or the study chooses."""

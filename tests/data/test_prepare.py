@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ablate.config import TranslationData
-from ablate.data import builder, record_form, resolve_sources, toy
+from ablate.data import builder, record_form, resolve_sources, sources, toy
 from ablate.data.encoding import encode
 from ablate.data.prepare import prepare, vocabulary_faults
 from ablate.data.resolve_sources import learns_in_a_moment
@@ -134,6 +134,34 @@ def test_file_names_do_not_change_the_corpus_id(files, corpus):
     for language in ("en", "de"):
         (files.folder / f"dev.{language}").rename(files.folder / f"newstest2013.{language}")
     assert files.prepare(dev="newstest2013").id == corpus.id
+
+
+@pytest.mark.parametrize("form", ["pairs of files", "tsv"])
+@pytest.mark.parametrize("ending", ["\r\n", "\n"])
+def test_a_corpus_whose_id_is_of_the_bytes_of_its_files_is_still_used(
+    tmp_path, monkeypatch, form, ending
+):
+    """As earlier versions made it: results on it go on, also where the files are copied."""
+    settings = {**SETTINGS, "max_length": 100}
+    for split, pairs in PAIRS.items():
+        texts = {
+            f"{split}.{label}": [pair[side] for pair in pairs]
+            for side, label in enumerate(("en", "de"))
+        }
+        if form == "tsv":
+            texts = {f"{split}.tsv": [f"{source}\t{target}" for source, target in pairs]}
+            settings[split] = f"{split}.tsv"
+        for name, lines in texts.items():
+            (tmp_path / name).write_bytes(ending.join(lines).encode())  # without a last line end
+    data, corpora = TranslationData.resolve(settings), tmp_path / "corpora"
+    with monkeypatch.context() as before:
+        before.setattr(sources, "text_hash", sources.bytes_hash)
+        old = prepare(data, tmp_path, corpora)
+    for path in tmp_path.glob("train.*"):
+        path.touch()
+    assert resolve_sources.other_files(data, tmp_path, corpora, [old.id]) == []
+    assert prepare(data, tmp_path, corpora).id == old.id
+    assert prepare(data, tmp_path, tmp_path / "others").id != old.id  # a new one has an id of lines
 
 
 @pytest.mark.parametrize("split", list(PAIRS))
