@@ -20,6 +20,12 @@ _LANGUAGE = rf"(?:{_TAG}|[A-Za-z0-9]{{1,8}}(?:_[A-Za-z0-9]{{1,8}})*)"
 _DIRECTION = re.compile(rf"({_LANGUAGE})-({_LANGUAGE})")
 
 
+def languages_of(direction: str) -> tuple[str, ...]:
+    """The languages of source and target; none of what is not of the form SOURCE-TARGET."""
+    match = _DIRECTION.fullmatch(direction)
+    return match.groups() if match else ()
+
+
 class TranslationData(DataConfig):
     """Data section of a translation study: sentence pairs, filters and vocabulary."""
 
@@ -97,9 +103,7 @@ class TranslationData(DataConfig):
     @property
     def labels(self) -> tuple[str, ...]:
         """The languages of source and target."""
-        match = _DIRECTION.fullmatch(self.direction)
-        assert match is not None, self.direction  # it was checked
-        return match.groups()
+        return languages_of(self.direction)
 
     @property
     def text_fields(self) -> TextFields:

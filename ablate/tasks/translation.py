@@ -14,6 +14,7 @@ from ablate.config.languages import (
     usable_tokenizer,
 )
 from ablate.config.metrics import PPL, PPL_CHAR, TRANSLATION_METRICS
+from ablate.config.translation_data import languages_of
 from ablate.paper import TABLE_3
 from ablate.store.records import Measurement, Score
 from ablate.tasks.sequence_to_sequence import SequenceToSequence
@@ -111,5 +112,5 @@ def _target(corpus: Corpus) -> Target:
     from ablate.metrics.sacrebleu import Target
 
     data = corpus.manifest.data
-    language = str(data.get("direction") or "").partition("-")[2]
+    _, language = languages_of(str(data.get("direction"))) or ("", "")
     return Target(language, str(data.get(BLEU_TOKENIZER) or usable_tokenizer(language)))

@@ -87,7 +87,8 @@ def test_translations_are_scored_against_the_targets_of_the_test_split():
     [
         ({"direction": "en-zh"}, "zh"),
         ({"direction": "en-zh", "bleu_tokenizer": "char"}, "char"),
-        ({"direction": "zh-en"}, "13a"),
+        ({"direction": "pt-BR-zh"}, "zh"),
+        ({"direction": "zh-Hant-en"}, "13a"),
         ({}, "13a"),
     ],
 )
@@ -95,6 +96,13 @@ def test_translations_are_scored_by_the_tokenizer_of_their_corpus(data, tokenize
     texts = ["我喜欢吃红苹果。", "a red apple is good"]
     corpus = SimpleNamespace(text=lambda *of: texts, manifest=SimpleNamespace(data=data))
     assert f"tok:{tokenizer}|" in TASK.measure("bleu", texts, corpus).signature
+
+
+def test_ter_divides_a_chinese_target_whatever_tags_the_source_has():
+    texts = ["我喜欢吃红苹果。"]
+    data = {"direction": "pt-BR-zh-Hans"}
+    corpus = SimpleNamespace(text=lambda *of: texts, manifest=SimpleNamespace(data=data))
+    assert "asian:yes" in TASK.measure("ter", texts, corpus).signature
 
 
 def test_ter_of_a_language_without_words_is_refused_with_the_way_out():
