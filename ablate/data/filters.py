@@ -120,7 +120,7 @@ def refuse_lost(
     ids = [part.tolist() for part in np.split(encoded.ids, np.cumsum(encoded.lengths)[:-1])]
     for record, text, of_text, read in zip(records, texts, ids, tokenizer.decode(ids), strict=True):
         if read != " ".join(filter(None, text.split(" "))) and UNK not in of_text:
-            lost = next(char for char in text if char not in read)
+            lost = next(char for char in text if char not in (" ", *read))
             raise DataError(
                 f"{record.where(field)}: has U+{ord(lost):04X}, which SentencePiece takes for "
                 f"another character, as the training split has none; remove it"

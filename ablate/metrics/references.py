@@ -9,6 +9,7 @@ from ablate.config.languages import (
     extra_of,
     has_asian_words,
     preferred_tokenizer,
+    usable_tokenizer,
 )
 from ablate.formatting import number, percent
 from ablate.metrics.sacrebleu import Target, tokenized
@@ -44,10 +45,11 @@ def notes(references: Sequence[str], target: Target, metrics: Sequence[str]) -> 
 def _on_bleu(references: Sequence[str], target: Target) -> Iterator[str]:
     language, tokenizer = target
     preferred = preferred_tokenizer(language)
-    if tokenizer == "char" and preferred == "ja-mecab":
+    if tokenizer == usable_tokenizer(language) != preferred:
         yield (
-            f"BLEU of {language} is by characters (tok:char), because {preferred} is not "
-            f"installed; for words, pip install '{extra_of(preferred)}', and use another --results"
+            f"BLEU of {language} is by tok:{tokenizer}: {preferred}, which divides {language} into "
+            f"words, is not installed; pip install '{extra_of(preferred)}', and use another "
+            f"--results"
         )
     lengths = [len(tokens) for tokens in tokenized(references, target)]
     characters = sum(len("".join(text.split())) for text in references)

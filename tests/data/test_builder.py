@@ -316,6 +316,8 @@ def test_a_corpus_that_an_earlier_version_made_of_reserved_text_is_made_again(fi
 def test_what_cannot_survive_is_refused_with_its_line(files):
     test = [("the dog", "kana"), ("the dog", "a▁k")]
     assert fault(files.write(test=test)).startswith("test.de:2: has U+2581, which SentencePiece")
+    test = [("the  dog", "▁  kana")]  # not the two spaces, which are never kept
+    assert fault(files.write(test=test)).startswith("test.de:1: has U+2581, which SentencePiece")
     # Of an escaped vocabulary, these are the stand-ins.
     test = [("the \U0010ff00", "kana")]
     marked = [*MARKED, ("\U0010ff00", "ka")]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from ablate.config import languages
 from ablate.metrics.references import notes
 from ablate.metrics.sacrebleu import Target
 
@@ -44,10 +45,20 @@ def test_references_too_short_for_4_grams_are_said():
     assert said(["a big old dog"] * 3 + ["red cat"], "en", "13a") == []
 
 
-def test_japanese_by_characters_says_why():
-    (line,) = said(["私は赤いりんごが好きです。"] * 2, "ja", "char")
-    assert "tok:char" in line
-    assert "sacrebleu[ja]" in line
+@pytest.mark.parametrize(
+    ("text", "language", "tokenizer"),
+    [
+        ("私は赤いりんごが好きです。", "ja", "char"),
+        ("늙은 개가 강가에서 천천히 잠을 잔다.", "ko", "13a"),
+    ],
+)
+def test_a_tokenizer_of_words_that_is_not_installed_is_said(monkeypatch, text, language, tokenizer):
+    monkeypatch.setattr(languages, "is_installed", lambda name: "mecab" not in name)
+    (line,) = said([text] * 2, language, tokenizer)
+    assert f"tok:{tokenizer}: {language}-mecab" in line
+    assert f"sacrebleu[{language}]" in line
+    monkeypatch.setattr(languages, "is_installed", lambda name: True)
+    assert said([text] * 2, language, tokenizer) == []  # the study has chosen it
 
 
 def test_metrics_of_words_are_said_where_there_are_none():
