@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from ablate.analysis.scores import Scores
 from ablate.config import cost
+from ablate.config.identity import former_decodings
 from ablate.config.metrics import Metric
 from ablate.errors import StoreError
 from ablate.stats.comparison import PairedScores
@@ -29,13 +30,17 @@ from ablate.store.status import damage_of
 from ablate.study import Row, Run, Study
 from ablate.study.choice import AWAITS
 
+UNDECODED = "trained, still to be decoded"
+
 
 @dataclass(frozen=True)
 class RunResult:
     """A run of one row, read from its files.
 
     params: trained parameters; in closed form until the run has counted them.
-    note: why the run has no scores; empty if it is done or pending.
+    note: why the run has no scores; empty if it is done, or pending and not trained.
+    former: the default of an earlier version with which a run has scores that is still to be
+        decoded, as `--set` takes it; or empty.
     result: None unless the run is done or diverged.
     decoding: the row's evaluation of the run; None unless the run is done.
     scores: by metric, with those on the resampled test sets; empty unless the run is done.
@@ -49,6 +54,7 @@ class RunResult:
     state: State
     params: int
     note: str = ""
+    former: str = ""
     result: Result | None = None
     decoding: Decoding | None = None
     scores: Mapping[str, Score] = field(default_factory=dict)
@@ -107,7 +113,11 @@ def _read_run(
     state, result = files.state(row.decoding), files.result
     if state not in ("done", "diverged") or result is None:
         if state == "pending":  # never with a damaged result
-            return RunResult(row, run, state, planned)
+            if result is None:
+                return RunResult(row, run, state, planned)
+            former = former_decodings(row.config, row.test).items()
+            stored = (setting for setting, id in former if id in result.decodings)
+            return RunResult(row, run, state, planned, UNDECODED, former=next(stored, ""))
         if damaged := damage_of(folder):
             return RunResult(row, run, state, planned, damaged, damage=(damaged,))
         progress = if_readable(folder.read_progress)

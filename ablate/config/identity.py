@@ -22,6 +22,7 @@ from ablate.config.plugins import is_own
 from ablate.config.row import RowConfig
 from ablate.config.training import OF_MATRICES
 from ablate.config.variants import MIXERS
+from ablate.formatting import setting_text
 
 FORMAT = 2
 ID_LENGTH = 12
@@ -171,6 +172,19 @@ def decoding_id(config: RowConfig, test: str) -> str:
     return _digest(
         {"format": FORMAT, "decoding": _significant(fields, INTRODUCED_DECODING), "test": test}
     )
+
+
+def former_decodings(config: RowConfig, test: str) -> dict[str, str]:
+    """Decodings by a default that a field had at first and the row does not have: the field as
+    `--set` takes it -> the id.
+    """
+    ids = {}
+    for name, field in DecodingConfig.model_fields.items():
+        former = INTRODUCED_DECODING[name]
+        if getattr(config, name) == field.default != former:
+            changed = config.model_copy(update={name: former})
+            ids[f"{name}={setting_text(former)}"] = decoding_id(changed, test)
+    return ids
 
 
 def _canonical_model(config: RowConfig) -> dict[str, Any]:

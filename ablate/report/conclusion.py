@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ablate.analysis.designs import base_name, bound_notes
+from ablate.analysis.results import UNDECODED
 from ablate.analysis.table import Table, TableRow
 from ablate.config.metrics import BY_CHANCE, EXACT, Metric
 from ablate.formatting import number, percent, plural, spread_text
@@ -305,4 +306,13 @@ def _unfinished(table: Table) -> list[str]:
     if not count:
         return []
     are = "is" if count == 1 else "are"
-    return [f"{count} of {plural(len(table.rows), 'row')} {are} not finished."]
+    sentences = [f"{count} of {plural(len(table.rows), 'row')} {are} not finished."]
+    runs = [run for row in table.rows for run in row.runs]
+    if any(run.note == UNDECODED for run in runs):
+        sentences.append("Some are trained and lack a decoding: `ablate run` decodes them.")
+    for setting in dict.fromkeys(run.former for run in runs if run.former):
+        sentences.append(
+            f"They have scores with {setting}, the default of earlier versions: `--set {setting}` "
+            f"shows these."
+        )
+    return sentences

@@ -523,7 +523,7 @@ def test_narrow_terminal_lists_unfinished_rows_below_the_table(fake):
     results.done("base", 1, 5.0, 25.0)
     results.diverged("A h=1", 1, 50, "the loss exploded to 31.4 nats a token")
     text = " ".join(shown(results.table(), 40).split())
-    assert "pending: A h=2, D dropout=0.3, decoding beam=1." in text
+    assert "pending: A h=2, D dropout=0.3. trained, still to be decoded: decoding beam=1." in text
     assert "diverged at step 50: the loss exploded to 31.4 nats a token: A h=1." in text
 
 

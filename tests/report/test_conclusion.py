@@ -9,12 +9,15 @@ from typing import get_args
 
 import pytest
 
+from ablate.config import decoding_id
 from ablate.config.metrics import PPL, TRANSLATION_METRICS
 from ablate.report import conclusion as words
 from ablate.report.conclusion import MOST_NAMED, Judged, conclusion
 from ablate.stats.comparison import PairedScores
 from ablate.stats.judge import verdicts
 from ablate.stats.verdict import Verdict, Word
+from ablate.store.records import Result
+from tests.records import change
 from tests.report.fakes import SMALL
 
 BLEU = TRANSLATION_METRICS[0]
@@ -172,6 +175,29 @@ def test_a_table_begins_with_base_and_ends_with_the_unfinished_rows(fake):
     sentences = conclusion(results.table())
     assert sentences[0].startswith("Base reaches 25.0 ±0.0 BLEU (test) and 5.0")
     assert sentences[-1] == "1 of 5 rows is not finished."
+
+
+def test_scores_by_the_default_of_an_earlier_version_are_named_with_the_way_to_them(fake):
+    results = fake().all_done()
+    row, path = results.row("A h=1"), results.folder("A h=1", 1).result
+    decoding = Result.read(path).decodings[row.decoding]
+    early = row.config.model_copy(update={"early_stopping": True})
+    for ids, former in (
+        ([decoding_id(early, row.test)], "early_stopping=true"),
+        ([decoding_id(early, "another test")], ""),
+        ([], ""),
+    ):
+        change(Result, path, decodings=dict.fromkeys(ids, decoding))
+        expected = [
+            "1 of 5 rows is not finished.",
+            "Some are trained and lack a decoding: `ablate run` decodes them.",
+        ]
+        if former:
+            expected.append(
+                f"They have scores with {former}, the default of earlier versions: `--set "
+                f"{former}` shows these."
+            )
+        assert conclusion(results.table())[-len(expected) :] == expected
 
 
 def test_scores_that_are_all_zero_are_no_ground_for_a_verdict(fake):
