@@ -7,7 +7,7 @@ import json
 import re
 from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -132,6 +132,7 @@ def _tsv(path: str, fields: TextFields, repaired: Counter[str], longest: int) ->
                 continue
             named = _named_positions(cells, fields)
             if named is not None and columns is None:
+                _refuse_repeated(path, cells, named)
                 positions, width, needed = named, len(cells), max(named) + 1
             if named is not None:
                 repaired["header"] += 1
@@ -174,6 +175,7 @@ def _csv_positions(path: str, header: list[str], fields: TextFields) -> tuple[in
         named = _named_positions(header, fields)
         if named is None:
             raise DataError(f"{path}:1: {_no_column(fields.labels[0], header, fields)}")
+        _refuse_repeated(path, header, named)
         return named
     positions = []
     for column in fields.columns:
@@ -185,6 +187,14 @@ def _csv_positions(path: str, header: list[str], fields: TextFields) -> tuple[in
             given = plural(len(header), "column")
             raise DataError(f"{path}:1: has {given}, but the study uses column {column}")
     return tuple(positions)
+
+
+def csv_header(path: str) -> list[str]:
+    """The first row of a CSV file; empty if there is none, or if it is not CSV."""
+    try:
+        return next(csv.reader(file_lines(path, Counter())), [])
+    except csv.Error:  # which reading the records reports
+        return []
 
 
 def has_header(path: str, fields: TextFields) -> bool:
@@ -209,7 +219,16 @@ def _named_positions(cells: list[str], fields: TextFields) -> tuple[int, ...] | 
 def _position(path: str, name: str | int, header: list[str], fields: TextFields) -> int:
     if name not in header:
         raise DataError(f"{path}:1: {_no_column(name, header, fields)}")
-    return header.index(str(name))
+    position = header.index(str(name))
+    _refuse_repeated(path, header, (position,))
+    return position
+
+
+def _refuse_repeated(path: str, header: Sequence[str], positions: Iterable[int]) -> None:
+    """Refuse a header that has the name of one of these columns twice."""
+    for name in (header[position] for position in positions):
+        if header.count(name) > 1:
+            raise DataError(f'{path}:1: has several columns "{name}"; choose one by its number')
 
 
 def _json_lines(

@@ -96,7 +96,7 @@ def orders(sources: Mapping[str, Source]) -> list[str]:
         if order is not None:
             name = str(source.location).rpartition("/")[2]
             files.setdefault(order, {})[name] = None
-    return [f"{', '.join(names)}: no header; {order}" for order, names in files.items()]
+    return [f"{', '.join(names)}: {order}" for order, names in files.items()]
 
 
 def first_record(data: CorpusConfig, folder: Path, corpora: Path) -> list[str]:

@@ -20,12 +20,21 @@ from ablate.config.language_data import LanguageData
 from ablate.data import toy
 from ablate.data.io import BLOCK, bytes_hash, holds_any, open_bytes, readable, text_hash
 from ablate.data.locations import Files, Location
-from ablate.data.readers import TABLES, file_lines, has_header, read_rows, read_values, suffix_of
+from ablate.data.readers import (
+    TABLES,
+    csv_header,
+    file_lines,
+    has_header,
+    read_rows,
+    read_values,
+    suffix_of,
+)
 from ablate.data.trees import linearized, normalized, parse_brackets
 from ablate.errors import DataError
-from ablate.formatting import plural
+from ablate.formatting import ellipsis, plural
 from ablate.store.records import Origin
 
+_SHOWN = 60  # characters of a header
 _ROUNDING = 1e-9  # of sums of shares
 
 
@@ -78,7 +87,9 @@ class Source(ABC):
         return []
 
     def order(self) -> str | None:
-        """Which column each field is read from, if no name in a file says so."""
+        """The header, or that there is none, and which column each field is read from, if no name
+        in a file says so.
+        """
         return None
 
     def holds(self, strings: Sequence[str]) -> bool:
@@ -219,18 +230,23 @@ class Tables(Source):
         return first if is_plain and not has_header(first, self.fields) else ""
 
     def order(self) -> str | None:
-        """The numbers of the columns, which the direction or the study chooses."""
+        """The header and the numbers of the columns, which the direction or the study chooses."""
         fields = self.fields
         if not isinstance(self.location, Files) or len(fields.names) == 1:
             return None
-        first = next(self.location.paths())
-        if suffix_of(first) != ".tsv" or has_header(first, fields):
-            return None
         columns = fields.columns or range(1, len(fields.names) + 1)
+        first = next(self.location.paths())
+        header = "no header"
+        if suffix_of(first) == ".csv" and fields.columns:
+            cells = ellipsis(", ".join(csv_header(first)), _SHOWN)
+            header = f'the first row, "{cells}", is the header'
+        elif suffix_of(first) != ".tsv" or has_header(first, fields):
+            return None
         if any(isinstance(column, str) for column in columns):
             return None
         pairs = zip(fields.labels, columns, strict=True)
-        return ", ".join(f"{label} is column {column}" for label, column in pairs)
+        order = ", ".join(f"{label} is column {column}" for label, column in pairs)
+        return f"{header}; {order}"
 
     def settings(self) -> list[Any]:
         """The columns, as JSON stores them."""

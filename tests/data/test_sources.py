@@ -208,6 +208,8 @@ def test_csv_has_quoted_cells_and_a_header(tmp_path, header, columns):
         ("en;de\na;b\n", (1, 2), "train.csv:1: has 1 column, but the study uses column 2"),
         ('en,de\na,"b\n', None, "train.csv:2: is not CSV: unexpected end of data"),
         ("", None, 'train.csv:1: has no column "en"'),
+        ("en,de,en\na,b,c\n", None, 'train.csv:1: has several columns "en"; choose one by its'),
+        ("x,y,x\na,b,c\n", ("y", "x"), 'train.csv:1: has several columns "x"; choose one by its'),
     ],
 )
 def test_a_fault_of_csv_names_its_line(tmp_path, content, columns, fault):
@@ -216,6 +218,25 @@ def test_a_fault_of_csv_names_its_line(tmp_path, content, columns, fault):
     with pytest.raises(DataError) as caught:
         list(files_source(str(tmp_path / "train.csv"), fields).documents())
     assert str(caught.value).replace(f"{tmp_path}/", "").startswith(fault)
+
+
+@pytest.mark.parametrize("columns", [None, ("en", "de")])
+def test_a_tsv_with_a_name_twice_in_its_header_is_refused(tmp_path, columns):
+    (tmp_path / "train.tsv").write_text("en\tde\ten\na\tb\tc\n")
+    with pytest.raises(DataError, match='has several columns "en"; choose one'):
+        pairs_of(files_source(str(tmp_path / "train.tsv"), replace(FIELDS, columns=columns)))
+
+
+def test_the_header_of_a_csv_whose_columns_are_numbers_is_said(tmp_path):
+    """A file without a header would lose its first record."""
+    path = tmp_path / "train.csv"
+    path.write_text("ein Hund,a dog\neine Katze,a cat\n")
+    source = files_source(str(path), replace(FIELDS, columns=(2, 1)))
+    assert pairs_of(source) == [("a cat", "eine Katze")]
+    header = 'the first row, "ein Hund, a dog", is the header'
+    assert source.order() == f"{header}; en is column 2, de is column 1"
+    path.write_text("en,de\na,b\n")
+    assert files_source(str(path), FIELDS).order() is None  # names say it
 
 
 @pytest.mark.parametrize(("ending", "compress"), [("gz", gzip), ("xz", lzma), ("bz2", bz2)])
