@@ -26,8 +26,11 @@ WITHOUT_SPACES = re.compile(
 
 
 def primary(language: str) -> str:
-    """The language of a label: `zh` of `zh-TW`, `zh_Hant` and `zho`, in lower case."""
-    return re.split("[-_]", language)[0].lower()
+    """The language of a label in lower case: `zh` of `zh-TW` and `zh_Hant`. Empty for `ja-Latn`,
+    since what is written in Latin letters has words between spaces.
+    """
+    code, *subtags = re.split("[-_]", language.lower())
+    return "" if "latn" in subtags else code
 
 
 def preferred_tokenizer(language: str) -> BleuTokenizer:

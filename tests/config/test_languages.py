@@ -16,11 +16,18 @@ def data(direction="en-de", **settings):
     [
         ("de", "13a"), ("zh", "zh"), ("zh-TW", "zh"), ("zh_Hans", "zh"), ("ZH", "zh"), ("cmn", "zh"),
         ("ja", "ja-mecab"), ("ko", "ko-mecab"), ("th", "char"), ("km", "char"), ("my", "char"),
-        ("vi", "13a"), ("hi", "13a"), ("am", "13a"),
+        ("vi", "13a"), ("hi", "13a"), ("am", "13a"), ("ja-Latn", "13a"), ("th_Latn_TH", "13a"),
     ],
 )  # fmt: skip
 def test_each_language_has_its_tokenizer(language, tokenizer):
     assert languages.preferred_tokenizer(language) == tokenizer
+
+
+def test_latin_letters_have_words_whatever_the_language():
+    assert languages.usable_tokenizer("ja-Latn") == "13a"
+    assert not languages.has_no_words("th-Latn")
+    assert languages.has_no_words("th-Thai")
+    assert not languages.has_asian_words("zh_Latn")
 
 
 @pytest.mark.parametrize(
