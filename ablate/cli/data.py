@@ -89,5 +89,8 @@ def prepare(
             f"{corpus.folder}: {plural(corpus.manifest.pairs['train'], 'record')}, "
             f"V={data.vocab_size:,}"
         )
-        for line in corpus.manifest.noticed:
+        for line in (
+            *corpus.manifest.noticed,
+            *content.task.notes_on_scores(corpus, content.metrics),
+        ):
             print_note(f"note: {line}")

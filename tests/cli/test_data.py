@@ -282,3 +282,18 @@ def test_a_byte_order_mark_on_standard_input_is_no_word(monkeypatch):
     text = codecs.BOM_UTF8 + "ein Hund\r\n\ufeffKatze\n".encode()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
     assert input_lines() == ["ein Hund", "\ufeffKatze"]
+
+
+@pytest.mark.parametrize("verb", ["show", "prepare"])
+def test_references_that_bleu_cannot_judge_are_said_at_preparation(here, verb):
+    for split, count in (("train", 50), ("dev", 2)):
+        (here / f"{split}.tsv").write_text("a red dog\troter Hund\n" * count)
+    (here / "short.yaml").write_text(TSV.format(study="short", direction="en-de", more=""))
+    done = inside("data", verb, "short.yaml")
+    assert done.code == 0
+    assert "100% of the references of test (de) have fewer than 4 tokens" in done.out + done.err
+    (here / "chrf.yaml").write_text(
+        TSV.format(study="chrf", direction="en-de", more="") + "metrics: [chrf]\n"
+    )
+    done = inside("data", verb, "chrf.yaml")
+    assert "references" not in done.out + done.err
