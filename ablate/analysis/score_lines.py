@@ -36,7 +36,16 @@ RUN_NAMES = (
     "runname",
     "run name",
 )  # which of several lines are of one run
-STEP = ("step", "_step", "global_step", "iteration", "training_iteration", "epoch")
+# Steps of a training, without what an exporter writes before them, as in `trainer/global_step`.
+STEP = (
+    "step", "global_step", "global step", "iteration", "training_iteration", "iter", "env_step",
+    "epoch",
+)  # fmt: skip
+# Numbers that grow along a training, too; in a table of runs they may be settings.
+GROWING = (
+    *STEP, "steps", "iterations", "iters", "num_steps", "env_steps", "num_env_steps", "epochs",
+    "tokens", "samples", "examples",
+)  # fmt: skip
 # States of W&B, MLflow, ablate, Optuna, Ray Tune, Slurm and of clouds.
 DIVERGED, USUAL = "diverged", ("finished", "done")
 FINISHED = (
@@ -86,7 +95,7 @@ def numbers_of(
     table.name_rows(by)
     table.leave_out_unfinished()
     table.check_rows()
-    table.number_seeds()
+    table.number_seeds(metrics)
     of_metrics = table.scores(metrics)
     if len(of_metrics) > 1 and not metrics:
         raise UsageError(
@@ -267,8 +276,12 @@ class _Table:
                     f"give them names that differ"
                 )
 
-    def number_seeds(self) -> None:
-        """Find the seed of each line. Names of rows that say the seed lose it."""
+    def number_seeds(self, metrics: Sequence[str]) -> None:
+        """Find the seed of each line. Names of rows that say the seed lose it.
+
+        Args:
+            metrics: that are asked for, and so are no steps.
+        """
         column = self._first(SEED)
         texts = [_text(line, column).removesuffix(".0") for line in self.lines]
         in_names = [_SEED.findall(row) for row in self.rows]
@@ -286,7 +299,7 @@ class _Table:
             without = next(row for row, said in zip(self.rows, in_names, strict=True) if not said)
             raise UsageError(f'"{with_seed}" says a seed and "{without}" does not; {NEEDED}')
         else:
-            texts = self._numbered()
+            texts = self._numbered(metrics)
         if all(text.isdecimal() and len(text) <= _MOST_DIGITS for text in texts):
             self.seeds = list(map(int, texts))
         else:
@@ -296,7 +309,7 @@ class _Table:
     def _shorten_names(self) -> None:
         self.rows = [_SEED.sub("", row, count=1) or row for row in self.rows]
 
-    def _numbered(self) -> list[str]:
+    def _numbered(self, metrics: Sequence[str]) -> list[str]:
         """Number the runs of each row in their order. Lines are of one run if a column says so."""
         names = [name for name in RUN_NAMES if name not in self.by]
         run = self._first(names)
@@ -314,7 +327,7 @@ class _Table:
             repeated[row] += whole in lines_met
             lines_met.add(whole)
         if not any(_text(line, run) for line in self.lines):
-            self._refuse_curves()
+            self._refuse_curves(metrics)
         counts = ", ".join(f"{row} {len(known)}" for row, known in runs.items())
         self.notes.append(
             f"No column seed: the runs of each row are numbered in their order ({counts})."
@@ -324,12 +337,24 @@ class _Table:
             self.notes.append(f"Equal to an earlier line, and counted as further runs: {counts}.")
         return numbers
 
-    def _refuse_curves(self) -> None:
+    def _steps(self, words: Sequence[str], metrics: Iterable[str]) -> list[str]:
+        """The columns that are named by some words, in their order, and neither name rows nor are
+        metrics.
+        """
+        found: dict[str, list[str]] = {}
+        others = {*self.by, *map(_plain, metrics)}
+        for plain in self.columns:
+            if not others & {plain, plain.removeprefix("metrics.")}:
+                found.setdefault(re.split(r"[/.]", plain)[-1].strip("_"), []).append(plain)
+        return [name for word in words for name in found.get(word, [])]
+
+    def _refuse_curves(self, metrics: Sequence[str]) -> None:
         """Refuse lines at several steps that do not say of which run they are."""
-        column = self._first([name for name in STEP if name not in self.by])
-        steps: dict[tuple[str, str], set[str]] = {}
+        columns = self._steps(GROWING, metrics)
+        steps: dict[tuple[str, str], set[tuple[str, ...]]] = {}
         for row, line in zip(self.rows, self.lines, strict=True):
-            steps.setdefault((row, _text(line, "metric")), set()).add(_text(line, column))
+            step = tuple(_text(line, name) for name in columns)
+            steps.setdefault((row, _text(line, "metric")), set()).add(step)
         for (row, _), of_row in steps.items():
             if len(of_row) > 1:
                 raise UsageError(
@@ -348,7 +373,7 @@ class _Table:
         if +replaced:
             counts = ", ".join(f"{row} {count}" for row, count in (+replaced).items())
             self.notes.append(f"Values replaced by later ones at the same step: {counts}.")
-        column = self._first([name for name in STEP if name not in (*self.by, *of_metrics)])
+        column = self._first([*self._steps(STEP, of_metrics), STEP[0]])
         for scores in of_metrics.values():
             by_row: dict[str, dict[str, None]] = {}
             for index in scores:

@@ -407,7 +407,13 @@ def test_a_run_that_diverged_in_a_metric_that_is_not_asked_for_has_diverged(tmp_
     assert "wide, seed 1: loss is nan, and acc 0.5; write nan for both" in text
 
 
-@pytest.mark.parametrize("column", ["step", "_step", "global_step", "epoch"])
+CURVE_COLUMNS = (
+    "step", "_step", "global_step", "epoch", "trainer/global_step", "train/epoch", "Iter", "steps",
+    "tokens",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("column", CURVE_COLUMNS)
 def test_the_evaluations_of_one_training_are_not_seeds(column, tmp_path):
     curve = [
         {"row": row, column: step, "loss": start - step / 1000}
@@ -423,6 +429,14 @@ def test_the_evaluations_of_one_training_are_not_seeds(column, tmp_path):
     of_runs = [{"run_id": line["row"] + "1", **line} for line in curve]
     assert "base, seed 1: loss has two values" in conclusions(csv_of(of_runs), tmp_path)
     assert "base, seed 1: loss has two values" in conclusions(csv_of(of_runs), tmp_path, "--stream")
+
+
+def test_steps_are_a_metric_where_they_are_asked_for_and_a_setting_in_a_table_of_runs(tmp_path):
+    lines = [{"row": line["row"], "steps": round(line["loss"] * 1000)} for line in WIDE]
+    options = ("--metric", "steps", "--lower-is-better", "steps")
+    assert "Better than base: wide" in conclusions(csv_of(lines), tmp_path, *options)
+    longer = [{**line, "epochs": 20 if line["row"] == "wide" else 10} for line in WIDE]
+    assert "Better than base: wide" in conclusions(csv_of(longer), tmp_path)
 
 
 def test_items_without_a_seed_are_those_of_one_run(tmp_path):
