@@ -49,13 +49,11 @@ def agreements(table: Table) -> list[Agreement]:
     base, rows, _ = table.families[0]
     if base.paper is None:
         return []
-    main = table.study.task.default_metrics[0]
-    if base.scores[main].mean is None:
-        return []
+    names = paper_metrics(table)[::-1]  # the main metric first
     shared: list[TableRow] = []
     groups: dict[str, list[TableRow]] = {}
     for row in rows:
-        if row.paper and row.scores[main].mean is not None:
+        if row.paper and all(row.deltas[name].mean is not None for name in names):
             shared.append(row)
             groups.setdefault(row.row.group, []).append(row)
     if len(groups) > 1:  # with a single group, `all` would only repeat it
@@ -63,7 +61,7 @@ def agreements(table: Table) -> list[Agreement]:
     found = []
     for group, of_group in groups.items():
         orders = {}
-        for name in reversed(paper_metrics(table)):  # the main metric first
+        for name in names:
             orders[name] = _order(table.study.task.metrics[name], base, of_group)
         found.append(Agreement(group, 1 + len(of_group), orders))
     return found
@@ -73,7 +71,8 @@ def _order(metric: Metric, base: TableRow, rows: Sequence[TableRow]) -> Order:
     ours, theirs, errors = [0.0], [0.0], []
     same_side = sides = 0
     for row in rows:
-        difference, in_paper = row.deltas[metric.name].mean or 0.0, _in_paper(metric, base, row)
+        difference, in_paper = row.deltas[metric.name].mean, _in_paper(metric, base, row)
+        assert difference is not None
         ours.append(difference)
         theirs.append(in_paper)
         sides += in_paper != 0
@@ -126,9 +125,10 @@ def contradictions(table: Table) -> list[tuple[TableRow, Metric]]:
         for row in rows:
             if row.paper is None or metric.name not in row.paper.scores or base.paper is None:
                 continue
-            verdict = row.verdicts[metric.name]
-            difference = verdict.mean or 0.0
-            if verdict.is_different and difference * _in_paper(metric, base, row) < 0:
+            verdict, in_paper = row.verdicts[metric.name], _in_paper(metric, base, row)
+            # By its word: a row that is worse by its divergence has no difference.
+            is_other = in_paper != 0 and metric.is_better(in_paper) != (verdict.word == "better")
+            if verdict.is_different and is_other:
                 found.append((row, metric))
     return found
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ablate.analysis.designs import base_name, bound_notes
 from ablate.analysis.results import UNDECODED
@@ -12,7 +12,7 @@ from ablate.analysis.table import Table, TableRow
 from ablate.config.metrics import BY_CHANCE, EXACT, Metric
 from ablate.formatting import number, percent, plural, spread_text
 from ablate.stats.significance import LEVEL, POWER
-from ablate.stats.verdict import EARLY, Verdict, Word, seeds_text
+from ablate.stats.verdict import EARLY, Verdict, Word, joint_word, seeds_text
 
 MOST_NAMED = 6  # rows that a sentence names one by one
 
@@ -30,22 +30,16 @@ def conclusion(table: Table) -> list[str]:
     could not see.
     """
     judged: list[str] = []
+    told = {metric.name: _told(table, metric) for metric in table.judged}
     has_learned = True
     for metric in table.judged:
         unlearned, rows = _nothing_learned(table, metric), []
         has_learned = has_learned and not unlearned
-        untaught = {row.row.label for row in table.rows if not row.has_learned(metric)}
         for row in table.rows:
-            if not row.row.is_base:
+            if row.row.label in told[metric.name]:
                 verdict = row.verdicts[metric.name]
                 # A row that another metric decides is known.
-                is_open = verdict.word != "cannot tell" or table.verdict(row) == "cannot tell"
-                # Of a base without learning, a difference says alone which rows have learned.
-                is_shown = row.row.base not in untaught or (
-                    verdict.is_different and row.row.label not in untaught
-                )
-                is_shown = is_shown and not _cannot_judge(table, metric)
-                if is_open and (verdict.mean is None or is_shown):
+                if verdict.word != "cannot tell" or _word(table, row, told) == "cannot tell":
                     rows.append(Judged(row.row.label, verdict))
         if len(table.judged) == 1:
             judged += [*unlearned, *_sentences(metric, rows, table.study.tests, table.error)]
@@ -57,11 +51,52 @@ def conclusion(table: Table) -> list[str]:
     if has_learned:
         sentences += bound_notes(table)
     sentences += table.position.sentences(table.error)
-    return sentences + _together(table) + judged + _unfinished(table)
+    return sentences + _together(table, told) + judged + _unfinished(table)
 
 
-def _together(table: Table) -> list[str]:
-    """The rows by their verdicts in all metrics, if the study judges by several."""
+def _told(table: Table, metric: Metric) -> set[str]:
+    """Labels of the rows that a metric can judge. Of a base without learning, a difference says
+    alone which rows have learned.
+    """
+    can_judge = not _cannot_judge(table, metric)
+    untaught = {row.row.label for row in table.rows if not row.has_learned(metric)}
+    told = set()
+    for row in table.rows:
+        if row.row.is_base:
+            continue
+        verdict = row.verdicts[metric.name]
+        says = row.row.base not in untaught or (
+            verdict.is_different and row.row.label not in untaught
+        )
+        if verdict.mean is None or (can_judge and says):
+            told.add(row.row.label)
+    return told
+
+
+def _word(table: Table, row: TableRow, told: Mapping[str, set[str]]) -> str:
+    """The verdict on a row by the metrics that can judge it.
+
+    Args:
+        table: of the row.
+        row: but base.
+        told: by metric, the labels of the rows that it can judge.
+    """
+    verdicts = []
+    for metric in table.judged:
+        verdict = row.verdicts[metric.name]
+        if row.row.label not in told[metric.name]:
+            verdict = replace(verdict, word="cannot tell")
+        verdicts.append(verdict)
+    return joint_word(verdicts)
+
+
+def _together(table: Table, told: Mapping[str, set[str]]) -> list[str]:
+    """The rows by their verdicts in all metrics, if the study judges by several.
+
+    Args:
+        table: of the study.
+        told: as in `_word`.
+    """
     if len(table.judged) == 1:
         return []
     labels: dict[str, list[str]] = {}
@@ -69,10 +104,10 @@ def _together(table: Table) -> list[str]:
     for row in table.rows:
         if row.row.is_base:
             continue
-        word = table.verdict(row)
+        word = _word(table, row, told)
         labels.setdefault(word or "no score yet", []).append(row.row.label)
         for metric in table.judged:
-            if row.verdicts[metric.name].is_different:
+            if row.verdicts[metric.name].is_different and row.row.label in told[metric.name]:
                 decided.append(Judged(row.row.label, row.verdicts[metric.name]))
     parts = []
     for word in sorted(labels, key=lambda word: word in ("cannot tell", "no score yet")):

@@ -147,10 +147,14 @@ class Verdict:
         """
         if self.word == "as good as base":
             return f"{self.word} within {self.margin_text}"
-        tells = self.minimum_detectable_text and not (self.is_of_survivors or self.is_blind)
-        if self.word == "cannot tell" and tells:
-            return f"{self.word} ({self.minimum_detectable_text})"
+        if self.word == "cannot tell" and self.found_text:
+            return f"{self.word} ({self.found_text})"
         return self.word
+
+    @property
+    def found_text(self) -> str:
+        """The minimum detectable difference; empty where it is not what the verdict lacks."""
+        return "" if self.is_of_survivors or self.is_blind else self.minimum_detectable_text
 
     @property
     def minimum_detectable_text(self) -> str:
@@ -246,7 +250,8 @@ def joint_word(verdicts: Sequence[Verdict]) -> str:
         if verdict.word not in ("", "cannot tell"):
             titles.setdefault(verdict.word, []).append(verdict.metric.title)
     if not titles:
-        return verdicts[0].word
+        # A metric without a score yet says less than one that cannot tell.
+        return max(verdict.word for verdict in verdicts)
     parts = []
     for word, by in titles.items():
         if len(by) == len(verdicts):
@@ -264,8 +269,8 @@ def joint_short(verdicts: Sequence[Verdict]) -> str:
         return verdicts[0].short
     word, sizes = joint_word(verdicts), []
     for verdict in verdicts:
-        if verdict.minimum_detectable_text:
-            sizes.append(f"{verdict.minimum_detectable_text} {verdict.metric.title}")
+        if verdict.found_text:
+            sizes.append(f"{verdict.found_text} {verdict.metric.title}")
     if word == "cannot tell" and sizes:
         word += f" ({', '.join(sizes)})"
     return word

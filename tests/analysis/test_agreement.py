@@ -112,6 +112,32 @@ def test_only_verdicts_on_the_other_side_of_base_contradict_the_paper(scaled):
     assert contradictions(scaled(3.0, without_dropout=27.0)) == []  # within the noise
 
 
+def test_a_row_that_is_worse_because_it_diverged_contradicts_the_paper(tmp_path):
+    study = study_from(tmp_path, SCALED)
+    results = Fake(tmp_path / "results", study)
+    for place, row in enumerate(study.rows):
+        for seed in study.seeds:
+            if row.label == "C d_model=128":  # better in the paper
+                results.diverged(row.label, seed, 10, "loss")
+            else:
+                results.done(row.label, seed, 5.0 + (seed * place % 3) / 10, 25.0 + seed / 10)
+    found = contradictions(results.table())
+    assert [(row.row.label, metric.name) for row, metric in found] == [
+        ("C d_model=128", "ppl"), ("C d_model=128", "bleu"),
+    ]  # fmt: skip
+
+
+def test_a_row_without_a_seed_of_base_is_in_no_order(tmp_path):
+    study = study_from(tmp_path, SCALED)
+    results = Fake(tmp_path / "results", study)
+    results.done("base", 1, 5.0, 25.0)
+    results.done("C N=1", 1, 6.0, 23.0)
+    results.done("C N=2", 2, 4.0, 27.0)  # which base does not have yet
+    (only,) = agreements(results.table())
+    assert only.rows == 2
+    assert only.orders["bleu"].sides == 1
+
+
 def test_lines_warn_about_small_corpora_and_json_has_the_taus(table3):
     table = table3()
     lines = list(agreement_lines(table))

@@ -648,6 +648,24 @@ def test_the_paper_s_table_has_the_paper_s_columns_where_they_fit(tmp_path):
     assert [column.name for column in narrow][:4] == ["row", "PPL", "BLEU", "verdict"]
 
 
+def test_the_legend_explains_a_difference_beside_cannot_tell_where_one_is_shown(tmp_path):
+    study = read_study(STUDIES / "table3-multi30k.yaml")
+    results = Fake(tmp_path, study)
+    for place, row in enumerate(study.rows):
+        for seed in study.seeds_of(row):
+            noise = (place * 3 + seed * (place + 2)) % 5
+            results.done(row.label, seed, 6.0 + noise / 10, 30.0 + noise)
+    table = results.table()
+    for width, shown in ((140, False), (100, True)):
+        layout = terminal_layout(table, starred, against_paper=False, width=width)
+        (verdict,) = [column for column in layout.columns if column.name == "verdict"]
+        assert any("cannot tell (" in cell for cell in verdict.cells) == shown
+        assert (
+            any("cannot tell (d): not significant; a true" in line for line in layout.legend)
+            == shown
+        )
+
+
 def test_a_study_without_a_row_of_the_paper_s_table_has_its_own_columns(tmp_path):
     text = (
         (STUDIES / "table3-multi30k.yaml")
@@ -775,6 +793,9 @@ def test_two_metrics_have_one_verdict_together_and_a_p_value_each(tmp_path):
         assert head.count(f"| {name} |") == 1, name
     assert head.endswith(" | verdict |")
     assert "Each of these 2 metrics is tested at 0.025" in text
+    for metric, equal in (("PPL", 1), ("BLEU", 0)):
+        interval = f"the interval of Δ{metric} excludes {equal}"
+        assert f"{interval} exactly if the verdict by {metric} is worse or better" in text
     assert "- By PPL: " in text
     assert "- By BLEU: " in text
     content = json.loads(as_json(table))

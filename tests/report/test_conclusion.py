@@ -247,6 +247,22 @@ def test_a_row_that_is_better_than_a_base_without_learning_is_named(fake):
     assert "Same BLEU" not in text
 
 
+def test_a_metric_that_cannot_judge_decides_no_row_of_two_metrics(fake):
+    results = fake(SMALL + "judge: [ppl, bleu]\n")
+    for place, row in enumerate(results.study.rows):
+        for seed in (1, 2, 3):
+            # Every BLEU is printed as 0.0; A h=1 would be better.
+            noise = ((place * 3 + seed * (place + 2)) % 5) / 1e5
+            bleu = 0.04 if row.label == "A h=1" else 0.001
+            results.done(row.label, seed, 90.0 + 1000 * noise, bleu + noise)
+    table = results.table()
+    assert "better by BLEU" in str(table.verdict(table.by_label["A h=1"]))
+    text = "\n".join(conclusion(table))
+    assert "By BLEU: BLEU shows nothing learned by any row" in text
+    assert "Of 4 rows, by PPL and BLEU: 4 cannot tell" in text
+    assert "better by BLEU" not in text
+
+
 def test_a_base_whose_translations_score_no_better_against_their_references_has_learned_nothing(
     fake,
 ):

@@ -15,7 +15,14 @@ from statsmodels.stats.weightstats import ttost_paired
 from ablate.config.metrics import BITS_PER_BYTE, PPL, TRANSLATION_METRICS
 from ablate.config.training import MAX_SEEDS
 from ablate.stats.bootstrap import BootstrapTest
-from ablate.stats.comparison import Comparison, Noise, NoiseOfTests, PairedScores, compare
+from ablate.stats.comparison import (
+    Comparison,
+    Noise,
+    NoiseOfTests,
+    PairedScores,
+    SeedTest,
+    compare,
+)
 from ablate.stats.judge import _at_look, _verdict, _word, verdicts
 from ablate.stats.looks import Look
 from ablate.stats.noise import Variance
@@ -736,6 +743,7 @@ def by_both(ppl, bleu):
         ("diverged", "diverged", "diverged"),
         ("cannot tell", "cannot tell", "cannot tell"),
         ("", "", ""),
+        ("", "cannot tell", "cannot tell"),
     ],
 )
 def test_verdicts_by_two_metrics_are_one_word_where_they_agree(ppl, bleu, word):
@@ -747,3 +755,12 @@ def test_verdicts_by_two_metrics_are_one_word_where_they_agree(ppl, bleu, word):
 def test_the_cell_of_a_single_metric_is_its_own_verdict():
     (ppl, bleu) = by_both("cannot tell", "worse")
     assert [joint_short([ppl]), joint_short([bleu])] == ["cannot tell (×1.050)", "worse"]
+
+
+def test_a_cell_of_two_metrics_has_no_difference_that_the_verdict_does_not_lack():
+    ppl, bleu = by_both("cannot tell", "cannot tell")
+    test = SeedTest(1.0, 0.01, 0.05, 0.01, 0.05, -3.0, -1.0, 0.3)
+    survivors = replace(bleu, seed_test=test, diverged=1, ended=4)
+    assert survivors.is_of_survivors
+    assert joint_short([ppl, survivors]) == "cannot tell (×1.050 PPL)"
+    assert survivors.short == "cannot tell"

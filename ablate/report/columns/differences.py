@@ -136,7 +136,7 @@ def _difference_legend(table: Table, form: Form) -> Iterator[str]:
     if judged:
         yield from _explained_differences(table, form)
     if any(_has_intervals(table, metric) for metric in table.judged):
-        yield _explained_verdicts(table)
+        yield _explained_verdicts(table, is_compact=form.compact)
         has_p = any(form.shows(_by(table, "p", metric)) for metric in table.judged)
         if len(table.judged) > 1:
             line = (
@@ -157,7 +157,7 @@ def _difference_legend(table: Table, form: Form) -> Iterator[str]:
         )
 
 
-def _explained_verdicts(table: Table) -> str:
+def _explained_verdicts(table: Table, is_compact: bool = False) -> str:
     noise, rows = plural(len(table.study.seeds), "seed"), plural(table.study.tests, "row")
     if len(table.families) > 1:
         rows += " of all sizes"
@@ -174,13 +174,17 @@ def _explained_verdicts(table: Table) -> str:
         metric.title if metric.more_is_better else f"{metric.title} (lower is better)"
         for metric in table.judged
     )
-    several = ""
+    several, unknown = "", " cannot tell: not significant."
     if len(table.judged) > 1:
-        several = " worse by one of them: the other cannot tell."
+        several = " worse by some metrics: the others cannot tell."
+    if not is_compact:
+        unknown = (
+            f" cannot tell (d): not significant; a true difference of d is found with {POWER:.0%} "
+            f"probability."
+        )
     return (
         f"verdict: by {titles}. worse, better: beyond the noise of {noise}{''.join(tested)} "
-        f"(p < {LEVEL:g}, Holm-corrected over {rows}).{several}{within} cannot tell (d): not "
-        f"significant; a true difference of d is found with {POWER:.0%} probability."
+        f"(p < {LEVEL:g}, Holm-corrected over {rows}).{several}{within}{unknown}"
     )
 
 
@@ -228,6 +232,8 @@ def _judged_by_intervals(table: Table, metric: Metric) -> str:
     # A ratio of 1, the exponential of 0, is no difference.
     text = f"; the interval of Δ{metric.title} excludes {int(metric.is_log)} exactly if the verdict"
     text += " is worse or better"
+    if len(table.judged) > 1:
+        text = text.replace("the verdict", f"the verdict by {metric.title}")
     if exceptions:
         rows = ", ".join(exceptions)
         text += f" (exceptions, where diverged seeds or an earlier look decided: {rows})"
