@@ -324,7 +324,7 @@ class ProgressReader:
             self.first = now, self.total_completed
         if self.first is not None:
             seconds, made = now - self.first[0], self.total_completed - self.first[1]
-            if seconds >= PACE_SECONDS and made > PACE_SHARE * self.total / len(working):
+            if seconds >= PACE_SECONDS and made > PACE_SHARE * self.total / len(self.work):
                 return (self.total - self.total_completed) * seconds / made
         return None
 

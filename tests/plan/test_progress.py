@@ -169,6 +169,21 @@ def test_the_time_left_follows_the_pace_since_training_was_first_seen(flat, cloc
     )  # one step a second; 60 and 5 times 100 are left
 
 
+def test_the_pace_is_known_after_a_fiftieth_of_a_usual_run_also_while_no_worker_reports(
+    flat, clock
+):
+    reader = ProgressReader(flat.study, flat.results)
+    flat.at("base", 1, 10, alive=True)
+    reader.read()
+    clock(30.0)
+    flat.at("base", 1, 12, alive=True)
+    assert reader.read().seconds_left is None
+    flat.at("base", 1, 13, alive=True)
+    assert reader.read().seconds_left == pytest.approx(5870.0)  # 587 steps, 10 seconds each
+    flat.folder("base", 1).progress.unlink()  # a worker has the run, and has not reported yet
+    assert reader.read().seconds_left is None
+
+
 def test_the_start_of_a_resumed_run_says_nothing_about_its_pace(flat, clock):
     reader = ProgressReader(flat.study, flat.results)
     flat.at("base", 1, 10, alive=True, phase="starting")
