@@ -1,4 +1,4 @@
-"""Files of scores that others write: CSV or JSON lines, and scalars of TensorBoard."""
+"""Files of scores that others write: CSV, JSON lines or arrays, and scalars of TensorBoard."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ def _lines(file: Path) -> Iterator[Line]:
         raise UsageError(f"{file}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UsageError(f"{file}: is no text in UTF-8; {NEEDED}") from None
-    return _json_lines(file, text) if text.lstrip().startswith("{") else _csv_lines(file, text)
+    read = {"{": _json_lines, "[": _json_array}.get(text.lstrip()[:1], _csv_lines)
+    return read(file, text)
 
 
 def _csv_lines(file: Path, text: str) -> Iterator[Line]:
@@ -101,6 +102,19 @@ def _json_lines(file: Path, text: str) -> Iterator[Line]:
             raise UsageError(f"{file}:{number}: is no JSON object; {NEEDED}") from None
         if values:
             yield Line(f"line {number}", values)
+
+
+def _json_array(file: Path, text: str) -> Iterator[Line]:
+    try:
+        entries = _JSON.decode(text.strip())
+    except _NamedTwiceError as error:
+        raise UsageError(f'{file}: two values of an entry are named "{error}"') from None
+    except (ValueError, RecursionError):
+        raise UsageError(f"{file}: is no array of JSON objects; {NEEDED}") from None
+    for number, values in enumerate(entries, 1):
+        if not isinstance(values, dict):
+            raise UsageError(f"{file}: entry {number} is no JSON object; {NEEDED}")
+        yield Line(f"entry {number}", values)
 
 
 class _NamedTwiceError(Exception):

@@ -443,8 +443,8 @@ class _Table:
                 f"are {first_few(list(numeric), 12) or 'none'}; {NEEDED}"
             )
         for name in wanted:
-            plain = numeric.get(name) or numeric.get(_plain(name), "")
-            if not plain:
+            plain = numeric.get(name) or numeric.get(_plain(name)) or _plain(name)
+            if plain not in self.columns:
                 raise UsageError(unknown_name("metric", name, numeric))
             self._use(plain)
             for index, line in enumerate(self.lines):

@@ -24,8 +24,7 @@ def command(
         list[Path],
         argument(
             "FILE",
-            "CSV or JSON lines with row, seed, metric, value; or an export of W&B, MLflow, "
-            "TensorBoard.",
+            "CSV or JSON with row, seed, metric, value; or an export of W&B, MLflow, TensorBoard.",
         ),
     ],
     base: Annotated[str | None, option("Row that the others are compared with.", "ROW")] = None,

@@ -4,6 +4,7 @@ test_published.py.
 
 import json
 import math
+import re
 from decimal import Decimal
 
 import numpy as np
@@ -682,3 +683,22 @@ def test_a_name_of_a_row_is_no_option_of_the_command_before_it(row, tmp_path):
     inside_tabular = text.split(r"\begin{tabular}")[1].split(r"\end{tabular}")[0]
     assert f"\n    {{}}{row} & " in inside_tabular
     assert not [line for line in inside_tabular.splitlines() if line.strip()[:1] in ("[", "*")]
+
+
+def test_an_array_of_json_is_read_as_its_lines_are(tmp_path):
+    text = json.dumps(WIDE, indent=1)
+    assert conclusions(text, tmp_path, name="a.json") == conclusions(csv_of(WIDE), tmp_path)
+    for broken, fault in (
+        ('[{"row": "base"', "a.json: is no array of JSON objects; needed are"),
+        ("[1]", "a.json: entry 1 is no JSON object; needed are"),
+        ('[{"row": 1, "row": 2}]', 'a.json: two values of an entry are named "row"'),
+        ("[" * 100_000, "a.json: is no array of JSON objects"),
+        ("[]", "a.json: has no lines of scores"),
+    ):
+        assert fault in conclusions(broken, tmp_path, name="a.json")
+
+
+def test_a_metric_that_is_asked_for_and_is_no_number_is_named_with_its_text(tmp_path):
+    text = csv_of(WIDE).replace(",", ";").replace(".", ",")
+    said = conclusions(text, tmp_path, "--metric", "loss")
+    assert re.search(r'line 2: loss "\d,\d+" is no number', said)
