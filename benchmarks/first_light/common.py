@@ -64,4 +64,6 @@ class Lines:
         self.write(check=name, ok=ok, s=round(time.monotonic() - start, 2), **values)
 
     def end(self) -> None:
+        """Write the summary and leave, with exit code 1 if a check has found a fault."""
         self.write(summary=True, good=self.good, bad=self.bad)
+        sys.exit(bool(self.bad))

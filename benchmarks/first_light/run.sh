@@ -4,7 +4,8 @@
 #   bash benchmarks/first_light/run.sh [--dry] [--only env,correct,figures,lm,study] [--seconds 475]
 #
 # pack.sh lays out what a machine without a network needs. Results: up to 8 files in $OUT. Each part has a time limit
-# and survives the failure of the others. --dry: tiny sizes on a CPU, the toy corpus, no time limits.
+# and survives the failure of the others; the exit code is 1 if one failed or found a fault. --dry: tiny sizes on a CPU,
+# the toy corpus, no time limits.
 set -u
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 DRY=0; ONLY=env,correct,figures,lm,study; SECONDS_ALL=475
@@ -17,6 +18,7 @@ export DRY ROOT PY=${PY:-python3} OUT=${OUT:-/tmp/first-light-out} WORK=${WORK:-
 export DATA=${DATA:-$ROOT/.gpu/multi30k}
 mkdir -p "$OUT" "$WORK"
 LOG=$OUT/log.txt
+FAILED=$WORK/failed; rm -f "$FAILED"
 WHL=${WHL:-$ROOT/.whl}
 if ls "$WHL"/*.whl >/dev/null 2>&1; then
   "$PY" -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade --target "$WORK/site" "$WHL"/*.whl 2>&1 | grep -v WARNING
@@ -37,6 +39,7 @@ part() {
   PART_SECONDS=$(( limit - 2 )) timeout -k 10 "$limit" "$@" >"$WORK/$name.out" 2>&1; code=$?
   { echo "=== $name, exit code $code"; tail -c 60000 "$WORK/$name.out"; } >>"$LOG"
   say "$name: exit code $code"
+  [ "$code" = 0 ] || echo "$name" >>"$FAILED"
 }
 
 if wants env; then
@@ -93,3 +96,4 @@ file = out / "study.md"
 if file.exists(): print(file.read_text()[:2500])
 P
 ls -la "$OUT"
+[ ! -e "$FAILED" ] || { say "failed: $(sort "$FAILED" | tr '\n' ' ')"; exit 1; }

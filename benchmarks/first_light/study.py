@@ -84,7 +84,7 @@ def main() -> None:
             [*ABLATE, "data", "prepare", str(write(100)), "--results", str(results)]
         )
         print("prepared", code, flush=True)
-        return
+        sys.exit(code)
     steps = 10 if DRY else steps_that_fit(left())
     path, start = write(steps), time.monotonic()
     print(f"{steps} steps in {left():.0f} s", flush=True)
@@ -124,6 +124,7 @@ def main() -> None:
     subprocess.run([*ABLATE, "publish", *words, "--to", str(published)], timeout=60, check=False)
     if published.exists():
         shutil.make_archive(str(OUT / "study"), "gztar", published)
+    sys.exit(code)
 
 
 if __name__ == "__main__":
