@@ -226,8 +226,9 @@ class _Table:
                 out[self.rows[index] or "without a row", text] += 1
                 continue
             if word not in (*FINISHED, DIVERGED):
+                what = f'the state "{text[:60]}" is not known' if text else "has no state"
                 raise UsageError(
-                    f'{line.place}: the state "{text[:60]}" is not known: runs with a score are '
+                    f"{line.place}: {what}: runs with a score are "
                     f"{listed((*FINISHED, DIVERGED))}; leave the column "
                     f'"{self.columns.get(column, column)}" out if it is no state'
                 )

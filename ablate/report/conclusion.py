@@ -47,6 +47,9 @@ def conclusion(table: Table) -> list[str]:
             # `_together` has the error of all metrics.
             for sentence in (*unlearned, *_sentences(metric, rows, table.study.tests, error=None)):
                 judged.append(f"By {metric.title}: {sentence}")
+    for metric in table.metrics:
+        if metric not in table.judged:  # a reader takes its column for a result all the same
+            judged += _shows_nothing(table, metric)
     sentences = [_base(table, family.base) for family in table.families]
     if has_learned:
         sentences += bound_notes(table)
@@ -184,23 +187,9 @@ def _base(table: Table, base: TableRow) -> str:
 
 
 def _nothing_learned(table: Table, metric: Metric) -> list[str]:
-    """A sentence if no row, or if a base, has a score that is printed as better than chance, or if
-    the metric cannot judge the predictions.
-    """
-    if blind := _cannot_judge(table, metric):
-        exact = percent(max(blind.part(metric, EXACT).by_seed.values()))
-        return [
-            f"{metric.title} cannot judge these texts: it is {number(0.0, metric.digits)} for "
-            f"{blind.row.label}, of which {exact} of the predictions equal their references. "
-            "`metrics: [chrf]` counts characters."
-        ]
-    scored = [row for row in table.rows if row.scores[metric.name].n]
-    if not any(row.has_learned(metric) for row in scored):
-        return [
-            f"{metric.title} shows nothing learned by any row: {_level(metric, scored)}. The rows "
-            f"cannot be compared in {metric.title}; train for more steps."
-        ] * bool(scored)
-    sentences = []
+    """A sentence if a metric shows nothing of all rows, else for each base without learning."""
+    if sentences := _shows_nothing(table, metric):
+        return sentences
     for family in table.families:
         if not family.base.has_learned(metric):
             name = base_name(family.base)
@@ -210,6 +199,26 @@ def _nothing_learned(table: Table, metric: Metric) -> list[str]:
                 "learned, and not what a change does to a trained model; train for more steps."
             )
     return sentences
+
+
+def _shows_nothing(table: Table, metric: Metric) -> list[str]:
+    """A sentence if no row has a score that is printed as better than chance, or if the metric
+    cannot judge the predictions.
+    """
+    if blind := _cannot_judge(table, metric):
+        exact = percent(max(blind.part(metric, EXACT).by_seed.values()))
+        return [
+            f"{metric.title} cannot judge these texts: it is {number(0.0, metric.digits)} for "
+            f"{blind.row.label}, of which {exact} of the predictions equal their references. "
+            "`metrics: [chrf]` counts characters."
+        ]
+    scored = [row for row in table.rows if row.scores[metric.name].n]
+    if not scored or any(row.has_learned(metric) for row in scored):
+        return []
+    return [
+        f"{metric.title} shows nothing learned by any row: {_level(metric, scored)}. The rows "
+        f"cannot be compared in {metric.title}; train for more steps."
+    ]
 
 
 def _cannot_judge(table: Table, metric: Metric) -> TableRow | None:

@@ -247,6 +247,24 @@ def test_a_row_that_is_better_than_a_base_without_learning_is_named(fake):
     assert "Same BLEU" not in text
 
 
+def test_a_study_without_a_score_has_a_conclusion_by_every_metric(fake):
+    for metrics in ("[ppl]", "[bleu]", "[ppl, bleu]"):
+        (base, *_) = conclusion(fake(SMALL + f"judge: {metrics}\n").table())
+        assert base == "Base has no score yet."
+
+
+def test_a_shown_metric_that_no_verdict_is_by_is_named_where_nothing_is_learned(fake):
+    results = fake(SMALL + "judge: [ppl]\n")
+    for row in results.study.rows:
+        for seed in (1, 2, 3):
+            results.done(row.label, seed, 72.0 + seed, 0.001 * seed)
+    text = "\n".join(conclusion(results.table()))
+    assert "BLEU shows nothing learned by any row: all 15 scores are as low as 0.0." in text
+    for seed in (1, 2, 3):
+        results.done("base", seed, 72.0 + seed, 20.0)
+    assert "nothing learned" not in "\n".join(conclusion(results.table()))
+
+
 def test_a_metric_that_cannot_judge_decides_no_row_of_two_metrics(fake):
     results = fake(SMALL + "judge: [ppl, bleu]\n")
     for place, row in enumerate(results.study.rows):

@@ -702,3 +702,11 @@ def test_a_metric_that_is_asked_for_and_is_no_number_is_named_with_its_text(tmp_
     text = csv_of(WIDE).replace(",", ";").replace(".", ",")
     said = conclusions(text, tmp_path, "--metric", "loss")
     assert re.search(r'line 2: loss "\d,\d+" is no number', said)
+
+
+def test_a_line_without_a_state_among_others_is_refused_as_such(tmp_path):
+    lines = [{**line, "state": "finished"} for line in WIDE]
+    lines[3]["state"] = ""
+    assert "line 5: has no state: runs with a score are finished, " in conclusions(
+        csv_of(lines), tmp_path
+    )
