@@ -38,8 +38,11 @@ def conclusion(table: Table) -> list[str]:
         for row in table.rows:
             if row.row.label in told[metric.name]:
                 verdict = row.verdicts[metric.name]
-                # A row that another metric decides is known.
-                if verdict.word != "cannot tell" or _word(table, row, told) == "cannot tell":
+                joint = _word(table, row, told)
+                # A row that another metric decides is known, and `_together` names those without
+                # any score.
+                is_open = verdict.word != "cannot tell" or joint == "cannot tell"
+                if is_open and (joint or len(table.judged) == 1):
                     rows.append(Judged(row.row.label, verdict))
         if len(table.judged) == 1:
             judged += [*unlearned, *_sentences(metric, rows, table.study.tests, table.error)]

@@ -251,6 +251,9 @@ def test_a_study_without_a_score_has_a_conclusion_by_every_metric(fake):
     for metrics in ("[ppl]", "[bleu]", "[ppl, bleu]"):
         (base, *_) = conclusion(fake(SMALL + f"judge: {metrics}\n").table())
         assert base == "Base has no score yet."
+    text = "\n".join(conclusion(fake(SMALL + "judge: [ppl, bleu]\n").table()))
+    assert text.lower().count("no score yet (") == 1
+    assert "By " not in text
 
 
 def test_a_shown_metric_that_no_verdict_is_by_is_named_where_nothing_is_learned(fake):
