@@ -19,6 +19,7 @@ from ablate.analysis.table import table_of
 from ablate.cli.cluster import ClusterOptions, PerRun
 from ablate.cli.live import LiveView
 from ablate.cli.options import (
+    DEFAULT_RESULTS,
     BudgetText,
     Device,
     Offline,
@@ -241,7 +242,8 @@ def _last_line(study: Study, root: Results, states: Counter[State], seconds: flo
     """What the command has done, where its results are, and what may be next."""
     ended = f"{states['done']} of {plural(states.total(), 'run')} done in {duration(seconds)}"
     folder = root.root if study.is_modified else root.study(study.name)
-    page = f"`ablate report {study.path}` writes a page with figures"
+    elsewhere = "" if root.root == DEFAULT_RESULTS else f" --results {root.root}"
+    page = f"`ablate report {study.path}{elsewhere}` writes a page with figures"
     return f"{study.name}: {ended}; results are in {folder}; {page}"
 
 

@@ -44,7 +44,8 @@ def test_run_reports_each_finished_run_and_prints_the_table(calm):
     done, place, page = last.split("; ")
     assert re.fullmatch(r"tiny: 4 of 4 runs done in \d+ (s|min)", done)
     assert place == f"results are in {calm.root / 'tiny'}"
-    assert page == f"`ablate report {calm.file}` writes a page with figures"
+    command = f"ablate report {calm.file} --results {calm.root}"  # not in the usual folder
+    assert page == f"`{command}` writes a page with figures"
     assert "pending" not in table
 
 
