@@ -138,7 +138,7 @@ def command(
     states = outcome_of_launch(end.study, root)
     if runs:
         line = _last_line(content, root, states, time.time() - began)
-        console.print(line, soft_wrap=True)
+        console.print(line, soft_wrap=not console.is_terminal)
     if failed := states["failed"]:
         remedy = "`ablate status` says why, and --retry-failed runs again what has failed."
         console.print(f"{plural(failed, 'run')} failed: {remedy}", soft_wrap=True)

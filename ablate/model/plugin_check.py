@@ -125,7 +125,8 @@ def _check_model(model: Transformer, twin: Transformer, plugins: Mapping[str, Re
     states.square().mean().backward()
     _check_gradients(model)
     with torch.no_grad():
-        if not torch.equal(_states(model), states):
+        # Both without gradients: with them, some processors round sums in another order.
+        if not torch.equal(_states(model), _states(model)):
             raise OwnClassFault(
                 "gives other states when called again: nothing may be random when evaluating"
             )

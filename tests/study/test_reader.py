@@ -672,7 +672,7 @@ def test_all_errors_are_reported_at_once_in_the_files_order(faults):
                 "table3.yaml:2:7: test: must be given (test split, on which BLEU is measured; also "
                 "sacrebleu:NAME)",
                 "table3.yaml:2:7: direction: must be given (languages as source-target, for "
-                "example en-de)",
+                "example en-de or en-pt-BR)",
             ],
         ),
         (HEAD + "base: 3", ['table3.yaml:3:7: base: 3 is not allowed: must be a mapping of fields, such as {d_model: 64}']),

@@ -23,7 +23,6 @@ from ablate.tasks import (
     LanguageModel,
     Metric,
     Score,
-    SequenceToSequence,
     Task,
     Translation,
     meaning_of,
@@ -273,15 +272,6 @@ def test_a_pair_of_texts_is_read_and_predicted_in_the_order_of_the_data(corpus, 
     ((model, (field, _), sources, *rest),) = calls
     assert (model, field, rest) == ("model", "label", [config, CPU, after, None])
     assert [list(source) for source in sources] == [SPLIT["text"][i].tolist() for i in range(3)]
-
-
-def test_new_texts_are_decoded_with_the_task_s_defaults():
-    class Mine(SequenceToSequence):
-        defaults = {"beam": 7, "d_model": 64}  # noqa: RUF012
-        n_targets = collate = output_terms = None
-
-    assert Mine().decoding.beam == 7
-    assert Mine().decoding.alpha == Classification().decoding.alpha == resolve_row({}).alpha
 
 
 def test_helpers_of_own_tasks_are_the_functions_of_translation():
