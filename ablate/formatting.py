@@ -248,7 +248,7 @@ def first_few(names: Sequence[str], most: int = 4) -> str:
     return f"{', '.join(names[:most])} and {len(names) - most} more"
 
 
-def listed(texts: Iterable[str]) -> str:
+def enumeration(texts: Iterable[str]) -> str:
     """`3, 4 and 6`; of two, `3 and 6`."""
     return " and ".join(", ".join(texts).rsplit(", ", 1))
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ablate.analysis.table import Table, TableRow
 from ablate.config.metrics import PPL, Metric
-from ablate.formatting import listed, plural
+from ablate.formatting import enumeration, plural
 from ablate.stats.factorial import Estimate, effects
 from ablate.stats.significance import LEVEL, POWER, holm_levels, paired_t_test
 from ablate.study.designs import FactorialDesign, PathDesign
@@ -283,7 +283,7 @@ def _paths(table: Table, group: str, designs: list[PathDesign]) -> DesignEffects
         *_sum_note(table.main, pairs, by_metric[table.main.name]),
         *_diverged(rows_of_pairs),
     ]
-    title = f"{group}: {listed(ways)}"
+    title = f"{group}: {enumeration(ways)}"
     return DesignEffects(group, title, names, False, by_metric, tuple(notes))
 
 

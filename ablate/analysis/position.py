@@ -17,7 +17,7 @@ from typing import Any
 from ablate.analysis.missing import ENDED, Retries, has_ended, never
 from ablate.analysis.results import RunResult, by_row, of_seeds, paired_scores, read_runs
 from ablate.errors import StoreError
-from ablate.formatting import first_few, listed, percent, plural
+from ablate.formatting import enumeration, first_few, percent, plural
 from ablate.stats.comparison import PairedScores
 from ablate.stats.judge import verdicts_before, verdicts_over_looks
 from ablate.stats.looks import Look, error_of_plans, looks_of
@@ -300,7 +300,7 @@ def _changes(study: Study, before: Sequence[Judgment], bound: float) -> Iterator
         if version.margins != present.margins:
             margins[_margins_text(version.margins)] = None
     error = f"the error of all verdicts is at most {percent(bound)}, not {percent(LEVEL)}"
-    judged = listed(map(str, sorted(counts)))
+    judged = enumeration(map(str, sorted(counts)))
     if counts and study.is_modified:
         yield (
             f"A trial with {len(study.seeds)} seeds, after verdicts with {judged} seeds: the error "
@@ -316,19 +316,21 @@ def _changes(study: Study, before: Sequence[Judgment], bound: float) -> Iterator
     if metrics:
         every = ", ".join({**metrics, **dict.fromkeys(study.judged)})
         yield (
-            f"Verdicts are by {listed(study.judged)}, after verdicts by {listed(metrics)}: {error}."
+            f"Verdicts are by {enumeration(study.judged)}, "
+            f"after verdicts by {enumeration(metrics)}: {error}."
             f" Stated before the first run, `judge: [{every}]` would have kept {percent(LEVEL)}."
         )
     if margins:
         yield (
-            f"The margin is {_margins_text(study.margins)}, after verdicts with {listed(margins)}: "
+            f"The margin is {_margins_text(study.margins)}, "
+            f"after verdicts with {enumeration(margins)}: "
             f'"as good as base" is a claim about a margin that was stated before the results.'
         )
 
 
 def _margins_text(margins: Mapping[str, float] | None) -> str:
     texts = [f"{value:g} {metric}" for metric, value in (margins or {}).items()]
-    return listed(texts) or "none"
+    return enumeration(texts) or "none"
 
 
 def record_judgment(study: Study, results: Results) -> None:

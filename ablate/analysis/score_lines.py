@@ -28,14 +28,8 @@ NEEDED = (
 ROW = ("ablate.row", "row", "group", "runname", "run name", "name")
 SEED = ("ablate.seed", "seed", "random_seed")
 STATE, RUN = ("ablate.outcome", "state", "status"), ("run", "run_id")
-RUN_NAMES = (
-    *RUN,
-    "trial_id",
-    "id",
-    "name",
-    "runname",
-    "run name",
-)  # which of several lines are of one run
+# These say which of several lines are of one run.
+RUN_NAMES = (*RUN, "trial_id", "id", "name", "runname", "run name")
 # Steps of a training, without what an exporter writes before them, as in `trainer/global_step`.
 STEP = (
     "step", "global_step", "global step", "iteration", "training_iteration", "iter", "env_step",

@@ -27,6 +27,7 @@ from ablate.data.io import (
 from ablate.data.locations import SACREBLEU, Files, GeneratorVersion, HubFiles, SacrebleuSet
 from ablate.data.readers import SUFFIXES, TABLES, suffix_of
 from ablate.data.sources import (
+    SHOWN,
     Aligned,
     Generated,
     GeneratedText,
@@ -46,7 +47,6 @@ SPLITS = ("train", "dev", "test")
 TREE_SUFFIXES = (".mrg", ".ptb", ".parse", ".tree", ".trees", ".txt")
 TEXT_SUFFIX = ".txt"
 LARGEST_COMPARED = 20_000_000  # bytes of files that are read to tell whether they have changed
-_SHOWN = 60  # characters of a text
 SMALL_TEXT = 2_000_000  # bytes of files whose vocabulary is learned in a moment
 T = TypeVar("T")
 
@@ -115,7 +115,7 @@ def first_record(data: CorpusConfig, folder: Path, corpora: Path) -> list[str]:
         return []
     if record is not None:
         texts = zip(data.labels, record.texts, strict=True)
-        shown = ", ".join(f'{label} "{ellipsis(text, _SHOWN)}"' for label, text in texts)
+        shown = ", ".join(f'{label} "{ellipsis(text, SHOWN)}"' for label, text in texts)
         lines.insert(0, f"{record.where(0).rpartition('/')[2]}: {shown}")
     return lines
 

@@ -34,7 +34,7 @@ from ablate.errors import DataError
 from ablate.formatting import ellipsis, plural
 from ablate.store.records import Origin
 
-_SHOWN = 60  # characters of a header
+SHOWN = 60  # characters of a text or a header, in a message
 _ROUNDING = 1e-9  # of sums of shares
 
 
@@ -238,7 +238,7 @@ class Tables(Source):
         first = next(self.location.paths())
         header = "no header"
         if suffix_of(first) == ".csv" and fields.columns:
-            cells = ellipsis(", ".join(csv_header(first)), _SHOWN)
+            cells = ellipsis(", ".join(csv_header(first)), SHOWN)
             header = f'the first row, "{cells}", is the header'
         elif suffix_of(first) != ".tsv" or has_header(first, fields):
             return None

@@ -190,10 +190,9 @@ def _compile_on_fixed_shapes(compiled: Callable[..., Any], args: Sequence[object
     """
     first = args[0]
     assert isinstance(first, Tensor)
-    rows = [
-        1 if size == 1 else fixed
-        for size, fixed in zip(first.shape[:-1], _FIXED_SIZES[first.dim()], strict=True)
-    ]
+    rows = []
+    for size, fixed in zip(first.shape[:-1], _FIXED_SIZES[first.dim()], strict=True):
+        rows.append(1 if size == 1 else fixed)
     try:
         inputs = [_like(arg, rows) for arg in args]
         outputs = compiled(*inputs)

@@ -10,7 +10,7 @@ from ablate.analysis.designs import base_name, bound_notes
 from ablate.analysis.results import UNDECODED
 from ablate.analysis.table import Table, TableRow
 from ablate.config.metrics import BY_CHANCE, EXACT, Metric
-from ablate.formatting import number, percent, plural, spread_text
+from ablate.formatting import enumeration, number, percent, plural, spread_text
 from ablate.stats.significance import LEVEL, POWER
 from ablate.stats.verdict import EARLY, Verdict, Word, joint_word, seeds_text
 
@@ -288,11 +288,12 @@ def _doubt(named: Sequence[Judged], tests: int, error: float, metrics: int = 1) 
     tested = sum(row.verdict.mean is not None for row in named)
     if not tested:
         return []
-    start = "If"
+    corrected = []
     if tests > 1:
-        start = f"Corrected for the {tests} rows of the study: if"
+        corrected.append(f"the {tests} rows of the study")
     if metrics > 1:
-        start = start.replace(":", f" and {metrics} metrics:")
+        corrected.append(f"{metrics} metrics")
+    start = f"Corrected for {enumeration(corrected)}: if" if corrected else "If"
     text = (
         f"{start} no row differed from base, about {percent(error)} of such studies would name one"
     )

@@ -21,6 +21,7 @@ from ablate.config.cost import ASSUMED_LENGTH, Lengths, idle_parameters, paramet
 from ablate.config.model import MAX_SIZE, ModelConfig
 from ablate.config.plugins import references
 from ablate.config.resolve import SYMBOLS
+from ablate.config.steps import Resolve
 from ablate.config.training import MAX_STEPS
 from ablate.errors import listed, unknown_name
 from ablate.formatting import scaled
@@ -40,7 +41,6 @@ FREE_FIELDS: dict[str, tuple[str, ...]] = {
     "active_params": ("d_ff", "d_model", "n_layers"),
     "flops": ("d_ff", "d_model", "n_layers", "train_steps"),
 }
-Resolve = Callable[[Mapping[str, Any]], RowConfig]
 _NEARBY = 8  # candidates tried on either side of a value that is not valid
 
 

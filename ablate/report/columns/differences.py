@@ -9,7 +9,7 @@ from typing import Any
 from ablate.analysis.results import measured_metrics
 from ablate.analysis.table import Table, TableRow
 from ablate.config.metrics import PPL, Metric
-from ablate.formatting import listed, p_text, plural
+from ablate.formatting import enumeration, p_text, plural
 from ablate.report.columns.column import Column, Form
 from ablate.report.layout import (
     DIFFERENCE,
@@ -161,16 +161,17 @@ def _explained_verdicts(table: Table, is_compact: bool = False) -> str:
     noise, rows = plural(len(table.study.seeds), "seed"), plural(table.study.tests, "row")
     if len(table.families) > 1:
         rows += " of all sizes"
-    tested, within = dict[str, None](), ""
+    tested, margins, within = dict[str, None](), dict[str, None](), ""
     for metric in table.judged:
         for verdict in table.verdicts(metric):
             if verdict.bootstrap:
                 tested[f" and of the test {metric.item}s"] = None
             if verdict.margin is not None:
-                within = " as good as base: significantly less than the margin away."
-                if len(table.judged) == 1:
-                    within = within.replace("the margin", verdict.margin_text)
-    titles = listed(
+                of_metric = f" {metric.title}" if len(table.judged) > 1 else ""
+                margins[f"{verdict.margin_text}{of_metric}"] = None
+    if margins:
+        within = f" as good as base: significantly less than {enumeration(margins)} away."
+    titles = enumeration(
         metric.title if metric.more_is_better else f"{metric.title} (lower is better)"
         for metric in table.judged
     )
