@@ -72,8 +72,13 @@ def test_a_study_runs_in_a_folder_with_modules_of_any_name(hostile, path, names)
 
 
 def test_python_m_loads_nothing_from_the_current_folder_either(hostile):
-    """But for a folder `ablate`, which Python looks up before any code of this package."""
+    """But for what Python looks up before any code of this package: a folder `ablate` and the
+    modules of `runpy`.
+    """
     shutil.rmtree(hostile / "ablate")
+    code = "import runpy, sys; print(*sys.modules)"
+    for name in subprocess.check_output([sys.executable, "-S", "-c", code], text=True).split():
+        (hostile / f"{name}.py").unlink(missing_ok=True)
     done = start(["-m", "ablate", "plan", write_study(hostile)], hostile, "{}")
     assert done.returncode == 0, done.stderr
     assert not (hostile.parent / "executed").exists()
