@@ -14,10 +14,10 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from ablate.config import DecodingConfig, ModelConfig, TrainingConfig, TranslationData
-from ablate.config.fields import meanings_of
-from ablate.config.plugins import VariantName
 from ablate.config.resolve import TASK_FIELDS
 from ablate.config.row import RowDataConfig
+from ablate.fields import meanings_of
+from ablate.plugins import VariantName
 from ablate.tasks import meaning_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "study.md"

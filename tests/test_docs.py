@@ -21,7 +21,6 @@ import yaml
 
 from ablate.config import PRESETS, ModelConfig, TrainingConfig, resolve_row
 from ablate.config.catalogue import PARALLEL_CORPORA, TEXTS, TREEBANKS
-from ablate.config.fields import meanings_of
 from ablate.config.language_data import LanguageData
 from ablate.config.parsing_data import ParsingData
 from ablate.config.resolve import SYMBOL_OF
@@ -29,6 +28,7 @@ from ablate.config.row import RowDataConfig
 from ablate.config.synthetic_data import GENERATORS
 from ablate.config.training import OPTIMIZERS, SCHEDULES
 from ablate.config.translation_data import TranslationData
+from ablate.fields import meanings_of
 from ablate.model import build
 from ablate.study import read_study
 from docs import hooks

@@ -24,6 +24,8 @@ MODULES = {
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),
+    ("fields",),
+    ("plugins",),
     ("config", "streams"),
     ("stats", "kernels"),
     ("store",),

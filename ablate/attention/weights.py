@@ -12,7 +12,6 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from ablate.config.plugins import without_digest
 from ablate.data.tokenizer import BOS, EOS
 from ablate.decoding import translate_ids
 from ablate.decoding.fill import encode_masked, masked_pieces
@@ -21,6 +20,7 @@ from ablate.formatting import setting_text
 from ablate.model import Transformer
 from ablate.model.attention import MultiHeadAttention
 from ablate.model.encoder_only import EncoderOnly
+from ablate.plugins import without_digest
 from ablate.run.inference import LoadedRun, refuse_too_long, too_long
 from ablate.tasks import SequenceToSequence
 

@@ -145,7 +145,7 @@ def _wrong_value(error: typer.BadParameter) -> str:
     # Not at the top: help would wait for the classes of all settings.
     from pydantic import ValidationError
 
-    from ablate.config.fields import field_errors
+    from ablate.fields import field_errors
 
     if not isinstance(error.__cause__, ValidationError):
         return error.message.rstrip(".")

@@ -22,8 +22,8 @@ from ablate.cluster.engine import Engine
 from ablate.cluster.manual import Manual
 from ablate.cluster.ray_cluster import Ray
 from ablate.cluster.slurm import Slurm
-from ablate.config.fields import Section
 from ablate.errors import StoreError, UsageError, did_you_mean, listed
+from ablate.fields import Section
 from ablate.paths import home_path
 from ablate.store.jobs import ClusterJob
 from ablate.store.records import Setting

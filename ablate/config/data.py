@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from ablate.config.catalogue import HubData, NamedCorpus
-from ablate.config.fields import Amount, Section, TextLength, VocabularySize
 from ablate.errors import did_you_mean, listed, without_secrets
+from ablate.fields import Amount, Section, TextLength, VocabularySize
 
 FILES = "files"  # the corpus given as files beside the study
 BLEU_TOKENIZER = "bleu_tokenizer"  # a setting of translation that scores alone depend on

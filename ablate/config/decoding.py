@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ablate.config.fields import CHOSEN_ON_DEV, Facts, Section, TaskSettings
 from ablate.config.language_data import (
     EvaluationContextSettings,
     EvaluationMaskSettings,
@@ -15,6 +14,7 @@ from ablate.config.language_data import (
 )
 from ablate.config.parsing_data import TreeSearchSettings
 from ablate.config.synthetic_data import EvaluationSizeSettings
+from ablate.fields import CHOSEN_ON_DEV, Facts, Section, TaskSettings
 
 LengthPenalty = Literal["gnmt", "length"]
 

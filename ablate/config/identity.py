@@ -16,13 +16,13 @@ from typing import Any, TypeVar
 
 from ablate.config.data import BLEU_TOKENIZER, CorpusConfig
 from ablate.config.decoding import DecodingConfig
-from ablate.config.fields import UNSET, Section, entries_of, facts_of
 from ablate.config.language_data import MINIMAL_PAIRS
-from ablate.config.plugins import is_own
 from ablate.config.row import RowConfig
 from ablate.config.training import OF_MATRICES
 from ablate.config.variants import MIXERS
+from ablate.fields import UNSET, Section, entries_of, facts_of
 from ablate.formatting import setting_text
+from ablate.plugins import is_own
 
 FORMAT = 2
 ID_LENGTH = 12

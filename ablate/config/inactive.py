@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from ablate.config.fields import SET, facts_of
-from ablate.config.plugins import is_own, without_digest
 from ablate.config.row import RowConfig
 from ablate.config.training import DEFAULT_MOMENTUM
 from ablate.config.variants import ATTENTIONS, MIXERS
+from ablate.fields import SET, facts_of
 from ablate.formatting import setting_text
+from ablate.plugins import is_own, without_digest
 
 _FACTS = facts_of(RowConfig)
 

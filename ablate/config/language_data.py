@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from ablate.config.catalogue import TEXTS
 from ablate.config.data import CorpusConfig, TextFields
-from ablate.config.fields import (
+from ablate.fields import (
     SET,
     Amount,
     Count,

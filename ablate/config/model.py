@@ -21,18 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from ablate.config.fields import (
-    EXPORTED,
-    PER_LAYER,
-    SET,
-    Facts,
-    PositiveShare,
-    Share,
-    facts_of,
-    only,
-)
 from ablate.config.language_data import CausalSettings
-from ablate.config.plugins import VariantName, without_digest
 from ablate.config.variants import (
     ACTIVATIONS,
     ATTENTIONS,
@@ -42,7 +31,18 @@ from ablate.config.variants import (
     POSITIONAL_ENCODINGS,
     VARIANTS,
 )
+from ablate.fields import (
+    EXPORTED,
+    PER_LAYER,
+    SET,
+    Facts,
+    PositiveShare,
+    Share,
+    facts_of,
+    only,
+)
 from ablate.formatting import plural, setting_text
+from ablate.plugins import VariantName, without_digest
 
 MAX_SIZE = 65_536
 Size = Annotated[int, Field(ge=1, le=MAX_SIZE)]

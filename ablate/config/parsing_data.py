@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from ablate.config.catalogue import TREEBANKS
 from ablate.config.data import HUB, DataConfig
-from ablate.config.fields import CHOSEN_ON_DEV, TaskSettings, TextLength, VocabularySize
+from ablate.fields import CHOSEN_ON_DEV, TaskSettings, TextLength, VocabularySize
 
 SENTENCE, TREE = "sentence", "tree"
 # The symbol of every word, in place of its part-of-speech tag; with its tag: `XX/NN`

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pydantic import model_validator
 
 from ablate.config.decoding import DecodingConfig
-from ablate.config.fields import PositiveShare, Section, VocabularySize
 from ablate.config.language_data import ContextSettings, MaskSettings
 from ablate.config.model import ModelConfig
-from ablate.config.plugins import is_own, without_digest
 from ablate.config.training import TrainingConfig
+from ablate.fields import PositiveShare, Section, VocabularySize
+from ablate.plugins import is_own, without_digest
 
 
 class SubsetSettings(Section):

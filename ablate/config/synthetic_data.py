@@ -10,8 +10,8 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field, field_validator, model_validator
 
 from ablate.config.data import CorpusConfig
-from ablate.config.fields import ProperShare, TaskSettings
 from ablate.errors import listed
+from ablate.fields import ProperShare, TaskSettings
 
 DRAWN = "drawn"  # the training split without end
 SETTINGS = ("length", "pairs", "symbols", "gap", "depth")

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from ablate.config.fields import (
+from ablate.fields import (
     NOT_IN_ID,
     SET,
     Amount,
@@ -19,7 +19,7 @@ from ablate.config.fields import (
     Share,
     only,
 )
-from ablate.config.plugins import VariantName, is_own, parse_import, without_digest
+from ablate.plugins import VariantName, is_own, parse_import, without_digest
 
 MAX_STEPS = 100_000_000
 Steps = Annotated[int, Field(ge=1, le=MAX_STEPS)]

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from ablate.config import ModelConfig, RowConfig
-from ablate.config.fields import facts_of
-from ablate.config.plugins import without_digest
 from ablate.config.variants import ACTIVATIONS
 from ablate.data.tokenizer import Tokenizer
 from ablate.errors import listed
+from ablate.fields import facts_of
 from ablate.formatting import setting_text
+from ablate.plugins import without_digest
 
 # From a configuration and the name of the target: the violation of a rule, empty without one.
 Rule = Callable[[ModelConfig, str], str]

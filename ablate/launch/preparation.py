@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from ablate.analysis.missing import unusable_record
 from ablate.config.data import CorpusConfig
-from ablate.config.plugins import parse_import, references
 from ablate.config.training import resolve_precision
 from ablate.errors import StoreError
+from ablate.plugins import parse_import, references
 from ablate.run.own_classes import refuse_own_faults
 from ablate.store import Results, RunFolder
 from ablate.store.files import write_bytes

@@ -12,7 +12,6 @@ from torch import nn
 from ablate.config import ModelConfig
 from ablate.config.cost import convolved_width
 from ablate.config.parametrization import factors
-from ablate.config.plugins import load_class, parse_reference, without_digest
 from ablate.config.variants import LAYER_SKIPS, NORM_POSITIONS
 from ablate.errors import StudyError
 from ablate.model.attention import (
@@ -41,6 +40,7 @@ from ablate.model.residual import (
 from ablate.model.token_mixer import RECURRENT_NETWORKS, TokenMixer
 from ablate.model.token_pairs import BigramEmbeddings, Smear
 from ablate.model.values import ValueEmbedding, ValueResidual
+from ablate.plugins import load_class, parse_reference, without_digest
 
 Module = TypeVar("Module", bound=nn.Module)
 

@@ -16,7 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from ablate.config import ModelConfig
-from ablate.config.plugins import (
+from ablate.errors import StudyError
+from ablate.model import Transformer, build
+from ablate.model.attention import AttentionMechanism, MultiHeadAttention
+from ablate.model.encoder_only import EncoderOnly
+from ablate.plugins import (
     PREFIX,
     OwnClassFault,
     Reference,
@@ -25,10 +29,6 @@ from ablate.config.plugins import (
     plugin_fields,
     with_place,
 )
-from ablate.errors import StudyError
-from ablate.model import Transformer, build
-from ablate.model.attention import AttentionMechanism, MultiHeadAttention
-from ablate.model.encoder_only import EncoderOnly
 
 # Two sentences of different lengths, padded with 0.
 _SOURCE = torch.tensor([[4, 5, 6, 7, 10, 8, 3], [8, 9, 3, 0, 0, 0, 0]])

@@ -229,8 +229,8 @@ def runs_frame(study: Study, runs: Sequence[RunResult]) -> pd.DataFrame:
     import pandas as pd
 
     from ablate.analysis.results import measured_metrics
-    from ablate.config.plugins import settings_text
     from ablate.config.resolve import SETTINGS
+    from ablate.plugins import settings_text
 
     metrics = [metric.name for metric in measured_metrics(study)]
     varied = _varied(study)

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from ablate.config import ModelConfig, RowConfig
-from ablate.config.plugins import without_digest
 from ablate.data.corpus import Corpus
 from ablate.decoding import translate
 from ablate.decoding.fill import MASK_TEXT, FilledText, encode_masked, fill_masks
@@ -18,6 +17,7 @@ from ablate.decoding.generate import generate_text
 from ablate.errors import DataError, StoreError, UsageError, listed
 from ablate.kernels.device import prepare
 from ablate.model import Transformer
+from ablate.plugins import without_digest
 from ablate.run.pipeline import load_model
 from ablate.store import Results, RunFolder
 from ablate.store.records import Result, RunRecord

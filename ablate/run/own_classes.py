@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablate.config import RowConfig
-from ablate.config.plugins import parse_import, parse_reference, references
+from ablate.plugins import parse_import, parse_reference, references
 from ablate.tasks import Task
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from ablate.config import RowConfig
-from ablate.config.plugins import parse_reference, references
 from ablate.data.corpus import Corpus
 from ablate.errors import Interrupted
 from ablate.kernels.device import on_gpu, prepare
+from ablate.plugins import parse_reference, references
 from ablate.run.own_classes import refuse_own_faults
 from ablate.store import RunFolder, checkpoints
 from ablate.tasks import Task

@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal
 from pydantic import PlainValidator, WithJsonSchema
 
 from ablate.config import standard_name
-from ablate.config.plugins import settings_text
 from ablate.config.steps import Resolve, steps_between
 from ablate.errors import did_you_mean, listed, unknown_name
 from ablate.formatting import plural, setting_text
+from ablate.plugins import settings_text
 from ablate.stats.factorial import MAX_FACTORS, DesignGenerator, Fraction, smallest_fraction
 from ablate.study.settings import Settings, name_faults, schema_reference, value_faults
 from ablate.study.typed import KEY, Fault, Misplaced, mapping_of, within

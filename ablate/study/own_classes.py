@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ablate.config import RowConfig
-from ablate.config.plugins import (
+from ablate.errors import AblateError, StudyError
+from ablate.plugins import (
     Reference,
     describe,
     parse_import,
@@ -16,7 +17,6 @@ from ablate.config.plugins import (
     place_of,
     plugin_fields,
 )
-from ablate.errors import AblateError, StudyError
 from ablate.study.yaml_nodes import Node, Report
 
 _PLUGIN_FIELDS = plugin_fields(RowConfig)

@@ -10,11 +10,11 @@ from pydantic import ValidationError
 
 from ablate.config import standard_name
 from ablate.config.data import CorpusConfig
-from ablate.config.fields import field_errors
 from ablate.config.identity import DEFAULT_TASK
-from ablate.config.plugins import parse_reference
 from ablate.errors import StudyError, listed, unknown_name
+from ablate.fields import field_errors
 from ablate.paths import home_path
+from ablate.plugins import parse_reference
 from ablate.study.own_classes import OwnClasses
 from ablate.study.settings import named_mark, report_fields, value_faults
 from ablate.study.study_file import StudyFile

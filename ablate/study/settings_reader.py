@@ -11,7 +11,6 @@ from pydantic import ValidationError
 
 from ablate.config import RowConfig, resolve_row, standard_name
 from ablate.config.data import CorpusConfig
-from ablate.config.fields import entries_of, field_errors
 from ablate.config.inactive import InactiveSettings, check_active
 from ablate.config.reach import (
     Reach,
@@ -22,6 +21,7 @@ from ablate.config.reach import (
     unread_positions,
 )
 from ablate.config.resolve import SYMBOLS, merged
+from ablate.fields import entries_of, field_errors
 from ablate.study.own_classes import OwnClasses
 from ablate.study.settings import Settings, merge, named_mark, report_fields
 from ablate.study.yaml_nodes import Mark, Node, Report, plain_values

@@ -13,8 +13,8 @@ from ablate.config.data import CorpusConfig
 from ablate.config.identity import DEFAULT_TASK, fold_vocab_size, run_ids
 from ablate.config.inactive import inactive_fields
 from ablate.config.metrics import PPL
-from ablate.config.plugins import Reference, parse_reference, references
 from ablate.errors import DataError
+from ablate.plugins import Reference, parse_reference, references
 from ablate.store.status import NO_DECODING
 from ablate.study.choice import AFTER, Choice
 from ablate.study.designs import Design

@@ -15,9 +15,9 @@ from pydantic import (
 )
 
 from ablate.config import standard_name
-from ablate.config.fields import value_text
-from ablate.config.plugins import REFERENCE_PATTERN
 from ablate.errors import unknown_name
+from ablate.fields import value_text
+from ablate.plugins import REFERENCE_PATTERN
 from ablate.study.names import GroupName, SizeName, StudyName, refuse_similar
 from ablate.study.rows import WAYS, Group, Groups, MatchOption
 from ablate.study.seeds import SECTION_OF, SeedPlan, SeedsSection, seed_plan

@@ -15,11 +15,11 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, PlainValidator, WithJsonSchema
 
 from ablate.config import DecodingConfig, field_names, standard_name
-from ablate.config.fields import facts_of
 from ablate.config.identity import NOT_IDENTITY
 from ablate.config.resolve import SYMBOLS
 from ablate.config.row import RowDataConfig
 from ablate.errors import unknown_name
+from ablate.fields import facts_of
 from ablate.study.seeds import Seeds
 from ablate.study.settings import schema_reference, unknown_field
 from ablate.study.typed import KEY, Fault, Misplaced, Placed, mapping_of

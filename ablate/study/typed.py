@@ -19,8 +19,8 @@ from pydantic import (
     model_validator,
 )
 
-from ablate.config.fields import Section, error_message, value_text
 from ablate.errors import unknown_name
+from ablate.fields import Section, error_message, value_text
 from ablate.study.error_list import MAX_ERRORS
 from ablate.study.yaml_nodes import Mark, Node, Report
 

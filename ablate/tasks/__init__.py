@@ -9,19 +9,19 @@ from typing import get_args
 from ablate.config import DataConfig, ModelConfig, RowConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.decoding import SearchSettings
-from ablate.config.fields import TaskSettings, meanings_of
 from ablate.config.identity import DEFAULT_TASK
 from ablate.config.language_data import LanguageData
 from ablate.config.metrics import PPL, Metric
-from ablate.config.plugins import (
+from ablate.config.synthetic_data import Generator, SyntheticData
+from ablate.errors import StoreError, StudyError, listed, unknown_name
+from ablate.fields import TaskSettings, meanings_of
+from ablate.plugins import (
     Reference,
     as_ablate_error,
     load_class,
     load_source,
     parse_reference,
 )
-from ablate.config.synthetic_data import Generator, SyntheticData
-from ablate.errors import StoreError, StudyError, listed, unknown_name
 from ablate.store.records import Measurement, Score
 from ablate.tasks.base import Batch, OutputTerms, Sample, Task
 from ablate.tasks.language_model import LanguageModel

@@ -18,8 +18,8 @@ from ablate.config.language_data import (
     ProbeSettings,
 )
 from ablate.config.metrics import BITS_PER_BYTE, INDUCTION_LOSS, LOSS_AFTER, PAIRS_RIGHT, PROBES
-from ablate.config.plugins import parse_reference
 from ablate.errors import listed
+from ablate.plugins import parse_reference
 from ablate.tasks.text import TextTask, defaults_of, evaluated
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from ablate.config import RowConfig
-from ablate.config.plugins import OwnClassFault, Reference, faults_of
 from ablate.data.corpus import Corpus, Split
 from ablate.formatting import plural
 from ablate.model import Transformer, build
+from ablate.plugins import OwnClassFault, Reference, faults_of
 from ablate.store.records import Measurement
 from ablate.tasks.base import Task
 from ablate.tasks.sequence_to_sequence import SequenceToSequence

@@ -15,19 +15,19 @@ from torch import Tensor, nn
 
 from ablate.config import RowConfig
 from ablate.config.parametrization import factors
-from ablate.config.plugins import (
-    is_own,
-    load_class,
-    parse_import,
-    parse_reference,
-    without_digest,
-)
 from ablate.config.training import DECOUPLED
 from ablate.errors import StudyError
 from ablate.model.encoder_only import TokenTypes
 from ablate.model.layers import ParameterKind, kind_of
 from ablate.model.positions import PositionalEncoding
 from ablate.model.stack import Layer
+from ablate.plugins import (
+    is_own,
+    load_class,
+    parse_import,
+    parse_reference,
+    without_digest,
+)
 from ablate.training.update_rules import (
     RULES,
     RULES_OF_MATRICES,

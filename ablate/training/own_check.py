@@ -13,7 +13,8 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from ablate.config import RowConfig
-from ablate.config.plugins import (
+from ablate.errors import StudyError
+from ablate.plugins import (
     OwnClassFault,
     Reference,
     describe,
@@ -23,7 +24,6 @@ from ablate.config.plugins import (
     parse_reference,
     with_place,
 )
-from ablate.errors import StudyError
 from ablate.training.optimizer import Optimizer, make_optimizer
 from ablate.training.schedule import learning_rate, schedule_of
 

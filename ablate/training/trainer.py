@@ -21,7 +21,6 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from ablate.config import RowConfig
-from ablate.config.plugins import own_function
 from ablate.data.batches import BatchOrder, micro_batches
 from ablate.data.corpus import Corpus, Split
 from ablate.errors import Interrupted, StoreError
@@ -36,6 +35,7 @@ from ablate.kernels.device import (
 from ablate.kernels.ranks import ONLY_RANK, Ranks
 from ablate.metrics.perplexity import nats_per_token
 from ablate.model import build
+from ablate.plugins import own_function
 from ablate.store import RunFolder, checkpoints
 from ablate.store.records import LARGEST, TrainingState
 from ablate.tasks import Batch, Task

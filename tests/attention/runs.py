@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from safetensors.torch import save
 
-from ablate.config.plugins import source_hash
 from ablate.model import build
+from ablate.plugins import source_hash
 from ablate.run.inference import load_run
 from ablate.store import Results, checkpoints
 from ablate.store.records import Result, RunRecord, TrainingState

@@ -14,9 +14,9 @@ from ablate.attention.weights import (
     head_statistics,
     record_weights,
 )
-from ablate.config.plugins import source_hash
 from ablate.data.tokenizer import BOS, EOS
 from ablate.errors import DataError, UsageError
+from ablate.plugins import source_hash
 from ablate.study import Row
 from ablate.tasks import SequenceToSequence
 from tests.attention.by_hand import weights as by_hand

@@ -7,14 +7,14 @@ from typing import get_args
 import pytest
 
 from ablate.config import DecodingConfig, ModelConfig, RowConfig, TrainingConfig
-from ablate.config.fields import SET, Section, facts_of, meanings_of
 from ablate.config.identity import INTRODUCED, INTRODUCED_DECODING, NOT_IDENTITY
 from ablate.config.inactive import canonical_values
-from ablate.config.plugins import VariantName
 from ablate.config.resolve import SETTING_FIELDS, SYMBOLS, TASK_FIELDS
 from ablate.config.variants import VARIANTS
 from ablate.export.target import ANY
+from ablate.fields import SET, Section, facts_of, meanings_of
 from ablate.paper import TABLE_3
+from ablate.plugins import VariantName
 from ablate.tasks import TASKS
 from tests.export.targets import all_targets
 

@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from ablate.config import resolve_row
-from ablate.config.fields import field_errors
+from ablate.fields import field_errors
 
 # (incompatible settings, the reason)
 INCOMPATIBLE = [

@@ -5,10 +5,10 @@ from pydantic import ValidationError
 
 from ablate.config import ModelConfig, resolve_row
 from ablate.config.cost import parameters
-from ablate.config.fields import facts_of, field_errors
 from ablate.config.identity import run_id
 from ablate.config.inactive import InactiveSettings
 from ablate.config.model import LAYER_FIELDS, shortest_pattern
+from ablate.fields import facts_of, field_errors
 from ablate.tasks import Translation
 
 GEMMA = {

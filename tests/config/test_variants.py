@@ -3,7 +3,6 @@
 import pytest
 
 from ablate.config import ModelConfig, resolve_row
-from ablate.config.plugins import VariantName, plugin_fields
 from ablate.config.variants import (
     ACTIVATIONS,
     ATTENTIONS,
@@ -15,6 +14,7 @@ from ablate.config.variants import (
 from ablate.model import attention, feed_forward, norms, positions
 from ablate.model.recurrent_mixers import RECURRENT_MIXERS
 from ablate.model.token_mixer import RECURRENT_NETWORKS
+from ablate.plugins import VariantName, plugin_fields
 
 EVERY = [(field, name) for field, variants in VARIANTS.items() for name in variants]
 

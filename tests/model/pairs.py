@@ -14,9 +14,9 @@ from pydantic import ValidationError
 
 from ablate.config import ModelConfig, resolve_row
 from ablate.config.cost import parameters
-from ablate.config.fields import SET, facts_of, field_errors
 from ablate.config.inactive import InactiveSettings, inactive_fields
 from ablate.data.tokenizer import EOS
+from ablate.fields import SET, facts_of, field_errors
 from ablate.kernels.cross_entropy import smoothed_cross_entropy
 from ablate.model import build
 from ablate.tasks import LanguageModel

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from ablate.config.cost import parameters
-from ablate.config.plugins import PREFIX, source_hash
 from ablate.errors import StoreError, StudyError
 from ablate.model import build
 from ablate.model.plugin_check import check_plugins
+from ablate.plugins import PREFIX, source_hash
 from tests.model.small import V, sentences, shape
 
 IMPORTS = """\

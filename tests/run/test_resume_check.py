@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from ablate.config import resolve_row
-from ablate.config.plugins import source_hash
 from ablate.errors import StudyError
+from ablate.plugins import source_hash
 from ablate.run.resume_check import check_resume
 from ablate.tasks import Translation
 from ablate.training import optimizer as optimizer_module

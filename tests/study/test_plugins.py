@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from ablate.config import plugins as config_plugins
-from ablate.config.plugins import source_hash
 from ablate.errors import StudyError
+from ablate.plugins import source_hash
 from ablate.study import Selection, read_study
 from tests.cli.inside import inside
 

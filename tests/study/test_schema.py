@@ -11,9 +11,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from ablate.cli.init import TEMPLATES
 from ablate.config import RowConfig
-from ablate.config.fields import meanings_of
 from ablate.config.resolve import SYMBOLS
 from ablate.errors import StudyError
+from ablate.fields import meanings_of
 from ablate.study import read_study
 from ablate.study.schema import schema
 from ablate.study.study_file import StudyFile

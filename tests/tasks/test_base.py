@@ -12,9 +12,9 @@ import torch
 from ablate import tasks as module
 from ablate.config import TranslationData, resolve_row
 from ablate.config.language_data import LanguageData
-from ablate.config.plugins import Reference, parse_reference, pin_reference, source_hash
 from ablate.config.resolve import TASK_FIELDS
 from ablate.errors import StoreError, StudyError
+from ablate.plugins import Reference, parse_reference, pin_reference, source_hash
 from ablate.tasks import (
     PPL,
     TASKS,

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from ablate.config.plugins import OwnClassFault
 from ablate.errors import StudyError
 from ablate.launch.preparation import prepare_study
+from ablate.plugins import OwnClassFault
 from ablate.store import Results
 from ablate.study import read_study
 from ablate.tasks.task_check import _check, _two_items

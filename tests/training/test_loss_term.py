@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 
 from ablate.config import resolve_row
-from ablate.config.plugins import own_function, source_hash
 from ablate.data.contexts import ContextBatch
 from ablate.errors import StudyError
+from ablate.plugins import own_function, source_hash
 from ablate.store import Results
 from ablate.study import read_study
 from ablate.tasks import LanguageModel

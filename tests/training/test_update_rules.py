@@ -13,9 +13,9 @@ from safetensors.torch import save as to_bytes
 from torch import nn
 
 from ablate.config import resolve_row
-from ablate.config.plugins import source_hash
 from ablate.errors import StudyError
 from ablate.model import build
+from ablate.plugins import source_hash
 from ablate.training.optimizer import (
     Optimizer,
     hidden_matrices,

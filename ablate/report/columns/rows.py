@@ -10,9 +10,9 @@ from operator import attrgetter
 from ablate.analysis.table import Table, TableRow
 from ablate.config import resolve_row
 from ablate.config.identity import INTRODUCED_DECODING, NOT_IDENTITY
-from ablate.config.plugins import settings_text
 from ablate.config.resolve import SETTING_FIELDS, SETTINGS, Setting
 from ablate.formatting import setting_text, thousands
+from ablate.plugins import settings_text
 from ablate.report.columns.column import Column, Form
 from ablate.report.columns.differences import verdict_column
 from ablate.report.layout import ROW, SETTING

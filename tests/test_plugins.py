@@ -7,7 +7,7 @@ from importlib.machinery import PathFinder
 import pytest
 
 from ablate.config import ModelConfig, RowConfig, resolve_row
-from ablate.config.plugins import (
+from ablate.plugins import (
     Reference,
     VariantName,
     parse_reference,

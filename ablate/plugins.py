@@ -28,8 +28,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, GetCoreSchemaHandler
 from pydantic_core import core_schema
 
-from ablate.config.fields import entries_of, value_text
 from ablate.errors import AblateError, StoreError, StudyError, did_you_mean, listed
+from ablate.fields import entries_of, value_text
 from ablate.formatting import setting_text
 
 Interface = TypeVar("Interface")
