@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ablate.config.metrics import TRANSLATION_METRICS
 from ablate.stats.comparison import PairedScores
 from ablate.stats.distributions import critical_t, f_tail
 from ablate.stats.judge import verdicts
+from ablate.stats.metrics import TRANSLATION_METRICS
 from ablate.stats.noise import APART_LEVEL
 from ablate.stats.significance import LEVEL
 

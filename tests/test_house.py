@@ -24,10 +24,10 @@ MODULES = {
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),
-    ("fields",),
+    ("fields", "stats"),
     ("plugins",),
     ("config", "streams"),
-    ("stats", "kernels"),
+    ("kernels",),
     ("store",),
     ("data", "model", "plotting"),
     ("decoding", "components"),

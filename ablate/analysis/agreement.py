@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ablate.analysis.table import Table, TableRow, paper_metrics
-from ablate.config.metrics import Metric
+from ablate.stats.metrics import Metric
 from ablate.stats.significance import LEVEL, kendall_tau_b
 
 WARNING = (

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ablate.analysis.table import Table, TableRow
-from ablate.config.metrics import PPL, Metric
 from ablate.formatting import enumeration, plural
+from ablate.stats.designs import FactorialDesign, PathDesign
 from ablate.stats.factorial import Estimate, effects
+from ablate.stats.metrics import PPL, Metric
 from ablate.stats.significance import LEVEL, POWER, holm_levels, paired_t_test
-from ablate.study.designs import FactorialDesign, PathDesign
 from ablate.study.pruning import SHARE, Pruning
 
 

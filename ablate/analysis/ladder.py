@@ -18,8 +18,8 @@ from typing import Any
 
 from ablate.analysis.scores import Scores
 from ablate.analysis.table import Table
-from ablate.config.metrics import Metric
 from ablate.formatting import number
+from ablate.stats.metrics import Metric
 from ablate.stats.significance import LEVEL, PairedTTest, kendall_tau_b, paired_t_test
 
 

@@ -16,9 +16,9 @@ from ablate.analysis.scores import Scores
 from ablate.analysis.table import Cost, Table, TableRow
 from ablate.config import resolve_row
 from ablate.config.data import CorpusConfig
-from ablate.config.metrics import PPL, Metric
 from ablate.errors import UsageError, unknown_name
 from ablate.formatting import first_few
+from ablate.stats.metrics import PPL, Metric
 from ablate.store.records import Measurement
 from ablate.study import Row, Run, Study
 from ablate.tasks import TASKS

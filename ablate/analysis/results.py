@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from ablate.analysis.scores import Scores
 from ablate.config import cost
 from ablate.config.identity import former_decodings
-from ablate.config.metrics import Metric
 from ablate.errors import StoreError
 from ablate.stats.comparison import PairedScores
+from ablate.stats.metrics import Metric
 from ablate.stats.noise import BaseScores
 from ablate.store import Results, RunFiles, RunFolder, State, if_readable, score_cache
 from ablate.store.files import verify

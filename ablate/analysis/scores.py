@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ablate.config.metrics import Metric
 from ablate.formatting import number, spread_text
+from ablate.stats.metrics import Metric
 from ablate.store.records import Score
 
 

@@ -34,9 +34,9 @@ from ablate.analysis.scores import Scores
 from ablate.analysis.short_texts import cause_of
 from ablate.config import cost
 from ablate.config.cost import ASSUMED_LENGTH, Lengths
-from ablate.config.metrics import BY_CHANCE, EXACT, PPL, PPL_CHAR, Metric, ScorePart
 from ablate.formatting import first_few, number, plural, shares_text
 from ablate.paper import PaperRow, PaperTable
+from ablate.stats.metrics import BY_CHANCE, EXACT, PPL, PPL_CHAR, Metric, ScorePart
 from ablate.stats.significance import LEVEL
 from ablate.stats.verdict import Verdict, joint_word
 from ablate.store import Results, State

@@ -25,7 +25,6 @@ MAX_STEPS = 100_000_000
 Steps = Annotated[int, Field(ge=1, le=MAX_STEPS)]
 Factor = Annotated[float, Field(gt=0.0, le=1e4)]
 FactorOrZero = Annotated[float, Field(ge=0.0, le=1e4)]
-MAX_SEEDS = 1000  # of a study
 
 # Target tokens with logits in memory: few for a CPU's cache, and many to occupy a GPU.
 LOGIT_CHUNK_TOKENS = {"cpu": 256, "cuda": 4096}

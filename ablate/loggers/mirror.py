@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ablate.config import RowConfig
-from ablate.config.metrics import PPL
 from ablate.errors import without_secrets
 from ablate.formatting import ellipsis
 from ablate.loggers.dashboards import LoggedRun, Point, RunLogger, Start
 from ablate.plan.progress import run_labels
+from ablate.stats.metrics import PPL
 from ablate.store import Results, if_readable
 from ablate.store.records import MetricsTail, Result
 from ablate.study import Study

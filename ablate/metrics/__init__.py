@@ -1,1 +1,1 @@
-"""Scores of trained models. Their names and signs, which tables need, are in config/metrics.py."""
+"""Scores of trained models. Their names and signs, which tables need, are in stats/metrics.py."""

@@ -19,13 +19,13 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ablate.config.metrics import BITS_PER_BYTE, MASKED_ACCURACY, MASKED_LOSS
 from ablate.data.corpus import TokenSequences
 from ablate.data.tokenizer import Tokenizer
 from ablate.kernels.cross_entropy import soft_cap
 from ablate.metrics.evaluation import score_batches
 from ablate.metrics.resampling import Statistics
 from ablate.model import Transformer
+from ablate.stats.metrics import BITS_PER_BYTE, MASKED_ACCURACY, MASKED_LOSS
 
 BLOCK_BYTES = 1024
 _ROWS = 1024  # tokens whose logits are in memory at once

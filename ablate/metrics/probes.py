@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ablate.config.metrics import INDUCTION_LOSS, LOSS_AFTER, PAIRS_RIGHT, TEXT_PROBES
 from ablate.data.contexts import Contexts, cut
 from ablate.data.corpus import TokenSequences
 from ablate.data.tokenizer import BOS, EOS, FIRST_TOKEN
 from ablate.errors import StoreError
 from ablate.metrics.blocks import Blocks, TokenScores
 from ablate.metrics.resampling import Statistics
+from ablate.stats.metrics import INDUCTION_LOSS, LOSS_AFTER, PAIRS_RIGHT, TEXT_PROBES
 
 SEQUENCES = 128  # random ones
 SEQUENCE_SEED = 20170612

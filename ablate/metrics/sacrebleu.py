@@ -13,9 +13,9 @@ from ablate.config.languages import (
     has_asian_words,
     is_installed,
 )
-from ablate.config.metrics import BREVITY_PENALTY, BY_CHANCE, EXACT, TRANSLATION_METRICS
 from ablate.errors import StoreError
 from ablate.metrics import resampling
+from ablate.stats.metrics import BREVITY_PENALTY, BY_CHANCE, EXACT, TRANSLATION_METRICS
 from ablate.store.records import Measurement
 
 

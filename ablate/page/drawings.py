@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 
 from ablate.analysis.curves import AXES, Curve
 from ablate.analysis.table import Table
-from ablate.config.metrics import PPL, Metric
 from ablate.formatting import number, plural, scaled
 from ablate.page.figures import draw_curves, draw_intervals, draw_points
 from ablate.page.points import COSTS, Interval, alike, intervals, panels, points, within_axis
 from ablate.plotting import inline_svg
+from ablate.stats.metrics import PPL, Metric
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,6 @@ from matplotlib.transforms import Bbox, ScaledTranslation
 
 from ablate.analysis.curves import AXES, Curve
 from ablate.analysis.ladder import Ladder
-from ablate.config.metrics import PPL, Metric
 from ablate.formatting import fold, printable
 from ablate.page.points import Interval, Line, Panel, Point, alike, split, within_axis
 from ablate.plotting import (
@@ -37,6 +36,7 @@ from ablate.plotting import (
     set_range,
     style,
 )
+from ablate.stats.metrics import PPL, Metric
 
 BELOW, BESIDE = 0.4, 0.45  # ticks and title of a horizontal and of a vertical axis
 LEADING = 0.125  # from one line of small text to the next

@@ -13,8 +13,8 @@ from ablate.analysis.curves import Curve, speed_ups
 from ablate.analysis.designs import DesignEffects
 from ablate.analysis.scores import Scores
 from ablate.analysis.table import Table, TableRow
-from ablate.config.metrics import Metric
 from ablate.plotting import SERIES
+from ablate.stats.metrics import Metric
 
 COSTS = {"flops": "training FLOPs", "seconds": "training time (s)", "params": "parameters"}
 # A ratio of largest to smallest cost up to which a figure of costs would show nothing

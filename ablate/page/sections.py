@@ -12,7 +12,6 @@ from ablate.analysis.curves import AXES, Curve, speed_ups
 from ablate.analysis.designs import DesignEffects, design_effects
 from ablate.analysis.ladder import Ladder, ladders
 from ablate.analysis.table import Table
-from ablate.config.metrics import Metric
 from ablate.formatting import number
 from ablate.page.drawings import Drawing, better_side, costs, differences, learning_curves
 from ablate.page.figures import (
@@ -28,6 +27,7 @@ from ablate.page.points import COSTS, contrasts, over_test_sizes, ratios_by_axis
 from ablate.plotting import FORMATS, render
 from ablate.report.design_tables import effects_layout, ladder_layout
 from ablate.report.layout import Layout
+from ablate.stats.metrics import Metric
 from ablate.study.choice import KEY, OF_LOSSES, Choice
 
 

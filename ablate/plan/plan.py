@@ -20,6 +20,7 @@ from ablate.config.synthetic_data import DRAWN
 from ablate.config.training import precision_note, resolve_precision
 from ablate.errors import StoreError
 from ablate.formatting import first_few, percent
+from ablate.stats.designs import FactorialDesign
 from ablate.store import Results, RunFolder, State, if_readable, state_of
 from ablate.store.checkpoints import RESUMABLE
 from ablate.store.corpora import known_lengths, lengths_in
@@ -28,7 +29,6 @@ from ablate.store.records import Machine, Progress
 from ablate.store.status import state_of_all
 from ablate.study import Row, Run, Study
 from ablate.study.choice import KEY
-from ablate.study.designs import FactorialDesign
 
 PlannedDevice = Literal["cpu", "cuda"]
 # Finished runs, of other studies too, that this machine's rate is measured from. A large root has

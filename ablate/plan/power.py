@@ -19,12 +19,12 @@ from ablate.analysis.results import (
     resamples_of,
     scores_of,
 )
-from ablate.config.metrics import Metric
 from ablate.formatting import plural
 from ablate.plan.typical import PublishedSpread, published_differences, typical_spreads
 from ablate.stats.bootstrap import paired_bootstrap
 from ablate.stats.comparison import PairedScores
 from ablate.stats.looks import Look, looks_of
+from ablate.stats.metrics import Metric
 from ablate.stats.noise import seed_noise
 from ablate.stats.power import detectable, seeds_to_see
 from ablate.stats.significance import LEVEL, POWER

@@ -14,9 +14,9 @@ from typing import NamedTuple, TypeVar
 from ablate.analysis.missing import ENDED
 from ablate.analysis.results import run_state
 from ablate.analysis.scores import Scores
-from ablate.config.metrics import PPL, Metric
 from ablate.formatting import duration, first_few, plural
 from ablate.plan.plan import Plan, lengths_of, plan_of
+from ablate.stats.metrics import PPL, Metric
 from ablate.store import Results, RunFiles, RunFolder, State, checkpoints, if_readable
 from ablate.store.jobs import starting_pilots
 from ablate.store.records import MetricsTail, Progress, Result, Score, evaluation_at

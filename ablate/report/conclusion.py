@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from ablate.analysis.designs import base_name, bound_notes
 from ablate.analysis.results import UNDECODED
 from ablate.analysis.table import Table, TableRow
-from ablate.config.metrics import BY_CHANCE, EXACT, Metric
 from ablate.formatting import enumeration, number, percent, plural, spread_text
+from ablate.stats.metrics import BY_CHANCE, EXACT, Metric
 from ablate.stats.significance import LEVEL, POWER
 from ablate.stats.verdict import EARLY, Verdict, Word, joint_word, seeds_text
 

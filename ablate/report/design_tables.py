@@ -6,9 +6,9 @@ from ablate.analysis.designs import Contrast, DesignEffects
 from ablate.analysis.ladder import Ladder, RowOverSizes, ladder_notes
 from ablate.analysis.scores import Scores
 from ablate.analysis.table import Table
-from ablate.config.metrics import Metric
 from ablate.formatting import p_text
 from ablate.report.layout import Layout, TextColumn
+from ablate.stats.metrics import Metric
 
 
 def effects_layout(table: Table, design: DesignEffects) -> Layout:

@@ -10,10 +10,10 @@ from typing import Any
 from ablate.analysis.numbers import metric_of, table_of_numbers
 from ablate.analysis.score_lines import numbers_of
 from ablate.analysis.table import Table
-from ablate.config.metrics import Metric
 from ablate.errors import UsageError, unknown_name
 from ablate.formatting import plural, signed
 from ablate.plan.power import power_of_runs
+from ablate.stats.metrics import Metric
 from ablate.stats.stream import PROPOSALS, Stream
 
 

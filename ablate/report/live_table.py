@@ -14,11 +14,11 @@ from rich.text import Text
 
 from ablate.analysis.results import row_state
 from ablate.analysis.scores import Scores
-from ablate.config.metrics import PPL
 from ablate.formatting import middle_ellipsis, number, size, spread_text, thousands
 from ablate.plan.progress import RowProgress, StudyProgress, counts_text
 from ablate.report.run_text import PHASES
 from ablate.report.terminal import STYLES
+from ablate.stats.metrics import PPL
 from ablate.store import State
 from ablate.store.records import Progress
 from ablate.store.status import STATES

@@ -13,9 +13,9 @@ from ablate.formatting import duration, first_few, plural, scaled, size, thousan
 from ablate.plan.plan import Plan, PlanRow, RunStatus, epochs_lines, memory_line, precision_lines
 from ablate.plugins import is_own, parse_reference, references
 from ablate.report.terminal import STYLES, Label, counted, plain_table, print_wide, text_console
+from ablate.stats.designs import FactorialDesign
 from ablate.study import Study
 from ablate.study.choice import AWAITS, KEY
-from ablate.study.designs import FactorialDesign
 
 
 def print_plan(plan: Plan) -> None:

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ablate.config.metrics import Metric
 from ablate.stats.bootstrap import BootstrapTest, paired_bootstrap
 from ablate.stats.distributions import critical_t, two_sided_p
+from ablate.stats.metrics import Metric
 from ablate.stats.noise import BaseScores, SeedNoise, Variance, seed_noise
 from ablate.stats.power import fewest_seeds
 from ablate.stats.significance import LEVEL, POWER, fisher_p

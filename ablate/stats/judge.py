@@ -20,9 +20,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ablate.config.metrics import Metric
 from ablate.stats.comparison import Comparison, PairedScores, compare
 from ablate.stats.looks import ONCE, Look
+from ablate.stats.metrics import Metric
 from ablate.stats.significance import LEVEL, holm_levels
 from ablate.stats.verdict import Verdict, Word
 

@@ -7,10 +7,10 @@ import random
 from collections.abc import Callable
 from functools import cache
 
-from ablate.config.training import MAX_SEEDS
 from ablate.stats.distributions import critical_t
 from ablate.stats.significance import LEVEL, POWER
 
+MAX_SEEDS = 1000  # of a study
 _DRAWS = 4000
 
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from ablate.config.metrics import Metric
 from ablate.formatting import p_text, plural, ratio
 from ablate.stats.bootstrap import BootstrapTest
 from ablate.stats.comparison import SeedTest
 from ablate.stats.looks import ONCE, Look
+from ablate.stats.metrics import Metric
 from ablate.stats.significance import LEVEL, POWER
 
 Word = Literal["worse", "better", "as good as base", "cannot tell", "no difference", "diverged", ""]

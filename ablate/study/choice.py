@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from ablate.config import RowConfig
-from ablate.config.metrics import Metric
 from ablate.formatting import setting_text
+from ablate.stats.metrics import Metric
 
 # Words of tables and JSON for every kind of choice.
 KEY = "tuning"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import PlainValidator, WithJsonSchema
 
@@ -14,85 +14,16 @@ from ablate.config.steps import Resolve, steps_between
 from ablate.errors import did_you_mean, listed, unknown_name
 from ablate.formatting import plural, setting_text
 from ablate.plugins import settings_text
+from ablate.stats.designs import PATHS, FactorialDesign, Path, PathDesign
 from ablate.stats.factorial import MAX_FACTORS, DesignGenerator, Fraction, smallest_fraction
 from ablate.study.settings import Settings, name_faults, schema_reference, value_faults
 from ablate.study.typed import KEY, Fault, Misplaced, mapping_of, within
 from ablate.study.yaml_nodes import Mark, Node
 
-Path = Literal["leave-one-out", "add-one-in", "cumulative"]
-PATHS: tuple[Path, ...] = ("leave-one-out", "add-one-in", "cumulative")
 DESIGNS = ("factorial", *PATHS, "prune")
 MAX_PARTS = 100
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
-
-
-@dataclass(frozen=True, eq=False)
-class FactorialDesign:
-    """The cells of a factorial group, of one size.
-
-    rows: label of each cell, in the order of `fraction.cells()`.
-    levels: text of the low and of the high level of each factor.
-    settings: text of the settings of each factor that is a group of fields.
-    """
-
-    group: str
-    fraction: Fraction
-    rows: tuple[str, ...]
-    levels: Mapping[str, tuple[str, str]]
-    settings: Mapping[str, str]
-
-    @property
-    def title(self) -> str:
-        """`2^(4-1) fractional factorial of resolution 4`."""
-        k, p = len(self.fraction.factors), len(self.fraction.generators)
-        if not p:
-            return f"2^{k} full factorial"
-        return f"2^({k}-{p}) fractional factorial of resolution {self.fraction.resolution}"
-
-    def alias_lines(self) -> list[str]:
-        """The defining relation; the aliases of main effects and of interactions of two factors."""
-        fraction = self.fraction
-        if not fraction.generators:
-            return []
-        words = ["I"]
-        for word, sign in fraction.relation.items():
-            words.append(fraction.signed_text(word, sign))
-        lines = [" = ".join(words)]
-        for effect in fraction.contrasts():
-            if len(effect) <= 2:
-                lines.append(self.alias_line(effect))
-        return lines
-
-    def alias_line(self, effect: frozenset[str], factors: int = MAX_FACTORS) -> str:
-        """`dropout = norm × activation`: an effect with its aliases of at most so many factors."""
-        texts = [self.fraction.text(effect)]
-        for alias, sign in self.fraction.aliases(effect).items():
-            if len(alias) <= factors:
-                texts.append(self.fraction.signed_text(alias, sign))
-        return " = ".join(texts)
-
-
-@dataclass(frozen=True, eq=False)
-class PathDesign:
-    """Rows between base and another configuration that changes several parts.
-
-    way: `add-one-in` changes one part of base; `leave-one-out` leaves one part of the other
-        configuration as in base; `cumulative` changes one part after another.
-    rows: label of the row of each part.
-    whole: label of the row with every part.
-    settings: text of the settings of each part.
-    """
-
-    group: str
-    way: Path
-    parts: tuple[str, ...]
-    rows: tuple[str, ...]
-    whole: str
-    settings: Mapping[str, str]
-
-
-Design = FactorialDesign | PathDesign
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from ablate.config.metrics import PPL
 from ablate.errors import unknown_name
+from ablate.stats.metrics import PPL
 from ablate.study.yaml_nodes import Node, Report
 from ablate.tasks import Task
 

@@ -10,11 +10,12 @@ from typing import Any
 from ablate.config import PRESETS, DecodingConfig, RowConfig, standard_name
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import NOT_IDENTITY, fold_vocab_size
-from ablate.config.metrics import PPL
 from ablate.config.resolve import SYMBOL_OF, unchecked_values
 from ablate.formatting import setting_text
+from ablate.stats.designs import Design, PathDesign
+from ablate.stats.metrics import PPL
 from ablate.study.choice import Choice
-from ablate.study.designs import Design, Part, PathDesign, parts_to
+from ablate.study.designs import Part, parts_to
 from ablate.study.error_list import ErrorList
 from ablate.study.matching import Match, Matched, NoMatch, match_row
 from ablate.study.row_tuning import RowTuner

@@ -24,13 +24,12 @@ from ablate.config import field_names, standard_name
 from ablate.config.resolve import SYMBOLS
 from ablate.errors import listed
 from ablate.formatting import setting_text
+from ablate.stats.designs import PATHS, Design
 from ablate.stats.factorial import Fraction
 from ablate.study.designs import (
     DESIGNS,
-    PATHS,
     Added,
     Cumulated,
-    Design,
     Factors,
     LeftOut,
     Part,

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from ablate.config.training import MAX_SEEDS
 from ablate.errors import unknown_name
 from ablate.fields import value_text
+from ablate.stats.power import MAX_SEEDS
 from ablate.study.typed import Misplaced, Placed, choice
 from ablate.study.yaml_nodes import Mark
 

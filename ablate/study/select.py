@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from ablate.config.training import MAX_SEEDS
 from ablate.errors import UsageError, did_you_mean
+from ablate.stats.power import MAX_SEEDS
 from ablate.study.study import Row, Study
 from ablate.study.yaml_nodes import Mark
 

@@ -12,12 +12,12 @@ from ablate.config import RowConfig, decoding_id
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import DEFAULT_TASK, fold_vocab_size, run_ids
 from ablate.config.inactive import inactive_fields
-from ablate.config.metrics import PPL
 from ablate.errors import DataError
 from ablate.plugins import Reference, parse_reference, references
+from ablate.stats.designs import Design
+from ablate.stats.metrics import PPL
 from ablate.store.status import NO_DECODING
 from ablate.study.choice import AFTER, Choice
-from ablate.study.designs import Design
 from ablate.study.matching import Matched
 from ablate.study.yaml_nodes import Mark
 from ablate.tasks import TASKS, Task

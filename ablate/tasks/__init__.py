@@ -11,7 +11,6 @@ from ablate.config.data import CorpusConfig
 from ablate.config.decoding import SearchSettings
 from ablate.config.identity import DEFAULT_TASK
 from ablate.config.language_data import LanguageData
-from ablate.config.metrics import PPL, Metric
 from ablate.config.synthetic_data import Generator, SyntheticData
 from ablate.errors import StoreError, StudyError, listed, unknown_name
 from ablate.fields import TaskSettings, meanings_of
@@ -22,6 +21,7 @@ from ablate.plugins import (
     load_source,
     parse_reference,
 )
+from ablate.stats.metrics import PPL, Metric
 from ablate.store.records import Measurement, Score
 from ablate.tasks.base import Batch, OutputTerms, Sample, Task
 from ablate.tasks.language_model import LanguageModel

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 from ablate.config import DataConfig, DecodingConfig, RowConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.decoding import SearchSettings
-from ablate.config.metrics import PPL, Metric
 from ablate.config.reach import Reach
 from ablate.config.resolve import TASK_FIELDS
 from ablate.fields import UNSET, TaskSettings, facts_of
 from ablate.paper import PaperTable
+from ablate.stats.metrics import PPL, Metric
 from ablate.store.records import Measurement, Score
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from ablate.config.language_data import (
     LanguageData,
     ProbeSettings,
 )
-from ablate.config.metrics import BITS_PER_BYTE, INDUCTION_LOSS, LOSS_AFTER, PAIRS_RIGHT, PROBES
 from ablate.errors import listed
 from ablate.plugins import parse_reference
+from ablate.stats.metrics import BITS_PER_BYTE, INDUCTION_LOSS, LOSS_AFTER, PAIRS_RIGHT, PROBES
 from ablate.tasks.text import TextTask, defaults_of, evaluated
 
 if TYPE_CHECKING:

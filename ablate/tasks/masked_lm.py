@@ -11,7 +11,7 @@ from ablate.config.language_data import (
     EvaluationMaskSettings,
     MaskSettings,
 )
-from ablate.config.metrics import MASKED_ACCURACY, MASKED_LOSS
+from ablate.stats.metrics import MASKED_ACCURACY, MASKED_LOSS
 from ablate.tasks.text import TextTask, contexts_in, defaults_of, evaluated
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ablate.config import DecodingConfig
 from ablate.config.decoding import SearchSettings
-from ablate.config.metrics import PPL, TREE_METRICS
 from ablate.config.parsing_data import SENTENCE, TREE, ParsingData, TreeSearchSettings
 from ablate.paper import TABLE_4
+from ablate.stats.metrics import PPL, TREE_METRICS
 from ablate.tasks.sequence_to_sequence import SequenceToSequence
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
-from ablate.config.metrics import ANSWER_METRICS, PPL
 from ablate.config.reach import Reach
 from ablate.config.synthetic_data import DRAWN, EvaluationSizeSettings, SyntheticData
+from ablate.stats.metrics import ANSWER_METRICS, PPL
 from ablate.store.records import Score
 from ablate.tasks.base import OutputTerms, Sample, Task
 

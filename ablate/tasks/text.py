@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.language_data import BYTES, FIELD, LanguageData
-from ablate.config.metrics import PAIRS_RIGHT, PPL
 from ablate.config.reach import Reach
+from ablate.stats.metrics import PAIRS_RIGHT, PPL
 from ablate.store.records import Score
 from ablate.tasks.base import OutputTerms, Sample, Task
 

@@ -13,9 +13,9 @@ from ablate.config.languages import (
     is_installed,
     usable_tokenizer,
 )
-from ablate.config.metrics import PPL, PPL_CHAR, TRANSLATION_METRICS
 from ablate.config.translation_data import languages_of
 from ablate.paper import TABLE_3
+from ablate.stats.metrics import PPL, PPL_CHAR, TRANSLATION_METRICS
 from ablate.store.records import Measurement, Score
 from ablate.tasks.sequence_to_sequence import SequenceToSequence
 

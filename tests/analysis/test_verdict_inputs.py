@@ -8,12 +8,12 @@ from statistics import NormalDist
 import pytest
 
 from ablate.analysis.missing_scores import score_missing
-from ablate.config.metrics import TRANSLATION_METRICS
 from ablate.metrics import sacrebleu
 from ablate.plan.power import power_of
 from ablate.stats.bootstrap import paired_bootstrap
 from ablate.stats.comparison import PairedScores
 from ablate.stats.judge import verdicts
+from ablate.stats.metrics import TRANSLATION_METRICS
 from tests.report.fakes import SMALL, Fake, study_from
 
 BLEU = next(metric for metric in TRANSLATION_METRICS if metric.name == "bleu")

@@ -10,12 +10,12 @@ import torch
 
 from ablate.config import resolve_row
 from ablate.config.language_data import LanguageData
-from ablate.config.metrics import LOSS_AFTER, TEXT_PROBES
 from ablate.data.prepare import prepare
 from ablate.data.tokenizer import BOS
 from ablate.errors import DataError, StoreError
 from ablate.metrics import probes
 from ablate.metrics.resampling import measure
+from ablate.stats.metrics import LOSS_AFTER, TEXT_PROBES
 from ablate.tasks import LanguageModel
 from tests.tasks.language import SIZES, small
 

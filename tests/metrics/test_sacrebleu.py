@@ -12,10 +12,10 @@ import sacrebleu
 from sacrebleu.significance import PairedTest
 
 from ablate.config.languages import is_installed
-from ablate.config.metrics import TRANSLATION_METRICS
 from ablate.errors import StoreError
 from ablate.metrics.sacrebleu import Target, measure_translations, sentence_scores
 from ablate.stats.bootstrap import RESAMPLES, paired_bootstrap
+from ablate.stats.metrics import TRANSLATION_METRICS
 
 REFERENCES = [
     "The old dog sleeps near the river.",

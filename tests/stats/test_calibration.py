@@ -8,9 +8,9 @@ themselves.
 import numpy as np
 import pytest
 
-from ablate.config.metrics import PPL
 from ablate.stats.comparison import PairedScores
 from ablate.stats.judge import verdicts
+from ablate.stats.metrics import PPL
 from ablate.stats.noise import BaseScores
 from benchmarks import verdicts as simulation
 

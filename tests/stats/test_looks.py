@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ablate.config.metrics import TRANSLATION_METRICS
 from ablate.stats.comparison import PairedScores
 from ablate.stats.judge import verdicts, verdicts_before, verdicts_over_looks
 from ablate.stats.looks import Look, error_of_plans, looks_of
+from ablate.stats.metrics import TRANSLATION_METRICS
 from ablate.stats.significance import LEVEL
 from benchmarks import verdicts as simulation
 

@@ -10,8 +10,7 @@ from scipy import stats
 from statsmodels.stats.power import TTestPower
 
 from ablate.stats import power
-from ablate.stats.power import POWER, detectable, seeds_to_see
-from ablate.study.select import MAX_SEEDS
+from ablate.stats.power import MAX_SEEDS, POWER, detectable, seeds_to_see
 from benchmarks import verdicts as simulation
 
 

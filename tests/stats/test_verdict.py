@@ -12,8 +12,6 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.weightstats import ttost_paired
 
-from ablate.config.metrics import BITS_PER_BYTE, PPL, TRANSLATION_METRICS
-from ablate.config.training import MAX_SEEDS
 from ablate.stats.bootstrap import BootstrapTest
 from ablate.stats.comparison import (
     Comparison,
@@ -25,7 +23,9 @@ from ablate.stats.comparison import (
 )
 from ablate.stats.judge import _at_look, _verdict, _word, verdicts
 from ablate.stats.looks import Look
+from ablate.stats.metrics import BITS_PER_BYTE, PPL, TRANSLATION_METRICS
 from ablate.stats.noise import Variance
+from ablate.stats.power import MAX_SEEDS
 from ablate.stats.significance import LEVEL, holm_levels
 from ablate.stats.verdict import Verdict, joint_short, joint_word, p_equation
 

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from ablate.config import RowConfig
-from ablate.study.designs import FactorialDesign, PathDesign
+from ablate.stats.designs import FactorialDesign, PathDesign
 
 HEAD = """\
 study: table3

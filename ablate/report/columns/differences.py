@@ -8,7 +8,6 @@ from typing import Any
 
 from ablate.analysis.results import measured_metrics
 from ablate.analysis.table import Table, TableRow
-from ablate.config.metrics import PPL, Metric
 from ablate.formatting import enumeration, p_text, plural
 from ablate.report.columns.column import Column, Form
 from ablate.report.layout import (
@@ -18,6 +17,7 @@ from ablate.report.layout import (
     P_VALUE,
     VERDICT,
 )
+from ablate.stats.metrics import PPL, Metric
 from ablate.stats.significance import LEVEL, POWER
 from ablate.stats.verdict import Verdict, joint_short
 

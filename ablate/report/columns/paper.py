@@ -7,11 +7,11 @@ from functools import partial
 
 from ablate.analysis.agreement import agreement_lines
 from ablate.analysis.table import Table, TableRow, paper_metrics
-from ablate.config.metrics import Metric
 from ablate.formatting import number
 from ablate.paper import PaperTable
 from ablate.report.columns.column import Column, Form
 from ablate.report.layout import REQUESTED
+from ablate.stats.metrics import Metric
 
 
 def paper_columns(table: Table, form: Form) -> Iterator[Column]:
