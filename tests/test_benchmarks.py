@@ -19,7 +19,6 @@ SMALLEST = {
     "ours": "curve XS fp32 --steps 1",
     "parametrization": "--steps 1 --widths 32",
     "prepare": "--text {text} --pairs 3000 --vocab-size 120 --rounds 1",
-    "pruning": "--draws 20",
     "spreads": "state",
     "speed": "--work start --sizes XS --rounds 1",
     "streams": "--nights 3",

@@ -89,7 +89,7 @@ def test_every_field_is_documented_with_its_symbol_default_choices_and_meaning(s
 def test_every_documented_field_exists():
     page = (ROOT / "docs/study.md").read_text()
     documented = set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE))
-    ways = {"each", "zip", "grid", "set", "factorial", "cumulative", "prune"}
+    ways = {"each", "zip", "grid", "set", "factorial", "cumulative"}
     assert documented - ways - set(TranslationData.corpora()) == {name for _, name in FIELDS}
 
 

@@ -1,5 +1,5 @@
-"""Effects of a study's designs: main effects and interactions of factorials, parts added or left
-out, and the screens of pruned recipes.
+"""Effects of a study's designs: main effects and interactions of factorials, and parts added or
+left out.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from ablate.analysis.table import Table, TableRow
 from ablate.formatting import enumeration, plural
 from ablate.stats.designs import FactorialDesign, PathDesign
 from ablate.stats.factorial import Estimate, effects
-from ablate.stats.metrics import PPL, Metric
+from ablate.stats.metrics import Metric
 from ablate.stats.significance import LEVEL, POWER, holm_levels, paired_t_test
-from ablate.study.pruning import SHARE, Pruning
 
 
 @dataclass(frozen=True)
@@ -102,9 +101,6 @@ def design_effects(table: Table) -> list[DesignEffects]:
             effects.append(_factorial(table, design))
         else:
             paths.setdefault(design.group, []).append(design)
-    for row in table.rows:
-        if isinstance(row.row.choice, Pruning):
-            effects.append(_screen(row.row.label, row.row.choice))
     for group, of_group in paths.items():
         effects.append(_paths(table, group, of_group))
     return effects
@@ -197,35 +193,6 @@ def _diverged(rows: Iterable[TableRow | None]) -> Iterator[str]:
     if count:
         have = "has" if count == 1 else "have"
         yield f"{plural(count, 'run')} diverged and {have} no score in these effects."
-
-
-# Screens
-
-
-def _screen(label: str, screen: Pruning) -> DesignEffects:
-    rises, fraction = screen.rises, screen.fraction
-    names = []
-    for part in fraction.factors:
-        word = "kept"
-        if part not in rises:
-            word = "awaited"
-        elif part in screen.removed:
-            word = "removed"
-        names.append(f"{part}: {word}")
-    by_metric = {}
-    if rises:
-        by_metric[PPL.name] = tuple(Contrast.of(rise, PPL) for rise in rises.values())
-    notes = [
-        f"The rise of the dev loss without a part, over {len(screen.candidates)} recipes that keep "
-        f"and lack the other parts equally often. A part is removed if it is below "
-        f"{SHARE * screen.margin:.2g} nats, a quarter of the margin. Intervals and p: t, with the "
-        f"error pooled over the recipes, Holm-corrected over all effects, without interactions of "
-        f"three parts.",
-        f"Whether all that was removed can be missed together, the row {label} says: by seeds that "
-        f"the screen has not used.",
-    ]
-    title = f"{label}: screen of {plural(len(names), 'part')}"
-    return DesignEffects(label, title, tuple(names), False, by_metric, tuple(notes))
 
 
 # Paths

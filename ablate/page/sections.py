@@ -197,7 +197,7 @@ def _choices(table: Table) -> Iterator[DesignSection]:
     labels: dict[str, None] = {}
     for row in table.rows:
         choice = row.row.own_choice
-        if choice and choice.has_grid:
+        if choice:
             choices[row.row.label] = choice
             labels |= dict.fromkeys(candidate.label for candidate in choice.candidates)
     if not choices:

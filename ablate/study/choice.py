@@ -1,7 +1,7 @@
 """A choice among configurations of a row by trials: candidates, their losses, and the best.
 
-A row has a choice by `tune`, whose candidates are a grid, or by `prune`; all rows together have one
-of their decoding. Trials run first, as a study of their own, `Study.trials`. A row is then one like
+A row has a choice by `tune`, whose candidates are a grid; all rows together have one of their
+decoding. Trials run first, as a study of their own, `Study.trials`. A row is then one like
 any other, with the configuration that `ablate.analysis.settle` gives it.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from ablate.config import RowConfig
 from ablate.formatting import setting_text
@@ -37,19 +37,15 @@ class Candidate:
     values: of the fields that are chosen.
     config: of the row with them.
     trial: the same for the share of steps that the trials have.
-    title: in the place of the values.
     """
 
     values: Mapping[str, Any]
     config: RowConfig
     trial: RowConfig
-    title: str = ""
 
     @property
     def label(self) -> str:
         """`learning_rate=0.001`."""
-        if self.title:
-            return self.title
         return " ".join(f"{name}={setting_text(value)}" for name, value in self.values.items())
 
 
@@ -63,7 +59,6 @@ class Choice:
     metric: of the predictions for dev that choose decoding; the losses are then its scores, with
         the sign that makes the best the smallest. None: the dev loss chooses.
     legend: what the column of chosen values says.
-    has_grid: whether the candidates are the points of a grid around an optimum.
     """
 
     candidates: tuple[Candidate, ...]
@@ -71,7 +66,6 @@ class Choice:
     losses: tuple[float, ...] = ()
     metric: Metric | None = None
     legend: str = ""
-    has_grid: ClassVar[bool] = True
 
     def with_losses(self, losses: Sequence[Sequence[float | None]]) -> Choice:
         """The candidates with their mean losses; without any if one is missing."""
@@ -104,7 +98,7 @@ class Choice:
         A better value may then be outside of the grid.
         """
         edges: list[str] = []
-        if self.chosen is None or not self.has_grid:
+        if self.chosen is None:
             return ()
         for name, value in self.chosen.values.items():
             grid = (candidate.values[name] for candidate in self.candidates)
@@ -121,7 +115,7 @@ class Choice:
         instabilities" (2023), arXiv 2309.14322, with the loss of uniform predictions in place of
         the loss at initialization. A candidate that diverged counts as ln V.
         """
-        if not self.losses or not self.has_grid:
+        if not self.losses:
             return None
         capped = [min(loss, self.uniform) for loss in self.losses]
         return sum(capped) / len(capped) - min(capped)
@@ -129,7 +123,7 @@ class Choice:
     @property
     def has_diverged(self) -> bool:
         """Whether every candidate diverged, so that the choice is the first of the grid."""
-        return bool(self.losses) and self.has_grid and math.isinf(min(self.losses))
+        return bool(self.losses) and math.isinf(min(self.losses))
 
     @property
     def text(self) -> str:

@@ -1,4 +1,4 @@
-"""Groups that are designs, whose rows are analyzed together, and `prune`, with a screen."""
+"""Groups that are designs, whose rows are analyzed together."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ablate.study.settings import Settings, name_faults, schema_reference, value
 from ablate.study.typed import KEY, Fault, Misplaced, mapping_of, within
 from ablate.study.yaml_nodes import Mark, Node
 
-DESIGNS = ("factorial", *PATHS, "prune")
+DESIGNS = ("factorial", *PATHS)
 MAX_PARTS = 100
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
@@ -222,7 +222,6 @@ Factors = parts_of("factorial", MAX_FACTORS, _LEVELS)
 Added = parts_of("add-one-in", MAX_PARTS, _SCALAR)
 LeftOut = parts_of("leave-one-out", MAX_PARTS, _SCALAR)
 Cumulated = parts_of("cumulative", MAX_PARTS, _SCALAR)
-Pruned = parts_of("prune", MAX_FACTORS, _SCALAR)
 
 
 def fraction_of(parts: Sequence[Part], generators: Mapping[str, str], resolution: int) -> Fraction:

@@ -109,7 +109,7 @@ def _read(path: Path, root: Node, overrides: Sequence[str], data_folder: str | N
     before = len(errors)
     base = settings.read(file.base, {})
     base_is_valid = len(errors) == before and valid.value.get("base") is root.value.get("base")
-    reader = RowReader(file, settings, data, errors, margins)
+    reader = RowReader(file, settings, data, errors)
     rows = reader.read(base)
     reader.check_overridden(overrides)
     if task and data and base_is_valid:
@@ -117,7 +117,6 @@ def _read(path: Path, root: Node, overrides: Sequence[str], data_folder: str | N
             _check_task(task, metrics, data, rows, reader.written, sections, report)
     if not errors:
         _check_seeds(rows, file, sections, report)
-        _check_tuning_seeds(file, report)
     # Settings are resolved up to here although some are invalid, so that all errors are found.
     if errors or task is None or data is None:
         raise errors.as_error()
@@ -187,12 +186,3 @@ def _check_seeds(
         report(
             sections["seeds"].mark, f"makes {runs:,} runs; a study can have at most {MAX_RUNS:,}"
         )
-
-
-def _check_tuning_seeds(file: StudyFile, report: Report) -> None:
-    """Report seeds of `tune` that nothing trains. A group with a fault, which is left out of
-    `file`, might have been the screen that does.
-    """
-    has_screen = any(options.prune for _, options in file.groups())
-    if file.tune and file.tune.seeds and not file.tune.grid and not has_screen:
-        report(file.tune.mark, "tune needs grid, because it has seeds")

@@ -13,7 +13,6 @@ from ablate.config.identity import NOT_IDENTITY, fold_vocab_size
 from ablate.config.resolve import SYMBOL_OF, unchecked_values
 from ablate.formatting import setting_text
 from ablate.stats.designs import Design, PathDesign
-from ablate.stats.metrics import PPL
 from ablate.study.choice import Choice
 from ablate.study.designs import Part, parts_to
 from ablate.study.error_list import ErrorList
@@ -49,10 +48,8 @@ class RowReader:
         settings: SettingsReader,
         data: CorpusConfig | None,
         errors: ErrorList,
-        margins: Mapping[str, float],
     ) -> None:
         # Without data, which are then not valid, rows are neither matched nor tuned.
-        self.margins = margins
         self.file, self.settings, self.data, self.tune = file, settings, data, file.tune
         self.errors, self.report = errors, errors.report
         self.tuner = None
@@ -233,9 +230,7 @@ class RowReader:
         """A row with a valid configuration."""
         spec, choice, as_base = draft.spec, None, False
         self._check_require(draft, config)
-        if spec.options.prune:
-            choice = self._screen(draft, base)
-        elif self.tuner:
+        if self.tuner:
             settings = draft.settings
             if matched is not None:
                 settings = {**settings, matched.field: Node(matched.value, spec.mark)}
@@ -269,32 +264,11 @@ class RowReader:
         for remark in filter(None, remarks):
             self._remarks.setdefault(remark, {})[label] = mark
 
-    def _screen(self, draft: _Draft, base: Row) -> Choice | None:
-        """The screen of a group that prunes; None after an error."""
-        group = draft.spec.options.node("prune").mark
-        if self.file.tune is None or not self.file.tune.seeds:
-            self.report(
-                group, "prune needs tune: {seeds: [101, 102, 103]}, the seeds of its screen"
-            )
-        elif self.file.tune.grid:
-            self.report(group, "prune with a grid of tune: the recipe would move with its parts")
-        elif self.file.match:
-            self.report(group, "prune with match: a matched field would be a further change")
-        elif PPL.name not in self.margins:
-            needs = "the rise of the dev loss, in nats per token, that is too large"
-            self.report(group, f"prune needs margin: {{ppl: NUMBER}}, {needs}")
-        elif self.tuner:
-            parts, margin = draft.spec.options.prune, self.margins[PPL.name]
-            return self.tuner.screen(draft.label, parts, self.written[base.label], margin)
-        return None
-
     @property
     def _test(self) -> str:
         return self.data.evaluated if self.data else ""
 
     def _rule(self, spec: RowSpec) -> Match | None:
-        if spec.options.prune:
-            return None  # `_screen` reports it
         if "match" in spec.options.written:
             return spec.options.match or None
         return self.file.match or None

@@ -1,22 +1,17 @@
-"""The candidates of tuned rows, and the screens of pruned ones."""
+"""The candidates of tuned rows."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-from ablate.config import RowConfig, standard_name
+from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import fold_vocab_size
-from ablate.errors import listed
-from ablate.stats.factorial import smallest_fraction
 from ablate.study.choice import Candidate, Choice
-from ablate.study.designs import Part, names_of
 from ablate.study.matching import Match
-from ablate.study.pruning import RESOLUTION, SHARE, Pruning
 from ablate.study.rows import RowSpec
 from ablate.study.settings_reader import SettingsReader
 from ablate.study.tuning import Grid, Tune, grid_points
@@ -83,73 +78,6 @@ class RowTuner:
         if not candidates:
             return None
         return Choice(candidates, uniform=0.0, metric=task.metrics[metrics[0]])
-
-    def screen(
-        self, label: str, parts: Sequence[Part], base: Mapping[str, Node], margin: float
-    ) -> Pruning | None:
-        """The screen of a recipe; None after an error."""
-        names = names_of(parts)
-        fraction = smallest_fraction(names, RESOLUTION)
-        recipe = partial(self._recipe, label, parts, base)
-        cells = []
-        for levels in fraction.cells():
-            cell = recipe(frozenset(part for part in names if levels[part] > 0))
-            if cell is None:
-                return None
-            cells.append(cell)
-        whole = self.settings.resolve(base, parts[0].mark)
-        for part in parts:
-            without = recipe(frozenset([part.name]))
-            if without is None:
-                return None
-            if without.config == whole:
-                has = "has the value of base, so that nothing is removed"
-                self.report(part.mark, f"{part.name}: {has}")
-                return None
-
-        def chosen(removed: frozenset[str]) -> Candidate:
-            # The cells have every combination of three parts, so that others are valid, too.
-            pruned = recipe(removed)
-            if pruned is None:
-                what = f"the recipe without {listed(sorted(removed))} is not valid"
-                raise parts[0].mark.error(f"{what}; remove fewer parts")
-            return pruned
-
-        uniform = math.log(self._vocab_size(cells[0].config))
-        legend = (
-            f"tuned: the parts without which the dev loss rises by less than {SHARE * margin:.2g} "
-            f"nats, a quarter of the margin, are removed together; by {len(cells)} recipes with "
-            f"seeds {self.tune.trials}."
-        )
-        return Pruning(
-            tuple(cells),
-            uniform,
-            legend=legend,
-            fraction=fraction,
-            margin=margin,
-            without=chosen,
-        )
-
-    def _recipe(
-        self, label: str, parts: Sequence[Part], base: Mapping[str, Node], removed: frozenset[str]
-    ) -> Candidate | None:
-        """The recipe without some parts; None after an error."""
-        settings, without = dict(base), [part for part in parts if part.name in removed]
-        for part in without:
-            settings |= self.settings.by_name(part.high)
-        config = self.settings.resolve(settings, parts[0].mark)
-        steps = self._trial_steps(label, config) if config is not None else None
-        if config is None or steps is None:
-            return None
-        values = {}
-        for part in parts:
-            for name in map(standard_name, part.high):
-                if name is not None:
-                    values[name] = getattr(config, name)
-        title = "all parts"
-        if without:
-            title = f"without {', '.join(names_of(without))}"
-        return Candidate(values, config, config.model_copy(update=steps), title)
 
     def _at_points(
         self,

@@ -33,11 +33,9 @@ from ablate.study.designs import (
     Factors,
     LeftOut,
     Part,
-    Pruned,
     factorial,
     fraction_of,
     path,
-    together,
 )
 from ablate.study.expressions import Expression
 from ablate.study.matching import Match
@@ -109,8 +107,6 @@ class Group(Placed):
     """base with one part changed at a time, and with all of them"""
     cumulative: Cumulated = Field([])
     """base with one part more in each row, in the order written"""
-    prune: Pruned = Field([])
-    """parts of base, with the settings that remove each; a screen chooses which the row lacks"""
     label: Annotated[
         str, AfterValidator(_check_label), WithJsonSchema({"type": "string", "pattern": _LABEL})
     ] = Field("", json_schema_extra={"maxLength": MAX_LABEL})
@@ -176,10 +172,6 @@ class Group(Placed):
             yield ("label",), message
         if way in DESIGNS and "where" in written:
             yield ("where", KEY), f"where would drop rows that {way} needs; use require"
-        if way == "prune":
-            for key in ("require", "match", "tune"):
-                if key in written:
-                    yield (key, KEY), f"{key} has no effect on prune, whose screen chooses the row"
         for key in FRACTIONS:
             if key in written and way != "factorial":
                 yield (key, KEY), f"{key} belongs to factorial"
@@ -284,9 +276,6 @@ def expand_group(
         return rows
     design: Design
     at_size = f"{size} {group}".strip()
-    if way == "prune":
-        settings = together(options.prune)
-        return [RowSpec(group, options, options.prune[0].mark, settings, "pruned")]
     if way == "factorial":
         cells, design = factorial(at_size, options.factorial, options.fraction())
     else:

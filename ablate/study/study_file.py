@@ -108,8 +108,8 @@ class StudyFile(Placed):
     rows: Annotated[
         dict[GroupName, Groups], refuse_similar("group"), BeforeValidator(_no_key_of_a_group)
     ] = Field({}, json_schema_extra={"additionalProperties": False, "type": ["object", "null"]})
-    """groups of rows, each made with each, zip, grid, set, factorial, leave-one-out, add-one-in,
-    cumulative or prune"""
+    """groups of rows, each made with each, zip, grid, set, factorial, leave-one-out, add-one-in or
+    cumulative"""
 
     @classmethod
     def unknown_key(cls, key: str) -> str:

@@ -116,8 +116,8 @@ class Tune(Placed):
         json_schema_extra={
             "description": "each row gets values of its own for the fields of grid, chosen by dev "
             "loss on other seeds; all rows get the same values for those of decoding",
-            "anyOf": [{"required": ["seeds"]}, {"required": ["decoding"]}],
-            "dependentRequired": {"grid": ["seeds"]},
+            "anyOf": [{"required": ["grid"]}, {"required": ["decoding"]}],
+            "dependentRequired": {"grid": ["seeds"], "seeds": ["grid"]},
         }
     )
 
@@ -144,6 +144,8 @@ class Tune(Placed):
         written = self.model_fields_set
         if "grid" in written and "seeds" not in written:
             yield (), "tune needs seeds, because it has grid"
+        if "seeds" in written and "grid" not in written:
+            yield (), "tune needs grid, because it has seeds"
         if not written & {"grid", "decoding", "seeds"}:
             yield (), "tune needs grid with seeds, or decoding"
         for key in ("grid", "decoding"):

@@ -7,7 +7,7 @@ from ablate.errors import StudyError
 from ablate.study import read_study, reader
 
 GROUP = (
-    "each, zip, grid, set, factorial, leave-one-out, add-one-in, cumulative, prune, label, require, where, match, "
+    "each, zip, grid, set, factorial, leave-one-out, add-one-in, cumulative, label, require, where, match, "
     "tune, generators, resolution"
 )
 HEAD = "study: table3\ndata: {corpus: toy}\n"

@@ -12,7 +12,7 @@ from ablate.study.study_file import StudyFile
 from ablate.study.typed import read_model
 from ablate.study.yaml_nodes import Mark, Node, parse_yaml
 
-WAYS = "each, zip, grid, set, factorial, leave-one-out, add-one-in, cumulative or prune"
+WAYS = "each, zip, grid, set, factorial, leave-one-out, add-one-in or cumulative"
 GROUP = f"{WAYS.replace(' or', ',')}, label, require, where, match, tune, generators, resolution"
 HEAD = "study: table3\ndata: {corpus: toy}\n"
 FIELDS = ["N", "h", "d_k", "d_v", "dropout", "beam"]

@@ -572,6 +572,11 @@ def test_a_fault_in_the_decoding_to_tune_is_reported_at_its_place(faults, tune, 
     assert any(line.startswith(f"table3.yaml:{fault}") for line in lines), lines
 
 
+def test_a_row_that_is_written_twice_is_noted_beside_a_choice_of_decoding(read):
+    (note,) = read(f"{HEAD}{ON_DEV}rows: {{A: [{{set: {{h: 2}}}}, {{set: {{h: 2}}}}]}}\n").notes
+    assert note.endswith("rows that are written twice, and trained once: A h=2")
+
+
 def test_a_row_must_not_set_the_decoding_that_is_chosen(faults):
     (line,) = faults(f"{HEAD}{ON_DEV}rows:\n  A: {{each: {{beam: [2]}}}}\n")
     assert line.startswith("table3.yaml:7:21: beam: is chosen by tune; remove it")

@@ -125,7 +125,7 @@ def _choice_columns(table: Table) -> Iterator[Column]:
         numeric=False,
         folds=True,
     )
-    if any(row.row.own_choice and row.row.own_choice.has_grid for row in table.rows):
+    if any(row.row.own_choice for row in table.rows):
         yield Column(
             "",
             "sensitivity\n(nats)",
