@@ -23,6 +23,7 @@ from ablate.formatting import json_text, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 
 def prepare() -> None:
@@ -153,3 +154,9 @@ def new_console(*, err: bool = False, **settings: Any) -> Console:
             raise
 
     return SafeConsole(stderr=err, markup=False, emoji=False, highlight=False, **settings)
+
+
+def widen(console: Console, table: Table) -> None:
+    """Make a console as wide as a table needs."""
+    options = console.options.update(max_width=10_000)
+    console.width = max(console.width, console.measure(table, options=options).maximum)

@@ -36,6 +36,7 @@ FLOORS = (
     ("study", "training"),
     ("analysis", "run"),
     ("plan",),
+    ("table",),
     ("report", "launch", "loggers", "export", "attention"),
     ("cluster", "page"),
     ("cli",),

@@ -9,9 +9,9 @@ from ablate.analysis.table import Table
 from ablate.cli.options import flag, option
 from ablate.cli.scoring import print_faults
 from ablate.errors import UsageError
-from ablate.report import render
-from ablate.report.latex import latex
 from ablate.streams import new_console, print_data
+from ablate.table import render
+from ablate.table.latex import latex
 
 Format = Annotated[
     Literal["rich", "markdown", "latex", "html", "csv", "json"], option("Output format.")

@@ -42,12 +42,13 @@ from ablate.plan.budget import Budget, WithinBudget, base_alone
 from ablate.plan.plan import plan_of
 from ablate.plan.progress import saved_line
 from ablate.plan.resources import resource_faults
-from ablate.report import publish, render
+from ablate.report import publish
 from ablate.store import Results, State, if_readable
 from ablate.store.jobs import JobFolder, Resources
 from ablate.store.machine import visible_gpus
 from ablate.streams import echo, new_console
 from ablate.study import Study
+from ablate.table import render
 
 EXAMPLE = "ablate run study.yaml --budget 8h --log tensorboard"
 

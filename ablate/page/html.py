@@ -14,10 +14,10 @@ from markupsafe import Markup
 
 from ablate.analysis.table import Table
 from ablate.formatting import visible
-from ablate.report.columns.layouts import paper_layout
-from ablate.report.conclusion import conclusion
-from ablate.report.layout import Layout
-from ablate.report.render import further_tables
+from ablate.table.columns.layouts import paper_layout
+from ablate.table.conclusion import conclusion
+from ablate.table.layout import Layout
+from ablate.table.render import further_tables
 
 
 class Best(str):

@@ -17,12 +17,12 @@ from ablate.page.html import Best, environment, table_context
 from ablate.page.points import equal_costs
 from ablate.page.sections import Listing, design_sections
 from ablate.plotting import PALETTE
-from ablate.report.columns.layouts import by_labels
-from ablate.report.conclusion import conclusion
 from ablate.report.publish import TableProvenance, provenance_of
-from ablate.report.render import comma_separated
 from ablate.store import Results
 from ablate.store.records import Provenance
+from ablate.table.columns.layouts import by_labels
+from ablate.table.conclusion import conclusion
+from ablate.table.render import comma_separated
 
 if TYPE_CHECKING:
     from ablate.data.corpus import Corpus

@@ -25,10 +25,10 @@ from ablate.page.figures import (
 )
 from ablate.page.points import COSTS, contrasts, over_test_sizes, ratios_by_axis
 from ablate.plotting import FORMATS, render
-from ablate.report.design_tables import effects_layout, ladder_layout
-from ablate.report.layout import Layout
 from ablate.stats.metrics import Metric
 from ablate.study.choice import KEY, OF_LOSSES, Choice
+from ablate.table.design_tables import effects_layout, ladder_layout
+from ablate.table.layout import Layout
 
 
 @dataclass(frozen=True)

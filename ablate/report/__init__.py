@@ -1,1 +1,1 @@
-"""Tables, plans and comparisons as text: columns, formats and sentences; without torch."""
+"""Plans, comparisons, single runs and publications as text; without torch."""

@@ -13,7 +13,6 @@ if TYPE_CHECKING:  # `import ablate` loads this module, and loads no library
     import pandas as pd
 
     from ablate.analysis.results import RunResult
-    from ablate.analysis.table import Table
     from ablate.store import Results
     from ablate.study import Study
 
@@ -85,6 +84,7 @@ def load(
     from ablate.analysis.settle import open_study
     from ablate.analysis.table import table_of
     from ablate.store import Results
+    from ablate.table.frame import rows_frame
 
     if not Path(results).is_dir():
         warnings.warn(
@@ -150,8 +150,9 @@ def judge(
         >>> scores = pd.read_csv("scores.csv")
         >>> ablate.judge(scores, base="adamw")[["delta_loss_mean", "verdict_loss"]]
     """
-    from ablate.report.conclusion import conclusion
     from ablate.report.judge import judged
+    from ablate.table.conclusion import conclusion
+    from ablate.table.frame import rows_frame
 
     _check_arguments(frame, metrics, rows, more_is_better or {})
     named = [name for name in frame.index.names if name is not None]
@@ -197,31 +198,6 @@ def _refuse(faults: Sequence[str], runs: Sequence[RunResult]) -> None:
     lines |= dict.fromkeys(faults)
     if lines:
         raise StoreError(*lines)
-
-
-def rows_frame(table: Table, timed: bool = True, with_paper: bool = True) -> pd.DataFrame:
-    """One line for each row, indexed by its label; see `load`.
-
-    Args:
-        table: of the study.
-        timed: whether to add measured times.
-        with_paper: whether to add the paper's scores, if the paper has a table for the task.
-    """
-    import pandas as pd
-
-    from ablate.report.columns.column import Form, flat_rows
-    from ablate.report.columns.layouts import columns_of
-
-    columns = columns_of(table, Form(timed=timed, with_paper=with_paper))
-    frame = pd.DataFrame(flat_rows(columns, table)).set_index("row")
-    # Int64 is pandas' integer with missing values; int64 would turn into floats. A column of
-    # nothing but None would keep the type object.
-    types: dict[str, Any] = {"train_steps": "Int64", "steps": "Int64"}
-    for name in frame.columns[frame.isna().all()]:
-        if not name.startswith("verdict"):
-            types.setdefault(name, float)
-    typed: pd.DataFrame = frame.astype({name: types[name] for name in types if name in frame})
-    return typed
 
 
 def runs_frame(study: Study, runs: Sequence[RunResult]) -> pd.DataFrame:

@@ -14,7 +14,6 @@ from ablate.analysis.results import RunResult
 from ablate.analysis.table import Table
 from ablate.config.data import CorpusConfig
 from ablate.errors import StoreError, StudyError
-from ablate.report.render import as_json, comma_separated, markdown
 from ablate.store import Results, if_readable
 from ablate.store.files import make_room, read_bytes, write_bytes
 from ablate.store.records import Provenance, Result
@@ -22,6 +21,7 @@ from ablate.store.status import damage_of
 from ablate.study import Study
 from ablate.study.names import folded_name
 from ablate.study.yaml_nodes import parse_yaml, read_file
+from ablate.table.render import as_json, comma_separated, markdown
 
 
 def refuse_other_study(study: Study, results: Results) -> None:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ablate.formatting import fold, visible
 from ablate.store.status import STATES, State
-from ablate.streams import echo, new_console
+from ablate.streams import echo, new_console, widen
 
 LARGE = 200  # rows; a longer table is laid out here
 STYLES: dict[str, str] = {
@@ -59,12 +59,6 @@ def plain_table(*heads: str) -> Table:
             head.lstrip("+"), justify="right" if head.startswith("+") else "left", overflow="fold"
         )
     return table
-
-
-def widen(console: Console, table: Table) -> None:
-    """Make a console as wide as a table needs."""
-    options = console.options.update(max_width=10_000)
-    console.width = max(console.width, console.measure(table, options=options).maximum)
 
 
 def print_wide(table: Table) -> None:

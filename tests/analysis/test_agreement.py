@@ -5,8 +5,8 @@ import json
 import pytest
 
 from ablate.analysis.agreement import agreement_lines, agreements, contradictions
-from ablate.report.render import as_json
 from ablate.study import read_study
+from ablate.table.render import as_json
 from tests.report.fakes import STUDIES, Fake, study_from
 
 

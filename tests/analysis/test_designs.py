@@ -10,9 +10,9 @@ from scipy import stats
 from ablate.analysis.designs import Contrast, _differences, _Pair, design_effects
 from ablate.analysis.scores import Scores
 from ablate.page.page import page
-from ablate.report.render import as_json, markdown
 from ablate.stats.factorial import Estimate
 from ablate.stats.metrics import BITS_PER_BYTE
+from ablate.table.render import as_json, markdown
 from tests.report.fakes import Fake, study_from
 
 HEAD = """\

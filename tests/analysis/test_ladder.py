@@ -12,9 +12,9 @@ from scipy import stats
 
 from ablate.analysis.ladder import ladders
 from ablate.plan.progress import ProgressReader
-from ablate.report.design_tables import ladder_layout
-from ablate.report.render import as_json, markdown, print_rich
 from ablate.study import read_study
+from ablate.table.design_tables import ladder_layout
+from ablate.table.render import as_json, markdown, print_rich
 from tests.report.fakes import Fake, study_from
 
 BASE = "base: {N: 2, d_model: 32, d_ff: 64, h: 4, train_steps: 100}\n"

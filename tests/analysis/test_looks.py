@@ -15,11 +15,11 @@ from ablate.errors import StudyError, UsageError
 from ablate.plan.budget import fit
 from ablate.plan.plan import plan_of
 from ablate.plan.power import power_of
-from ablate.report.conclusion import conclusion
 from ablate.stats.looks import looks_of
 from ablate.stats.power import detectable
 from ablate.stats.significance import LEVEL
 from ablate.store.records import Judgments
+from ablate.table.conclusion import conclusion
 from tests.cli.inside import inside
 from tests.records import a_failure
 from tests.report.fakes import SMALL, Fake

@@ -9,10 +9,10 @@ import pytest
 from ablate.analysis.missing_scores import score_missing
 from ablate.analysis.table import table_of
 from ablate.metrics import sacrebleu
-from ablate.report.latex import latex
-from ablate.report.render import as_json, markdown
 from ablate.store.records import ScoreCache
 from ablate.store.score_cache import read_measurements
+from ablate.table.latex import latex
+from ablate.table.render import as_json, markdown
 from tests.records import CORPUS, change
 from tests.report.fakes import SMALL, Fake, study_from
 

@@ -8,9 +8,9 @@ from ablate.analysis.provenance_diff import provenance_remarks
 from ablate.analysis.results import RunResult
 from ablate.config import resolve_row
 from ablate.config.data import CorpusConfig
-from ablate.report.render import as_json, markdown
 from ablate.store.records import CodeVersion, Provenance, Result
 from ablate.study import Row, Run
+from ablate.table.render import as_json, markdown
 from ablate.tasks import TASKS
 from tests.records import a_provenance, a_result, change
 

@@ -15,8 +15,8 @@ import ablate
 from ablate.analysis.missing import missing_runs
 from ablate.analysis.results import read_runs
 from ablate.errors import StoreError
-from ablate.report.render import comma_separated
 from ablate.store.records import Provenance, Record, Result, ScoreCache
+from ablate.table.render import comma_separated
 from tests.records import CORPUS
 from tests.report.fakes import SIGNATURE, SMALL, Fake, study_from
 

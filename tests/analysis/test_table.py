@@ -7,8 +7,8 @@ import pytest
 
 from ablate.analysis.table import paper_row
 from ablate.paper import TABLE_3
-from ablate.report.render import as_json
 from ablate.study import Selection, read_study
+from ablate.table.render import as_json
 from tests.records import SIGNATURE
 from tests.report.fakes import STUDIES
 

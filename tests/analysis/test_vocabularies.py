@@ -2,8 +2,8 @@
 
 import json
 
-from ablate.report.columns.layouts import paper_layout
-from ablate.report.render import as_json
+from ablate.table.columns.layouts import paper_layout
+from ablate.table.render import as_json
 from tests.report.fakes import Fake, study_from
 
 STUDY = """\

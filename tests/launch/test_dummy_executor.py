@@ -20,13 +20,13 @@ from ablate.analysis.stages import next_stage
 from ablate.analysis.table import table_of
 from ablate.errors import Interrupted
 from ablate.launch import Executor, Lost, Slot, launch, outcome_of_launch
-from ablate.report.render import as_json
 from ablate.run.job import Job, JobEvent
 from ablate.run.worker import execute_if_free
 from ablate.store import Results, if_readable
 from ablate.store.checkpoints import newest
 from ablate.store.jobs import Resources
 from ablate.study import Selection, read_study
+from ablate.table.render import as_json
 from tests.forked import SERVER
 
 STUDY = """\

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from ablate.analysis.designs import design_effects
 from ablate.page.html import Best, environment, table_context, table_html, word_differences
-from ablate.report.columns.layouts import by_labels, paper_layout
-from ablate.report.conclusion import conclusion
-from ablate.report.design_tables import effects_layout
+from ablate.table.columns.layouts import by_labels, paper_layout
+from ablate.table.conclusion import conclusion
+from ablate.table.design_tables import effects_layout
 from tests.report.fakes import SMALL
 
 

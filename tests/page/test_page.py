@@ -109,7 +109,7 @@ def test_words_that_differ_from_the_reference_are_marked_and_sentences_have_scor
 
 
 def test_the_csv_of_the_page_is_that_of_the_table(text, whole):
-    from ablate.report.render import comma_separated
+    from ablate.table.render import comma_separated
 
     (content,) = re.findall(r'href="data:text/csv;charset=utf-8;base64,([^"]+)"', text)
     assert base64.b64decode(content).decode() == comma_separated(whole.table())

@@ -8,11 +8,11 @@ import pytest
 
 from ablate.errors import StoreError, StudyError
 from ablate.report.publish import claim, publish
-from ablate.report.render import as_json, comma_separated, markdown
 from ablate.store import Results
 from ablate.store.files import write_bytes
 from ablate.store.records import Provenance
 from ablate.study import read_study
+from ablate.table.render import as_json, comma_separated, markdown
 from tests.cli.inside import inside
 from tests.records import change
 from tests.report.fakes import SMALL

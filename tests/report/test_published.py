@@ -15,11 +15,11 @@ from ablate.analysis.settle import settle
 from ablate.analysis.table import Table, table_of
 from ablate.config.resolve import SETTINGS
 from ablate.plan.typical import published_spreads
-from ablate.report.columns.layouts import terminal_layout
 from ablate.report.judge import judged
-from ablate.report.render import comma_separated, markdown
 from ablate.store import Results
 from ablate.study import Study, read_study
+from ablate.table.columns.layouts import terminal_layout
+from ablate.table.render import comma_separated, markdown
 from benchmarks.spreads import spreads
 from docs import hooks
 from tests.cli.inside import inside

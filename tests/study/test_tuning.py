@@ -18,11 +18,11 @@ from ablate.config import resolve_row, run_id
 from ablate.errors import StoreError
 from ablate.plan.budget import fit
 from ablate.plan.plan import plan_of
-from ablate.report.render import as_json
 from ablate.store import Results, state_of
 from ablate.store.files import sha256
 from ablate.study import Selection, read_study
 from ablate.study.choice import Candidate, Choice
+from ablate.table.render import as_json
 from tests.records import (
     a_decoding,
     a_failure,

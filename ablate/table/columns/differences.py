@@ -9,17 +9,17 @@ from typing import Any
 from ablate.analysis.results import measured_metrics
 from ablate.analysis.table import Table, TableRow
 from ablate.formatting import enumeration, p_text, plural
-from ablate.report.columns.column import Column, Form
-from ablate.report.layout import (
+from ablate.stats.metrics import PPL, Metric
+from ablate.stats.significance import LEVEL, POWER
+from ablate.stats.verdict import Verdict, joint_short
+from ablate.table.columns.column import Column, Form
+from ablate.table.layout import (
     DIFFERENCE,
     JOINT_VERDICT,
     OTHER_DIFFERENCE,
     P_VALUE,
     VERDICT,
 )
-from ablate.stats.metrics import PPL, Metric
-from ablate.stats.significance import LEVEL, POWER
-from ablate.stats.verdict import Verdict, joint_short
 
 
 def difference_columns(table: Table, form: Form) -> Iterator[Column]:

@@ -12,10 +12,10 @@ import unicodedata
 from collections.abc import Sequence
 
 from ablate.analysis.table import Table
-from ablate.report.columns.layouts import paper_layout
-from ablate.report.conclusion import conclusion
-from ablate.report.layout import Layout, TextColumn
-from ablate.report.render import further_tables
+from ablate.table.columns.layouts import paper_layout
+from ablate.table.conclusion import conclusion
+from ablate.table.layout import Layout, TextColumn
+from ablate.table.render import further_tables
 
 _TOP = r"""% Compiles as it stands. In a paper: \usepackage{booktabs,graphicx} and \input this file.
 \ifdefined\tablename % a class is loaded: this is a part of another document

@@ -9,9 +9,9 @@ from ablate.analysis.scores import mean_and_std
 from ablate.analysis.table import Table, TableRow
 from ablate.config.cost import idle_parameters
 from ablate.formatting import duration, millions, number, scaled
-from ablate.report.columns.column import Column, Form
-from ablate.report.layout import CHOSEN, REQUESTED
 from ablate.study.choice import HEAD, KEY
+from ablate.table.columns.column import Column, Form
+from ablate.table.layout import CHOSEN, REQUESTED
 
 
 def cost_columns(table: Table, form: Form) -> Iterator[Column]:

@@ -10,13 +10,13 @@ from typing import get_args
 import pytest
 
 from ablate.config import decoding_id
-from ablate.report import conclusion as words
-from ablate.report.conclusion import MOST_NAMED, Judged, conclusion
 from ablate.stats.comparison import PairedScores
 from ablate.stats.judge import verdicts
 from ablate.stats.metrics import PPL, TRANSLATION_METRICS
 from ablate.stats.verdict import Verdict, Word
 from ablate.store.records import Result
+from ablate.table import conclusion as words
+from ablate.table.conclusion import MOST_NAMED, Judged, conclusion
 from tests.records import change
 from tests.report.fakes import SMALL
 

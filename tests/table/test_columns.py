@@ -15,13 +15,13 @@ from ablate.analysis.scores import Scores, mean_and_std
 from ablate.config.decoding import DecodingConfig
 from ablate.formatting import millions, thousands
 from ablate.page.points import names
-from ablate.report.columns.column import Form
-from ablate.report.columns.layouts import columns_of, paper_layout, terminal_layout
-from ablate.report.latex import latex
-from ablate.report.layout import LEAST_LABEL, width_of
-from ablate.report.render import as_json, comma_separated, markdown, print_rich
 from ablate.store.records import Overlap, Provenance
 from ablate.study import Selection, read_study
+from ablate.table.columns.column import Form
+from ablate.table.columns.layouts import columns_of, paper_layout, terminal_layout
+from ablate.table.latex import latex
+from ablate.table.layout import LEAST_LABEL, width_of
+from ablate.table.render import as_json, comma_separated, markdown, print_rich
 from ablate.tasks import Translation
 from tests.records import CORPUS, a_manifest, change
 from tests.report.fakes import SIGNATURE, SMALL, STUDIES, Fake, study_from

@@ -7,8 +7,8 @@ from ablate.analysis.ladder import Ladder, RowOverSizes, ladder_notes
 from ablate.analysis.scores import Scores
 from ablate.analysis.table import Table
 from ablate.formatting import p_text
-from ablate.report.layout import Layout, TextColumn
 from ablate.stats.metrics import Metric
+from ablate.table.layout import Layout, TextColumn
 
 
 def effects_layout(table: Table, design: DesignEffects) -> Layout:

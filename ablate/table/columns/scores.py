@@ -11,9 +11,9 @@ from ablate.analysis.results import measured_metrics
 from ablate.analysis.scores import Scores, mean_and_std
 from ablate.analysis.table import Table, TableRow
 from ablate.formatting import number
-from ablate.report.columns.column import Column, Form, Mark
-from ablate.report.layout import OTHER_SCORE, SCORE
 from ablate.stats.metrics import PPL, PPL_CHAR, Metric
+from ablate.table.columns.column import Column, Form, Mark
+from ablate.table.layout import OTHER_SCORE, SCORE
 
 
 def score_columns(table: Table, form: Form) -> Iterator[Column]:

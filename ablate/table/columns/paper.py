@@ -9,9 +9,9 @@ from ablate.analysis.agreement import agreement_lines
 from ablate.analysis.table import Table, TableRow, paper_metrics
 from ablate.formatting import number
 from ablate.paper import PaperTable
-from ablate.report.columns.column import Column, Form
-from ablate.report.layout import REQUESTED
 from ablate.stats.metrics import Metric
+from ablate.table.columns.column import Column, Form
+from ablate.table.layout import REQUESTED
 
 
 def paper_columns(table: Table, form: Form) -> Iterator[Column]:

@@ -8,17 +8,17 @@ from operator import attrgetter
 
 from ablate.analysis.table import Table
 from ablate.config.resolve import SETTINGS
-from ablate.report.columns.column import Column, Form, Mark, text_columns
-from ablate.report.columns.cost import cost_columns
-from ablate.report.columns.differences import (
+from ablate.table.columns.column import Column, Form, Mark, text_columns
+from ablate.table.columns.cost import cost_columns
+from ablate.table.columns.differences import (
     difference_columns,
     verdict_column,
     verdict_columns,
 )
-from ablate.report.columns.paper import paper_columns
-from ablate.report.columns.rows import label_column, row_columns, varied_settings
-from ablate.report.columns.scores import score_columns
-from ablate.report.layout import (
+from ablate.table.columns.paper import paper_columns
+from ablate.table.columns.rows import label_column, row_columns, varied_settings
+from ablate.table.columns.scores import score_columns
+from ablate.table.layout import (
     FURTHER,
     JOINT_VERDICT,
     OTHER_SCORE,

@@ -4,8 +4,8 @@ import pytest
 
 from ablate.config import cost
 from ablate.config.cost import Lengths
-from ablate.report.columns.layouts import paper_layout
 from ablate.store.records import Provenance
+from ablate.table.columns.layouts import paper_layout
 from tests.records import change
 
 

@@ -9,10 +9,10 @@ import subprocess
 import pytest
 
 from ablate.analysis.designs import design_effects
-from ablate.report.columns.layouts import paper_layout
-from ablate.report.conclusion import conclusion
-from ablate.report.design_tables import effects_layout
-from ablate.report.latex import escaped, latex
+from ablate.table.columns.layouts import paper_layout
+from ablate.table.conclusion import conclusion
+from ablate.table.design_tables import effects_layout
+from ablate.table.latex import escaped, latex
 from tests.report.fakes import SMALL
 
 NO_LATEX = pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")

@@ -12,14 +12,14 @@ from ablate.analysis.designs import design_effects
 from ablate.analysis.ladder import ladders
 from ablate.analysis.table import Table
 from ablate.formatting import visible
-from ablate.report.columns.column import Form, json_rows
-from ablate.report.columns.layouts import columns_of, paper_layout, terminal_layout
-from ablate.report.conclusion import conclusion
-from ablate.report.design_tables import effects_layout, ladder_layout
-from ablate.report.frames import rows_frame
-from ablate.report.layout import Layout
-from ablate.report.terminal import widen
 from ablate.stats.significance import LEVEL
+from ablate.streams import widen
+from ablate.table.columns.column import Form, json_rows
+from ablate.table.columns.layouts import columns_of, paper_layout, terminal_layout
+from ablate.table.conclusion import conclusion
+from ablate.table.design_tables import effects_layout, ladder_layout
+from ablate.table.frame import rows_frame
+from ablate.table.layout import Layout
 
 _ELEMENT = re.compile(r"<(?=[A-Za-z/!?])")  # not `<0.001`
 

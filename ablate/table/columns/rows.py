@@ -13,9 +13,9 @@ from ablate.config.identity import INTRODUCED_DECODING, NOT_IDENTITY
 from ablate.config.resolve import SETTING_FIELDS, SETTINGS, Setting
 from ablate.formatting import setting_text, thousands
 from ablate.plugins import settings_text
-from ablate.report.columns.column import Column, Form
-from ablate.report.columns.differences import verdict_column
-from ablate.report.layout import ROW, SETTING
+from ablate.table.columns.column import Column, Form
+from ablate.table.columns.differences import verdict_column
+from ablate.table.layout import ROW, SETTING
 
 
 def label_column() -> Column:

@@ -1,0 +1,1 @@
+"""A table of an experiment: rows with scores over seeds, verdicts, and a conclusion in words."""

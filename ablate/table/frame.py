@@ -1,0 +1,34 @@
+"""The table as a pandas frame, which CSV is written from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ablate.analysis.table import Table
+from ablate.table.columns.column import Form, flat_rows
+from ablate.table.columns.layouts import columns_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def rows_frame(table: Table, timed: bool = True, with_paper: bool = True) -> pd.DataFrame:
+    """One line for each row, indexed by its label; see `ablate.load`.
+
+    Args:
+        table: of the study.
+        timed: whether to add measured times.
+        with_paper: whether to add the paper's scores, if the paper has a table for the task.
+    """
+    import pandas as pd
+
+    columns = columns_of(table, Form(timed=timed, with_paper=with_paper))
+    frame = pd.DataFrame(flat_rows(columns, table)).set_index("row")
+    # Int64 is pandas' integer with missing values; int64 would turn into floats. A column of
+    # nothing but None would keep the type object.
+    types: dict[str, Any] = {"train_steps": "Int64", "steps": "Int64"}
+    for name in frame.columns[frame.isna().all()]:
+        if not name.startswith("verdict"):
+            types.setdefault(name, float)
+    typed: pd.DataFrame = frame.astype({name: types[name] for name in types if name in frame})
+    return typed

@@ -1,0 +1,5 @@
+"""Fake results of a small study."""
+
+from tests.report.conftest import fake
+
+__all__ = ["fake"]
