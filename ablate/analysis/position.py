@@ -10,7 +10,7 @@ can tell if they were changed afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from ablate.errors import StoreError
 from ablate.formatting import enumeration, first_few, percent, plural
 from ablate.stats.comparison import PairedScores
 from ablate.stats.judge import verdicts_before, verdicts_over_looks
-from ablate.stats.looks import Look, error_of_plans, looks_of
+from ablate.stats.looks import Look, looks_of
 from ablate.stats.significance import LEVEL
 from ablate.stats.verdict import Verdict
 from ablate.store import Results
@@ -270,67 +270,41 @@ def earlier_judgments(study: Study, results: Results) -> list[Judgment]:
 
 
 def error_of_verdicts(study: Study, results: Results) -> tuple[float, list[str], list[str]]:
-    """Bound of the error of the study's verdicts, a line for each of seeds, metrics and margins
-    that are not those of earlier verdicts, and a line if these cannot be read.
+    """Bound of the error of the study's verdicts, a line if it was judged with other seeds, metrics
+    or margins before, and a line if this cannot be read.
 
-    A single seed has no verdict, so it adds no error.
+    Each version of seeds and metrics adds LEVEL (Bonferroni's inequality). A single seed has no
+    verdict, so it adds no error.
     """
     if len(study.seeds) == 1:
         return LEVEL, [], []
     try:
-        before = earlier_judgments(study, results)
+        earlier = earlier_judgments(study, results)
     except StoreError as error:
         unknown = "it is not known whether seeds, metrics or margins were changed after a verdict"
         return LEVEL, [], [f"{error}; {unknown}"]
-    versions = [*before, _judgment(study)]
-    bound = error_of_plans((version.plan, version.metrics or ()) for version in versions)
-    return bound, list(_changes(study, before, bound)), []
+    versions = {(version.plan, version.metrics) for version in (*earlier, _judgment(study))}
+    bound = min(1.0, LEVEL * len(versions))
+    return bound, [_changed(study, earlier, bound)] if earlier else [], []
 
 
-def _changes(study: Study, before: Sequence[Judgment], bound: float) -> Iterator[str]:
-    """Yield lines on what was changed after verdicts, with a bound of the error of all verdicts."""
-    present, counts = _judgment(study), set[int]()
-    metrics: dict[str, None] = {}
-    margins: dict[str, None] = {}
-    for version in before:
-        if version.plan != present.plan:
-            counts |= {*version.plan}
-        if version.metrics != present.metrics:
-            metrics |= dict.fromkeys(version.metrics or ())
-        if version.margins != present.margins:
-            margins[_margins_text(version.margins)] = None
-    error = f"the error of all verdicts is at most {percent(bound)}, not {percent(LEVEL)}"
-    judged = enumeration(map(str, sorted(counts)))
-    if counts and study.is_modified:
-        yield (
-            f"A trial with {len(study.seeds)} seeds, after verdicts with {judged} seeds: the error "
-            f"of both together is at most {percent(bound)}. The study's own verdicts, which a "
-            f"trial does not change: `ablate table {study.path}`."
-        )
-    elif counts:
-        looks = sorted({*study.plan, *counts})
-        yield (
-            f"The seeds were changed after verdicts with {judged} seeds: {error}. Stated before "
-            f"the first run, `seeds: {{looks: {looks}}}` would have kept {percent(LEVEL)}."
-        )
-    if metrics:
-        every = ", ".join({**metrics, **dict.fromkeys(study.judged)})
-        yield (
-            f"Verdicts are by {enumeration(study.judged)}, "
-            f"after verdicts by {enumeration(metrics)}: {error}."
-            f" Stated before the first run, `judge: [{every}]` would have kept {percent(LEVEL)}."
-        )
-    if margins:
-        yield (
-            f"The margin is {_margins_text(study.margins)}, "
-            f"after verdicts with {enumeration(margins)}: "
-            f'"as good as base" is a claim about a margin that was stated before the results.'
-        )
+def _changed(study: Study, earlier: Sequence[Judgment], bound: float) -> str:
+    text = f"The study was judged before: {'; '.join(map(_judgment_text, earlier))}. "
+    if bound > LEVEL:
+        text += f"The error of all its verdicts is at most {percent(bound)}, not {percent(LEVEL)}."
+    else:
+        text += '"As good as base" is a claim about a margin that was stated before the results.'
+    if study.is_modified:
+        text += f" This is a trial; the study's own verdicts: `ablate table {study.path}`."
+    return text
 
 
-def _margins_text(margins: Mapping[str, float] | None) -> str:
-    texts = [f"{value:g} {metric}" for metric, value in (margins or {}).items()]
-    return enumeration(texts) or "none"
+def _judgment_text(judgment: Judgment) -> str:
+    """`with 3 and 5 seeds by bleu, margin 0.5 bleu`."""
+    text = f"with {enumeration(map(str, judgment.plan))} seeds"
+    text += f" by {enumeration(judgment.metrics or ())}"
+    margins = [f"{value:g} {metric}" for metric, value in (judgment.margins or {}).items()]
+    return f"{text}, margin {enumeration(margins) or 'none'}"
 
 
 def record_judgment(study: Study, results: Results) -> None:

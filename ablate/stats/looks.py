@@ -18,9 +18,7 @@ Source: Lan and DeMets, "Discrete Sequential Boundaries for Clinical Trials", Bi
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ablate.stats.significance import LEVEL
@@ -70,26 +68,6 @@ class Look:
 
 
 ONCE = Look(1, (1,))  # of scores that are judged once, whatever their number
-
-
-def error_of_plans(plans: Iterable[tuple[Sequence[int], Sequence[str]]]) -> float:
-    """Bound of the error of a study whose looks, or whose metrics of the verdicts, were changed
-    after some of its results were seen.
-
-    Each number of seeds counts once for each metric, with the highest level that it has in any of
-    the plans. It counts even if no look was made there, because with other results the study would
-    have kept to that plan (Bonferroni's inequality). One plan has the bound LEVEL.
-
-    Args:
-        plans: numbers of seeds at the looks, and metrics that share the level, for each version of
-            the study.
-    """
-    levels: dict[tuple[str, int], float] = {}
-    for plan, metrics in plans:
-        for look, metric in itertools.product(looks_of(plan), metrics):
-            place = metric, look.seeds
-            levels[place] = max(look.level / len(metrics), levels.get(place, 0.0))
-    return min(1.0, math.fsum(levels.values()))
 
 
 def looks_of(plan: Sequence[int]) -> tuple[Look, ...]:

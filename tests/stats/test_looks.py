@@ -8,7 +8,7 @@ from scipy import stats
 
 from ablate.stats.comparison import PairedScores
 from ablate.stats.judge import verdicts, verdicts_before, verdicts_over_looks
-from ablate.stats.looks import Look, error_of_plans, looks_of
+from ablate.stats.looks import Look, looks_of
 from ablate.stats.metrics import TRANSLATION_METRICS
 from ablate.stats.significance import LEVEL
 from benchmarks import verdicts as simulation
@@ -56,44 +56,10 @@ def test_every_look_spends_the_share_of_its_new_seeds_and_all_together_the_level
     assert looks[1].text == "look 2 of 3 (5 of 8 seeds)"
 
 
-@pytest.mark.parametrize(
-    ("plans", "bound"),
-    [
-        ([PLAN], 0.05),
-        ([PLAN, PLAN], 0.05),
-        ([(3,), (5,)], 0.1),  # seeds added to a list
-        ([(3, 5), (3, 5, 8)], 0.03 + 0.02 + 0.01875),  # a look added after the last one
-        (
-            [(3, 5, 8), (3, 5)],
-            0.03 + 0.02 + 0.01875,
-        ),  # the last one left out: an earlier look has a higher level now
-        ([(3, 5, 8), (5,)], 0.01875 + 0.05 + 0.01875),
-        ([(n,) for n in range(2, 40)], 1.0),
-    ],
-)
-def test_the_bound_for_changed_looks_has_each_number_of_seeds_at_its_highest_level(plans, bound):
-    assert error_of_plans((plan, ("bleu",)) for plan in plans) == pytest.approx(bound)
-
-
-@pytest.mark.parametrize(
-    ("versions", "bound"),
-    [
-        ([((3,), ("bleu", "ppl"))], 0.05),
-        ([((3,), ("bleu",)), ((3,), ("ppl",))], 0.1),
-        ([((3,), ("bleu",)), ((3,), ("bleu", "ppl"))], 0.075),
-        ([((3,), ("bleu",)), ((5,), ("ppl",))], 0.1),
-    ],
-)
-def test_the_bound_for_changed_metrics_has_each_metric_at_its_highest_level(versions, bound):
-    assert error_of_plans(versions) == pytest.approx(bound)
-
-
-def test_seeds_added_for_lack_of_significance_raise_the_error_above_5_percent_but_not_above_the_bound():
+def test_seeds_added_for_lack_of_significance_raise_the_error_above_5_percent():
     differences = np.random.default_rng(1).standard_normal((40_000, 8))
     p = [stats.ttest_1samp(differences[:, :count], 0.0, axis=1).pvalue < 0.05 for count in (3, 8)]
-    assert (
-        1.3 * LEVEL < np.mean(p[0] | p[1]) < error_of_plans([((3,), ("bleu",)), ((8,), ("bleu",))])
-    )
+    assert 1.3 * LEVEL < np.mean(p[0] | p[1]) < 2 * LEVEL  # the bound that a table says
 
 
 @pytest.mark.parametrize("look", looks_of(PLAN))
