@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from workload import SIZES
 
 from ablate.config import resolve_row
-from ablate.config.variants import MIXERS
 from ablate.model import Transformer, build
+from ablate.parts.mixers import MIXERS
 
 VOCABULARY = 256
 CAUSAL = {

@@ -26,6 +26,7 @@ FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),
     ("fields", "stats"),
     ("plugins",),
+    ("parts",),
     ("config", "streams"),
     ("kernels",),
     ("store",),
@@ -245,9 +246,9 @@ def test_the_direct_tests_of_a_file_are_those_of_its_name_and_those_that_are_lis
     script = runpy.run_path(str(ROOT / "scripts/test"))
     listed = {test for tests in script["OTHER_TESTS"].values() for test in tests}
     assert [test for test in sorted(listed) if not (ROOT / test).is_file()] == []
-    of_variants = {f"tests/config/test_{name}.py" for name in ("variants", "cost", "memory")}
+    of_mixers = {"tests/parts/test_variants.py", "tests/config/test_cost.py"}
     of_attention = {f"tests/model/test_{name}.py" for name in ("attention", "mechanisms")}
-    assert set(script["tests_of"]("ablate/config/variants.py")) == of_variants
+    assert set(script["tests_of"]("ablate/parts/mixers.py")) == of_mixers
     assert set(script["tests_of"]("ablate/model/attention.py")) == of_attention
 
 

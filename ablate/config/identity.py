@@ -19,9 +19,9 @@ from ablate.config.decoding import DecodingConfig
 from ablate.config.language_data import MINIMAL_PAIRS
 from ablate.config.row import RowConfig
 from ablate.config.training import OF_MATRICES
-from ablate.config.variants import MIXERS
 from ablate.fields import UNSET, Section, entries_of, facts_of
 from ablate.formatting import setting_text
+from ablate.parts.mixers import MIXERS
 from ablate.plugins import is_own
 
 FORMAT = 2

@@ -11,9 +11,10 @@ from typing import Any
 
 from ablate.config.row import RowConfig
 from ablate.config.training import DEFAULT_MOMENTUM
-from ablate.config.variants import ATTENTIONS, MIXERS
 from ablate.fields import SET, facts_of
 from ablate.formatting import setting_text
+from ablate.parts.attention import ATTENTIONS
+from ablate.parts.mixers import MIXERS
 from ablate.plugins import is_own, without_digest
 
 _FACTS = facts_of(RowConfig)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ablate.config import cost, variants
+from ablate.config import cost
 from ablate.config.cost import ASSUMED_LENGTH, BYTES
 from ablate.config.row import RowConfig
 from ablate.config.training import LOGIT_CHUNK_TOKENS, resolve_precision
+from ablate.parts import attention, feed_forward, mixers, norms, positions, residual
+from ablate.parts.positions import Encoding
 
 # In tokens, padding included. On a CPU, larger micro-batches are no faster and take more memory.
 CPU_MICRO_BATCH = 8192
@@ -81,7 +83,7 @@ def activation_memory(
     if bf16:  # and a copy of the matrix
         loss = matrix + logits * LOGIT_BYTES[f"{device} bf16"] + matrix // 2
     # Gradients of the widest inner layer, before and after the activation.
-    network = 2 * n * max(map(cost.inner_width, c.all_layers)) * kept.operand_bytes
+    network = 2 * n * max(map(feed_forward.inner_width, c.all_layers)) * kept.operand_bytes
     # And their gradients; heads of future tokens have states of their own.
     states = 2 * BYTES * predicted * c.d_model * (1 + c.future_tokens)
     return kept.total() + states + max(loss, 2 * matrix, network)
@@ -144,9 +146,9 @@ class _Kept:
         for layer, causal, _ in c.trained_layers():
             if layer.mixer == "attention" and layer.kv_rank is None:
                 stacked += layer.n_heads * layer.d_k * layer.d_model
-                stacked += cost.key_and_value_weights(layer, layer.n_heads)
+                stacked += attention.key_and_value_weights(layer, layer.n_heads)
             if causal and c.has_both_stacks:
-                stacked += cost.key_and_value_weights(layer, layer.cross_heads)
+                stacked += attention.key_and_value_weights(layer, layer.cross_heads)
         return BYTES * stacked
 
     def _output_transform(self) -> int:
@@ -161,22 +163,22 @@ class _Kept:
     def _ends(self) -> int:
         """Token ids, the dropout and the norm of embeddings, and the norm at the end of a stack."""
         c = self.c.all_layers[-1]
-        norms = variants.NORM_POSITIONS[c.norm_position].at_end + (c.embedding_norm is True)
-        skip = variants.LAYER_SKIPS[c.layer_skips]
+        count = norms.NORM_POSITIONS[c.norm_position].at_end + (c.embedding_norm is True)
+        skip = residual.LAYER_SKIPS[c.layer_skips]
         states = {source for i in range(c.passes) for source in skip.sources(i, c.passes)}
         # Beside the states that are added again: of a smear both embeddings, and the gated one.
         beside = BYTES * c.d_model * (len(states) + 3 * c.smear)
         ids = TOKEN_ID * (1 + (c.bigram_embeddings is not None))
-        return beside + ids + self._mask(c.d_model, BYTES, c.dropout) + norms * self._norm()
+        return beside + ids + self._mask(c.d_model, BYTES, c.dropout) + count * self._norm()
 
     def _layer(self, causal: bool) -> int:
-        mixer = variants.MIXERS[self.c.mixer].kept
+        mixer = mixers.MIXERS[self.c.mixer].kept
         mixed = BYTES * mixer(self.c, causal) if mixer else self._self_attention(causal)
         width = self.c.d_model * max(1, self.c.streams)
         kept = mixed + BYTES * width * (self.c.embedding_skip + self.c.stream_scale)
         if self.c.feed_forward != "none":
             kept += self._feed_forward()
-        return kept + cost.sublayers(self.c) * self._around()
+        return kept + residual.sublayers(self.c) * self._around()
 
     def _around(self) -> int:
         """Dropout mask and norm around a sub-layer, whose output is an operand of the next."""
@@ -189,20 +191,20 @@ class _Kept:
             kept += BYTES * c.streams * (c.d_model + 4 * (c.streams + 2) + 2)
         if c.residual_scale in ("rezero", "scalar", "layerscale") and c.residual:
             kept += BYTES * c.d_model
-        return kept + variants.NORM_POSITIONS[c.norm_position].norms * self._norm()
+        return kept + norms.NORM_POSITIONS[c.norm_position].norms * self._norm()
 
     def _norm(self) -> int:
-        return BYTES * variants.NORMS[self.c.norm].kept(self.c)
+        return BYTES * norms.NORMS[self.c.norm].kept(self.c)
 
     def _feed_forward(self) -> int:
-        c, inner = self.c, cost.inner_width(self.c)
-        gated = variants.ACTIVATIONS[c.activation].gated
+        c, inner = self.c, feed_forward.inner_width(self.c)
+        gated = feed_forward.ACTIVATIONS[c.activation].gated
         # Numbers that are kept besides the operand of the second product, the output of ReLU.
         before = int(c.activation != "relu" or c.activation_dropout > 0)
         if gated:
             before = 3
         is_packed = (
-            not self.gpu and c.activation in variants.ACTIVATIONS and c.activation_dropout == 0
+            not self.gpu and c.activation in feed_forward.ACTIVATIONS and c.activation_dropout == 0
         )
         # Each projection converts the input.
         inputs = 1 + (gated and self.bf16 and not is_packed)
@@ -222,15 +224,15 @@ class _Kept:
         if c.kv_rank is not None:
             # Normalized latent vectors, and what their gain makes of them.
             operand += 2 * BYTES * (c.kv_rank + (c.query_rank or 0))
-        attention = variants.ATTENTIONS[c.attention]
-        if attention.kept:
-            between = attention.kept(c, causal, self.length)
+        mechanism = attention.ATTENTIONS[c.attention]
+        if mechanism.kept:
+            between = mechanism.kept(c, causal, self.length)
             if self.gpu and not self.bf16:
-                between += cost.value_width(c)  # V, see _pinned_by_views
+                between += attention.value_width(c)  # V, see _pinned_by_views
             return operand + BYTES * between + self.operand_bytes * c.n_heads * c.d_v
-        positions = variants.POSITIONAL_ENCODINGS[c.positional_encoding]
-        if not self._is_fused(causal, positions):
-            return operand + self._scores(c.n_heads) + BYTES * positions.kept(c)
+        encoding = positions.POSITIONAL_ENCODINGS[c.positional_encoding]
+        if not self._is_fused(causal, encoding):
+            return operand + self._scores(c.n_heads) + BYTES * encoding.kept(c)
         rotates = c.positional_encoding == "rope"
         kept = operand + self._fused(c.n_heads, is_copied=rotates)
         if self.gpu:
@@ -243,16 +245,16 @@ class _Kept:
 
     def _convolved(self) -> int:
         """The inputs of a convolution; queries and keys, which lie in a tensor with the values."""
-        c, width = self.c, cost.convolved_width(self.c)
+        c, width = self.c, attention.convolved_width(self.c)
         pinned = 0
         if c.attention_convolution == "qkv" and not self.gpu:
-            pinned = width - cost.value_width(c)
-        inputs = width + width * (variants.CONVOLUTION_WIDTH - 1) // self.length
+            pinned = width - attention.value_width(c)
+        inputs = width + width * (attention.CONVOLUTION_WIDTH - 1) // self.length
         return self.operand_bytes * inputs + BYTES * pinned
 
     def _values(self) -> int:
         """The difference to the first values, and the vectors of tokens with their gates."""
-        c, width = self.c, cost.value_width(self.c)
+        c, width = self.c, attention.value_width(self.c)
         kept = width * c.value_residual + (c.value_embedding_rank or 0)
         kept += (c.value_embeddings == "gated") * (width + 2 * c.kv_heads)
         kept += c.exclude_own_value * c.n_heads * (c.d_v + 2)  # the directions of the values
@@ -279,7 +281,7 @@ class _Kept:
     def _gates_and_norms(self, heads: int) -> int:
         """The gate of the output, what it multiplies, and what the norms of Q and K keep."""
         c = self.c
-        width = cost.gate_width(c, heads)
+        width = attention.gate_width(c, heads)
         kept = (width > 0) * BYTES * (heads * c.d_v + width)
         if c.qk_norm != "none":
             kept += BYTES * (heads + (c.n_kv_heads or heads)) * (c.d_k + 1)
@@ -291,9 +293,9 @@ class _Kept:
         c = self.c
         return c.attention_dropout > 0 or c.score_cap is not None or c.attention_sinks
 
-    def _is_fused(self, causal: bool, positions: variants.EncodingFacts) -> bool:
+    def _is_fused(self, causal: bool, encoding: Encoding) -> bool:
         c = self.c
-        biased = positions.adds_to_scores or self._has_own_scores
+        biased = encoding.adds_to_scores or self._has_own_scores
         return not biased and c.d_k == c.d_v and not (causal and c.attention == "local")
 
     @property

@@ -6,10 +6,11 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from ablate.config.inactive import canonical_values, check_active, idle_entries, inactive_fields
-from ablate.config.model import MAX_SIZE, ModelConfig, shortest_pattern
+from ablate.config.model import ModelConfig, shortest_pattern
 from ablate.config.presets import PRESETS
 from ablate.config.row import RowConfig
 from ablate.fields import TaskSettings, entries_of, facts_of
+from ablate.parts.sizes import MAX_SIZE
 
 # Fields that only the tasks use that name their class.
 TASK_FIELDS = tuple(

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ablate.config import ModelConfig
-from ablate.config.variants import rotated_entries
 from ablate.export.changes import (
     QUERIES_KEYS_VALUES,
     by_head,
@@ -46,6 +45,7 @@ from ablate.export.target import (
     of,
 )
 from ablate.model.norms import EPS
+from ablate.parts.positions import rotated_entries
 
 ROPE = {"positional_encoding": ("rope",), "rope_base": ANY}
 STRETCHED = {"rope_scaling": ANY, "rope_factor": ANY}

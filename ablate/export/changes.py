@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from ablate.config import ModelConfig
-from ablate.config.variants import rotated_entries
 from ablate.export.target import TrainedModel
 from ablate.model.positions import sinusoids
+from ablate.parts.positions import rotated_entries
 
 
 def absent_weights(model: TrainedModel) -> dict[str, Tensor]:

@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ablate.config import ModelConfig
-from ablate.config.variants import POSITIONAL_ENCODINGS
 from ablate.data.corpus import TOKENIZER
 from ablate.data.tokenizer import BOS, EOS, UNK
 from ablate.export.changes import position_table
@@ -30,6 +29,7 @@ from ablate.export.target import (
 )
 from ablate.model.norms import EPS
 from ablate.model.positions import T5_DISTANCE
+from ablate.parts.positions import POSITIONAL_ENCODINGS
 
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swiglu": "SWISH"}
 

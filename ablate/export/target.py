@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from ablate.config import ModelConfig, RowConfig
-from ablate.config.variants import ACTIVATIONS
 from ablate.data.tokenizer import Tokenizer
 from ablate.errors import listed
 from ablate.fields import facts_of
 from ablate.formatting import setting_text
+from ablate.parts.feed_forward import ACTIVATIONS
 from ablate.plugins import without_digest
 
 # From a configuration and the name of the target: the violation of a rule, empty without one.

@@ -19,8 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ablate.config.variants import RECURRENCE_CHUNK, VECTOR_CHUNK
 from ablate.kernels.device import on_gpu
+from ablate.parts.mixers import RECURRENCE_CHUNK, VECTOR_CHUNK
 
 
 def linear_recurrence(

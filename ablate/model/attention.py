@@ -1,7 +1,7 @@
 """Attention (section 3.2): the mechanisms of one head, and multi-head attention around them.
 
 A mechanism maps Q (B, h, T, d_k), K (B, h, S, d_k) and V (B, h, S, d_v) to heads (B, h, T, d_v). To
-add one, write a class here and name it in MECHANISMS.
+add one, write a class here and name it in ablate/parts/attention.py.
 """
 
 from __future__ import annotations
@@ -16,9 +16,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.config import ModelConfig
-from ablate.config.cost import gate_width, shared_entries
-from ablate.config.parametrization import score_scale
-from ablate.config.variants import CONVOLUTION_WIDTH, LINEAR_CHUNK
 from ablate.kernels.device import on_gpu
 from ablate.kernels.linear import linears
 from ablate.model.attention_context import AttentionContext
@@ -34,6 +31,13 @@ from ablate.model.norms import RMSNorm, UnitNorm
 from ablate.model.positions import PositionalEncoding, RotaryPositions
 from ablate.model.short_convolution import ShortConvolution, tokens_of
 from ablate.model.token_mixer import TokenMixer
+from ablate.parts.attention import (
+    CONVOLUTION_WIDTH,
+    LINEAR_CHUNK,
+    gate_width,
+    shared_entries,
+)
+from ablate.parts.initialization import score_scale
 
 EPS = 1e-6  # added to sums of linear attention's weights, which may all be 0, as its authors do
 
@@ -176,14 +180,6 @@ def _causal_sums(Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
         out.append((q @ k.transpose(-1, -2)).tril() @ v + q @ before)
         before = before + k.transpose(-1, -2) @ v
     return torch.cat(out, dim=2)
-
-
-MECHANISMS: dict[str, Callable[[ModelConfig], AttentionMechanism]] = {
-    "full": FullAttention,
-    "local": LocalAttention,
-    "differential": DifferentialAttention,
-    "linear": LinearAttention,
-}
 
 
 @dataclass(frozen=True)

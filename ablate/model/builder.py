@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,36 +10,37 @@ import torch
 from torch import nn
 
 from ablate.config import ModelConfig
-from ablate.config.cost import convolved_width
-from ablate.config.parametrization import factors
-from ablate.config.variants import LAYER_SKIPS, NORM_POSITIONS
 from ablate.errors import StudyError
 from ablate.model.attention import (
-    MECHANISMS,
     AttentionMechanism,
     FullAttention,
     LatentAttention,
     MultiHeadAttention,
 )
 from ablate.model.experts import MixtureOfExperts
-from ablate.model.feed_forward import ACTIVATIONS, Activation, feed_forward
+from ablate.model.feed_forward import Activation, feed_forward
 from ablate.model.layers import Dropout, Embedding, optional, or_identity
-from ablate.model.norms import NORMS
-from ablate.model.positions import POSITIONS, AlternatingPositions, PositionalEncoding
-from ablate.model.recurrent_mixers import RECURRENT_MIXERS
+from ablate.model.positions import AlternatingPositions, PositionalEncoding
 from ablate.model.residual import (
-    HYPER_CONNECTIONS,
-    RESIDUALS,
     EmbeddingSkip,
+    HyperConnections,
     LayerSkips,
     PreNorm,
     Residual,
     SandwichNorm,
     StreamScale,
 )
-from ablate.model.token_mixer import RECURRENT_NETWORKS, TokenMixer
+from ablate.model.token_mixer import TokenMixer
 from ablate.model.token_pairs import BigramEmbeddings, Smear
 from ablate.model.values import ValueEmbedding, ValueResidual
+from ablate.parts.attention import ATTENTIONS, convolved_width
+from ablate.parts.feed_forward import ACTIVATIONS
+from ablate.parts.initialization import factors
+from ablate.parts.mixers import MIXERS
+from ablate.parts.norms import NORM_POSITIONS, NORMS
+from ablate.parts.positions import POSITIONAL_ENCODINGS
+from ablate.parts.residual import HYPER_CONNECTIONS, LAYER_SKIPS
+from ablate.parts.variant import Variant, Variants
 from ablate.plugins import load_class, parse_reference, without_digest
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -114,21 +115,22 @@ class ModelBuilder:
     def _encoding(self, causal: bool) -> PositionalEncoding:
         keywords = {"causal": causal, "init": self.init}
         return self._variant(
-            "positional_encoding", POSITIONS, PositionalEncoding, self.config, **keywords
+            "positional_encoding", POSITIONAL_ENCODINGS, PositionalEncoding, self.config, **keywords
         )
 
     def token_mixer(self, positions: PositionalEncoding, causal: bool) -> TokenMixer:
         """Self-attention with the positional encoding of its stack, or the mixer in its place."""
-        if self.config.mixer in RECURRENT_NETWORKS:
-            return RECURRENT_NETWORKS[self.config.mixer](self.config.d_model, causal, self.init)
-        if self.config.mixer in RECURRENT_MIXERS:
-            return RECURRENT_MIXERS[self.config.mixer](self.config, self.init)
+        if self.config.has_self_attention:
+            return self._self_attention(positions)
         if parse_reference(self.config.mixer):
             self._full_attention(self.config.n_heads)  # draws, so that later parts are as beside it
-            mixer = self._variant("mixer", {}, TokenMixer, self.config)
+            mixer = self._variant("mixer", MIXERS, TokenMixer, self.config)
             self._refuse_without_masks(mixer, "mixer")
             return mixer
-        mechanism = self._variant("attention", MECHANISMS, AttentionMechanism, self.config)
+        return self._variant("mixer", MIXERS, TokenMixer, self.config, causal, self.init)
+
+    def _self_attention(self, positions: PositionalEncoding) -> MultiHeadAttention:
+        mechanism = self._variant("attention", ATTENTIONS, AttentionMechanism, self.config)
         if positions.acts_on_scores and not mechanism.supports_bias:
             raise StudyError(
                 f"attention={without_digest(self.config.attention)} adds no bias to its scores "
@@ -177,13 +179,14 @@ class ModelBuilder:
         if self.config.feed_forward == "network":
             return network
         # The network has drawn, so that later parts are as beside it.
-        return self._variant("feed_forward", {}, nn.Module, self.config)
+        return self._variant("feed_forward", Variants(Variant()), nn.Module, self.config)
 
     def norm(self) -> nn.Module:
         """A normalization; the identity where the model has none."""
         if self.config.norm_position == "none":
             return nn.Identity()
-        return self._variant("norm", NORMS, nn.Module, self.config.d_model)
+        fields = {name: getattr(self.config, name) for name in NORMS[self.config.norm].fields}
+        return self._variant("norm", NORMS, nn.Module, self.config.d_model, **fields)
 
     def activation(self) -> Activation:
         """The activation function, without the gate of a gated one."""
@@ -195,7 +198,7 @@ class ModelBuilder:
         norm = or_identity(not shares_norm, self.norm)
         adds = c.residual and not c.streams
         parts = (norm, adds, c.dropout, self.random, self._residual_scale(), c)
-        residual = self._variant("norm_position", RESIDUALS, Residual, *parts)
+        residual = self._variant("norm_position", NORM_POSITIONS, Residual, *parts)
         if isinstance(residual, PreNorm) and c.norm_scale == "depth":
             residual.factor = self.number**-0.5
         if isinstance(residual, SandwichNorm):
@@ -203,7 +206,10 @@ class ModelBuilder:
         if c.streams:
             place = 2 * (self.number - 1) + self.sublayers
             self.sublayers += 1
-            return HYPER_CONNECTIONS[c.hyper_connections](residual, c.streams, c.d_model, place)
+            streams: HyperConnections = HYPER_CONNECTIONS[c.hyper_connections].make(
+                residual, c.streams, c.d_model, place
+            )
+            return streams
         return residual
 
     def _residual_scale(self) -> nn.Parameter | float | None:
@@ -243,16 +249,17 @@ class ModelBuilder:
     def _variant(
         self,
         field: str,
-        table: Mapping[str, Callable[..., Module]],
+        variants: Variants[Any],
         interface: type[Module],
         *args: Any,
         **keywords: Any,
     ) -> Module:
-        """The class that a field names, in a table or as a plug-in, called with these arguments."""
+        """The variant that a field names, or a class of the user's, called with these arguments."""
         value = getattr(self.config, field)
         plugin = parse_reference(value)
         if plugin is None:
-            return table[value](*args, **keywords)
+            made: Module = variants[value].make(*args, **keywords)
+            return made
         assert self.sources is not None, f"{field}={value} needs its source"
         cls = load_class(plugin, self.sources, interface)
         # A plug-in may draw from torch's generator, which must follow from the run's seed.

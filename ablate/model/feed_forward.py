@@ -157,17 +157,11 @@ def feed_forward(
 
 
 _tanh_gelu = partial(F.gelu, approximate="tanh")
-ACTIVATIONS: dict[str, Callable[[], Activation]] = {
-    "relu": ReLU,
-    "gelu": GELU,
-    "gelu_tanh": partial(Elementwise, _tanh_gelu),  # as GPT-2 and Gemma compute it
-    "silu": partial(Elementwise, F.silu),  # Swish; Ramachandran et al., 2017
-    "relu2": partial(Elementwise, lambda x: F.relu(x).square()),  # So et al., 2021
-    "leaky_relu2": partial(Elementwise, lambda x: F.leaky_relu(x, 0.5).square()),  # nanochat
-    # Gated, by Shazeer, 2020.
-    "swiglu": SwiGLU,
-    "swiglu_clamped": ClampedSwiGLU,
-    "geglu": partial(Gated, F.gelu),
-    "geglu_tanh": partial(Gated, _tanh_gelu),
-    "reglu": partial(Gated, F.relu),
-}
+tanh_gelu = partial(Elementwise, _tanh_gelu)  # as GPT-2 and Gemma compute it
+silu = partial(Elementwise, F.silu)  # Swish; Ramachandran et al., 2017
+squared_relu = partial(Elementwise, lambda x: F.relu(x).square())  # So et al., 2021
+squared_leaky_relu = partial(Elementwise, lambda x: F.leaky_relu(x, 0.5).square())  # nanochat
+# Gated, by Shazeer, 2020.
+geglu = partial(Gated, F.gelu)
+tanh_geglu = partial(Gated, _tanh_gelu)
+reglu = partial(Gated, F.relu)

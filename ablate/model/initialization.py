@@ -6,10 +6,10 @@ import torch
 from torch import nn
 
 from ablate.config import ModelConfig
-from ablate.config.parametrization import Factors, factors
 from ablate.model.encoder_only import TokenTypes
 from ablate.model.layers import Embedding, Linear
 from ablate.model.positions import LearnedPositions
+from ablate.parts.initialization import Factors, factors
 
 # Names of the projections whose output is added to the residual stream.
 OUTPUTS = ("W_O", "W_2", "output")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -112,11 +110,11 @@ class DynamicTanh(nn.Module):
         return self.weight * torch.tanh(self.alpha * x) + self.bias
 
 
-# Facts about each, such as its number of parameters, are in ablate/config/variants.py.
-NORMS: dict[str, Callable[[int], nn.Module]] = {
-    "layernorm": LayerNorm,
-    "layernorm_no_bias": partial(LayerNorm, bias=False),
-    "rmsnorm": RMSNorm,
-    "unit": lambda d_model: UnitNorm(),
-    "dyt": DynamicTanh,
-}
+def layer_norm_without_bias(d_model: int) -> LayerNorm:
+    """Layer normalization with a gain alone."""
+    return LayerNorm(d_model, bias=False)
+
+
+def unit_norm(d_model: int) -> UnitNorm:
+    """RMSNorm without a gain, of vectors of any size."""
+    return UnitNorm()

@@ -1,22 +1,22 @@
 """Positional encodings (section 3.5; row E of Table 3).
 
 A positional encoding belongs to a stack of layers. It may act on embeddings, on queries and keys,
-on attention scores and on heads. To add one, write a class here and name it in POSITIONS.
+on attention scores and on heads. To add one, write a class here and name it in
+ablate/parts/positions.py.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from ablate.config import ModelConfig
-from ablate.config.variants import T5_BUCKETS, rotated_entries
 from ablate.errors import StudyError
 from ablate.model.layers import ParameterKinds
+from ablate.parts.positions import T5_BUCKETS, rotated_entries
 
 T5_DISTANCE = 128
 
@@ -308,15 +308,3 @@ def slopes(n_heads: int) -> list[float]:
     if power < n_heads:
         values += slopes(2 * power)[0::2][: n_heads - power]
     return values
-
-
-# Facts about each, such as its number of parameters, are in ablate/config/variants.py.
-POSITIONS: dict[str, Callable[[ModelConfig, bool, torch.Generator], PositionalEncoding]] = {
-    "sinusoidal": SinusoidalPositions,
-    "learned": LearnedPositions,
-    "none": PositionalEncoding,
-    "rope": RotaryPositions,
-    "relative": RelativePositions,
-    "t5": T5Positions,
-    "alibi": AlibiPositions,
-}

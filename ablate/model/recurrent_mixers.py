@@ -8,7 +8,6 @@ one token after another, with a state that does not grow.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -17,13 +16,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.config import ModelConfig
-from ablate.config.variants import (
-    CONVOLUTION_WIDTH,
-    DECAY_RANK,
-    GATED_CONVOLUTION_WIDTH,
-    LRU_POWER,
-    RWKV_EXPANSION,
-)
 from ablate.kernels.linear_recurrence import (
     decayed_average,
     linear_recurrence,
@@ -36,6 +28,13 @@ from ablate.model.norms import RMSNorm
 from ablate.model.positions import RotaryPositions
 from ablate.model.short_convolution import ShortConvolution, TokenShift, tokens_of
 from ablate.model.token_mixer import TokenMixer
+from ablate.parts.attention import CONVOLUTION_WIDTH
+from ablate.parts.mixers import (
+    DECAY_RANK,
+    GATED_CONVOLUTION_WIDTH,
+    LRU_POWER,
+    RWKV_EXPANSION,
+)
 
 GATE_TEMPERATURE = 16  # the root of the sigmoid that is its decay, so that little is forgotten
 
@@ -86,7 +85,7 @@ class RecurrentMixer(TokenMixer):
 
     has_gate = True
 
-    def __init__(self, config: ModelConfig, init: torch.Generator) -> None:
+    def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__()
         self.n_heads, self.d_k, self.d_v = config.n_heads, config.d_k, config.d_v
         d, h = config.d_model, config.n_heads
@@ -171,8 +170,8 @@ class Retention(RecurrentMixer):
     Sun et al., 2023, eq. 5 to 8).
     """
 
-    def __init__(self, config: ModelConfig, init: torch.Generator) -> None:
-        super().__init__(config, init)
+    def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
+        super().__init__(config, causal, init)
         if config.positional_encoding != "rope":  # the fields of rope are then of other layers
             fields = ModelConfig.model_fields
             plain = {name: fields[name].default for name in fields if name.startswith("rope_")}
@@ -195,8 +194,8 @@ class GatedLinearAttention(RecurrentMixer):
     Transformers", Yang et al., 2023, section 4.4).
     """
 
-    def __init__(self, config: ModelConfig, init: torch.Generator) -> None:
-        super().__init__(config, init)
+    def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
+        super().__init__(config, causal, init)
         self.decay_in = Linear(config.d_model, DECAY_RANK, init, bias=False)
         self.decay_out = Linear(DECAY_RANK, self.n_heads * self.d_k, init)
 
@@ -215,8 +214,8 @@ class DeltaNet(RecurrentMixer):
 
     has_gate = False
 
-    def __init__(self, config: ModelConfig, init: torch.Generator) -> None:
-        super().__init__(config, init)
+    def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
+        super().__init__(config, causal, init)
         self.strength = Linear(config.d_model, self.n_heads, init, bias=False)
         self._add_convolutions(init)
 
@@ -237,8 +236,8 @@ class GatedDeltaNet(DeltaNet):
 
     has_gate = True
 
-    def __init__(self, config: ModelConfig, init: torch.Generator) -> None:
-        super().__init__(config, init)
+    def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
+        super().__init__(config, causal, init)
         self.decay = StepDecay(config.d_model, self.n_heads, init)
 
     def log_decay(self, x: Tensor) -> Tensor:
@@ -255,8 +254,8 @@ class Mamba2(RecurrentMixer):
 
     parameter_kinds: ClassVar[ParameterKinds] = {"skip": "gain"}
 
-    def __init__(self, config: ModelConfig, init: torch.Generator) -> None:
-        super().__init__(config, init)
+    def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
+        super().__init__(config, causal, init)
         self.decay = StepDecay(config.d_model, self.n_heads, init)
         self.skip = nn.Parameter(torch.ones(self.n_heads))
         self.norm = RMSNorm(self.n_heads * self.d_v)
@@ -305,7 +304,7 @@ class StepDecay(nn.Module):
 class GatedConvolution(TokenMixer):
     """A short convolution between two gates, as in LFM2 (Liquid AI, 2025): C * conv(B * x)."""
 
-    def __init__(self, config: ModelConfig, init: torch.Generator) -> None:
+    def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__()
         d = config.d_model
         self.before = Linear(d, d, init, bias=False)
@@ -350,7 +349,7 @@ class RGLRU(TokenMixer):
 
     parameter_kinds: ClassVar[ParameterKinds] = {"decay": "gain"}
 
-    def __init__(self, config: ModelConfig, init: torch.Generator) -> None:
+    def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__()
         h, size = config.n_heads, config.d_v
         self.gate = Linear(config.d_model, h * size, init)
@@ -392,7 +391,7 @@ class RWKV(TokenMixer):
 
     parameter_kinds: ClassVar[ParameterKinds] = {"log_decay": "gain", "bonus": "gain"}
 
-    def __init__(self, config: ModelConfig, init: torch.Generator) -> None:
+    def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__()
         d = config.d_model
         self.shift = TokenShift(d, 3)
@@ -425,7 +424,7 @@ class RWKVChannels(TokenMixer):
     before, too (Peng et al., 2023, section 3.1), for layers without another one.
     """
 
-    def __init__(self, config: ModelConfig, init: torch.Generator) -> None:
+    def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__()
         d = config.d_model
         self.shift = TokenShift(d, 2)
@@ -456,17 +455,3 @@ def unit_length(x: Tensor) -> Tensor:
 def full_precision(x: Tensor) -> Tensor:
     """X in fp32, or fp64 if it is."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
-# Facts about each, such as its number of parameters, are in ablate/config/variants.py.
-RECURRENT_MIXERS: dict[str, Callable[[ModelConfig, torch.Generator], TokenMixer]] = {
-    "retention": Retention,
-    "gated_linear_attention": GatedLinearAttention,
-    "mamba2": Mamba2,
-    "deltanet": DeltaNet,
-    "gated_deltanet": GatedDeltaNet,
-    "short_convolution": GatedConvolution,
-    "rg_lru": RGLRU,
-    "rwkv": RWKV,
-    "rwkv_channels": RWKVChannels,
-}

@@ -1,6 +1,7 @@
 """The residual stream: how a sub-layer reads it and writes to it (sections 3.1 and 5.4).
 
-To add a way, such as norms on both sides, write a class here and name it in RESIDUALS.
+To add a way, such as norms on both sides, write a class here and name it in
+ablate/parts/norms.py.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from ablate.config import ModelConfig
-from ablate.config.variants import LayerSkip
 from ablate.kernels.device import on_gpu
 from ablate.kernels.dropout_add import fused_dropout_add_norm
 from ablate.model.layers import Dropout, ParameterKinds
 from ablate.model.norms import LayerNorm, UnitNorm
+from ablate.parts.residual import LayerSkip
 
 
 class Residual(nn.Module):
@@ -255,18 +256,3 @@ class LayerSkips(nn.Module):
         for number, source in enumerate(self.sources[i], self.first[i]):
             x = x + self.weights[number] * states[source]
         return x
-
-
-# By `norm_position`; with `none`, the norm is the identity. Their numbers of norms are in
-# ablate/config/variants.py.
-RESIDUALS: dict[str, type[Residual]] = {
-    "post": PostNorm,
-    "pre": PreNorm,
-    "sandwich": SandwichNorm,
-    "output": OutputNorm,
-    "none": PostNorm,
-}
-HYPER_CONNECTIONS: dict[str, type[HyperConnections]] = {
-    "static": HyperConnections,
-    "dynamic": DynamicHyperConnections,
-}

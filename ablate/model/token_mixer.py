@@ -6,17 +6,15 @@ recurrent_mixers.py.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from ablate.config import ModelConfig
 from ablate.model.attention_context import AttentionContext
 from ablate.model.kv_cache import BatchState
-
-Network = type[nn.LSTM] | type[nn.GRU]
 
 
 class TokenMixer(nn.Module):
@@ -65,11 +63,13 @@ class RecurrentNetwork(TokenMixer):
     """
 
     needs_lengths = True
+    network: ClassVar[type[nn.LSTM] | type[nn.GRU]]
 
-    def __init__(self, network: Network, d_model: int, causal: bool, init: torch.Generator) -> None:
+    def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__()
+        d_model = config.d_model
         width = d_model // (1 if causal else 2)
-        self.cells = network(d_model, width, batch_first=True, bidirectional=not causal)
+        self.cells = self.network(d_model, width, batch_first=True, bidirectional=not causal)
         for parameter in self.cells.parameters():
             nn.init.uniform_(parameter, -(width**-0.5), width**-0.5, generator=init)
 
@@ -105,9 +105,13 @@ def _transposed(state: Tensor | tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ..
     return tuple(part.transpose(0, 1) for part in state)
 
 
-RECURRENT_NETWORKS = {
-    # Long short-term memory (Hochreiter and Schmidhuber, 1997).
-    "lstm": partial(RecurrentNetwork, nn.LSTM),
-    # Gated recurrent units (Cho et al., 2014), reset after the product, as in torch.
-    "gru": partial(RecurrentNetwork, nn.GRU),
-}
+class LSTM(RecurrentNetwork):
+    """Long short-term memory (Hochreiter and Schmidhuber, 1997)."""
+
+    network = nn.LSTM
+
+
+class GRU(RecurrentNetwork):
+    """Gated recurrent units (Cho et al., 2014), reset after the product, as in torch."""
+
+    network = nn.GRU

@@ -9,12 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.config.parametrization import factors
 from ablate.kernels.cross_entropy import LossTerm, soft_cap
 from ablate.model.builder import ModelBuilder
 from ablate.model.decoding_cache import DecodingCache
 from ablate.model.experts import MixtureOfExperts
 from ablate.model.layers import ParameterKinds, optional, zeros
+from ablate.parts.initialization import factors
 
 # So that a product includes the bias: it, then zeros up to a multiple of 8.
 _BIAS_COLUMNS = 8

@@ -10,6 +10,7 @@ from rich.text import Text
 from ablate.config import ModelConfig, cost
 from ablate.config.inactive import warmup_fault
 from ablate.formatting import duration, first_few, plural, scaled, size, thousands, visible
+from ablate.parts.attention import shares_whole_keys
 from ablate.plan.plan import Plan, PlanRow, RunStatus, epochs_lines, memory_line, precision_lines
 from ablate.plugins import is_own, parse_reference, references
 from ablate.report.terminal import STYLES, Label, counted, plain_table, print_wide, text_console
@@ -85,7 +86,7 @@ def _lines_below(plan: Plan) -> Iterator[str]:
             "NOTE: the learning rate rises until training ends, because warmup_steps is not below "
             f"train_steps: {first_few(rising)}."
         )
-    shared = [row.row.label for row in plan.rows if cost.shares_whole_keys(row.row.config)]
+    shared = [row.row.label for row in plan.rows if shares_whole_keys(row.row.config.all_layers)]
     if shared:
         yield (
             "NOTE: rope rotates all entries of a key, which all heads then share, so that the "

@@ -18,12 +18,13 @@ from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_v
 
 from ablate.config import RowConfig, resolve_row, standard_name
 from ablate.config.cost import ASSUMED_LENGTH, Lengths, idle_parameters, parameters, training_flops
-from ablate.config.model import MAX_SIZE, ModelConfig
+from ablate.config.model import ModelConfig
 from ablate.config.resolve import SYMBOLS
 from ablate.config.steps import Resolve
 from ablate.config.training import MAX_STEPS
 from ablate.errors import listed, unknown_name
 from ablate.formatting import scaled
+from ablate.parts.sizes import MAX_SIZE
 from ablate.plugins import references
 from ablate.study.settings import required_alone
 from ablate.study.typed import Misplaced, Placed

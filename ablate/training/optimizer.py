@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from ablate.config import RowConfig
-from ablate.config.parametrization import factors
 from ablate.config.training import DECOUPLED
 from ablate.errors import StudyError
 from ablate.model.encoder_only import TokenTypes
 from ablate.model.layers import ParameterKind, kind_of
 from ablate.model.positions import PositionalEncoding
 from ablate.model.stack import Layer
+from ablate.parts.initialization import factors
 from ablate.plugins import (
     is_own,
     load_class,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from ablate.config import resolve_row, variants
+from ablate.config import resolve_row
 from ablate.config.cost import (
     ASSUMED_LENGTH,
     Lengths,
@@ -25,6 +25,7 @@ from ablate.data.batches import collate
 from ablate.data.corpus import length_sums
 from ablate.kernels.cross_entropy import smoothed_cross_entropy
 from ablate.model import build
+from ablate.parts import mixers
 from ablate.store import checkpoints
 from ablate.store.layout import RunFolder
 from ablate.tasks.translation import Translation
@@ -124,7 +125,7 @@ ROUNDED = {
 }
 MIXERS = {
     name: {"architecture": "decoder-only", "mixer": name}
-    for name in variants.MIXERS
+    for name in mixers.MIXERS
     if name not in ("attention", "lstm", "gru")
 }
 MIXERS["rg_lru"]["d_v"] = 6  # that of d_k

@@ -21,9 +21,9 @@ from ablate.config.memory import _Kept, peak_memory
 from ablate.kernels.cross_entropy import smoothed_cross_entropy
 from ablate.kernels.ranks import Ranks
 from ablate.model import build
-from ablate.model.token_mixer import RECURRENT_NETWORKS
 from ablate.training.gradient_tree import GradientTree
 from ablate.training.optimizer import Optimizer
+from tests.model.random_shapes import RECURRENT_NETWORKS
 
 V, B, T = 96, 64, 8  # 512 tokens, a number that bf16 products on a CPU do not pad
 SMALL = {"n_layers": 2, "d_model": 48, "d_ff": 72, "n_heads": 3}

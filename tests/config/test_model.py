@@ -16,7 +16,7 @@ INCOMPATIBLE = [
     ({"n_kv_heads": 16}, "n_kv_heads=16 does not divide h=8: groups of query heads must be equal"),
     (
         {"n_kv_heads": 4, "n_cross_heads": 6},
-        "n_kv_heads=4 does not divide n_cross_heads=6: groups of heads must be equal",
+        "n_kv_heads=4 does not divide n_cross_heads=6: groups of query heads must be equal",
     ),
     *(
         (

@@ -4,10 +4,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ablate.config import resolve_row
+from ablate.config import ModelConfig, resolve_row
 from ablate.kernels import device
 from ablate.model import build
-from ablate.model.token_mixer import RECURRENT_NETWORKS
+from ablate.model.token_mixer import LSTM
 from tests.gpu import test_on_gpu
 from tests.gpu.fake import Operators, fake_cuda, on_fake_cuda
 
@@ -76,7 +76,7 @@ def test_queries_keys_and_values_reach_fused_attention_in_bf16(monkeypatch):
 def test_an_lstm_never_enters_autocast():
     """cuDNN would run in fp16 there, whatever the type that autocast is asked for."""
     seen = []
-    lstm = RECURRENT_NETWORKS["lstm"](12, causal=True, init=torch.Generator().manual_seed(1))
+    lstm = LSTM(ModelConfig(d_model=12, d_k=1, d_v=1), True, torch.Generator().manual_seed(1))
     lstm._run = lambda x, past, context: seen.append((torch.is_autocast_enabled("cuda"), x.dtype))
     with fake_cuda(bf16=True), torch.no_grad():
         on_fake_cuda(lstm)

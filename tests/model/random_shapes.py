@@ -4,15 +4,14 @@ from hypothesis import strategies as st
 
 from ablate.config import ModelConfig, resolve_row
 from ablate.config.model import LAYER_FIELDS
-from ablate.config.variants import (
-    ACTIVATIONS,
-    LAYER_SKIPS,
-    NORM_POSITIONS,
-    NORMS,
-    POSITIONAL_ENCODINGS,
-)
-from ablate.model.recurrent_mixers import RECURRENT_MIXERS
-from ablate.model.token_mixer import RECURRENT_NETWORKS
+from ablate.parts.feed_forward import ACTIVATIONS
+from ablate.parts.mixers import MIXERS
+from ablate.parts.norms import NORM_POSITIONS, NORMS
+from ablate.parts.positions import POSITIONAL_ENCODINGS
+from ablate.parts.residual import LAYER_SKIPS
+
+RECURRENT_NETWORKS = ("lstm", "gru")
+RECURRENT_MIXERS = tuple(name for name, mixer in MIXERS.items() if not mixer.reads_both_ways)
 
 LONGEST = 11  # tokens of a side, its mark counted
 _layers, _size, _rate = [1, 2, 3], list(range(1, 9)), [0.0, 0.1, 0.6]

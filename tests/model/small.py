@@ -8,14 +8,14 @@ from ablate.data.contexts import ContextBatch
 from ablate.data.tokenizer import EOS
 from ablate.model import build
 from ablate.model.builder import ModelBuilder
-from ablate.model.positions import POSITIONS
+from ablate.parts.positions import POSITIONAL_ENCODINGS
 
 V = 31
 SIZES = {
     "n_layers": 2, "d_model": 2 * 13, "d_ff": 19, "n_heads": 3, "d_k": 2 * 5, "d_v": 7, "max_positions": 23,
     "dropout": 0.0, "relative_clip": 3,
 }  # fmt: skip
-ENCODINGS = tuple(POSITIONS)
+ENCODINGS = tuple(POSITIONAL_ENCODINGS)
 
 
 def shape(**fields):

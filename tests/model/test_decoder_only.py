@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ablate.model.attention_context import AttentionContext
-from ablate.model.recurrent_mixers import RECURRENT_MIXERS
+from tests.model.random_shapes import RECURRENT_MIXERS
 from tests.model.small import ENCODINGS, V, normal, places, sentences, small_model
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}

@@ -8,9 +8,10 @@ import math
 import pytest
 import torch
 
-from ablate.model.attention import MECHANISMS
 from ablate.model.attention_context import AttentionContext
-from ablate.model.positions import POSITIONS, T5_DISTANCE, buckets, slopes
+from ablate.model.positions import T5_DISTANCE, buckets, slopes
+from ablate.parts.attention import ATTENTIONS
+from ablate.parts.positions import POSITIONAL_ENCODINGS
 from tests.model.small import drawn, normal, parts, places, real, shape
 
 H, D_K, D_V, CLIP = 3, 6, 7, 3
@@ -21,8 +22,10 @@ both_ways = pytest.mark.parametrize("causal", [False, True])
 
 def positions_of(encoding, causal, **fields):
     config = shape(positional_encoding=encoding, **{**SIZES, **fields})
-    return POSITIONS[encoding](config, causal, torch.Generator().manual_seed(1)).requires_grad_(
-        False
+    return (
+        POSITIONAL_ENCODINGS[encoding]
+        .make(config, causal, torch.Generator().manual_seed(1))
+        .requires_grad_(False)
     )
 
 
@@ -314,7 +317,7 @@ def test_local_attention_adds_the_same_biases_within_its_window(causal, encoding
     window, T = 2, 9
     positions = positions_of(encoding, causal)
     Q, K, V = normal(2, H, T, D_K), normal(2, H, T, D_K, seed=2), normal(2, H, T, D_V, seed=3)
-    out = MECHANISMS["local"](shape(attention="local", attention_window=window, **SIZES))(
+    out = ATTENTIONS["local"].make(shape(attention="local", attention_window=window, **SIZES))(
         Q,
         K,
         V,

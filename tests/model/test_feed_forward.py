@@ -9,8 +9,9 @@ from ablate.config import resolve_row
 from ablate.kernels import cpu_matmul
 from ablate.kernels.linear import pack_rows, unpack_rows
 from ablate.model.experts import MixtureOfExperts
-from ablate.model.feed_forward import ACTIVATIONS, Activation
+from ablate.model.feed_forward import Activation
 from ablate.model.feed_forward import feed_forward as network
+from ablate.parts.feed_forward import ACTIVATIONS
 from tests.kernels.processors import needs_bf16
 from tests.model.small import drawn, normal, parts, shape, small_model
 
@@ -43,7 +44,7 @@ FUNCTIONS |= {
 @pytest.mark.parametrize("activation", FUNCTIONS)
 def test_activations_are_their_formulas(activation):
     inputs = [-30.0, -3.0, -1.0, -0.1, 0.0, 0.1, 0.7, 1.0, 3.0, 30.0]
-    out = ACTIVATIONS[activation]()(torch.tensor(inputs, dtype=torch.float64))
+    out = ACTIVATIONS[activation].make()(torch.tensor(inputs, dtype=torch.float64))
     assert out.tolist() == pytest.approx([FUNCTIONS[activation](x) for x in inputs], abs=1e-12)
 
 
@@ -125,7 +126,7 @@ def test_activation_dropout_is_the_identity_in_evaluation_and_draws_no_numbers()
 
 def test_every_activation_of_a_study_can_be_built():
     assert tuple(ACTIVATIONS) == tuple(FUNCTIONS)
-    gated = {name for name in ACTIVATIONS if ACTIVATIONS[name]().gated}
+    gated = {name for name in ACTIVATIONS if ACTIVATIONS[name].make().gated}
     assert gated == {"swiglu", "swiglu_clamped", "geglu", "geglu_tanh", "reglu"}
     assert all(shape(activation=name).activation == name for name in ACTIVATIONS)
 

@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 
-from ablate.config.variants import LINEAR_CHUNK
 from ablate.model import attention
-from ablate.model.attention import MECHANISMS
+from ablate.model.attention import FullAttention, LinearAttention, LocalAttention
 from ablate.model.attention_context import AttentionContext
-from ablate.model.positions import POSITIONS
+from ablate.parts.attention import ATTENTIONS, LINEAR_CHUNK
+from ablate.parts.positions import POSITIONAL_ENCODINGS
 from tests.model.small import normal, places, real, shape, small_model
 
 B, H, D_K, D_V = 2, 3, 5, 7
@@ -17,7 +17,7 @@ SCALE = 0.37
 
 
 def mechanism(name, **fields):
-    return MECHANISMS[name](shape(n_heads=H, d_k=D_K, d_v=D_V, attention=name, **fields))
+    return ATTENTIONS[name].make(shape(n_heads=H, d_k=D_K, d_v=D_V, attention=name, **fields))
 
 
 def queries_keys_values(T, S, dtype=torch.float32):
@@ -191,16 +191,18 @@ def test_linear_attention_with_zero_weights_gives_zeros_and_finite_gradients(wat
 def test_bf16_queries_keys_and_values_give_bf16_heads(name, encoding):
     """As on a GPU, where attention is computed in the type that the projections have."""
     config = shape(n_heads=H, d_k=D_K, d_v=D_V, attention=name, positional_encoding=encoding)
-    order = POSITIONS[encoding](config, True, torch.Generator().manual_seed(1)).requires_grad_(
-        False
+    order = (
+        POSITIONAL_ENCODINGS[encoding]
+        .make(config, True, torch.Generator().manual_seed(1))
+        .requires_grad_(False)
     )
     T = 11
     Q, K, V = queries_keys_values(T, T)
     context = AttentionContext(
         places(T), places(T), causal=True, positional_encoding=order, scale=SCALE
     )
-    expected = MECHANISMS[name](config)(Q, K, V, context)
-    out = MECHANISMS[name](config)(*(x.bfloat16() for x in (Q, K, V)), context)
+    expected = ATTENTIONS[name].make(config)(Q, K, V, context)
+    out = ATTENTIONS[name].make(config)(*(x.bfloat16() for x in (Q, K, V)), context)
     assert out.dtype == torch.bfloat16
     torch.testing.assert_close(out.float(), expected, atol=0.05, rtol=0.05)
 
@@ -221,8 +223,8 @@ def test_an_encoder_layer_depends_on_the_tokens_within_reach_of_its_attention(at
 
 
 def test_cross_attention_is_full_for_every_kind_of_self_attention():
-    for name in ("local", "linear"):
+    for name, kind in (("local", LocalAttention), ("linear", LinearAttention)):
         model = small_model(attention=name, attention_window=1)
         kinds = {type(layer.cross_attention.mechanism) for layer in model.decoder}
-        assert kinds == {MECHANISMS["full"]}
-        assert {type(layer.mixer.mechanism) for layer in model.decoder} == {MECHANISMS[name]}
+        assert kinds == {FullAttention}
+        assert {type(layer.mixer.mechanism) for layer in model.decoder} == {kind}

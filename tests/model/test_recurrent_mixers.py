@@ -7,7 +7,9 @@ import torch
 
 from ablate.kernels.linear_recurrence import decayed_average
 from ablate.model.attention_context import AttentionContext
-from ablate.model.recurrent_mixers import RECURRENT_MIXERS, GatedDeltaNet, Mamba2
+from ablate.model.recurrent_mixers import GatedDeltaNet, Mamba2
+from ablate.parts.mixers import MIXERS
+from tests.model.random_shapes import RECURRENT_MIXERS
 from tests.model.small import normal, places, real, shape
 
 D_MODEL, H, D_K, D_V, T = 26, 3, 10, 7, 9
@@ -17,7 +19,7 @@ CLOSE = {"atol": 1e-9, "rtol": 1e-8}
 def mixer(name, **fields):
     """A mixer in double precision, with random vectors in the place of its ones and zeros."""
     draw = torch.Generator().manual_seed(2)
-    made = RECURRENT_MIXERS[name](shape(**fields), draw).double()
+    made = MIXERS[name].make(shape(**fields), True, draw).double()
     with torch.no_grad():
         for parameter in made.parameters():
             parameter += 0.1 * torch.randn(parameter.shape, generator=draw, dtype=torch.float64)
@@ -90,7 +92,7 @@ def test_retention_beside_rope_reads_its_fields_only_where_it_has_rope_itself():
             **own, architecture="decoder-only", positional_encoding=(encoding, "rope")
         ).all_layers[0]
         draw = torch.Generator().manual_seed(2)
-        layer = RECURRENT_MIXERS["retention"](config, draw).double()
+        layer = MIXERS["retention"].make(config, True, draw).double()
         with torch.no_grad():
             for parameter in layer.parameters():
                 parameter += 0.1 * torch.randn(parameter.shape, generator=draw, dtype=torch.float64)

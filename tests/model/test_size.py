@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from ablate.config import resolve_row, variants
+from ablate.config import resolve_row
 from ablate.config.cost import Lengths, forward_flops, parameters
 from ablate.model import ARCHITECTURES, attention, build
 from ablate.model.builder import ModelBuilder
-from ablate.model.token_mixer import RECURRENT_NETWORKS
-from tests.model.random_shapes import LONGEST, shapes
+from ablate.parts import attention as of_attention
+from tests.model.random_shapes import LONGEST, RECURRENT_NETWORKS, shapes
 from tests.model.small import ENCODINGS, V, sentences, small_model
 
 WMT = 37_000
@@ -144,7 +144,7 @@ def test_the_closed_form_counts_the_flops_of_any_shape(config, S, T):
 def test_causal_linear_attention_costs_one_chunk_of_weights_per_chunk(
     monkeypatch, architecture, chunks
 ):
-    for module in (variants, attention):
+    for module in (of_attention, attention):
         monkeypatch.setattr(module, "LINEAR_CHUNK", 7)
     T = 7 * chunks
     model = small_model(architecture=architecture, attention="linear", max_positions=80)
@@ -153,7 +153,7 @@ def test_causal_linear_attention_costs_one_chunk_of_weights_per_chunk(
 
 @pytest.mark.parametrize("T", [8, 10, 13, 20])
 def test_a_partial_last_chunk_is_counted_as_a_full_one(monkeypatch, T):
-    for module in (variants, attention):
+    for module in (of_attention, attention):
         monkeypatch.setattr(module, "LINEAR_CHUNK", 7)
     model = small_model(attention="linear")
     c, rest = model.config, T % 7

@@ -5,10 +5,10 @@ expressions.
 import pytest
 import torch
 
-from ablate.config.variants import LAYER_SKIPS
 from ablate.model import build
 from ablate.model.attention_context import AttentionContext, Earlier
 from ablate.model.token_pairs import previous_tokens
+from ablate.parts.residual import LAYER_SKIPS
 from tests.model.small import drawn, normal, parts, places, sentences, shape, small_model
 
 ONE_STACK = {"architecture": "decoder-only", "norm_position": "none", "positional_encoding": "none"}

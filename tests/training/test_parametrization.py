@@ -9,8 +9,8 @@ import torch
 from torch.nn import functional as F
 
 from ablate.config import resolve_row
-from ablate.config.parametrization import Factors, factors
 from ablate.model import build
+from ablate.parts.initialization import Factors, factors
 from ablate.training.optimizer import Optimizer
 from benchmarks.parametrization import RATES, WIDTHS, activations, best_rate, row
 

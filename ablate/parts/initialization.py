@@ -1,4 +1,4 @@
-"""How initial weights, rates and multipliers follow width and depth: muP and CompleteP.
+"""Initial weights, and how they and the rates follow the width: muP and CompleteP.
 
 With `standard`, a wider model needs another learning rate. muP (Yang et al., 2021) keeps sizes of
 activations and of their changes, and so the best rate, over widths; CompleteP (Dey et al., 2025)
@@ -8,13 +8,53 @@ the scale of attention scores, which is 8 / d_k: equal at d_k = 64.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Annotated, Literal
 
-if TYPE_CHECKING:
-    from ablate.config.model import ModelConfig
+from pydantic import Field
+
+from ablate.fields import EXPORTED, Facts
+from ablate.parts.embeddings import Embeddings
+from ablate.parts.mixers import Mixers
+from ablate.parts.residual import Residuals
+from ablate.parts.sizes import Depth, Size
 
 BASE_HEAD = 64  # at which scores are scaled as in the paper
+
+
+class Initialization(Embeddings, Residuals, Mixers):
+    """The initial weights of a model."""
+
+    initialization: Annotated[Literal["xavier", "normal", "orthogonal"], EXPORTED] = "xavier"
+    """initial weights of matrices: uniform by their sizes (Glorot and Bengio, 2010) with embeddings
+    from N(0, 1/d_model), all from one normal distribution, as in GPT-2, or orthogonal (Saxe et
+    al., 2014), with embeddings as in `xavier`"""
+    initialization_std: Annotated[
+        float, Facts(needs={"initialization": ("normal",)}, is_exported=True)
+    ] = Field(0.02, gt=0.0, le=10.0)
+    """deviation of normal initial weights"""
+    output_initialization: Annotated[Literal["same", "depth", "zero"], EXPORTED] = "same"
+    """initial weights of the projections that add to the residual stream: as all others, divided by
+    sqrt(2 N) (GPT-2), or zero"""
+    parametrization: Literal["standard", "mup", "completep"] = "standard"
+    """how initial weights, rates and logits follow the width: not at all, by muP (Yang et al.,
+    2021), or with the depth by CompleteP (Dey et al., 2025), so that the best rate stays"""
+    base_width: Annotated[Size, Facts(needs={"parametrization": ("mup", "completep")})] = 128
+    """width at which muP is the standard parametrization"""
+    base_depth: Annotated[Depth, Facts(needs={"parametrization": ("completep",)})] = 2
+    """depth at which CompleteP is muP"""
+
+
+def errors(c: Initialization) -> Iterator[str]:
+    """Yield why a layer cannot have its parametrization."""
+    if c.parametrization != "standard" and not c.has_self_attention:
+        yield f"parametrization={c.parametrization} has no rules for mixer={c.mixer}"
+    if c.parametrization == "completep" and c.residual_scale != "none":
+        yield (
+            f"parametrization=completep scales the branches by depth; residual_scale="
+            f"{c.residual_scale} does so, too"
+        )
 
 
 @dataclass(frozen=True)
@@ -42,7 +82,7 @@ class Factors:
     residual: float = 1.0
 
 
-def factors(c: ModelConfig) -> Factors:
+def factors(c: Initialization) -> Factors:
     """The factors of a model."""
     if c.parametrization == "standard":
         return Factors()
@@ -69,7 +109,7 @@ def factors(c: ModelConfig) -> Factors:
     )
 
 
-def score_scale(c: ModelConfig) -> float:
+def score_scale(c: Initialization) -> float:
     """The factor of the products of queries and keys."""
     if c.attention_scale == 1:
         return 1.0

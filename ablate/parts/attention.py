@@ -1,0 +1,372 @@
+"""Attention (section 3.2): its heads, its projections and what later work added to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from ablate.fields import SET, Facts, Share, only
+from ablate.parts.cost import Cost, Place, matrices
+from ablate.parts.positions import POSITIONAL_ENCODINGS, Positions, odd_rotation, rotated_entries
+from ablate.parts.sizes import Cap, Heads, Size
+from ablate.parts.variant import Variant, Variants
+from ablate.plugins import VariantName
+
+LINEAR_CHUNK = 64  # tokens that causal attention=linear processes at once
+CONVOLUTION_WIDTH = 4  # tokens of the short convolutions of attention, Mamba 2 and DeltaNet
+
+
+@dataclass(frozen=True)
+class Mechanism(Variant):
+    """A kind of self-attention between its projections, whose class is constructed with config.
+
+    forms_scores: whether it computes a score for every pair of tokens.
+    parameters: trained parameters beside the projections.
+    products: multiplications, by (c, place); None: of scores.
+    kept: fp32 numbers per token that the backward pass needs, by (c, causal, length of a
+        sentence); None: of scores.
+    error: why a configuration cannot have it, or None.
+    """
+
+    forms_scores: bool = True
+    parameters: Callable[[Attention], int] = lambda c: 0
+    products: Callable[[Attention, Place], int] | None = None
+    kept: Callable[[Attention, bool, int], int] | None = None
+    error: Callable[[Attention], str | None] = lambda c: None
+
+
+def _linear_products(c: Attention, place: Place) -> int:
+    """phi(K)^T V and phi(Q) times it; if causal, also the scores within a chunk."""
+    sums = 2 * c.n_heads * c.d_k * (c.d_v + 1) * place.tokens
+    scores = min(place.squares, LINEAR_CHUNK * place.tokens)
+    return sums + place.causal * scores * c.n_heads * (c.d_k + c.d_v + 1)
+
+
+def _linear_kept(c: Attention, causal: bool, length: int) -> int:
+    """Inputs and outputs of phi, V, the sums and divisors; if causal, Q and scores of chunks."""
+    chunks, scores = 1, 0
+    if causal:
+        chunks, scores = -(-length // LINEAR_CHUNK), min(length, LINEAR_CHUNK) + c.d_k
+    sums = chunks * c.d_k * (c.d_v + 1) // length
+    return c.n_heads * (4 * c.d_k + 2 * (c.d_v + 1) + 1 + scores + sums)
+
+
+def _unpaired_heads(c: Attention) -> str | None:
+    if c.n_heads % 2:
+        return f"attention=differential takes heads in pairs, and h={c.n_heads} is odd"
+    if c.positional_encoding == "relative":
+        return (
+            "attention=differential has the values of two heads in one, which "
+            "positional_encoding=relative cannot add to"
+        )
+    return None
+
+
+ATTENTIONS = Variants(
+    Mechanism(),
+    full=Mechanism("ablate.model.attention:FullAttention"),
+    local=Mechanism("ablate.model.attention:LocalAttention"),
+    differential=Mechanism(
+        "ablate.model.attention:DifferentialAttention",
+        error=_unpaired_heads,
+        parameters=lambda c: 4 * c.d_k,
+        # Each of two heads has the values of both.
+        products=lambda c, place: place.squares * c.n_heads * (c.d_k + 2 * c.d_v),
+        kept=lambda c, causal, length: c.n_heads * (2 * c.d_k + 5 * c.d_v + length),
+    ),
+    linear=Mechanism(
+        "ablate.model.attention:LinearAttention",
+        forms_scores=False,
+        products=_linear_products,
+        kept=_linear_kept,
+    ),
+)
+
+OF_ONE_STACK = {"architecture": ("decoder-only", "encoder-only")}
+OF_MIXER = Facts(needs={"mixer": ("attention",)}, per_layer=True)
+OF_ATTENTION = Facts(acts_in="attention", per_layer=True)
+OF_SCORES = Facts(acts_in="attention scores", per_layer=True)
+OF_VALUES = Facts(needs=OF_ONE_STACK, acts_in="attention", per_layer=True)
+
+
+class Attention(Positions):
+    """Attention of a layer, over its own sequence and over the source."""
+
+    n_kv_heads: Annotated[
+        Heads | None, Facts(acts_in="attention", is_exported=True, per_layer=True)
+    ] = None
+    """number of key and value heads, each shared by a group of query heads (Ainslie et al., 2023);
+    1 is multi-query attention (Shazeer, 2019); unset: h"""
+    kv_rank: Annotated[Size | None, OF_MIXER] = None
+    """entries of the latent vector that keys and values are made from, beside those that `rope`
+    rotates, which all heads share (MLA; DeepSeek-V2, 2024); unset: none"""
+    query_rank: Annotated[
+        Size | None, Facts(needs={"mixer": ("attention",), "kv_rank": (SET,)}, per_layer=True)
+    ] = None
+    """entries of the latent vector that queries are made from; unset: none"""
+    n_cross_heads: Annotated[
+        Heads | None,
+        Facts(needs={"architecture": ("encoder-decoder",)}, is_exported=True, per_layer=True),
+    ] = None
+    """number of heads in cross-attention, with unchanged d_k and d_v; unset: h"""
+    attention_dropout: Annotated[
+        Share, Facts(acts_in="attention scores", is_exported=True, per_layer=True)
+    ] = 0.0
+    """dropout of attention weights"""
+    attention: Annotated[str, VariantName(tuple(ATTENTIONS)), OF_MIXER] = "full"
+    """kind of self-attention; cross-attention is always full"""
+    attention_window: Annotated[
+        Size, Facts(needs={"attention": ("local",), "mixer": ("attention",)}, per_layer=True)
+    ] = 16
+    """number of tokens on either side that `local` attention reaches"""
+    attention_scale: Annotated[Literal["1/sqrt(d_k)", 1], only("1/sqrt(d_k)", 1), OF_SCORES] = (
+        "1/sqrt(d_k)"
+    )
+    """factor of the attention scores (3.2.1)"""
+    attention_bias: Annotated[
+        Literal[False, True, "inputs", "output"],
+        only(True, False, "inputs", "output"),
+        OF_ATTENTION,
+    ] = False
+    """biases in the attention projections; `inputs`: of queries, keys and values only, as in Qwen2;
+    `output`: of the output only, as in RecurrentGemma"""
+    attention_gate: Annotated[Literal["none", "head", "element"], OF_ATTENTION] = "none"
+    """sigmoid of a projection of the sub-layer's input, which multiplies what attention puts out:
+    one number for each `head`, or one for each `element` (Qiu et al., 2025)"""
+    attention_convolution: Annotated[
+        Literal["none", "input", "qkv"],
+        Facts(needs={"architecture": ("decoder-only",)}, acts_in="attention", per_layer=True),
+    ] = "none"
+    """a convolution over the last 4 tokens, added to the `input` of attention or to queries, keys
+    and values (`qkv`; Canon layers; Allen-Zhu, 2025)"""
+    value_embeddings: Annotated[Literal["none", "added", "gated"], OF_VALUES] = "none"
+    """a vector for each token of the vocabulary, `added` to the values of attention
+    (modded-nanogpt), or times a gate of each head that depends on x (`gated`; nanochat)"""
+    value_embedding_rank: Annotated[
+        Size | None,
+        Facts(
+            needs={"value_embeddings": ("added", "gated"), **OF_ONE_STACK},
+            acts_in="attention",
+            per_layer=True,
+        ),
+    ] = None
+    """entries of these vectors, which a matrix brings to the width of the values; unset: that
+    width, without a matrix"""
+    value_residual: Annotated[bool, OF_VALUES] = False
+    """values of attention that are mixed with those of the first layer that has this, by a trained
+    share that begins at 1/2 (ResFormer; Zhou et al., 2024)"""
+    exclude_own_value: Annotated[bool, OF_MIXER] = False
+    """remove from what self-attention puts out its share along the token's own value (exclusive
+    self-attention; nanochat)"""
+    attention_sinks: Annotated[bool, OF_SCORES] = False
+    """a learned score for each head in the sum of its softmax, for attention to nothing, as in
+    gpt-oss"""
+    score_cap: Annotated[Cap | None, OF_SCORES] = None
+    """soft cap of attention scores, which become cap * tanh(score / cap), as in Gemma 2; unset:
+    none"""
+    qk_norm: Annotated[Literal["none", "head", "width", "unit"], OF_ATTENTION] = "none"
+    """normalization of queries and keys before their positions: RMSNorm of each `head` with a gain
+    for its entries (Qwen3), of the whole `width` of all heads (OLMo 2), or of each head without
+    a gain (`unit`)"""
+
+    @property
+    def kv_heads(self) -> int:
+        """Number of key and value heads of self-attention."""
+        return self.n_kv_heads or self.n_heads
+
+    @property
+    def cross_heads(self) -> int:
+        """Number of heads of cross-attention."""
+        return self.n_cross_heads or self.n_heads
+
+
+# Rules
+
+
+def errors(c: Attention) -> Iterator[str]:
+    """Yield why a layer cannot have its self-attention."""
+    error = ATTENTIONS[c.attention].error(c)
+    if error:
+        yield error
+    if c.positional_encoding == "rope" and (error := odd_rotation(c)):
+        yield error
+    encoding = POSITIONAL_ENCODINGS[c.positional_encoding]
+    if encoding.in_attention and not ATTENTIONS[c.attention].forms_scores:
+        yield (
+            f"positional_encoding={c.positional_encoding} acts on attention scores, which "
+            f"attention={c.attention} does not compute"
+        )
+    if c.kv_rank is not None and c.n_kv_heads is not None:
+        yield (
+            f"kv_rank={c.kv_rank} makes keys and values for all heads, so n_kv_heads must be "
+            f"unset; it is {c.n_kv_heads}"
+        )
+
+
+def errors_of_groups(c: Attention, heads: Mapping[str, int]) -> Iterator[str]:
+    """Yield why query heads, by the field that has their number, cannot share those of keys."""
+    for name, number in heads.items():
+        if c.n_kv_heads is not None and number % c.n_kv_heads:
+            yield (
+                f"n_kv_heads={c.n_kv_heads} does not divide {name}={number}: groups of query heads "
+                "must be equal"
+            )
+
+
+def errors_of_model(layers: Iterable[Attention]) -> Iterator[str]:
+    """Yield why layers with self-attention cannot mix their values with those of the first one."""
+    widths = {value_width(layer) for layer in layers if layer.value_residual}
+    if len(widths) > 1:
+        yield (
+            "value_residual=true needs values of one width in all layers; it is "
+            f"{' and '.join(map(str, sorted(widths)))}"
+        )
+
+
+# Costs
+
+
+def cost(c: Attention, place: Place, vocab_size: int) -> Cost:
+    """The cost of self-attention."""
+    mechanism = ATTENTIONS[c.attention]
+    kernels = CONVOLUTION_WIDTH * convolved_width(c)
+    others = mechanism.parameters(c) + kernels + _input_biases(c) + value_table(c, vocab_size)
+    others += c.value_residual + _latent_gains(c)
+    others += _vectors(c, c.n_heads, mechanism.forms_scores)
+    if mechanism.products is None:
+        factor = POSITIONAL_ENCODINGS[c.positional_encoding].score_factor
+        products = factor * _score_products(c, c.n_heads) * place.squares
+    else:
+        products = mechanism.products(c, place)
+    inner = Cost(others=others, products=products + kernels * place.tokens)
+    return matrices(_weights(c) + _value_weights(c), place) + inner
+
+
+def cost_over_source(c: Attention, source: int, target: int, pairs: int) -> Cost:
+    """The cost of attention over the source, whose keys and values are projected once, and of all
+    its loops.
+
+    Args:
+        c: the fields of the layer.
+        source: tokens of the source.
+        target: tokens of the target.
+        pairs: sum of the products of both lengths.
+    """
+    heads = c.cross_heads
+    keys = key_and_value_weights(c, heads)
+    queries = _query_and_output_weights(c, heads)
+    of_each_loop = queries * target + _score_products(c, heads) * pairs
+    return Cost(
+        matrices=keys + queries,
+        others=_vectors(c, heads, forms_scores=True) + _projection_biases(c, heads),
+        products=keys * source + c.loops * of_each_loop,
+    )
+
+
+def _weights(c: Attention) -> int:
+    """Weights of the projections of self-attention, which latent attention has others of."""
+    return projection_weights(c, c.n_heads) if c.kv_rank is None else _latent_weights(c)
+
+
+def projection_weights(c: Attention, heads: int) -> int:
+    """Weights of one attention's projections, without biases."""
+    return _query_and_output_weights(c, heads) + key_and_value_weights(c, heads)
+
+
+def _query_and_output_weights(c: Attention, heads: int) -> int:
+    return c.d_model * (heads * (c.d_k + c.d_v) + gate_width(c, heads))
+
+
+def key_and_value_weights(c: Attention, heads: int) -> int:
+    """Weights of W^K and W^V, whose heads may be fewer."""
+    return c.d_model * (c.n_kv_heads or heads) * (c.d_k + c.d_v)
+
+
+def _score_products(c: Attention, heads: int) -> int:
+    """For one query and one key: d_k for the score and d_v for the weighted value, in each head."""
+    return heads * (c.d_k + c.d_v)
+
+
+def _vectors(c: Attention, heads: int, forms_scores: bool) -> int:
+    """The output's bias, the sinks, and the gains of queries and keys."""
+    keys = c.n_kv_heads or heads
+    gains = {"head": 2 * c.d_k, "width": (heads + keys) * c.d_k}.get(c.qk_norm, 0)
+    bias = c.d_model * (c.attention_bias in (True, "output"))
+    return bias + gains + heads * (c.attention_sinks and forms_scores)
+
+
+def _projection_biases(c: Attention, heads: int) -> int:
+    """Biases of queries, keys, values and gate."""
+    keys = c.n_kv_heads or heads
+    widths = heads * c.d_k + keys * (c.d_k + c.d_v) + gate_width(c, heads)
+    return widths * (c.attention_bias in (True, "inputs"))
+
+
+def gate_width(c: Attention, heads: int) -> int:
+    """Numbers in the gate of one attention's output, for each token."""
+    return {"none": 0, "head": heads, "element": heads * c.d_v}[c.attention_gate]
+
+
+def convolved_width(c: Attention) -> int:
+    """Channels of the convolution in self-attention."""
+    if c.attention_convolution == "qkv":
+        return c.n_heads * c.d_k + c.kv_heads * (c.d_k + c.d_v)
+    return (c.attention_convolution == "input") * c.d_model
+
+
+# Latent attention
+
+
+def shared_entries(c: Attention) -> int:
+    """Entries of a key that all heads share in latent attention: those that are rotated."""
+    return (c.positional_encoding == "rope") * rotated_entries(c)
+
+
+def shares_whole_keys(layers: Iterable[Attention]) -> bool:
+    """Whether a layer's latent vectors make values alone, because all of its keys is rotated."""
+    return any(layer.kv_rank is not None and shared_entries(layer) == layer.d_k for layer in layers)
+
+
+def _latent_weights(c: Attention) -> int:
+    assert c.kv_rank is not None
+    d, h, shared = c.d_model, c.n_heads, shared_entries(c)
+    queries = d * h * c.d_k
+    if c.query_rank is not None:
+        queries = c.query_rank * (d + h * c.d_k)
+    keys_and_values = d * (c.kv_rank + shared) + c.kv_rank * h * (c.d_k - shared + c.d_v)
+    return queries + keys_and_values + d * (h * c.d_v + gate_width(c, h))
+
+
+def _latent_gains(c: Attention) -> int:
+    return 0 if c.kv_rank is None else c.kv_rank + (c.query_rank or 0)
+
+
+def _input_biases(c: Attention) -> int:
+    """Biases of the projections of x; what reads a latent vector has none."""
+    if c.kv_rank is None:
+        return _projection_biases(c, c.n_heads)
+    latents = (c.query_rank or c.n_heads * c.d_k) + c.kv_rank + shared_entries(c)
+    return (latents + gate_width(c, c.n_heads)) * (c.attention_bias in (True, "inputs"))
+
+
+# Values
+
+
+def value_width(c: Attention) -> int:
+    """Numbers in the values of one token in self-attention."""
+    return c.kv_heads * c.d_v
+
+
+def value_table(c: Attention, vocab_size: int) -> int:
+    """Numbers in the table of value embeddings."""
+    entries = c.value_embedding_rank or value_width(c)
+    return vocab_size * entries * (c.value_embeddings != "none")
+
+
+def _value_weights(c: Attention) -> int:
+    """Weights of the matrix behind value embeddings and of their gates."""
+    if c.value_embeddings == "none":
+        return 0
+    gates = c.d_model * c.kv_heads * (c.value_embeddings == "gated")
+    return (c.value_embedding_rank or 0) * value_width(c) + gates

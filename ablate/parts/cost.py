@@ -1,0 +1,48 @@
+"""What a part of a layer costs: trained parameters and multiplications."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a part stands, and what passes it.
+
+    causal: whether its stack is causal.
+    tokens: that pass it. squares: sum of the squared lengths of their sequences, which is the
+        number of attention scores.
+    """
+
+    causal: bool = False
+    tokens: int = 0
+    squares: int = 0
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Costs of a part, which add up over parts and layers.
+
+    matrices: trained numbers in matrices of hidden layers, which Muon trains.
+    others: further trained numbers, such as gains, biases, kernels and tables.
+    idle: trained numbers that a token does not meet.
+    products: multiplications of one forward pass.
+    """
+
+    matrices: int = 0
+    others: int = 0
+    idle: int = 0
+    products: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    @property
+    def parameters(self) -> int:
+        """All trained numbers."""
+        return self.matrices + self.others
+
+
+def matrices(weights: int, place: Place) -> Cost:
+    """The cost of matrices with so many weights, each of which multiplies every token once."""
+    return Cost(matrices=weights, products=weights * place.tokens)

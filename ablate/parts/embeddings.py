@@ -1,0 +1,82 @@
+"""Embeddings of tokens (section 3.4), and what is added to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from ablate.fields import EXPORTED, Facts, only
+from ablate.parts import norms
+from ablate.parts.norms import Norms
+
+OF_ONE_STACK = {"architecture": ("decoder-only", "encoder-only")}
+
+
+class Embeddings(Norms):
+    """The embeddings of a model."""
+
+    embedding_scale: Annotated[Literal["sqrt(d_model)", 1], only("sqrt(d_model)", 1), EXPORTED] = (
+        "sqrt(d_model)"
+    )
+    """factor of looked-up embeddings (3.4); GPT-2 and Llama have none, which is 1"""
+    tied_embeddings: Annotated[Literal["all", "decoder", "none"], EXPORTED] = "all"
+    """shared weights: source, target and output embedding (3.4), target and output only, or none"""
+    embedding_norm: Annotated[
+        Literal[False, True, "first"],
+        only(True, False, "first"),
+        Facts(
+            needs={**OF_ONE_STACK, "norm_position": ("post", "pre", "sandwich", "output")},
+        ),
+    ] = False
+    """normalization of the sum of embeddings and positions in a model of one stack (Devlin et al.,
+    2019; nanochat); `first`: in the place of the norm before the first sub-layer, as in
+    ModernBERT"""
+    smear: Annotated[bool, Facts(needs=OF_ONE_STACK)] = False
+    """the embedding of the token before, added to each embedding by a gate and a trained number
+    that begins at 0 (modded-nanogpt, nanochat)"""
+    bigram_embeddings: Annotated[int | None, Facts(needs=OF_ONE_STACK)] = Field(
+        None, ge=2, le=100_000_000
+    )
+    """rows of a second table of embeddings, which a hash of each token and the one before selects
+    (modded-nanogpt, nanochat); unset: none"""
+    token_types: Annotated[
+        int, Facts(needs={"architecture": ("encoder-only",)}, is_exported=True)
+    ] = Field(0, ge=0, le=16)
+    """number of token types of `encoder-only`; the vector of the first one is added to every
+    embedding, as in BERT for a single text"""
+
+
+def errors(c: Embeddings) -> Iterator[str]:
+    """Yield why a model cannot have its embeddings."""
+    if c.tied_embeddings == "decoder" and not c.has_both_stacks:
+        missing = "a decoder" if c.has_encoder else "an encoder"
+        yield (
+            f"tied_embeddings=decoder does not work without {missing}: there is one embedding; "
+            f"use all or none"
+        )
+
+
+def errors_of_first_layer(c: Embeddings) -> Iterator[str]:
+    """Yield why the norm of embeddings cannot replace the one before the first sub-layer."""
+    if c.embedding_norm == "first" and c.norm_position not in ("pre", "sandwich"):
+        yield (
+            "embedding_norm=first is in the place of the norm before the first sub-layer, which "
+            f"needs norm_position=pre or sandwich there; it is {c.norm_position}"
+        )
+
+
+def parameters(c: Embeddings, vocab_size: int) -> int:
+    """Trained numbers of embeddings and output matrix, by the configuration of the first layer."""
+    d = c.d_model
+    total = (_matrices(c) * vocab_size + c.token_types) * d
+    total += (c.bigram_embeddings or 0) * d + c.smear * (d + 1)
+    return total + (c.embedding_norm is True) * norms.parameters(c)
+
+
+def _matrices(c: Embeddings) -> int:
+    """Number of V x d_model matrices: source and target embedding and pre-softmax, after tying."""
+    if c.tied_embeddings == "none":
+        return 2 + c.has_both_stacks
+    return 1 + (c.tied_embeddings == "decoder")

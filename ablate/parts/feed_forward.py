@@ -1,0 +1,136 @@
+"""The feed-forward sub-layer (section 3.3): a network, gated or not, or a mixture of experts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from ablate.fields import PER_LAYER, SET, Facts, Share
+from ablate.parts.cost import Cost, Place
+from ablate.parts.sizes import Size, Sizes
+from ablate.parts.variant import Variant, Variants
+from ablate.plugins import VariantName
+
+
+@dataclass(frozen=True)
+class Activation(Variant):
+    """An activation, whose class takes no arguments. `gated`: it multiplies two projections."""
+
+    gated: bool = False
+
+
+def _activation(name: str, gated: bool = False) -> Activation:
+    return Activation(f"ablate.model.feed_forward:{name}", gated)
+
+
+ACTIVATIONS = Variants(
+    Activation(),
+    relu=_activation("ReLU"),
+    gelu=_activation("GELU"),
+    gelu_tanh=_activation("tanh_gelu"),
+    silu=_activation("silu"),
+    relu2=_activation("squared_relu"),
+    leaky_relu2=_activation("squared_leaky_relu"),
+    swiglu=_activation("SwiGLU", gated=True),
+    swiglu_clamped=_activation("ClampedSwiGLU", gated=True),
+    geglu=_activation("geglu", gated=True),
+    geglu_tanh=_activation("tanh_geglu", gated=True),
+    reglu=_activation("reglu", gated=True),
+)
+
+OF_NETWORK = {"feed_forward": ("network",)}
+EXPERTS = Facts(needs={"n_experts": (SET,), **OF_NETWORK}, per_layer=True)
+
+
+class FeedForward(Sizes):
+    """The feed-forward sub-layer of a layer."""
+
+    feed_forward: Annotated[str, VariantName(("network", "none")), PER_LAYER] = "network"
+    """feed-forward sub-layer: a network of two linear layers (3.3), gated or a mixture of experts
+    by the fields below, or none, as in Mamba 2"""
+    d_ff: Annotated[
+        Size,
+        Facts(
+            column=3, latex=r"$d_{\mathrm{ff}}$", is_exported=True, per_layer=True, needs=OF_NETWORK
+        ),
+    ] = 2048
+    """inner size of the feed-forward network (3.3)"""
+    activation: Annotated[
+        str, VariantName(tuple(ACTIVATIONS)), Facts(needs=OF_NETWORK, per_layer=True)
+    ] = "relu"
+    """activation of the feed-forward network; a gated one uses an inner size of 2/3 d_ff"""
+    activation_dropout: Annotated[
+        Share, Facts(needs=OF_NETWORK, is_exported=True, per_layer=True)
+    ] = 0.0
+    """dropout after the feed-forward activation"""
+    feed_forward_bias: Annotated[bool, Facts(needs=OF_NETWORK, per_layer=True)] = True
+    """biases in the feed-forward network (3.3, eq. 2)"""
+    n_experts: Annotated[int | None, Facts(needs=OF_NETWORK, per_layer=True)] = Field(
+        None, ge=2, le=1024
+    )
+    """experts of a mixture, each a feed-forward network of d_ff, in the place of one network
+    (Shazeer et al., 2017); unset: none"""
+    experts_per_token: Annotated[int, EXPERTS] = Field(2, ge=1, le=1024)
+    """experts that each token is sent to"""
+    shared_experts: Annotated[int, EXPERTS] = Field(0, ge=0, le=64)
+    """further experts that every token passes (DeepSeek-V3)"""
+    shared_expert_gate: Annotated[bool, EXPERTS] = False
+    """a sigmoid of x as the factor of shared experts, as in Qwen3-Next"""
+    expert_weights: Annotated[Literal["softmax", "softmax_of_chosen", "sigmoid"], EXPERTS] = (
+        "softmax_of_chosen"
+    )
+    """weights of a token's experts: their share of the softmax over all (OLMoE), the softmax over
+    the chosen ones (Mixtral), or sigmoids that are scaled to a sum of 1 (DeepSeek-V3)"""
+    expert_scale: Annotated[float, EXPERTS] = Field(1.0, gt=0.0, le=1000.0)
+    """factor of the weights of a token's experts (DeepSeek-V3)"""
+    router_bias: Annotated[bool, EXPERTS] = False
+    """bias of the scores of experts, as in gpt-oss"""
+    expert_balance_by: Annotated[Literal["loss", "bias"], EXPERTS] = "loss"
+    """whether uneven experts are part of the training loss, or a bias of each, which acts on the
+    choice alone, is trained against them (DeepSeek-V3)"""
+    expert_balance: Annotated[float, EXPERTS] = Field(0.01, ge=0.0, le=10.0)
+    """weight in the training loss of how unevenly tokens are sent to experts (Switch Transformer;
+    Fedus et al., 2022)"""
+
+    def inner_width(self, gated: bool) -> int:
+        """Inner width of the feed-forward network: d_ff, or 2/3 of it if gated.
+
+        A gated network has three matrices instead of two, and so keeps the number of weights
+        (Shazeer, 2020).
+        """
+        return max(1, round(2 * self.d_ff / 3)) if gated else self.d_ff
+
+
+def errors(c: FeedForward) -> Iterator[str]:
+    """Yield why a layer cannot have its experts."""
+    if c.n_experts is not None and c.experts_per_token > c.n_experts:
+        yield f"experts_per_token={c.experts_per_token} is more than n_experts={c.n_experts}"
+
+
+def inner_width(c: FeedForward) -> int:
+    """Width between the layers of the feed-forward network, with its activation."""
+    return c.inner_width(ACTIVATIONS[c.activation].gated)
+
+
+def cost(c: FeedForward, place: Place) -> Cost:
+    """The cost of the network of a layer, or of its mixture of experts."""
+    if c.feed_forward == "none":
+        return Cost()
+    projections = 1 + ACTIVATIONS[c.activation].gated  # into the inner width
+    weights = (projections + 1) * c.d_model * inner_width(c)
+    biases = c.feed_forward_bias * (projections * inner_width(c) + c.d_model)
+    if c.n_experts is None:
+        return Cost(matrices=weights, others=biases, products=weights * place.tokens)
+    networks, met = c.n_experts + c.shared_experts, c.experts_per_token + c.shared_experts
+    router = c.d_model * (c.n_experts + (c.shared_experts > 0) * c.shared_expert_gate)
+    # Of the scores of experts, and of the choice of them.
+    router_biases = c.n_experts * (c.router_bias + (c.expert_balance_by == "bias"))
+    return Cost(
+        matrices=networks * weights + router,
+        others=networks * biases + router_biases,
+        idle=(networks - met) * (weights + biases),
+        products=(met * weights + router) * place.tokens,
+    )

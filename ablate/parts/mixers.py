@@ -1,0 +1,293 @@
+"""What mixes the tokens of a sequence: self-attention, or a recurrence or a convolution."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+from ablate.fields import PER_LAYER
+from ablate.parts import attention
+from ablate.parts.attention import CONVOLUTION_WIDTH, Attention
+from ablate.parts.cost import Cost, Place, matrices
+from ablate.parts.positions import POSITIONAL_ENCODINGS, odd_rotation
+from ablate.parts.sizes import Sizes
+from ablate.parts.variant import Variant, Variants
+from ablate.plugins import VariantName
+
+RECURRENCE_CHUNK = 64  # tokens that a recurrence processes at once
+VECTOR_HALVINGS = 4  # of the chunk of one that has a decay for each row of its state
+VECTOR_CHUNK = 2**VECTOR_HALVINGS
+GATED_CONVOLUTION_WIDTH = 3  # tokens of mixer=short_convolution, as in LFM2
+RWKV_EXPANSION = 4  # inner width of mixer=rwkv_channels, as a multiple of d_model
+LRU_POWER = 8  # of the decay of mixer=rg_lru, as in Griffin
+DECAY_RANK = 16  # of gated linear attention's decay
+
+
+@dataclass(frozen=True)
+class Mixer(Variant):
+    """What mixes tokens, whose class is constructed with config, causal and init.
+
+    reads_both_ways: whether it can stand in an encoder.
+    has_heads: whether it has h heads of the sizes d_k and d_v.
+    matrices: trained parameters of one layer in matrices, which Muon trains and which multiply each
+        token once, by (c, causal); None: of self-attention, and assumed so of a class of a user's.
+    vectors: further trained parameters, such as biases and convolutions.
+    elementwise: further multiplications per token, such as those with the state.
+    kept: fp32 numbers per token that the backward pass needs, by (c, causal); None: of
+        self-attention.
+    error: why a configuration cannot have it, or None.
+    """
+
+    reads_both_ways: bool = False
+    has_heads: bool = False
+    matrices: Callable[[Sizes, bool], int] | None = None
+    vectors: Callable[[Sizes], int] = lambda c: 0
+    elementwise: Callable[[Sizes], int] = lambda c: 0
+    kept: Callable[[Sizes, bool], int] | None = None
+    error: Callable[[Mixers], str | None] = lambda c: None
+
+
+def _network(build: str, gates: int, kept: int, kept_causal: int) -> Mixer:
+    """Facts about a recurrent network of torch.
+
+    Args:
+        build: its class.
+        gates: products of the input, each of the network's width; the candidate is one of them.
+        kept: multiple of d_model that is kept of a packed batch, of inputs, outputs, gates and
+            states.
+        kept_causal: of a batch without padding, with the larger workspace of oneDNN, measured at
+            d_model 48 to 512.
+    """
+
+    def weights(c: Sizes, causal: bool) -> int:
+        # Over input and state: one direction of d_model if causal, else two of half of it.
+        width = c.d_model if causal else c.d_model // 2
+        return gates * c.d_model * (c.d_model + width)
+
+    return Mixer(
+        build,
+        reads_both_ways=True,
+        error=_odd_halves,
+        matrices=weights,
+        vectors=lambda c: 2 * gates * c.d_model,
+        kept=lambda c, causal: (kept_causal if causal else kept) * c.d_model,
+    )
+
+
+def _odd_halves(c: Mixers) -> str | None:
+    if c.has_encoder and c.d_model % 2:
+        return (
+            f"d_model={c.d_model} is odd, and the encoder's mixer={c.mixer} gives half of it to "
+            "each direction"
+        )
+    return None
+
+
+def _retention_error(c: Mixers) -> str | None:
+    if c.d_k % 2:
+        return f"d_k={c.d_k} is odd, and retention rotates pairs of a head's entries"
+    return odd_rotation(c) if c.positional_encoding == "rope" else None
+
+
+def _unequal_heads(c: Mixers) -> str | None:
+    if c.d_k != c.d_v:
+        return f"mixer=rg_lru has blocks of one size, so d_k={c.d_k} must equal d_v={c.d_v}"
+    return None
+
+
+def _lru_vectors(c: Sizes) -> int:
+    """A convolution, two gates in blocks, the biases of both and of the projections, the decays."""
+    return (CONVOLUTION_WIDTH + 2 * c.d_v + 6) * c.n_heads * c.d_v + c.d_model
+
+
+def _recurrence(
+    build: str,
+    *,
+    gated: bool = False,
+    convolved: bool = False,
+    shared: bool = False,
+    per_head: int = 0,
+    rank: int = 0,
+    vectors: Callable[[Sizes], int],
+    delta: bool = False,
+    error: Callable[[Mixers], str | None] = lambda c: None,
+) -> Mixer:
+    """Facts about a mixer with a matrix as its state; see ablate/model/recurrent_mixers.py.
+
+    Args:
+        build: its class.
+        gated: whether its output has a gate.
+        convolved: whether queries, keys and values pass a short convolution.
+        shared: whether all heads share queries and keys.
+        per_head: projections to one number for each head.
+        rank: of the projection to a decay for each row of the state; 0 for none.
+        vectors: parameters outside of its projections and convolutions.
+        delta: whether it has the delta rule.
+        error: why a configuration cannot have it.
+    """
+
+    def key_width(c: Sizes) -> int:
+        return c.d_k if shared else c.n_heads * c.d_k
+
+    def weights(c: Sizes, causal: bool) -> int:
+        values = (2 + gated) * c.n_heads * c.d_v
+        projections = c.d_model * (2 * key_width(c) + values + per_head * c.n_heads)
+        return projections + rank * (c.d_model + key_width(c))
+
+    def convolutions(c: Sizes) -> int:
+        channels = 2 * key_width(c) + c.n_heads * c.d_v
+        return convolved * CONVOLUTION_WIDTH * channels
+
+    def elementwise(c: Sizes) -> int:
+        chunk = VECTOR_CHUNK if rank else RECURRENCE_CHUNK
+        products = 2 + 2 * delta  # of a token with the others of its chunk
+        state = 2 + delta  # products with the state: read, write, and what it holds
+        pairs = chunk * (c.d_k + c.d_v) * products // 2
+        return convolutions(c) + c.n_heads * (pairs + state * c.d_k * c.d_v)
+
+    def kept(c: Sizes, causal: bool) -> int:
+        # With a decay for each row, both factors of the products of each halving of a chunk.
+        chunk = VECTOR_HALVINGS * c.d_k if rank else RECURRENCE_CHUNK
+        heads = 12 * c.d_k + (7 + 3 * gated) * c.d_v + (2 + 2 * delta) * chunk
+        return 2 * c.d_model + c.n_heads * heads
+
+    return Mixer(
+        build,
+        has_heads=True,
+        error=error,
+        matrices=weights,
+        vectors=lambda c: convolutions(c) + vectors(c),
+        elementwise=elementwise,
+        kept=kept,
+    )
+
+
+MIXERS = Variants(
+    Mixer(reads_both_ways=True),
+    attention=Mixer(reads_both_ways=True),  # its own module has its facts
+    lstm=_network("ablate.model.token_mixer:LSTM", gates=4, kept=8, kept_causal=19),
+    gru=_network("ablate.model.token_mixer:GRU", gates=3, kept=8, kept_causal=8),
+    retention=_recurrence(
+        "ablate.model.recurrent_mixers:Retention",
+        gated=True,
+        vectors=lambda c: c.d_v,
+        error=_retention_error,
+    ),
+    gated_linear_attention=_recurrence(
+        "ablate.model.recurrent_mixers:GatedLinearAttention",
+        gated=True,
+        rank=DECAY_RANK,
+        vectors=lambda c: c.d_v + c.n_heads * c.d_k,
+    ),
+    mamba2=_recurrence(
+        "ablate.model.recurrent_mixers:Mamba2",
+        gated=True,
+        convolved=True,
+        shared=True,
+        per_head=1,  # the step
+        # The biases of the convolutions, the norm of all heads, and step, rate and skip of each.
+        vectors=lambda c: 2 * c.d_k + 2 * c.n_heads * c.d_v + 3 * c.n_heads,
+    ),
+    deltanet=_recurrence(
+        "ablate.model.recurrent_mixers:DeltaNet",
+        convolved=True,
+        per_head=1,
+        delta=True,
+        vectors=lambda c: c.d_v,
+    ),
+    gated_deltanet=_recurrence(
+        "ablate.model.recurrent_mixers:GatedDeltaNet",
+        gated=True,
+        convolved=True,
+        per_head=2,
+        delta=True,
+        vectors=lambda c: c.d_v + 2 * c.n_heads,
+    ),
+    short_convolution=Mixer(
+        "ablate.model.recurrent_mixers:GatedConvolution",
+        matrices=lambda c, causal: 4 * c.d_model**2,
+        vectors=lambda c: GATED_CONVOLUTION_WIDTH * c.d_model,
+        elementwise=lambda c: (GATED_CONVOLUTION_WIDTH + 2) * c.d_model,
+        kept=lambda c, causal: 7 * c.d_model,
+    ),
+    rg_lru=Mixer(
+        "ablate.model.recurrent_mixers:RGLRU",
+        has_heads=True,
+        error=_unequal_heads,
+        matrices=lambda c, causal: 3 * c.d_model * c.n_heads * c.d_v,
+        vectors=_lru_vectors,
+        elementwise=lambda c: (2 * c.d_v + CONVOLUTION_WIDTH + 5) * c.n_heads * c.d_v,
+        kept=lambda c, causal: c.d_model + 21 * c.n_heads * c.d_v,
+    ),
+    rwkv=Mixer(
+        "ablate.model.recurrent_mixers:RWKV",
+        matrices=lambda c, causal: 4 * c.d_model**2,
+        vectors=lambda c: 5 * c.d_model,
+        elementwise=lambda c: 16 * c.d_model,
+        kept=lambda c, causal: 25 * c.d_model,
+    ),
+    rwkv_channels=Mixer(
+        "ablate.model.recurrent_mixers:RWKVChannels",
+        # Into the inner width and back, and the gate.
+        matrices=lambda c, causal: (2 * RWKV_EXPANSION + 1) * c.d_model**2,
+        vectors=lambda c: 2 * c.d_model,
+        elementwise=lambda c: (RWKV_EXPANSION + 3) * c.d_model,
+        kept=lambda c, causal: (6 + 2 * RWKV_EXPANSION) * c.d_model,
+    ),
+)
+
+
+class Mixers(Attention):
+    """What mixes the tokens in a layer."""
+
+    mixer: Annotated[str, VariantName(tuple(MIXERS)), PER_LAYER] = "attention"
+    """self-attention, or in its place an LSTM or a GRU, a recurrence with a matrix as its state, or
+    a convolution"""
+
+    @property
+    def has_self_attention(self) -> bool:
+        """Whether self-attention mixes the tokens."""
+        return self.mixer == "attention"
+
+
+def errors(c: Mixers) -> Iterator[str]:
+    """Yield why a layer cannot have its mixer."""
+    mixer = MIXERS[c.mixer]
+    if c.has_encoder and not mixer.reads_both_ways:
+        yield f"mixer={c.mixer} reads in one direction, and needs architecture=decoder-only"
+    elif error := mixer.error(c):
+        yield error
+    heads = {}
+    if c.has_self_attention:
+        yield from attention.errors(c)
+        heads["h"] = c.n_heads
+    if c.has_both_stacks:
+        heads["h" if c.n_cross_heads is None else "n_cross_heads"] = c.cross_heads
+    yield from attention.errors_of_groups(c, heads)
+
+
+def errors_of_model(layers: Iterable[Mixers]) -> Iterator[str]:
+    """Yield positional encodings that act inside self-attention, where no layer has attention; and
+    why layers with attention cannot be together.
+    """
+    mixers: dict[str, set[str]] = {}
+    for layer in layers:
+        mixers.setdefault(layer.positional_encoding, set()).add(layer.mixer)
+    for name, beside in mixers.items():
+        encoding = POSITIONAL_ENCODINGS[name]
+        if encoding.in_attention and "attention" not in beside and beside <= MIXERS.keys():
+            yield (
+                f"positional_encoding={name} acts inside self-attention, which "
+                f"mixer={'/'.join(sorted(beside))} replaces"
+            )
+    yield from attention.errors_of_model(layer for layer in layers if layer.has_self_attention)
+
+
+def cost(c: Mixers, place: Place, vocab_size: int) -> Cost:
+    """The cost of what mixes the tokens in a layer."""
+    mixer = MIXERS[c.mixer]
+    if mixer.matrices is None:
+        return attention.cost(c, place, vocab_size)
+    inner = Cost(others=mixer.vectors(c), products=mixer.elementwise(c) * place.tokens)
+    return matrices(mixer.matrices(c, place.causal), place) + inner

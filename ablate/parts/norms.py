@@ -1,0 +1,97 @@
+"""Normalization: its kind, and its places around sub-layers (section 3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from ablate.fields import PER_LAYER, Facts
+from ablate.parts.sizes import Sizes
+from ablate.parts.variant import Variant, Variants
+from ablate.plugins import VariantName
+
+
+@dataclass(frozen=True)
+class Norm(Variant):
+    """A normalization, whose class is constructed with d_model.
+
+    vectors: its trained vectors of d_model entries, such as a gain and a bias.
+    numbers: its further trained numbers.
+    fields: further arguments of its class, which are fields of the model.
+    kept: numbers for each token that the backward pass needs, without the output.
+    """
+
+    vectors: int = 0
+    numbers: int = 0
+    fields: tuple[str, ...] = ()
+    kept: Callable[[Sizes], int] = lambda c: c.d_model + 2  # the input, its mean and its deviation
+
+
+@dataclass(frozen=True)
+class NormPosition(Variant):
+    """A residual stream around a sub-layer, with norms at some places.
+
+    norms: their number around each sub-layer.
+    at_end: whether a stack of such layers ends with one more.
+    """
+
+    norms: int = 1
+    at_end: bool = True
+
+
+NORMS = Variants(
+    Norm(),
+    layernorm=Norm("ablate.model.norms:LayerNorm", vectors=2),
+    layernorm_no_bias=Norm("ablate.model.norms:layer_norm_without_bias", vectors=1),
+    rmsnorm=Norm("ablate.model.norms:RMSNorm", vectors=1, kept=lambda c: c.d_model + 1),
+    unit=Norm("ablate.model.norms:unit_norm", kept=lambda c: c.d_model + 1),
+    dyt=Norm("ablate.model.norms:DynamicTanh", vectors=2, numbers=1, kept=lambda c: 2 * c.d_model),
+)
+NORM_POSITIONS = Variants(
+    NormPosition(),
+    post=NormPosition("ablate.model.residual:PostNorm", at_end=False),
+    pre=NormPosition("ablate.model.residual:PreNorm"),
+    sandwich=NormPosition("ablate.model.residual:SandwichNorm", norms=2),
+    output=NormPosition("ablate.model.residual:OutputNorm"),
+    none=NormPosition("ablate.model.residual:PostNorm", norms=0, at_end=False),  # of the identity
+)
+
+
+class Norms(Sizes):
+    """The norms of a layer."""
+
+    norm: Annotated[
+        str,
+        VariantName(tuple(NORMS)),
+        Facts(needs={"norm_position": ("post", "pre", "sandwich", "output")}, per_layer=True),
+    ] = "layernorm"
+    """normalization (Ba et al., 2016; Zhang and Sennrich, 2019); `unit` is RMSNorm without a gain,
+    and `dyt` a scaled tanh (Zhu et al., 2025)"""
+    norm_position: Annotated[str, VariantName(tuple(NORM_POSITIONS)), PER_LAYER] = "post"
+    """normalization after the residual sum (3.1), before the sub-layer, before and after it
+    (`sandwich`, Gemma 2), of its output (OLMo 2), or none"""
+    norm_scale: Annotated[
+        Literal["none", "depth"],
+        Facts(needs={"norm_position": ("pre", "sandwich")}, per_layer=True),
+    ] = "none"
+    """factor of the norm before a sub-layer: 1 / sqrt(i) in layer i by `depth` (LayerNorm Scaling;
+    Sun et al., 2025)"""
+
+
+def parameters(c: Norms) -> int:
+    """Trained numbers of one norm."""
+    if c.norm_position == "none":
+        return 0
+    norm = NORMS[c.norm]
+    return norm.vectors * c.d_model + norm.numbers
+
+
+def parameters_around(c: Norms) -> int:
+    """Trained numbers of the norms around a sub-layer."""
+    return NORM_POSITIONS[c.norm_position].norms * parameters(c)
+
+
+def parameters_at_end(c: Norms) -> int:
+    """Trained numbers of the norm after the last layer of a stack, whose configuration is `c`."""
+    return NORM_POSITIONS[c.norm_position].at_end * parameters(c)

@@ -1,0 +1,184 @@
+"""Positional encodings (section 3.5; row E of Table 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from ablate.fields import EXPORTED, PER_LAYER, Facts, PositiveShare
+from ablate.parts.sizes import MAX_SIZE, Size, Sizes
+from ablate.parts.variant import Variant, Variants
+from ablate.plugins import VariantName
+
+T5_BUCKETS = 32  # of distances, in positional_encoding=t5
+
+
+@dataclass(frozen=True)
+class Encoding(Variant):
+    """A positional encoding, whose class is constructed with config, causal and init.
+
+    in_attention: whether it acts inside self-attention; otherwise it is added to the embeddings, or
+        absent.
+    adds_to_scores: whether it adds to attention scores or outputs, so that attention cannot be one
+        fused operation.
+    parameters: trained parameters in a stack, by (c, its number of layers, causal).
+    score_factor: multiplications per attention score, relative to attention without positions.
+    kept: numbers per token, beside scores and weights, that the backward pass of attention needs.
+    depends_on: fields of a layer that it reads; layers that differ in them have encodings of their
+        own.
+    may_alternate: whether some layers of a stack may have one encoding, and others another.
+    error: why a configuration cannot have it, or None.
+    """
+
+    in_attention: bool = False
+    adds_to_scores: bool = False
+    parameters: Callable[[Positions, int, bool], int] = lambda c, depth, causal: 0
+    score_factor: int = 1
+    kept: Callable[[Positions], int] = lambda c: 0
+    depends_on: tuple[str, ...] = ("n_heads", "d_k", "d_v")
+    may_alternate: bool = True
+    error: Callable[[Positions], str | None] = lambda c: None
+
+
+def rotated_entries(c: Positions) -> int:
+    """Entries of a head that rope rotates."""
+    return int(c.d_k * c.rope_fraction)
+
+
+def odd_rotation(c: Positions) -> str | None:
+    """Why rope cannot rotate the heads of a layer, or None."""
+    rotated = rotated_entries(c)
+    if c.rope_fraction != 1.0 and (rotated < 2 or rotated % 2):
+        return (
+            f"rope_fraction={c.rope_fraction} of d_k={c.d_k} is {rotated} of its entries, and "
+            "rope rotates pairs"
+        )
+    if c.d_k % 2:
+        return f"d_k={c.d_k} is odd, and rope rotates pairs of a head's entries"
+    return None
+
+
+def _odd_d_model(c: Positions) -> str | None:
+    if c.d_model % 2:
+        return f"d_model={c.d_model} is odd, and sinusoidal positions pair a sine with a cosine"
+    return None
+
+
+def _relative_parameters(c: Positions, depth: int, causal: bool) -> int:
+    """A d_k and a d_v for each clipped distance: clip + 1 if causal, else 2 clip + 1."""
+    return depth * ((2 - causal) * c.relative_clip + 1) * (c.d_k + c.d_v)
+
+
+POSITIONAL_ENCODINGS = Variants(
+    Encoding(),
+    sinusoidal=Encoding(
+        "ablate.model.positions:SinusoidalPositions",
+        error=_odd_d_model,
+        depends_on=(),
+        may_alternate=False,
+    ),
+    learned=Encoding(
+        "ablate.model.positions:LearnedPositions",
+        depends_on=(),
+        may_alternate=False,
+        parameters=lambda c, depth, causal: c.max_positions * c.d_model,
+    ),
+    none=Encoding("ablate.model.positions:PositionalEncoding", depends_on=()),
+    rope=Encoding(
+        "ablate.model.positions:RotaryPositions",
+        in_attention=True,
+        depends_on=("d_k", "rope_base", "rope_fraction", "rope_scaling", "rope_factor"),
+    ),
+    relative=Encoding(
+        "ablate.model.positions:RelativePositions",
+        depends_on=("d_k", "d_v", "mixer"),
+        may_alternate=False,
+        in_attention=True,
+        adds_to_scores=True,
+        parameters=_relative_parameters,
+        score_factor=2,  # its vectors are multiplied as keys and values are
+        kept=lambda c: c.n_heads * c.d_k,  # Q in another order
+    ),
+    t5=Encoding(
+        "ablate.model.positions:T5Positions",
+        in_attention=True,
+        adds_to_scores=True,
+        depends_on=("n_heads",),
+        parameters=lambda c, depth, causal: T5_BUCKETS * c.n_heads,
+    ),
+    alibi=Encoding(
+        "ablate.model.positions:AlibiPositions",
+        in_attention=True,
+        adds_to_scores=True,
+        depends_on=("n_heads",),
+    ),
+)
+
+ROPE = Facts(needs={"positional_encoding": ("rope",)}, per_layer=True)
+
+
+class Positions(Sizes):
+    """The positional encoding of a layer."""
+
+    positional_encoding: Annotated[str, VariantName(tuple(POSITIONAL_ENCODINGS)), PER_LAYER] = (
+        "sinusoidal"
+    )
+    """positional encoding (3.5; row E of Table 3)"""
+    relative_clip: Annotated[
+        Size, Facts(needs={"positional_encoding": ("relative",)}, is_exported=True)
+    ] = 16
+    """distance at which `relative` positions are clipped (Shaw et al., 2018)"""
+    rope_base: Annotated[float, ROPE] = Field(10_000.0, gt=1.0, le=1e12)
+    """base of the wavelengths of `rope`: larger ones reach further"""
+    rope_fraction: Annotated[PositiveShare, ROPE] = 1.0
+    """share of a head's entries that `rope` rotates, the first ones, as in GPT-NeoX"""
+    rope_scaling: Annotated[Literal["none", "linear", "yarn"], ROPE] = "none"
+    """how `rope` is stretched by `rope_factor` beyond the lengths that it was made for: all
+    positions (`linear`; Chen et al., 2023), or long wavelengths alone (`yarn`; Peng et al.,
+    2024)"""
+    rope_factor: Annotated[
+        float,
+        Facts(
+            needs={"positional_encoding": ("rope",), "rope_scaling": ("linear", "yarn")},
+            per_layer=True,
+        ),
+    ] = Field(2.0, gt=1.0, le=1024.0)
+    """max_positions, divided by the length that the unscaled `rope` was made for"""
+    max_positions: Annotated[int, EXPORTED] = Field(1024, ge=8, le=MAX_SIZE)
+    """maximum sequence length in tokens; unset with `learned` positions: as many as the texts of
+    training have, so that each of them is read"""
+
+    @property
+    def encoding_key(self) -> tuple[Any, ...]:
+        """In the configuration of a layer: equal in layers that share a positional encoding."""
+        names = POSITIONAL_ENCODINGS[self.positional_encoding].depends_on
+        return (self.positional_encoding, *(getattr(self, name) for name in names))
+
+
+def parameters(layers: Iterable[Positions], depth: int, causal: bool) -> int:
+    """Trained numbers of the encodings of a stack, from the first layer of each."""
+    return sum(
+        POSITIONAL_ENCODINGS[layer.positional_encoding].parameters(layer, depth, causal)
+        for layer in layers
+    )
+
+
+def errors(c: Positions) -> Iterator[str]:
+    """Yield why a layer cannot have its positional encoding."""
+    error = POSITIONAL_ENCODINGS[c.positional_encoding].error(c)
+    if error:
+        yield error
+
+
+def errors_of_stack(layers: Sequence[Positions]) -> Iterator[str]:
+    """Yield why layers cannot have several encodings, from the first layer of each."""
+    for layer in layers:
+        name = layer.positional_encoding
+        if len(layers) > 1 and not POSITIONAL_ENCODINGS[name].may_alternate:
+            yield (
+                f"positional_encoding={name} is one for all layers of a stack: nothing that it "
+                "depends on can alternate"
+            )

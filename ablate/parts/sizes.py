@@ -1,0 +1,96 @@
+"""The sizes that several parts read: the stacks, the width of the stream and the heads."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from ablate.fields import EXPORTED, Facts, Section, Share
+
+MAX_SIZE = 65_536
+Size = Annotated[int, Field(ge=1, le=MAX_SIZE)]
+Depth = Annotated[int, Field(ge=1, le=256)]
+Heads = Annotated[int, Field(ge=1, le=1024)]
+Cap = Annotated[float, Field(gt=0.0, le=1e6)]
+
+
+class Sizes(Section):
+    """The stacks, their depth and width, and the heads of attention and of other mixers."""
+
+    architecture: Annotated[
+        Literal["encoder-decoder", "decoder-only", "encoder-only"], EXPORTED
+    ] = "encoder-decoder"
+    """encoder and decoder (3.1); one causal stack, over source and target as one sequence; or the
+    encoder alone"""
+    n_layers: Annotated[
+        Depth, Facts(symbol="N", column=1, latex="$N$", is_exported=True, is_reset=False)
+    ] = 6
+    """N: number of layers in the encoder and in the decoder"""
+    encoder_layers: Annotated[
+        Depth | None,
+        Facts(needs={"architecture": ("encoder-decoder", "encoder-only")}, is_exported=True),
+    ] = None
+    """number of encoder layers; unset: N"""
+    decoder_layers: Annotated[
+        Depth | None,
+        Facts(needs={"architecture": ("encoder-decoder", "decoder-only")}, is_exported=True),
+    ] = None
+    """number of decoder layers; unset: N"""
+    loops: int = Field(1, ge=1, le=64)
+    """how often the layers of a stack are passed, with the same weights (Dehghani et al., 2019)"""
+    d_model: Annotated[int, Facts(column=2, latex=r"$d_{\mathrm{model}}$", is_exported=True)] = (
+        Field(512, ge=2, le=MAX_SIZE)
+    )
+    """size of embeddings and of sub-layer outputs (3.1)"""
+    n_heads: Annotated[
+        Heads,
+        Facts(
+            symbol="h",
+            column=4,
+            latex="$h$",
+            acts_in="heads",
+            is_exported=True,
+            is_reset=False,
+            per_layer=True,
+        ),
+    ] = 8
+    """h: number of attention heads (3.2.2)"""
+    d_k: Annotated[
+        Size, Facts(column=5, latex="$d_k$", acts_in="heads", is_exported=True, per_layer=True)
+    ]
+    """query and key size of a head; unset: d_model / h"""
+    d_v: Annotated[
+        Size, Facts(column=6, latex="$d_v$", acts_in="heads", is_exported=True, per_layer=True)
+    ]
+    """value size of a head; unset: d_model / h"""
+    dropout: Annotated[
+        Share, Facts(symbol="P_drop", column=7, latex="$P_{drop}$", is_exported=True)
+    ] = 0.1
+    """P_drop: dropout of sub-layer outputs and of embedding sums (5.4)"""
+
+    @property
+    def has_encoder(self) -> bool:
+        """Whether the model has a stack that is not causal."""
+        return self.architecture != "decoder-only"
+
+    @property
+    def has_decoder(self) -> bool:
+        """Whether the model has a causal stack."""
+        return self.architecture != "encoder-only"
+
+    @property
+    def has_both_stacks(self) -> bool:
+        """Whether the model has an encoder, and a decoder with attention over it."""
+        return self.architecture == "encoder-decoder"
+
+    @property
+    def depths(self) -> tuple[int, int]:
+        """Number of layers of the encoder and of the decoder; 0 for the one that is not there."""
+        encoder = self.has_encoder * (self.encoder_layers or self.n_layers)
+        return encoder, self.has_decoder * (self.decoder_layers or self.n_layers)
+
+    @property
+    def passes(self) -> int:
+        """How many layers the deepest stack applies, one after another."""
+        return max(self.depths) * self.loops
