@@ -13,8 +13,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from ablate.analysis.missing import Retries, failed_before
-from ablate.analysis.stages import Rule, Stage, execute_stages, next_stage, stages
+from ablate.analysis.missing import Retries, failed_before, forget_failures, on_some_host
+from ablate.analysis.stages import Rule, Stage, advance, execute_stages, first_stage
 from ablate.analysis.table import table_of
 from ablate.cli.cluster import ClusterOptions, PerRun
 from ablate.cli.live import LiveView
@@ -32,13 +32,14 @@ from ablate.cli.options import (
     print_notes,
 )
 from ablate.cli.scoring import score_with_progress
+from ablate.cluster.engine import Engine
 from ablate.cluster.submission import close_finished, submit_study
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, Interrupted, StoreError, UsageError
 from ablate.formatting import duration, plural
 from ablate.launch import launch, outcome_of_launch, prepare_study
 from ablate.launch.devices import gpus_for_run
 from ablate.loggers import Mirror, Start, select_loggers
-from ablate.plan.budget import Budget, WithinBudget, base_alone
+from ablate.plan.budget import Budget, WithinBudget
 from ablate.plan.plan import plan_of
 from ablate.plan.progress import saved_line
 from ablate.plan.resources import resource_faults
@@ -100,44 +101,41 @@ def command(
     print_notes(content)
     print_changes(content, root)
     began = time.time()
-    retries = failed_before(began, retry_failed)
-    part = content if limit is None else base_alone(content)
-    plan = plan_of(part, root, resources.device, resources.processes or 1)
-    pilots = None if profile is None else profile.workers
-    runs = next_stage(part, root, retries).known_runs
-    faults = resource_faults(plan, runs, root, resources.jobs, pilots)
-    if faults:
-        raise StoreError(*faults)
     console = new_console()
+    say = partial(console.print, soft_wrap=True)
+    retries, rule = failed_before(began, retry_failed), None
+    if profile is not None:
+        retries = on_some_host
+        if retry_failed:
+            forget_failures(content, root)
+    if limit is not None:
+        rule = WithinBudget(limit, _gpus(resources, content), echo)
+    stage = first_stage(content, root, say, retries, rule)
+    _refuse_too_small(stage, root, resources, profile)
     if content.custom_classes:
         classes = [f"{c.module}:{c.name} ({c.digest})" for c in content.custom_classes]
         echo(f"Executing the custom classes of the study: {', '.join(classes)}")
-    view = View(root, console, loggers)
+    view = View(root, console, loggers, stage.part)
     try:
         if profile is not None:
             assert cluster.on is not None
             publish.claim(content, root)  # the closing job publishes
-            selection, log_line = options.selection, view.log
-            job = submit_study(
-                content, root, selection, cluster.on, profile, resources, retry_failed, log_line
-            )
+            job = submit_study(stage, root, options.selection, cluster.on, profile, resources, say)
             if detach:
                 raise typer.Exit
-            end = _follow(content, view, job)
+            end = _follow(stage, view, job)
         else:
-            rule = None
-            if limit is not None:
-                rule = WithinBudget(limit, _gpus(resources, content), echo)
-            end = _train(content, view, resources, retries, rule)
+            end = _train(stage, view, resources, retries, rule)
     except Interrupted:
-        console.print(
-            _interrupted_line(content, root, on_cluster=profile is not None), soft_wrap=True
-        )
+        line = f"The job goes on without this command; `ablate stop {content.path}` ends it."
+        if profile is None:
+            line = f"Interrupted: {saved_line(view.part, root)}. The same command resumes."
+        say(line)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     _publish(end.settled, root, console)
     close_finished(root, content.name)
     states = outcome_of_launch(end.study, root)
-    if runs:
+    if stage.runs:
         line = _last_line(content, root, states, time.time() - began)
         console.print(line, soft_wrap=not console.is_terminal)
     if failed := states["failed"]:
@@ -149,17 +147,37 @@ def command(
         raise typer.Exit(EXIT_RUN_FAILED)
 
 
-@dataclass(frozen=True)
+def _refuse_too_small(
+    stage: Stage, root: Results, resources: Resources, profile: Engine | None
+) -> None:
+    """Refuse a machine without the memory and the disk that the missing runs need.
+
+    Raises:
+        StoreError: names what is needed, and what is there.
+    """
+    plan = plan_of(stage.study, root, resources.device, resources.processes or 1)
+    pilots = None if profile is None else profile.workers
+    faults = resource_faults(plan, stage.known_runs, root, resources.jobs, pilots)
+    if faults:
+        raise StoreError(*faults)
+
+
+@dataclass
 class View:
-    """Shows the stages of a study, and copies its metrics to loggers meanwhile."""
+    """Shows the stages of a study, and copies its metrics to loggers meanwhile.
+
+    part: of the study, which is shown or was shown last.
+    """
 
     root: Results
     console: Console
     loggers: Mapping[str, Start]
+    part: Study
 
     @contextmanager
     def of(self, part: Study) -> Iterator[LiveView]:
         """Live progress of a part of the study."""
+        self.part = part
         with (
             LiveView(part, self.root, self.console) as view,
             Mirror(part, self.root, self.loggers, view.log),
@@ -177,19 +195,16 @@ class View:
 
 
 def _train(
-    study: Study, view: View, resources: Resources, retries: Retries, limit: Rule | None
+    stage: Stage, view: View, resources: Resources, retries: Retries, limit: Rule | None
 ) -> Stage:
-    """Execute the stages of a study on this machine, and return where it is then."""
-    executed: list[Stage] = []
+    """Execute a stage and those that follow it on this machine; where the study is then."""
 
     def execute(stage: Stage) -> None:
-        executed.append(stage)
         with view.of(stage.part) as live:
             launch(stage, view.root, live, resources, retries)
 
-    execute_stages(study, view.root, execute, view.log, retries, limit)
-    end = next_stage(study, view.root, limit=limit)
-    if not executed:  # data that have changed since are found out even if nothing is missing
+    end = execute_stages(stage, view.root, execute, view.log, retries, limit)
+    if not stage.runs:  # data that have changed since are found out even if nothing is missing
         prepare_study(end.study, view.root, view.log)
         view.copy(end.study)
     return end
@@ -206,15 +221,15 @@ def _gpus(resources: Resources, study: Study) -> int:
     return gpus
 
 
-def _follow(study: Study, view: View, job: JobFolder | None) -> Stage:
-    """Show the stages of a study on a cluster until its job is closed, and return where it is."""
-    if job is not None:
-        for stage in stages(study, view.root):
-            if job.is_closed:
-                break
-            with view.of(stage.part) as live:
-                live.watch(lambda: job.is_closed, partial(_is_retried, job, stage.part))
-    return next_stage(study, view.root)
+def _follow(stage: Stage, view: View, job: JobFolder | None) -> Stage:
+    """Show a stage and those that follow it on a cluster until the job is closed; where the study
+    is then.
+    """
+    while job is not None and stage.runs and not job.is_closed:
+        with view.of(stage.part) as live:
+            live.watch(lambda: job.is_closed, partial(_is_retried, job, stage.part))
+        stage = advance(stage, view.root)
+    return stage
 
 
 def _is_retried(job: JobFolder, part: Study) -> bool:
@@ -246,14 +261,6 @@ def _last_line(study: Study, root: Results, states: Counter[State], seconds: flo
     elsewhere = "" if root.root == DEFAULT_RESULTS else f" --results {root.root}"
     page = f"`ablate report {study.path}{elsewhere}` writes a page with figures"
     return f"{study.name}: {ended}; results are in {folder}; {page}"
-
-
-def _interrupted_line(study: Study, root: Results, on_cluster: bool) -> str:
-    """The last line of an interrupted command: what is saved, and how to go on."""
-    if on_cluster:
-        return f"The job goes on without this command; `ablate stop {study.path}` ends it."
-    saved = saved_line(next_stage(study, root).part, root)
-    return f"Interrupted: {saved}. The same command resumes."
 
 
 def _refuse_without_effect(

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
-from ablate.analysis.stages import next_stage, stages
+from ablate.analysis.stages import advance, next_stage
 from ablate.cli.live import LiveView
 from ablate.cli.naming import SeedOfRow, find_run
 from ablate.cli.options import Format, StudyOptions, argument, flag
@@ -117,12 +117,11 @@ def _watch(study: Study, results: Results, format: Format) -> None:
     if format != "rich":
         raise UsageError(f"--format {format} has no effect with --watch")
     console = new_console()
-    stage = None
-    for stage in stages(study, results):
+    stage = next_stage(study, results)
+    with LiveView(stage.part, results, console) as view:
+        view.watch()
+    while (stage := advance(stage, results)).runs:
         with LiveView(stage.part, results, console) as view:
-            view.watch()
-    if stage is None:
-        with LiveView(next_stage(study, results).part, results, console) as view:
             view.watch()
 
 

@@ -17,10 +17,10 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from ablate.analysis.missing import ENDED, on_some_host, on_this_host
-from ablate.analysis.stages import Stage, execute_stages, next_stage
+from ablate.analysis.stages import Stage, execute_stages, first_stage
 from ablate.cluster.engine import START_SECONDS, Allocation
 from ablate.cluster.profiles import engine_of
-from ablate.cluster.submission import CANCELLED, is_over, open_job, steps_of
+from ablate.cluster.submission import CANCELLED, open_job, steps_of
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, AblateError, Interrupted
 from ablate.formatting import duration, plural
 from ablate.launch.executor import Slot, devices_text
@@ -285,18 +285,17 @@ def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:
         )
 
     try:
-        execute_stages(study, folder.results, execute, log, on_some_host)
-        stage = next_stage(study, folder.results, on_some_host)
+        stage = first_stage(study, folder.results, log, on_some_host)
+        stage = execute_stages(stage, folder.results, execute, log, on_some_host)
         if stage.sentence:
             log(stage.sentence)
     except Interrupted:
-        code = pilot.leave(None)
+        return pilot.leave(None)
     except AblateError as error:
         pilot.write("left", error.lines[0])
         raise
-    else:
-        code = pilot.leave(outcome_of_launch(stage.study, folder.results))
-    if not pilot.reason and is_over(study, folder.results):
+    code = pilot.leave(outcome_of_launch(stage.study, folder.results))
+    if not pilot.reason and stage.is_over:
         pilot.release_waiting()
     return code
 

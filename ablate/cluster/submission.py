@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ablate.analysis.missing import forget_failures, on_some_host
+from ablate.analysis.missing import on_some_host
 from ablate.analysis.settle import open_study
 from ablate.analysis.stages import Stage, next_stage
 from ablate.cluster.engine import Engine
@@ -37,30 +37,35 @@ CANCELLED = "cancelled"  # reason of a pilot that somebody has ended through the
 
 
 def submit_study(
-    study: Study,
+    stage: Stage,
     results: Results,
     selection: Selection,
     name: str,
     profile: Engine,
     resources: Resources,
-    retry_failed: bool,
     log: Callable[[str], None],
 ) -> JobFolder | None:
-    """Prepare the study's data here and submit it; None if no run is missing.
+    """Prepare the data of a study here and submit it; None if no run is missing.
+
+    Args:
+        stage: where the study is, for pilots on any host.
+        results: root of the results.
+        selection: that the study was read with.
+        name: of the profile.
+        profile: the cluster, and what it is to give.
+        resources: of each pilot.
+        log: receives what was submitted, and how to follow it.
 
     Raises:
         UsageError: the cluster cannot give what the profile asks for.
     """
-    if retry_failed:
-        forget_failures(study, results)
-    stage = next_stage(study, results, on_some_host)
+    study = stage.settled
     if stage.runs:  # else the cluster is not needed
         profile.check(study, resources.processes, resources.device)
     prepare_study(stage.part, results, log)
     if stage.part is not stage.study:  # whose rows wait for this part
         prepare_study(stage.study, results, log)
     close_finished(results, study.name)
-    stage = next_stage(study, results, on_some_host)  # the preparation may have taken hours
     if not stage.runs:
         log("nothing to submit: every run has ended")
         return None

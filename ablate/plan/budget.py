@@ -255,7 +255,7 @@ class WithinBudget:
                 seeds=fitting.seeds,
                 further_seeds=fitting.further_seeds,
             )
-        return replace(stage, study=part, with_all_seeds=part)
+        return replace(stage, study=part, with_all_seeds=part, decides=self.fitting is None)
 
     def _fit(self, stage: Stage, results: Results, retries: Retries) -> Fit | None:
         """The part that fits; None while base is to be trained first."""

@@ -10,7 +10,7 @@ import pytest
 
 from ablate.analysis.missing import on_some_host
 from ablate.analysis.position import earlier_judgments, position_of, record_judgment
-from ablate.analysis.stages import execute_stages
+from ablate.analysis.stages import execute_stages, next_stage
 from ablate.errors import StudyError, UsageError
 from ablate.plan.budget import fit
 from ablate.plan.plan import plan_of
@@ -170,7 +170,8 @@ def simulated(results: Fake, offsets, log=lambda line: None, on_start=lambda see
                     is_open = index and not offsets[index - 1]
                     results.done(row.label, seed, 5.0, BASE[seed] + offset + is_open * (-1) ** seed)
 
-    execute_stages(results.study, results.results, execute, log)
+    first = next_stage(results.study, results.results)
+    execute_stages(first, results.results, execute, log)
     return parts
 
 
@@ -222,7 +223,8 @@ def test_a_part_that_leaves_runs_to_others_ends_without_going_on(fake):
     def execute(stage):
         parts.append(stage.part.seeds)
 
-    execute_stages(results.study, results.results, execute, lambda line: None)
+    first = next_stage(results.study, results.results)
+    execute_stages(first, results.results, execute, lambda line: None)
     assert parts == [(1, 2, 3)]
 
 

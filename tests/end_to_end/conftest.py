@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ablate.analysis import stages
 from ablate.store import Results, RunFolder
 from ablate.study import Selection, Study, read_study
 from tests.cli.inside import Done, inside
@@ -65,6 +66,19 @@ def fresh(calm, tmp_path):
     """The tiny study with nothing trained; only the corpus is prepared."""
     shutil.copytree(calm.root / "corpora", tmp_path / "results" / "corpora")
     return Trained(Path(shutil.copy(calm.file, tmp_path)), tmp_path / "results")
+
+
+@pytest.fixture
+def computed(monkeypatch):
+    """The stages of a study as often as it is computed which one is next."""
+    computed, next_stage = [], stages.next_stage
+
+    def compute(*arguments, **options):
+        computed.append(next_stage(*arguments, **options))
+        return computed[-1]
+
+    monkeypatch.setattr(stages, "next_stage", compute)
+    return computed
 
 
 @pytest.fixture

@@ -32,9 +32,10 @@ def tuned(calm, tmp_path):
     return Trained(write_study(tmp_path, TUNED), tmp_path / "results")
 
 
-def test_a_tuned_study_is_trained_in_two_phases_and_then_complete(tuned):
+def test_a_tuned_study_is_trained_in_two_phases_and_then_complete(tuned, computed):
     done = tuned.run()
     assert done.code == 0, done.err
+    assert [len(stage.runs) for stage in computed] == [4, 2]  # each phase is found out once
     assert done.out.startswith("4 tuning runs for 2 rows, then the runs themselves.")
     results = Results(tuned.root)
     study = settle(tuned.study, results)

@@ -334,7 +334,7 @@ def test_launchers_take_rows_that_are_chosen_while_others_hold_tuning_runs(study
         if len(parts) == 2:
             end("A norm_position=pre")
 
-    execute_stages(study, results, execute, lambda line: None)
+    execute_stages(next_stage(study, results), results, execute, lambda line: None)
     known = [{row.label for row in stage.part.rows if not row.awaits_choice} for stage in parts]
     assert [len(labels) for labels in known] == [6, 3, 4]
     assert known[1] == {"base", *(row.label for row in study.rows[2:])}
@@ -343,7 +343,7 @@ def test_launchers_take_rows_that_are_chosen_while_others_hold_tuning_runs(study
 def test_without_a_choice_no_run_that_waits_is_executed_and_the_stages_end(study, results):
     """All tuning runs have failed."""
     parts = []
-    execute_stages(study, results, parts.append, lambda line: None)
+    execute_stages(next_stage(study, results), results, parts.append, lambda line: None)
     assert [[row.awaits_choice for row in stage.part.rows] for stage in parts] == [
         [False] * 6,
         [True, True, False, False],
@@ -524,7 +524,7 @@ def test_rows_wait_until_base_is_decoded_with_every_candidate(read, results):
         if stage.part.split == "dev":
             decode_on_dev(study, results, lambda alpha, beam, seed: alpha)
 
-    execute_stages(study, results, execute, lambda line: None)
+    execute_stages(next_stage(study, results), results, execute, lambda line: None)
     first, then = parts
     assert {run.id for run in first.runs()} == {run.id for run in study.runs_of(study.base)}
     assert {len(run.decodings) for run in first.runs()} == {6}
