@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-import operator
-import statistics
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -18,22 +14,17 @@ from ablate.config.data import CorpusConfig
 from ablate.config.memory import CPU_MICRO_BATCH, SMALLEST_MICRO_BATCH, peak_memory
 from ablate.config.synthetic_data import DRAWN
 from ablate.config.training import precision_note, resolve_precision
-from ablate.errors import StoreError
 from ablate.formatting import first_few, percent
+from ablate.plan.time_left import PlannedDevice, Rates, measured_rates, other_machine
 from ablate.stats.designs import FactorialDesign
-from ablate.store import Results, RunFolder, State, if_readable, state_of
+from ablate.store import Results, State, if_readable, state_of
 from ablate.store.checkpoints import RESUMABLE
-from ablate.store.corpora import known_lengths, lengths_in
-from ablate.store.machine import machine, processor_has_bf16, visible_gpus
-from ablate.store.records import Machine, Progress
+from ablate.store.corpora import known_lengths
+from ablate.store.machine import processor_has_bf16, visible_gpus
+from ablate.store.records import Progress
 from ablate.store.status import state_of_all
 from ablate.study import Row, Run, Study
 from ablate.study.choice import KEY
-
-PlannedDevice = Literal["cpu", "cuda"]
-# Finished runs, of other studies too, that this machine's rate is measured from. A large root has
-# too many to read all.
-RATE_SAMPLES = 50
 
 
 @dataclass(frozen=True)
@@ -389,14 +380,7 @@ def seconds_elsewhere(plan: Plan, results: Results) -> tuple[float, str] | None:
     The node is the machine, other than this one, that has finished most runs; else this machine.
     None if the rate of neither is known.
     """
-    node = here = machine()
-    nodes: Counter[Machine] = Counter()
-    for folder in _finished(results, plan.runs):
-        provenance = if_readable(folder.read_provenance)
-        if provenance is not None and provenance.machine != here:
-            nodes[provenance.machine] += 1
-    if nodes:
-        ((node, _),) = nodes.most_common(1)
+    node = other_machine(results, plan.runs)
     rates = measured_rates(results, plan.runs, node)
     default = None
     if len(rates) == 1:
@@ -405,90 +389,6 @@ def seconds_elsewhere(plan: Plan, results: Results) -> tuple[float, str] | None:
     if seconds is None:
         return None
     return sum(seconds.values()), node.processor or "this machine"
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Training rates of finished runs: (FLOPs per step, FLOPs per second) of each."""
-
-    of_runs: tuple[tuple[float, float], ...]
-
-    def of(self, flops_per_step: float) -> float:
-        """FLOPs per second of a run: the median over those with the most similar steps, by a factor
-        of two.
-
-        Small steps take longer than their FLOPs say, as each operation takes some time of its own.
-        """
-        distances = [abs(math.log2(step / flops_per_step)) for step, _ in self.of_runs]
-        farthest = min(distances) + 1
-        similar = []
-        for distance, (_, rate) in zip(distances, self.of_runs, strict=True):
-            if distance <= farthest:
-                similar.append(rate)
-        return statistics.median(similar)
-
-
-def _finished(results: Results, first: Iterable[str]) -> Iterator[RunFolder]:
-    """Finished runs, at most RATE_SAMPLES. The study's come `first`: they are the most similar to
-    those that are left.
-    """
-    folders = map(results.run, dict.fromkeys([*first, *results.run_ids()]))
-    finished = filter(operator.attrgetter("has_result"), folders)
-    return itertools.islice(finished, RATE_SAMPLES)
-
-
-def measured_rates(
-    results: Results,
-    first: Iterable[str],
-    node: Machine | None = None,
-    device: PlannedDevice | None = None,
-) -> dict[str, Rates]:
-    """Training rates of a machine, by precision.
-
-    The rate of a CPU is for all its cores: a run with 1 of 2 threads counts as one of two
-    concurrent runs.
-
-    Args:
-        results: root of the results.
-        first: ids of the runs that are read first.
-        node: the machine; None for this one.
-        device: of the runs; None for any.
-    """
-    measured: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    node = node or machine()
-    for folder in _finished(results, first):
-        rate = _rate(results, folder, node, device)
-        if rate is not None:
-            measured[rate[0]].append(rate[1:])
-    return {precision: Rates(tuple(of_runs)) for precision, of_runs in measured.items()}
-
-
-def _rate(
-    results: Results, folder: RunFolder, node: Machine, device: PlannedDevice | None
-) -> tuple[str, float, float] | None:
-    """(precision, FLOPs per step, FLOPs per second) of a finished run; None if another machine or
-    another kind of device trained it, or its files are damaged.
-    """
-    try:
-        result, run, provenance = folder.read_result(), folder.read_run(), folder.read_provenance()
-        execution = folder.read_execution()
-    except StoreError:
-        return None
-    if not result or not run or not provenance or provenance.machine != node or not result.seconds:
-        return None
-    precision = (execution and execution.precision) or run.config.precision or "fp32"
-    lengths = lengths_in(results.corpus(result.corpus)) or Lengths.assumed()
-    vocab_size = run.data["vocab_size"]
-    assert isinstance(vocab_size, int)
-    on_cpu, processes = provenance.device == "cpu", provenance.processes
-    if device is not None and on_cpu != (device == "cpu"):
-        return None
-    flops = cost.flops_per_step(run.config, vocab_size, lengths)
-    # Runs on a GPU do not share it; one that was trained on several counts for each of them.
-    at_once = 1 / processes
-    if on_cpu:
-        at_once = max(1, node.cores // (provenance.threads * processes))
-    return precision, flops, at_once * flops * result.steps / result.seconds
 
 
 def _design_json(design: FactorialDesign) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,17 +15,13 @@ from ablate.analysis.results import run_state
 from ablate.analysis.scores import Scores
 from ablate.formatting import duration, first_few, plural
 from ablate.plan.plan import Plan, lengths_of, plan_of
+from ablate.plan.time_left import Pace, Work
 from ablate.stats.metrics import PPL, Metric
 from ablate.store import Results, RunFiles, RunFolder, State, checkpoints, if_readable
 from ablate.store.jobs import starting_pilots
 from ablate.store.records import MetricsTail, Progress, Result, Score, evaluation_at
 from ablate.store.status import STATES, state_of_all
 from ablate.study import Row, Study
-
-# The time left follows the pace of the running jobs, once they were watched for so long and have
-# made such a share of a run. Rates of past runs would be those of other models on an idle machine.
-PACE_SECONDS = 30.0
-PACE_SHARE = 0.02
 
 T = TypeVar("T")
 
@@ -166,18 +161,13 @@ class ProgressReader:
         self.reports: dict[str, Progress] = {}
         self.counts: Counter[State] = Counter()
         self.evaluations: dict[str, _Evaluations] = {}
-        # When work was first seen, and the share done by then
-        self.first: tuple[float, float] | None = None
+        self.pace = Pace()
         self._set_plan(plan_of(study, results))
 
     def _set_plan(self, plan: Plan) -> None:
         self.plan = plan
         rows = {id: plan.runs[id][0] for id in self.rows_of}
-        # Without a last step a run has no total of FLOPs, and every run then counts the same.
-        is_known = all(row.flops is not None for row in rows.values())
-        self.work = {id: (row.flops or 1.0) if is_known else 1.0 for id, row in rows.items()}
-        self.completed = dict.fromkeys(rows, 0.0)  # part of the work, by run
-        self.total, self.total_completed = sum(self.work.values()), 0.0
+        self.work = Work({id: row.flops for id, row in rows.items()})
 
     def read(self) -> StudyProgress:
         """Read the progress of the study now.
@@ -189,8 +179,6 @@ class ProgressReader:
             self._set_plan(plan_of(self.study, self.results))
         for id in self.rows_of:
             self._read_run(id)
-        # Without the rounding of many small changes.
-        self.total_completed = sum(self.completed.values())
         read: dict[str, RowProgress] = {}
         for row in self.study.rows:
             read[row.label] = progress = self._row(row)
@@ -201,7 +189,7 @@ class ProgressReader:
             self.study,
             tuple(read.values()),
             dict(self.states),
-            self.total_completed / self.total,
+            self.work.completed_share,
             self._seconds_left(),
             _memory(self.states, self.reports),
             starting_pilots(self.results, self.study.name),
@@ -241,8 +229,7 @@ class ProgressReader:
         # A failed or diverged run needs no more work, and one that lacks a decoding little.
         if state not in ENDED and not folder.has_result:
             share = self.plan.runs[id][0].completed_share(self.reports.get(id))
-        self.total_completed += share * self.work[id] - self.completed[id]
-        self.completed[id] = share * self.work[id]
+        self.work.complete(id, share)
 
     def _reading(self, files: RunFiles, row: Row) -> _RunProgress:
         state, result = files.state(row.decoding), files.result
@@ -312,21 +299,15 @@ class ProgressReader:
         return self.evaluations[id].update()
 
     def _seconds_left(self) -> float | None:
-        """Seconds until the end, by the pace of the running jobs; None while it is not known."""
+        """Seconds until the end; None while no run is in progress, or its pace is not known."""
+        working = [id for id in self.reports if self.states[id] == "running"]
         if not self.counts["running"]:
-            self.first = None
-            return None
-        now = time.monotonic()
+            self.pace = Pace()
         # Starting workers takes seconds that say nothing about their pace. A resumed run then has
         # the step where it was interrupted.
-        working = [id for id in self.reports if self.states[id] == "running"]
-        if self.first is None and any(self.reports[id].phase != "starting" for id in working):
-            self.first = now, self.total_completed
-        if self.first is not None:
-            seconds, made = now - self.first[0], self.total_completed - self.first[1]
-            if seconds >= PACE_SECONDS and made > PACE_SHARE * self.total / len(self.work):
-                return (self.total - self.total_completed) * seconds / made
-        return None
+        elif any(self.reports[id].phase != "starting" for id in working):
+            self.pace.begin(self.work)
+        return self.pace.seconds_left(self.work)
 
 
 def _memory(states: dict[str, State], reports: dict[str, Progress]) -> dict[str, tuple[int, int]]:

@@ -16,13 +16,12 @@ from ablate.config.cost import Lengths
 from ablate.config.memory import CPU_MICRO_BATCH, peak_memory
 from ablate.plan import plan as plan_module
 from ablate.plan.plan import (
-    RATE_SAMPLES,
     epochs_lines,
-    measured_rates,
     memory_line,
     plan_of,
     precision_lines,
 )
+from ablate.plan.time_left import RATE_SAMPLES, measured_rates
 from ablate.report.plan_text import print_plan, print_status
 from ablate.store import Results
 from ablate.store.checkpoints import RESUMABLE

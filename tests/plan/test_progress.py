@@ -7,6 +7,7 @@ import statistics
 import pytest
 
 from ablate.plan import progress as module
+from ablate.plan import time_left
 from ablate.plan.progress import PerplexityDifference, ProgressReader, run_labels
 from ablate.store.records import Memory
 from tests.report.fakes import Fake, study_from
@@ -32,7 +33,7 @@ def flat(tmp_path):
 def clock(monkeypatch):
     """A clock that a test advances by calling it."""
     now = [1000.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time_left.time, "monotonic", lambda: now[0])
 
     def advance(seconds):
         now[0] += seconds
@@ -270,5 +271,5 @@ def test_updates_run_by_run_lead_to_what_reading_all_files_shows(flat):
     assert updates[-1] == (whole.ended, len(whole.states), whole.seconds_left)
     assert reader.states == whole.states
     assert reader.counts == whole.counts
-    assert reader.total_completed / reader.total == pytest.approx(whole.share, rel=1e-12)
+    assert reader.work.completed / reader.work.total == pytest.approx(whole.share, rel=1e-12)
     assert reader.read() == whole
