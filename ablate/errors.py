@@ -1,4 +1,7 @@
-"""Exceptions.
+"""Faults of what a user wrote, as values, and the exceptions that carry them.
+
+A check yields or raises `Fault`s. A reader adds where each one is, and only `str(fault)`, at the
+edge, makes a sentence: no code looks into a message.
 
 AblateError     errors that the user can fix: one line for each, without a traceback
 |- StudyError   in a study file or in --set, each with file:line:column
@@ -8,15 +11,20 @@ AblateError     errors that the user can fix: one line for each, without a trace
 |  |- Damaged   a file whose content does not match its hash, or whose path is not a file
 Interrupted     a signal has stopped the process; all progress is saved and can be resumed
 
-`ValueError` and `assert` signal errors of the caller and broken invariants. They show a traceback.
+`Invalid` is a `ValueError` with faults that a reader has not placed yet. Any other `ValueError` and
+`assert` signal errors of the caller and broken invariants. They show a traceback.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
+
+from ablate.formatting import ellipsis, printable
 
 # Least similarity of two names of which one is meant by the other (difflib's ratio): that of four
 # letters with one wrong. qk_norm and norm have 0.73.
@@ -42,15 +50,142 @@ def without_secrets(text: str) -> str:
     return _SECRET.sub(r"\1…", _LOGIN.sub("…@", text))
 
 
+MAX_MESSAGE = 1000  # characters of a fault
+
+Steps = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A position in a file, as compilers print it, or a command-line option, which has no line."""
+
+    source: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.line}:{self.column}" if self.line else self.source
+
+    def error(self, fault: Fault | str) -> StudyError:
+        """The error at this position."""
+        return StudyError(as_fault(fault).at(self))
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong with something that a user wrote. `str` gives one line of English.
+
+    problem: what is wrong, such as `h=3 does not divide d_model=64`.
+    fields: names of the fields that it concerns, first the one at which a user would mend it.
+    subject: what the problem is about, in front of it: `dropout`, `row "A h=3"`.
+    given: the value as written, in front of the problem. allowed: what it must be.
+    remedy: what to do, as a clause: `set d_k`, `did you mean "dropout"?`.
+    path: keys and indices from the value that was checked to the part with the fault.
+    place: where it is, once a reader knows. causes: options of the command line without which
+        there would be no fault.
+    """
+
+    problem: str
+    fields: tuple[str, ...] = ()
+    subject: str = ""
+    given: str = ""
+    allowed: str = ""
+    remedy: str = ""
+    path: Steps = ()
+    place: Mark | None = None
+    causes: tuple[Mark, ...] = ()
+
+    def __str__(self) -> str:
+        text = self.sentence
+        if self.place:  # a file may quote values of any length
+            text = ellipsis(text, MAX_MESSAGE)
+        if self.causes:
+            text = f"{' '.join(map(str, self.causes))}: {text} ({self.place})"
+        elif self.place:
+            text = f"{self.place}: {text}"
+        return printable(without_secrets(text))
+
+    @property
+    def sentence(self) -> str:
+        """The fault in English, without its place."""
+        text = f"{self.given} {self.problem}" if self.given else self.problem
+        if self.subject:
+            text = f"{self.subject}: {text}"
+        if self.allowed:
+            text = f"{text}: must be {self.allowed}"
+        return f"{text}; {self.remedy}" if self.remedy else text
+
+    def at(self, place: Mark) -> Fault:
+        """The same, at a place."""
+        return replace(self, place=place)
+
+    def of(self, subject: str) -> Fault:
+        """The same, of a subject: `layer 2`."""
+        return replace(self, subject=f"{subject}: {self.subject}" if self.subject else subject)
+
+    def within(self, *steps: str | int) -> Fault:
+        """The fault of a part of a mapping or list, as one of the whole."""
+        return replace(self, path=(*steps, *self.path))
+
+    def as_json(self) -> dict[str, Any]:
+        """The fault for programs: what is known of it, and its sentence."""
+        known: dict[str, Any] = {"message": printable(without_secrets(self.sentence))}
+        if self.place:
+            known["place"] = str(self.place)
+        if self.causes:
+            known["causes"] = list(map(str, self.causes))
+        for name in ("fields", "given", "problem", "allowed", "remedy"):
+            if getattr(self, name):
+                known[name] = getattr(self, name)
+        return known
+
+
+def as_fault(fault: Fault | str) -> Fault:
+    """A fault of which no more is known than the problem, in words, as one."""
+    return fault if isinstance(fault, Fault) else Fault(fault)
+
+
+def faults_of(error: ValueError) -> tuple[Fault, ...]:
+    """The faults of values that a check refuses."""
+    return error.faults if isinstance(error, Invalid) else (Fault(str(error)),)
+
+
+def not_allowed(given: str, allowed: str, remedy: str = "") -> Fault:
+    """The fault of a value: `"reluu" is not allowed: must be relu or gelu; did you mean "relu"?`.
+
+    Args:
+        given: the value, in quotes if it is text.
+        allowed: what it must be.
+        remedy: such as `suggestion` gives.
+    """
+    return Fault("is not allowed", given=given, allowed=allowed, remedy=remedy)
+
+
+class Invalid(ValueError):  # noqa: N818
+    """Values that a check refuses, with the faults, whose places a reader knows."""
+
+    def __init__(self, *faults: Fault | str) -> None:
+        self.faults = tuple(map(as_fault, faults))
+        super().__init__("; ".join(fault.sentence for fault in self.faults))
+
+
+def within(step: str | int, faults: Iterable[Fault]) -> Iterator[Fault]:
+    """The faults of a part of a mapping or list, as those of the whole."""
+    for fault in faults:
+        yield fault.within(step)
+
+
 class AblateError(Exception):
     """Base class of errors that the user can fix.
 
     Attributes:
-        lines: one complete message per error, without the secrets of addresses.
+        faults: what is wrong; a text is a fault of which nothing else is known.
+        lines: one complete message per fault, without the secrets of addresses.
     """
 
-    def __init__(self, *lines: str) -> None:
-        self.lines = tuple(map(without_secrets, lines))
+    def __init__(self, *faults: Fault | str) -> None:
+        self.faults = tuple(map(as_fault, faults))
+        self.lines = tuple(map(str, self.faults))
         super().__init__("\n".join(self.lines))
 
 
@@ -92,12 +227,16 @@ def nearest_name(given: str, allowed: Iterable[str]) -> str | None:
     return names[near[0]] if near else None
 
 
+def suggestion(given: object, allowed: Iterable[str]) -> str:
+    """The remedy `did you mean "dropout"?` for the name that is probably meant, or ""."""
+    nearest = nearest_name(given, allowed) if isinstance(given, str) else None
+    return f'did you mean "{nearest}"?' if nearest else ""
+
+
 def did_you_mean(given: str, allowed: Iterable[str]) -> str:
     """Return `; did you mean "dropout"?` for the name that is probably meant, or ""."""
-    nearest = nearest_name(given, allowed)
-    if nearest is None:
-        return ""
-    return f'; did you mean "{nearest}"?'
+    remedy = suggestion(given, allowed)
+    return f"; {remedy}" if remedy else ""
 
 
 def did_you_mean_path(path: Path, is_candidate: Callable[[Path], bool]) -> str:

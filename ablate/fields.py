@@ -8,7 +8,7 @@ import math
 import re
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -24,7 +24,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import core_schema
 
-from ablate.errors import did_you_mean, listed
+from ablate.errors import Fault, Invalid, did_you_mean, faults_of, listed, not_allowed, suggestion
 from ablate.formatting import ellipsis, setting_text
 
 _GROUPED = re.compile(r"-?[1-9]\d{0,2}(?:,\d{3})+")  # not 1,5, which may also mean 1.5
@@ -92,7 +92,7 @@ def only(*values: object) -> BeforeValidator:
     def check(value: Any) -> Any:
         if isinstance(value, (int, float)) and isinstance(value, bool) != (values[0] is True):
             allowed = listed(map(setting_text, values))
-            raise ValueError(f"{value_text(value)} is not allowed: must be {allowed}")
+            raise Invalid(not_allowed(value_text(value), allowed))
         return value
 
     return BeforeValidator(check)
@@ -187,51 +187,74 @@ def _texts_below_fields(cls: type[Section]) -> dict[str, str]:
     return texts
 
 
-def field_errors(
-    error: ValidationError, section: type[Section] | None = None
-) -> list[tuple[str, str]]:
-    """Convert a validation error into (field, message) pairs; "" for a rule over several fields."""
-    errors = []
+def field_faults(error: ValidationError, section: type[Section] | None = None) -> list[Fault]:
+    """The faults of the fields of a section; those of a rule over several fields have no subject.
+
+    Args:
+        error: of pydantic.
+        section: whose meanings a message about a missing field has.
+    """
+    faults = []
     for details in error.errors():
         name = str((*details["loc"], "")[0])
-        meaning = None
         if section and details["type"] == "missing":
-            meaning = meanings_of(section).get(name)
-        errors.append((name, error_message(details, meaning)))
-    return errors
+            what = f"must be given ({meanings_of(section)[name]})"
+            faults.append(Fault(what, (name,), name))
+            continue
+        for fault in value_faults(details):
+            faults.append(replace(fault, fields=(name,), subject=name) if name else fault)
+    return faults
 
 
-def error_message(error: Any, description: str | None = None) -> str:
-    """One line for an error of pydantic: the value given and the values allowed."""
-    if error["type"] == "value_error":  # of a validator of this package, with a complete message
-        return str(error["ctx"]["error"])
-    if error["type"] == "missing":
-        return f"must be given ({description})" if description else "must be given"
-    value = value_text(error["input"])
-    if error["type"] == "literal_error":
-        expected, nearest = error["ctx"]["expected"], ""
-        if isinstance(error["input"], str):
-            nearest = did_you_mean(error["input"], re.findall(r"'([^']*)'", expected))
-        return f"{value} is not allowed: must be {expected.replace(chr(39), '')}{nearest}"
-    if error["type"] == "too_short":
-        return f"{value} is not allowed: needs {error['ctx']['min_length']} or more entries"
-    if error["type"] == "too_long":
-        return f"at most {error['ctx']['max_length']} entries are allowed"
-    allowed = error["msg"].replace("Input should be", "must be").replace("Value error, ", "")
-    allowed = allowed.replace("a valid list", "a list").replace("a valid dictionary", "a mapping")
-    allowed = allowed.replace("must be a valid boolean", "must be true or false")
-    return f"{value} is not allowed: {allowed}{_hint(error['type'], str(error['input']).strip())}"
+def value_faults(details: Any) -> tuple[Fault, ...]:
+    """The faults of a value, by an entry of pydantic's `errors()`."""
+    kind, context, given = details["type"], details.get("ctx", {}), value_text(details["input"])
+    if kind == "value_error":  # of a validator of this package
+        return faults_of(context["error"])
+    if kind == "missing":
+        return (Fault("must be given"),)
+    if kind == "literal_error":
+        # pydantic has the values as text alone: 'post' or 'pre'.
+        expected = context["expected"]
+        remedy = suggestion(details["input"], re.findall(r"'([^']*)'", expected))
+        return (not_allowed(given, expected.replace("'", ""), remedy),)
+    if kind == "too_short":
+        needs = f"is not allowed: needs {context['min_length']} or more entries"
+        return (Fault(needs, given=given),)
+    if kind == "too_long":
+        return (Fault(f"at most {context['max_length']} entries are allowed"),)
+    if kind not in _ALLOWED:
+        return (Fault(f"is not allowed: {details['msg']}", given=given),)
+    allowed = _ALLOWED[kind].format(**context)
+    return (not_allowed(given, allowed, _hint(kind, str(details["input"]).strip())),)
+
+
+# What is allowed, by the type of pydantic's error.
+_ALLOWED = {
+    "bool_type": "true or false",
+    "int_type": "a valid integer",
+    "int_from_float": "a valid integer, got a number with a fractional part",
+    "float_type": "a valid number",
+    "finite_number": "a finite number",
+    "string_type": "a valid string",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "greater_than": "greater than {gt:g}",
+    "greater_than_equal": "greater than or equal to {ge:g}",
+    "less_than": "less than {lt:g}",
+    "less_than_equal": "less than or equal to {le:g}",
+}
 
 
 def _hint(kind: str, given: str) -> str:
-    """`; write 100000` for 100_000, 100k, 10% or yes, whose meaning is plain; else ""."""
-    if kind.startswith("bool") and given.lower() in _BOOLEANS:
-        return f"; write {_BOOLEANS[given.lower()]}"
-    is_int = kind in ("int_type", "int_parsing", "int_from_float")
-    if not (is_int or kind.startswith("float")):
+    """`write 100000` for 100_000, 100k, 10% or yes, whose meaning is plain; else ""."""
+    if kind == "bool_type" and given.lower() in _BOOLEANS:
+        return f"write {_BOOLEANS[given.lower()]}"
+    is_int = kind in ("int_type", "int_from_float")
+    if not is_int and kind != "float_type":
         return ""
     if is_int and _GROUPED.fullmatch(given):
-        return f"; write {given.replace(',', '')}"
+        return f"write {given.replace(',', '')}"
     digits, unit = given, 1.0
     if given[-1:].lower() in _UNITS:
         digits, unit = given[:-1], _UNITS[given[-1].lower()]
@@ -243,9 +266,9 @@ def _hint(kind: str, given: str) -> str:
         return ""
     # Larger floats are not exact integers: the hint would have other digits than the file.
     if is_int and number.is_integer() and abs(number) <= 2**53:
-        return f"; write {int(number)}"
+        return f"write {int(number)}"
     if not is_int and math.isfinite(number):
-        return f"; write {number:.12g}"
+        return f"write {number:.12g}"
     return ""
 
 

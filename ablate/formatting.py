@@ -178,6 +178,16 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else _escape(c) for c in text)
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of the text of an exception, or the name of its class if it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def in_one_line(error: BaseException) -> str:
+    """The whole text of an exception, in one line."""
+    return " ".join(str(error).split())
+
+
 def token_text(piece: str) -> str:
     """A token in a line: printable, and in quotes if it is empty or has spaces at its ends, which
     would not show.

@@ -28,7 +28,16 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, GetCoreSchemaHandler
 from pydantic_core import core_schema
 
-from ablate.errors import AblateError, StoreError, StudyError, did_you_mean, listed
+from ablate.errors import (
+    AblateError,
+    Invalid,
+    StoreError,
+    StudyError,
+    did_you_mean,
+    listed,
+    not_allowed,
+    suggestion,
+)
 from ablate.fields import entries_of, value_text
 from ablate.formatting import setting_text
 
@@ -106,13 +115,13 @@ class ImportPath:
         """Find the class without importing it, so that planning stays fast.
 
         Raises:
-            ValueError: the module does not exist, or has nothing of this name.
+            Invalid: the module does not exist, or has nothing of this name.
         """
         try:
             tree = ast.parse(_source(self.module, sys.path))
-        except ValueError as error:
+        except Invalid as error:
             own = f"a class beside the study is {self.module}:{self.name}"
-            raise ValueError(f"{self.module}.{self.name}: {error}; {own}") from None
+            raise Invalid(f"{self.module}.{self.name}: {error}; {own}") from None
         names = set[str]()
         for node in tree.body:
             if isinstance(node, ast.ClassDef):
@@ -121,7 +130,7 @@ class ImportPath:
                 names.update(alias.asname or alias.name for alias in node.names)
         if self.name not in names | {"*"} and "*" not in names:
             missing = f"module {self.module} has no class {self.name}"
-            raise ValueError(f"{missing}{did_you_mean(self.name, sorted(names))}")
+            raise Invalid(f"{missing}{did_you_mean(self.name, sorted(names))}")
 
     def load(self, interface: type[Interface]) -> type[Interface]:
         """Import the class.
@@ -143,7 +152,7 @@ def parse_import(value: object) -> ImportPath | None:
     """Parse `package.module.Class` or `package.module.Class(name=value)`; None for any other value.
 
     Raises:
-        ValueError: the arguments are not names with numbers, strings, booleans or lists of them.
+        Invalid: the arguments are not names with numbers, strings, booleans or lists of them.
     """
     if not isinstance(value, str) or not (match := _IMPORT.fullmatch(value)):
         return None
@@ -156,7 +165,7 @@ def parse_import(value: object) -> ImportPath | None:
             arguments[str(keyword.arg)] = ast.literal_eval(keyword.value)
     except (ValueError, SyntaxError):
         needs = f"write them as {match[1]}.{match[2]}(name=1.0, other=True)"
-        raise ValueError(f"{match[3]} are no arguments: {needs}") from None
+        raise Invalid(f"{match[3]} are no arguments: {needs}") from None
     return ImportPath(match[1], match[2], tuple(sorted(arguments.items())))
 
 
@@ -210,7 +219,7 @@ def pin_reference(reference: Reference, folder: Path) -> tuple[Reference, bytes]
         folder: searched first; then the working directory and Python's path.
 
     Raises:
-        ValueError: the module or the class does not exist, the module imports one that only these
+        Invalid: the module or the class does not exist, the module imports one that only these
             folders have, or the source has another hash than the reference.
     """
     beside = [str(folder), str(Path.cwd())]
@@ -219,18 +228,18 @@ def pin_reference(reference: Reference, folder: Path) -> tuple[Reference, bytes]
     try:  # with the name that its errors have
         tree = ast.parse(source, f"{reference.module.rpartition('.')[2]}.py")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ValueError(f"{module} is not valid Python: {error}") from None
+        raise Invalid(f"{module} is not valid Python: {error}") from None
     names = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
     functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
     if reference.name not in (*names, *functions):
         classes = "it defines no classes"
         if names:
             classes = f"it has {listed(names)}{did_you_mean(reference.name, names)}"
-        raise ValueError(f"{module} has no class {reference.name}; {classes}")
+        raise Invalid(f"{module} has no class {reference.name}; {classes}")
     _refuse_helpers(reference, tree, beside)
     current = source_hash(source)
     if reference.digest not in (None, current):
-        raise ValueError(
+        raise Invalid(
             f"{reference}: the source of {reference.module} has changed; its hash is now {current}"
         )
     return Reference(reference.module, reference.name, current), source
@@ -240,7 +249,7 @@ def _refuse_helpers(reference: Reference, tree: ast.Module, beside: Sequence[str
     """Refuse a module that imports another one beside it: only the named one is stored.
 
     Raises:
-        ValueError: names the line.
+        Invalid: names the line.
     """
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
@@ -253,7 +262,7 @@ def _refuse_helpers(reference: Reference, tree: ast.Module, beside: Sequence[str
             word = name.partition(".")[0]
             is_elsewhere = word in sys.stdlib_module_names or not PathFinder.find_spec(word, beside)
             if not word or not (is_elsewhere or _installed(word)):
-                raise ValueError(
+                raise Invalid(
                     f"{reference}: {reference.written_file}:{node.lineno} imports {name}, but "
                     "only the module of the class is stored and executed; move the code into it, "
                     "or install what it imports"
@@ -276,19 +285,19 @@ def _source(module: str, path: Sequence[str]) -> bytes:
         if spec is None:
             part = f"module {'.'.join(module.split('.')[:depth])} not found"
             if word == "py" and depth > 1:
-                raise ValueError(f"{part}; write the module's name without .py")
+                raise Invalid(f"{part}; write the module's name without .py")
             searched = folders or ()
             if depth == 1:  # suggest modules beside the study and in the working directory alone
                 searched = searched[:2]
             nearest = did_you_mean(word, _modules(searched))
-            raise ValueError(f"{part} beside the study or on Python's path{nearest}")
+            raise Invalid(f"{part} beside the study or on Python's path{nearest}")
         folders = spec.submodule_search_locations
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
-        raise ValueError(f"module {module} has no Python source file")
+        raise Invalid(f"module {module} has no Python source file")
     try:
         return Path(spec.origin).read_bytes()
     except OSError as error:
-        raise ValueError(f"module {module} cannot be read: {error.strerror}") from None
+        raise Invalid(f"module {module} cannot be read: {error.strerror}") from None
 
 
 def _modules(folders: Iterable[str]) -> list[str]:
@@ -311,7 +320,7 @@ class VariantName:
         """Return a valid value.
 
         Raises:
-            ValueError: the value is neither one of the names nor a reference.
+            Invalid: the value is neither one of the names nor a reference.
         """
         if value in self.names or parse_reference(value):
             return value
@@ -321,10 +330,10 @@ class VariantName:
         allowed = f"{listed(self.names)}, or a {own.lower()} of your own as module:{own}"
         if self.example:
             allowed += f", or an installed one as {self.example}"
-        nearest = did_you_mean(value, self.names) if isinstance(value, str) else ""
+        remedy = suggestion(value, self.names)
         if isinstance(value, str) and value in _FIELDS:
-            nearest = f'; did you mean the field "{_FIELDS[value]}"?'
-        raise ValueError(f"{value_text(value)} is not allowed: must be {allowed}{nearest}")
+            remedy = f'did you mean the field "{_FIELDS[value]}"?'
+        raise Invalid(not_allowed(value_text(value), allowed, remedy))
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler

@@ -1,8 +1,17 @@
-"""Messages of errors have no secrets."""
+"""Faults as values and as lines, which have no secrets."""
 
 import pytest
 
-from ablate.errors import DataError, StudyError, without_secrets
+from ablate.errors import (
+    MAX_MESSAGE,
+    DataError,
+    Fault,
+    Mark,
+    StudyError,
+    not_allowed,
+    suggestion,
+    without_secrets,
+)
 from ablate.run.worker import failure_reason
 from tests.report.fakes import study_from
 
@@ -42,3 +51,47 @@ def test_a_study_with_a_password_in_an_address_is_refused_without_printing_it(tm
         study_from(tmp_path, STUDY.replace("TRAIN", train))
     assert "pass@" not in str(error.value)
     study_from(tmp_path, STUDY.replace("TRAIN", "https://host/train"))
+
+
+def test_a_fault_is_a_value_until_it_is_printed():
+    fault = not_allowed('"reluu"', "relu or gelu", suggestion("reluu", ["relu", "gelu"]))
+    assert (fault.given, fault.allowed) == ('"reluu"', "relu or gelu")
+    fault = fault.of("activation").at(Mark("s.yaml", 3, 7))
+    said = 's.yaml:3:7: activation: "reluu" is not allowed: must be relu or gelu; did you mean'
+    assert str(fault) == f'{said} "relu"?'
+    assert StudyError(fault).faults == (fault,)
+    assert StudyError(fault).lines == (str(fault),)
+
+
+def test_an_option_that_causes_a_fault_of_a_file_stands_before_it():
+    fault = Fault("no", place=Mark("s.yaml", 3, 7), causes=(Mark("--set h=3"), Mark("--set N=2")))
+    assert str(fault) == "--set h=3 --set N=2: no (s.yaml:3:7)"
+    assert fault.as_json() == {
+        "message": "no",
+        "place": "s.yaml:3:7",
+        "causes": ["--set h=3", "--set N=2"],
+        "problem": "no",
+    }
+
+
+@pytest.mark.parametrize(
+    ("mark", "shown"),
+    [(Mark("s.yaml", 14, 7), "s.yaml:14:7: no"), (Mark("--set h=3"), "--set h=3: no")],
+)
+def test_a_position_is_printed_in_the_style_of_compilers(mark, shown):
+    assert str(Fault("no", place=mark)) == shown
+
+
+@pytest.mark.parametrize(
+    "text", ["a\nb", "a\rb", "a\u2028b", "\x1b[31m", "\x00", "\udcff", "\u202eb"]
+)
+def test_error_lines_are_single_and_printable(text):
+    for line in (
+        str(Fault(f'"{text}"', place=Mark("s.yaml", 1, 1))),
+        str(Fault("no", place=Mark(f"a{text}.yaml", 1, 1))),
+    ):
+        assert line.isprintable()
+
+
+def test_error_lines_are_limited_in_length():
+    assert len(str(Fault("x" * 10**6, place=Mark("s.yaml", 1, 1)))) < MAX_MESSAGE + 50

@@ -23,7 +23,8 @@ MODULES = {
 }
 
 FLOORS = (
-    ("errors", "paper", "paths", "formatting", "interpreter"),
+    ("paper", "paths", "formatting", "interpreter"),
+    ("errors",),
     ("fields", "stats"),
     ("plugins",),
     ("parts",),

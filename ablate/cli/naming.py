@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -143,6 +143,8 @@ class TrainedRun:
             is_usage, is_study = isinstance(error, UsageError), Path(self.run).suffix in STUDIES
             if self.row is None or (is_study and not is_usage):
                 raise
-            *before, last = error.lines
-            raise UsageError(*before, f'{last}; if "{self.row}" is a text: {text}') from None
+            *before, last = error.faults
+            hint = f'if "{self.row}" is a text: {text}'
+            remedy = f"{last.remedy}; {hint}" if last.remedy else hint
+            raise UsageError(*before, replace(last, remedy=remedy)) from None
         return folder, root, named

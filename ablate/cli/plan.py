@@ -22,7 +22,7 @@ from ablate.cli.options import (
 )
 from ablate.cli.scoring import warn_of_changed_data
 from ablate.data.resolve_sources import first_record, learns_in_a_moment, source_faults
-from ablate.errors import EXIT_BAD_INPUT, UsageError
+from ablate.errors import EXIT_BAD_INPUT, Fault, UsageError
 from ablate.launch.devices import gpus_for_run
 from ablate.plan.budget import Budget, Fit, fit
 from ablate.plan.plan import Plan, plan_of
@@ -104,7 +104,7 @@ def command(
         submission = submission_text(cluster.on, profile, plan, stage, root, processes)
     fitting = None if limit is None else fit(plan, limit.available(gpus))
     # Missing text does not prevent a plan, which is printed; the exit code is that of `ablate run`.
-    faults = list(map(content.data_fault, data_faults(content, root)))
+    faults = [str(content.data_fault(fault)) for fault in data_faults(content, root)]
     pilots = None if profile is None else profile.workers
     faults += resource_faults(plan, stage.known_runs, root, pilots=pilots)
     shown = _Output(plan, stage, power, to_see, limit, fitting, together, submission)
@@ -120,8 +120,8 @@ def command(
         raise typer.Exit(EXIT_BAD_INPUT)
 
 
-def data_faults(study: Study, root: Results) -> list[str]:
-    """A line for each missing split, or for each vocabulary that the text cannot give."""
+def data_faults(study: Study, root: Results) -> list[Fault]:
+    """A fault for each missing split, or for each vocabulary that the text cannot give."""
     faults = list(source_faults(study.data, study.data_folder, root.corpora))
     if faults or type(study.task).prepare is not Task.prepare:  # which generates its own text
         return faults

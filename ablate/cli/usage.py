@@ -145,14 +145,15 @@ def _wrong_value(error: typer.BadParameter) -> str:
     # Not at the top: help would wait for the classes of all settings.
     from pydantic import ValidationError
 
-    from ablate.fields import field_errors
+    from ablate.fields import value_faults
 
     if not isinstance(error.__cause__, ValidationError):
         return error.message.rstrip(".")
     value, choices = error.__cause__.errors()[0]["input"], _choices(error)
     if choices and isinstance(value, str):
         return f'"{value}" is not {listed(choices)}{did_you_mean(value, choices)}'
-    return field_errors(error.__cause__)[0][1]
+    (fault, *_) = value_faults(error.__cause__.errors()[0])
+    return fault.sentence
 
 
 def _choices(error: typer.BadParameter) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from ablate.config.catalogue import HubData, NamedCorpus
-from ablate.errors import did_you_mean, listed, without_secrets
+from ablate.errors import Fault, Invalid, listed, suggestion, without_secrets
 from ablate.fields import Amount, Section, TextLength, VocabularySize
 
 FILES = "files"  # the corpus given as files beside the study
@@ -107,20 +107,25 @@ class CorpusConfig(Section):
         for name in ("train", "dev", "test"):
             address = getattr(self, name)
             if without_secrets(address) != address:
-                raise ValueError(
-                    f"{name}: the address has a password or a key, which all records and published "
-                    f"files would have; give it to fsspec in its configuration or the environment"
+                raise Invalid(
+                    Fault(
+                        "the address has a password or a key, which all records and published "
+                        "files would have",
+                        (name,),
+                        subject=name,
+                        remedy="give it to fsspec in its configuration or the environment",
+                    )
                 )
         return self
 
     @model_validator(mode="after")
     def _hub_name(self) -> CorpusConfig:
         if self.corpus.startswith(HUB) and not _HUB_NAME.fullmatch(self.corpus):
-            raise ValueError(
-                f'corpus "{self.corpus}" is not of the form hf:OWNER/NAME or hf:OWNER/NAME@REVISION'
-            )
+            form = "hf:OWNER/NAME or hf:OWNER/NAME@REVISION"
+            raise Invalid(Fault(f'corpus "{self.corpus}" is not of the form {form}', ("corpus",)))
         if self.corpus.startswith(HUB) and self.folder is not None:
-            raise ValueError(f'"folder" has no effect on {self.corpus}: it is downloaded')
+            why = f'"folder" has no effect on {self.corpus}: it is downloaded'
+            raise Invalid(Fault(why, ("folder", "corpus")))
         return self
 
     @classmethod
@@ -129,13 +134,14 @@ class CorpusConfig(Section):
 
         Raises:
             pydantic.ValidationError: a value is of the wrong type, out of range or missing.
-            ValueError: the corpus is unknown, or settings cannot go together.
+            Invalid: the corpus is unknown, or settings cannot go together.
         """
         data = cls(**{**cls.defaults_for(settings), **settings})
         if data.generated:
             for name in cls.located_by:
                 if name in settings:
-                    raise ValueError(f'"{name}" has no effect on the toy corpus: it is generated')
+                    why = f'"{name}" has no effect on the toy corpus: it is generated'
+                    raise Invalid(Fault(why, (name, "corpus")))
         return data
 
     @classmethod
@@ -143,7 +149,7 @@ class CorpusConfig(Section):
         """The defaults that follow from a study's settings, such as those of its corpus.
 
         Raises:
-            ValueError: the corpus is missing or unknown.
+            Invalid: the corpus is missing or unknown.
         """
         corpus = settings.get("corpus")
         if isinstance(corpus, str) and corpus.startswith(HUB):
@@ -159,15 +165,15 @@ class CorpusConfig(Section):
         """Check that a corpus is one of those that have a name.
 
         Raises:
-            ValueError: it is missing or unknown.
+            Invalid: it is missing or unknown.
         """
         names = cls.corpora()
         known = listed((*names, *["hf:OWNER/NAME"] * cls.is_on_hub))
         if corpus is None:
-            raise ValueError(f"data needs a corpus: {known}")
+            raise Invalid(Fault(f"data needs a corpus: {known}", ("corpus",)))
         if corpus not in names:
-            near = did_you_mean(str(corpus), names)
-            raise ValueError(f'corpus "{corpus}" is not known: {known}{near}')
+            what = f'corpus "{corpus}" is not known: {known}'
+            raise Invalid(Fault(what, ("corpus",), remedy=suggestion(str(corpus), names)))
 
     @classmethod
     def corpora(cls) -> tuple[str, ...]:
@@ -251,11 +257,15 @@ class DataConfig(CorpusConfig):
     @model_validator(mode="after")
     def _bytes_of_characters(self) -> DataConfig:
         if self.byte_fallback and self.tokenizer == "word":
-            raise ValueError("byte_fallback is of characters, which tokenizer=word does not have")
+            why = "byte_fallback is of characters, which tokenizer=word does not have"
+            raise Invalid(Fault(why, ("byte_fallback", "tokenizer")))
         if self.character_coverage < 1 and not self.byte_fallback:
-            raise ValueError(
-                f"character_coverage={self.character_coverage:g} leaves out characters: set "
-                f"byte_fallback, which encodes them as bytes"
+            raise Invalid(
+                Fault(
+                    f"character_coverage={self.character_coverage:g} leaves out characters",
+                    ("character_coverage", "byte_fallback"),
+                    remedy="set byte_fallback, which encodes them as bytes",
+                )
             )
         return self
 
@@ -263,9 +273,12 @@ class DataConfig(CorpusConfig):
     def _limits(self) -> DataConfig:
         limit = self.max_train_length
         if limit is not None and limit >= self.max_length:
-            raise ValueError(
-                f"max_train_length={limit} has no effect: it must be below "
-                f"max_length={self.max_length}"
+            raise Invalid(
+                Fault(
+                    f"max_train_length={limit} has no effect: it must be below "
+                    f"max_length={self.max_length}",
+                    ("max_train_length", "max_length"),
+                )
             )
         return self
 

@@ -7,10 +7,11 @@ them from base.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ablate.config.row import RowConfig
 from ablate.config.training import DEFAULT_MOMENTUM
+from ablate.errors import Fault, Invalid
 from ablate.fields import SET, facts_of
 from ablate.formatting import setting_text
 from ablate.parts.attention import ATTENTIONS
@@ -20,15 +21,18 @@ from ablate.plugins import is_own, without_digest
 _FACTS = facts_of(RowConfig)
 
 
-class InactiveSettings(ValueError):  # noqa: N818
-    """A study writes settings that have no effect. `errors`: (field, message) pairs."""
-
-    def __init__(self, errors: list[tuple[str, str]]) -> None:
-        super().__init__("; ".join(f"{name}: {message}" for name, message in errors))
-        self.errors = errors
+class InactiveSettings(Invalid):
+    """A study writes settings that have no effect; each is the subject of its fault."""
 
 
-def inactive_fields(c: RowConfig) -> dict[str, str]:
+class Reason(NamedTuple):
+    """Why a field has no effect: `architecture=encoder-only`, and the fields that it names."""
+
+    text: str
+    fields: tuple[str, ...] = ()
+
+
+def inactive_fields(c: RowConfig) -> dict[str, Reason]:
     """The fields that no layer uses, each with the setting that makes it so.
 
     A custom class may read any field of the model, so no field is inactive because of it.
@@ -40,14 +44,15 @@ def inactive_fields(c: RowConfig) -> dict[str, str]:
     return first | _of_one_layer(c)
 
 
-def _of_one_layer(c: RowConfig) -> dict[str, str]:
+def _of_one_layer(c: RowConfig) -> dict[str, Reason]:
     """What needs a further layer, where a single one is passed once."""
     if c.passes > 1 or c.future_tokens:
         return {}
     idle = ["norm_scale", "value_residual"]
     if c.layer_skips == "unet":
         idle.append("layer_skips")
-    return dict.fromkeys(idle, "a single layer")
+    reason = Reason("a single layer", ("n_layers", "encoder_layers", "decoder_layers", "loops"))
+    return dict.fromkeys(idle, reason)
 
 
 def warmup_fault(c: RowConfig) -> str:
@@ -59,8 +64,8 @@ def warmup_fault(c: RowConfig) -> str:
     return f"warmup_steps={c.warmup_steps}, which is not below train_steps={c.train_steps}"
 
 
-def idle_entries(c: RowConfig) -> Iterator[tuple[str, str]]:
-    """Yield (field, message) for every pattern with a value that no layer uses.
+def idle_entries(c: RowConfig) -> Iterator[Fault]:
+    """Yield a fault for every pattern with a value that no layer uses.
 
     Every layer gets a value, also one that ignores it. It is an error only if all layers with this
     value ignore it.
@@ -68,7 +73,7 @@ def idle_entries(c: RowConfig) -> Iterator[tuple[str, str]]:
     patterns = c.patterns
     if not patterns:  # plans of a thousand rows ask for this
         return
-    idle: dict[str, dict[Any, str]] = {name: {} for name in patterns}
+    idle: dict[str, dict[Any, Reason]] = {name: {} for name in patterns}
     used: dict[str, set[Any]] = {name: set() for name in patterns}
     for layer in c.all_layers:
         inactive = _inactive_in_layer(layer)
@@ -81,24 +86,27 @@ def idle_entries(c: RowConfig) -> Iterator[tuple[str, str]]:
         for value, reason in idle[name].items():
             if used[name] and value not in used[name] and value is not None:
                 text = without_digest(setting_text(value))
-                yield name, f"{text} stands only in layers where it has no effect, with {reason}"
+                what = f"stands only in layers where it has no effect, with {reason.text}"
+                yield Fault(what, (name, *reason.fields), name, given=text)
 
 
-def _inactive_in_layer(c: RowConfig) -> dict[str, str]:
+def _inactive_in_layer(c: RowConfig) -> dict[str, Reason]:
     """The same for one layer, by its own configuration."""
     inactive = _of_depths(c)
     if fault := warmup_fault(c):
-        inactive["schedule"] = fault
+        inactive["schedule"] = Reason(fault, ("warmup_steps", "train_steps"))
     for name, facts in _FACTS.items():
         for selector, values in facts.needs.items():
             value = getattr(c, selector)
             if values == (SET,):
                 if not value:
                     unset = f"{selector} unset" if value is None else f"{selector}={value:g}"
-                    inactive[name] = unset
+                    inactive[name] = Reason(unset, (selector,))
             elif value not in values and not is_own(value):
-                needed = f"{selector} other than {setting_text(values[0])}"
-                inactive[name] = needed if len(values) == 1 else f"{selector}={value}"
+                text = f"{selector}={value}"
+                if len(values) == 1:
+                    text = f"{selector} other than {setting_text(values[0])}"
+                inactive[name] = Reason(text, (selector,))
     if c.has_both_stacks or is_own(c.mixer):  # cross-attention uses the fields of attention
         return inactive
     for name, facts in _FACTS.items():
@@ -106,13 +114,15 @@ def _inactive_in_layer(c: RowConfig) -> dict[str, str]:
             continue
         if facts.acts_in and c.mixer != "attention":
             alone = f"mixer={c.mixer} with architecture={c.architecture}"
-            inactive[name] = f"{alone}, which leaves no attention"
+            text = f"{alone}, which leaves no attention"
+            inactive[name] = Reason(text, ("mixer", "architecture"))
         elif facts.acts_in == "attention scores" and not ATTENTIONS[c.attention].forms_scores:
-            inactive[name] = f"attention={c.attention} with architecture={c.architecture}"
+            text = f"attention={c.attention} with architecture={c.architecture}"
+            inactive[name] = Reason(text, ("attention", "architecture"))
     return inactive
 
 
-def _of_depths(c: RowConfig) -> dict[str, str]:
+def _of_depths(c: RowConfig) -> dict[str, Reason]:
     """N, where each stack has a depth of its own."""
     depths = []
     if c.has_encoder:
@@ -122,15 +132,16 @@ def _of_depths(c: RowConfig) -> dict[str, str]:
     if any(getattr(c, name) is None for name in depths):
         return {}
     if len(depths) == 2:
-        return {"n_layers": "encoder_layers and decoder_layers both set"}
-    return {"n_layers": f"architecture={c.architecture} and {depths[0]} set"}
+        return {"n_layers": Reason("encoder_layers and decoder_layers both set", tuple(depths))}
+    text = f"architecture={c.architecture} and {depths[0]} set"
+    return {"n_layers": Reason(text, ("architecture", depths[0]))}
 
 
 def check_active(
     settings: Mapping[str, Any],
     written: Collection[str],
-    inactive: Mapping[str, str],
-    idle: Iterable[tuple[str, str]] = (),
+    inactive: Mapping[str, Reason],
+    idle: Iterable[Fault] = (),
 ) -> None:
     """Check that every field in `written` has an effect, and every value of a pattern.
 
@@ -138,22 +149,25 @@ def check_active(
         settings: values by field.
         written: fields that the study writes for this row.
         inactive: inactive fields, with the setting that makes them so.
-        idle: fields with an idle value, with the message.
+        idle: faults of fields with an idle value.
 
     Raises:
         InactiveSettings: for those that have none.
     """
-    errors = [(name, message) for name, message in idle if name in written]
+    faults = [fault for fault in idle if fault.subject in written]
     for name in written:
         if name in inactive and settings.get(name) is not None:
             value = without_digest(setting_text(settings[name]))
+            reason = inactive[name]
             remedy = "lower warmup_steps, or remove it" if name == "schedule" else "remove it"
-            errors.append((name, f"{value} has no effect with {inactive[name]}; {remedy}"))
-    if errors:
-        raise InactiveSettings(errors)
+            what = f"has no effect with {reason.text}"
+            fields = (name, *reason.fields)
+            faults.append(Fault(what, fields, name, given=value, remedy=remedy))
+    if faults:
+        raise InactiveSettings(*faults)
 
 
-def canonical_values(config: RowConfig, inactive: Mapping[str, str]) -> dict[str, Any]:
+def canonical_values(config: RowConfig, inactive: Collection[str]) -> dict[str, Any]:
     """Canonical values: inactive fields at their default, and repetitions of other fields unset.
 
     Equal models then mostly have equal configurations; identity.py treats the remaining cases.

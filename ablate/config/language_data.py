@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from ablate.config.catalogue import TEXTS
 from ablate.config.data import CorpusConfig, TextFields
+from ablate.errors import Fault, Invalid, not_allowed
 from ablate.fields import (
     SET,
     Amount,
@@ -91,23 +92,29 @@ class LanguageData(CorpusConfig):
     @model_validator(mode="after")
     def _shares_and_vocabulary(self) -> LanguageData:
         if self.tokenizer == BYTES and self.vocab_size != BYTE_VOCABULARY:
-            raise ValueError(
-                f"vocab_size={self.vocab_size} has no effect with tokenizer=bytes, whose "
-                f"vocabulary has "
-                f"{BYTE_VOCABULARY} entries; remove it, or set tokenizer to bpe or unigram"
+            raise Invalid(
+                Fault(
+                    f"vocab_size={self.vocab_size} has no effect with tokenizer=bytes, whose "
+                    f"vocabulary has {BYTE_VOCABULARY} entries",
+                    ("vocab_size", "tokenizer"),
+                    remedy="remove it, or set tokenizer to bpe or unigram",
+                )
             )
         if self.tokenizer == BYTES and self.character_coverage < 1:
-            raise ValueError(
-                f"character_coverage={self.character_coverage:g} has no effect with "
-                f"tokenizer=bytes, whose vocabulary is not learned"
+            raise Invalid(
+                Fault(
+                    f"character_coverage={self.character_coverage:g} has no effect with "
+                    "tokenizer=bytes, whose vocabulary is not learned",
+                    ("character_coverage", "tokenizer"),
+                )
             )
         if share_of(self.train) is not None:
-            raise ValueError(
-                f'train "{self.train}" is a share; only dev and test can be cut from the training '
-                f"text"
-            )
+            what = f'train "{self.train}" is a share'
+            remedy = "only dev and test can be cut from the training text"
+            raise Invalid(Fault(what, ("train",), remedy=remedy))
         if self.held_out >= 1:
-            raise ValueError(f"dev={self.dev} and test={self.test} leave no text for training")
+            why = f"dev={self.dev} and test={self.test} leave no text for training"
+            raise Invalid(Fault(why, ("dev", "test")))
         return self
 
     @classmethod
@@ -138,14 +145,14 @@ def share_of(split: str) -> float | None:
     """The share of a split such as `5%`: 0.05. None for the name of a file.
 
     Raises:
-        ValueError: the share is not between 0 and 100 %.
+        Invalid: the share is not between 0 and 100 %.
     """
     match = _SHARE.fullmatch(split)
     if match is None:
         return None
     share = float(match[1]) / 100
     if not 0 < share < 1:
-        raise ValueError(f'"{split}" is not a share between 0% and 100%')
+        raise Invalid(f'"{split}" is not a share between 0% and 100%')
     return share
 
 
@@ -193,10 +200,8 @@ class MaskSettings(TaskSettings):
     @classmethod
     def _percentages(cls, value: str) -> str:
         if not _SPLIT.fullmatch(value) or sum(map(int, value.split("/"))) != 100:
-            raise ValueError(
-                f'"{value}" is not allowed: must be three percentages that add up to 100, such as '
-                f"80/10/10"
-            )
+            allowed = "three percentages that add up to 100, such as 80/10/10"
+            raise Invalid(not_allowed(f'"{value}"', allowed))
         return value
 
 

@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from ablate.config.language_data import CausalSettings
+from ablate.errors import Fault, Invalid
 from ablate.fields import facts_of
 from ablate.formatting import plural, setting_text
 from ablate.parts import embeddings, feed_forward, initialization, mixers, positions, residual
@@ -41,7 +42,7 @@ class ModelConfig(OutputHead, Initialization, CausalSettings):
         if not is_pattern or not isinstance(value, (list, tuple)):
             return check(value)
         if not value:
-            raise ValueError("[] is not allowed: a pattern needs a value for each layer")
+            raise Invalid("[] is not allowed: a pattern needs a value for each layer")
         return shortest_pattern(tuple(check(entry) for entry in value))
 
     @field_serializer("*", mode="wrap")
@@ -50,9 +51,9 @@ class ModelConfig(OutputHead, Initialization, CausalSettings):
 
     @model_validator(mode="after")
     def _check_compatible(self) -> ModelConfig:
-        errors = list(_errors(self))
-        if errors:
-            raise ValueError("; ".join(errors))
+        faults = list(_faults(self))
+        if faults:
+            raise Invalid(*faults)
         return self
 
     @property
@@ -148,35 +149,39 @@ def shortest_pattern(values: tuple[Any, ...]) -> Any:
     return values
 
 
-def _errors(c: ModelConfig) -> Iterator[str]:
+def _faults(c: ModelConfig) -> Iterator[Fault]:
     """Yield the reasons why the settings of a model cannot be combined."""
     yield from _long_patterns(c)
     layers = c.all_layers
     for number, layer in enumerate(layers, 1):
-        errors = list(_errors_of_layer(layer))
-        place = f"layer {number}: " if c.patterns else ""
-        yield from (place + error for error in errors)
-        if errors:
+        faults = list(_faults_of_layer(layer))
+        for fault in faults:
+            yield fault.of(f"layer {number}") if c.patterns else fault
+        if faults:
             break  # further layers mostly repeat them
-    yield from positions.errors_of_stack(c.encodings(len(layers)))
-    yield from mixers.errors_of_model(layers)
-    yield from embeddings.errors_of_first_layer(layers[0])
-    yield from embeddings.errors(c)
+    yield from positions.faults_of_stack(c.encodings(len(layers)))
+    yield from mixers.faults_of_model(layers)
+    yield from embeddings.faults_of_first_layer(layers[0])
+    yield from embeddings.faults(c)
 
 
-def _errors_of_layer(c: ModelConfig) -> Iterator[str]:
-    yield from positions.errors(c)
-    yield from mixers.errors(c)
-    yield from feed_forward.errors(c)
-    yield from residual.errors(c)
-    yield from initialization.errors(c)
+def _faults_of_layer(c: ModelConfig) -> Iterator[Fault]:
+    yield from positions.faults(c)
+    yield from mixers.faults(c)
+    yield from feed_forward.faults(c)
+    yield from residual.faults(c)
+    yield from initialization.faults(c)
 
 
-def _long_patterns(c: ModelConfig) -> Iterator[str]:
+def _long_patterns(c: ModelConfig) -> Iterator[Fault]:
+    heads = c.patterns.get("n_heads", ())
     for name, values in c.patterns.items():
+        if name in ("d_k", "d_v") and len(values) == len(heads):
+            continue  # they mostly follow from h
         if len(values) > max(c.depths):
-            yield (
+            yield Fault(
                 f"{name}={setting_text(values)} has {len(values)} values for "
-                f"{plural(max(c.depths), 'layer')}; to compare values, write them under `each` in "
-                "a group of rows"
+                f"{plural(max(c.depths), 'layer')}",
+                (name, "n_layers", "encoder_layers", "decoder_layers"),
+                remedy="to compare values, write them under `each` in a group of rows",
             )

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from ablate.config.catalogue import TREEBANKS
 from ablate.config.data import HUB, DataConfig
+from ablate.errors import Fault, Invalid
 from ablate.fields import CHOSEN_ON_DEV, TaskSettings, TextLength, VocabularySize
 
 SENTENCE, TREE = "sentence", "tree"
@@ -45,14 +46,20 @@ class ParsingData(DataConfig):
 
     @model_validator(mode="after")
     def _sections_and_no_hub(self) -> ParsingData:
-        for split in (self.train, self.dev, self.test):
+        for name in ("train", "dev", "test"):
+            split = getattr(self, name)
             sections = WSJ_SECTIONS.fullmatch(split)
             is_range = self.corpus == WSJ and sections and sections[2]
             if sections and is_range and sections[2] < sections[1]:
-                raise ValueError(f'sections "{split}" are not in ascending order')
+                raise Invalid(Fault(f'sections "{split}" are not in ascending order', (name,)))
         if self.corpus.startswith(HUB):
-            raise ValueError(
-                f'corpus "{self.corpus}": treebanks are read from files; set corpus to files'
+            raise Invalid(
+                Fault(
+                    "treebanks are read from files",
+                    ("corpus",),
+                    subject=f'corpus "{self.corpus}"',
+                    remedy="set corpus to files",
+                )
             )
         return self
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ablate.config.model import ModelConfig, shortest_pattern
 from ablate.config.row import RowConfig
+from ablate.errors import Fault
 
 LEAST_POSITIONS = 8  # the smallest max_positions
 
@@ -28,18 +29,21 @@ def is_limited(c: ModelConfig) -> bool:
     return any(_is_local(layer) for layer in c.all_layers) or _has(c, "learned", "relative")
 
 
-def idle_settings(c: RowConfig, reach: Reach) -> Iterator[tuple[str, str]]:
-    """Yield (field, message) for windows and distances that no text is long enough for."""
+def idle_settings(c: RowConfig, reach: Reach) -> Iterator[Fault]:
+    """Yield the windows and distances that no text is long enough for."""
     tokens, furthest = reach.read, reach.read - 1
     windows = sorted({layer.attention_window for layer in c.all_layers if _is_idle(layer, reach)})
     is_full = f"reaches all of the {tokens:,} tokens of a text; note that it is full attention"
     for window in windows:
-        yield "attention_window", f"{window:,} has no effect: it {is_full}"
+        why = f"{window:,} has no effect: it {is_full}"
+        yield Fault(why, ("attention_window",), "attention_window")
     if windows and not any(_is_active(layer, reach) for layer in c.all_layers):
-        yield "attention", f"local has no effect: attention_window={windows[0]} {is_full}"
+        why = f"local has no effect: attention_window={windows[0]} {is_full}"
+        yield Fault(why, ("attention", "attention_window"), "attention")
     if _has(c, "relative") and c.relative_clip > furthest:
         what = f"distances in a text of {tokens:,} tokens end at {furthest:,}"
-        yield "relative_clip", f"{c.relative_clip:,} has no effect beyond {furthest:,}: {what}"
+        why = f"{c.relative_clip:,} has no effect beyond {furthest:,}: {what}"
+        yield Fault(why, ("relative_clip", "positional_encoding"), "relative_clip")
 
 
 def idle_windows(c: RowConfig, reach: Reach) -> str:

@@ -9,6 +9,7 @@ from ablate.config.inactive import canonical_values, check_active, idle_entries,
 from ablate.config.model import ModelConfig, shortest_pattern
 from ablate.config.presets import PRESETS
 from ablate.config.row import RowConfig
+from ablate.errors import Fault, Invalid
 from ablate.fields import TaskSettings, entries_of, facts_of
 from ablate.parts.sizes import MAX_SIZE
 
@@ -68,7 +69,7 @@ def resolve_row(settings: Mapping[str, Any], written: Collection[str] = ()) -> R
     Raises:
         pydantic.ValidationError: a value has the wrong type or is out of range, or values are
             incompatible.
-        ValueError: h does not divide d_model, and d_k or d_v is not set.
+        Invalid: h does not divide d_model, and d_k or d_v is not set.
         InactiveSettings: a field in `written` has no effect.
     """
     values = merged(settings)
@@ -117,13 +118,17 @@ def _head_size(values: Mapping[str, Any], name: str) -> Any:
     """Default of d_k and d_v: d_model / h (section 3.2.2), for each entry of a pattern of h."""
     d_model = values.get("d_model", ModelConfig.model_fields["d_model"].default)
     heads = values.get("n_heads", ModelConfig.model_fields["n_heads"].default)
-    if isinstance(heads, (list, tuple)):
+    if isinstance(heads, (list, tuple)) and heads:
         return tuple(_head_size({**values, "n_heads": number}, name) for number in heads)
     are_numbers = type(d_model) is int and type(heads) is int
     if not (are_numbers and heads >= 1 and 1 <= d_model <= MAX_SIZE):
         return 1  # a placeholder: RowConfig reports the invalid value itself
     if d_model % heads:
-        raise ValueError(
-            f"h={heads} does not divide d_model={d_model}: set {name}, or change h or d_model"
+        raise Invalid(
+            Fault(
+                f"h={heads} does not divide d_model={d_model}",
+                ("n_heads", "d_model"),
+                remedy=f"set {name}, or change h or d_model",
+            )
         )
     return d_model // heads

@@ -8,6 +8,7 @@ from ablate.config.decoding import DecodingConfig
 from ablate.config.language_data import ContextSettings, MaskSettings
 from ablate.config.model import ModelConfig
 from ablate.config.training import TrainingConfig
+from ablate.errors import Fault, Invalid
 from ablate.fields import PositiveShare, Section, VocabularySize
 from ablate.plugins import is_own, without_digest
 
@@ -32,13 +33,20 @@ class RowConfig(ModelConfig, TrainingConfig, DecodingConfig, RowDataConfig):
     def _rates_follow_the_width(self) -> RowConfig:
         name = self.parametrization
         if name != "standard" and (self.optimizer == "sgd" or is_own(self.optimizer)):
-            raise ValueError(
-                f"parametrization={name} has rules for optimizers whose updates have a size of "
-                f"their own, and not for optimizer={without_digest(self.optimizer)}"
+            raise Invalid(
+                Fault(
+                    f"parametrization={name} has rules for optimizers whose updates have a size of "
+                    f"their own, and not for optimizer={without_digest(self.optimizer)}",
+                    ("parametrization", "optimizer"),
+                )
             )
         if name != "standard" and self.learning_rate is None:
-            raise ValueError(
-                f"parametrization={name} keeps the best rate over widths, and the paper's rate "
-                "falls with d_model: set learning_rate"
+            raise Invalid(
+                Fault(
+                    f"parametrization={name} keeps the best rate over widths, and the paper's rate "
+                    "falls with d_model",
+                    ("parametrization", "learning_rate"),
+                    remedy="set learning_rate",
+                )
             )
         return self

@@ -9,6 +9,7 @@ from ablate.config.inactive import inactive_fields
 from ablate.config.presets import PARTS, SIZES
 from ablate.config.resolve import merged, resolve_row
 from ablate.config.row import RowConfig
+from ablate.errors import Fault, Invalid
 
 Steps = dict[str, dict[str, Any]]
 Resolve = Callable[..., RowConfig]  # `resolve_row`, or more
@@ -28,22 +29,26 @@ def steps_between(
         resolve: with the arguments and errors of `resolve_row`.
 
     Raises:
-        ValueError: one of them is not valid, or they are of different architectures.
+        ValidationError: one of them is not valid.
+        Invalid: they are of different architectures, or one of them has no sizes of heads.
     """
     kept = {name: value for name, value in merged(start).items() if name not in end}
     written = merged({**kept, **end})  # a preset among the last ones overrides what is kept
     before, after = resolve(start), resolve(written)
     if before.architecture != after.architecture:
-        raise ValueError(
-            f"architecture={before.architecture} and architecture={after.architecture} have no "
-            "parts between them"
+        raise Invalid(
+            Fault(
+                f"architecture={before.architecture} and architecture={after.architecture} have no "
+                "parts between them",
+                ("architecture",),
+            )
         )
     part_of = {}
     for part, names in {**PARTS, "sizes": SIZES}.items():
         part_of.update(dict.fromkeys(names, part))
-    idle = inactive_fields(after)
+    idle = {*inactive_fields(after)}
     if "max_positions" not in written:  # then it follows from the positions
-        idle["max_positions"] = "unset"
+        idle.add("max_positions")
     steps: Steps = {part: {} for part in part_of.values()}  # in the order of a model
     for name, value in before:
         if value != getattr(after, name) and name not in idle:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from ablate.config.data import CorpusConfig
-from ablate.errors import listed
+from ablate.errors import Fault, Invalid, listed, not_allowed
 from ablate.fields import ProperShare, TaskSettings
 
 DRAWN = "drawn"  # the training split without end
@@ -56,7 +56,8 @@ def _brackets(data: SyntheticData) -> list[str]:
 def _orders(data: SyntheticData) -> list[str]:
     """The permutations of so many things, such as 01234, which changes nothing."""
     if (data.symbols or 0) > _MOST_PERMUTED:
-        raise ValueError(f"symbols={data.symbols} has too many orders: at most {_MOST_PERMUTED}")
+        why = f"symbols={data.symbols} has too many orders: at most {_MOST_PERMUTED}"
+        raise Invalid(Fault(why, ("symbols",)))
     return ["".join(map(str, order)) for order in permutations(range(data.symbols or 0))]
 
 
@@ -127,15 +128,15 @@ class SyntheticData(CorpusConfig):
                 continue
             if not (value.isascii() and value.isdigit() and 1 <= int(value) <= _MOST_ITEMS):
                 also = "drawn, or " if name == "train" else ""
-                raise ValueError(
-                    f'{name} "{value}" is not allowed: must be {also}a number of items from 1 to '
-                    f"{_MOST_ITEMS:,}"
-                )
+                allowed = f"{also}a number of items from 1 to {_MOST_ITEMS:,}"
+                fault = not_allowed(f'"{value}"', allowed)
+                raise Invalid(replace(fault, subject=name, fields=(name,)))
         if self.folder is not None:
-            raise ValueError('"folder" has no effect: the items are generated')
+            raise Invalid(Fault('"folder" has no effect: the items are generated', ("folder",)))
         if self.shortest is not None and self.shortest > self.largest:
             size = self.generator.size
-            raise ValueError(f"shortest={self.shortest} is larger than {size}={self.largest}")
+            why = f"shortest={self.shortest} is larger than {size}={self.largest}"
+            raise Invalid(Fault(why, ("shortest", size)))
         return self
 
     @classmethod
@@ -144,7 +145,7 @@ class SyntheticData(CorpusConfig):
 
         Raises:
             pydantic.ValidationError: a value is of the wrong type or out of range.
-            ValueError: the generator is unknown, or does not use a setting.
+            Invalid: the generator is unknown, or does not use a setting.
         """
         corpus = settings.get("corpus")
         if corpus is None and len(cls.generators) == 1:
@@ -154,11 +155,14 @@ class SyntheticData(CorpusConfig):
         for name in SETTINGS:
             if name in settings and name not in generator.settings:
                 used = listed(generator.settings)
-                raise ValueError(f'"{name}" has no effect on corpus {corpus}, which has {used}')
+                why = f'"{name}" has no effect on corpus {corpus}, which has {used}'
+                raise Invalid(Fault(why, (name, "corpus")))
         if "shortest" in settings and not generator.size:
-            raise ValueError(f'"shortest" has no effect on corpus {corpus}: all items are equal')
+            why = f'"shortest" has no effect on corpus {corpus}: all items are equal'
+            raise Invalid(Fault(why, ("shortest", "corpus")))
         if "vocab_size" in settings:
-            raise ValueError('"vocab_size" has no effect: it follows from the generator')
+            why = '"vocab_size" has no effect: it follows from the generator'
+            raise Invalid(Fault(why, ("vocab_size",)))
         data = cls(**{**generator.settings, **settings, "corpus": corpus})
         return data.model_copy(update={"vocab_size": MARKS + len(generator.tokens(data))})
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from ablate.errors import Fault, Invalid
 from ablate.fields import (
     NOT_IN_ID,
     SET,
@@ -204,15 +205,20 @@ class TrainingConfig(Section):
         """Tokens per step of the first batches."""
         return self.batch_tokens // self.batch_growth
 
-    def batch_faults(self, what: str, tokens: int) -> Iterator[str]:
-        """Yield why a sequence of so many tokens does not fit in the first batches, if so."""
+    def batch_faults(self, what: str, tokens: int, *fields: str) -> Iterator[Fault]:
+        """Yield why a sequence of so many tokens, which follow from these fields, does not fit in
+        the first batches, if so.
+        """
         if tokens > self.batch_tokens:
-            yield f"{what} does not fit in batch_tokens={self.batch_tokens}"
+            fault = f"{what} does not fit in batch_tokens={self.batch_tokens}"
+            yield Fault(fault, (*fields, "batch_tokens"))
         elif tokens > self.smallest_batch:
             largest = 1 << ((self.batch_tokens // tokens).bit_length() - 1)  # a power of 2
-            yield (
+            yield Fault(
                 f"batch_growth={self.batch_growth} begins with batches of {self.smallest_batch} of "
-                f"{self.batch_tokens} tokens, too few for {what}; use at most {largest}"
+                f"{self.batch_tokens} tokens, too few for {what}",
+                ("batch_growth", "batch_tokens", *fields),
+                remedy=f"use at most {largest}",
             )
 
     @property
@@ -222,39 +228,62 @@ class TrainingConfig(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> TrainingConfig:
+        faults = [*self._end_faults(), *self._optimizer_faults()]
+        if faults:
+            raise Invalid(*faults)
+        return self
+
+    def _end_faults(self) -> Iterator[Fault]:
+        """Yield why training has no end, or a schedule no last step."""
+        limits = ("train_steps", "epochs", "patience")
         if self.train_steps is None and self.epochs is None and self.patience is None:
-            raise ValueError("training has no end: set train_steps, epochs or patience")
-        falling = ("linear", "cosine", "wsd")
+            remedy = "set train_steps, epochs or patience"
+            yield Fault("training has no end", limits, remedy=remedy)
+            return
         for name in ("schedule", "decay_schedule"):
             value = getattr(self, name)
-            if value in falling and self.train_steps is None and self.epochs is None:
-                raise ValueError(
-                    f"{name}={value} falls to its end at the last step: set train_steps or epochs"
+            is_falling = value in ("linear", "cosine", "wsd")
+            if is_falling and self.train_steps is None and self.epochs is None:
+                yield Fault(
+                    f"{name}={value} falls to its end at the last step",
+                    (name, *limits),
+                    remedy="set train_steps or epochs",
                 )
         if self.batch_growth > 1 and (self.train_steps is None or self.epochs is not None):
-            raise ValueError(
-                f"batch_growth={self.batch_growth} needs the number of steps: set train_steps, and "
-                "no epochs"
+            yield Fault(
+                f"batch_growth={self.batch_growth} needs the number of steps",
+                ("batch_growth", *limits),
+                remedy="set train_steps, and no epochs",
             )
+
+    def _optimizer_faults(self) -> Iterator[Fault]:
+        """Yield what the optimizer cannot be combined with."""
         if self.optimizer == "schedule_free" and self.schedule != "constant":
-            raise ValueError(
-                "optimizer=schedule_free averages the weights instead of lowering the rate: set "
-                "schedule to constant"
+            yield Fault(
+                "optimizer=schedule_free averages the weights instead of lowering the rate",
+                ("optimizer", "schedule"),
+                remedy="set schedule to constant",
             )
         if self.optimizer == "schedule_free" and self.ema_decay is not None:
-            raise ValueError("ema_decay with optimizer=schedule_free, which averages already")
-        if imported := parse_import(self.optimizer):
-            for name, _ in imported.arguments:
-                if name in ARGUMENTS_OF_FIELDS:
-                    what = f"{name} is set by {ARGUMENTS_OF_FIELDS[name]}"
-                    raise ValueError(f"optimizer={imported}: {what}; remove it here")
+            why = "ema_decay with optimizer=schedule_free, which averages already"
+            yield Fault(why, ("ema_decay", "optimizer"))
+        imported = parse_import(self.optimizer)
+        for name, _ in imported.arguments if imported else ():
+            if name in ARGUMENTS_OF_FIELDS:
+                yield Fault(
+                    f"optimizer={imported}: {name} is set by {ARGUMENTS_OF_FIELDS[name]}",
+                    ("optimizer",),
+                    remedy="remove it here",
+                )
         if is_own(self.optimizer) and (self.cautious_updates or self.cautious_decay):
-            raise ValueError(
+            yield Fault(
                 "cautious_updates and cautious_decay change the updates of an optimizer of ablate, "
-                f"and not those of {without_digest(self.optimizer)}"
+                f"and not those of {without_digest(self.optimizer)}",
+                ("cautious_updates", "cautious_decay", "optimizer"),
             )
         if self.optimizer == "adamw" and self.weight_decay == 0.0:
-            raise ValueError(
-                "optimizer=adamw without weight_decay is adam: set weight_decay above 0"
+            yield Fault(
+                "optimizer=adamw without weight_decay is adam",
+                ("optimizer", "weight_decay"),
+                remedy="set weight_decay above 0",
             )
-        return self

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from ablate.config.catalogue import PARALLEL_CORPORA, HubData
 from ablate.config.data import BLEU_TOKENIZER, CorpusConfig, DataConfig, PairRules, TextFields
 from ablate.config.languages import WORDS, BleuTokenizer, preferred_tokenizer, usable_tokenizer
-from ablate.errors import listed
+from ablate.errors import Fault, Invalid, listed
 
 SOURCE, TARGET = "source", "target"
 # With a script or a country: pt-BR, zh-Hans; capitals tell them from the language after a hyphen.
@@ -58,28 +58,34 @@ class TranslationData(DataConfig):
     @model_validator(mode="after")
     def _direction_and_columns(self) -> TranslationData:
         if not _DIRECTION.fullmatch(self.direction):
-            raise ValueError(
-                f'direction "{self.direction}" is not of the form SOURCE-TARGET, for example en-de '
-                f"or en-pt-BR"
-            )
+            form = "SOURCE-TARGET, for example en-de or en-pt-BR"
+            what = f'direction "{self.direction}" is not of the form {form}'
+            raise Invalid(Fault(what, ("direction",)))
         named = self.catalogue.get(self.corpus)
         if named is not None and self.direction not in named.directions:
-            raise ValueError(
-                f'corpus "{self.corpus}" has no direction "{self.direction}": '
-                f"{listed(named.directions)}"
+            raise Invalid(
+                Fault(
+                    f'corpus "{self.corpus}" has no direction "{self.direction}": '
+                    f"{listed(named.directions)}",
+                    ("corpus", "direction"),
+                )
             )
-        if (self.source_column is None) != (self.target_column is None):
-            raise ValueError("source_column and target_column go together: name both, or neither")
-        if type(self.source_column) is not type(self.target_column):
-            raise ValueError(
-                "source_column and target_column are both names, or both numbers from 1"
-            )
-        if self.source_column is not None and self.source_column == self.target_column:
-            raise ValueError("source_column and target_column are the same column")
-        for column in (self.source_column, self.target_column):
-            if type(column) is int and column < 1:
-                raise ValueError("columns are counted from 1")
+        if fault := self._columns_fault():
+            raise Invalid(Fault(fault, ("source_column", "target_column")))
         return self
+
+    def _columns_fault(self) -> str:
+        """What is wrong with the two columns; empty for nothing."""
+        source, target = self.source_column, self.target_column
+        if (source is None) != (target is None):
+            return "source_column and target_column go together: name both, or neither"
+        if type(source) is not type(target):
+            return "source_column and target_column are both names, or both numbers from 1"
+        if source is not None and source == target:
+            return "source_column and target_column are the same column"
+        if any(type(column) is int and column < 1 for column in (source, target)):
+            return "columns are counted from 1"
+        return ""
 
     @property
     def target_language(self) -> str:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ablate.config.synthetic_data import MARKS, SyntheticData
 from ablate.data.draws import Draws
+from ablate.errors import Fault, Invalid
 
 Tokens = NDArray[np.int64]
 
@@ -34,7 +35,8 @@ def recall(draws: Draws, pairs: int, data: SyntheticData) -> Items:
     """
     symbols, gap = _number(data.symbols), _number(data.gap)
     if pairs > symbols:
-        raise ValueError(f"pairs={pairs} is larger than symbols={symbols}: no key stands twice")
+        why = f"pairs={pairs} is larger than symbols={symbols}: no key stands twice"
+        raise Invalid(Fault(why, ("eval_pairs", "data.pairs", "data.symbols")))
     keys = MARKS + 1 + draws.orders(symbols)[:, :pairs]
     values = MARKS + 1 + symbols + draws.integers(symbols, pairs)
     order = draws.orders(pairs)
@@ -73,7 +75,8 @@ def induction(draws: Draws, length: int, data: SyntheticData) -> Items:
     2022): `s1 s5 s3 s1 s5` is followed by `s3`.
     """
     if length < 2:
-        raise ValueError(f"length={length} is too small: a symbol and the one that follows it")
+        why = f"length={length} is too small: a symbol and the one that follows it"
+        raise Invalid(Fault(why, ("eval_length", "data.length", "data.shortest")))
     count = _number(data.symbols)
     asked = draws.integers(count, 1)
     # Any symbol but the one that is asked for.

@@ -26,7 +26,7 @@ from ablate.data.record_form import Records
 from ablate.data.resolve_sources import of_kind, orders, resolve_sources
 from ablate.data.sources import Source
 from ablate.data.stream_form import DocumentStream
-from ablate.errors import Damaged, DataError
+from ablate.errors import Damaged, DataError, Fault
 from ablate.store.corpora import MANIFEST, is_prepared, remember, remembered
 from ablate.store.files import sync_folder
 from ablate.store.lease import Lease
@@ -129,8 +129,8 @@ def _open(path: Path, log: Log = lambda line: None) -> Corpus | None:
     return corpus
 
 
-def vocabulary_faults(data: CorpusConfig, folder: Path, corpora: Path) -> tuple[str, ...]:
-    """An error line for each reason why `prepare` could not learn the vocabulary.
+def vocabulary_faults(data: CorpusConfig, folder: Path, corpora: Path) -> tuple[Fault, ...]:
+    """A fault for each reason why `prepare` could not learn the vocabulary.
 
     Raises:
         DataError: splits are missing.
@@ -141,7 +141,7 @@ def vocabulary_faults(data: CorpusConfig, folder: Path, corpora: Path) -> tuple[
             form.folder = Path(work)
             form.learn()
         except DataError as error:
-            return error.lines
+            return error.faults
     return ()
 
 

@@ -39,7 +39,7 @@ from ablate.data.sources import (
     Treebank,
     is_local,
 )
-from ablate.errors import DataError, did_you_mean, listed
+from ablate.errors import DataError, Fault, did_you_mean, listed
 from ablate.formatting import ellipsis
 from ablate.store.corpora import hashes_in, remembered
 
@@ -63,12 +63,12 @@ def resolve_sources(
     locator = of_kind(data, _LOCATORS)(data, folder, repository)
     sources: dict[str, Source] = {}
     # A dict in place of a set, for its order. Dev and test may name the same missing file.
-    faults: dict[str, None] = {}
+    faults: dict[Fault, None] = {}
     for split in locator.splits():
         try:
             sources[split] = locator.source(split)
         except DataError as error:  # collected, so that a user sees every missing split at once
-            faults.update(dict.fromkeys(error.lines))
+            faults.update(dict.fromkeys(error.faults))
     if faults:
         raise DataError(*faults)
     return locator.completed(sources)
@@ -79,12 +79,12 @@ def of_kind(data: CorpusConfig, kinds: Mapping[type[CorpusConfig], T]) -> T:
     return next(kinds[base] for base in type(data).__mro__ if base in kinds)
 
 
-def source_faults(data: CorpusConfig, folder: Path, corpora: Path) -> tuple[str, ...]:
-    """An error line for each missing split. Reads and downloads nothing."""
+def source_faults(data: CorpusConfig, folder: Path, corpora: Path) -> tuple[Fault, ...]:
+    """A fault for each missing split. Reads and downloads nothing."""
     try:
         resolve_sources(data, folder, corpora)
     except DataError as error:
-        return error.lines
+        return error.faults
     return ()
 
 

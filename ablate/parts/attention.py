@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from ablate.errors import Fault
 from ablate.fields import SET, Facts, Share, only
 from ablate.parts.cost import Cost, Place, matrices
 from ablate.parts.positions import POSITIONAL_ENCODINGS, Positions, odd_rotation, rotated_entries
@@ -26,14 +27,14 @@ class Mechanism(Variant):
     products: multiplications, by (c, place); None: of scores.
     kept: fp32 numbers per token that the backward pass needs, by (c, causal, length of a
         sentence); None: of scores.
-    error: why a configuration cannot have it, or None.
+    fault: why a configuration cannot have it, or None.
     """
 
     forms_scores: bool = True
     parameters: Callable[[Attention], int] = lambda c: 0
     products: Callable[[Attention, Place], int] | None = None
     kept: Callable[[Attention, bool, int], int] | None = None
-    error: Callable[[Attention], str | None] = lambda c: None
+    fault: Callable[[Attention], Fault | None] = lambda c: None
 
 
 def _linear_products(c: Attention, place: Place) -> int:
@@ -52,13 +53,17 @@ def _linear_kept(c: Attention, causal: bool, length: int) -> int:
     return c.n_heads * (4 * c.d_k + 2 * (c.d_v + 1) + 1 + scores + sums)
 
 
-def _unpaired_heads(c: Attention) -> str | None:
+def _unpaired_heads(c: Attention) -> Fault | None:
     if c.n_heads % 2:
-        return f"attention=differential takes heads in pairs, and h={c.n_heads} is odd"
+        return Fault(
+            f"attention=differential takes heads in pairs, and h={c.n_heads} is odd",
+            ("attention", "n_heads"),
+        )
     if c.positional_encoding == "relative":
-        return (
+        return Fault(
             "attention=differential has the values of two heads in one, which "
-            "positional_encoding=relative cannot add to"
+            "positional_encoding=relative cannot add to",
+            ("attention", "positional_encoding"),
         )
     return None
 
@@ -69,7 +74,7 @@ ATTENTIONS = Variants(
     local=Mechanism("ablate.model.attention:LocalAttention"),
     differential=Mechanism(
         "ablate.model.attention:DifferentialAttention",
-        error=_unpaired_heads,
+        fault=_unpaired_heads,
         parameters=lambda c: 4 * c.d_k,
         # Each of two heads has the values of both.
         products=lambda c, place: place.squares * c.n_heads * (c.d_k + 2 * c.d_v),
@@ -184,43 +189,48 @@ class Attention(Positions):
 # Rules
 
 
-def errors(c: Attention) -> Iterator[str]:
+def faults(c: Attention) -> Iterator[Fault]:
     """Yield why a layer cannot have its self-attention."""
-    error = ATTENTIONS[c.attention].error(c)
-    if error:
-        yield error
-    if c.positional_encoding == "rope" and (error := odd_rotation(c)):
-        yield error
+    fault = ATTENTIONS[c.attention].fault(c)
+    if fault:
+        yield fault
+    if c.positional_encoding == "rope" and (fault := odd_rotation(c)):
+        yield fault
     encoding = POSITIONAL_ENCODINGS[c.positional_encoding]
     if encoding.in_attention and not ATTENTIONS[c.attention].forms_scores:
-        yield (
+        yield Fault(
             f"positional_encoding={c.positional_encoding} acts on attention scores, which "
-            f"attention={c.attention} does not compute"
+            f"attention={c.attention} does not compute",
+            ("positional_encoding", "attention"),
         )
     if c.kv_rank is not None and c.n_kv_heads is not None:
-        yield (
+        yield Fault(
             f"kv_rank={c.kv_rank} makes keys and values for all heads, so n_kv_heads must be "
-            f"unset; it is {c.n_kv_heads}"
+            f"unset; it is {c.n_kv_heads}",
+            ("kv_rank", "n_kv_heads"),
         )
 
 
-def errors_of_groups(c: Attention, heads: Mapping[str, int]) -> Iterator[str]:
+def faults_of_groups(c: Attention, heads: Mapping[str, int]) -> Iterator[Fault]:
     """Yield why query heads, by the field that has their number, cannot share those of keys."""
     for name, number in heads.items():
         if c.n_kv_heads is not None and number % c.n_kv_heads:
-            yield (
-                f"n_kv_heads={c.n_kv_heads} does not divide {name}={number}: groups of query heads "
-                "must be equal"
+            shown = "h" if name == "n_heads" else name
+            yield Fault(
+                f"n_kv_heads={c.n_kv_heads} does not divide {shown}={number}: groups of query "
+                "heads must be equal",
+                ("n_kv_heads", name),
             )
 
 
-def errors_of_model(layers: Iterable[Attention]) -> Iterator[str]:
+def faults_of_model(layers: Iterable[Attention]) -> Iterator[Fault]:
     """Yield why layers with self-attention cannot mix their values with those of the first one."""
     widths = {value_width(layer) for layer in layers if layer.value_residual}
     if len(widths) > 1:
-        yield (
+        yield Fault(
             "value_residual=true needs values of one width in all layers; it is "
-            f"{' and '.join(map(str, sorted(widths)))}"
+            f"{' and '.join(map(str, sorted(widths)))}",
+            ("value_residual", "n_kv_heads", "n_heads", "d_v"),
         )
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from ablate.errors import Fault
 from ablate.fields import EXPORTED, Facts, only
 from ablate.parts import norms
 from ablate.parts.norms import Norms
@@ -48,22 +49,24 @@ class Embeddings(Norms):
     embedding, as in BERT for a single text"""
 
 
-def errors(c: Embeddings) -> Iterator[str]:
+def faults(c: Embeddings) -> Iterator[Fault]:
     """Yield why a model cannot have its embeddings."""
     if c.tied_embeddings == "decoder" and not c.has_both_stacks:
         missing = "a decoder" if c.has_encoder else "an encoder"
-        yield (
-            f"tied_embeddings=decoder does not work without {missing}: there is one embedding; "
-            f"use all or none"
+        yield Fault(
+            f"tied_embeddings=decoder does not work without {missing}: there is one embedding",
+            ("tied_embeddings", "architecture"),
+            remedy="use all or none",
         )
 
 
-def errors_of_first_layer(c: Embeddings) -> Iterator[str]:
+def faults_of_first_layer(c: Embeddings) -> Iterator[Fault]:
     """Yield why the norm of embeddings cannot replace the one before the first sub-layer."""
     if c.embedding_norm == "first" and c.norm_position not in ("pre", "sandwich"):
-        yield (
+        yield Fault(
             "embedding_norm=first is in the place of the norm before the first sub-layer, which "
-            f"needs norm_position=pre or sandwich there; it is {c.norm_position}"
+            f"needs norm_position=pre or sandwich there; it is {c.norm_position}",
+            ("embedding_norm", "norm_position"),
         )
 
 

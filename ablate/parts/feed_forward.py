@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from ablate.errors import Fault
 from ablate.fields import PER_LAYER, SET, Facts, Share
 from ablate.parts.cost import Cost, Place
 from ablate.parts.sizes import Size, Sizes
@@ -104,10 +105,13 @@ class FeedForward(Sizes):
         return max(1, round(2 * self.d_ff / 3)) if gated else self.d_ff
 
 
-def errors(c: FeedForward) -> Iterator[str]:
+def faults(c: FeedForward) -> Iterator[Fault]:
     """Yield why a layer cannot have its experts."""
     if c.n_experts is not None and c.experts_per_token > c.n_experts:
-        yield f"experts_per_token={c.experts_per_token} is more than n_experts={c.n_experts}"
+        yield Fault(
+            f"experts_per_token={c.experts_per_token} is more than n_experts={c.n_experts}",
+            ("experts_per_token", "n_experts"),
+        )
 
 
 def inner_width(c: FeedForward) -> int:

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from ablate.errors import Fault
 from ablate.fields import EXPORTED, Facts
 from ablate.parts.embeddings import Embeddings
 from ablate.parts.mixers import Mixers
@@ -46,14 +47,18 @@ class Initialization(Embeddings, Residuals, Mixers):
     """depth at which CompleteP is muP"""
 
 
-def errors(c: Initialization) -> Iterator[str]:
+def faults(c: Initialization) -> Iterator[Fault]:
     """Yield why a layer cannot have its parametrization."""
     if c.parametrization != "standard" and not c.has_self_attention:
-        yield f"parametrization={c.parametrization} has no rules for mixer={c.mixer}"
+        yield Fault(
+            f"parametrization={c.parametrization} has no rules for mixer={c.mixer}",
+            ("parametrization", "mixer"),
+        )
     if c.parametrization == "completep" and c.residual_scale != "none":
-        yield (
+        yield Fault(
             f"parametrization=completep scales the branches by depth; residual_scale="
-            f"{c.residual_scale} does so, too"
+            f"{c.residual_scale} does so, too",
+            ("parametrization", "residual_scale"),
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
+from ablate.errors import Fault
 from ablate.fields import PER_LAYER
 from ablate.parts import attention
 from ablate.parts.attention import CONVOLUTION_WIDTH, Attention
@@ -36,7 +37,7 @@ class Mixer(Variant):
     elementwise: further multiplications per token, such as those with the state.
     kept: fp32 numbers per token that the backward pass needs, by (c, causal); None: of
         self-attention.
-    error: why a configuration cannot have it, or None.
+    fault: why a configuration cannot have it, or None.
     """
 
     reads_both_ways: bool = False
@@ -45,7 +46,7 @@ class Mixer(Variant):
     vectors: Callable[[Sizes], int] = lambda c: 0
     elementwise: Callable[[Sizes], int] = lambda c: 0
     kept: Callable[[Sizes, bool], int] | None = None
-    error: Callable[[Mixers], str | None] = lambda c: None
+    fault: Callable[[Mixers], Fault | None] = lambda c: None
 
 
 def _network(build: str, gates: int, kept: int, kept_causal: int) -> Mixer:
@@ -68,31 +69,38 @@ def _network(build: str, gates: int, kept: int, kept_causal: int) -> Mixer:
     return Mixer(
         build,
         reads_both_ways=True,
-        error=_odd_halves,
+        fault=_odd_halves,
         matrices=weights,
         vectors=lambda c: 2 * gates * c.d_model,
         kept=lambda c, causal: (kept_causal if causal else kept) * c.d_model,
     )
 
 
-def _odd_halves(c: Mixers) -> str | None:
+def _odd_halves(c: Mixers) -> Fault | None:
     if c.has_encoder and c.d_model % 2:
-        return (
+        return Fault(
             f"d_model={c.d_model} is odd, and the encoder's mixer={c.mixer} gives half of it to "
-            "each direction"
+            "each direction",
+            ("d_model", "mixer"),
         )
     return None
 
 
-def _retention_error(c: Mixers) -> str | None:
+def _retention_fault(c: Mixers) -> Fault | None:
     if c.d_k % 2:
-        return f"d_k={c.d_k} is odd, and retention rotates pairs of a head's entries"
+        return Fault(
+            f"d_k={c.d_k} is odd, and retention rotates pairs of a head's entries",
+            ("d_k", "n_heads", "d_model", "mixer"),
+        )
     return odd_rotation(c) if c.positional_encoding == "rope" else None
 
 
-def _unequal_heads(c: Mixers) -> str | None:
+def _unequal_heads(c: Mixers) -> Fault | None:
     if c.d_k != c.d_v:
-        return f"mixer=rg_lru has blocks of one size, so d_k={c.d_k} must equal d_v={c.d_v}"
+        return Fault(
+            f"mixer=rg_lru has blocks of one size, so d_k={c.d_k} must equal d_v={c.d_v}",
+            ("mixer", "d_k", "d_v"),
+        )
     return None
 
 
@@ -111,7 +119,7 @@ def _recurrence(
     rank: int = 0,
     vectors: Callable[[Sizes], int],
     delta: bool = False,
-    error: Callable[[Mixers], str | None] = lambda c: None,
+    fault: Callable[[Mixers], Fault | None] = lambda c: None,
 ) -> Mixer:
     """Facts about a mixer with a matrix as its state; see ablate/model/recurrent_mixers.py.
 
@@ -124,7 +132,7 @@ def _recurrence(
         rank: of the projection to a decay for each row of the state; 0 for none.
         vectors: parameters outside of its projections and convolutions.
         delta: whether it has the delta rule.
-        error: why a configuration cannot have it.
+        fault: why a configuration cannot have it.
     """
 
     def key_width(c: Sizes) -> int:
@@ -155,7 +163,7 @@ def _recurrence(
     return Mixer(
         build,
         has_heads=True,
-        error=error,
+        fault=fault,
         matrices=weights,
         vectors=lambda c: convolutions(c) + vectors(c),
         elementwise=elementwise,
@@ -172,7 +180,7 @@ MIXERS = Variants(
         "ablate.model.recurrent_mixers:Retention",
         gated=True,
         vectors=lambda c: c.d_v,
-        error=_retention_error,
+        fault=_retention_fault,
     ),
     gated_linear_attention=_recurrence(
         "ablate.model.recurrent_mixers:GatedLinearAttention",
@@ -214,7 +222,7 @@ MIXERS = Variants(
     rg_lru=Mixer(
         "ablate.model.recurrent_mixers:RGLRU",
         has_heads=True,
-        error=_unequal_heads,
+        fault=_unequal_heads,
         matrices=lambda c, causal: 3 * c.d_model * c.n_heads * c.d_v,
         vectors=_lru_vectors,
         elementwise=lambda c: (2 * c.d_v + CONVOLUTION_WIDTH + 5) * c.n_heads * c.d_v,
@@ -251,23 +259,26 @@ class Mixers(Attention):
         return self.mixer == "attention"
 
 
-def errors(c: Mixers) -> Iterator[str]:
+def faults(c: Mixers) -> Iterator[Fault]:
     """Yield why a layer cannot have its mixer."""
     mixer = MIXERS[c.mixer]
     if c.has_encoder and not mixer.reads_both_ways:
-        yield f"mixer={c.mixer} reads in one direction, and needs architecture=decoder-only"
-    elif error := mixer.error(c):
-        yield error
+        yield Fault(
+            f"mixer={c.mixer} reads in one direction, and needs architecture=decoder-only",
+            ("mixer", "architecture"),
+        )
+    elif fault := mixer.fault(c):
+        yield fault
     heads = {}
     if c.has_self_attention:
-        yield from attention.errors(c)
-        heads["h"] = c.n_heads
+        yield from attention.faults(c)
+        heads["n_heads"] = c.n_heads
     if c.has_both_stacks:
-        heads["h" if c.n_cross_heads is None else "n_cross_heads"] = c.cross_heads
-    yield from attention.errors_of_groups(c, heads)
+        heads["n_heads" if c.n_cross_heads is None else "n_cross_heads"] = c.cross_heads
+    yield from attention.faults_of_groups(c, heads)
 
 
-def errors_of_model(layers: Iterable[Mixers]) -> Iterator[str]:
+def faults_of_model(layers: Iterable[Mixers]) -> Iterator[Fault]:
     """Yield positional encodings that act inside self-attention, where no layer has attention; and
     why layers with attention cannot be together.
     """
@@ -277,11 +288,12 @@ def errors_of_model(layers: Iterable[Mixers]) -> Iterator[str]:
     for name, beside in mixers.items():
         encoding = POSITIONAL_ENCODINGS[name]
         if encoding.in_attention and "attention" not in beside and beside <= MIXERS.keys():
-            yield (
+            yield Fault(
                 f"positional_encoding={name} acts inside self-attention, which "
-                f"mixer={'/'.join(sorted(beside))} replaces"
+                f"mixer={'/'.join(sorted(beside))} replaces",
+                ("positional_encoding", "mixer"),
             )
-    yield from attention.errors_of_model(layer for layer in layers if layer.has_self_attention)
+    yield from attention.faults_of_model(layer for layer in layers if layer.has_self_attention)
 
 
 def cost(c: Mixers, place: Place, vocab_size: int) -> Cost:

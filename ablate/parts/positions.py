@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from ablate.errors import Fault
 from ablate.fields import EXPORTED, PER_LAYER, Facts, PositiveShare
 from ablate.parts.sizes import MAX_SIZE, Size, Sizes
 from ablate.parts.variant import Variant, Variants
@@ -30,7 +31,7 @@ class Encoding(Variant):
     depends_on: fields of a layer that it reads; layers that differ in them have encodings of their
         own.
     may_alternate: whether some layers of a stack may have one encoding, and others another.
-    error: why a configuration cannot have it, or None.
+    fault: why a configuration cannot have it, or None.
     """
 
     in_attention: bool = False
@@ -40,7 +41,7 @@ class Encoding(Variant):
     kept: Callable[[Positions], int] = lambda c: 0
     depends_on: tuple[str, ...] = ("n_heads", "d_k", "d_v")
     may_alternate: bool = True
-    error: Callable[[Positions], str | None] = lambda c: None
+    fault: Callable[[Positions], Fault | None] = lambda c: None
 
 
 def rotated_entries(c: Positions) -> int:
@@ -48,22 +49,29 @@ def rotated_entries(c: Positions) -> int:
     return int(c.d_k * c.rope_fraction)
 
 
-def odd_rotation(c: Positions) -> str | None:
+def odd_rotation(c: Positions) -> Fault | None:
     """Why rope cannot rotate the heads of a layer, or None."""
     rotated = rotated_entries(c)
     if c.rope_fraction != 1.0 and (rotated < 2 or rotated % 2):
-        return (
+        return Fault(
             f"rope_fraction={c.rope_fraction} of d_k={c.d_k} is {rotated} of its entries, and "
-            "rope rotates pairs"
+            "rope rotates pairs",
+            ("rope_fraction", "d_k", "n_heads", "d_model"),
         )
     if c.d_k % 2:
-        return f"d_k={c.d_k} is odd, and rope rotates pairs of a head's entries"
+        return Fault(
+            f"d_k={c.d_k} is odd, and rope rotates pairs of a head's entries",
+            ("d_k", "n_heads", "d_model", "positional_encoding"),
+        )
     return None
 
 
-def _odd_d_model(c: Positions) -> str | None:
+def _odd_d_model(c: Positions) -> Fault | None:
     if c.d_model % 2:
-        return f"d_model={c.d_model} is odd, and sinusoidal positions pair a sine with a cosine"
+        return Fault(
+            f"d_model={c.d_model} is odd, and sinusoidal positions pair a sine with a cosine",
+            ("d_model", "positional_encoding"),
+        )
     return None
 
 
@@ -76,7 +84,7 @@ POSITIONAL_ENCODINGS = Variants(
     Encoding(),
     sinusoidal=Encoding(
         "ablate.model.positions:SinusoidalPositions",
-        error=_odd_d_model,
+        fault=_odd_d_model,
         depends_on=(),
         may_alternate=False,
     ),
@@ -166,19 +174,21 @@ def parameters(layers: Iterable[Positions], depth: int, causal: bool) -> int:
     )
 
 
-def errors(c: Positions) -> Iterator[str]:
+def faults(c: Positions) -> Iterator[Fault]:
     """Yield why a layer cannot have its positional encoding."""
-    error = POSITIONAL_ENCODINGS[c.positional_encoding].error(c)
-    if error:
-        yield error
+    fault = POSITIONAL_ENCODINGS[c.positional_encoding].fault(c)
+    if fault:
+        yield fault
 
 
-def errors_of_stack(layers: Sequence[Positions]) -> Iterator[str]:
+def faults_of_stack(layers: Sequence[Positions]) -> Iterator[Fault]:
     """Yield why layers cannot have several encodings, from the first layer of each."""
     for layer in layers:
         name = layer.positional_encoding
-        if len(layers) > 1 and not POSITIONAL_ENCODINGS[name].may_alternate:
-            yield (
+        encoding = POSITIONAL_ENCODINGS[name]
+        if len(layers) > 1 and not encoding.may_alternate:
+            yield Fault(
                 f"positional_encoding={name} is one for all layers of a stack: nothing that it "
-                "depends on can alternate"
+                "depends on can alternate",
+                ("positional_encoding", *encoding.depends_on),
             )

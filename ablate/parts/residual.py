@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from ablate.errors import Fault
 from ablate.fields import PER_LAYER, Facts
 from ablate.parts import norms
 from ablate.parts.cost import Cost, Place
@@ -120,45 +121,57 @@ class Residuals(Norms, FeedForward):
 # Rules
 
 
-def errors(c: Residuals) -> Iterator[str]:
+def faults(c: Residuals) -> Iterator[Fault]:
     """Yield why a layer cannot have its residual stream."""
     if c.embedding_skip and c.stream_scale and not c.has_both_stacks:
-        yield "stream_scale=true is part of embedding_skip=true: it has a number for the stream"
+        yield Fault(
+            "stream_scale=true is part of embedding_skip=true: it has a number for the stream",
+            ("stream_scale", "embedding_skip"),
+        )
     if c.is_parallel:
-        yield from _errors_of_parallel(c)
+        yield from _faults_of_parallel(c)
     if c.streams:
-        yield from _errors_of_streams(c)
+        yield from _faults_of_streams(c)
 
 
-def _errors_of_parallel(c: Residuals) -> Iterator[str]:
+def _faults_of_parallel(c: Residuals) -> Iterator[Fault]:
     if c.feed_forward == "none":
-        yield f"sublayers={c.sublayers} needs a network, which feed_forward=none leaves out"
+        yield Fault(
+            f"sublayers={c.sublayers} needs a network, which feed_forward=none leaves out",
+            ("sublayers", "feed_forward"),
+        )
     if not c.residual:
-        yield f"sublayers={c.sublayers} adds to one stream, which residual=false does not keep"
+        yield Fault(
+            f"sublayers={c.sublayers} adds to one stream, which residual=false does not keep",
+            ("sublayers", "residual"),
+        )
     if c.norm_position == "post":
-        yield (
+        yield Fault(
             f"sublayers={c.sublayers} has no place for norm_position=post, which norms the sum of "
-            "one sub-layer"
+            "one sub-layer",
+            ("sublayers", "norm_position"),
         )
     if c.shares_norm and c.norm_position not in ("pre", "none"):
-        yield (
+        yield Fault(
             f"sublayers={c.sublayers} shares the norm before the sub-layers, so norm_position must "
-            f"be pre; it is {c.norm_position}"
+            f"be pre; it is {c.norm_position}",
+            ("sublayers", "norm_position"),
         )
 
 
-def _errors_of_streams(c: Residuals) -> Iterator[str]:
+def _faults_of_streams(c: Residuals) -> Iterator[Fault]:
     if c.is_parallel:
-        unfit = f"sublayers={c.sublayers}"
+        unfit, field = f"sublayers={c.sublayers}", "sublayers"
     elif not c.residual:
-        unfit = "residual=false"
+        unfit, field = "residual=false", "residual"
     elif c.norm_position not in ("pre", "sandwich", "output", "none"):
-        unfit = f"norm_position={without_digest(c.norm_position)}"
+        unfit, field = f"norm_position={without_digest(c.norm_position)}", "norm_position"
     else:
         return
-    yield (
+    yield Fault(
         f"hyper_connections={c.hyper_connections} adds to several streams, one sub-layer after "
-        f"another, and norms none of them; {unfit} does not fit"
+        f"another, and norms none of them; {unfit} does not fit",
+        ("hyper_connections", field),
     )
 
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from pydantic import PlainValidator, WithJsonSchema
 
 from ablate.config import standard_name
 from ablate.config.steps import Resolve, steps_between
-from ablate.errors import did_you_mean, listed, unknown_name
+from ablate.errors import Fault, Invalid, Mark, listed, suggestion, unknown_name, within
 from ablate.formatting import plural, setting_text
 from ablate.plugins import settings_text
 from ablate.stats.designs import PATHS, FactorialDesign, Path, PathDesign
 from ablate.stats.factorial import MAX_FACTORS, DesignGenerator, Fraction, smallest_fraction
 from ablate.study.settings import Settings, name_faults, schema_reference, value_faults
-from ablate.study.typed import KEY, Fault, Misplaced, mapping_of, within
-from ablate.study.yaml_nodes import Mark, Node
+from ablate.study.typed import KEY, Misplaced, mapping_of
+from ablate.study.yaml_nodes import Node
 
 DESIGNS = ("factorial", *PATHS)
 MAX_PARTS = 100
@@ -118,7 +118,7 @@ def parts_of(way: str, most: int, field: Mapping[str, Any]) -> Any:
             return Settings.from_file(value)  # its parts depend on base
         if not 2 <= len(value) <= most:
             needs = f"needs 2 to {most} fields or named groups of fields; got {len(value)}"
-            raise Misplaced(((), f"{way} {needs}"))
+            raise Misplaced(f"{way} {needs}")
         parts: list[Part] = []
         faults: list[Fault] = []
         owner: dict[str, str] = {}
@@ -132,7 +132,7 @@ def parts_of(way: str, most: int, field: Mapping[str, Any]) -> Any:
                 changed = standard_name(key) or key
                 if changed in owner:
                     both = f'"{name}" and "{owner[changed]}" both set {changed}'
-                    faults.append(((name, KEY), both))
+                    faults.append(Fault(both, path=(name, KEY)))
                 owner[changed] = name
         if faults:
             raise Misplaced(*faults, depth=0)
@@ -152,12 +152,12 @@ def parts_to(
     """The parts in which base and the end of a path differ, by the settings of both.
 
     Raises:
-        ValueError: there are fewer than two.
+        ValidationError, Invalid: the settings are not valid, or there are fewer than two parts.
     """
     steps = steps_between(base, end, resolve)
     if len(steps) < 2:
         differ = f"base and preset {end['preset']} differ in {listed(steps or ['nothing'])}"
-        raise ValueError(f"{way} needs two parts or more; {differ}")
+        raise Invalid(Fault(f"{way} needs two parts or more; {differ}", tuple(base)))
     made = []
     for name, fields in steps.items():
         high = Settings()
@@ -188,28 +188,29 @@ def _part_faults(way: str, name: str, node: Node) -> Iterator[Fault]:
     if isinstance(node.value, dict):
         if not _NAME.fullmatch(name) or standard_name(name) is not None:
             needs = "allowed: letters, digits, - and _, but not a field"
-            yield (KEY,), f'"{name[:60]}" is not a valid name for a group of fields; {needs}'
+            invalid = f'"{name[:60]}" is not a valid name for a group of fields; {needs}'
+            yield Fault(invalid, path=(KEY,))
         elif not node.value:
-            yield (), f'"{name}" needs at least one field'
+            yield Fault(f'"{name}" needs at least one field')
         yield from name_faults(node)
         for key, _, value in node.items():
             yield from within(key, value_faults(key, value))
         return
     unknown = list(name_faults(Node({name: (node.mark, node)}, node.mark)))
     if unknown:
-        yield (KEY,), unknown[0][1]
+        yield replace(unknown[0], path=(KEY,))
     elif way != "factorial":
         yield from value_faults(name, node)
     elif not isinstance(node.value, list) or len(node.value) != 2:
         got = node.kind
         if isinstance(node.value, list):
             got = plural(len(node.value), "level")
-        yield (), f'"{name}" needs two levels, such as [low, high]; got {got}'
+        yield Fault(f'"{name}" needs two levels, such as [low, high]; got {got}')
     else:
         for index, level in enumerate(node.value):
             yield from within(index, value_faults(name, level))
         if node.value[0].to_python() == node.value[1].to_python():
-            yield (1,), f'"{name}" has the same level twice'
+            yield Fault(f'"{name}" has the same level twice', path=(1,))
 
 
 def _text(node: Node) -> str:
@@ -232,37 +233,39 @@ def fraction_of(parts: Sequence[Part], generators: Mapping[str, str], resolution
     """
     factors = names_of(parts)
     if resolution and generators:
-        both = "resolution follows from generators; remove one of them"
-        raise Misplaced((("resolution", KEY), both))
+        both, remedy = "resolution follows from generators", "remove one of them"
+        raise Misplaced(Fault(both, remedy=remedy, path=("resolution", KEY)))
     if resolution:
         fraction = smallest_fraction(factors, resolution)
         if not fraction.generators:
             what = f"no fraction of {len(factors)} factors has resolution {resolution}"
-            raise Misplaced((("resolution",), f"{what}; remove resolution"))
+            raise Misplaced(Fault(what, remedy="remove resolution", path=("resolution",)))
         return fraction
     basic = [name for name in factors if name not in generators]
     read = []
     for factor, text in generators.items():
         if factor not in factors:
-            raise Misplaced((("generators", factor, KEY), unknown_name("factor", factor, factors)))
+            unknown = Fault(unknown_name("factor", factor, factors))
+            raise Misplaced(unknown.within("generators", factor, KEY))
         names = list(map(str.strip, text.removeprefix("-").split("*")))
         for index, name in enumerate(names):
             if name not in basic:
-                remedy = did_you_mean(name, basic) or _product(basic)
-                message = f'{factor}: "{name}" is no factor without a generator{remedy}'
-                raise Misplaced((("generators", factor), message))
+                remedy = suggestion(name, basic) or _product(basic)
+                what = f'"{name}" is no factor without a generator'
+                fault = Fault(what, subject=factor, remedy=remedy)
+                raise Misplaced(fault.within("generators", factor))
             if name in names[:index]:
-                message = f"{factor}: a factor is repeated{_product(basic)}"
-                raise Misplaced((("generators", factor), message))
+                fault = Fault("a factor is repeated", subject=factor, remedy=_product(basic))
+                raise Misplaced(fault.within("generators", factor))
         sign = -1 if text.startswith("-") else 1
         read.append(DesignGenerator(factor, frozenset(names), sign))
     fraction = Fraction(factors, tuple(read))
     if read and (fraction.resolution or 0) < 3:
         words = ", ".join(fraction.text(word) for word in fraction.relation if len(word) < 3)
         message = f"these generators confound main effects with each other: I = {words}"
-        raise Misplaced((("generators",), message))
+        raise Misplaced(Fault(message, path=("generators",)))
     return fraction
 
 
 def _product(basic: Sequence[str]) -> str:
-    return f"; write a product such as {' * '.join(basic[:2])}"
+    return f"write a product such as {' * '.join(basic[:2])}"

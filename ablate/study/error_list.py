@@ -4,43 +4,42 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ablate.errors import StudyError
+from ablate.errors import Fault, Mark, StudyError, as_fault
 from ablate.formatting import plural
-from ablate.study.yaml_nodes import Mark
 
 MAX_PRINTED = 100  # errors in the message
 MAX_ERRORS = 1000  # errors after which reading stops
 
 
 class ErrorList:
-    """Errors with their positions; each line once."""
+    """Faults with their positions; each once."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._marks: dict[str, Mark] = {}  # complete line -> position
+        self._faults: dict[Fault, Mark] = {}  # with their positions
 
     def __len__(self) -> int:
-        return len(self._marks)
+        return len(self._faults)
 
-    def report(self, mark: Mark, message: str) -> None:
-        """Record an error; reading goes on, so that all errors are reported at once.
+    def report(self, mark: Mark, fault: Fault | str) -> None:
+        """Record a fault; reading goes on, so that all are reported at once.
 
         Raises:
-            StudyError: there are too many errors to go on.
+            StudyError: there are too many faults to go on.
         """
-        self._marks.setdefault(mark.error_line(message), mark)
+        self._faults.setdefault(as_fault(fault).at(mark), mark)
         if len(self) >= MAX_ERRORS:
             raise self.as_error()
 
     def as_error(self) -> StudyError:
-        """The errors in the file's order, at most MAX_PRINTED of them."""
-        lines = sorted(
-            self._marks, key=lambda line: (self._marks[line].line, self._marks[line].column)
+        """The faults in the file's order, at most MAX_PRINTED of them."""
+        faults = sorted(
+            self._faults, key=lambda fault: (self._faults[fault].line, self._faults[fault].column)
         )
-        more = len(lines) - MAX_PRINTED
+        more = len(faults) - MAX_PRINTED
         if more <= 0:
-            return StudyError(*lines)
-        stopped = " (reading stopped there)" if len(lines) >= MAX_ERRORS else ""
+            return StudyError(*faults)
+        stopped = " (reading stopped there)" if len(faults) >= MAX_ERRORS else ""
         return StudyError(
-            *lines[:MAX_PRINTED], f"{self.path}: {plural(more, 'more error')}{stopped}"
+            *faults[:MAX_PRINTED], f"{self.path}: {plural(more, 'more error')}{stopped}"
         )

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from itertools import chain
 from typing import Any
 
-from ablate.errors import did_you_mean
+from ablate.errors import Invalid, did_you_mean
 
 MAX_LENGTH = 500
 MAX_DEPTH = 64
@@ -38,18 +38,18 @@ class Expression:
         """Parse a condition.
 
         Raises:
-            ValueError: the text is not a condition, or a part of it is not on the whitelist.
+            Invalid: the text is not a condition, or a part of it is not on the whitelist.
         """
         self.text = text.strip()
         if len(text) > MAX_LENGTH:
-            raise ValueError(
+            raise Invalid(
                 f"the condition has {len(text)} characters; at most {MAX_LENGTH} are allowed"
             )
         try:  # Python warns of "1if" and "\\d" on stderr: errors here
             with warnings.catch_warnings(action="error"):
                 self.tree = ast.parse(self.text, mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError, Warning):
-            raise ValueError(
+            raise Invalid(
                 f'"{text}" is not a valid condition; an example: h * d_k == d_model'
             ) from None
         self._check_whitelist()
@@ -62,11 +62,11 @@ class Expression:
             for node in level:
                 if isinstance(node, ast.expr) and not _allowed(node):
                     written = ast.get_source_segment(self.text, node)
-                    raise ValueError(f'"{written}" is not allowed in a condition')
+                    raise Invalid(f'"{written}" is not allowed in a condition')
             level = list(chain.from_iterable(map(ast.iter_child_nodes, level)))
             if not level:
                 return
-        raise ValueError(f"the condition is nested more than {MAX_DEPTH} levels deep")
+        raise Invalid(f"the condition is nested more than {MAX_DEPTH} levels deep")
 
     def fields(self, names: Mapping[str, Any]) -> list[str]:
         """The fields in the condition, in the order of their first use."""
@@ -78,11 +78,11 @@ class Expression:
         """Check that every name in the condition is a field.
 
         Raises:
-            ValueError: for the first name that is not, with the nearest field.
+            Invalid: for the first name that is not, with the nearest field.
         """
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Name) and node.id not in names and node.id not in _WORDS:
-                raise ValueError(
+                raise Invalid(
                     f'unknown field "{node.id}" in "{self.text}"{did_you_mean(node.id, names)}'
                 )
 
@@ -90,17 +90,15 @@ class Expression:
         """Whether the condition holds for these values of the fields.
 
         Raises:
-            ValueError: the condition cannot be evaluated: values of different types, division by
+            Invalid: the condition cannot be evaluated: values of different types, division by
                 zero, overflow.
         """
         try:
             return bool(_value(self.tree, {**_WORDS, **names}))
         except TypeError:
-            raise ValueError(
-                f'"{self.text}" compares or combines values of different types'
-            ) from None
+            raise Invalid(f'"{self.text}" compares or combines values of different types') from None
         except (ZeroDivisionError, OverflowError):
-            raise ValueError(f'"{self.text}" divides by zero or overflows') from None
+            raise Invalid(f'"{self.text}" divides by zero or overflows') from None
 
 
 def _allowed(node: ast.expr) -> bool:
@@ -148,7 +146,7 @@ def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
                     return False
                 first = second
             return True
-    raise ValueError(f'"{ast.unparse(node)}" is not allowed in a condition')
+    raise Invalid(f'"{ast.unparse(node)}" is not allowed in a condition')
 
 
 def _number(node: ast.expr, names: Mapping[str, Any]) -> Any:

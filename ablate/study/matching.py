@@ -22,7 +22,7 @@ from ablate.config.model import ModelConfig
 from ablate.config.resolve import SYMBOLS
 from ablate.config.steps import Resolve
 from ablate.config.training import MAX_STEPS
-from ablate.errors import listed, unknown_name
+from ablate.errors import Fault, Invalid, listed, unknown_name
 from ablate.formatting import scaled
 from ablate.parts.sizes import MAX_SIZE
 from ablate.plugins import references
@@ -51,13 +51,14 @@ def _free(cost: Cost) -> Any:
 
     def check(value: Any) -> Any:
         if isinstance(value, (dict, list)):
-            raise ValueError(f"takes a single free field: {listed(allowed)}")
+            raise Invalid(f"takes a single free field: {listed(allowed)}")
         field = standard_name(str(value))
         if field in allowed:
             return field
         if field in RANGES:
-            raise ValueError(f'"{value}" does not change {cost}; use {listed(allowed)}')
-        raise ValueError(unknown_name("free field", str(value), allowed))
+            what = f'"{value}" does not change {cost}'
+            raise Invalid(Fault(what, remedy=f"use {listed(allowed)}"))
+        raise Invalid(unknown_name("free field", str(value), allowed))
 
     names = [*allowed, *(symbol for symbol, name in SYMBOLS.items() if name in allowed)]
     return Annotated[Any, BeforeValidator(check), WithJsonSchema({"enum": names})]
@@ -87,7 +88,7 @@ class Match(Placed):
         costs = self.model_fields_set & FREE_FIELDS.keys()
         if len(costs) != 1:
             needed = f"exactly one of the keys {listed(FREE_FIELDS)}"
-            raise Misplaced(((), f"match needs {needed}; got {len(costs) or 'none'}"))
+            raise Misplaced(f"match needs {needed}; got {len(costs) or 'none'}")
         return self
 
     @property

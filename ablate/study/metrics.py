@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from ablate.errors import unknown_name
+from ablate.errors import Fault, unknown_name
 from ablate.stats.metrics import PPL
 from ablate.study.yaml_nodes import Node, Report
 from ablate.tasks import Task
@@ -48,7 +48,8 @@ def _each_once(
         entries = node.value
     for index, (name, entry) in enumerate(zip(written, entries, strict=True)):
         if name in measured:
-            report(entry.mark, f"{name} is always measured; list only other metrics")
+            always = Fault(f"{name} is always measured", remedy="list only other metrics")
+            report(entry.mark, always)
         elif name == "perplexity" and PPL.name in allowed:  # whose letters are too different
             report(entry.mark, f'unknown metric "{name}"; did you mean "{PPL.name}"?')
         elif name not in allowed:

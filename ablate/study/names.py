@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
+from ablate.errors import Fault, Invalid
 from ablate.study.typed import KEY, Located, Misplaced
 
 _RESERVED = ("runs", "corpora")  # folders of the results root
@@ -23,7 +24,7 @@ def _name(kind: str, pattern: str, allowed: str) -> Any:
 
     def check(name: str) -> str:
         if not re.match(pattern, name) or folded_name(name) == "base" or name.endswith("\n"):
-            raise ValueError(f'"{name[:60]}" is not a valid {kind}; allowed: {allowed}')
+            raise Invalid(f'"{name[:60]}" is not a valid {kind}; allowed: {allowed}')
         return name
 
     schema = WithJsonSchema({"type": "string", "pattern": pattern})
@@ -44,7 +45,7 @@ SizeName = _name(
 
 def _study_name(value: Any) -> str:
     if value is None:
-        raise Misplaced(((), 'the study has no name; add "study: NAME"'))
+        raise Misplaced(Fault("the study has no name", remedy='add "study: NAME"'))
     name = str(value)
     if folded_name(name) in _RESERVED:
         what = "is reserved for a folder of the results root; choose another name"
@@ -53,7 +54,7 @@ def _study_name(value: Any) -> str:
         what = f"is not a valid study name; allowed: {allowed}"
     else:
         return name
-    raise Misplaced(((), f'"{name[:60]}" {what}'))
+    raise Misplaced(f'"{name[:60]}" {what}')
 
 
 StudyName = Annotated[
@@ -78,7 +79,8 @@ def refuse_similar(kind: str) -> BeforeValidator:
             if earlier != name:
                 where = f'"{earlier}" on line {line}'
                 what = "only in case, or at its end; rename one"
-                faults.append(((name, KEY), f'{kind} "{name}" differs from {where} {what}'))
+                differs = f'{kind} "{name}" differs from {where} {what}'
+                faults.append(Fault(differs, path=(name, KEY)))
         if faults:
             raise Misplaced(*faults)
         return value

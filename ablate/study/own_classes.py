@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ablate.config import RowConfig
-from ablate.errors import AblateError, StudyError
+from ablate.errors import AblateError, Invalid, Mark, StudyError
 from ablate.plugins import (
     Reference,
     describe,
@@ -31,7 +31,7 @@ class OwnClasses:
     def __init__(self, folder: Path, report: Report) -> None:
         self.folder, self.report = folder, report
         self.sources: dict[str, bytes] = {}
-        self._pinned: dict[Reference, Reference | ValueError] = {}
+        self._pinned: dict[Reference, Reference | Invalid] = {}
 
     def resolve(self, settings: Mapping[str, Node]) -> dict[str, Node]:
         """Pin every `module:Class` in the settings; report and leave out what is not found."""
@@ -55,8 +55,8 @@ class OwnClasses:
         if written not in self._pinned:
             self._pinned[written] = self._pin(written)
         pinned = self._pinned[written]
-        if isinstance(pinned, ValueError):
-            self.report(node.mark, str(pinned))
+        if isinstance(pinned, Invalid):
+            self._report(node.mark, pinned)
             return None
         return Node(str(pinned), node.mark)
 
@@ -66,15 +66,19 @@ class OwnClasses:
             imported = parse_import(node.value)
             if imported is not None:
                 imported.check()
-        except ValueError as error:
-            self.report(node.mark, str(error))
+        except Invalid as error:
+            self._report(node.mark, error)
             return None
         return node
 
-    def _pin(self, written: Reference) -> Reference | ValueError:
+    def _report(self, mark: Mark, error: Invalid) -> None:
+        for fault in error.faults:
+            self.report(mark, fault)
+
+    def _pin(self, written: Reference) -> Reference | Invalid:
         try:
             pinned, source = pin_reference(written, self.folder)
-        except ValueError as error:
+        except Invalid as error:
             return error
         self.sources[str(pinned.digest)] = source
         return pinned

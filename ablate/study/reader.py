@@ -11,19 +11,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from ablate.config.data import CorpusConfig
-from ablate.errors import StudyError
+from ablate.errors import Fault, Mark, as_fault
 from ablate.study.error_list import ErrorList
 from ablate.study.metrics import check_judge, check_margins, check_metrics
 from ablate.study.own_classes import OwnClasses
 from ablate.study.row_reader import RowReader
 from ablate.study.sections import read_data, read_task, with_overrides
 from ablate.study.select import MAX_RUNS, Selection, select
-from ablate.study.settings import named_mark
+from ablate.study.settings import merge, with_causes, written_mark
 from ablate.study.settings_reader import SettingsReader
 from ablate.study.study import Row, Study
 from ablate.study.study_file import StudyFile
 from ablate.study.typed import read_model
-from ablate.study.yaml_nodes import Mark, Node, Report, parse_yaml, read_file
+from ablate.study.yaml_nodes import Node, Report, parse_yaml, read_file
 from ablate.tasks import Task
 
 
@@ -37,44 +37,11 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
     selection = selection or Selection()
     text = read_file(path)
     root = parse_yaml(text, str(path))
-    try:
-        study = _read(path, root, selection.overrides, selection.data_folder)
-    except StudyError as error:
-        raise StudyError(*_blame_overrides(path, root, selection, error.lines)) from None
+    study = _read(path, root, selection.overrides, selection.data_folder)
     families = {family.base.label: family.total for family in study.families}
     total = sum(len(study.seeds_of(row)) for row in study.rows)
     study = replace(study, text=text, rows_of_bases=families, total_runs=total)
     return select(study, selection)
-
-
-def _blame_overrides(
-    path: Path, root: Node, selection: Selection, lines: Sequence[str]
-) -> list[str]:
-    """Name the `--set` that causes an error in the file, which has no such error without it."""
-    overrides, folder = selection.overrides, selection.data_folder
-    before = lines
-    if overrides:
-        before = _error_lines(path, root, (), folder)
-    alone = {text: _error_lines(path, root, [text], folder) for text in overrides}
-    blamed = []
-    for line in lines:
-        if line in before or line.startswith("--set"):
-            blamed.append(line)
-            continue
-        causes = [text for text in overrides if line in alone[text]]
-        position, _, message = line.partition(": ")
-        blamed.append(f"--set {' --set '.join(causes[:1] or overrides)}: {message} ({position})")
-    return blamed
-
-
-def _error_lines(
-    path: Path, root: Node, overrides: Sequence[str], data_folder: str | None
-) -> tuple[str, ...]:
-    try:
-        _read(path, root, overrides, data_folder)
-    except StudyError as error:
-        return error.lines
-    return ()
 
 
 def _read(path: Path, root: Node, overrides: Sequence[str], data_folder: str | None) -> Study:
@@ -157,19 +124,20 @@ def _check_task(
     A row differs from base by the fields that it writes, so these come first; then those of base
     and of `data`.
     """
-    # message -> the first row with it, and where no field has it: base concerns every row
-    faults: dict[str, tuple[str, Mark]] = {}
+    # fault -> the first row with it, and where no field has it: base concerns every row
+    faults: dict[Fault, tuple[str, Mark]] = {}
     of_metrics = sections.get("metrics", sections["data"]).mark
     for row in rows:
-        for message in task.check(data, row.config):
-            faults.setdefault(message, (row.label, sections["data"].mark))
-        for message in task.check_metrics(metrics, data, row.config):
-            faults.setdefault(message, (row.label, of_metrics))
+        for fault in task.check(data, row.config):
+            faults.setdefault(as_fault(fault), (row.label, sections["data"].mark))
+        for fault in task.check_metrics(metrics, data, row.config):
+            faults.setdefault(as_fault(fault), (row.label, of_metrics))
     of_base = written[rows[0].label]
-    for message, (label, section) in faults.items():
-        places = [written[label], of_base, sections["data"].fields()]
-        mark = named_mark(message, places, section)
-        report(mark, f'row "{label}": {message}')
+    of_data = {f"data.{name}": node for name, node in sections["data"].fields().items()}
+    for fault, (label, section) in faults.items():
+        mark = written_mark(fault, [written[label], of_base, of_data], section)
+        fault = with_causes(fault, {**merge(of_base, written[label]), **of_data})
+        report(mark, fault.of(f'row "{label}"'))
 
 
 def _check_seeds(

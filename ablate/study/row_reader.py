@@ -7,10 +7,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from pydantic import ValidationError
+
 from ablate.config import PRESETS, DecodingConfig, RowConfig, standard_name
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import NOT_IDENTITY, fold_vocab_size
 from ablate.config.resolve import SYMBOL_OF, unchecked_values
+from ablate.errors import Fault, Invalid, Mark, faults_of
+from ablate.fields import field_faults
 from ablate.formatting import setting_text
 from ablate.stats.designs import Design, PathDesign
 from ablate.study.choice import Choice
@@ -20,11 +24,11 @@ from ablate.study.matching import Match, Matched, NoMatch, match_row
 from ablate.study.row_tuning import RowTuner
 from ablate.study.rows import RowSpec, expand_groups
 from ablate.study.sections import override_mark
-from ablate.study.settings import Settings, merge
+from ablate.study.settings import Settings, merge, with_causes
 from ablate.study.settings_reader import SettingsReader
 from ablate.study.study import Row, changes
 from ablate.study.study_file import StudyFile
-from ablate.study.yaml_nodes import Mark, Node, plain_values
+from ablate.study.yaml_nodes import Node, plain_values
 
 MAX_NAMED = 6  # rows that a note names
 EVALUATED_ONCE = "eval_every is above train_steps, so that only the end of training is evaluated"
@@ -97,7 +101,7 @@ class RowReader:
             tuned = self.tune.grid.keys() | self.tune.decoding.keys()
         for name in tuned & self._size_fields.keys():
             where = self._size_fields[name]
-            self.report(where, f"{name}: is chosen by tune at every size; remove it")
+            self.report(where, _chosen_elsewhere(name, "is chosen by tune at every size"))
         for text in overrides:
             key = text.partition("=")[0].strip().removeprefix("base.")
             name = standard_name(key) or key
@@ -107,7 +111,9 @@ class RowReader:
                 source = "sizes set it for"
             else:
                 continue
-            self.report(override_mark(text), f"has no effect, because {source} every row")
+            self.report(
+                override_mark(text), Fault(f"has no effect, because {source} every row", (name,))
+            )
 
     def notes(self) -> Iterator[str]:
         """Yield a line for each kind of rows that are probably not meant, at the first, and for
@@ -122,7 +128,8 @@ class RowReader:
                 named = list(rows)[:MAX_NAMED]
                 if len(rows) > MAX_NAMED:
                     named.append("...")
-                yield next(iter(rows.values())).error_line(f"{kind}: {', '.join(named)}")
+                first = next(iter(rows.values()))
+                yield str(Fault(f"{kind}: {', '.join(named)}", place=first))
 
         yield from self._lists_of_base()
 
@@ -137,10 +144,9 @@ class RowReader:
         for name, node in lists.items():
             key = SYMBOL_OF.get(name, name)
             values = f"[{', '.join(map(setting_text, node.to_python()))}]"
-            yield node.mark.error_line(
-                f"{key}: {values} is a pattern, whose values the layers have in turn; to compare "
-                f"values, write rows: {{{key}: {{each: {{{key}: {values}}}}}}}"
-            )
+            remedy = f"to compare values, write rows: {{{key}: {{each: {{{key}: {values}}}}}}}"
+            what = "is a pattern, whose values the layers have in turn"
+            yield str(Fault(what, (name,), key, values, remedy=remedy, place=node.mark))
 
     def _read_sizes(self, base: dict[str, Node]) -> dict[str, dict[str, Node]]:
         """Base's settings at each size, by name; without sizes, those of base under ""."""
@@ -177,8 +183,8 @@ class RowReader:
             written = self.settings.by_name(spec.settings)
             for name in (written.keys() | _of_preset(written)) & self._size_fields.keys():
                 mark = written[name if name in written else "preset"].mark
-                why = "a row must differ from base at every size"
-                self.report(mark, f"{name}: is set by sizes; {why}")
+                remedy = "a row must differ from base at every size"
+                self.report(mark, Fault("is set by sizes", (name,), name, remedy=remedy))
             draft = _Draft(spec, _prefix(size) + spec.label, merge(settings, written), written)
             if self._is_dropped(draft):
                 self.dropped += 1
@@ -205,9 +211,13 @@ class RowReader:
         try:
             start, last = self.settings.values(base), plain_values(written)
             return parts_to(way, end.mark, start, last, self.settings.configure)
+        except ValidationError as error:
+            faults = field_faults(error)
         except ValueError as error:
-            self.report(end.mark, str(error))
-            return []
+            faults = list(faults_of(error))
+        for fault in faults:
+            self.report(end.mark, with_causes(fault, base))
+        return []
 
     def _base(self, settings: dict[str, Node], size: str) -> Row:
         label = f"{_prefix(size)}base"
@@ -282,7 +292,7 @@ class RowReader:
             config = self.settings.resolve(settings, mark, written=written, combined=combined)
             if rule is not None and rule.field in written:
                 where = written[rule.field].mark
-                self.report(where, f"{rule.field}: is chosen by match; remove it")
+                self.report(where, _chosen_elsewhere(rule.field, "is chosen by match"))
             return config, None
         data, before = self.data, len(self.errors)
         try:
@@ -297,7 +307,7 @@ class RowReader:
             # An invalid setting is the better message.
             self.settings.resolve(settings, mark, written=written)
             if len(self.errors) == before:
-                self.report(rule.mark, f'row "{draft.spec.label}": {error}')
+                self._report_row(rule.mark, draft, Fault(str(error), tuple(settings)))
             return None, None
         chosen = {**settings, rule.field: Node(matched.value, rule.mark)}
         return self.settings.resolve(chosen, mark, written={*written, rule.field}), matched
@@ -310,8 +320,9 @@ class RowReader:
         try:
             values = unchecked_values(self.settings.values(draft.settings))
             return not where(_with_symbols(values))
-        except ValueError as error:
-            self.report(draft.spec.mark, f'row "{draft.spec.label}": {error}')
+        except Invalid as error:
+            for fault in error.faults:
+                self._report_row(draft.spec.mark, draft, fault)
         except (TypeError, ZeroDivisionError, IndexError):
             pass  # a value of the wrong type or an empty pattern, which `resolve` reports
         return False
@@ -320,14 +331,21 @@ class RowReader:
         require = draft.spec.options.require
         if require is None:
             return
-        values, row = _with_symbols(config.model_dump()), f'row "{draft.spec.label}"'
+        values = _with_symbols(config.model_dump())
         try:
             if not require(values):
-                shown = ", ".join(f"{name}={values[name]}" for name in require.fields(values))
-                message = f"{row} violates require: {require.text} ({shown})"
-                self.report(draft.spec.mark, message)
-        except ValueError as error:
-            self.report(draft.spec.mark, f"{row}: {error}")
+                names = require.fields(values)
+                shown = ", ".join(f"{name}={values[name]}" for name in names)
+                fields = tuple(standard_name(name) or name for name in names)
+                violated = Fault(f"violates require: {require.text} ({shown})", fields)
+                self._report_row(draft.spec.mark, draft, violated)
+        except Invalid as error:
+            for fault in error.faults:
+                self._report_row(draft.spec.mark, draft, fault)
+
+    def _report_row(self, mark: Mark, draft: _Draft, fault: Fault) -> None:
+        fault = fault.of(f'row "{draft.spec.label}"')
+        self.report(mark, with_causes(fault, draft.settings))
 
     def _compare_with_first(self, spec: RowSpec, config: RowConfig, first: Row) -> None:
         """Report a second row of a label that differs from the first; note one that does not."""
@@ -340,7 +358,8 @@ class RowReader:
         elif spec.design is None:
             self._repeated[first.label] = spec.mark
         if differs:
-            self.report(spec.mark, f'a second row "{spec.label}", {differs}; use another group')
+            second = f'a second row "{spec.label}", {differs}'
+            self.report(spec.mark, Fault(second, remedy="use another group"))
 
     def _check_designs(self, designs: Mapping[Design, Mark], rows: Mapping[str, Row]) -> None:
         """Report designs in which a part changes nothing, so that two rows are equal.
@@ -361,8 +380,14 @@ class RowReader:
                 same = first.setdefault(row.config, row)
                 if same is not row:
                     equal = f'rows "{same.name}" and "{row.name}" have equal settings'
-                    self.report(mark, f"{equal}: a part has no effect")
+                    fields = (*self.written[same.label], *self.written[row.label])
+                    fault = Fault(f"{equal}: a part has no effect", fields)
+                    self.report(mark, with_causes(fault, self._of_base))
                     break
+
+
+def _chosen_elsewhere(field: str, problem: str) -> Fault:
+    return Fault(problem, (field,), field, remedy="remove it")
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,11 @@ from typing import Any
 from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import fold_vocab_size
+from ablate.errors import Fault
 from ablate.study.choice import Candidate, Choice
 from ablate.study.matching import Match
 from ablate.study.rows import RowSpec
+from ablate.study.settings import with_causes
 from ablate.study.settings_reader import SettingsReader
 from ablate.study.tuning import Grid, Tune, grid_points
 from ablate.study.yaml_nodes import Node, Report, plain_values
@@ -37,13 +39,12 @@ class RowTuner:
     ) -> Choice | None:
         """The candidates of a row; None after an error, and without a grid."""
         for name in (self.tune.grid.keys() | self.tune.decoding.keys()) & written.keys():
-            self.report(
-                written[name].mark,
-                f"{name}: is chosen by tune; remove it, or give the group `tune: false`",
-            )
+            remedy = "remove it, or give the group `tune: false`"
+            fault = Fault("is chosen by tune", (name,), name, remedy=remedy)
+            self.report(written[name].mark, fault)
         if not self.tune.grid:
             return None
-        trial_steps = self._trial_steps(label, config)
+        trial_steps = self._trial_steps(label, config, settings)
         if trial_steps is None:
             return None
         candidates = self._at_points(self.tune.grid, settings, written, trial_steps)
@@ -107,26 +108,34 @@ class RowTuner:
             remedy = "set them in the group, with `tune: false`"
             if rule.field in self.tune.grid:
                 remedy = "remove match from the group"
-            self.report(
-                self.tune.mark,
-                f'row "{spec.label}": tuning {fields} changes its {rule.cost}, which match makes '
-                f"those of base; tune other fields, or {remedy}",
+            fault = Fault(
+                f"tuning {fields} changes its {rule.cost}, which match makes those of base",
+                (rule.field, *self.tune.grid),
+                f'row "{spec.label}"',
+                remedy=f"tune other fields, or {remedy}",
             )
+            self.report(self.tune.mark, fault)
 
-    def _trial_steps(self, label: str, config: RowConfig) -> dict[str, int] | None:
+    def _trial_steps(
+        self, label: str, config: RowConfig, settings: Mapping[str, Node]
+    ) -> dict[str, int] | None:
         """The fields of the tuning runs that differ from the row's; None after an error."""
         tune, steps, warmup = self.tune, config.train_steps, config.warmup_steps
         if steps is None:
             if tune.share == 1:
                 return {}
-            self.report(tune.mark, f'row "{label}": a share of the steps needs train_steps')
+            fault = Fault("a share of the steps needs train_steps", ("train_steps",))
+            self.report(tune.mark, fault.of(f'row "{label}"'))
             return None
         if tune.steps(steps) <= warmup < steps:
-            self.report(
-                tune.mark,
-                f'row "{label}": tuning runs of {tune.steps(steps)} of {steps} steps end before '
-                f"warmup_steps={warmup}; raise the share, or lower warmup_steps",
+            fault = Fault(
+                f"tuning runs of {tune.steps(steps)} of {steps} steps end before "
+                f"warmup_steps={warmup}",
+                ("warmup_steps", "train_steps"),
+                f'row "{label}"',
+                remedy="raise the share, or lower warmup_steps",
             )
+            self.report(tune.mark, with_causes(fault, settings))
             return None
         return {"train_steps": tune.steps(steps)}
 

@@ -22,7 +22,7 @@ from pydantic import (
 
 from ablate.config import field_names, standard_name
 from ablate.config.resolve import SYMBOLS
-from ablate.errors import listed
+from ablate.errors import Fault, Invalid, Mark, listed
 from ablate.formatting import setting_text
 from ablate.stats.designs import PATHS, Design
 from ablate.stats.factorial import Fraction
@@ -42,7 +42,7 @@ from ablate.study.matching import Match
 from ablate.study.names import folded_name
 from ablate.study.settings import Fields, Lists, Settings, required_alone
 from ablate.study.typed import KEY, Misplaced, Placed, choice
-from ablate.study.yaml_nodes import Mark, Report
+from ablate.study.yaml_nodes import Report
 
 MAX_ROWS = 10_000
 MAX_LABEL = 60  # characters
@@ -68,13 +68,13 @@ def _check_label(label: str) -> str:
     if len(label) > MAX_LABEL or not label.isprintable() or not re.match(_LABEL, label):
         needs = f'1 to {MAX_LABEL} printable characters, none of * ? [ ] , " | < >'
         what = f"must have {needs}, and no space at its ends"
-        raise Misplaced(((), f'label "{label[:MAX_LABEL]}" {what}'))
+        raise Misplaced(f'label "{label[:MAX_LABEL]}" {what}')
     return label
 
 
 def _check_tune(value: Any) -> Any:
     if value is not False:
-        raise ValueError("a group can only have false; the section `tune` has the grid")
+        raise Invalid("a group can only have false; the section `tune` has the grid")
     return value
 
 
@@ -125,13 +125,12 @@ class Group(Placed):
     """of a fractional factorial: the smallest fraction with at least this resolution"""
 
     @classmethod
-    def unknown_key(cls, key: str) -> str:
-        """The message for a key that a group does not have, such as a field."""
+    def unknown_key(cls, key: str) -> Fault | str:
+        """The fault of a key that a group does not have, such as a field."""
         if standard_name(key) is None:
             return super().unknown_key(key)
-        return (
-            f'"{key}" is a field; write set: {{{key}: VALUE}}, or each: {{{key}: [VALUE, VALUE]}}'
-        )
+        remedy = f"write set: {{{key}: VALUE}}, or each: {{{key}: [VALUE, VALUE]}}"
+        return Fault(f'"{key}" is a field', remedy=remedy)
 
     @property
     def written(self) -> tuple[str, ...]:
@@ -153,28 +152,29 @@ class Group(Placed):
         ways = [way for way in WAYS if way.replace("-", "_") in self.model_fields_set]
         if len(ways) != 1:
             needs = f"exactly one of the keys {listed(WAYS)}; got {len(ways) or 'none'}"
-            raise Misplaced(((), f"a group needs {needs}"))
+            raise Misplaced(f"a group needs {needs}")
         faults = list(self._faults_of_way(ways[0]))
         if faults:
             raise Misplaced(*faults)
         return self
 
-    def _faults_of_way(self, way: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    def _faults_of_way(self, way: str) -> Iterator[Fault]:
         written = self.model_fields_set
         if way not in DESIGNS and not getattr(self, way):
-            yield (way,), f"{way} needs at least one field"
+            yield Fault(f"{way} needs at least one field", path=(way,))
         lengths = list(map(len, self.zip.lists()))
         if len(set(lengths)) > 1:
             counts = ", ".join(map("{} has {}".format, self.zip, lengths))
-            yield ("zip",), f'lists under "zip" must have equal lengths: {counts}'
+            yield Fault(f'lists under "zip" must have equal lengths: {counts}', path=("zip",))
         if way != "set" and "label" in written:
             message = f'label is the name of one row, so it is a key beside "set"; got "{way}"'
-            yield ("label",), message
+            yield Fault(message, path=("label",))
         if way in DESIGNS and "where" in written:
-            yield ("where", KEY), f"where would drop rows that {way} needs; use require"
+            what = f"where would drop rows that {way} needs"
+            yield Fault(what, remedy="use require", path=("where", KEY))
         for key in FRACTIONS:
             if key in written and way != "factorial":
-                yield (key, KEY), f"{key} belongs to factorial"
+                yield Fault(f"{key} belongs to factorial", path=(key, KEY))
         if way == "factorial":
             self.fraction()
 
@@ -247,7 +247,8 @@ def _with_own_labels(specs: Sequence[RowSpec], report: Report) -> list[RowSpec]:
             kept.append(spec)
             continue
         where = spec.options.node("label").mark
-        report(where, f'label "{spec.label}" is also the name of {kind}; choose another')
+        taken = f'label "{spec.label}" is also the name of {kind}'
+        report(where, Fault(taken, remedy="choose another"))
     return kept
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -11,15 +12,15 @@ from pydantic import ValidationError
 from ablate.config import standard_name
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import DEFAULT_TASK
-from ablate.errors import StudyError, listed, unknown_name
-from ablate.fields import field_errors
+from ablate.errors import Fault, Invalid, Mark, StudyError, faults_of, listed, unknown_name
+from ablate.fields import field_faults
 from ablate.paths import home_path
 from ablate.plugins import parse_reference
 from ablate.study.own_classes import OwnClasses
-from ablate.study.settings import named_mark, report_fields, value_faults
+from ablate.study.settings import report_fields, value_faults
 from ablate.study.study_file import StudyFile
 from ablate.study.typed import keys_of
-from ablate.study.yaml_nodes import Mark, Node, Report, parse_yaml, plain_scalar
+from ablate.study.yaml_nodes import Node, Report, parse_yaml, plain_scalar
 from ablate.tasks import TASKS, Task, load_task
 
 GIVEN_FOLDER = "folder of the data"  # place of `Selection.data_folder`
@@ -41,8 +42,9 @@ def with_overrides(
         mark = override_mark(text)
         try:
             _override(sections, *_parse_override(text, mark))
-        except ValueError as error:
-            report(mark, str(error))
+        except Invalid as error:
+            for fault in error.faults:
+                report(mark, fault)
     if data_folder is not None:
         _override(sections, "data.folder", Node(data_folder, Mark(GIVEN_FOLDER)))
     return Node(sections, root.mark)
@@ -60,19 +62,19 @@ def _parse_override(text: str, mark: Mark) -> tuple[str, Node]:
     brackets at its beginning are read as in a study.
 
     Raises:
-        ValueError: it is not of this form, or VALUE is not YAML.
+        Invalid: it is not of this form, or VALUE is not YAML.
     """
     key, equals, value = (part.strip() for part in text.partition("="))
     if not (key and equals and value):
-        raise ValueError("is not of the form FIELD=VALUE, such as train_steps=200")
+        raise Invalid("is not of the form FIELD=VALUE, such as train_steps=200")
     if value[0] not in "\"'[{":
         return key, Node(plain_scalar(value), mark)
     try:
         node = parse_yaml(value, "VALUE")
-    except StudyError as error:  # its position is in a value of a few characters
-        raise ValueError(
-            error.lines[0].partition(": ")[2].removeprefix("not valid YAML: ")
-        ) from None
+    except StudyError as error:
+        # Its position is in a value of a few characters, which nobody takes for a file.
+        (fault,) = error.faults
+        raise Invalid(replace(fault, place=None, subject="")) from None
     return key, Node(node.value, mark)
 
 
@@ -80,12 +82,12 @@ def _override(sections: dict[str, tuple[Mark, Node]], key: str, node: Node) -> N
     """Replace a field of `data` or of `base` by `--set`, before anything is checked.
 
     Raises:
-        ValueError: the field is of another section.
+        Invalid: the field is of another section.
     """
     section, _, name = key.rpartition(".")
     section = section or "base"
     if section not in ("data", "base"):
-        raise ValueError(f'"{section}" cannot be set; --set takes FIELD and data.FIELD')
+        raise Invalid(f'"{section}" cannot be set; --set takes FIELD and data.FIELD')
     mark, old = sections.get(section, (node.mark, Node({}, node.mark)))
     if old.value is not None and not isinstance(old.value, dict):
         return  # an error that is reported at the section itself
@@ -119,7 +121,8 @@ def read_task(node: Node | None, classes: OwnClasses, report: Report) -> tuple[T
     try:
         return load_task(plugin, classes.sources[str(plugin.digest)]), str(plugin)
     except StudyError as error:
-        report(node.mark, str(error))
+        for fault in error.faults:
+            report(node.mark, fault)
         return None, ""
 
 
@@ -129,14 +132,13 @@ def read_data(section: Node, task: Task, folder: Path, report: Report) -> Corpus
     for key, mark, node in section.items():
         fault = next(value_faults(key, node), None)
         if key not in task.data_config.model_fields:
-            message = unknown_name("data field", key, task.data_config.model_fields)
+            unknown = Fault(unknown_name("data field", key, task.data_config.model_fields))
             if standard_name(key) is not None:
-                message = (
-                    f'unknown data field "{key}"; it is a field of base: base: {{{key}: VALUE}}'
-                )
-            report(mark, message)
+                remedy = f"it is a field of base: base: {{{key}: VALUE}}"
+                unknown = Fault(f'unknown data field "{key}"', remedy=remedy)
+            report(mark, unknown)
         elif fault:
-            report(node.mark, fault[1])
+            report(node.mark, fault)
         else:
             settings[key] = node
     try:
@@ -146,11 +148,13 @@ def read_data(section: Node, task: Task, folder: Path, report: Report) -> Corpus
         path = _data_folder(settings["folder"], folder, report)
         return data.model_copy(update={"folder": path})
     except ValidationError as error:
-        errors = field_errors(error, task.data_config)
-        report_fields(errors, settings, section.mark, report, settings)
+        faults = field_faults(error, task.data_config)
+        # What else must be given follows from the corpus.
+        faults = [replace(fault, fields=(*fault.fields, "corpus")) for fault in faults]
+        report_fields(faults, settings, section.mark, report, settings)
     except ValueError as error:
         where = settings.get("corpus", section).mark
-        report(named_mark(str(error), [settings], where), str(error))
+        report_fields(faults_of(error), settings, where, report, settings)
     return None
 
 
@@ -161,9 +165,10 @@ def _data_folder(folder: Node, beside: Path, report: Report) -> str:
     try:
         path = home_path(folder.value)
         if "://" in folder.value:
-            raise ValueError(f"{folder.value}: an address is written in train, dev and test")
+            raise Invalid(f"{folder.value}: an address is written in train, dev and test")
     except ValueError as error:
-        report(folder.mark, f"folder: {error}")
+        for fault in faults_of(error):
+            report(folder.mark, fault.of("folder"))
         return ""
     # A mark without a line is that of --set.
     return str(beside / path if folder.mark.line else path)

@@ -10,11 +10,10 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from ablate.errors import unknown_name
+from ablate.errors import Fault, Invalid, Mark, not_allowed, unknown_name
 from ablate.fields import value_text
 from ablate.stats.power import MAX_SEEDS
 from ablate.study.typed import Misplaced, Placed, choice
-from ablate.study.yaml_nodes import Mark
 
 _RANGE = re.compile(r"(?:(\d{1,9}) ?- ?)?(\d{1,9})")  # `3`, or `1-3`
 _MOST_WRITTEN = 20  # seeds in a message
@@ -25,7 +24,7 @@ Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 def _distinct(seeds: list[int]) -> list[int]:
     for index, seed in enumerate(seeds):
         if seed in seeds[:index]:
-            raise Misplaced(((index,), f"duplicate seed {seed}"))
+            raise Misplaced(Fault(f"duplicate seed {seed}", path=(index,)))
     return seeds
 
 
@@ -36,7 +35,7 @@ def _as_list(value: Any) -> Any:
         first, last = int(range_[1] or 1), int(range_[2])
         if first <= last < first + _MOST_WRITTEN:
             seeds = list(range(first, last + 1))
-            raise ValueError(f"{value_text(value)} is not allowed: must be a list; write {seeds}")
+            raise Invalid(not_allowed(value_text(value), "a list", f"write {seeds}"))
     return value
 
 
@@ -69,17 +68,16 @@ class SeedsOfBase(Placed):
         # A single further seed shows no spread, so that its weight could not be estimated.
         least = self.rows + 2
         if self.base < least:
-            message = f"base: {self.base} seeds; at least {least}, two more than the rows have"
-            raise Misplaced((("base",), message))
+            few = f"{self.base} seeds; at least {least}, two more than the rows have"
+            raise Misplaced(Fault(few, subject="base", path=("base",)))
         return self
 
 
 def _increasing(numbers: Sequence[int]) -> Sequence[int]:
     for index, (before, number) in enumerate(itertools.pairwise(numbers), 1):
         if number <= before:
-            raise Misplaced(
-                ((index,), f"looks: {number} seeds are not more than {before} at the look before")
-            )
+            fault = Fault(f"{number} seeds are not more than {before} at the look before")
+            raise Misplaced(fault.of("looks").within(index))
     return numbers
 
 

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from ablate.errors import UsageError, did_you_mean
+from ablate.errors import Fault, Mark, UsageError, did_you_mean
 from ablate.stats.power import MAX_SEEDS
 from ablate.study.study import Row, Study
-from ablate.study.yaml_nodes import Mark
 
 MAX_RUNS = 100_000
 _RANGE = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
@@ -71,7 +70,7 @@ def _note_on_seeds(text: str | None, study: Study) -> Iterator[str]:
 
 
 def _wrong(option: str, message: str) -> UsageError:
-    return UsageError(Mark(option).error_line(message))
+    return UsageError(Fault(message, place=Mark(option)))
 
 
 def _patterns(texts: Sequence[str]) -> list[str]:

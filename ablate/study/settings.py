@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import Annotated, Any
 
@@ -12,10 +12,10 @@ from pydantic import PlainValidator, WithJsonSchema
 from ablate.config import PRESETS, field_names, standard_name
 from ablate.config.model import LAYER_FIELDS
 from ablate.config.resolve import SYMBOLS
-from ablate.errors import did_you_mean, unknown_name
+from ablate.errors import Fault, Mark, suggestion, unknown_name, within
 from ablate.study.error_list import MAX_ERRORS
-from ablate.study.typed import KEY, Fault, Misplaced, mapping_of, within
-from ablate.study.yaml_nodes import Mark, Node, Report
+from ablate.study.typed import KEY, Misplaced, mapping_of
+from ablate.study.yaml_nodes import Node, Report
 
 # Names of PyTorch, nanoGPT and Hugging Face, too different to be found by their letters.
 _ELSEWHERE = {
@@ -87,10 +87,6 @@ OPTIONS_OF_RUN = {
     "cluster": "ablate run STUDY --on PROFILE",
 }  # fmt: skip
 
-_FIELD_NAMES = re.compile(
-    r'^"?(\w{1,40})\b|\b(\w{1,40})='
-)  # bounded, because a value may be as long as the file
-
 
 class Settings(dict[str, Node]):
     """Values by field name or symbol, as the study writes them, and where it does."""
@@ -123,7 +119,7 @@ class Settings(dict[str, Node]):
         value = mapping_of(value, "fields, such as {d_model: 64}")
         # Nearest names take time, and a file may have more of them than are reported.
         faults = list(islice(name_faults(value.node), MAX_ERRORS))
-        misnamed = {path[0] for path, _ in faults}
+        misnamed = {fault.path[0] for fault in faults}
         for key, _, node in value.node.items():
             if key in misnamed:
                 continue
@@ -160,72 +156,78 @@ Fields = _type(Settings.from_file, "settings", {"allOf": {"minProperties": 1}})
 Lists = _type(Settings.lists_from_file, "lists", {"allOf": {"minProperties": 1}})
 
 
-def name_faults(fields: Node) -> Iterator[Fault]:
+def name_faults(fields: Node) -> Iterable[Fault]:
     """Unknown names, and each field that is given by name and by symbol."""
     written: dict[str, str] = {}  # standard name -> name or symbol in the study
     for key, _, _ in fields.items():
         name = "preset" if key == "preset" else standard_name(key)
         if name is None:
-            yield (key, KEY), unknown_field(key)
+            yield unknown_field(key).within(key, KEY)
         elif name in written:
-            yield (key, KEY), f'"{key}" and "{written[name]}" are the same field'
+            what = f'"{key}" and "{written[name]}" are the same field'
+            yield Fault(what, (name,), path=(key, KEY))
         else:
             written[name] = key
 
 
-def unknown_field(key: str) -> str:
-    """Message with the nearest name; all fields are too many to be listed."""
+def unknown_field(key: str) -> Fault:
+    """The fault of an unknown field, with the nearest name: all are too many to be listed."""
+    return Fault(f'unknown field "{key[:60]}"', remedy=_meant(key))
+
+
+def _meant(key: str) -> str:
+    """What is probably meant by an unknown field."""
     names = (*field_names(), *SYMBOLS, "preset")
-    text = f'unknown field "{key[:60]}"'
     if key.partition(":")[0] in names:
-        return f"{text}; a colon needs a space after it"
+        return "a colon needs a space after it"
     if key.isdecimal():
-        return f"{text}; a number has no comma: 1,000 is written 1000"
+        return "a number has no comma: 1,000 is written 1000"
     if key.lower() in _ELSEWHERE:
-        return f'{text}; did you mean "{_ELSEWHERE[key.lower()]}"?'
+        return f'did you mean "{_ELSEWHERE[key.lower()]}"?'
     if key in OPTIONS_OF_RUN:
-        return f"{text}; it is an option of the command line: {OPTIONS_OF_RUN[key]}"
+        return f"it is an option of the command line: {OPTIONS_OF_RUN[key]}"
     if key in _KEYS:
-        return f"{text}; it is {_KEYS[key]}, and not a field"
-    nearest = did_you_mean(key, names)
+        return f"it is {_KEYS[key]}, and not a field"
+    nearest = suggestion(key, names)
     if nearest:
-        return text + nearest
-    text += "; `ablate schema` lists the fields"
+        return nearest
+    fields = "`ablate schema` lists the fields"
     for word in key.split("_"):
         if word in _OF_CLASSES:
-            return f"{text}; a class of your own could have it: {_OF_CLASSES[word]}: module:Class"
-    return text
+            own = f"a class of your own could have it: {_OF_CLASSES[word]}: module:Class"
+            return f"{fields}; {own}"
+    return fields
 
 
 def value_faults(key: str, node: Node, remedy: str = "") -> Iterator[Fault]:
     """What no field takes: lists but patterns, mappings, a NUL character, an unknown preset.
 
-    `remedy` follows the message about a list or a mapping.
+    `remedy` is that of a list or a mapping.
     """
     if isinstance(node.value, list) and standard_name(key) in LAYER_FIELDS:
         for index, entry in enumerate(node.value):
             if isinstance(entry.value, list):
-                yield (index,), f'"{key}" takes no pattern within its pattern'
+                yield Fault(f'"{key}" takes no pattern within its pattern', path=(index,))
             else:
                 yield from within(index, value_faults(key, entry))
     elif isinstance(node.value, (dict, list)):
-        yield (), f'"{key}" takes a single value; got {node.kind}{remedy}'
+        yield Fault(f'"{key}" takes a single value; got {node.kind}', remedy=remedy)
     elif isinstance(node.value, str) and "\0" in node.value:
-        yield (), f'"{key}" holds a NUL character: {node.kind}'
+        yield Fault(f'"{key}" holds a NUL character: {node.kind}')
     elif key == "preset" and node.value not in PRESETS:
-        yield (), unknown_name("preset", str(node.value), PRESETS)
+        yield Fault(unknown_name("preset", str(node.value), PRESETS))
 
 
 def _single_value_faults(key: str, node: Node) -> Iterator[Fault]:
     remedy = ""
     if isinstance(node.value, list) and node.value:
-        remedy = f"; to compare values, write each: {{{key}: [...]}} in a group of rows"
+        remedy = f"to compare values, write each: {{{key}: [...]}} in a group of rows"
     yield from value_faults(key, node, remedy)
 
 
 def _list_faults(key: str, node: Node) -> Iterator[Fault]:
     if not isinstance(node.value, list) or not node.value:
-        yield (), f'"{key}" needs a list of values; got {node.kind}'
+        yield Fault(f'"{key}" needs a list of values; got {node.kind}')
         return
     for index, value in enumerate(node.value):
         yield from within(index, value_faults(key, value))
@@ -237,48 +239,62 @@ def merge(base: Mapping[str, Node], written: Mapping[str, Node]) -> dict[str, No
     return {**inherited, **written}
 
 
-def named_mark(message: str, places: Sequence[Mapping[str, Node]], mark: Mark) -> Mark:
-    """Position of the first field in `places` that a message names; else `mark`.
+def node_of(field: str, settings: Mapping[str, Node]) -> Node | None:
+    """What sets a field: its value, or the preset that has one for it; the last one counts."""
+    found = None
+    for name, node in settings.items():
+        if name == field or (name == "preset" and field in PRESETS.get(str(node.value), {})):
+            found = node
+    return found
+
+
+def written_mark(fault: Fault, places: Iterable[Mapping[str, Node]], mark: Mark) -> Mark:
+    """Position of the first field of a fault that the file writes; else `mark`.
 
     Args:
-        message: of an error that concerns several fields.
-        places: settings by standard name; all names of the message are looked up in the first, then
-            in the next.
-        mark: position if the study writes none of the fields.
+        fault: concerns several fields.
+        places: settings by standard name; all fields are looked up in the first, then in the next.
+        mark: position if the file writes none of them.
     """
-    names = []
-    for match in _FIELD_NAMES.finditer(message):
-        word = match[1] or match[2]
-        names.append(standard_name(word) or word)
     for place in places:
-        for name in names:
-            if name in place and place[name].mark.line:  # that of --set has none
-                return place[name].mark
+        for field in fault.fields:
+            node = node_of(field, place)
+            if node is not None and node.mark.line:  # that of --set has none
+                return node.mark
     return mark
 
 
+def with_causes(fault: Fault, settings: Mapping[str, Node]) -> Fault:
+    """A fault of settings in a file, with the options of the command line that set its fields."""
+    nodes = [node_of(field, settings) for field in fault.fields]
+    options = [node.mark for node in nodes if node is not None and not node.mark.line]
+    return replace(fault, causes=tuple(dict.fromkeys(options)))
+
+
 def report_fields(
-    errors: Sequence[tuple[str, str]],
+    faults: Iterable[Fault],
     settings: Mapping[str, Node],
     mark: Mark,
     report: Report,
     written: Mapping[str, Node] | None = None,
     symbols: Mapping[Mark, str] | None = None,
 ) -> None:
-    """Report (field, message) pairs: each at its field, or at `mark` if it is not written.
+    """Report faults: each at its subject, if that is a field, else at the first of its fields.
 
     Args:
-        errors: fields by standard name; an empty name for a message that concerns several.
-        settings: by standard name.
+        faults: with fields by standard name.
+        settings: all that hold, by standard name.
         mark: position for fields that the study does not write.
-        report: receives position and message.
-        written: a message that concerns several fields is reported at the first of these that it
-            names.
-        symbols: names of fields in messages, by position, where the study writes a symbol.
+        report: receives position and fault.
+        written: a fault of several fields is reported at the first of these that it names.
+        symbols: of fields, by position, where the study writes a symbol.
     """
-    for name, message in errors:
-        position = (
-            settings[name].mark if name in settings else named_mark(message, [written or {}], mark)
-        )
-        shown = (symbols or {}).get(position, name)
-        report(position, f"{shown}: {message}" if name else message)
+    for fault in faults:
+        if fault.subject in settings:
+            position = settings[fault.subject].mark
+            fault = replace(fault, subject=(symbols or {}).get(position, fault.subject))
+        elif fault.subject in fault.fields:
+            position = mark
+        else:
+            position = written_mark(fault, [written or {}], mark)
+        report(position, with_causes(fault, settings) if position.line else fault)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from ablate.config import RowConfig, resolve_row, standard_name
 from ablate.config.data import CorpusConfig
-from ablate.config.inactive import InactiveSettings, check_active
+from ablate.config.inactive import InactiveSettings, Reason, check_active
 from ablate.config.reach import (
     Reach,
     fitted,
@@ -21,10 +21,11 @@ from ablate.config.reach import (
     unread_positions,
 )
 from ablate.config.resolve import SYMBOLS, merged
-from ablate.fields import entries_of, field_errors
+from ablate.errors import Fault, Mark, faults_of
+from ablate.fields import entries_of, field_faults
 from ablate.study.own_classes import OwnClasses
-from ablate.study.settings import Settings, merge, named_mark, report_fields
-from ablate.study.yaml_nodes import Mark, Node, Report, plain_values
+from ablate.study.settings import Settings, merge, report_fields
+from ablate.study.yaml_nodes import Node, Report, plain_values
 from ablate.tasks import Task
 
 
@@ -43,13 +44,13 @@ class SettingsReader:
     ) -> None:
         self.task, self.data, self.classes, self.report = task, data, classes, report
         self.defaults: dict[str, Any] = {}
-        self.unused: dict[str, str] = {}
+        self.unused: dict[str, Reason] = {}
         if task:
             self.defaults = {**task.idle_defaults, **task.defaults}
             if any(task.metrics[name].is_probe for name in metrics if name in task.metrics):
                 self.defaults["probes"] = True
-            of_metrics = "metrics, which name what is measured"
-            self.unused = {**task.unused_fields, "probes": of_metrics}
+            reasons = {**task.unused_fields, "probes": "metrics, which name what is measured"}
+            self.unused = {name: Reason(text) for name, text in reasons.items()}
         self._symbols: dict[Mark, str] = {}  # of fields that the study writes by their symbol
         self._report_fields = partial(report_fields, report=report, symbols=self._symbols)
 
@@ -61,16 +62,16 @@ class SettingsReader:
         """`resolve_row`, and what follows from the lengths of the study's texts.
 
         Raises:
-            ValueError: as `resolve_row` does; InactiveSettings also for a field in `written` that
-                reaches further than any text.
+            ValidationError, Invalid: as `resolve_row` does; InactiveSettings also for a field in
+                `written` that reaches further than any text.
         """
         config = resolve_row(values, written)
         reach = self.reach(config)
         if reach is None:
             return config
-        errors = [fault for fault in idle_settings(config, reach) if fault[0] in written]
-        if errors:
-            raise InactiveSettings(errors[:1])
+        faults = [fault for fault in idle_settings(config, reach) if fault.subject in written]
+        if faults:
+            raise InactiveSettings(faults[0])
         return fitted(config, reach, "max_positions" in merged(values))
 
     def reach(self, config: RowConfig) -> Reach | None:
@@ -156,31 +157,32 @@ class SettingsReader:
         try:
             check_active(values, written, self.unused)  # known before the values are valid
         except InactiveSettings as error:
-            self._report_fields(error.errors, settings, mark)
+            self._report_fields(error.faults, settings, mark)
         try:
             return self.configure(values, [name for name in written if name not in self.unused])
         except ValidationError as error:
-            if not alone or any(name in settings for name, _ in field_errors(error)):
-                self._report_fields(field_errors(error), settings, mark, written=own)
+            faults = field_faults(error)
+            if not alone or any(fault.subject in settings for fault in faults):
+                self._report_fields(faults, settings, mark, written=own)
                 return None
         except InactiveSettings as error:
-            errors = error.errors
+            faults = list(error.faults)
             if combined:
-                errors = [(name, _for_a_group(text, {*written} - {name})) for name, text in errors]
-            self._report_fields(errors, settings, mark)
+                faults = [_for_a_group(fault, written) for fault in faults]
+            self._report_fields(faults, settings, mark)
             return self.configure(values)
         except ValueError as error:  # before any other check
             if not alone:
-                self.report(named_mark(str(error), [own], mark), str(error))
+                self._report_fields(faults_of(error), settings, mark, written=own)
                 for name in written:
                     self.resolve({name: settings[name]}, mark, alone=True)
                 return None
         return resolve_row(self.defaults)
 
 
-def _for_a_group(message: str, beside: Collection[str]) -> str:
-    """The message for a grid: without the field, the rows where it acts would change, too."""
-    reason = message.partition(" has no effect with ")[2]
-    if not any(re.search(rf"\b{name}\b", reason) for name in beside):
-        return message
-    return message.replace("; remove it", "; give the rows where it acts a group of their own")
+def _for_a_group(fault: Fault, written: Collection[str]) -> Fault:
+    """The fault for a grid: without the field, the rows where it acts would change, too."""
+    _, *others = fault.fields
+    if fault.remedy and any(name in written for name in others):
+        return replace(fault, remedy="give the rows where it acts a group of their own")
+    return fault

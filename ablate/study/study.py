@@ -12,14 +12,13 @@ from ablate.config import RowConfig, decoding_id
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import DEFAULT_TASK, fold_vocab_size, run_ids
 from ablate.config.inactive import inactive_fields
-from ablate.errors import DataError
+from ablate.errors import DataError, Fault, Mark
 from ablate.plugins import Reference, parse_reference, references
 from ablate.stats.designs import Design
 from ablate.stats.metrics import PPL
 from ablate.store.status import NO_DECODING
 from ablate.study.choice import AFTER, Choice
 from ablate.study.matching import Matched
-from ablate.study.yaml_nodes import Mark
 from ablate.tasks import TASKS, Task
 
 if TYPE_CHECKING:
@@ -247,11 +246,11 @@ class Study:
         try:
             return self.task.prepare(data, self.data_folder, corpora, log)
         except DataError as error:
-            raise DataError(*map(self.data_fault, error.lines)) from None
+            raise DataError(*map(self.data_fault, error.faults)) from None
 
-    def data_fault(self, line: str) -> str:
-        """An error of a corpus, with the position of the section `data`."""
-        return self.data_mark.error_line(f"data: {line}")
+    def data_fault(self, fault: Fault) -> Fault:
+        """A fault of a corpus, with the position of the section `data`."""
+        return fault.of("data").at(self.data_mark)
 
     @cached_property
     def _runs(self) -> dict[tuple[str, int], Run]:
@@ -409,11 +408,11 @@ _SAY_POSITIONS = ("architecture", "context", "positional_encoding")
 
 def changes(config: RowConfig, base: RowConfig) -> dict[str, Any]:
     """The fields that differ from base and have an effect in `config`, with its values."""
-    inactive = inactive_fields(config)
+    inactive = {*inactive_fields(config)}
     changed = {}
     # The number of learned positions that a study leaves out follows from these.
     if any(getattr(config, name) != getattr(base, name) for name in _SAY_POSITIONS):
-        inactive["max_positions"] = "other texts or positions"
+        inactive.add("max_positions")
     for name, value in config.model_dump().items():
         if value != getattr(base, name) and name not in inactive:
             changed[name] = value

@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from ablate.config import standard_name
-from ablate.errors import unknown_name
+from ablate.errors import Fault, Invalid, not_allowed, unknown_name, within
 from ablate.fields import value_text
 from ablate.plugins import REFERENCE_PATTERN
 from ablate.study.names import GroupName, SizeName, StudyName, refuse_similar
@@ -23,7 +23,7 @@ from ablate.study.rows import WAYS, Group, Groups, MatchOption
 from ablate.study.seeds import SECTION_OF, SeedPlan, SeedsSection, seed_plan
 from ablate.study.settings import OPTIONS_OF_RUN, Settings, Values
 from ablate.study.tuning import Tune
-from ablate.study.typed import KEY, Misplaced, Placed, choice, keys_of, mapping_of, within
+from ablate.study.typed import KEY, Misplaced, Placed, choice, keys_of, mapping_of
 from ablate.tasks import TASKS, Translation
 
 MAX_SIZES = 10
@@ -36,8 +36,9 @@ def _no_key_of_a_group(value: Any) -> Any:
     groups = mapping_of(value, "groups by name, such as size: {each: {N: [1, 2]}}")
     for name, group in groups.items():
         if name in WAYS and not (isinstance(group, dict) and group.keys() & {*WAYS}):
-            write = f"write rows: {{GROUP: {{{name}: ...}}}}"
-            raise Misplaced(((name, KEY), f'"{name}" is a key of a group; {write}'))
+            remedy = f"write rows: {{GROUP: {{{name}: ...}}}}"
+            fault = Fault(f'"{name}" is a key of a group', remedy=remedy)
+            raise Misplaced(fault.within(name, KEY))
     return value
 
 
@@ -53,10 +54,9 @@ def _as_list(value: Any) -> Any:
 def _no_percentage(value: Any) -> Any:
     """Refuse `2%`, which would be taken for 0.02 whatever the metric."""
     if isinstance(value, str) and value.strip().endswith("%"):
-        raise ValueError(
-            f"{value_text(value)} is not allowed: must be a difference in the metric's own unit, "
-            f"such as 0.5 in BLEU or 0.02 in bits/byte; of ppl, a ratio, 0.02 is 2 %"
-        )
+        allowed = "a difference in the metric's own unit, such as 0.5 in BLEU or 0.02 in bits/byte"
+        remedy = "of ppl, a ratio, 0.02 is 2 %"
+        raise Invalid(not_allowed(value_text(value), allowed, remedy))
     return value
 
 
@@ -112,18 +112,19 @@ class StudyFile(Placed):
     cumulative"""
 
     @classmethod
-    def unknown_key(cls, key: str) -> str:
-        """The message for a key that is not a section: its place, if it belongs elsewhere."""
-        text = f'unknown section "{key[:60]}"'
+    def unknown_key(cls, key: str) -> Fault | str:
+        """The fault of a key that is not a section: its place, if it belongs elsewhere."""
         if key in OPTIONS_OF_RUN:
-            return f"{text}; it is an option of the command line: {OPTIONS_OF_RUN[key]}"
-        if key in SECTION_OF:
-            return f"{text}; {SECTION_OF[key]}"
-        if key in keys_of(Group):
-            return f"{text}; it is a key of a group of rows: rows: {{GROUP: {{{key}: ...}}}}"
-        if standard_name(key) is not None:
-            return f"{text}; it is a field of base: base: {{{key}: VALUE}}"
-        return unknown_name("section", key, keys_of(cls))
+            remedy = f"it is an option of the command line: {OPTIONS_OF_RUN[key]}"
+        elif key in SECTION_OF:
+            remedy = SECTION_OF[key]
+        elif key in keys_of(Group):
+            remedy = f"it is a key of a group of rows: rows: {{GROUP: {{{key}: ...}}}}"
+        elif standard_name(key) is not None:
+            remedy = f"it is a field of base: base: {{{key}: VALUE}}"
+        else:
+            return unknown_name("section", key, keys_of(cls))
+        return Fault(f'unknown section "{key[:60]}"', remedy=remedy)
 
     @model_validator(mode="after")
     def _tune_is_whole(self) -> StudyFile:

@@ -18,11 +18,11 @@ from ablate.config import DecodingConfig, field_names, standard_name
 from ablate.config.identity import NOT_IDENTITY
 from ablate.config.resolve import SYMBOLS
 from ablate.config.row import RowDataConfig
-from ablate.errors import unknown_name
+from ablate.errors import Fault, unknown_name
 from ablate.fields import facts_of
 from ablate.study.seeds import Seeds
 from ablate.study.settings import schema_reference, unknown_field
-from ablate.study.typed import KEY, Fault, Misplaced, Placed, mapping_of
+from ablate.study.typed import KEY, Misplaced, Placed, mapping_of
 from ablate.study.yaml_nodes import Node
 
 MAX_CANDIDATES = 1000  # for each row
@@ -43,23 +43,23 @@ CHOSEN_ON_DEV = tuple(
 )
 
 
-def _tunable(key: str) -> str | None:
+def _tunable(key: str) -> Fault | None:
     """Why a field cannot be tuned by the loss; None if it can."""
     name = standard_name(key)
     if name is None:
         return unknown_field(key)
     if name in _UNTUNED:
-        return f"{key} cannot be tuned: {_UNTUNED[name]}"
+        return Fault(f"{key} cannot be tuned: {_UNTUNED[name]}", (name,))
     return None
 
 
-def _of_decoding(key: str) -> str | None:
+def _of_decoding(key: str) -> Fault | None:
     if standard_name(key) in CHOSEN_ON_DEV:
         return None
-    return unknown_name("field of decoding", key, CHOSEN_ON_DEV)
+    return Fault(unknown_name("field of decoding", key, CHOSEN_ON_DEV))
 
 
-def _grid(refusal: Callable[[str], str | None], fields: Iterable[str]) -> Any:
+def _grid(refusal: Callable[[str], Fault | None], fields: Iterable[str]) -> Any:
     """The type of a grid: values by field, of those that have no reason to be refused."""
 
     def check(value: Any) -> Grid:
@@ -69,18 +69,18 @@ def _grid(refusal: Callable[[str], str | None], fields: Iterable[str]) -> Any:
         for key, _, values in value.node.items():
             name, refused = standard_name(key) or key, refusal(key)
             if refused is None and name in grid:
-                refused = f'"{key}" is given twice'
+                refused = Fault(f'"{key}" is given twice')
             if refused is not None:
-                faults.append(((key, KEY), refused))
+                faults.append(refused.within(key, KEY))
             elif not isinstance(values.value, list) or len(values.value) < 2:
-                faults.append(((key,), f'"{key}" needs a list of two or more values'))
+                faults.append(Fault(f'"{key}" needs a list of two or more values', path=(key,)))
             else:
                 grid[name] = tuple(values.value)
                 faults += _repeated(key, values)
         count = math.prod(map(len, grid.values()))
         if count > MAX_CANDIDATES:
             at_most = f"at most {MAX_CANDIDATES:,} are allowed"
-            faults.append(((), f"makes {count:,} candidates for each row; {at_most}"))
+            faults.append(Fault(f"makes {count:,} candidates for each row; {at_most}"))
         if faults:
             raise Misplaced(*faults, depth=1)
         return grid
@@ -101,7 +101,7 @@ def _repeated(key: str, values: Node) -> Iterator[Fault]:
     for index, node in enumerate(values.value):
         value = (bool if isinstance(node.value, bool) else object, node.value)
         if not isinstance(node.value, (dict, list)) and value in seen:
-            yield (key, index), f'"{key}" has the value {node.kind} twice'
+            yield Fault(f'"{key}" has the value {node.kind} twice', path=(key, index))
             return
         seen.append(value)
 
@@ -132,29 +132,30 @@ class Tune(Placed):
     """share of each row's train_steps; unset: 1"""
 
     @classmethod
-    def unknown_key(cls, key: str) -> str:
-        """The message for a key that the section does not have, such as a field."""
+    def unknown_key(cls, key: str) -> Fault | str:
+        """The fault of a key that the section does not have, such as a field."""
         if standard_name(key) is None:
             return super().unknown_key(key)
         section = "decoding" if standard_name(key) in CHOSEN_ON_DEV else "grid"
-        return f'"{key}" is a field; write {section}: {{{key}: [VALUE, VALUE]}}'
+        return Fault(f'"{key}" is a field', remedy=f"write {section}: {{{key}: [VALUE, VALUE]}}")
 
     def faults(self, seeds_of_study: Collection[int]) -> Iterator[Fault]:
         """What the keys lack beside each other, and the seeds that a verdict uses."""
         written = self.model_fields_set
         if "grid" in written and "seeds" not in written:
-            yield (), "tune needs seeds, because it has grid"
+            yield Fault("tune needs seeds, because it has grid")
         if "seeds" in written and "grid" not in written:
-            yield (), "tune needs grid, because it has seeds"
+            yield Fault("tune needs grid, because it has seeds")
         if not written & {"grid", "decoding", "seeds"}:
-            yield (), "tune needs grid with seeds, or decoding"
+            yield Fault("tune needs grid with seeds, or decoding")
         for key in ("grid", "decoding"):
             if key in written and not getattr(self, key):
-                yield (key,), f"{key} needs at least one field"
+                yield Fault(f"{key} needs at least one field", path=(key,))
         for index, seed in enumerate(self.seeds):
             if seed in seeds_of_study:
                 why = "tuning needs seeds that no verdict uses"
-                yield ("seeds", index), f"seed {seed} is a seed of the study; {why}"
+                path = ("seeds", index)
+                yield Fault(f"seed {seed} is a seed of the study; {why}", path=path)
 
     def steps(self, train_steps: int) -> int:
         """Steps of a tuning run."""

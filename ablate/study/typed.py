@@ -19,34 +19,27 @@ from pydantic import (
     model_validator,
 )
 
-from ablate.errors import unknown_name
-from ablate.fields import Section, error_message, value_text
+from ablate.errors import Fault, Invalid, Mark, Steps, as_fault, not_allowed, unknown_name
+from ablate.fields import Section, value_faults, value_text
 from ablate.study.error_list import MAX_ERRORS
-from ablate.study.yaml_nodes import Mark, Node, Report
+from ablate.study.yaml_nodes import Node, Report
 
 Model = TypeVar("Model", bound=BaseModel)
-Path = tuple[str | int, ...]
-Fault = tuple[Path, str]  # its path from a value, and the complete message
 
 KEY = "[key]"  # ends the path of a fault of a key, as in pydantic
 
 
-def within(step: str | int, faults: Iterable[Fault]) -> Iterator[Fault]:
-    """The faults of a part of a mapping or list, as those of the whole."""
-    for path, message in faults:
-        yield (step, *path), message
-
-
-class Misplaced(ValueError):  # noqa: N818
-    """Faults within a value that a validator finds.
+class Misplaced(Invalid):
+    """Faults within a value that a validator finds, by their paths from it, and complete: without
+    the value's key as their subject.
 
     depth: number of steps of each path to what is left out; 0 for the whole value, None for the
         place itself.
     """
 
-    def __init__(self, *faults: Fault, depth: int | None = None) -> None:
-        super().__init__("; ".join(message for _, message in faults))
-        self.faults, self.depth = faults, depth
+    def __init__(self, *faults: Fault | str, depth: int | None = None) -> None:
+        super().__init__(*faults)
+        self.depth = depth
 
 
 class Located(dict[str, Any]):
@@ -79,14 +72,14 @@ class Keyed(Section):
         faults: list[Fault] = []
         for key in mapping:
             if key not in keys and len(faults) < MAX_ERRORS:
-                faults.append(((key, KEY), cls.unknown_key(key)))
+                faults.append(as_fault(cls.unknown_key(key)).within(key, KEY))
         if faults:
             raise Misplaced(*faults)
         return mapping
 
     @classmethod
-    def unknown_key(cls, key: str) -> str:
-        """The message for a key that the mapping does not have."""
+    def unknown_key(cls, key: str) -> Fault | str:
+        """The fault of a key that the mapping does not have."""
         return unknown_name("key", key, keys_of(cls))
 
 
@@ -118,10 +111,10 @@ def mapping_of(value: Any, what: str) -> Any:
     """The value, if it is a mapping, which is Located in a file.
 
     Raises:
-        ValueError: it is not; `what` names the keys.
+        Invalid: it is not; `what` names the keys.
     """
     if not isinstance(value, dict):
-        raise ValueError(f"{value_text(value)} is not allowed: must be a mapping of {what}")
+        raise Invalid(not_allowed(value_text(value), f"a mapping of {what}"))
     return value
 
 
@@ -167,31 +160,32 @@ def read_model(
             left_out = []
             for details in error.errors():
                 # One after the other: `report` stops the reading of a file with too many faults.
-                for place, message, depth in _faults(_Place(node, name), details):
+                for place, fault, depth in _faults(_Place(node, name), details):
                     left_out.append(place.path[:depth])
                     # It may come from what was left out of a mapping, and not from the file.
                     if id(place.node) not in incomplete:
-                        report(place.mark, message)
+                        report(place.mark, fault)
         if () in left_out:
             return None, node
         node = _without(node, left_out, incomplete)
 
 
-def _faults(start: _Place, details: Mapping[str, Any]) -> Iterator[tuple[_Place, str, int | None]]:
-    """(place, message, number of steps to the part that is left out) of each fault."""
+def _faults(
+    start: _Place, details: Mapping[str, Any]
+) -> Iterator[tuple[_Place, Fault, int | None]]:
+    """(place, fault, number of steps to the part that is left out) of each fault."""
     loc = details["loc"]
     place = start.at(loc)
     error = details.get("ctx", {}).get("error")
-    if isinstance(error, Misplaced):
-        for path, message in error.faults:
+    if details["type"] == "missing":
+        yield place, Fault(f"{place.key} needs {loc[-1]}"), None
+        return
+    for fault in value_faults(details):
+        if isinstance(error, Misplaced):
             depth = None if error.depth is None else len(place.path) + error.depth
-            yield place.at(path), message, depth
-    elif details["type"] == "missing":
-        yield place, f"{place.key} needs {loc[-1]}", None
-    elif place.is_key:
-        yield place, error_message(details), None
-    else:
-        yield place, f"{place.key}: {error_message(details)}", None
+            yield place.at(fault.path), fault, depth
+        else:
+            yield place, fault if place.is_key else fault.of(place.key), None
 
 
 class _Place(NamedTuple):
@@ -203,7 +197,7 @@ class _Place(NamedTuple):
     node: Node
     key: str
     key_mark: Mark = Mark("")
-    path: Path = ()
+    path: Steps = ()
     is_key: bool = False
 
     @property
@@ -227,9 +221,9 @@ class _Place(NamedTuple):
         return place
 
 
-def _without(node: Node, paths: Iterable[Path], incomplete: dict[int, Node]) -> Node:
+def _without(node: Node, paths: Iterable[Steps], incomplete: dict[int, Node]) -> Node:
     """The node without some parts; what loses one of its own is added to `incomplete`."""
-    inside: dict[str | int, list[Path]] = {}
+    inside: dict[str | int, list[Steps]] = {}
     for step, *rest in paths:
         inside.setdefault(step, []).append(tuple(rest))
     is_mapping = isinstance(node.value, dict)

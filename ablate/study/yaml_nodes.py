@@ -16,18 +16,19 @@ from typing import Any, NoReturn
 
 import yaml
 
-from ablate.errors import StudyError, did_you_mean_path
-from ablate.formatting import ellipsis, printable, setting_text
+from ablate.errors import Fault, Invalid, Mark, StudyError, did_you_mean_path
+from ablate.formatting import first_line, setting_text
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 12
 MAX_NODES = 200_000
 MAX_DIGITS = 18
-MAX_MESSAGE = 1000
 _NO_REUSE = (
     "is not supported; write the value out: rows have the fields of base, and write only what "
     "they change"
 )
+
+NOT_YAML = "not valid YAML"  # subject of such faults
 
 _Loader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -41,27 +42,7 @@ _FLOAT = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Mark:
-    """A position in a file, as compilers print it, or a command-line option."""
-
-    source: str
-    line: int = 0
-    column: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.source}:{self.line}:{self.column}" if self.line else self.source
-
-    def error_line(self, message: str) -> str:
-        """One line with this position and a message; control characters are escaped."""
-        return printable(f"{self}: {ellipsis(message, MAX_MESSAGE)}")
-
-    def error(self, message: str) -> StudyError:
-        """The error at this position."""
-        return StudyError(self.error_line(message))
-
-
-Report = Callable[[Mark, str], None]  # receives the position and the message of an error
+Report = Callable[[Mark, Fault | str], None]  # receives the position of a fault, and the fault
 
 
 @dataclass(frozen=True)
@@ -157,28 +138,30 @@ def parse_yaml(text: str, source: str) -> Node:
         position = error.problem_mark or error.context_mark
         mark = Mark(source, position.line + 1, position.column + 1) if position else Mark(source)
         if position and text[position.index : position.index + 1] == "\t":
-            raise mark.error("not valid YAML: a tab; indent with spaces") from None
-        raise StudyError(_invalid(error, mark)) from None
+            fault = Fault("a tab", subject=NOT_YAML, remedy="indent with spaces")
+            raise mark.error(fault) from None
+        raise _invalid(error, mark) from None
     except (yaml.YAMLError, UnicodeError) as error:  # a character that YAML or UTF-8 does not allow
         before = text.encode(errors="replace")[: getattr(error, "position", 0)]
         mark = Mark(source, before.count(b"\n") + 1, 1)
-        raise mark.error(f"not valid YAML: {str(error).splitlines()[0]}") from None
+        raise mark.error(Fault(first_line(error), subject=NOT_YAML)) from None
 
 
-def _invalid(error: yaml.MarkedYAMLError, mark: Mark) -> str:
-    """Error line for text that is not YAML: at a key without a colon, or at the fault."""
+def _invalid(error: yaml.MarkedYAMLError, mark: Mark) -> StudyError:
+    """The error for text that is not YAML: at a key without a colon, or at the fault."""
     start = error.context_mark
     if start and error.problem == "could not find expected ':'":
         where = Mark(mark.source, start.line + 1, start.column + 1)
-        return where.error_line("not valid YAML: a key without a colon; write KEY: VALUE")
+        fault = Fault("a key without a colon", subject=NOT_YAML, remedy="write KEY: VALUE")
+        return where.error(fault)
     # Each of PyYAML's loaders words the rest otherwise.
     if start and error.context == "while parsing a block mapping":
         keys = (
             f"the mapping begins on line {start.line + 1}, and all of its keys in column "
             f"{start.column + 1}"
         )
-        return mark.error_line(f"not valid YAML: wrong indentation; {keys}")
-    return mark.error_line(f"not valid YAML: {error.problem or error.context}")
+        return mark.error(Fault("wrong indentation", subject=NOT_YAML, remedy=keys))
+    return mark.error(Fault(str(error.problem or error.context), subject=NOT_YAML))
 
 
 class _Composer:
@@ -249,21 +232,21 @@ class _Composer:
     def scalar(self, event: Any) -> Any:
         try:
             return plain_scalar(event.value)
-        except ValueError as error:
-            self.refuse(event, str(error))
+        except Invalid as error:
+            self.refuse(event, *error.faults)
 
     def mark(self, event: Any) -> Mark:
         return Mark(self.source, event.start_mark.line + 1, event.start_mark.column + 1)
 
-    def refuse(self, event: Any, message: str) -> NoReturn:
-        raise self.mark(event).error(message)
+    def refuse(self, event: Any, fault: Fault | str) -> NoReturn:
+        raise self.mark(event).error(fault)
 
 
 def plain_scalar(text: str) -> str | int | float | bool | None:
     """The value of an unquoted scalar by YAML 1.2's core schema.
 
     Raises:
-        ValueError: a number with too many digits, or one that is not finite.
+        Invalid: a number with too many digits, or one that is not finite.
     """
     if text in _NULL:
         return None
@@ -273,11 +256,11 @@ def plain_scalar(text: str) -> str | int | float | bool | None:
         return False
     if _INT.fullmatch(text):
         if len(text) > MAX_DIGITS:
-            raise ValueError(f"a number with {len(text)} digits; at most {MAX_DIGITS} are allowed")
+            raise Invalid(f"a number with {len(text)} digits; at most {MAX_DIGITS} are allowed")
         return int(text)
     if _FLOAT.fullmatch(text):
         number = float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
         if not math.isfinite(number):
-            raise ValueError(f'"{text}" is not a finite number')
+            raise Invalid(f'"{text}" is not a finite number')
         return number + 0.0  # turns -0.0 into 0.0, so that both give the same run id
     return text

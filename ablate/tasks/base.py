@@ -18,6 +18,7 @@ from ablate.config.data import CorpusConfig
 from ablate.config.decoding import SearchSettings
 from ablate.config.reach import Reach
 from ablate.config.resolve import TASK_FIELDS
+from ablate.errors import Fault
 from ablate.fields import UNSET, TaskSettings, facts_of
 from ablate.paper import PaperTable
 from ablate.stats.metrics import PPL, Metric
@@ -146,16 +147,20 @@ class Task(ABC):
         """
         return self.data_config.resolve(settings)
 
-    def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[str]:
-        """Yield a message for each reason why a row cannot be trained on this data."""
+    def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[Fault | str]:
+        """Yield a fault for each reason why a row cannot be trained on this data.
+
+        Its fields are names of the row's, or `data.max_length`; a text has none.
+        """
         if config.architecture not in self.architectures:
             what = f"architecture={config.architecture} does not work with task {self.name}"
-            yield f"{what}; use {' or '.join(self.architectures)}"
+            yield Fault(what, ("architecture",), remedy=f"use {' or '.join(self.architectures)}")
         if config.loss_term != "none" and type(self).loss_terms is not Task.loss_terms:
-            yield "loss_term has no effect with a task that has its own loss_terms; remove it"
+            what = "loss_term has no effect with a task that has its own loss_terms"
+            yield Fault(what, ("loss_term",), remedy="remove it")
         if isinstance(data, DataConfig):
             longest = f"a sequence of data.max_length={data.max_length} and its end"
-            yield from config.batch_faults(longest, data.max_length + 1)
+            yield from config.batch_faults(longest, data.max_length + 1, "data.max_length")
 
     def reach(self, data: CorpusConfig, config: RowConfig) -> Reach | None:
         """The positions that the longest sequence of a row takes; None if that is not known."""
@@ -163,8 +168,8 @@ class Task(ABC):
 
     def check_metrics(
         self, metrics: Sequence[str], data: CorpusConfig, config: RowConfig
-    ) -> Iterator[str]:
-        """Yield a message for each reason why a row cannot be scored in a study's metrics."""
+    ) -> Iterator[Fault | str]:
+        """Yield a fault for each reason why a row cannot be scored in a study's metrics."""
         yield from ()
 
     def describe(

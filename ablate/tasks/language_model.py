@@ -17,7 +17,7 @@ from ablate.config.language_data import (
     LanguageData,
     ProbeSettings,
 )
-from ablate.errors import listed
+from ablate.errors import Fault, listed
 from ablate.plugins import parse_reference
 from ablate.stats.metrics import BITS_PER_BYTE, INDUCTION_LOSS, LOSS_AFTER, PAIRS_RIGHT, PROBES
 from ablate.tasks.text import TextTask, defaults_of, evaluated
@@ -59,8 +59,8 @@ class LanguageModel(TextTask):
     predicting_command = "generate"
     exported_as = "causal"
 
-    def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[str]:
-        """Yield a message for each reason why a row cannot be trained on this data."""
+    def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[Fault | str]:
+        """Yield a fault for each reason why a row cannot be trained on this data."""
         yield from super().check(data, config)
         assert isinstance(data, LanguageData)
         if config.context is None:
@@ -68,25 +68,30 @@ class LanguageModel(TextTask):
         context, stride = evaluated(config)
         if stride > context:
             limit = f"it must be at most eval_context={context}"
-            yield f"eval_stride={stride} leaves out tokens: {limit}"
+            what = f"eval_stride={stride} leaves out tokens: {limit}"
+            yield Fault(what, ("eval_stride", "eval_context", "context"))
         for layer in config.all_layers if config.document_masks else ():
             for name, allowed in MASKED.items():
                 value = getattr(layer, name)
                 if value not in allowed and not parse_reference(value):
-                    yield (
+                    yield Fault(
                         f"document_masks has no effect on {name}={value}, which carries tokens "
-                        f"over the ends of documents: use {listed(allowed)}"
+                        "over the ends of documents",
+                        ("document_masks", name),
+                        remedy=f"use {listed(allowed)}",
                     )
         own = [name for name in ("loss_terms", "output_terms") if _is_own(type(self), name)]
         if config.future_tokens and own:
-            yield f"future_tokens has no effect with a task that has its own {own[0]}; remove it"
+            what = f"future_tokens has no effect with a task that has its own {own[0]}"
+            yield Fault(what, ("future_tokens",), remedy="remove it")
         if config.document_masks and data.documents == "separate":
-            yield "document_masks has no effect with data.documents=separate; remove it"
+            what = "document_masks has no effect with data.documents=separate"
+            yield Fault(what, ("document_masks", "data.documents"), remedy="remove it")
 
     def check_metrics(
         self, metrics: Sequence[str], data: CorpusConfig, config: RowConfig
-    ) -> Iterator[str]:
-        """Yield a message for each reason why a row cannot be scored in a study's metrics."""
+    ) -> Iterator[Fault | str]:
+        """Yield a fault for each reason why a row cannot be scored in a study's metrics."""
         yield from super().check_metrics(metrics, data, config)
         if config.context is None:
             return
@@ -96,7 +101,8 @@ class LanguageModel(TextTask):
             # Of a sequence of one token, the repetition has nothing to predict.
             needed = 4 if metric == INDUCTION_LOSS.name else LOSS_AFTER.get(metric, 0)
             if needed > context:
-                yield f"{name}={context} is too short for metric {metric}, which needs {needed}"
+                what = f"{name}={context} is too short for metric {metric}, which needs {needed}"
+                yield Fault(what, (name,))
 
     def evaluation(self, config: RowConfig) -> str:
         """Tokens that predict a token, and tokens scored in each context."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ablate.config import DataConfig, DecodingConfig, RowConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.reach import Reach
+from ablate.errors import Fault
 from ablate.tasks.base import OutputTerms, Sample, Task
 
 if TYPE_CHECKING:
@@ -40,14 +41,15 @@ class SequenceToSequence(Task):
         """The text field that the model predicts."""
         return self.data_config.fields[1]
 
-    def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[str]:
-        """Yield a message for each reason why a row cannot be trained on this data."""
+    def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[Fault | str]:
+        """Yield a fault for each reason why a row cannot be trained on this data."""
         if isinstance(data, DataConfig):
             positions = config.positions_needed(data.max_length, data.max_length)
             if positions > config.max_positions:
-                yield (
+                yield Fault(
                     f"data.max_length={data.max_length} needs {positions} positions with begin "
-                    f"and end tokens, more than max_positions={config.max_positions}"
+                    f"and end tokens, more than max_positions={config.max_positions}",
+                    ("data.max_length", "max_positions"),
                 )
         yield from super().check(data, config)
 

@@ -9,6 +9,7 @@ from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.reach import Reach
 from ablate.config.synthetic_data import DRAWN, EvaluationSizeSettings, SyntheticData
+from ablate.errors import Fault, faults_of
 from ablate.stats.metrics import ANSWER_METRICS, PPL
 from ablate.store.records import Score
 from ablate.tasks.base import OutputTerms, Sample, Task
@@ -48,21 +49,25 @@ class Synthetic(Task):
 
     # Settings
 
-    def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[str]:
-        """Yield a message for each reason why a row cannot be trained on this data."""
+    def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[Fault | str]:
+        """Yield a fault for each reason why a row cannot be trained on this data."""
         from ablate.data.items import items_of
 
         assert isinstance(data, SyntheticData)
         yield from super().check(data, config)
         if config.vocab_size is not None:
-            yield f"vocab_size={config.vocab_size} has no effect: it follows from the generator"
+            what = f"vocab_size={config.vocab_size} has no effect: it follows from the generator"
+            yield Fault(what, ("vocab_size",))
         if data.train == DRAWN and config.train_fraction != 1:
-            yield f"train_fraction={config.train_fraction:g} has no effect: data.train is drawn"
+            what = f"train_fraction={config.train_fraction:g} has no effect: data.train is drawn"
+            yield Fault(what, ("train_fraction", "data.train"))
         if data.train == DRAWN and config.epochs is not None:
-            yield f"epochs={config.epochs} has no effect: data.train is drawn; set train_steps"
+            what = f"epochs={config.epochs} has no effect: data.train is drawn"
+            yield Fault(what, ("epochs", "data.train"), remedy="set train_steps")
         for field, size in (("eval_length", "length"), ("eval_pairs", "pairs")):
             if getattr(config, field) is not None and data.generator.size != size:
-                yield f"{field} has no effect on corpus {data.corpus}: its items have no {size}"
+                what = f"{field} has no effect on corpus {data.corpus}: its items have no {size}"
+                yield Fault(what, (field, "data.corpus"))
                 return
         train, test = items_of(data, "train"), items_of(data, "test", _evaluated(config))
         try:
@@ -70,12 +75,14 @@ class Synthetic(Task):
         except ValueError as error:
             if data.generator.draw is not None:  # of the user's own: with its file and line
                 raise
-            yield str(error)
+            yield from faults_of(error)
             return
         if longest > config.max_positions:
-            yield (
+            yield Fault(
                 f"items have up to {longest} tokens, more than "
-                f"max_positions={config.max_positions}; increase max_positions"
+                f"max_positions={config.max_positions}",
+                ("max_positions", f"data.{data.generator.size}", "eval_length", "eval_pairs"),
+                remedy="increase max_positions",
             )
         yield from config.batch_faults("an item", int(train.lengths.max()))
 

@@ -10,6 +10,7 @@ from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.language_data import BYTES, FIELD, LanguageData
 from ablate.config.reach import Reach
+from ablate.errors import Fault
 from ablate.stats.metrics import PAIRS_RIGHT, PPL
 from ablate.store.records import Score
 from ablate.tasks.base import OutputTerms, Sample, Task
@@ -45,30 +46,32 @@ class TextTask(Task):
 
     # Settings
 
-    def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[str]:
-        """Yield a message for each reason why a row cannot be trained on this data."""
+    def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[Fault | str]:
+        """Yield a fault for each reason why a row cannot be trained on this data."""
         yield from super().check(data, config)
         assert isinstance(data, LanguageData)
         if config.context is None:
-            yield "context must be given: the number of tokens in a training context"
+            what = "context must be given: the number of tokens in a training context"
+            yield Fault(what, ("context",))
             return
         for name in ("context", "eval_context"):
             length = getattr(config, name)
             if length is not None and length > config.max_positions:
-                yield (
-                    f"{name}={length} is longer than max_positions={config.max_positions}; "
-                    f"increase max_positions"
+                yield Fault(
+                    f"{name}={length} is longer than max_positions={config.max_positions}",
+                    (name, "max_positions"),
+                    remedy="increase max_positions",
                 )
-        yield from config.batch_faults(f"context={config.context}", config.context)
+        yield from config.batch_faults(f"context={config.context}", config.context, "context")
         if config.stride is not None and config.stride > config.context:
-            yield (
-                f"stride={config.stride} leaves out tokens: it must be at most "
-                f"context={config.context}"
-            )
+            limit = f"it must be at most context={config.context}"
+            what = f"stride={config.stride} leaves out tokens: {limit}"
+            yield Fault(what, ("stride", "context"))
         if data.tokenizer == BYTES and config.vocab_size not in (None, data.vocab_size):
-            yield (
-                f"vocab_size={config.vocab_size} has no effect with data.tokenizer=bytes; "
-                f"remove it, or set data.tokenizer to bpe or unigram"
+            yield Fault(
+                f"vocab_size={config.vocab_size} has no effect with data.tokenizer=bytes",
+                ("vocab_size", "data.tokenizer"),
+                remedy="remove it, or set data.tokenizer to bpe or unigram",
             )
 
     def reach(self, data: CorpusConfig, config: RowConfig) -> Reach | None:
@@ -79,14 +82,16 @@ class TextTask(Task):
 
     def check_metrics(
         self, metrics: Sequence[str], data: CorpusConfig, config: RowConfig
-    ) -> Iterator[str]:
-        """Yield a message for each reason why a row cannot be scored in a study's metrics."""
+    ) -> Iterator[Fault | str]:
+        """Yield a fault for each reason why a row cannot be scored in a study's metrics."""
         assert isinstance(data, LanguageData)
         has_pairs, wanted = data.minimal_pairs is not None, PAIRS_RIGHT.name in metrics
         if has_pairs and not wanted:
-            yield f"minimal_pairs has no effect: metrics do not name {PAIRS_RIGHT.name}"
+            what = f"minimal_pairs has no effect: metrics do not name {PAIRS_RIGHT.name}"
+            yield Fault(what, ("data.minimal_pairs",))
         if wanted and not has_pairs:
-            yield f"metric {PAIRS_RIGHT.name} needs data.minimal_pairs, a file of sentence pairs"
+            what = f"metric {PAIRS_RIGHT.name} needs data.minimal_pairs, a file of sentence pairs"
+            yield Fault(what)
 
     # Data
 

@@ -14,6 +14,7 @@ from ablate.config.languages import (
     usable_tokenizer,
 )
 from ablate.config.translation_data import languages_of
+from ablate.errors import Fault
 from ablate.paper import TABLE_3
 from ablate.stats.metrics import PPL, PPL_CHAR, TRANSLATION_METRICS
 from ablate.store.records import Measurement, Score
@@ -41,19 +42,22 @@ class Translation(SequenceToSequence):
     paper = TABLE_3
     exported_as = "sequence-to-sequence"
 
-    def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[str]:
-        """Yield a message for each reason why a row cannot be trained on this data."""
+    def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[Fault | str]:
+        """Yield a fault for each reason why a row cannot be trained on this data."""
         assert isinstance(data, TranslationData)
         yield from super().check(data, config)
         if data.separate_vocabularies and not config.has_encoder:
-            yield (
+            yield Fault(
                 "data.vocabulary=separate does not work with architecture=decoder-only, which "
-                "reads source and target as one sequence"
+                "reads source and target as one sequence",
+                ("data.vocabulary", "architecture"),
             )
         elif data.separate_vocabularies and config.tied_embeddings == "all":
-            yield (
+            yield Fault(
                 "data.vocabulary=separate does not work with tied_embeddings=all, which shares "
-                "one matrix between source and target; set tied_embeddings to decoder or none"
+                "one matrix between source and target",
+                ("data.vocabulary", "tied_embeddings"),
+                remedy="set tied_embeddings to decoder or none",
             )
 
     def evaluate(
@@ -71,20 +75,17 @@ class Translation(SequenceToSequence):
 
     def check_metrics(
         self, metrics: Sequence[str], data: CorpusConfig, config: RowConfig
-    ) -> Iterator[str]:
-        """Yield a message for each metric that cannot divide the target text into words."""
+    ) -> Iterator[Fault | str]:
+        """Yield a fault for each metric that cannot divide the target text into words."""
         assert isinstance(data, TranslationData)
         language, tokenizer = data.target_language, data.bleu_tokenizer
         if TER in metrics and has_no_words(language):
-            yield (
-                f"metric {TER} counts words between spaces, which {language} is written without; "
-                "use chrf"
-            )
+            what = f"metric {TER} counts words between spaces, which {language} is written without"
+            yield Fault(what, remedy="use chrf")
         if tokenizer and not is_installed(tokenizer):
-            yield (
-                f"data.bleu_tokenizer={tokenizer} is not installed; pip install "
-                f"'{extra_of(tokenizer)}'"
-            )
+            what = f"data.bleu_tokenizer={tokenizer} is not installed"
+            remedy = f"pip install '{extra_of(tokenizer)}'"
+            yield Fault(what, ("data.bleu_tokenizer",), remedy=remedy)
 
     def notes_on_scores(self, corpus: Corpus, metrics: Sequence[str]) -> Iterator[str]:
         """Yield a note on each reason why a metric cannot judge the references."""

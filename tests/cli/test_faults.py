@@ -204,8 +204,8 @@ def test_without_a_command_help_is_shown():
 @pytest.mark.parametrize(
     ("words", "lines"),
     [
-        (["--set", "h=3"], ["--set h=3: h=3 does not divide d_model=64: set d_k, or change h or d_model (S:3:"]),
-        (["--set", "d_model=60", "--set", "h=7"], ["--set d_model=60 --set h=7: h=7 does not divide d_model=60: "]),
+        (["--set", "h=3"], ["--set h=3: h=3 does not divide d_model=64; set d_k, or change h or d_model (S:3:"]),
+        (["--set", "d_model=60", "--set", "h=7"], ["--set h=7 --set d_model=60: h=7 does not divide d_model=60; "]),
         (["--set", "dropout=0.2", "--set", "h=3"], ["--set h=3: h=3 does not divide d_model=64"]),
         (["--set", "d_model=63"], [
             "--set d_model=63: h=4 does not divide d_model=63",
@@ -236,7 +236,7 @@ def test_a_row_that_set_breaks_is_blamed_on_it(here):
         "{each: {h: [2, 8]}}}\n"
     )
     done = inside("plan", "a.yaml", "--set", "d_model=60")
-    assert done.err.startswith("--set d_model=60: h=8 does not divide d_model=60: ")
+    assert done.err.startswith("--set d_model=60: h=8 does not divide d_model=60; ")
     assert done.err.endswith(" (a.yaml:4:26)\n")
 
 

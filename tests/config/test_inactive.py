@@ -122,7 +122,11 @@ def test_a_written_inactive_setting_is_an_error_with_the_reason(name, value, bes
         resolve_row({**beside, name: value}, written=[name])
     shown = {True: "true", False: "false"}[value] if isinstance(value, bool) else value
     remedy = "lower warmup_steps, or remove it" if name == "schedule" else "remove it"
-    assert caught.value.errors == [(name, f"{shown} has no effect with {why}; {remedy}")]
+    [fault] = caught.value.faults
+    assert fault.sentence == f"{name}: {shown} has no effect with {why}; {remedy}"
+    assert fault.fields[0] == name
+    # The others are those that the reason names.
+    assert all(field in why or why == "a single layer" for field in fault.fields[1:])
 
 
 @pytest.mark.parametrize("name", ["n_kv_heads", "n_cross_heads", "encoder_layers"])

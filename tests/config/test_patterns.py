@@ -8,7 +8,7 @@ from ablate.config.cost import parameters
 from ablate.config.identity import run_id
 from ablate.config.inactive import InactiveSettings
 from ablate.config.model import LAYER_FIELDS, shortest_pattern
-from ablate.fields import facts_of, field_errors
+from ablate.fields import facts_of, field_faults
 from ablate.tasks import Translation
 
 GEMMA = {
@@ -95,7 +95,7 @@ def test_parameters_are_the_sum_over_the_layers():
 def test_what_cannot_alternate_is_refused(fields, words):
     with pytest.raises(ValidationError) as error:
         resolve_row(fields)
-    text = " ".join(message for _, message in field_errors(error.value))
+    text = " ".join(fault.sentence for fault in field_faults(error.value))
     assert all(word in text for word in words), text
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from pydantic import ValidationError
 from ablate.config import DataConfig, TranslationData, field_names, resolve_row, standard_name
 from ablate.config.language_data import LanguageData
 from ablate.config.parsing_data import ParsingData
-from ablate.fields import field_errors
+from ablate.fields import field_faults
 
 # Table 3 of the paper: the rows "base" and "big", all columns that are settings.
 PAPER = {
@@ -29,7 +30,8 @@ PAPER = {
 def faults(settings):
     with pytest.raises(ValidationError) as caught:
         resolve_row(settings)
-    return field_errors(caught.value)
+    found = field_faults(caught.value)
+    return [(fault.subject, replace(fault, subject="").sentence) for fault in found]
 
 
 def size(config):
@@ -101,7 +103,7 @@ def test_setting_d_k_does_not_change_d_v_and_vice_versa():
 def test_heads_that_do_not_divide_d_model_are_an_error_naming_the_unset_size(given_sizes, missing):
     with pytest.raises(
         ValueError,
-        match=f"^h=6 does not divide d_model=512: set {missing}, or change h or d_model$",
+        match=f"^h=6 does not divide d_model=512; set {missing}, or change h or d_model$",
     ):
         resolve_row({"n_heads": 6, **given_sizes})
 
@@ -131,7 +133,7 @@ def test_epochs_replace_only_the_default_number_of_steps(written, steps):
 
 def test_training_without_an_end_is_an_error():
     assert faults({"train_steps": None}) == [
-        ("", "training has no end: set train_steps, epochs or patience")
+        ("", "training has no end; set train_steps, epochs or patience")
     ]
 
 
@@ -217,8 +219,8 @@ def test_corpus_files_requires_splits_and_a_direction():
     assert TranslationData.resolve(FILES).labels == ("cs", "pt_BR")
     with pytest.raises(ValidationError) as caught:
         TranslationData.resolve({"corpus": "files"})
-    assert field_errors(caught.value) == [
-        (name, "must be given") for name in ("train", "dev", "test", "direction")
+    assert [fault.sentence for fault in field_faults(caught.value)] == [
+        f"{name}: must be given" for name in ("train", "dev", "test", "direction")
     ]
 
 
@@ -297,7 +299,7 @@ def test_a_direction_is_two_languages(direction):
 def test_a_data_value_out_of_type_or_range_is_one_fault_of_its_field(name, value):
     with pytest.raises(ValidationError) as caught:
         TranslationData.resolve({**FILES, name: value})
-    assert [field for field, _ in field_errors(caught.value)] == [name]
+    assert [fault.fields for fault in field_faults(caught.value)] == [(name,)]
 
 
 @pytest.mark.parametrize("config", [TranslationData, LanguageData, ParsingData])

@@ -368,7 +368,7 @@ def test_with_coverage_rare_characters_are_bytes(files):
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"character_coverage": 0.99}, "leaves out characters: set byte_fallback"),
+        ({"character_coverage": 0.99}, "leaves out characters; set byte_fallback"),
         ({"tokenizer": "word", "byte_fallback": True}, "byte_fallback is of characters"),
         ({"max_length": 80, "max_train_length": 80}, "max_train_length=80 has no effect"),
     ],

@@ -14,9 +14,10 @@ from pydantic import ValidationError
 
 from ablate.config import ModelConfig, resolve_row
 from ablate.config.cost import parameters
-from ablate.config.inactive import InactiveSettings, inactive_fields
+from ablate.config.inactive import inactive_fields
 from ablate.data.tokenizer import EOS
-from ablate.fields import SET, facts_of, field_errors
+from ablate.errors import Invalid
+from ablate.fields import SET, facts_of, field_faults
 from ablate.kernels.cross_entropy import smoothed_cross_entropy
 from ablate.model import build
 from ablate.tasks import LanguageModel
@@ -59,10 +60,8 @@ def resolved(settings, written=()):
     try:
         return resolve_row(settings, written)
     except ValidationError as error:
-        raise Refused("; ".join(message for _, message in field_errors(error))) from None
-    except InactiveSettings as error:
-        raise Refused(str(error)) from None
-    except ValueError as error:
+        raise Refused("; ".join(fault.sentence for fault in field_faults(error))) from None
+    except Invalid as error:
         raise Refused(str(error)) from None
 
 

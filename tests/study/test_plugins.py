@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from ablate.config import plugins as config_plugins
+from ablate import plugins as config_plugins
 from ablate.errors import StudyError
 from ablate.plugins import source_hash
 from ablate.study import Selection, read_study

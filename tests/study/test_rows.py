@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ablate.config import PRESETS
+from ablate.errors import Mark, as_fault
 from ablate.study.rows import MAX_ROWS, expand_group
 from ablate.study.study_file import StudyFile
 from ablate.study.typed import read_model
-from ablate.study.yaml_nodes import Mark, Node, parse_yaml
+from ablate.study.yaml_nodes import Node, parse_yaml
 
 WAYS = "each, zip, grid, set, factorial, leave-one-out, add-one-in or cumulative"
 GROUP = f"{WAYS.replace(' or', ',')}, label, require, where, match, tune, generators, resolution"
@@ -22,8 +23,8 @@ def written(text, group="A", budget=MAX_ROWS):
     """The settings of each row of the group, and the errors by line and column."""
     errors, rows = [], []
 
-    def report(mark, message):
-        errors.append(mark.error_line(message))
+    def report(mark, fault):
+        errors.append(str(as_fault(fault).at(mark)))
 
     node = parse_yaml(text, "s")
     for name in (group, "rows"):
@@ -236,7 +237,7 @@ def test_a_violated_require_is_an_error_with_the_values(faults):
         + "rows:\n  A:\n    zip:\n      h: [8, 4]\n      d_k: [64, 64]\n    require: h * d_k == d_model\n"
     )
     assert faults(text) == [
-        'table3.yaml:6:14: row "A h=4 d_k=64" violates require: h * d_k == d_model (h=4, d_k=64, '
+        'table3.yaml:6:14: row "A h=4 d_k=64": violates require: h * d_k == d_model (h=4, d_k=64, '
         "d_model=512)"
     ]
 

@@ -5,6 +5,7 @@ from typing import Annotated
 import pytest
 from pydantic import AfterValidator, Field, model_validator
 
+from ablate.errors import Fault
 from ablate.study.typed import KEY, Misplaced, Placed, choice, read_model
 from ablate.study.yaml_nodes import parse_yaml
 
@@ -12,7 +13,7 @@ from ablate.study.yaml_nodes import parse_yaml
 def distinct(numbers):
     for index, number in enumerate(numbers):
         if number in numbers[:index]:
-            raise Misplaced(((index,), f"{number} again"))
+            raise Misplaced(Fault(f"{number} again", path=(index,)))
     return numbers
 
 
@@ -36,7 +37,8 @@ class Outer(Placed):
     def _agree(self):
         if self.inner.size > len(self.numbers):
             raise Misplaced(
-                (("inner", "size"), "is larger than the list"), (("numbers", KEY), "short")
+                Fault("is larger than the list", path=("inner", "size")),
+                Fault("short", path=("numbers", KEY)),
             )
         return self
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ablate.errors import StudyError
 from ablate.study import yaml_nodes as nodes
-from ablate.study.yaml_nodes import MAX_MESSAGE, Mark, parse_yaml, read_file
+from ablate.study.yaml_nodes import parse_yaml, read_file
 
 
 @pytest.fixture(autouse=True, scope="module", params=["CSafeLoader", "SafeLoader"])
@@ -105,29 +105,6 @@ def test_keys_and_values_have_their_positions(text):
 
 def test_keys_keep_the_files_order():
     assert list(value("z: 1\na: 2\nm: 3")) == ["z", "a", "m"]
-
-
-@pytest.mark.parametrize(
-    ("mark", "shown"),
-    [(Mark("s.yaml", 14, 7), "s.yaml:14:7: no"), (Mark("--set h=3"), "--set h=3: no")],
-)
-def test_a_position_is_printed_in_the_style_of_compilers(mark, shown):
-    assert mark.error_line("no") == shown
-
-
-@pytest.mark.parametrize(
-    "text", ["a\nb", "a\rb", "a\u2028b", "\x1b[31m", "\x00", "\udcff", "\u202eb"]
-)
-def test_error_lines_are_single_and_printable(text):
-    for line in (
-        Mark("s.yaml", 1, 1).error_line(f'"{text}"'),
-        Mark(f"a{text}.yaml", 1, 1).error_line("no"),
-    ):
-        assert line.isprintable()
-
-
-def test_error_lines_are_limited_in_length():
-    assert len(Mark("s.yaml", 1, 1).error_line("x" * 10**6)) < MAX_MESSAGE + 50
 
 
 NO_REUSE = (

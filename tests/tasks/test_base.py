@@ -166,7 +166,7 @@ def test_fields_of_other_tasks_have_no_effect():
 )  # fmt: skip
 def test_a_row_is_checked_against_the_data(settings, faults):
     data = TranslationData.resolve({"corpus": "toy"}).model_copy(update={"max_length": 32})
-    found = list(Classification().check(data, resolve_row(settings)))
+    found = list(map(str, Classification().check(data, resolve_row(settings))))
     assert found == faults
 
 
@@ -215,7 +215,7 @@ def test_a_row_of_a_language_model_is_checked_against_its_contexts(settings, fau
     row = resolve_row({"architecture": "decoder-only"}).model_copy(
         update={"max_positions": 1024, **settings}
     )
-    found = list(LanguageModel().check(data, row))
+    found = list(map(str, LanguageModel().check(data, row)))
     assert len(found) == (fault is not None)
     assert all(line.startswith(fault) for line in found)
 
