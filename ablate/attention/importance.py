@@ -15,6 +15,7 @@ import torch
 from ablate.attention.weights import AttentionLayer, Kind
 from ablate.data.corpus import Split
 from ablate.model import Transformer
+from ablate.model.attention_parts import HeadFactors
 from ablate.tasks import Task
 
 
@@ -74,14 +75,14 @@ def measure_importances(
     heads = []
     for attention in layers:
         for head in range(attention.module.h):
-            gate = torch.ones(attention.module.h, device=device)
-            gate[head] = 0.0
-            # A plain attribute and no parameter: the weights stay unchanged.
-            attention.module.gate = gate
+            factors = torch.ones(attention.module.h, device=device)
+            factors[head] = 0.0
+            parts = attention.module.on_heads
+            attention.module.on_heads = (*parts, HeadFactors(factors))
             try:
                 loss = task.nats_per_token(model, split, device)
             finally:
-                attention.module.gate = None
+                attention.module.on_heads = parts
             place = (attention.kind, attention.layer, head + 1)
             heads.append(HeadImportance(*place, loss, loss - whole))
             on_pass()

@@ -18,8 +18,8 @@ from ablate.decoding.fill import encode_masked, masked_pieces
 from ablate.errors import UsageError, listed
 from ablate.formatting import setting_text
 from ablate.model import Transformer
-from ablate.model.attention import MultiHeadAttention
 from ablate.model.encoder_only import EncoderOnly
+from ablate.model.multi_head import MultiHeadAttention
 from ablate.plugins import without_digest
 from ablate.run.inference import LoadedRun, refuse_too_long, too_long
 from ablate.tasks import SequenceToSequence

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ablate.kernels.cross_entropy import soft_cap
 from ablate.model.layers import Dropout
 from ablate.model.positions import PositionalEncoding
 
@@ -65,6 +66,8 @@ class AttentionContext:
             encoder-decoder.
         x: the input of the sub-layer (B, T, d_model), of which Q are the queries; in the attention
             of a model never None.
+        own_values: the values of x (B, g, T, d_v) in self-attention; None in attention over another
+            sequence.
     """
 
     query_positions: Tensor
@@ -82,6 +85,7 @@ class AttentionContext:
     sinks: Tensor | None = None
     earlier: Earlier | None = None
     x: Tensor | None = None
+    own_values: Tensor | None = None
 
     def in_layer(self, layer: int, encoding: PositionalEncoding) -> AttentionContext:
         """The context in a layer, by its index, with the positional encoding of its stack."""
@@ -125,6 +129,12 @@ class AttentionContext:
                 masks.append(distance >= 0)
         return functools.reduce(operator.and_, masks) if masks else None
 
+    def rotate(self, heads: Tensor) -> Tensor:
+        """Queries, or keys at their positions, (B, h, T, d_k) -> the same with their positions."""
+        if self.positional_encoding is None:
+            return heads
+        return self.positional_encoding.rotate(heads, self.query_positions).to(heads.dtype)
+
     def bias(self, Q: Tensor) -> Tensor | None:
         """The bias that the positional encoding adds to the scores of scaled queries.
 
@@ -142,17 +152,12 @@ class AttentionContext:
 
     def weights(self, scores: Tensor, window: int | None = None) -> Tensor:
         """Masked softmax of scores (B, h, T, S); uniform, never NaN, where a query has no key."""
-        if self.score_cap is not None:
-            scores = self.score_cap * torch.tanh(scores / self.score_cap)
+        scores = soft_cap(scores, self.score_cap)
         mask = self.mask(window)
         if mask is not None:
             # Not -inf: a row without any key, as in padding, would be NaN after the softmax.
             scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-        if self.sinks is None:
-            return self.drop(scores.softmax(-1))
-        B, h, T, _ = scores.shape
-        sinks = self.sinks.to(scores.dtype)[:, None, None].expand(B, h, T, 1)
-        return self.drop(torch.cat([scores, sinks], dim=-1).softmax(-1)[..., :-1])
+        return self.drop(_softmax(scores, self.sinks))
 
     def drop(self, weights: Tensor) -> Tensor:
         """Pass attention weights (B, h, T, S) to the observer, then apply dropout to them."""
@@ -168,3 +173,12 @@ class AttentionContext:
         return self.positional_encoding.values(
             self.layer, weights, self.query_positions, self.key_positions
         )
+
+
+def _softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
+    """The softmax of scores (B, h, T, S), in whose sum a score of each head (h,) may be."""
+    if sinks is None:
+        return scores.softmax(-1)
+    B, h, T, _ = scores.shape
+    without_key = sinks.to(scores.dtype)[:, None, None].expand(B, h, T, 1)
+    return torch.cat([scores, without_key], dim=-1).softmax(-1)[..., :-1]

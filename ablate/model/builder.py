@@ -11,15 +11,13 @@ from torch import nn
 
 from ablate.config import ModelConfig
 from ablate.errors import StudyError
-from ablate.model.attention import (
-    AttentionMechanism,
-    FullAttention,
-    LatentAttention,
-    MultiHeadAttention,
-)
+from ablate.model.attention import AttentionMechanism, FullAttention
+from ablate.model.attention_parts import without_own_value
 from ablate.model.experts import MixtureOfExperts
 from ablate.model.feed_forward import Activation, feed_forward
+from ablate.model.latent_attention import AbsorbedLatentAttention, LatentAttention, is_absorbed
 from ablate.model.layers import Dropout, Embedding, optional, or_identity
+from ablate.model.multi_head import MultiHeadAttention
 from ablate.model.positions import AlternatingPositions, PositionalEncoding
 from ablate.model.residual import (
     EmbeddingSkip,
@@ -33,7 +31,7 @@ from ablate.model.residual import (
 from ablate.model.token_mixer import TokenMixer
 from ablate.model.token_pairs import BigramEmbeddings, Smear
 from ablate.model.values import ValueEmbedding, ValueResidual
-from ablate.parts.attention import ATTENTIONS, convolved_width
+from ablate.parts.attention import ATTENTIONS
 from ablate.parts.feed_forward import ACTIVATIONS
 from ablate.parts.initialization import factors
 from ablate.parts.mixers import MIXERS
@@ -138,11 +136,15 @@ class ModelBuilder:
                 f"{without_digest(self.config.positional_encoding)} needs"
             )
         mechanism.reset_parameters(self.init)
-        kind = MultiHeadAttention if self.config.kv_rank is None else LatentAttention
-        attention = kind(self.config, self.config.n_heads, mechanism, self.init, self.random)
-        convolved = self.config.attention_convolution
-        if convolved != "none":
-            attention.add_convolution(convolved, convolved_width(self.config), self.init)
+        c, kind = self.config, MultiHeadAttention
+        if c.kv_rank is not None:
+            absorbed = is_absorbed(c, mechanism, positions)
+            kind = AbsorbedLatentAttention if absorbed else LatentAttention
+        attention = kind(c, c.n_heads, mechanism, self.init, self.random)
+        if c.attention_convolution != "none":
+            attention.add_convolution(c, self.init)
+        if c.exclude_own_value:
+            attention.on_heads = (without_own_value, *attention.on_heads)
         self._refuse_without_masks(attention, "attention")
         if self.config.value_embeddings != "none":
             values = ValueEmbedding(self.config, self.vocab_size, self.init)

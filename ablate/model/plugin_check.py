@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from ablate.config import ModelConfig
 from ablate.errors import StudyError
 from ablate.model import Transformer, build
-from ablate.model.attention import AttentionMechanism, MultiHeadAttention
+from ablate.model.attention import AttentionMechanism
 from ablate.model.encoder_only import EncoderOnly
+from ablate.model.multi_head import MultiHeadAttention
 from ablate.plugins import (
     PREFIX,
     OwnClassFault,

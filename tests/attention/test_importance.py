@@ -50,7 +50,7 @@ def test_masking_the_only_head_leaves_only_the_bias_of_the_output_projection(mon
         module = attention.module
         nothing = module.W_O.bias if bias else torch.zeros(model.config.d_model)
         with monkeypatch.context() as patch:
-            patch.setattr(module, "_attend", lambda Q, *rest, nothing=nothing: nothing)
+            patch.setattr(module, "_output", lambda heads, context, nothing=nothing: nothing)
             assert one.loss == pytest.approx(TASK.nats_per_token(model, PAIRS, CPU), rel=1e-6)
 
 
@@ -93,7 +93,8 @@ def test_masks_are_removed_after_measuring_and_after_a_failure(monkeypatch):
     model, calls = small_model(), []
 
     def failing(*given):
-        calls.append([attention.module.gate for attention in attention_layers(model)])
+        parts = [attention.module.on_heads for attention in attention_layers(model)]
+        calls.append([part[0].factors if part else None for part in parts])
         if len(calls) == 5:
             raise RuntimeError
         return 1.0
@@ -105,7 +106,7 @@ def test_masks_are_removed_after_measuring_and_after_a_failure(monkeypatch):
     assert [None if gates[0] is None else gates[0].tolist() for gates in calls[:4]] == expected
     assert calls[4][1].tolist() == [0, 1, 1]
     assert [gates[1:] == [None] * 5 for gates in calls[:4]] == [True] * 4
-    assert all(attention.module.gate is None for attention in attention_layers(model))
+    assert all(attention.module.on_heads == () for attention in attention_layers(model))
 
 
 def test_first_returns_the_beginning_of_a_split():

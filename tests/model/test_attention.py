@@ -5,8 +5,9 @@ import math
 import pytest
 import torch
 
-from ablate.model.attention import KeyValues
 from ablate.model.attention_context import AttentionContext
+from ablate.model.attention_parts import HeadFactors
+from ablate.model.kv_cache import KeyValues
 from tests.model.small import drawn, normal, parts, places, real
 
 D_MODEL, H, D_K, D_V = 13, 3, 5, 11  # h * d_k = 15 and h * d_v = 33 are not d_model
@@ -215,8 +216,9 @@ def test_attention_continues_from_cached_keys_and_values(kv_heads):
         more, past = module(x[:, t : t + 1], past, AttentionContext(places(1, t), places(t + 1)))
         out = torch.cat([out, more], dim=1)
     torch.testing.assert_close(out, whole)
-    assert left.K.shape == past.K.shape == (2, kv_heads, S, D_K)
-    torch.testing.assert_close((past.K, past.V), (left.K, left.V))
+    found, expected = past.memory, left.memory
+    assert expected.K.shape == found.K.shape == (2, kv_heads, S, D_K)
+    torch.testing.assert_close((found.K, found.V), (expected.K, expected.V))
 
 
 def test_selected_rows_of_keys_and_values_keep_the_requested_order():
@@ -239,7 +241,7 @@ def test_attention_is_computed_in_fp32_on_a_cpu_under_bf16_autocast():
     torch.testing.assert_close(out.float(), expected, atol=0.03, rtol=0.03)
 
 
-# Reported weights and gates of heads
+# Reported weights and factors of heads
 
 # One configuration for each way in which a kind of attention and an encoding form the weights.
 WATCHED = [
@@ -292,7 +294,7 @@ def test_reported_weights_sum_to_one_are_causal_and_reproduce_the_output(fields)
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, H, S))
     assert not weights.triu(1).any()
     assert float(weights.min()) >= 0
-    values = left.V.repeat_interleave(H // module.g, dim=1)
+    values = left.memory.V.repeat_interleave(H // module.g, dim=1)
     heads = weights @ values  # (B, h, T, d_v)
     torch.testing.assert_close(module.W_O(heads.transpose(1, 2).flatten(2)), out, **CLOSE)
 
@@ -310,20 +312,19 @@ def test_reported_weights_are_zero_on_padding():
 
 @pytest.mark.parametrize("fields", WATCHED[:4], ids=str)
 @pytest.mark.parametrize("head", range(H))
-def test_a_gate_of_zero_removes_a_head_and_a_gate_of_one_keeps_it(head, fields):
+def test_a_factor_of_zero_removes_a_head_and_a_factor_of_one_keeps_it(head, fields):
     module, positions = self_attention(**fields)
     x, context = (
         normal(2, S, D_MODEL),
         AttentionContext(places(S), places(S), causal=True, positional_encoding=positions),
     )
     whole, _ = module(x, None, context)
-    gate = torch.ones(H)
-    module.gate = gate.clone()
+    factors = torch.ones(H)
+    module.on_heads = (HeadFactors(factors),)
     assert torch.equal(module(x, None, context)[0], whole)
-    gate[head] = 0.0
-    module.gate = gate
+    factors[head] = 0.0
     gated, _ = module(x, None, context)
-    module.gate = None
+    module.on_heads = ()
     module.W_O.weight[:, head * D_V : (head + 1) * D_V] = 0.0  # the columns that read this head
     torch.testing.assert_close(gated, module(x, None, context)[0], **CLOSE)
     assert not torch.allclose(gated, whole, atol=0.01)

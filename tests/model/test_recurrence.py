@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from ablate.model.attention import MultiHeadAttention
 from ablate.model.attention_context import AttentionContext
+from ablate.model.multi_head import MultiHeadAttention
 from ablate.model.token_mixer import RecurrentNetwork, RecurrentState
 from tests.model.random_shapes import RECURRENT_NETWORKS
 from tests.model.small import normal, parts, places, real, sentences, small_model

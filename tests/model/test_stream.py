@@ -7,6 +7,7 @@ import torch
 
 from ablate.model import build
 from ablate.model.attention_context import AttentionContext, Earlier
+from ablate.model.attention_parts import unchanged
 from ablate.model.token_pairs import previous_tokens
 from ablate.parts.residual import LAYER_SKIPS
 from tests.model.small import drawn, normal, parts, places, sentences, shape, small_model
@@ -140,7 +141,7 @@ def test_heads_lose_their_share_along_the_values_of_their_token():
     heads = seen["heads"].unflatten(2, (3, 7))
     values = attention.project(x)[2].unflatten(2, (3, 7))
     assert float((heads * values).sum(-1).abs().max()) < 1e-5
-    attention.excludes_own_value = False
+    attention.on_heads = ()
     attention(x, None, context)
     plain = seen["heads"].unflatten(2, (3, 7))
     share = (plain * values).sum(-1, keepdim=True) / values.square().sum(-1, keepdim=True)
@@ -213,7 +214,9 @@ def test_attention_convolves_its_input_or_its_projections(of):
         architecture="decoder-only", positional_encoding="none", attention_convolution=of
     )
     attention = builder.token_mixer(builder.positions(True), True).requires_grad_(False)
-    convolution, attention.convolution = attention.convolution, None
+    found_in = {"input": "on_input", "qkv": "on_projections"}[of]
+    whole, convolution = getattr(attention, found_in), attention.convolution
+    setattr(attention, found_in, unchanged)
     x, context = normal(2, 6, 26), AttentionContext(places(6), places(6), causal=True)
 
     def convolved(y):
@@ -226,8 +229,9 @@ def test_attention_convolves_its_input_or_its_projections(of):
         expected, _ = attention(convolved(x), None, context)
     else:
         joined = convolved(torch.cat(attention.project(x), dim=-1)).split([30, 30, 21], dim=-1)
-        expected, _ = attention._mix(x, list(joined), None, context)
-    attention.convolution = convolution
+        attention.on_projections = lambda parts, past, context: (joined, None)
+        expected, _ = attention(x, None, context)
+    setattr(attention, found_in, whole)
     torch.testing.assert_close(attention(x, None, context)[0], expected)
 
 
