@@ -44,15 +44,6 @@ def _linear_products(c: Attention, place: Place) -> int:
     return sums + place.causal * scores * c.n_heads * (c.d_k + c.d_v + 1)
 
 
-def _linear_kept(c: Attention, causal: bool, length: int) -> int:
-    """Inputs and outputs of phi, V, the sums and divisors; if causal, Q and scores of chunks."""
-    chunks, scores = 1, 0
-    if causal:
-        chunks, scores = -(-length // LINEAR_CHUNK), min(length, LINEAR_CHUNK) + c.d_k
-    sums = chunks * c.d_k * (c.d_v + 1) // length
-    return c.n_heads * (4 * c.d_k + 2 * (c.d_v + 1) + 1 + scores + sums)
-
-
 def _unpaired_heads(c: Attention) -> Fault | None:
     if c.n_heads % 2:
         return Fault(
@@ -84,7 +75,9 @@ ATTENTIONS = Variants(
         "ablate.model.attention:LinearAttention",
         forms_scores=False,
         products=_linear_products,
-        kept=_linear_kept,
+        kept=lambda c, causal, length: (
+            c.n_heads * (5 * c.d_k + 2 * c.d_v + causal * min(length, LINEAR_CHUNK))
+        ),
     ),
 )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -19,13 +18,11 @@ class Norm(Variant):
     vectors: its trained vectors of d_model entries, such as a gain and a bias.
     numbers: its further trained numbers.
     fields: further arguments of its class, which are fields of the model.
-    kept: numbers for each token that the backward pass needs, without the output.
     """
 
     vectors: int = 0
     numbers: int = 0
     fields: tuple[str, ...] = ()
-    kept: Callable[[Sizes], int] = lambda c: c.d_model + 2  # the input, its mean and its deviation
 
 
 @dataclass(frozen=True)
@@ -44,9 +41,9 @@ NORMS = Variants(
     Norm(),
     layernorm=Norm("ablate.model.norms:LayerNorm", vectors=2),
     layernorm_no_bias=Norm("ablate.model.norms:layer_norm_without_bias", vectors=1),
-    rmsnorm=Norm("ablate.model.norms:RMSNorm", vectors=1, kept=lambda c: c.d_model + 1),
-    unit=Norm("ablate.model.norms:unit_norm", kept=lambda c: c.d_model + 1),
-    dyt=Norm("ablate.model.norms:DynamicTanh", vectors=2, numbers=1, kept=lambda c: 2 * c.d_model),
+    rmsnorm=Norm("ablate.model.norms:RMSNorm", vectors=1),
+    unit=Norm("ablate.model.norms:unit_norm"),
+    dyt=Norm("ablate.model.norms:DynamicTanh", vectors=2, numbers=1),
 )
 NORM_POSITIONS = Variants(
     NormPosition(),

@@ -27,7 +27,6 @@ class Encoding(Variant):
         fused operation.
     parameters: trained parameters in a stack, by (c, its number of layers, causal).
     score_factor: multiplications per attention score, relative to attention without positions.
-    kept: numbers per token, beside scores and weights, that the backward pass of attention needs.
     depends_on: fields of a layer that it reads; layers that differ in them have encodings of their
         own.
     may_alternate: whether some layers of a stack may have one encoding, and others another.
@@ -38,7 +37,6 @@ class Encoding(Variant):
     adds_to_scores: bool = False
     parameters: Callable[[Positions, int, bool], int] = lambda c, depth, causal: 0
     score_factor: int = 1
-    kept: Callable[[Positions], int] = lambda c: 0
     depends_on: tuple[str, ...] = ("n_heads", "d_k", "d_v")
     may_alternate: bool = True
     fault: Callable[[Positions], Fault | None] = lambda c: None
@@ -108,7 +106,6 @@ POSITIONAL_ENCODINGS = Variants(
         adds_to_scores=True,
         parameters=_relative_parameters,
         score_factor=2,  # its vectors are multiplied as keys and values are
-        kept=lambda c: c.n_heads * c.d_k,  # Q in another order
     ),
     t5=Encoding(
         "ablate.model.positions:T5Positions",
