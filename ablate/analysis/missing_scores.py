@@ -76,10 +76,7 @@ def _unscored(study: Study, results: Results) -> list[_Unscored]:
             if result is None or row.decoding not in result.decodings:
                 continue
             decoding = result.decodings[row.decoding]
-            has_predictions = decoding.sha256 is not None and not score_cache.is_archived(
-                folder, row.decoding
-            )
-            if not has_predictions or not results.has_corpus(decoding.corpus):
+            if decoding.sha256 is None:
                 continue
             cached = dict[str, Measurement]()
             with suppress(StoreError):  # a damaged cache is made again
@@ -90,7 +87,9 @@ def _unscored(study: Study, results: Results) -> list[_Unscored]:
                 # Older versions stored no parts.
                 if measured is None or len(metric.parts) > len(measured.parts):
                     metrics.append(metric.name)
-            if metrics:
+            if not metrics or score_cache.is_archived(folder, row.decoding):
+                continue
+            if results.has_corpus(decoding.corpus):
                 key = run.id, row.decoding
                 unscored[key] = _Unscored(folder, row.decoding, decoding, cached, metrics)
     return list(unscored.values())

@@ -110,11 +110,11 @@ class RunFolder:
 
     def predictions(self, decoding: str) -> Path:
         """Predictions for the test split, one a line, for one decoding."""
-        return self.path / "translations" / f"{decoding}.txt"
+        return self.path.joinpath("translations", f"{decoding}.txt")
 
     def scores(self, decoding: str) -> Path:
         """Scores of the predictions: a `ScoreCache`."""
-        return self.path / "scores" / f"{decoding}.json"
+        return self.path.joinpath("scores", f"{decoding}.json")
 
     @property
     def folders(self) -> tuple[Path, ...]:
@@ -175,7 +175,7 @@ class Results:
         """The folder of a run."""
         # The id becomes a path: `..` or a slash would leave the results root.
         assert _ID.fullmatch(id), id
-        return RunFolder(self.root / "runs" / id)
+        return RunFolder(self.root.joinpath("runs", id))
 
     def run_ids(self) -> list[str]:
         """The ids of all runs, sorted."""

@@ -58,10 +58,11 @@ def is_archived(folder: RunFolder, id: str) -> bool:
     It was unpacked from the archive of `ablate publish`: its scores are final, and it cannot be
     decoded again.
     """
+    # Nearly every run has its predictions, which are asked for first.
     return (
-        folder.scores(id).exists()
-        and not folder.predictions(id).parent.exists()
+        not folder.predictions(id).parent.exists()
         and not folder.checkpoints.exists()
+        and folder.scores(id).exists()
     )
 
 

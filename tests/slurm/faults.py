@@ -80,8 +80,8 @@ def scancel(trial: Trial) -> None:
     trial.wait_until_training()
     trial.slurm.ask("scancel", job.read_submissions()[0].ids[0])
     trial.let_end()
-    assert trial.lost(), "the study had ended before"
     assert len(job.read_submissions()) == 1, "a cancelled job was submitted again"
+    assert trial.lost(), "the study had ended before"
     again(trial)
 
 
