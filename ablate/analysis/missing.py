@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable
 
 from ablate.analysis.results import RunResult
-from ablate.errors import StoreError
+from ablate.errors import Fault, StoreError
 from ablate.store import Results, RunFiles, RunFolder, State, if_readable
 from ablate.store.records import Failure, if_whole
 from ablate.store.score_cache import damage_of_predictions
@@ -85,9 +85,9 @@ def forget_failures(study: Study, results: Results) -> None:
         results.run(run.id).failure.unlink(missing_ok=True)
 
 
-def unusable_record(folder: RunFolder) -> str | None:
-    """Describe a record that cannot be read, or that another version wrote; None if all are whole
-    or damaged.
+def unusable_record(folder: RunFolder) -> Fault | None:
+    """The fault of a record that cannot be read, or that another version wrote; None if all are
+    whole or damaged.
 
     A damaged record is made again; these need a person.
     """
@@ -95,16 +95,16 @@ def unusable_record(folder: RunFolder) -> str | None:
         try:
             if_whole(read)
         except StoreError as error:
-            return str(error)
+            return error.faults[0]
     return None
 
 
-def damaged_predictions(run: Run, results: Results) -> str | None:
+def damaged_predictions(run: Run, results: Results) -> Fault | None:
     """The damage of the predictions of a finished run; None if all are whole."""
     return _damaged_predictions(run, RunFiles.read(results.run(run.id)))
 
 
-def _damaged_predictions(run: Run, files: RunFiles) -> str | None:
+def _damaged_predictions(run: Run, files: RunFiles) -> Fault | None:
     decoded = files.result.decodings if files.result is not None else {}
     for decoding in run.decodings:
         if decoding in decoded:

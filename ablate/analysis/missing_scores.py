@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ablate.analysis.results import measured_metrics
@@ -51,8 +52,9 @@ def score_missing(
         try:
             _score(decoding, study, results, corpora)
         except Damaged as error:
-            remedy = "" if "`ablate run`" in str(error) else "; `ablate run` makes it again"
-            faults[f"{error}{remedy}"] = None
+            (fault,) = error.faults
+            remedy = fault.remedy or "`ablate run` makes it again"
+            faults[str(replace(fault, remedy=remedy))] = None
         except StoreError as error:
             faults[str(error)] = None
         except OSError as error:

@@ -119,7 +119,8 @@ def _read_run(
             stored = (setting for setting, id in former if id in result.decodings)
             return RunResult(row, run, state, planned, UNDECODED, former=next(stored, ""))
         if damaged := damage_of(folder):
-            return RunResult(row, run, state, planned, damaged, damage=(damaged,))
+            said = str(damaged)
+            return RunResult(row, run, state, planned, said, damage=(said,))
         progress = if_readable(folder.read_progress)
         note = f"{state} at step {progress.step}" if progress and progress.step else state
         return RunResult(row, run, state, planned, note)
@@ -167,7 +168,7 @@ def faults_of(run: RunResult, results: Results) -> Iterator[str]:
         decoded = run.result.decodings[decoding]
         damage = score_cache.damage_of_predictions(folder, decoding, decoded)
         if damage is not None:
-            yield damage
+            yield str(damage)
     try:
         verify(folder.metrics, run.result.metrics_sha256)
     except StoreError as error:

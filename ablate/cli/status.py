@@ -144,7 +144,7 @@ def _detail(results: Results, run: Run, state: State) -> str:
         return text
     damage = damage_of(folder)
     if damage is not None:
-        return damage
+        return str(damage)
     if state == "pending" and (result := folder.read_result()):
         return f"trained, {plural(result.steps, 'step')}; still to be decoded"
     parts = []

@@ -44,8 +44,8 @@ def command(
                 refused.append(f"job {job.id}: {reason}; give the command again")
                 continue
             echo(f"job {job.id}: cancelled {', '.join(submissions[-1].all_ids)}")
-            job.close(STOPPED)
+            job.close(STOPPED.text)
         elif not alive:  # the last pilot or the driver closes the job, and may be gone
-            job.close(STOPPED)
+            job.close(STOPPED.text)
     if refused:
         raise UsageError(*refused)

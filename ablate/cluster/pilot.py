@@ -20,7 +20,7 @@ from ablate.analysis.missing import ENDED, on_some_host, on_this_host
 from ablate.analysis.stages import Stage, execute_stages, first_stage
 from ablate.cluster.engine import START_SECONDS, Allocation
 from ablate.cluster.profiles import engine_of
-from ablate.cluster.submission import CANCELLED, open_job, steps_of
+from ablate.cluster.submission import open_job, steps_of
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, AblateError, Interrupted
 from ablate.formatting import duration, plural
 from ablate.launch.executor import Slot, devices_text
@@ -29,12 +29,13 @@ from ablate.launch.scheduler import Control
 from ablate.plan.progress import run_labels
 from ablate.store import State
 from ablate.store.jobs import (
+    CANCELLED,
     NOTHING_LEFT,
     REPORT_SECONDS,
     REQUEUED,
-    STOPPED,
     ClusterJob,
     JobFolder,
+    Leave,
     PilotPhase,
     PilotReport,
 )
@@ -69,7 +70,7 @@ class Pilot(Control):
         self.begun: dict[str, tuple[float, int]] = {}
         self.received: list[int] = []
         self.quick: set[str] = set()
-        self.reason = ""  # for which it is to leave
+        self.reason: Leave | None = None  # for which it is to leave
         self.has_progress = self.is_draining = False
         self.next_stop = self.next_limit = self.next_report = 0.0
         self.deadline = float("inf")
@@ -107,19 +108,18 @@ class Pilot(Control):
         if not self.reason and now >= self.next_stop:
             self.next_stop = now + STOP_SECONDS
             if not self.folder.job.exists():
-                self.leave_for(f"{self.folder.path} is gone")
+                self.leave_for(Leave("failed", f"{self.folder.path} is gone"))
             elif reason := self.folder.stop_reason():
                 self.leave_for(reason)
             elif len(self.quick) >= MAX_QUICK_FAILURES:
-                self.leave_for(
-                    f"{len(self.quick)} runs in a row failed at once on {socket.gethostname()}"
-                )
-        return bool(self.reason)
+                said = f"{len(self.quick)} runs in a row failed at once on {socket.gethostname()}"
+                self.leave_for(Leave("failed", said))
+        return self.reason is not None
 
-    def leave_for(self, reason: str) -> None:
+    def leave_for(self, reason: Leave) -> None:
         """Remember why to leave; the first reason counts."""
         self.reason = self.reason or reason
-        self.log(f"{reason}: saving")
+        self.log(f"{reason.text}: saving")
         self.write("saving")
 
     def on_signal(self, number: int) -> None:
@@ -177,7 +177,7 @@ class Pilot(Control):
             self.write()
 
     def write(
-        self, phase: PilotPhase | None = None, reason: str = "", **changes: int | str
+        self, phase: PilotPhase | None = None, why: Leave | None = None, **changes: int | str
     ) -> None:
         """Write the report of this pilot, with changes of its other fields."""
         self.next_report = time.monotonic() + REPORT_SECONDS
@@ -185,9 +185,10 @@ class Pilot(Control):
             "phase": phase or self.report.phase,
             "time": time.time(),
             "running": tuple(self.labels[run] for run in self.begun),
-            "reason": reason,
             **changes,
         }
+        if why is not None:
+            update |= {"left_for": why.kind, "reason": why.text}
         self.report = self.report.model_copy(update=update)
         if not self.folder.job.exists():  # somebody has removed the results: leave nothing there
             return
@@ -216,31 +217,32 @@ class Pilot(Control):
         if states is not None and not left:
             reason = NOTHING_LEFT
         elif states is not None and not self.is_draining:
-            reason = f"{plural(left, 'run')} left to other pilots"
-        elif not reason:
+            reason = Leave("finished", f"{plural(left, 'run')} left to other pilots")
+        elif reason is None:
             reason, code = self._requeue(self.task, has_progress), EXIT_INTERRUPTED
-        elif reason not in (STOPPED, NOTHING_LEFT):
+        elif reason.kind == "failed":
             code = EXIT_RUN_FAILED
         self.write("left", reason)
-        self.log(f"left: {reason}")
+        self.log(f"left: {reason.text}")
         return code
 
-    def _requeue(self, task: Allocation, has_progress: bool) -> str:
-        """Requeue the allocation unless somebody has cancelled it; the reason for people."""
+    def _requeue(self, task: Allocation, has_progress: bool) -> Leave:
+        """Requeue the allocation unless somebody has cancelled it."""
         if not task.has_queue:
-            return "interrupted"
+            return Leave("stopped", "interrupted")
         state, restarts = task.state()
         if restarts > task.restarts:
-            return f"{REQUEUED} by Slurm"
+            return Leave("requeued", "requeued by Slurm")
         warned = signal.SIGUSR1 in self.received or self.is_draining
         if not warned and state not in ("RUNNING", ""):
             return CANCELLED
         if not has_progress:
             left = task.seconds_left()
             if self.is_draining or (left is not None and left < task.grace):
-                return "not requeued: its time limit came before any step was made"
+                said = "not requeued: its time limit came before any step was made"
+                return Leave("failed", said)
         refused = task.requeue()
-        return f"not requeued: {refused}" if refused else REQUEUED
+        return Leave("failed", f"not requeued: {refused}") if refused else REQUEUED
 
     def release_waiting(self) -> None:
         """Take waiting pilots out of the queue if none has anything to do, for the closing job."""
@@ -292,7 +294,7 @@ def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:
     except Interrupted:
         return pilot.leave(None)
     except AblateError as error:
-        pilot.write("left", error.lines[0])
+        pilot.write("left", Leave("failed", error.lines[0]))
         raise
     code = pilot.leave(outcome_of_launch(stage.study, folder.results))
     if not pilot.reason and stage.is_over:

@@ -143,7 +143,7 @@ class Ray(Engine):
                 reason = STOPPED if signals else folder.stop_reason()
                 if reason is not None and not is_cancelled:
                     is_cancelled = True
-                    log(f"{reason}: pilots save and leave")
+                    log(f"{reason.text}: pilots save and leave")
                     for task in waiting:
                         ray.cancel(task)
                 if not has_node and not is_cancelled:

@@ -22,6 +22,7 @@ from ablate.plan.resources import refuse_full_disk
 from ablate.store import Results, RunFolder, if_readable
 from ablate.store.files import write_bytes
 from ablate.store.jobs import (
+    CANCELLED,
     NOTHING_LEFT,
     STOPPED,
     ClusterJob,
@@ -32,8 +33,6 @@ from ablate.store.jobs import (
     open_jobs,
 )
 from ablate.study import Selection, Study
-
-CANCELLED = "cancelled"  # reason of a pilot that somebody has ended through the cluster
 
 
 def submit_study(
@@ -221,9 +220,9 @@ def submit_again(folder: JobFolder, log: Callable[[str], None]) -> str | None:
     engine, stage = engine_of(job), next_stage(study, folder.results, on_some_host)
     submissions = folder.read_submissions()
     if not stage.runs:
-        return stage.obstacle or NOTHING_LEFT
+        return stage.obstacle or NOTHING_LEFT.text
     if folder.stop_reason() is not None:
-        return STOPPED
+        return STOPPED.text
     if not engine.submits_again:
         log("runs are left for further pilots")
         return None
@@ -232,7 +231,7 @@ def submit_again(folder: JobFolder, log: Callable[[str], None]) -> str | None:
         # Slurm repeats this closing job, such as after a failure of its node.
         log("submitted again already")
         return None
-    if any(report.reason == CANCELLED for report in folder.read_pilots()):
+    if any(report.left_for == CANCELLED.kind for report in folder.read_pilots()):
         return "the job was cancelled"
     if len(submissions) > engine.resubmissions:
         times = plural(len(submissions), "time")
@@ -254,6 +253,6 @@ def close_finished(results: Results, study: str) -> None:
         try:
             has_pilots = any(report.is_alive for report in folder.read_pilots())
             if not has_pilots and is_over(open_job(folder)[1], results):
-                folder.close(NOTHING_LEFT)
+                folder.close(NOTHING_LEFT.text)
         except AblateError:  # a damaged job; `ablate status` shows it
             continue

@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ablate.analysis.missing import (
@@ -126,9 +126,8 @@ def _log_damage(run: Run, results: Results, observer: Watcher) -> None:
     """Log that a damaged result or its predictions are made again."""
     damage = damage_of(results.run(run.id)) or damaged_predictions(run, results)
     if damage is not None:
-        # The rest of the message tells people to run the command that runs now.
-        fault, _, _ = damage.partition("; `ablate run` ")
-        observer.log(f"{fault}; it is made again")
+        # The usual remedy is the command that runs now.
+        observer.log(str(replace(damage, remedy="it is made again")))
 
 
 def outcome_of_launch(study: Study, results: Results) -> Counter[State]:

@@ -47,7 +47,7 @@ def prepare_study(
             log(f"{path}: is not what belongs there; renamed to {path.name}.damaged")
         fault = unusable_record(folder)
         if fault is not None:
-            log(fault)
+            log(str(fault))
             continue
         _write_run_record(run, results, corpora[run.data], study)
         usable.append(run)

@@ -31,14 +31,26 @@ from ablate.store.records import ProcessMark, Record, if_readable
 
 REPORT_SECONDS = 10.0  # between two reports of a pilot
 MOST_IN_A_SECOND = 99
-STOPPED = "stopped on request"  # reason of a pilot, and of a job, that `ablate stop` has ended
-NOTHING_LEFT = "nothing is left to do"
-REQUEUED = "requeued"  # reason of a pilot that the cluster starts once more
 
 # Only digits, because the ids are arguments of scancel.
 ClusterId = Annotated[str, Field(pattern=r"^[0-9]{1,20}$")]
 Device = Literal["auto", "cpu", "cuda"]
 PilotPhase = Literal["starting", "working", "saving", "left"]
+LeaveKind = Literal["", "finished", "stopped", "cancelled", "requeued", "failed"]
+
+
+@dataclass(frozen=True)
+class Leave:
+    """Why a pilot leaves or a job ends: `kind` for programs, `text` for people."""
+
+    kind: LeaveKind
+    text: str
+
+
+STOPPED = Leave("stopped", "stopped on request")  # by `ablate stop`
+NOTHING_LEFT = Leave("finished", "nothing is left to do")
+CANCELLED = Leave("cancelled", "cancelled")  # by somebody, through the cluster
+REQUEUED = Leave("requeued", "requeued")  # the cluster starts the pilot once more
 
 
 class Resources(Record):
@@ -115,7 +127,7 @@ class PilotReport(ProcessMark):
     running: labels of the runs in its slots.
     ended: number of runs that have ended here.
     starts: how often the pilot was started: 1, and one more for each requeueing.
-    reason: why it left.
+    left_for, reason: why it left, for programs and for people.
     """
 
     name: str
@@ -126,6 +138,7 @@ class PilotReport(ProcessMark):
     running: tuple[str, ...] = ()
     ended: int = 0
     starts: int = 1
+    left_for: LeaveKind = ""
     reason: str = ""
 
     @property
@@ -212,7 +225,7 @@ class JobFolder:
             return 0
         last = submissions[-1]
         started = sum(
-            report.time >= last.time and not report.reason.startswith(REQUEUED)
+            report.time >= last.time and report.left_for != REQUEUED.kind
             for report in self.read_pilots()
         )
         return max(0, last.pilots - started)
@@ -224,22 +237,22 @@ class JobFolder:
         """Whether the job has ended: no further submission follows."""
         return os.path.lexists(self.closed)  # a link that leads nowhere takes the name, too
 
-    def request_stop(self, reason: str = STOPPED) -> None:
+    def request_stop(self, why: Leave = STOPPED) -> None:
         """Ask all pilots to save and leave."""
-        write_bytes(self.stop, f"{reason}\n".encode())
+        write_bytes(self.stop, f"{why.kind}\n".encode())
 
-    def stop_reason(self) -> str | None:
+    def stop_reason(self) -> Leave | None:
         """Why the pilots are to leave; None if nobody has asked them to."""
         try:
-            text = read_bytes(self.stop)
+            kind = read_bytes(self.stop)
         except StoreError:
-            text = b""
-        if text is None:
+            kind = b""
+        if kind is None:
             return None
-        return NOTHING_LEFT if text.decode(errors="replace").strip() == NOTHING_LEFT else STOPPED
+        return NOTHING_LEFT if kind.strip() == NOTHING_LEFT.kind.encode() else STOPPED
 
     def close(self, reason: str) -> None:
-        """Record the end of the job; the first reason is kept."""
+        """Record the end of the job, with the reason for people; the first one is kept."""
         with suppress(FileExistsError):
             JobEnd(reason=reason, time=time.time()).write(self.closed, once=True)
 

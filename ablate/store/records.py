@@ -10,6 +10,7 @@ import json
 from array import array
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -30,7 +31,7 @@ from pydantic_core import PydanticCustomError
 from ablate.config import RowConfig
 from ablate.config.decoding import LengthPenalty
 from ablate.config.identity import DEFAULT_TASK, NOT_IDENTITY
-from ablate.errors import Damaged, StoreError
+from ablate.errors import Damaged, Fault, StoreError
 from ablate.store.files import open_file, read_bytes, read_json, write_json
 
 MAX_FAILED_HOSTS = 2  # on which a run may fail before the run itself is at fault
@@ -99,14 +100,14 @@ def if_whole(read: Callable[[], T]) -> T | None:
         return None
 
 
-def damage_in(read: Callable[[], object], remedy: str) -> str | None:
+def damage_in(read: Callable[[], object], remedy: str) -> Fault | None:
     """The damage of a file with its remedy, or why it cannot be read; None if neither."""
     try:
         read()
     except Damaged as error:
-        return f"{error}; {remedy}"
+        return replace(error.faults[0], remedy=remedy)
     except StoreError as error:
-        return str(error)
+        return error.faults[0]
     return None
 
 

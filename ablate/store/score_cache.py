@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from functools import partial
 
-from ablate.errors import Damaged
+from ablate.errors import Damaged, Fault
 from ablate.store.files import read_bytes
 from ablate.store.layout import RunFolder
 from ablate.store.records import (
@@ -66,7 +66,7 @@ def is_archived(folder: RunFolder, id: str) -> bool:
     )
 
 
-def damage_of_predictions(folder: RunFolder, id: str, decoding: Decoding) -> str | None:
+def damage_of_predictions(folder: RunFolder, id: str, decoding: Decoding) -> Fault | None:
     """The damage of predictions and what heals it; None if whole, or left out by an archive."""
     if is_archived(folder, id):
         return None

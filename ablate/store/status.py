@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from ablate.errors import StoreError
+from ablate.errors import Fault, StoreError
 from ablate.formatting import printable
 from ablate.store.files import is_there, open_file
 from ablate.store.layout import RunFolder
@@ -97,8 +97,8 @@ def state_of_all(states: Iterable[State]) -> State:
     return "done"
 
 
-def damage_of(folder: RunFolder) -> str | None:
-    """Describe why a run's result cannot be used; None if the result is whole or absent."""
+def damage_of(folder: RunFolder) -> Fault | None:
+    """Why a run's result cannot be used; None if the result is whole or absent."""
     return damage_in(folder.read_result, "`ablate run` makes it again")
 
 

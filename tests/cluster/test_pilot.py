@@ -21,10 +21,11 @@ from ablate.cluster import slurm
 from ablate.cluster.pilot import Pilot
 from ablate.cluster.profiles import ENGINES
 from ablate.cluster.slurm import SlurmTask
-from ablate.cluster.submission import CANCELLED, freeze, open_job, submit, submit_again
+from ablate.cluster.submission import freeze, open_job, submit, submit_again
 from ablate.errors import Interrupted, StoreError, UsageError
 from ablate.store import Results
 from ablate.store.jobs import (
+    CANCELLED,
     JobFolder,
     PilotReport,
     Resources,
@@ -270,7 +271,7 @@ def test_runs_that_others_hold_are_left_to_them(pilot):
             False,
         ),
         ((signal.SIGUSR1,), {"left": 9999.0}, 0, "requeued", True),  # preempted at once
-        ((signal.SIGTERM,), {"state": "COMPLETING"}, 5, CANCELLED, False),  # scancel
+        ((signal.SIGTERM,), {"state": "COMPLETING"}, 5, "cancelled", False),  # scancel
         ((signal.SIGTERM,), {}, 5, "requeued", True),  # preempted without a warning
         (
             (signal.SIGUSR1, signal.SIGTERM),
@@ -297,7 +298,7 @@ def test_a_pilot_that_the_cluster_ends_goes_back_into_the_queue_if_that_helps(
 def test_a_pilot_that_was_asked_to_stop_is_not_requeued(pilot):
     one = pilot()
     assert not one.must_stop()
-    one.folder.request_stop("a test")
+    one.folder.request_stop()
     one.next_stop = 0.0
     assert one.must_stop()
     one.started(one.runs[0])
@@ -637,10 +638,10 @@ def test_the_closing_job_respects_who_ended_the_pilots(job, submissions, end, re
     submitted(folder, study)
     progress(folder.results, next(study.runs()).id, 5)
     if end == "stop":
-        folder.request_stop("a test")
+        folder.request_stop()
     else:
         mark = process_mark().model_dump()
-        PilotReport(**mark, name="7_0", phase="left", time=0.0, reason=CANCELLED).write(
+        PilotReport(**mark, name="7_0", phase="left", time=0.0, left_for=CANCELLED.kind).write(
             folder.pilot("7_0")
         )
     assert (submit_again(folder, lambda line: None), submissions) == (reason, [1])

@@ -137,9 +137,12 @@ def test_a_request_to_stop_holds_its_reason(results):
     job = new_job(results, "s")
     assert not job.stop.exists()
     assert job.stop_reason() is None
-    for reason, expected in (("by hand", STOPPED), (NOTHING_LEFT, NOTHING_LEFT)):
-        job.request_stop(reason)
-        assert (job.stop.read_text(), job.stop_reason()) == (f"{reason}\n", expected)
+    for content, expected in (("by hand", STOPPED), ("", STOPPED)):
+        job.stop.write_text(content)
+        assert job.stop_reason() == expected
+    for why in (STOPPED, NOTHING_LEFT):
+        job.request_stop(why)
+        assert job.stop_reason() == why
 
 
 def test_submissions_are_read_in_their_order_up_to_the_first_that_is_missing(results):
@@ -170,7 +173,7 @@ def test_pilots_are_awaited_until_their_first_report_and_after_a_requeueing(resu
     a_report("before", age=50).write(job.pilot("before"))
     Submission(pilots=4, ids=("2",), work=0, time=now - 10).write(job.submission(2))
     assert job.awaited() == 4
-    for name, changed in (("a", {}), ("b", {"phase": "left", "reason": "x"}), ("c", {"phase": "left", "reason": REQUEUED})):  # fmt: skip
+    for name, changed in (("a", {}), ("b", {"phase": "left", "reason": "x"}), ("c", {"phase": "left", "left_for": REQUEUED.kind})):  # fmt: skip
         a_report(name, **changed).write(job.pilot(name))
     assert job.awaited() == 2
     job.close("a reason")

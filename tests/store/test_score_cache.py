@@ -59,10 +59,9 @@ def test_other_predictions_are_damage_that_decoding_heals(run, content, state):
     path.unlink() if content is None else path.write_bytes(content)
     with pytest.raises(Damaged, match=re.escape(state)):
         read_predictions(run, ID, DECODING)
-    assert (
-        damage_of_predictions(run, ID, DECODING)
-        == f"{path}: {state}; `ablate run` decodes it again"
-    )
+    damage = damage_of_predictions(run, ID, DECODING)
+    assert damage.problem == f"{path}: {state}"
+    assert damage.remedy == "`ablate run` decodes it again"
 
 
 def test_predictions_that_cannot_be_read_are_no_reason_to_decode_again(run, monkeypatch):
@@ -71,7 +70,7 @@ def test_predictions_that_cannot_be_read_are_no_reason_to_decode_again(run, monk
 
     monkeypatch.setattr(files, "open_file", refuse)
     expected = f"{run.predictions(ID)}: cannot be read: Permission denied"
-    assert damage_of_predictions(run, ID, DECODING) == expected
+    assert str(damage_of_predictions(run, ID, DECODING)) == expected
 
 
 def test_scores_are_those_of_the_predictions_and_the_corpus(run):
