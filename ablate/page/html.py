@@ -79,7 +79,7 @@ def table_html(table: Table, against_paper: bool = False, with_cost: bool = Fals
 
     Each design has a table of its own below, and so have several sizes.
     """
-    layout = paper_layout(table, Best, against_paper, with_cost, every_setting=False)
+    layout = paper_layout(table, Best, against_paper, with_cost, best="bold:", every_setting=False)
     below = {"conclusion": conclusion(table), "further": list(further_tables(table))}
     return environment().get_template("table.html").render(table_context(table, layout) | below)
 
@@ -95,7 +95,6 @@ def table_context(
         is_page: whether the legend can be folded, as on the page.
         links: by row label, the anchor of the row's runs.
     """
-    legend = layout.legend_with("bold")
     groups: list[list[dict[str, Any]]] = []
     before, has_chosen = None, False
     for row, cells in zip(table.rows, layout.rows, strict=True):
@@ -111,8 +110,8 @@ def table_context(
         "name": table.study.name,
         "columns": layout.columns,
         "groups": groups,
-        "legend": legend,
-        "warnings": [line for line in legend if line.startswith("WARNING")],
+        "legend": layout.legend,
+        "warnings": layout.warnings,
         "is_page": is_page,
         "conclusion": [],  # the page has its own, and its own sections for designs
         "further": [],

@@ -75,7 +75,7 @@ def _page(table: Table, links: Mapping[str, str], **sections: Any) -> str:
     return template.render(
         study=table.study,
         summary=conclusion(table),
-        **table_context(table, by_labels(table, Best), is_page=True, links=links),
+        **table_context(table, by_labels(table, Best, "bold:"), is_page=True, links=links),
         csv=comma_separated(table).encode(),
         differences=list(differences(table)),
         intervals_shown=any(verdict.seed_test for verdict in verdicts),

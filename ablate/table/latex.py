@@ -70,11 +70,11 @@ _BOLD = "\N{START OF HEADING}"  # marks a best value until the text is escaped; 
 def latex(table: Table, against_paper: bool = False, with_cost: bool = False) -> str:
     """The table in LaTeX with conclusion and legend, then one for each design, and for sizes."""
     mark = f"{_BOLD}{{}}".format
-    layout = paper_layout(table, mark, against_paper, with_cost, every_setting=False)
+    layout = paper_layout(table, mark, against_paper, with_cost, best="bold:", every_setting=False)
     name = escaped(table.study.name)
     label = f"tab:{re.sub(r'[^A-Za-z0-9-]', '-', table.study.name)}"
     caption = f"Ablation study {name}: each row equals base except for the settings shown."
-    legend = [line for line in layout.legend_with("bold") if line not in table.advice]
+    legend = [line for line in layout.legend if line not in table.advice]
     notes = [" ".join(conclusion(table)), *legend]
     groups = [row.row.group for row in table.rows]
     tables = [_environment(layout, caption, label, groups, notes)]

@@ -79,6 +79,12 @@ class TextColumn:
         return replace(self, cells=tuple("\n".join(fold(cell, width)) for cell in self.cells))
 
 
+class Warned(str):
+    """A line of a legend that stands also where the legend is folded."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True)
 class Layout:
     """Columns, and the lines of the legend below them."""
@@ -91,9 +97,10 @@ class Layout:
         """The cells of each row."""
         return list(zip(*(column.cells for column in self.columns), strict=True))
 
-    def legend_with(self, mark: str) -> list[str]:
-        """The legend for a format that marks best values in another way than with a star."""
-        return [line.replace("* best", f"{mark}: best") for line in self.legend]
+    @property
+    def warnings(self) -> list[str]:
+        """The lines of the legend that are always shown."""
+        return [line for line in self.legend if isinstance(line, Warned)]
 
 
 def width_of(columns: Sequence[TextColumn]) -> int:

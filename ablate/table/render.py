@@ -55,7 +55,7 @@ def _print_layout(console: Console, rich: RichTable, layout: Layout, everything:
 
 def markdown(table: Table, against_paper: bool, with_cost: bool = False) -> str:
     """A Markdown table, with the conclusion above it and its legend below it as lists."""
-    layout = paper_layout(table, "**{}**".format, against_paper, with_cost)
+    layout = paper_layout(table, "**{}**".format, against_paper, with_cost, best="**bold**:")
     blocks = [_markdown_list(conclusion(table)), _markdown_table(layout)]
     for title, below in further_tables(table):
         blocks.append(f"### {_markdown_text(title)}\n\n{_markdown_table(below)}")
@@ -76,7 +76,7 @@ def _markdown_table(layout: Layout) -> str:
         heads.append(column.flat_head)
         rules.append("---:" if column.numeric else "---")
     rows = "\n".join(map(_markdown_row, (heads, rules, *layout.rows)))
-    return f"{rows}\n\n{_markdown_list(layout.legend_with('**bold**'))}"
+    return f"{rows}\n\n{_markdown_list(layout.legend)}"
 
 
 def _markdown_list(lines: Iterable[str]) -> str:

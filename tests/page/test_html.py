@@ -75,7 +75,7 @@ def test_the_caption_says_whether_rows_have_chosen_settings(fake, match, words):
 def test_rows_of_the_page_have_their_whole_labels_and_their_links(fake):
     table = fake().all_done().table()
     links = {row.row.label: f"run-{index}" for index, row in enumerate(table.rows) if index % 2}
-    context = table_context(table, by_labels(table, Best), is_page=True, links=links)
+    context = table_context(table, by_labels(table, Best, "bold:"), is_page=True, links=links)
     tags = Tags(environment().get_template("table.html").render(context))
     names = [text for attributes, text in tags.all("th") if attributes["scope"] == "row"]
     assert names == [row.row.label for row in table.rows]

@@ -24,6 +24,7 @@ class Form:
         differences.
     timed: whether scripts get measured times, which differ each time a study is repeated.
     left_out: names of columns that are not shown.
+    best: how the mark of best values looks, for the legend.
     """
 
     mark: Mark = str
@@ -34,6 +35,7 @@ class Form:
     compact: bool = False
     timed: bool = True
     left_out: frozenset[str] = frozenset()
+    best: str = "*"
 
     def shows(self, name: str) -> bool:
         """Return whether a column with this name is not left out."""

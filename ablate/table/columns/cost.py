@@ -11,7 +11,7 @@ from ablate.config.cost import idle_parameters
 from ablate.formatting import duration, millions, number, scaled
 from ablate.study.choice import HEAD, KEY
 from ablate.table.columns.column import Column, Form
-from ablate.table.layout import CHOSEN, REQUESTED
+from ablate.table.layout import CHOSEN, REQUESTED, Warned
 
 
 def cost_columns(table: Table, form: Form) -> Iterator[Column]:
@@ -174,6 +174,6 @@ def _cost_legend(table: Table, form: Form) -> Iterator[str]:
     if machines:
         yield f"Trained on: {'; '.join(sorted(machines))}."
     if len(machines) > 1:
-        yield (
+        yield Warned(
             "WARNING: these runs were trained in different places: their times cannot be compared."
         )

@@ -60,13 +60,14 @@ def paper_layout(
     against_paper: bool,
     with_cost: bool = False,
     *,
+    best: str = "*",
     every_setting: bool = True,
 ) -> Layout:
     """The layout of the paper; without `every_setting`, settings that no row changes are in the
-    legend.
+    legend. `best` says how the mark looks.
     """
     settings = SETTINGS if every_setting else varied_settings(table)
-    form = Form(mark, against_paper, with_cost, settings)
+    form = Form(mark, against_paper, with_cost, settings, best=best)
     columns = columns_of(table, form)
     shown = text_columns(columns, table)
     return Layout(tuple(shown), _legend(columns, form, shown))
@@ -134,9 +135,9 @@ def _left_out(
         yield f"{line}; `ablate {command} --wide` shows all."
 
 
-def by_labels(table: Table, mark: Mark) -> Layout:
+def by_labels(table: Table, mark: Mark, best: str) -> Layout:
     """Every column but the settings, which labels name: for a table that can be sorted."""
-    form = Form(mark, with_paper=False, labels=True)
+    form = Form(mark, with_paper=False, labels=True, best=best)
     declared = columns_of(table, form)
     columns = []
     for column in text_columns(declared, table):

@@ -13,7 +13,7 @@ from ablate.analysis.table import Table, TableRow
 from ablate.formatting import number
 from ablate.stats.metrics import PPL, PPL_CHAR, Metric
 from ablate.table.columns.column import Column, Form, Mark
-from ablate.table.layout import OTHER_SCORE, SCORE
+from ablate.table.layout import OTHER_SCORE, SCORE, Warned
 
 
 def score_columns(table: Table, form: Form) -> Iterator[Column]:
@@ -107,15 +107,15 @@ def _legend(table: Table, form: Form) -> Iterator[str]:
             yield f"{line}."
     marks = []
     if any(form.shows(metric.title) and table.best(metric.name) is not None for metric in shown):
-        marks.append("* best")
+        marks.append(f"{form.best} best")
     settings = () if table.is_measured_elsewhere else form.settings
     if any(form.shows(setting.head) for setting in settings):
-        marks.append("blank: as base")
+        marks.append("blank: as base" if marks else "Blank: as base")
     if marks:
-        yield f"{'; '.join(marks).capitalize()}."
+        yield f"{'; '.join(marks)}."
     if len(table.corpora) > len(table.vocabularies):
         corpora = ", ".join(table.corpora)
-        yield f"WARNING: these results mix corpora {corpora}: they cannot be compared."
+        yield Warned(f"WARNING: these results mix corpora {corpora}: they cannot be compared.")
     yield from (*table.archived, *table.remarks, *table.faults)
 
 
