@@ -172,5 +172,6 @@ def obstacle_text(trials: Study | None, waiting: int, results: Results) -> str:
     """Why some runs have to wait although no trial can be executed."""
     cause = f"{TRIAL}s have failed"
     for run in trials.runs() if trials else ():
-        cause = damage_of(results.run(run.id)) or cause
+        damage = damage_of(results.run(run.id))
+        cause = str(damage) if damage else cause
     return f"{cause}; {plural(waiting, 'run')} cannot begin; see `ablate status`"
