@@ -17,7 +17,7 @@ from ablate.config import DecodingConfig, ModelConfig, TrainingConfig, Translati
 from ablate.config.resolve import TASK_FIELDS
 from ablate.config.row import RowDataConfig
 from ablate.fields import meanings_of
-from ablate.plugins import VariantName
+from ablate.parts.variant import VariantName
 from ablate.tasks import meaning_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "study.md"

@@ -25,8 +25,8 @@ MODULES = {
 FLOORS = (
     ("paper", "paths", "formatting", "interpreter"),
     ("errors",),
+    ("own",),
     ("fields", "stats"),
-    ("plugins",),
     ("parts",),
     ("config", "streams"),
     ("kernels",),

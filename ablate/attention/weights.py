@@ -20,7 +20,7 @@ from ablate.formatting import setting_text
 from ablate.model import Transformer
 from ablate.model.encoder_only import EncoderOnly
 from ablate.model.multi_head import MultiHeadAttention
-from ablate.plugins import without_digest
+from ablate.own.reference import without_digest
 from ablate.run.inference import LoadedRun, refuse_too_long, too_long
 from ablate.tasks import SequenceToSequence
 

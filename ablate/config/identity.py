@@ -21,8 +21,8 @@ from ablate.config.row import RowConfig
 from ablate.config.training import OF_MATRICES
 from ablate.fields import UNSET, Section, entries_of, facts_of
 from ablate.formatting import setting_text
+from ablate.own.reference import is_own
 from ablate.parts.mixers import MIXERS
-from ablate.plugins import is_own
 
 FORMAT = 2
 ID_LENGTH = 12

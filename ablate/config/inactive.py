@@ -14,9 +14,9 @@ from ablate.config.training import DEFAULT_MOMENTUM
 from ablate.errors import Fault, Invalid
 from ablate.fields import SET, facts_of
 from ablate.formatting import setting_text
+from ablate.own.reference import is_own, without_digest
 from ablate.parts.attention import ATTENTIONS
 from ablate.parts.mixers import MIXERS
-from ablate.plugins import is_own, without_digest
 
 _FACTS = facts_of(RowConfig)
 

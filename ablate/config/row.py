@@ -10,7 +10,7 @@ from ablate.config.model import ModelConfig
 from ablate.config.training import TrainingConfig
 from ablate.errors import Fault, Invalid
 from ablate.fields import PositiveShare, Section, VocabularySize
-from ablate.plugins import is_own, without_digest
+from ablate.own.reference import is_own, without_digest
 
 
 class SubsetSettings(Section):

@@ -20,7 +20,8 @@ from ablate.fields import (
     Share,
     only,
 )
-from ablate.plugins import VariantName, is_own, parse_import, without_digest
+from ablate.own.reference import is_own, parse_import, without_digest
+from ablate.parts.variant import VariantName
 
 MAX_STEPS = 100_000_000
 Steps = Annotated[int, Field(ge=1, le=MAX_STEPS)]

@@ -16,7 +16,7 @@ from ablate.errors import StoreError, UsageError, listed
 from ablate.export.huggingface import SEARCHES, penalty_note
 from ablate.export.target import Target, TrainedModel
 from ablate.export.targets import exportable_tasks, kind_of, target_of
-from ablate.plugins import without_digest
+from ablate.own.reference import without_digest
 from ablate.run.inference import LoadedRun, load_run
 from ablate.store import Results, RunFolder
 from ablate.store.files import sync_file, sync_folder, write_json

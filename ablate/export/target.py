@@ -15,8 +15,8 @@ from ablate.data.tokenizer import Tokenizer
 from ablate.errors import listed
 from ablate.fields import facts_of
 from ablate.formatting import setting_text
+from ablate.own.reference import without_digest
 from ablate.parts.feed_forward import ACTIVATIONS
-from ablate.plugins import without_digest
 
 # From a configuration and the name of the target: the violation of a rule, empty without one.
 Rule = Callable[[ModelConfig, str], str]

@@ -9,7 +9,8 @@ from ablate.analysis.missing import unusable_record
 from ablate.config.data import CorpusConfig
 from ablate.config.training import resolve_precision
 from ablate.errors import StoreError
-from ablate.plugins import parse_import, references
+from ablate.own.reference import parse_import
+from ablate.parts.variant import references
 from ablate.run.own_classes import refuse_own_faults
 from ablate.store import Results, RunFolder
 from ablate.store.files import write_bytes

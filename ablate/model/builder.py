@@ -31,6 +31,8 @@ from ablate.model.residual import (
 from ablate.model.token_mixer import TokenMixer
 from ablate.model.token_pairs import BigramEmbeddings, Smear
 from ablate.model.values import ValueEmbedding, ValueResidual
+from ablate.own.loading import load_class
+from ablate.own.reference import parse_reference, without_digest
 from ablate.parts.attention import ATTENTIONS
 from ablate.parts.feed_forward import ACTIVATIONS
 from ablate.parts.initialization import factors
@@ -39,7 +41,6 @@ from ablate.parts.norms import NORM_POSITIONS, NORMS
 from ablate.parts.positions import POSITIONAL_ENCODINGS
 from ablate.parts.residual import HYPER_CONNECTIONS, LAYER_SKIPS
 from ablate.parts.variant import Variant, Variants
-from ablate.plugins import load_class, parse_reference, without_digest
 
 Module = TypeVar("Module", bound=nn.Module)
 

@@ -21,15 +21,9 @@ from ablate.model import Transformer, build
 from ablate.model.attention import AttentionMechanism
 from ablate.model.encoder_only import EncoderOnly
 from ablate.model.multi_head import MultiHeadAttention
-from ablate.plugins import (
-    PREFIX,
-    OwnClassFault,
-    Reference,
-    faults_of,
-    parse_reference,
-    plugin_fields,
-    with_place,
-)
+from ablate.own.faults import OwnClassFault, faults_of, with_place
+from ablate.own.reference import PREFIX, Reference, parse_reference
+from ablate.parts.variant import plugin_fields
 
 # Two sentences of different lengths, padded with 0.
 _SOURCE = torch.tensor([[4, 5, 6, 7, 10, 8, 3], [8, 9, 3, 0, 0, 0, 0]])

@@ -11,8 +11,7 @@ from ablate.fields import SET, Facts, Share, only
 from ablate.parts.cost import Cost, Place, matrices
 from ablate.parts.positions import POSITIONAL_ENCODINGS, Positions, odd_rotation, rotated_entries
 from ablate.parts.sizes import Cap, Heads, Size
-from ablate.parts.variant import Variant, Variants
-from ablate.plugins import VariantName
+from ablate.parts.variant import Variant, VariantName, Variants
 
 LINEAR_CHUNK = 64  # tokens that causal attention=linear processes at once
 CONVOLUTION_WIDTH = 4  # tokens of the short convolutions of attention, Mamba 2 and DeltaNet

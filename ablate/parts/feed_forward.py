@@ -12,8 +12,7 @@ from ablate.errors import Fault
 from ablate.fields import PER_LAYER, SET, Facts, Share
 from ablate.parts.cost import Cost, Place
 from ablate.parts.sizes import Size, Sizes
-from ablate.parts.variant import Variant, Variants
-from ablate.plugins import VariantName
+from ablate.parts.variant import Variant, VariantName, Variants
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from ablate.parts.attention import CONVOLUTION_WIDTH, Attention
 from ablate.parts.cost import Cost, Place, matrices
 from ablate.parts.positions import POSITIONAL_ENCODINGS, odd_rotation
 from ablate.parts.sizes import Sizes
-from ablate.parts.variant import Variant, Variants
-from ablate.plugins import VariantName
+from ablate.parts.variant import Variant, VariantName, Variants
 
 RECURRENCE_CHUNK = 64  # tokens that a recurrence processes at once
 VECTOR_HALVINGS = 4  # of the chunk of one that has a decay for each row of its state

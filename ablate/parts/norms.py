@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 
 from ablate.fields import PER_LAYER, Facts
 from ablate.parts.sizes import Sizes
-from ablate.parts.variant import Variant, Variants
-from ablate.plugins import VariantName
+from ablate.parts.variant import Variant, VariantName, Variants
 
 
 @dataclass(frozen=True)

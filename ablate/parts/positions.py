@@ -11,8 +11,7 @@ from pydantic import Field
 from ablate.errors import Fault
 from ablate.fields import EXPORTED, PER_LAYER, Facts, PositiveShare
 from ablate.parts.sizes import MAX_SIZE, Size, Sizes
-from ablate.parts.variant import Variant, Variants
-from ablate.plugins import VariantName
+from ablate.parts.variant import Variant, VariantName, Variants
 
 T5_BUCKETS = 32  # of distances, in positional_encoding=t5
 

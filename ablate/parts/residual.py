@@ -10,12 +10,12 @@ from pydantic import Field
 
 from ablate.errors import Fault
 from ablate.fields import PER_LAYER, Facts
+from ablate.own.reference import without_digest
 from ablate.parts import norms
 from ablate.parts.cost import Cost, Place
 from ablate.parts.feed_forward import FeedForward
 from ablate.parts.norms import Norms
 from ablate.parts.variant import Variant
-from ablate.plugins import without_digest
 
 OF_ONE_STACK = {"architecture": ("decoder-only", "encoder-only")}
 

@@ -1,10 +1,27 @@
-"""Variants of a part, by the name that a study writes: their facts, and what computes them."""
+"""Variants of a part: how a study names one, its facts, and what computes it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import Any, TypeVar
+
+from pydantic import BaseModel, GetCoreSchemaHandler
+from pydantic_core import core_schema
+
+from ablate.errors import Invalid, listed, not_allowed, suggestion
+from ablate.fields import entries_of, value_text
+from ablate.own.reference import (
+    IMPORT_PATTERN,
+    REFERENCE_PATTERN,
+    Reference,
+    parse_import,
+    parse_reference,
+)
+
+# Variants that are a field of their own, beside the one in which they are looked for.
+_FIELDS = {"mla": "kv_rank", "gqa": "n_kv_heads", "mqa": "n_kv_heads", "z_loss": "z_loss"}
 
 
 @dataclass(frozen=True)
@@ -35,3 +52,69 @@ class Variants(dict[str, Entry]):
 
     def __missing__(self, name: str) -> Entry:
         return self.plain
+
+
+@dataclass(frozen=True)
+class VariantName:
+    """The values of a field: one of `names`, `module:Class` or `module:function`, or, where
+    `example` is set, an import path like it.
+    """
+
+    names: tuple[str, ...]
+    example: str = ""
+    is_function: bool = False
+
+    def check(self, value: Any) -> Any:
+        """Return a valid value.
+
+        Raises:
+            Invalid: the value is neither one of the names nor a reference.
+        """
+        if value in self.names or parse_reference(value):
+            return value
+        if self.example and (imported := parse_import(value)):
+            return str(imported)
+        own = "function" if self.is_function else "Class"
+        allowed = f"{listed(self.names)}, or a {own.lower()} of your own as module:{own}"
+        if self.example:
+            allowed += f", or an installed one as {self.example}"
+        remedy = suggestion(value, self.names)
+        if isinstance(value, str) and value in _FIELDS:
+            remedy = f'did you mean the field "{_FIELDS[value]}"?'
+        raise Invalid(not_allowed(value_text(value), allowed, remedy))
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_before_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: Any
+    ) -> dict[str, Any]:
+        allowed = [
+            {"enum": list(self.names)},
+            {"type": "string", "pattern": f"^{REFERENCE_PATTERN}$"},
+        ]
+        if self.example:
+            allowed.append({"type": "string", "pattern": f"^{IMPORT_PATTERN}$"})
+        return {"anyOf": allowed}
+
+
+@cache
+def plugin_fields(section: type[BaseModel]) -> frozenset[str]:
+    """Names of the fields that accept a custom class."""
+    names = []
+    for name, field in section.model_fields.items():
+        if any(isinstance(item, VariantName) for item in field.metadata):
+            names.append(name)
+    return frozenset(names)
+
+
+def references(config: BaseModel, section: type[BaseModel] | None = None) -> tuple[Reference, ...]:
+    """The custom classes that a configuration refers to, or those in the fields of a section."""
+    named: dict[Reference | None, None] = {}  # in the order of the fields, each once
+    of_classes = plugin_fields(section or type(config))
+    for name, value in config:
+        if name in of_classes:
+            named |= dict.fromkeys(map(parse_reference, entries_of(value)))
+    return tuple(filter(None, named))

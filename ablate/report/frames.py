@@ -206,7 +206,7 @@ def runs_frame(study: Study, runs: Sequence[RunResult]) -> pd.DataFrame:
 
     from ablate.analysis.results import measured_metrics
     from ablate.config.resolve import SETTINGS
-    from ablate.plugins import settings_text
+    from ablate.own.reference import settings_text
 
     metrics = [metric.name for metric in measured_metrics(study)]
     varied = _varied(study)

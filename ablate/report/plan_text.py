@@ -10,9 +10,10 @@ from rich.text import Text
 from ablate.config import ModelConfig, cost
 from ablate.config.inactive import warmup_fault
 from ablate.formatting import duration, first_few, plural, scaled, size, thousands, visible
+from ablate.own.reference import is_own, parse_reference
 from ablate.parts.attention import shares_whole_keys
+from ablate.parts.variant import references
 from ablate.plan.plan import Plan, PlanRow, RunStatus, epochs_lines, memory_line, precision_lines
-from ablate.plugins import is_own, parse_reference, references
 from ablate.report.terminal import STYLES, Label, counted, plain_table, print_wide, text_console
 from ablate.stats.designs import FactorialDesign
 from ablate.study import Study

@@ -9,7 +9,7 @@ from typing import Any
 from ablate.config import RowConfig
 from ablate.config.identity import INTRODUCED_DECODING
 from ablate.formatting import duration, plural
-from ablate.plugins import without_digest
+from ablate.own.reference import without_digest
 from ablate.store import RunFolder, State, if_readable
 from ablate.store.audit import Audit, read_records
 from ablate.store.records import Execution, Phase, Progress, Provenance, Record, Result, RunRecord

@@ -17,7 +17,8 @@ from ablate.config import RowConfig
 from ablate.config.training import precision_note
 from ablate.errors import Damaged, StoreError
 from ablate.kernels.device import has_bf16, precision_on, visible_device
-from ablate.plugins import parse_import, references
+from ablate.own.reference import parse_import
+from ablate.parts.variant import references
 from ablate.run.job import Job
 from ablate.store import RunFolder, checkpoints
 from ablate.store.files import quarantine

@@ -17,7 +17,7 @@ from ablate.decoding.generate import generate_text
 from ablate.errors import DataError, StoreError, UsageError, listed
 from ablate.kernels.device import prepare
 from ablate.model import Transformer
-from ablate.plugins import without_digest
+from ablate.own.reference import without_digest
 from ablate.run.pipeline import load_model
 from ablate.store import Results, RunFolder
 from ablate.store.records import Result, RunRecord

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablate.config import RowConfig
-from ablate.plugins import parse_import, parse_reference, references
+from ablate.own.reference import parse_import, parse_reference
+from ablate.parts.variant import references
 from ablate.tasks import Task
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from ablate.config import RowConfig
 from ablate.data.corpus import Corpus
 from ablate.errors import Interrupted
 from ablate.kernels.device import on_gpu, prepare
-from ablate.plugins import parse_reference, references
+from ablate.own.reference import parse_reference
+from ablate.parts.variant import references
 from ablate.run.own_classes import refuse_own_faults
 from ablate.store import RunFolder, checkpoints
 from ablate.tasks import Task

@@ -25,7 +25,7 @@ from ablate.config.training import MAX_STEPS
 from ablate.errors import Fault, Invalid, listed, unknown_name
 from ablate.formatting import scaled
 from ablate.parts.sizes import MAX_SIZE
-from ablate.plugins import references
+from ablate.parts.variant import references
 from ablate.study.settings import required_alone
 from ablate.study.typed import Misplaced, Placed
 

@@ -8,15 +8,10 @@ from pathlib import Path
 
 from ablate.config import RowConfig
 from ablate.errors import AblateError, Invalid, Mark, StudyError
-from ablate.plugins import (
-    Reference,
-    describe,
-    parse_import,
-    parse_reference,
-    pin_reference,
-    place_of,
-    plugin_fields,
-)
+from ablate.own.faults import describe, place_of
+from ablate.own.reference import Reference, parse_import, parse_reference
+from ablate.own.source import check_import, pin_reference
+from ablate.parts.variant import plugin_fields
 from ablate.study.yaml_nodes import Node, Report
 
 _PLUGIN_FIELDS = plugin_fields(RowConfig)
@@ -65,7 +60,7 @@ class OwnClasses:
         try:
             imported = parse_import(node.value)
             if imported is not None:
-                imported.check()
+                check_import(imported)
         except Invalid as error:
             self._report(node.mark, error)
             return None

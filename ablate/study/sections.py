@@ -14,8 +14,8 @@ from ablate.config.data import CorpusConfig
 from ablate.config.identity import DEFAULT_TASK
 from ablate.errors import Fault, Invalid, Mark, StudyError, faults_of, listed, unknown_name
 from ablate.fields import field_faults
+from ablate.own.reference import parse_reference
 from ablate.paths import home_path
-from ablate.plugins import parse_reference
 from ablate.study.own_classes import OwnClasses
 from ablate.study.settings import report_fields, value_faults
 from ablate.study.study_file import StudyFile

@@ -13,7 +13,8 @@ from ablate.config.data import CorpusConfig
 from ablate.config.identity import DEFAULT_TASK, fold_vocab_size, run_ids
 from ablate.config.inactive import inactive_fields
 from ablate.errors import DataError, Fault, Mark
-from ablate.plugins import Reference, parse_reference, references
+from ablate.own.reference import Reference, parse_reference
+from ablate.parts.variant import references
 from ablate.stats.designs import Design
 from ablate.stats.metrics import PPL
 from ablate.store.status import NO_DECODING

@@ -17,7 +17,7 @@ from pydantic import (
 from ablate.config import standard_name
 from ablate.errors import Fault, Invalid, not_allowed, unknown_name, within
 from ablate.fields import value_text
-from ablate.plugins import REFERENCE_PATTERN
+from ablate.own.reference import REFERENCE_PATTERN
 from ablate.study.names import GroupName, SizeName, StudyName, refuse_similar
 from ablate.study.rows import WAYS, Group, Groups, MatchOption
 from ablate.study.seeds import SECTION_OF, SeedPlan, SeedsSection, seed_plan

@@ -14,13 +14,9 @@ from ablate.config.language_data import LanguageData
 from ablate.config.synthetic_data import Generator, SyntheticData
 from ablate.errors import StoreError, StudyError, listed, unknown_name
 from ablate.fields import TaskSettings, meanings_of
-from ablate.plugins import (
-    Reference,
-    as_ablate_error,
-    load_class,
-    load_source,
-    parse_reference,
-)
+from ablate.own.faults import as_ablate_error
+from ablate.own.loading import load_class, load_source
+from ablate.own.reference import Reference, parse_reference
 from ablate.stats.metrics import PPL, Metric
 from ablate.store.records import Measurement, Score
 from ablate.tasks.base import Batch, OutputTerms, Sample, Task

@@ -18,7 +18,7 @@ from ablate.config.language_data import (
     ProbeSettings,
 )
 from ablate.errors import Fault, listed
-from ablate.plugins import parse_reference
+from ablate.own.reference import parse_reference
 from ablate.stats.metrics import BITS_PER_BYTE, INDUCTION_LOSS, LOSS_AFTER, PAIRS_RIGHT, PROBES
 from ablate.tasks.text import TextTask, defaults_of, evaluated
 

@@ -12,7 +12,8 @@ from ablate.config import RowConfig
 from ablate.data.corpus import Corpus, Split
 from ablate.formatting import plural
 from ablate.model import Transformer, build
-from ablate.plugins import OwnClassFault, Reference, faults_of
+from ablate.own.faults import OwnClassFault, faults_of
+from ablate.own.reference import Reference
 from ablate.store.records import Measurement
 from ablate.tasks.base import Task
 from ablate.tasks.sequence_to_sequence import SequenceToSequence

@@ -20,14 +20,9 @@ from ablate.model.encoder_only import TokenTypes
 from ablate.model.layers import ParameterKind, kind_of
 from ablate.model.positions import PositionalEncoding
 from ablate.model.stack import Layer
+from ablate.own.loading import load_class, load_import
+from ablate.own.reference import is_own, parse_import, parse_reference, without_digest
 from ablate.parts.initialization import factors
-from ablate.plugins import (
-    is_own,
-    load_class,
-    parse_import,
-    parse_reference,
-    without_digest,
-)
 from ablate.training.update_rules import (
     RULES,
     RULES_OF_MATRICES,
@@ -185,7 +180,7 @@ class OwnOptimizer(Optimizer):
         else:
             imported = parse_import(config.optimizer)
             assert imported is not None
-            kind = imported.load(torch.optim.Optimizer)
+            kind = load_import(imported, torch.optim.Optimizer)
             arguments = dict(imported.arguments)
         taken = inspect.signature(kind).parameters
         fields: dict[str, Any] = {

@@ -14,16 +14,9 @@ from torch import Tensor, nn
 
 from ablate.config import RowConfig
 from ablate.errors import StudyError
-from ablate.plugins import (
-    OwnClassFault,
-    Reference,
-    describe,
-    faults_of,
-    is_own,
-    own_function,
-    parse_reference,
-    with_place,
-)
+from ablate.own.faults import OwnClassFault, describe, faults_of, with_place
+from ablate.own.loading import own_function
+from ablate.own.reference import Reference, is_own, parse_reference
 from ablate.training.optimizer import Optimizer, make_optimizer
 from ablate.training.schedule import learning_rate, schedule_of
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ablate.config import RowConfig
-from ablate.plugins import own_function
+from ablate.own.loading import own_function
 
 Schedule = Callable[[RowConfig, int, int | None], float]
 

@@ -35,7 +35,7 @@ from ablate.kernels.device import (
 from ablate.kernels.ranks import ONLY_RANK, Ranks
 from ablate.metrics.perplexity import nats_per_token
 from ablate.model import build
-from ablate.plugins import own_function
+from ablate.own.loading import own_function
 from ablate.store import RunFolder, checkpoints
 from ablate.store.records import LARGEST, TrainingState
 from ablate.tasks import Batch, Task

@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import save
 
 from ablate.model import build
-from ablate.plugins import source_hash
+from ablate.own.source import source_hash
 from ablate.run.inference import load_run
 from ablate.store import Results, checkpoints
 from ablate.store.records import Result, RunRecord, TrainingState

@@ -16,7 +16,7 @@ from ablate.attention.weights import (
 )
 from ablate.data.tokenizer import BOS, EOS
 from ablate.errors import DataError, UsageError
-from ablate.plugins import source_hash
+from ablate.own.source import source_hash
 from ablate.study import Row
 from ablate.tasks import SequenceToSequence
 from tests.attention.by_hand import weights as by_hand

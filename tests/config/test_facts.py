@@ -13,7 +13,7 @@ from ablate.config.resolve import SETTING_FIELDS, SYMBOLS, TASK_FIELDS
 from ablate.export.target import ANY
 from ablate.fields import SET, Section, facts_of, meanings_of
 from ablate.paper import TABLE_3
-from ablate.plugins import VariantName
+from ablate.parts.variant import VariantName
 from ablate.tasks import TASKS
 from tests.export.targets import all_targets
 

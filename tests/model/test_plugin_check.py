@@ -11,7 +11,8 @@ from ablate.config.cost import parameters
 from ablate.errors import StoreError, StudyError
 from ablate.model import build
 from ablate.model.plugin_check import check_plugins
-from ablate.plugins import PREFIX, source_hash
+from ablate.own.reference import PREFIX
+from ablate.own.source import source_hash
 from tests.model.small import V, sentences, shape
 
 IMPORTS = """\

@@ -11,7 +11,7 @@ from ablate.parts.mixers import MIXERS
 from ablate.parts.norms import NORM_POSITIONS, NORMS
 from ablate.parts.positions import POSITIONAL_ENCODINGS
 from ablate.parts.residual import HYPER_CONNECTIONS
-from ablate.plugins import VariantName, plugin_fields
+from ablate.parts.variant import VariantName, plugin_fields
 from tests.model.random_shapes import RECURRENT_MIXERS
 
 # By the field that selects one.

@@ -7,7 +7,7 @@ import torch
 
 from ablate.config import resolve_row
 from ablate.errors import StudyError
-from ablate.plugins import source_hash
+from ablate.own.source import source_hash
 from ablate.run.resume_check import check_resume
 from ablate.tasks import Translation
 from ablate.training import optimizer as optimizer_module

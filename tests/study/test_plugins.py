@@ -8,7 +8,7 @@ import pytest
 
 from ablate import plugins as config_plugins
 from ablate.errors import StudyError
-from ablate.plugins import source_hash
+from ablate.own.source import source_hash
 from ablate.study import Selection, read_study
 from tests.cli.inside import inside
 

@@ -14,7 +14,8 @@ from ablate.config import TranslationData, resolve_row
 from ablate.config.language_data import LanguageData
 from ablate.config.resolve import TASK_FIELDS
 from ablate.errors import StoreError, StudyError
-from ablate.plugins import Reference, parse_reference, pin_reference, source_hash
+from ablate.own.reference import Reference, parse_reference
+from ablate.own.source import pin_reference, source_hash
 from ablate.tasks import (
     PPL,
     TASKS,

@@ -10,7 +10,7 @@ import pytest
 
 from ablate.errors import StudyError
 from ablate.launch.preparation import prepare_study
-from ablate.plugins import OwnClassFault
+from ablate.own.faults import OwnClassFault
 from ablate.store import Results
 from ablate.study import read_study
 from ablate.tasks.task_check import _check, _two_items

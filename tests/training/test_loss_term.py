@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from ablate.config import resolve_row
 from ablate.data.contexts import ContextBatch
 from ablate.errors import StudyError
-from ablate.plugins import own_function, source_hash
+from ablate.own.loading import own_function
+from ablate.own.source import source_hash
 from ablate.store import Results
 from ablate.study import read_study
 from ablate.tasks import LanguageModel

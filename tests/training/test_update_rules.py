@@ -15,7 +15,7 @@ from torch import nn
 from ablate.config import resolve_row
 from ablate.errors import StudyError
 from ablate.model import build
-from ablate.plugins import source_hash
+from ablate.own.source import source_hash
 from ablate.training.optimizer import (
     Optimizer,
     hidden_matrices,

@@ -8,7 +8,7 @@ from typing import Any
 
 from ablate.analysis.table import Table, TableRow
 from ablate.config.resolve import Setting
-from ablate.plugins import settings_text
+from ablate.own.reference import settings_text
 from ablate.table.layout import FURTHER, TextColumn, name_of
 
 Mark = Callable[[str], str]  # marks the cell of a best value

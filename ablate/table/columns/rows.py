@@ -12,7 +12,7 @@ from ablate.config import resolve_row
 from ablate.config.identity import INTRODUCED_DECODING, NOT_IDENTITY
 from ablate.config.resolve import SETTING_FIELDS, SETTINGS, Setting
 from ablate.formatting import setting_text, thousands
-from ablate.plugins import settings_text
+from ablate.own.reference import settings_text
 from ablate.table.columns.column import Column, Form
 from ablate.table.columns.differences import verdict_column
 from ablate.table.layout import ROW, SETTING

@@ -7,16 +7,9 @@ from importlib.machinery import PathFinder
 import pytest
 
 from ablate.config import ModelConfig, RowConfig, resolve_row
-from ablate.plugins import (
-    Reference,
-    VariantName,
-    parse_reference,
-    pin_reference,
-    plugin_fields,
-    references,
-    source_hash,
-    without_digest,
-)
+from ablate.own.reference import Reference, parse_reference, without_digest
+from ablate.own.source import pin_reference, source_hash
+from ablate.parts.variant import VariantName, plugin_fields, references
 
 MINE = b"class Mine:\n    pass\n\nclass Other:\n    class Deep:\n        pass\n"
 PIN = hashlib.sha256(MINE).hexdigest()[:12]

@@ -1,0 +1,114 @@
+"""How a study names a class of a user's own: `mypackage.mymodule:MyAttention`.
+
+A resolved configuration holds the reference with the hash of the source, so that an edit of the
+class makes a new run: `mypackage.mymodule:MyAttention@3f2a91c0d7e4`.
+
+A class of an installed package is named by its import path, with arguments:
+`torch.optim.NAdam(momentum_decay=0.01)`. That is its identity, as `adam` is that of torch's Adam.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ablate.errors import Invalid
+from ablate.formatting import setting_text
+
+_WORD = r"[A-Za-z_][A-Za-z0-9_]*"
+REFERENCE_PATTERN = rf"({_WORD}(?:\.{_WORD})*):({_WORD})(?:@([0-9a-f]{{12}}))?"
+_REFERENCE = re.compile(REFERENCE_PATTERN)
+IMPORT_PATTERN = rf"({_WORD}(?:\.{_WORD})*)\.({_WORD})(\(.*\))?"
+_IMPORT = re.compile(IMPORT_PATTERN)
+PREFIX = "ablate_plugin_"  # of the names under which plug-in modules are loaded
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A class in a module. `digest`: 12 hexadecimal digits of its source's hash, once pinned."""
+
+    module: str
+    name: str
+    digest: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.written}@{self.digest}" if self.digest else self.written
+
+    @property
+    def written(self) -> str:
+        """As a study writes it: `module:Class`."""
+        return f"{self.module}:{self.name}"
+
+    @property
+    def file(self) -> str:
+        """Name of the copy of the source in a run's folder."""
+        assert self.digest is not None
+        return f"{self.digest}.py"
+
+    @property
+    def written_file(self) -> str:
+        """Name of the module's file, for messages: `package/module.py`."""
+        return f"{self.module.replace('.', '/')}.py"
+
+
+def parse_reference(value: object) -> Reference | None:
+    """Parse `module:Class` or `module:Class@digest`; None for any other value."""
+    if isinstance(value, str) and (match := _REFERENCE.fullmatch(value)):
+        return Reference(match[1], match[2], match[3])
+    return None
+
+
+@dataclass(frozen=True)
+class ImportPath:
+    """A class of an installed package, and the arguments that a study gives it."""
+
+    module: str
+    name: str
+    arguments: tuple[tuple[str, Any], ...]
+
+    def __str__(self) -> str:
+        if not self.arguments:
+            return f"{self.module}.{self.name}"
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self.arguments)
+        return f"{self.module}.{self.name}({arguments})"
+
+
+def parse_import(value: object) -> ImportPath | None:
+    """Parse `package.module.Class` or `package.module.Class(name=value)`; None for any other value.
+
+    Raises:
+        Invalid: the arguments are not names with numbers, strings, booleans or lists of them.
+    """
+    if not isinstance(value, str) or not (match := _IMPORT.fullmatch(value)):
+        return None
+    arguments = {}
+    try:
+        call = ast.parse(f"f{match[3] or '()'}", mode="eval").body
+        if not isinstance(call, ast.Call) or call.args:
+            raise ValueError
+        for keyword in call.keywords:
+            arguments[str(keyword.arg)] = ast.literal_eval(keyword.value)
+    except (ValueError, SyntaxError):
+        needs = f"write them as {match[1]}.{match[2]}(name=1.0, other=True)"
+        raise Invalid(f"{match[3]} are no arguments: {needs}") from None
+    return ImportPath(match[1], match[2], tuple(sorted(arguments.items())))
+
+
+def is_own(value: object) -> bool:
+    """Whether a value names a class of one's own, or one of an installed package."""
+    return parse_reference(value) is not None or parse_import(value) is not None
+
+
+def without_digest(value: str) -> str:
+    """The value as a study writes it: references without their hashes, any other text unchanged."""
+    return _REFERENCE.sub(r"\1:\2", value)
+
+
+def settings_text(settings: Mapping[str, object], separator: str = ", ") -> str:
+    """Settings as a study writes them: `dropout=0.3, activation=mine:Square`."""
+    return separator.join(
+        f"{name}={without_digest(setting_text(value))}" for name, value in settings.items()
+    )

@@ -1,0 +1,135 @@
+"""Find and hash the source of a class without importing it, so that planning stays fast."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import sys
+from collections.abc import Iterable, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+
+from ablate.errors import Invalid, did_you_mean, listed
+from ablate.own.reference import ImportPath, Reference
+
+
+def source_hash(source: bytes) -> str:
+    """Hash that pins a reference to a source: the first 12 hexadecimal digits of SHA-256."""
+    return hashlib.sha256(source).hexdigest()[:12]
+
+
+def pin_reference(reference: Reference, folder: Path) -> tuple[Reference, bytes]:
+    """Find the source of a class and return (reference with the source's hash, source).
+
+    Args:
+        reference: a class in a module; if it has a hash, the source must match.
+        folder: searched first; then the working directory and Python's path.
+
+    Raises:
+        Invalid: the module or the class does not exist, the module imports one that only these
+            folders have, or the source has another hash than the reference.
+    """
+    beside = [str(folder), str(Path.cwd())]
+    source = _source(reference.module, [*beside, *sys.path])
+    module = f"{reference}: module {reference.module}"
+    try:  # with the name that its errors have
+        tree = ast.parse(source, f"{reference.module.rpartition('.')[2]}.py")
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise Invalid(f"{module} is not valid Python: {error}") from None
+    names = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    if reference.name not in (*names, *functions):
+        classes = "it defines no classes"
+        if names:
+            classes = f"it has {listed(names)}{did_you_mean(reference.name, names)}"
+        raise Invalid(f"{module} has no class {reference.name}; {classes}")
+    _refuse_helpers(reference, tree, beside)
+    current = source_hash(source)
+    if reference.digest not in (None, current):
+        raise Invalid(
+            f"{reference}: the source of {reference.module} has changed; its hash is now {current}"
+        )
+    return Reference(reference.module, reference.name, current), source
+
+
+def _refuse_helpers(reference: Reference, tree: ast.Module, beside: Sequence[str]) -> None:
+    """Refuse a module that imports another one beside it: only the named one is stored.
+
+    Raises:
+        Invalid: names the line.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{'.' * node.level}{node.module or ''}"]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        for name in names:
+            word = name.partition(".")[0]
+            is_elsewhere = word in sys.stdlib_module_names or not PathFinder.find_spec(word, beside)
+            if not word or not (is_elsewhere or _installed(word)):
+                raise Invalid(
+                    f"{reference}: {reference.written_file}:{node.lineno} imports {name}, but "
+                    "only the module of the class is stored and executed; move the code into it, "
+                    "or install what it imports"
+                )
+
+
+def check_import(imported: ImportPath) -> None:
+    """Find the class without importing it, so that planning stays fast.
+
+    Raises:
+        Invalid: the module does not exist, or has nothing of this name.
+    """
+    try:
+        tree = ast.parse(_source(imported.module, sys.path))
+    except Invalid as error:
+        own = f"a class beside the study is {imported.module}:{imported.name}"
+        raise Invalid(f"{imported.module}.{imported.name}: {error}; {own}") from None
+    names = set[str]()
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.ImportFrom):
+            names.update(alias.asname or alias.name for alias in node.names)
+    if imported.name not in names | {"*"} and "*" not in names:
+        missing = f"module {imported.module} has no class {imported.name}"
+        raise Invalid(f"{missing}{did_you_mean(imported.name, sorted(names))}")
+
+
+def _installed(word: str) -> ModuleSpec | None:
+    """The module at the top level that Python finds by itself; editable installs add finders."""
+    return next(filter(None, (finder.find_spec(word, None) for finder in sys.meta_path)), None)
+
+
+def _source(module: str, path: Sequence[str]) -> bytes:
+    """Source of a module, found without `importlib.util.find_spec`, which imports packages."""
+    PathFinder.invalidate_caches()  # the cached listing of a folder may be older than the file
+    folders: Sequence[str] | None = path
+    for depth, word in enumerate(module.split("."), 1):
+        spec = PathFinder.find_spec(word, folders) if folders else None
+        if spec is None and depth == 1:
+            spec = _installed(word)
+        if spec is None:
+            part = f"module {'.'.join(module.split('.')[:depth])} not found"
+            if word == "py" and depth > 1:
+                raise Invalid(f"{part}; write the module's name without .py")
+            searched = folders or ()
+            if depth == 1:  # suggest modules beside the study and in the working directory alone
+                searched = searched[:2]
+            nearest = did_you_mean(word, _modules(searched))
+            raise Invalid(f"{part} beside the study or on Python's path{nearest}")
+        folders = spec.submodule_search_locations
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        raise Invalid(f"module {module} has no Python source file")
+    try:
+        return Path(spec.origin).read_bytes()
+    except OSError as error:
+        raise Invalid(f"module {module} cannot be read: {error.strerror}") from None
+
+
+def _modules(folders: Iterable[str]) -> list[str]:
+    """Names of the modules in these folders."""
+    files = [path for folder in folders for path in Path(folder).glob("*.py")]
+    return sorted({path.stem for path in files if path.is_file()})
