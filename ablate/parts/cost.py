@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,17 @@ class Cost:
     products: int = 0
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+        return Cost(
+            self.matrices + other.matrices,
+            self.others + other.others,
+            self.idle + other.idle,
+            self.products + other.products,
+        )
+
+    def __mul__(self, times: int) -> Cost:
+        return Cost(
+            self.matrices * times, self.others * times, self.idle * times, self.products * times
+        )
 
     @property
     def parameters(self) -> int:

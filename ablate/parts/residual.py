@@ -185,13 +185,13 @@ def sublayers(c: Residuals) -> int:
 
 def cost(c: Residuals, place: Place) -> Cost:
     """The cost of the stream around all sub-layers of a layer, with their norms."""
-    around, over_source = Cost(), place.causal and c.has_both_stacks
-    for _ in range(sublayers(c) + over_source):
-        around += _cost_around(c, place)
+    over_source = place.causal and c.has_both_stacks
+    around = _cost_around(c, place) * (sublayers(c) + over_source)
     others = c.stream_scale + 2 * (c.embedding_skip and not c.has_both_stacks)
     others -= c.shares_norm * norms.parameters(c)
     # The streams are read, mixed and added to once for each sub-layer.
-    mixed = sublayers(c) * c.streams * (c.streams + 1) * c.d_model * place.tokens
+    streams = c.streams
+    mixed = sublayers(c) * streams * (streams + 1) * c.d_model * place.tokens
     return around + Cost(others=others, products=mixed)
 
 
@@ -200,7 +200,10 @@ def _cost_around(c: Residuals, place: Place) -> Cost:
     others = norms.parameters_around(c)
     if c.residual:
         others += {"layerscale": c.d_model, "rezero": 1, "scalar": 1}.get(c.residual_scale, 0)
-    others += c.streams * (c.streams + 2) + 2 * c.has_dynamic_streams
-    weights = c.has_dynamic_streams * c.d_model * (c.streams + 2)
+    streams = c.streams
+    if not streams:
+        return Cost(others=others)
+    others += streams * (streams + 2) + 2 * c.has_dynamic_streams
+    weights = c.has_dynamic_streams * c.d_model * (streams + 2)
     # Dynamic weights are made of each stream, before and after the sub-layer.
-    return Cost(matrices=weights, others=others, products=2 * c.streams * weights * place.tokens)
+    return Cost(matrices=weights, others=others, products=2 * streams * weights * place.tokens)
