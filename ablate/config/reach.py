@@ -17,10 +17,12 @@ LEAST_POSITIONS = 8  # the smallest max_positions
 class Reach:
     """Positions that the longest sequence takes, with its marks.
 
-    trained: of training; read: also of predictions and of every evaluation of the row.
+    trained: of training; of_data: of training, dev and test text; read: also of predictions and of
+    every evaluation of the row.
     """
 
     trained: int
+    of_data: int
     read: int
 
 
@@ -58,20 +60,30 @@ def idle_windows(c: RowConfig, reach: Reach) -> str:
     )
 
 
+def untrained_positions(c: RowConfig, reach: Reach) -> str:
+    """The note on learned positions that only dev or test text reaches; empty if there are none."""
+    if not _has(c, "learned") or reach.trained >= reach.of_data:
+        return ""
+    return (
+        f"dev or test text has up to {reach.of_data:,} positions and training text up to "
+        f"{reach.trained:,}: learned positions beyond these are read as they were initialized"
+    )
+
+
 def unread_positions(c: RowConfig, reach: Reach) -> int:
-    """Number of learned positions that no text of training reaches."""
+    """Number of learned positions that no text reaches."""
     if not _has(c, "learned"):
         return 0
-    return max(0, c.max_positions - max(reach.trained, LEAST_POSITIONS))
+    return max(0, c.max_positions - max(reach.of_data, LEAST_POSITIONS))
 
 
 def fitted(c: RowConfig, reach: Reach, sets_positions: bool) -> RowConfig:
     """The row with full attention in the place of windows that reach over every text; and with as
-    many learned positions as texts of training have, unless the study sets `max_positions`.
+    many learned positions as texts have, unless the study sets `max_positions`.
     """
     changed: dict[str, Any] = {}
     if not sets_positions and _has(c, "learned"):
-        changed["max_positions"] = max(reach.trained, LEAST_POSITIONS)
+        changed["max_positions"] = max(reach.of_data, LEAST_POSITIONS)
     if any(_is_idle(layer, reach) for layer in c.all_layers):
         changed |= _without_idle_windows(c, reach)
     return c.model_copy(update=changed) if changed else c

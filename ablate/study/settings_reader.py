@@ -19,6 +19,7 @@ from ablate.config.reach import (
     idle_windows,
     is_limited,
     unread_positions,
+    untrained_positions,
 )
 from ablate.config.resolve import SYMBOLS, merged
 from ablate.errors import Fault, Mark, faults_of
@@ -81,14 +82,19 @@ class SettingsReader:
         return self.task.reach(self.data, config)
 
     def remarks(self, settings: Mapping[str, Node]) -> Iterator[str]:
-        """Yield what no text of a valid row reaches, for a note: it may be part of a preset."""
+        """Yield what no text of a valid row reaches, or no text of training, for a note: it may be
+        part of a preset.
+        """
         values = self.values(settings)
-        if "local" not in entries_of(merged(values).get("attention")):
+        written = merged(values)
+        is_local = "local" in entries_of(written.get("attention"))
+        if not is_local and "learned" not in entries_of(written.get("positional_encoding")):
             return  # rows are not resolved twice for nothing
         config = resolve_row(values)
         reach = self.reach(config)
         if reach is not None:
             yield idle_windows(config, reach)
+            yield untrained_positions(config, reach)
 
     def unread(self, config: RowConfig) -> str:
         """The note on learned positions that no text reaches, in a matched row or in its base."""

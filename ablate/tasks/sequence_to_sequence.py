@@ -54,11 +54,12 @@ class SequenceToSequence(Task):
         yield from super().check(data, config)
 
     def reach(self, data: CorpusConfig, config: RowConfig) -> Reach | None:
-        """The longest pair of training, and what decoding may add to its source."""
+        """The longest pair of training and of all, and what decoding may add to its source."""
         if not isinstance(data, DataConfig):
             return None
-        longest, extra = data.max_length, config.max_extra_length
+        trained, longest, extra = data.longest_trained, data.max_length, config.max_extra_length
         return Reach(
+            config.positions_needed(trained, trained),
             config.positions_needed(longest, longest),
             config.positions_needed(longest, longest + extra),
         )

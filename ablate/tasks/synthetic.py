@@ -93,11 +93,12 @@ class Synthetic(Task):
         assert isinstance(data, SyntheticData)
         splits = [items_of(data, name) for name in ("train", "dev", "test")]
         try:
-            trained = max(int(split.lengths.max()) for split in splits)
+            trained, *evaluated = (int(split.lengths.max()) for split in splits)
             tested = int(items_of(data, "test", _evaluated(config)).lengths.max())
         except (Exception, SystemExit):  # perhaps of a user's generator; `check` reports it
             return None
-        return Reach(trained, max(trained, tested))
+        of_data = max(trained, *evaluated)
+        return Reach(trained, of_data, max(of_data, tested))
 
     def test_size(self, data: CorpusConfig, config: RowConfig) -> tuple[str, int] | None:
         """`length` or `pairs`, and that of the test items; None where they have several."""

@@ -78,7 +78,8 @@ class TextTask(Task):
         """A context, or the longer one of the evaluation."""
         if config.context is None:
             return None
-        return Reach(config.context, max(config.context, config.eval_context or 0))
+        context = config.context
+        return Reach(context, context, max(context, config.eval_context or 0))
 
     def check_metrics(
         self, metrics: Sequence[str], data: CorpusConfig, config: RowConfig

@@ -115,6 +115,18 @@ def test_a_clip_beyond_every_distance_is_refused(read, faults):
     assert read(study(f"{base}31")).base.config.relative_clip == 31
 
 
+def test_learned_positions_that_no_training_text_reaches_are_noted(read):
+    """Dev and test text may be longer than training text, and would read them untrained."""
+    shorter = TRANSLATION.replace("max_length: 20", "max_length: 20, max_train_length: 9")
+    rows = "{each: {positional_encoding: [learned]}}"
+    found = read(study("dropout: 0.0", rows, head=shorter))
+    (note,) = found.notes
+    assert "up to 21 positions and training text up to 10: learned positions" in note
+    assert note.endswith(f": {found.rows[1].label}")
+    assert found.rows[1].config.max_positions == 21
+    assert read(study("dropout: 0.0", rows, head=TRANSLATION)).notes == ()
+
+
 # --- parts that need a second layer ---
 
 

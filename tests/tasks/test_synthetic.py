@@ -233,7 +233,7 @@ def test_a_set_of_stated_size_is_the_same_at_every_step():
         (HEAD.replace("recall", "recal"), 'did you mean "recall"'),
         (HEAD.replace("recall", "recall, depth: 3"), '"depth" has no effect on corpus recall'),
         (HEAD.replace("recall", "recall, vocab_size: 99"), '"vocab_size" has no effect'),
-        (HEAD.replace("recall", "recall, test: 0"), 'test "0" is not allowed'),
+        (HEAD.replace("recall", "recall, test: 0"), 'test: "0" is not allowed'),
         (HEAD.replace("recall", "recall, folder: x"), '"folder" has no effect'),
         (HEAD.replace("recall", "recall, shortest: 9"), "shortest=9 is larger than pairs=4"),
         (HEAD + "base: {train_fraction: 0.5}", "train_fraction=0.5 has no effect"),
