@@ -7,11 +7,11 @@ import inspect
 import math
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import (
     BaseModel,
@@ -26,6 +26,7 @@ from pydantic_core import core_schema
 
 from ablate.errors import Fault, Invalid, did_you_mean, faults_of, listed, not_allowed, suggestion
 from ablate.formatting import ellipsis, setting_text
+from ablate.own.reference import is_own
 
 _GROUPED = re.compile(r"-?[1-9]\d{0,2}(?:,\d{3})+")  # not 1,5, which may also mean 1.5
 
@@ -99,6 +100,62 @@ def only(*values: object) -> BeforeValidator:
 
 
 @dataclass(frozen=True)
+class Part:
+    """A part of a run that a study may leave out, and with it the fields that belong to it.
+
+    name: as messages say it.
+    needs: the settings that choose it: field -> values, or SET for any value but 0. A class of a
+        user's own may read any field, so it chooses the part, too.
+    within: the parts that it is in.
+    where: a further condition, by a configuration; by: the fields that it reads.
+    absent: what messages say where the part is not there. remedy: what to do about its fields.
+    """
+
+    name: str
+    needs: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    within: tuple[Part, ...] = ()
+    where: Callable[[Any], bool] | None = None
+    by: tuple[str, ...] = ()
+    absent: str = "which is not chosen"
+    remedy: str = "remove it"
+
+    def missing(self, c: Any) -> Part | None:
+        """The outermost part, of this one and those around it, that a configuration lacks."""
+        for outer in self.within:
+            missing = outer.missing(c)
+            if missing is not None:
+                return missing
+        return None if self._is_chosen(c) else self
+
+    def _is_chosen(self, c: Any) -> bool:
+        for name, values in self.needs.items():
+            value = getattr(c, name)
+            if values == (SET,):
+                if not value:
+                    return False
+            elif value not in values and not is_own(value):
+                return False
+        return self.where is None or self.where(c)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields that choose it."""
+        return (*self.needs, *self.by)
+
+    def __str__(self) -> str:
+        """`it belongs to latent attention (kv_rank), which is not chosen`."""
+        name = self.name
+        if "=" not in name:
+            name = f"{name} ({', '.join(self.fields)})"
+        return f"it belongs to {name}, {self.absent}"
+
+
+def chosen(name: str, *values: str) -> Part:
+    """The part of some values of a field that selects a variant."""
+    return Part(f"{name}={listed(values)}", {name: values})
+
+
+@dataclass(frozen=True)
 class Facts:
     """What ablate knows of a field of a run, beside its type, default, bounds and meaning.
 
@@ -113,9 +170,8 @@ class Facts:
     introduced: its default when it was added, where that is not its default of today. Never edit
         it: the ids of old runs depend on it.
     in_id: whether it changes what is trained; False for fields that change only how.
-    needs: the settings without which it has no effect: field -> values, or SET for any value but 0.
-    acts_in: the part of the model that it acts in, of those that a variant may leave out; `heads`
-        are those of attention or of another mixer.
+    part: the part of the run that it belongs to, of those that a study may leave out. Where it is
+        not there, the field has no effect.
     is_reset: whether it gets its default, if it has one, where it has no effect, so that equal
         models have equal ids.
     chosen_on_dev: whether a study may choose it by predictions for the dev split, without training.
@@ -130,8 +186,7 @@ class Facts:
     latex: str = ""
     introduced: Any = UNSET
     in_id: bool = True
-    needs: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    acts_in: Literal["", "heads", "attention", "attention scores"] = ""
+    part: Part | None = None
     is_reset: bool = True
     chosen_on_dev: bool = False
     is_exported: bool = False

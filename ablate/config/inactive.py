@@ -1,4 +1,4 @@
-"""Settings that have no effect in combination with others.
+"""Settings that have no effect, because the part that they belong to is not there.
 
 They are an error where a study writes them for a row, and get their default where the row inherits
 them from base.
@@ -7,61 +7,57 @@ them from base.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ablate.config.row import RowConfig
 from ablate.config.training import DEFAULT_MOMENTUM
 from ablate.errors import Fault, Invalid
-from ablate.fields import SET, facts_of
+from ablate.fields import Part, facts_of
 from ablate.formatting import setting_text
-from ablate.own.reference import is_own, without_digest
-from ablate.parts.attention import ATTENTIONS
-from ablate.parts.mixers import MIXERS
+from ablate.own.reference import without_digest
 
 _FACTS = facts_of(RowConfig)
+
+
+def _fields_by_part() -> list[tuple[Part, list[str]]]:
+    """Each part with its fields; plans of a thousand rows ask for each part once a row."""
+    parts: list[tuple[Part, list[str]]] = []
+    for name, facts in _FACTS.items():
+        same = [names for part, names in parts if part == facts.part]
+        if same:
+            same[0].append(name)
+        elif facts.part is not None:
+            parts.append((facts.part, [name]))
+    return parts
+
+
+_FIELDS_BY_PART = _fields_by_part()
 
 
 class InactiveSettings(Invalid):
     """A study writes settings that have no effect; each is the subject of its fault."""
 
 
-class Reason(NamedTuple):
-    """Why a field has no effect: `architecture=encoder-only`, and the fields that it names."""
-
-    text: str
-    fields: tuple[str, ...] = ()
-
-
-def inactive_fields(c: RowConfig) -> dict[str, Reason]:
-    """The fields that no layer uses, each with the setting that makes it so.
+def inactive_fields(c: RowConfig) -> dict[str, Part]:
+    """The fields that no layer uses, each with the part that they belong to and no layer has.
 
     A custom class may read any field of the model, so no field is inactive because of it.
     """
-    # Plans of a thousand rows ask for this, and without patterns all layers are equal.
-    first, *further = map(_inactive_in_layer, c.all_layers if c.patterns else [c])
+    # Without patterns all layers are equal.
+    first, *further = map(_of_missing_parts, c.all_layers if c.patterns else [c])
     for layer in further:
-        first = {name: reason for name, reason in first.items() if name in layer}
-    return first | _of_one_layer(c)
+        first = {name: part for name, part in first.items() if name in layer}
+    return first
 
 
-def _of_one_layer(c: RowConfig) -> dict[str, Reason]:
-    """What needs a further layer, where a single one is passed once."""
-    if c.passes > 1 or c.future_tokens:
-        return {}
-    idle = ["norm_scale", "value_residual"]
-    if c.layer_skips == "unet":
-        idle.append("layer_skips")
-    reason = Reason("a single layer", ("n_layers", "encoder_layers", "decoder_layers", "loops"))
-    return dict.fromkeys(idle, reason)
-
-
-def warmup_fault(c: RowConfig) -> str:
-    """`warmup_steps=100, which is not below train_steps=80`; empty if the rate has its peak
-    before the last step.
-    """
-    if c.train_steps is None or c.train_steps > c.warmup_steps:
-        return ""
-    return f"warmup_steps={c.warmup_steps}, which is not below train_steps={c.train_steps}"
+def _of_missing_parts(c: RowConfig) -> dict[str, Part]:
+    """The same for one layer, by its own configuration."""
+    inactive: dict[str, Part] = {}
+    for part, names in _FIELDS_BY_PART:
+        missing = part.missing(c)
+        if missing is not None:
+            inactive |= dict.fromkeys(names, missing)
+    return inactive
 
 
 def idle_entries(c: RowConfig) -> Iterator[Fault]:
@@ -73,96 +69,55 @@ def idle_entries(c: RowConfig) -> Iterator[Fault]:
     patterns = c.patterns
     if not patterns:  # plans of a thousand rows ask for this
         return
-    idle: dict[str, dict[Any, Reason]] = {name: {} for name in patterns}
+    idle: dict[str, dict[Any, Part]] = {name: {} for name in patterns}
     used: dict[str, set[Any]] = {name: set() for name in patterns}
     for layer in c.all_layers:
-        inactive = _inactive_in_layer(layer)
+        inactive = _of_missing_parts(layer)
         for name in patterns:
             if name in inactive:
                 idle[name][getattr(layer, name)] = inactive[name]
             else:
                 used[name].add(getattr(layer, name))
     for name in patterns:
-        for value, reason in idle[name].items():
+        for value, part in idle[name].items():
             if used[name] and value not in used[name] and value is not None:
                 text = without_digest(setting_text(value))
-                what = f"stands only in layers where it has no effect, with {reason.text}"
-                yield Fault(what, (name, *reason.fields), name, given=text)
+                what = f"stands only in layers where it has no effect: {part}"
+                yield Fault(what, (name, *part.fields), name, given=text)
 
 
-def _inactive_in_layer(c: RowConfig) -> dict[str, Reason]:
-    """The same for one layer, by its own configuration."""
-    inactive = _of_depths(c)
-    if fault := warmup_fault(c):
-        inactive["schedule"] = Reason(fault, ("warmup_steps", "train_steps"))
-    for name, facts in _FACTS.items():
-        for selector, values in facts.needs.items():
-            value = getattr(c, selector)
-            if values == (SET,):
-                if not value:
-                    unset = f"{selector} unset" if value is None else f"{selector}={value:g}"
-                    inactive[name] = Reason(unset, (selector,))
-            elif value not in values and not is_own(value):
-                text = f"{selector}={value}"
-                if len(values) == 1:
-                    text = f"{selector} other than {setting_text(values[0])}"
-                inactive[name] = Reason(text, (selector,))
-    if c.has_both_stacks or is_own(c.mixer):  # cross-attention uses the fields of attention
-        return inactive
-    for name, facts in _FACTS.items():
-        if facts.acts_in == "heads" and MIXERS[c.mixer].has_heads:
-            continue
-        if facts.acts_in and c.mixer != "attention":
-            alone = f"mixer={c.mixer} with architecture={c.architecture}"
-            text = f"{alone}, which leaves no attention"
-            inactive[name] = Reason(text, ("mixer", "architecture"))
-        elif facts.acts_in == "attention scores" and not ATTENTIONS[c.attention].forms_scores:
-            text = f"attention={c.attention} with architecture={c.architecture}"
-            inactive[name] = Reason(text, ("attention", "architecture"))
-    return inactive
-
-
-def _of_depths(c: RowConfig) -> dict[str, Reason]:
-    """N, where each stack has a depth of its own."""
-    depths = []
-    if c.has_encoder:
-        depths.append("encoder_layers")
-    if c.has_decoder:
-        depths.append("decoder_layers")
-    if any(getattr(c, name) is None for name in depths):
-        return {}
-    if len(depths) == 2:
-        return {"n_layers": Reason("encoder_layers and decoder_layers both set", tuple(depths))}
-    text = f"architecture={c.architecture} and {depths[0]} set"
-    return {"n_layers": Reason(text, ("architecture", depths[0]))}
+def idle_fault(
+    name: str, value: Any, problem: str, fields: Iterable[str] = (), remedy: str = "remove it"
+) -> Fault:
+    """The fault of a field whose value has no effect; `fields` are the cause."""
+    text = without_digest(setting_text(value))
+    return Fault(problem, (name, *fields), name, given=text, remedy=remedy)
 
 
 def check_active(
+    c: RowConfig,
     settings: Mapping[str, Any],
     written: Collection[str],
-    inactive: Mapping[str, Reason],
-    idle: Iterable[Fault] = (),
+    inactive: Mapping[str, Part],
 ) -> None:
-    """Check that every field in `written` has an effect, and every value of a pattern.
+    """Check that every written field has an effect in a configuration, and every value of a
+    pattern.
 
     Args:
-        settings: values by field.
+        c: the configuration.
+        settings: values by field, as written.
         written: fields that the study writes for this row.
-        inactive: inactive fields, with the setting that makes them so.
-        idle: faults of fields with an idle value.
+        inactive: fields without effect.
 
     Raises:
         InactiveSettings: for those that have none.
     """
-    faults = [fault for fault in idle if fault.subject in written]
+    faults = [fault for fault in idle_entries(c) if fault.subject in written]
     for name in written:
         if name in inactive and settings.get(name) is not None:
-            value = without_digest(setting_text(settings[name]))
-            reason = inactive[name]
-            remedy = "lower warmup_steps, or remove it" if name == "schedule" else "remove it"
-            what = f"has no effect with {reason.text}"
-            fields = (name, *reason.fields)
-            faults.append(Fault(what, fields, name, given=value, remedy=remedy))
+            part = inactive[name]
+            problem = f"has no effect: {part}"
+            faults.append(idle_fault(name, settings[name], problem, part.fields, part.remedy))
     if faults:
         raise InactiveSettings(*faults)
 

@@ -16,11 +16,13 @@ from ablate.fields import (
     Amount,
     Count,
     Facts,
+    Part,
     ProperShare,
     TaskSettings,
     TextLength,
     VocabularySize,
 )
+from ablate.parts.sizes import DECODER_ONLY
 
 FIELD = "text"  # of a corpus that is a stream of text
 BYTES: Literal["bytes"] = "bytes"
@@ -168,18 +170,21 @@ class ContextSettings(TaskSettings):
     """tokens between the beginnings of two training contexts; unset: context"""
 
 
+FUTURE = Part("a head of future tokens", {"future_tokens": (SET,)})
+
+
 class CausalSettings(TaskSettings):
     """What a model that predicts the next token sees of a context, and what else it predicts."""
 
-    document_masks: Annotated[bool, Facts(needs={"architecture": ("decoder-only",)})] = False
+    document_masks: Annotated[bool, Facts(part=DECODER_ONLY)] = False
     """a token sees only its own document, whose first token is the mark before it; positions begin
     anew with each document (Llama 3)"""
-    future_tokens: Annotated[
-        int, Facts(needs={"architecture": ("decoder-only",)}, is_exported=True)
-    ] = Field(0, ge=0, le=16)
+    future_tokens: Annotated[int, Facts(part=DECODER_ONLY, is_exported=True)] = Field(
+        0, ge=0, le=16
+    )
     """tokens after the next one that training predicts, too, each by a head: a further layer that
     reads what the last one reads (Gloeckle et al., 2024)"""
-    future_loss: Annotated[float, Facts(needs={"future_tokens": (SET,)}, is_exported=True)] = Field(
+    future_loss: Annotated[float, Facts(part=FUTURE, is_exported=True)] = Field(
         1.0, gt=0.0, le=100.0
     )
     """weight in the training loss of each of these tokens"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from ablate.config.inactive import canonical_values, check_active, idle_entries, inactive_fields
+from ablate.config.inactive import canonical_values, check_active, inactive_fields
 from ablate.config.model import ModelConfig, shortest_pattern
 from ablate.config.presets import PRESETS
 from ablate.config.row import RowConfig
@@ -79,7 +79,7 @@ def resolve_row(settings: Mapping[str, Any], written: Collection[str] = ()) -> R
     config = RowConfig(**values)
     # After validation: whether a field has an effect depends on the values of others.
     inactive = inactive_fields(config)
-    check_active(settings, written, inactive, idle_entries(config))
+    check_active(config, settings, written, inactive)
     return config.model_copy(update=canonical_values(config, inactive))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -14,10 +15,12 @@ from ablate.fields import (
     Amount,
     Count,
     Facts,
+    Part,
     PositiveShare,
     ProperShare,
     Section,
     Share,
+    chosen,
     only,
 )
 from ablate.own.reference import is_own, parse_import, without_digest
@@ -72,10 +75,25 @@ def precision_note(precision: str | None, device: str, has_bf16: bool) -> str | 
     return None
 
 
-OF_ADAM = Facts(needs={"optimizer": ("adam", "adamw", "muon", "normuon", "soap", "schedule_free")})
-OF_ADAM_OR_LION = Facts(needs={"optimizer": (*OF_ADAM.needs["optimizer"], "lion")})
-OF_UNTIED = Facts(needs={"tied_embeddings": ("none",)})
-OF_DECAY = Facts(needs={"weight_decay": (SET,)})
+def is_rising_only(c: TrainingConfig) -> bool:
+    """Whether training ends before the rate has its peak."""
+    return c.train_steps is not None and c.train_steps <= c.warmup_steps
+
+
+_ADAM = ("adam", "adamw", "muon", "normuon", "soap", "schedule_free")
+OF_ADAM = Facts(part=chosen("optimizer", *_ADAM))
+OF_ADAM_OR_LION = Facts(part=chosen("optimizer", *_ADAM, "lion"))
+UNTIED = chosen("tied_embeddings", "none")
+DECAY = Part("weight decay", {"weight_decay": (SET,)})
+OF_DECAY = Facts(part=DECAY)
+GROWTH = Part("a growing batch", {"batch_growth": (2, 4, 8, 16, 32, 64)})
+AFTER_WARMUP = Part(
+    "the steps after the warm-up",
+    where=lambda c: not is_rising_only(c),
+    by=("warmup_steps", "train_steps"),
+    absent="of which there are none",
+    remedy="lower warmup_steps, or remove it",
+)
 
 
 class TrainingConfig(Section):
@@ -93,18 +111,18 @@ class TrainingConfig(Section):
     batch_growth: Annotated[Literal[1, 2, 4, 8, 16, 32, 64], only(1, 2, 4, 8, 16, 32, 64)] = 1
     """factor by which the batch grows to `batch_tokens`, doubling at equal intervals (Smith et al.,
     2018); 1: all batches are equal"""
-    batch_growth_fraction: Annotated[
-        PositiveShare, Facts(needs={"batch_growth": (2, 4, 8, 16, 32, 64)})
-    ] = 0.5
+    batch_growth_fraction: Annotated[PositiveShare, Facts(part=GROWTH)] = 0.5
     """share of the steps with smaller batches"""
     warmup_steps: Steps = 4000
     """steps of linear learning-rate warm-up (5.3)"""
-    schedule: Annotated[str, VariantName(SCHEDULES, is_function=True)] = "inverse_sqrt"
+    schedule: Annotated[str, VariantName(SCHEDULES, is_function=True), Facts(part=AFTER_WARMUP)] = (
+        "inverse_sqrt"
+    )
     """learning rate after warm-up: as in the paper (5.3), constant, or falling to 0 at the end, in
     `wsd` after a plateau (warm-up, stable, decay; Hu et al., 2024)"""
-    decay_fraction: Annotated[PositiveShare, Facts(needs={"schedule": ("wsd",)})] = 0.2
+    decay_fraction: Annotated[PositiveShare, Facts(part=chosen("schedule", "wsd"))] = 0.2
     """share of the steps in which `wsd` falls"""
-    final_rate: Annotated[Share, Facts(needs={"schedule": ("linear", "cosine", "wsd")})] = 0.0
+    final_rate: Annotated[Share, Facts(part=chosen("schedule", "linear", "cosine", "wsd"))] = 0.0
     """share of the peak that a falling learning rate ends at"""
     learning_rate: float | None = Field(None, gt=0.0, le=100.0)
     """peak learning rate; unset: (d_model * warmup_steps)^-0.5, as in the paper"""
@@ -113,9 +131,9 @@ class TrainingConfig(Section):
     2025) or SOAP (Vyas et al., 2024) for the matrices of hidden layers and AdamW for the other
     parameters; Lion (Chen et al., 2023); schedule-free AdamW (Defazio et al., 2024); or the
     import path of any `torch.optim.Optimizer`, such as `torch.optim.NAdam`"""
-    momentum: Annotated[Share | None, Facts(needs={"optimizer": tuple(DEFAULT_MOMENTUM)})] = None
+    momentum: Annotated[Share | None, Facts(part=chosen("optimizer", *DEFAULT_MOMENTUM))] = None
     """momentum of sgd, muon and normuon; unset: 0.9 in sgd, else 0.95"""
-    preconditioning_frequency: Annotated[int, Facts(needs={"optimizer": ("soap",)})] = Field(
+    preconditioning_frequency: Annotated[int, Facts(part=chosen("optimizer", "soap"))] = Field(
         10, ge=1, le=100_000
     )
     """steps after which soap turns the axes of a matrix again, in which it is Adam"""
@@ -132,7 +150,7 @@ class TrainingConfig(Section):
     embedding_rate: Factor = 1.0
     """learning rate of embeddings (of tokens, learned positions, token types), as a multiple of
     that of matrices"""
-    output_rate: Annotated[Factor, OF_UNTIED] = 1.0
+    output_rate: Annotated[Factor, Facts(part=UNTIED)] = 1.0
     """the same, of the output matrix; tied, it is an embedding"""
     vector_rate: Factor = 1.0
     """the same, of gains, biases and other vectors"""
@@ -140,9 +158,7 @@ class TrainingConfig(Section):
     """the same, of the matrices of feed-forward networks"""
     embedding_decay: Annotated[FactorOrZero, OF_DECAY] = 1.0
     """weight decay of embeddings, as a multiple of that of matrices"""
-    output_decay: Annotated[
-        FactorOrZero, Facts(needs={"weight_decay": (SET,), "tied_embeddings": ("none",)})
-    ] = 1.0
+    output_decay: Annotated[FactorOrZero, Facts(part=replace(UNTIED, within=(DECAY,)))] = 1.0
     """the same, of the output matrix"""
     vector_decay: Annotated[FactorOrZero, OF_DECAY] = 0.0
     """the same, of gains, biases and other vectors"""
@@ -151,7 +167,7 @@ class TrainingConfig(Section):
     cautious_updates: bool = False
     """drop the entries of an update that go uphill (Liang et al., 2024)"""
     cautious_decay: Annotated[
-        bool, Facts(needs={"weight_decay": (SET,), "optimizer": DECOUPLED})
+        bool, Facts(part=replace(chosen("optimizer", *DECOUPLED), within=(DECAY,)))
     ] = False
     """shrink only the weights that the update moves towards 0 (Chen et al., 2025)"""
     ema_decay: ProperShare | None = None

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from ablate.errors import Fault
-from ablate.fields import SET, Facts, Share, only
+from ablate.fields import SET, Facts, Part, Share, chosen, only
 from ablate.parts.cost import Cost, Place, matrices
 from ablate.parts.positions import POSITIONAL_ENCODINGS, Positions, odd_rotation, rotated_entries
-from ablate.parts.sizes import Cap, Heads, Size
+from ablate.parts.sizes import SECOND_LAYER, Cap, Heads, Size
 from ablate.parts.variant import Variant, VariantName, Variants
 
 LINEAR_CHUNK = 64  # tokens that causal attention=linear processes at once
@@ -80,44 +80,54 @@ ATTENTIONS = Variants(
     ),
 )
 
-OF_ONE_STACK = {"architecture": ("decoder-only", "encoder-only")}
-OF_MIXER = Facts(needs={"mixer": ("attention",)}, per_layer=True)
-OF_ATTENTION = Facts(acts_in="attention", per_layer=True)
-OF_SCORES = Facts(acts_in="attention scores", per_layer=True)
-OF_VALUES = Facts(needs=OF_ONE_STACK, acts_in="attention", per_layer=True)
+ATTENTION = Part("attention", where=lambda c: c.has_attention, by=("mixer", "architecture"))
+SELF_ATTENTION = chosen("mixer", "attention")
+OVER_SOURCE = Part("attention over the source", {"architecture": ("encoder-decoder",)})
+SOFTMAX = Part(
+    "the softmax of scores",
+    within=(ATTENTION,),
+    where=lambda c: c.forms_scores,
+    by=("attention", "architecture"),
+)
+LOCAL = Part("attention=local", {"attention": ("local",)}, (SELF_ATTENTION,))
+LATENT = Part("latent attention", {"kv_rank": (SET,)}, (SELF_ATTENTION,))
+CAUSAL = Part("causal attention", {"architecture": ("decoder-only",)}, (ATTENTION,))
+VALUES = Part(
+    "attention of one stack", {"architecture": ("decoder-only", "encoder-only")}, (ATTENTION,)
+)
+VALUE_EMBEDDINGS = Part("a value embedding", {"value_embeddings": ("added", "gated")}, (VALUES,))
+# It is there where both of the parts around it are.
+EARLIER_VALUES = Part("values of an earlier layer", within=(SECOND_LAYER, VALUES))
+OF_SELF_ATTENTION = Facts(part=SELF_ATTENTION, per_layer=True)
+OF_ATTENTION = Facts(part=ATTENTION, per_layer=True)
+OF_SOFTMAX = Facts(part=SOFTMAX, per_layer=True)
 
 
 class Attention(Positions):
     """Attention of a layer, over its own sequence and over the source."""
 
-    n_kv_heads: Annotated[
-        Heads | None, Facts(acts_in="attention", is_exported=True, per_layer=True)
-    ] = None
+    n_kv_heads: Annotated[Heads | None, Facts(part=ATTENTION, is_exported=True, per_layer=True)] = (
+        None
+    )
     """number of key and value heads, each shared by a group of query heads (Ainslie et al., 2023);
     1 is multi-query attention (Shazeer, 2019); unset: h"""
-    kv_rank: Annotated[Size | None, OF_MIXER] = None
+    kv_rank: Annotated[Size | None, OF_SELF_ATTENTION] = None
     """entries of the latent vector that keys and values are made from, beside those that `rope`
     rotates, which all heads share (MLA; DeepSeek-V2, 2024); unset: none"""
-    query_rank: Annotated[
-        Size | None, Facts(needs={"mixer": ("attention",), "kv_rank": (SET,)}, per_layer=True)
-    ] = None
+    query_rank: Annotated[Size | None, Facts(part=LATENT, per_layer=True)] = None
     """entries of the latent vector that queries are made from; unset: none"""
     n_cross_heads: Annotated[
         Heads | None,
-        Facts(needs={"architecture": ("encoder-decoder",)}, is_exported=True, per_layer=True),
+        Facts(part=OVER_SOURCE, is_exported=True, per_layer=True),
     ] = None
     """number of heads in cross-attention, with unchanged d_k and d_v; unset: h"""
-    attention_dropout: Annotated[
-        Share, Facts(acts_in="attention scores", is_exported=True, per_layer=True)
-    ] = 0.0
+    attention_dropout: Annotated[Share, Facts(part=SOFTMAX, is_exported=True, per_layer=True)] = 0.0
     """dropout of attention weights"""
-    attention: Annotated[str, VariantName(tuple(ATTENTIONS)), OF_MIXER] = "full"
+    attention: Annotated[str, VariantName(tuple(ATTENTIONS)), OF_SELF_ATTENTION] = "full"
     """kind of self-attention; cross-attention is always full"""
-    attention_window: Annotated[
-        Size, Facts(needs={"attention": ("local",), "mixer": ("attention",)}, per_layer=True)
-    ] = 16
+    attention_window: Annotated[Size, Facts(part=LOCAL, per_layer=True)] = 16
     """number of tokens on either side that `local` attention reaches"""
-    attention_scale: Annotated[Literal["1/sqrt(d_k)", 1], only("1/sqrt(d_k)", 1), OF_SCORES] = (
+    attention_scale: Annotated[Literal["1/sqrt(d_k)", 1], only("1/sqrt(d_k)", 1), OF_SOFTMAX] = (
         "1/sqrt(d_k)"
     )
     """factor of the attention scores (3.2.1)"""
@@ -133,33 +143,31 @@ class Attention(Positions):
     one number for each `head`, or one for each `element` (Qiu et al., 2025)"""
     attention_convolution: Annotated[
         Literal["none", "input", "qkv"],
-        Facts(needs={"architecture": ("decoder-only",)}, acts_in="attention", per_layer=True),
+        Facts(part=CAUSAL, per_layer=True),
     ] = "none"
     """a convolution over the last 4 tokens, added to the `input` of attention or to queries, keys
     and values (`qkv`; Canon layers; Allen-Zhu, 2025)"""
-    value_embeddings: Annotated[Literal["none", "added", "gated"], OF_VALUES] = "none"
+    value_embeddings: Annotated[
+        Literal["none", "added", "gated"], Facts(part=VALUES, per_layer=True)
+    ] = "none"
     """a vector for each token of the vocabulary, `added` to the values of attention
     (modded-nanogpt), or times a gate of each head that depends on x (`gated`; nanochat)"""
     value_embedding_rank: Annotated[
         Size | None,
-        Facts(
-            needs={"value_embeddings": ("added", "gated"), **OF_ONE_STACK},
-            acts_in="attention",
-            per_layer=True,
-        ),
+        Facts(part=VALUE_EMBEDDINGS, per_layer=True),
     ] = None
     """entries of these vectors, which a matrix brings to the width of the values; unset: that
     width, without a matrix"""
-    value_residual: Annotated[bool, OF_VALUES] = False
+    value_residual: Annotated[bool, Facts(part=EARLIER_VALUES, per_layer=True)] = False
     """values of attention that are mixed with those of the first layer that has this, by a trained
     share that begins at 1/2 (ResFormer; Zhou et al., 2024)"""
-    exclude_own_value: Annotated[bool, OF_MIXER] = False
+    exclude_own_value: Annotated[bool, OF_SELF_ATTENTION] = False
     """remove from what self-attention puts out its share along the token's own value (exclusive
     self-attention; nanochat)"""
-    attention_sinks: Annotated[bool, OF_SCORES] = False
+    attention_sinks: Annotated[bool, OF_SOFTMAX] = False
     """a learned score for each head in the sum of its softmax, for attention to nothing, as in
     gpt-oss"""
-    score_cap: Annotated[Cap | None, OF_SCORES] = None
+    score_cap: Annotated[Cap | None, OF_SOFTMAX] = None
     """soft cap of attention scores, which become cap * tanh(score / cap), as in Gemma 2; unset:
     none"""
     qk_norm: Annotated[Literal["none", "head", "width", "unit"], OF_ATTENTION] = "none"

@@ -8,11 +8,13 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ablate.errors import Fault
-from ablate.fields import EXPORTED, Facts, only
+from ablate.fields import EXPORTED, Facts, Part, only
 from ablate.parts import norms
-from ablate.parts.norms import Norms
+from ablate.parts.norms import NORM, Norms
+from ablate.parts.sizes import ENCODER_ONLY, ONE_STACK
 
-OF_ONE_STACK = {"architecture": ("decoder-only", "encoder-only")}
+EMBEDDING_NORM = Part("a norm in a model of one stack", NORM.needs, (ONE_STACK,))
+OF_ONE_STACK = Facts(part=ONE_STACK)
 
 
 class Embeddings(Norms):
@@ -27,24 +29,18 @@ class Embeddings(Norms):
     embedding_norm: Annotated[
         Literal[False, True, "first"],
         only(True, False, "first"),
-        Facts(
-            needs={**OF_ONE_STACK, "norm_position": ("post", "pre", "sandwich", "output")},
-        ),
+        Facts(part=EMBEDDING_NORM),
     ] = False
     """normalization of the sum of embeddings and positions in a model of one stack (Devlin et al.,
     2019; nanochat); `first`: in the place of the norm before the first sub-layer, as in
     ModernBERT"""
-    smear: Annotated[bool, Facts(needs=OF_ONE_STACK)] = False
+    smear: Annotated[bool, OF_ONE_STACK] = False
     """the embedding of the token before, added to each embedding by a gate and a trained number
     that begins at 0 (modded-nanogpt, nanochat)"""
-    bigram_embeddings: Annotated[int | None, Facts(needs=OF_ONE_STACK)] = Field(
-        None, ge=2, le=100_000_000
-    )
+    bigram_embeddings: Annotated[int | None, OF_ONE_STACK] = Field(None, ge=2, le=100_000_000)
     """rows of a second table of embeddings, which a hash of each token and the one before selects
     (modded-nanogpt, nanochat); unset: none"""
-    token_types: Annotated[
-        int, Facts(needs={"architecture": ("encoder-only",)}, is_exported=True)
-    ] = Field(0, ge=0, le=16)
+    token_types: Annotated[int, Facts(part=ENCODER_ONLY, is_exported=True)] = Field(0, ge=0, le=16)
     """number of token types of `encoder-only`; the vector of the first one is added to every
     embedding, as in BERT for a single text"""
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ablate.errors import Fault
-from ablate.fields import PER_LAYER, SET, Facts, Share
+from ablate.fields import PER_LAYER, SET, Facts, Part, Share
 from ablate.parts.cost import Cost, Place
 from ablate.parts.sizes import Size, Sizes
 from ablate.parts.variant import Variant, VariantName, Variants
@@ -41,8 +41,10 @@ ACTIVATIONS = Variants(
     reglu=_activation("reglu", gated=True),
 )
 
-OF_NETWORK = {"feed_forward": ("network",)}
-EXPERTS = Facts(needs={"n_experts": (SET,), **OF_NETWORK}, per_layer=True)
+NETWORK = Part("the feed-forward network", {"feed_forward": ("network",)})
+MIXTURE = Part("a mixture of experts", {"n_experts": (SET,)}, (NETWORK,))
+OF_NETWORK = Facts(part=NETWORK, per_layer=True)
+OF_MIXTURE = Facts(part=MIXTURE, per_layer=True)
 
 
 class FeedForward(Sizes):
@@ -53,45 +55,39 @@ class FeedForward(Sizes):
     by the fields below, or none, as in Mamba 2"""
     d_ff: Annotated[
         Size,
-        Facts(
-            column=3, latex=r"$d_{\mathrm{ff}}$", is_exported=True, per_layer=True, needs=OF_NETWORK
-        ),
+        Facts(column=3, latex=r"$d_{\mathrm{ff}}$", is_exported=True, per_layer=True, part=NETWORK),
     ] = 2048
     """inner size of the feed-forward network (3.3)"""
-    activation: Annotated[
-        str, VariantName(tuple(ACTIVATIONS)), Facts(needs=OF_NETWORK, per_layer=True)
-    ] = "relu"
+    activation: Annotated[str, VariantName(tuple(ACTIVATIONS)), OF_NETWORK] = "relu"
     """activation of the feed-forward network; a gated one uses an inner size of 2/3 d_ff"""
-    activation_dropout: Annotated[
-        Share, Facts(needs=OF_NETWORK, is_exported=True, per_layer=True)
-    ] = 0.0
-    """dropout after the feed-forward activation"""
-    feed_forward_bias: Annotated[bool, Facts(needs=OF_NETWORK, per_layer=True)] = True
-    """biases in the feed-forward network (3.3, eq. 2)"""
-    n_experts: Annotated[int | None, Facts(needs=OF_NETWORK, per_layer=True)] = Field(
-        None, ge=2, le=1024
+    activation_dropout: Annotated[Share, Facts(part=NETWORK, is_exported=True, per_layer=True)] = (
+        0.0
     )
+    """dropout after the feed-forward activation"""
+    feed_forward_bias: Annotated[bool, OF_NETWORK] = True
+    """biases in the feed-forward network (3.3, eq. 2)"""
+    n_experts: Annotated[int | None, OF_NETWORK] = Field(None, ge=2, le=1024)
     """experts of a mixture, each a feed-forward network of d_ff, in the place of one network
     (Shazeer et al., 2017); unset: none"""
-    experts_per_token: Annotated[int, EXPERTS] = Field(2, ge=1, le=1024)
+    experts_per_token: Annotated[int, OF_MIXTURE] = Field(2, ge=1, le=1024)
     """experts that each token is sent to"""
-    shared_experts: Annotated[int, EXPERTS] = Field(0, ge=0, le=64)
+    shared_experts: Annotated[int, OF_MIXTURE] = Field(0, ge=0, le=64)
     """further experts that every token passes (DeepSeek-V3)"""
-    shared_expert_gate: Annotated[bool, EXPERTS] = False
+    shared_expert_gate: Annotated[bool, OF_MIXTURE] = False
     """a sigmoid of x as the factor of shared experts, as in Qwen3-Next"""
-    expert_weights: Annotated[Literal["softmax", "softmax_of_chosen", "sigmoid"], EXPERTS] = (
+    expert_weights: Annotated[Literal["softmax", "softmax_of_chosen", "sigmoid"], OF_MIXTURE] = (
         "softmax_of_chosen"
     )
     """weights of a token's experts: their share of the softmax over all (OLMoE), the softmax over
     the chosen ones (Mixtral), or sigmoids that are scaled to a sum of 1 (DeepSeek-V3)"""
-    expert_scale: Annotated[float, EXPERTS] = Field(1.0, gt=0.0, le=1000.0)
+    expert_scale: Annotated[float, OF_MIXTURE] = Field(1.0, gt=0.0, le=1000.0)
     """factor of the weights of a token's experts (DeepSeek-V3)"""
-    router_bias: Annotated[bool, EXPERTS] = False
+    router_bias: Annotated[bool, OF_MIXTURE] = False
     """bias of the scores of experts, as in gpt-oss"""
-    expert_balance_by: Annotated[Literal["loss", "bias"], EXPERTS] = "loss"
+    expert_balance_by: Annotated[Literal["loss", "bias"], OF_MIXTURE] = "loss"
     """whether uneven experts are part of the training loss, or a bias of each, which acts on the
     choice alone, is trained against them (DeepSeek-V3)"""
-    expert_balance: Annotated[float, EXPERTS] = Field(0.01, ge=0.0, le=10.0)
+    expert_balance: Annotated[float, OF_MIXTURE] = Field(0.01, ge=0.0, le=10.0)
     """weight in the training loss of how unevenly tokens are sent to experts (Switch Transformer;
     Fedus et al., 2022)"""
 

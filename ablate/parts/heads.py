@@ -9,7 +9,7 @@ from pydantic import Field
 from ablate.fields import EXPORTED, Facts, only
 from ablate.parts import norms
 from ablate.parts.norms import Norms
-from ablate.parts.sizes import Cap
+from ablate.parts.sizes import ENCODER_ONLY, Cap
 
 
 class OutputHead(Norms):
@@ -18,7 +18,7 @@ class OutputHead(Norms):
     output_transform: Annotated[
         Literal[False, True, "without_bias"],
         only(True, False, "without_bias"),
-        Facts(needs={"architecture": ("encoder-only",)}),
+        Facts(part=ENCODER_ONLY),
     ] = False
     """linear layer, activation and norm before the output matrix of `encoder-only`, as in BERT;
     `without_bias`: of the linear layer, as in ModernBERT"""

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ablate.errors import Fault
-from ablate.fields import EXPORTED, Facts
+from ablate.fields import EXPORTED, Facts, chosen
 from ablate.parts.embeddings import Embeddings
 from ablate.parts.mixers import Mixers
 from ablate.parts.residual import Residuals
@@ -32,7 +32,7 @@ class Initialization(Embeddings, Residuals, Mixers):
     from N(0, 1/d_model), all from one normal distribution, as in GPT-2, or orthogonal (Saxe et
     al., 2014), with embeddings as in `xavier`"""
     initialization_std: Annotated[
-        float, Facts(needs={"initialization": ("normal",)}, is_exported=True)
+        float, Facts(part=chosen("initialization", "normal"), is_exported=True)
     ] = Field(0.02, gt=0.0, le=10.0)
     """deviation of normal initial weights"""
     output_initialization: Annotated[Literal["same", "depth", "zero"], EXPORTED] = "same"
@@ -41,9 +41,9 @@ class Initialization(Embeddings, Residuals, Mixers):
     parametrization: Literal["standard", "mup", "completep"] = "standard"
     """how initial weights, rates and logits follow the width: not at all, by muP (Yang et al.,
     2021), or with the depth by CompleteP (Dey et al., 2025), so that the best rate stays"""
-    base_width: Annotated[Size, Facts(needs={"parametrization": ("mup", "completep")})] = 128
+    base_width: Annotated[Size, Facts(part=chosen("parametrization", "mup", "completep"))] = 128
     """width at which muP is the standard parametrization"""
-    base_depth: Annotated[Depth, Facts(needs={"parametrization": ("completep",)})] = 2
+    base_depth: Annotated[Depth, Facts(part=chosen("parametrization", "completep"))] = 2
     """depth at which CompleteP is muP"""
 
 

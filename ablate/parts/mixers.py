@@ -8,8 +8,9 @@ from typing import Annotated
 
 from ablate.errors import Fault
 from ablate.fields import PER_LAYER
+from ablate.own.reference import is_own
 from ablate.parts import attention
-from ablate.parts.attention import CONVOLUTION_WIDTH, Attention
+from ablate.parts.attention import ATTENTIONS, CONVOLUTION_WIDTH, Attention
 from ablate.parts.cost import Cost, Place, matrices
 from ablate.parts.positions import POSITIONAL_ENCODINGS, odd_rotation
 from ablate.parts.sizes import Sizes
@@ -256,6 +257,22 @@ class Mixers(Attention):
     def has_self_attention(self) -> bool:
         """Whether self-attention mixes the tokens."""
         return self.mixer == "attention"
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether something may use the fields of attention; a class of a user's own may."""
+        return self.has_self_attention or self.has_both_stacks or is_own(self.mixer)
+
+    @property
+    def has_heads(self) -> bool:
+        """Whether something has h heads of the sizes d_k and d_v."""
+        return self.has_attention or MIXERS[self.mixer].has_heads
+
+    @property
+    def forms_scores(self) -> bool:
+        """Whether some attention has a softmax of scores."""
+        of_others = self.has_both_stacks or is_own(self.mixer)
+        return of_others or ATTENTIONS[self.attention].forms_scores
 
 
 def faults(c: Mixers) -> Iterator[Fault]:

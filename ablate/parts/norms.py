@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from ablate.fields import PER_LAYER, Facts
-from ablate.parts.sizes import Sizes
+from ablate.fields import PER_LAYER, Facts, Part
+from ablate.parts.sizes import SECOND_LAYER, Sizes
 from ablate.parts.variant import Variant, VariantName, Variants
 
 
@@ -54,13 +54,19 @@ NORM_POSITIONS = Variants(
 )
 
 
+NORM = Part("a norm", {"norm_position": ("post", "pre", "sandwich", "output")})
+NORM_BEFORE = Part(
+    "the norm before a sub-layer", {"norm_position": ("pre", "sandwich")}, (SECOND_LAYER,)
+)
+
+
 class Norms(Sizes):
     """The norms of a layer."""
 
     norm: Annotated[
         str,
         VariantName(tuple(NORMS)),
-        Facts(needs={"norm_position": ("post", "pre", "sandwich", "output")}, per_layer=True),
+        Facts(part=NORM, per_layer=True),
     ] = "layernorm"
     """normalization (Ba et al., 2016; Zhang and Sennrich, 2019); `unit` is RMSNorm without a gain,
     and `dyt` a scaled tanh (Zhu et al., 2025)"""
@@ -69,7 +75,7 @@ class Norms(Sizes):
     (`sandwich`, Gemma 2), of its output (OLMo 2), or none"""
     norm_scale: Annotated[
         Literal["none", "depth"],
-        Facts(needs={"norm_position": ("pre", "sandwich")}, per_layer=True),
+        Facts(part=NORM_BEFORE, per_layer=True),
     ] = "none"
     """factor of the norm before a sub-layer: 1 / sqrt(i) in layer i by `depth` (LayerNorm Scaling;
     Sun et al., 2025)"""

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ablate.errors import Fault
-from ablate.fields import EXPORTED, PER_LAYER, Facts, PositiveShare
+from ablate.fields import EXPORTED, PER_LAYER, Facts, Part, PositiveShare, chosen
 from ablate.parts.sizes import MAX_SIZE, Size, Sizes
 from ablate.parts.variant import Variant, VariantName, Variants
 
@@ -121,7 +121,9 @@ POSITIONAL_ENCODINGS = Variants(
     ),
 )
 
-ROPE = Facts(needs={"positional_encoding": ("rope",)}, per_layer=True)
+ROPE = chosen("positional_encoding", "rope")
+SCALED_ROPE = Part("scaled rope", {"rope_scaling": ("linear", "yarn")}, (ROPE,))
+OF_ROPE = Facts(part=ROPE, per_layer=True)
 
 
 class Positions(Sizes):
@@ -132,23 +134,20 @@ class Positions(Sizes):
     )
     """positional encoding (3.5; row E of Table 3)"""
     relative_clip: Annotated[
-        Size, Facts(needs={"positional_encoding": ("relative",)}, is_exported=True)
+        Size, Facts(part=chosen("positional_encoding", "relative"), is_exported=True)
     ] = 16
     """distance at which `relative` positions are clipped (Shaw et al., 2018)"""
-    rope_base: Annotated[float, ROPE] = Field(10_000.0, gt=1.0, le=1e12)
+    rope_base: Annotated[float, OF_ROPE] = Field(10_000.0, gt=1.0, le=1e12)
     """base of the wavelengths of `rope`: larger ones reach further"""
-    rope_fraction: Annotated[PositiveShare, ROPE] = 1.0
+    rope_fraction: Annotated[PositiveShare, OF_ROPE] = 1.0
     """share of a head's entries that `rope` rotates, the first ones, as in GPT-NeoX"""
-    rope_scaling: Annotated[Literal["none", "linear", "yarn"], ROPE] = "none"
+    rope_scaling: Annotated[Literal["none", "linear", "yarn"], OF_ROPE] = "none"
     """how `rope` is stretched by `rope_factor` beyond the lengths that it was made for: all
     positions (`linear`; Chen et al., 2023), or long wavelengths alone (`yarn`; Peng et al.,
     2024)"""
     rope_factor: Annotated[
         float,
-        Facts(
-            needs={"positional_encoding": ("rope",), "rope_scaling": ("linear", "yarn")},
-            per_layer=True,
-        ),
+        Facts(part=SCALED_ROPE, per_layer=True),
     ] = Field(2.0, gt=1.0, le=1024.0)
     """max_positions, divided by the length that the unscaled `rope` was made for"""
     max_positions: Annotated[int, EXPORTED] = Field(1024, ge=8, le=MAX_SIZE)

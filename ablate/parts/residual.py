@@ -9,15 +9,14 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ablate.errors import Fault
-from ablate.fields import PER_LAYER, Facts
+from ablate.fields import PER_LAYER, Facts, Part
 from ablate.own.reference import without_digest
 from ablate.parts import norms
 from ablate.parts.cost import Cost, Place
 from ablate.parts.feed_forward import FeedForward
 from ablate.parts.norms import Norms
+from ablate.parts.sizes import ONE_STACK, SECOND_LAYER
 from ablate.parts.variant import Variant
-
-OF_ONE_STACK = {"architecture": ("decoder-only", "encoder-only")}
 
 
 @dataclass(frozen=True)
@@ -54,12 +53,28 @@ HYPER_CONNECTIONS = {
 }
 
 
+RESIDUAL = Part("the residual connection", {"residual": (True,)})
+STREAMS = Part(
+    "a model of several streams", {"hyper_connections": ("static", "dynamic")}, (ONE_STACK,)
+)
+# With a single layer, `unet` alone has nothing to skip.
+SKIPPED = Part(
+    SECOND_LAYER.name,
+    within=(ONE_STACK,),
+    where=lambda c: c.layer_skips != "unet" or SECOND_LAYER.missing(c) is None,
+    by=SECOND_LAYER.by,
+    absent=SECOND_LAYER.absent,
+)
+OF_ONE_STACK = Facts(part=ONE_STACK)
+OF_LAYERS = Facts(part=ONE_STACK, per_layer=True)
+
+
 class Residuals(Norms, FeedForward):
     """The residual stream of a model."""
 
     sublayers: Annotated[
         Literal["sequential", "parallel", "parallel_shared_norm"],
-        Facts(needs=OF_ONE_STACK, per_layer=True),
+        OF_LAYERS,
     ] = "sequential"
     """whether the feed-forward network reads what attention has added, or both read the same
     stream, each with its norm (GPT-NeoX) or with a shared one (GPT-J)"""
@@ -67,33 +82,27 @@ class Residuals(Norms, FeedForward):
     """residual connections around sub-layers (3.1)"""
     residual_scale: Annotated[
         Literal["none", "depth", "scalar", "rezero", "layerscale"],
-        Facts(needs={"residual": (True,)}, per_layer=True),
+        Facts(part=RESIDUAL, per_layer=True),
     ] = "none"
     """factor of what a sub-layer adds: 1 / sqrt(2 N) by `depth`, a trained number that begins at 1
     (`scalar`) or at 0 (ReZero; Bachlechner et al., 2021), or a trained vector that begins at 0.1
     (LayerScale; Touvron et al., 2021)"""
-    stream_scale: Annotated[bool, Facts(needs=OF_ONE_STACK, per_layer=True)] = False
+    stream_scale: Annotated[bool, OF_LAYERS] = False
     """a trained number that begins at 1, which multiplies the residual stream before the layer
     (nanochat)"""
-    embedding_skip: Annotated[bool, Facts(needs=OF_ONE_STACK, per_layer=True)] = False
+    embedding_skip: Annotated[bool, OF_LAYERS] = False
     """the embeddings, added again before the layer: x becomes a x + b x0, with two trained numbers
     that begin at 1 and 0 (modded-nanogpt, nanochat)"""
-    layer_skips: Annotated[
-        Literal["none", "unet", "dense", "middle"], Facts(needs=OF_ONE_STACK)
-    ] = "none"
+    layer_skips: Annotated[Literal["none", "unet", "dense", "middle"], Facts(part=SKIPPED)] = "none"
     """states of earlier layers, added to the stream by trained weights: in the second half of the
     layers those of the first half in reverse (`unet`, from 1), after each layer all before it
     (`dense`; DenseFormer; Pagliardini et al., 2024), or after the last layer the middle one
     (nanochat's backout)"""
-    hyper_connections: Annotated[
-        Literal["none", "static", "dynamic"], Facts(needs=OF_ONE_STACK)
-    ] = "none"
+    hyper_connections: Annotated[Literal["none", "static", "dynamic"], OF_ONE_STACK] = "none"
     """several residual streams in the place of one, which each sub-layer reads, mixes and adds to
     by trained weights (`static`), or by weights that also depend on the streams (`dynamic`; Zhu
     et al., 2024)"""
-    expansion_rate: Annotated[
-        int, Facts(needs={"hyper_connections": ("static", "dynamic"), **OF_ONE_STACK})
-    ] = Field(4, ge=1, le=64)
+    expansion_rate: Annotated[int, Facts(part=STREAMS)] = Field(4, ge=1, le=64)
     """number of residual streams of hyper-connections"""
 
     @property

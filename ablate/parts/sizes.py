@@ -6,13 +6,33 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ablate.fields import EXPORTED, Facts, Section, Share
+from ablate.fields import EXPORTED, Facts, Part, Section, Share
 
 MAX_SIZE = 65_536
 Size = Annotated[int, Field(ge=1, le=MAX_SIZE)]
 Depth = Annotated[int, Field(ge=1, le=256)]
 Heads = Annotated[int, Field(ge=1, le=1024)]
 Cap = Annotated[float, Field(gt=0.0, le=1e6)]
+
+
+ENCODER = Part("the encoder", {"architecture": ("encoder-decoder", "encoder-only")})
+DECODER = Part("the decoder", {"architecture": ("encoder-decoder", "decoder-only")})
+DECODER_ONLY = Part("a decoder-only model", {"architecture": ("decoder-only",)})
+ENCODER_ONLY = Part("an encoder-only model", {"architecture": ("encoder-only",)})
+ONE_STACK = Part("a model of one stack", {"architecture": ("decoder-only", "encoder-only")})
+OPEN_DEPTH = Part(
+    "stacks without a depth of their own",
+    where=lambda c: c.has_open_depth,
+    by=("architecture", "encoder_layers", "decoder_layers"),
+    absent="of which there are none",
+)
+SECOND_LAYER = Part(
+    "a second layer",
+    where=lambda c: c.passes > 1 or c.future_tokens > 0,
+    by=("n_layers", "encoder_layers", "decoder_layers", "loops"),
+    absent="which is not there",
+)
+HEADS = Part("a mixer with heads", where=lambda c: c.has_heads, by=("mixer", "architecture"))
 
 
 class Sizes(Section):
@@ -24,17 +44,18 @@ class Sizes(Section):
     """encoder and decoder (3.1); one causal stack, over source and target as one sequence; or the
     encoder alone"""
     n_layers: Annotated[
-        Depth, Facts(symbol="N", column=1, latex="$N$", is_exported=True, is_reset=False)
+        Depth,
+        Facts(symbol="N", column=1, latex="$N$", part=OPEN_DEPTH, is_exported=True, is_reset=False),
     ] = 6
     """N: number of layers in the encoder and in the decoder"""
     encoder_layers: Annotated[
         Depth | None,
-        Facts(needs={"architecture": ("encoder-decoder", "encoder-only")}, is_exported=True),
+        Facts(part=ENCODER, is_exported=True),
     ] = None
     """number of encoder layers; unset: N"""
     decoder_layers: Annotated[
         Depth | None,
-        Facts(needs={"architecture": ("encoder-decoder", "decoder-only")}, is_exported=True),
+        Facts(part=DECODER, is_exported=True),
     ] = None
     """number of decoder layers; unset: N"""
     loops: int = Field(1, ge=1, le=64)
@@ -49,7 +70,7 @@ class Sizes(Section):
             symbol="h",
             column=4,
             latex="$h$",
-            acts_in="heads",
+            part=HEADS,
             is_exported=True,
             is_reset=False,
             per_layer=True,
@@ -57,11 +78,11 @@ class Sizes(Section):
     ] = 8
     """h: number of attention heads (3.2.2)"""
     d_k: Annotated[
-        Size, Facts(column=5, latex="$d_k$", acts_in="heads", is_exported=True, per_layer=True)
+        Size, Facts(column=5, latex="$d_k$", part=HEADS, is_exported=True, per_layer=True)
     ]
     """query and key size of a head; unset: d_model / h"""
     d_v: Annotated[
-        Size, Facts(column=6, latex="$d_v$", acts_in="heads", is_exported=True, per_layer=True)
+        Size, Facts(column=6, latex="$d_v$", part=HEADS, is_exported=True, per_layer=True)
     ]
     """value size of a head; unset: d_model / h"""
     dropout: Annotated[
@@ -94,3 +115,9 @@ class Sizes(Section):
     def passes(self) -> int:
         """How many layers the deepest stack applies, one after another."""
         return max(self.depths) * self.loops
+
+    @property
+    def has_open_depth(self) -> bool:
+        """Whether a stack has N layers, and no number of its own."""
+        is_open = self.has_encoder and self.encoder_layers is None
+        return is_open or (self.has_decoder and self.decoder_layers is None)

@@ -8,7 +8,7 @@ from itertools import chain
 from rich.text import Text
 
 from ablate.config import ModelConfig, cost
-from ablate.config.inactive import warmup_fault
+from ablate.config.training import is_rising_only
 from ablate.formatting import duration, first_few, plural, scaled, size, thousands, visible
 from ablate.own.reference import is_own, parse_reference
 from ablate.parts.attention import shares_whole_keys
@@ -81,7 +81,7 @@ def _lines_below(plan: Plan) -> Iterator[str]:
     optimized = [row.row.label for row in plan.rows if is_own(row.row.config.optimizer)]
     if optimized:
         yield f"memory counts Adam's state for the optimizer of: {', '.join(optimized)}."
-    rising = [row.row.label for row in plan.rows if warmup_fault(row.row.config)]
+    rising = [row.row.label for row in plan.rows if is_rising_only(row.row.config)]
     if rising:
         yield (
             "NOTE: the learning rate rises until training ends, because warmup_steps is not below "

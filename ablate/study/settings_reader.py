@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from ablate.config import RowConfig, resolve_row, standard_name
 from ablate.config.data import CorpusConfig
-from ablate.config.inactive import InactiveSettings, Reason, check_active
+from ablate.config.inactive import InactiveSettings, idle_fault
 from ablate.config.reach import (
     Reach,
     fitted,
@@ -45,13 +45,13 @@ class SettingsReader:
     ) -> None:
         self.task, self.data, self.classes, self.report = task, data, classes, report
         self.defaults: dict[str, Any] = {}
-        self.unused: dict[str, Reason] = {}
+        self.unused: dict[str, str] = {}
         if task:
             self.defaults = {**task.idle_defaults, **task.defaults}
             if any(task.metrics[name].is_probe for name in metrics if name in task.metrics):
                 self.defaults["probes"] = True
-            reasons = {**task.unused_fields, "probes": "metrics, which name what is measured"}
-            self.unused = {name: Reason(text) for name, text in reasons.items()}
+            of_metrics = "metrics, which name what is measured"
+            self.unused = {**task.unused_fields, "probes": of_metrics}
         self._symbols: dict[Mark, str] = {}  # of fields that the study writes by their symbol
         self._report_fields = partial(report_fields, report=report, symbols=self._symbols)
 
@@ -160,10 +160,8 @@ class SettingsReader:
         """
         values = self.values(settings)
         own = {name: settings[name] for name in written if name in settings}
-        try:
-            check_active(values, written, self.unused)  # known before the values are valid
-        except InactiveSettings as error:
-            self._report_fields(error.faults, settings, mark)
+        # Known before the values are valid.
+        self._report_fields(list(self._unused(values, written)), settings, mark)
         try:
             return self.configure(values, [name for name in written if name not in self.unused])
         except ValidationError as error:
@@ -184,6 +182,13 @@ class SettingsReader:
                     self.resolve({name: settings[name]}, mark, alone=True)
                 return None
         return resolve_row(self.defaults)
+
+    def _unused(self, values: Mapping[str, Any], written: Collection[str]) -> Iterator[Fault]:
+        """Yield a fault for every written field that the task does not use."""
+        for name in written:
+            if name in self.unused and values.get(name) is not None:
+                what = f"has no effect with {self.unused[name]}"
+                yield idle_fault(name, values[name], what)
 
 
 def _for_a_group(fault: Fault, written: Collection[str]) -> Fault:

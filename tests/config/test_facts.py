@@ -16,6 +16,7 @@ from ablate.paper import TABLE_3
 from ablate.parts.variant import VariantName
 from ablate.tasks import TASKS
 from tests.export.targets import all_targets
+from tests.model.pairs import needs_of
 
 FACTS = facts_of(RowConfig)
 
@@ -62,7 +63,7 @@ def test_the_id_of_a_run_knows_every_field_with_the_default_of_its_introduction(
 
 @pytest.mark.parametrize("name", FACTS)
 def test_what_a_field_needs_exists(name):
-    for selector, values in FACTS[name].needs.items():
+    for selector, values in needs_of(FACTS[name].part).items():
         field = RowConfig.model_fields[selector]
         if values == (SET,):
             assert not field.default  # unset, or 0
@@ -81,7 +82,7 @@ def test_a_field_without_effect_gets_its_default_or_is_declared_to_keep_its_valu
     field = RowConfig.model_fields[name]
     value = "another value"
     config = RowConfig(d_k=64, d_v=64).model_copy(update={name: value})
-    settled = canonical_values(config, {name: "a reason"})[name]
+    settled = canonical_values(config, [name])[name]
     kept = field.is_required() or name == "n_heads"
     if name != "n_layers":  # which becomes the depth of a stack
         assert settled == (value if kept else field.default)

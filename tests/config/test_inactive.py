@@ -8,105 +8,97 @@ from ablate.config import TranslationData, resolve_row, run_id
 from ablate.config.inactive import InactiveSettings, inactive_fields
 
 DATA = TranslationData.resolve({"corpus": "toy"})
-NO_ATTENTION = "mixer=lstm with architecture=decoder-only, which leaves no attention"
 OTHER = {"architecture": "decoder-only", "mixer": "lstm"}
 
-# (field, value, other settings, the reason why it has no effect)
+# (field, value, other settings, the part that the field belongs to, which these do not choose)
 INACTIVE = [
-    ("attention_window", 4, {}, "attention other than local"),
-    ("attention_window", 4, {"attention": "linear"}, "attention other than local"),
-    ("relative_clip", 4, {}, "positional_encoding other than relative"),
-    ("relative_clip", 4, {"positional_encoding": "t5"}, "positional_encoding other than relative"),
-    ("norm", "rmsnorm", {"norm_position": "none"}, "norm_position=none"),
-    ("norm", "module:Class", {"norm_position": "none"}, "norm_position=none"),
-    ("attention", "local", {"mixer": "lstm"}, "mixer other than attention"),
-    ("attention_window", 4, {"mixer": "lstm", "attention": "local"}, "mixer other than attention"),
-    ("encoder_layers", 2, {"architecture": "decoder-only"}, "architecture=decoder-only"),
-    ("n_cross_heads", 2, {"architecture": "decoder-only"}, "architecture other than encoder-decoder"),
-    ("n_layers", 3, {"architecture": "decoder-only", "decoder_layers": 2},
-     "architecture=decoder-only and decoder_layers set"),
-    ("n_layers", 3, {"encoder_layers": 2, "decoder_layers": 4}, "encoder_layers and decoder_layers both set"),
-    ("decoder_layers", 2, {"architecture": "encoder-only"}, "architecture=encoder-only"),
-    ("n_cross_heads", 2, {"architecture": "encoder-only"}, "architecture other than encoder-decoder"),
-    ("n_layers", 3, {"architecture": "encoder-only", "encoder_layers": 2},
-     "architecture=encoder-only and encoder_layers set"),
-    ("attention_bias", True, {"architecture": "encoder-only", "mixer": "lstm"},
-     "mixer=lstm with architecture=encoder-only, which leaves no attention"),
-    ("embedding_norm", True, {}, "architecture=encoder-decoder"),
-    ("token_types", 2, {"architecture": "decoder-only"}, "architecture other than encoder-only"),
-    ("output_transform", True, {"architecture": "decoder-only"}, "architecture other than encoder-only"),
-    ("sublayers", "parallel", {}, "architecture=encoder-decoder"),
-    ("rope_base", 1e6, {}, "positional_encoding other than rope"),
-    ("rope_fraction", 0.5, {"positional_encoding": "none"}, "positional_encoding other than rope"),
-    ("rope_scaling", "yarn", {"positional_encoding": "t5"}, "positional_encoding other than rope"),
-    ("rope_factor", 4.0, {"positional_encoding": "rope"}, "rope_scaling=none"),
-    ("experts_per_token", 1, {}, "n_experts unset"),
-    ("shared_experts", 1, {}, "n_experts unset"),
-    ("expert_weights", "sigmoid", {}, "n_experts unset"),
-    ("expert_balance", 0.5, {}, "n_experts unset"),
-    ("initialization_std", 0.1, {}, "initialization other than normal"),
-    ("decay_fraction", 0.5, {"schedule": "cosine"}, "schedule other than wsd"),
-    ("final_rate", 0.5, {}, "schedule=inverse_sqrt"),
-    ("embedding_skip", True, {}, "architecture=encoder-decoder"),
-    ("query_rank", 16, {}, "kv_rank unset"),
-    *((name, value, {"feed_forward": "none"}, "feed_forward other than network") for name, value in (
-        ("d_ff", 64), ("activation", "gelu"), ("n_experts", 4), ("feed_forward_bias", False),
-        ("activation_dropout", 0.1),
-    )),
-    ("value_embedding_rank", 8, {"architecture": "decoder-only"}, "value_embeddings=none"),
-    ("norm_scale", "depth", {}, "norm_position=post"),
-    ("exclude_own_value", True, {"mixer": "lstm"}, "mixer other than attention"),
-    ("kv_rank", 16, {"mixer": "lstm"}, "mixer other than attention"),
-    ("shared_expert_gate", True, {}, "n_experts unset"),
-    ("router_bias", True, {}, "n_experts unset"),
-    ("expert_scale", 2.5, {}, "n_experts unset"),
-    ("expert_balance_by", "bias", {}, "n_experts unset"),
-    ("stream_scale", True, {}, "architecture=encoder-decoder"),
-    ("layer_skips", "dense", {}, "architecture=encoder-decoder"),
-    ("hyper_connections", "static", {}, "architecture=encoder-decoder"),
-    ("expansion_rate", 2, {"architecture": "decoder-only"}, "hyper_connections=none"),
-    ("smear", True, {}, "architecture=encoder-decoder"),
-    ("bigram_embeddings", 100, {}, "architecture=encoder-decoder"),
-    ("value_residual", True, {}, "architecture=encoder-decoder"),
-    ("value_embeddings", "added", OTHER, NO_ATTENTION),
-    ("attention_convolution", "qkv", {"architecture": "encoder-only"}, "architecture other than decoder-only"),
-    ("residual_scale", "depth", {"residual": False}, "residual other than true"),
-    ("attention_gate", "head", OTHER, NO_ATTENTION),
-    ("qk_norm", "head", OTHER, NO_ATTENTION),
-    ("score_cap", 50.0, OTHER, NO_ATTENTION),
-    ("attention_sinks", True, {"architecture": "decoder-only", "attention": "linear"},
-     "attention=linear with architecture=decoder-only"),
-    ("attention_scale", 1, {"architecture": "decoder-only", "attention": "linear"},
-     "attention=linear with architecture=decoder-only"),
-    ("attention_dropout", 0.1, {"architecture": "decoder-only", "attention": "linear"},
-     "attention=linear with architecture=decoder-only"),
-    ("momentum", 0.5, {}, "optimizer=adam"),
-    ("preconditioning_frequency", 1, {"optimizer": "muon"}, "optimizer other than soap"),
-    ("momentum", 0.5, {"optimizer": "adamw", "weight_decay": 0.1}, "optimizer=adamw"),
-    ("adam_eps", 0.5, {"optimizer": "lion"}, "optimizer=lion"),
-    ("batch_growth_fraction", 0.2, {}, "batch_growth=1"),
-    ("base_width", 64, {}, "parametrization=standard"),
-    ("base_depth", 4, {"parametrization": "mup", "learning_rate": 0.1}, "parametrization other than completep"),
-    ("embedding_decay", 0.5, {}, "weight_decay=0"),
-    ("vector_decay", 0.5, {}, "weight_decay=0"),
-    ("decay_schedule", "linear", {}, "weight_decay=0"),
-    ("output_rate", 0.5, {}, "tied_embeddings other than none"),
-    ("output_decay", 0.5, {"weight_decay": 0.1}, "tied_embeddings other than none"),
-    ("cautious_decay", True, {"weight_decay": 0.1}, "optimizer=adam"),
-    ("adam_beta1", 0.5, {"optimizer": "sgd"}, "optimizer=sgd"),
-    ("adam_beta2", 0.5, {"optimizer": "sgd"}, "optimizer=sgd"),
-    ("adam_eps", 0.5, {"optimizer": "sgd"}, "optimizer=sgd"),
-    ("schedule", "cosine", {"train_steps": 4000},
-     "warmup_steps=4000, which is not below train_steps=4000"),
-    ("schedule", "constant", {"train_steps": 10, "epochs": 3, "warmup_steps": 10},
-     "warmup_steps=10, which is not below train_steps=10"),
-    ("n_heads", 4, OTHER, NO_ATTENTION),
-    ("n_kv_heads", 4, OTHER, NO_ATTENTION),
-    ("d_k", 16, OTHER, NO_ATTENTION),
-    ("d_v", 16, OTHER, NO_ATTENTION),
-    ("attention_scale", 1, OTHER, NO_ATTENTION),
-    ("attention_bias", True, OTHER, NO_ATTENTION),
-    ("attention_dropout", 0.1, OTHER, NO_ATTENTION),
+    ("attention_window", 4, {}, "attention=local"),
+    ("attention_window", 4, {"attention": "linear"}, "attention=local"),
+    ("relative_clip", 4, {}, "positional_encoding=relative"),
+    ("relative_clip", 4, {"positional_encoding": "t5"}, "positional_encoding=relative"),
+    ("norm", "rmsnorm", {"norm_position": "none"}, "a norm"),
+    ("norm", "module:Class", {"norm_position": "none"}, "a norm"),
+    ("attention", "local", {"mixer": "lstm"}, "mixer=attention"),
+    ("attention_window", 4, {"mixer": "lstm", "attention": "local"}, "mixer=attention"),
+    ("encoder_layers", 2, {"architecture": "decoder-only"}, "the encoder"),
+    ("n_cross_heads", 2, {"architecture": "decoder-only"}, "attention over the source"),
+    ("n_layers", 3, {"architecture": "decoder-only", "decoder_layers": 2}, "stacks without a depth of their own"),
+    ("n_layers", 3, {"encoder_layers": 2, "decoder_layers": 4}, "stacks without a depth of their own"),
+    ("decoder_layers", 2, {"architecture": "encoder-only"}, "the decoder"),
+    ("n_cross_heads", 2, {"architecture": "encoder-only"}, "attention over the source"),
+    ("n_layers", 3, {"architecture": "encoder-only", "encoder_layers": 2}, "stacks without a depth of their own"),
+    ("attention_bias", True, {"architecture": "encoder-only", "mixer": "lstm"}, "attention"),
+    ("embedding_norm", True, {}, "a model of one stack"),
+    ("token_types", 2, {"architecture": "decoder-only"}, "an encoder-only model"),
+    ("output_transform", True, {"architecture": "decoder-only"}, "an encoder-only model"),
+    ("sublayers", "parallel", {}, "a model of one stack"),
+    ("rope_base", 1e6, {}, "positional_encoding=rope"),
+    ("rope_fraction", 0.5, {"positional_encoding": "none"}, "positional_encoding=rope"),
+    ("rope_scaling", "yarn", {"positional_encoding": "t5"}, "positional_encoding=rope"),
+    ("rope_factor", 4.0, {"positional_encoding": "rope"}, "scaled rope"),
+    ("experts_per_token", 1, {}, "a mixture of experts"),
+    ("shared_experts", 1, {}, "a mixture of experts"),
+    ("expert_weights", "sigmoid", {}, "a mixture of experts"),
+    ("expert_balance", 0.5, {}, "a mixture of experts"),
+    ("initialization_std", 0.1, {}, "initialization=normal"),
+    ("decay_fraction", 0.5, {"schedule": "cosine"}, "schedule=wsd"),
+    ("final_rate", 0.5, {}, "schedule=linear, cosine or wsd"),
+    ("embedding_skip", True, {}, "a model of one stack"),
+    ("query_rank", 16, {}, "latent attention"),
+    ("d_ff", 64, {"feed_forward": "none"}, "the feed-forward network"),
+    ("activation", "gelu", {"feed_forward": "none"}, "the feed-forward network"),
+    ("n_experts", 4, {"feed_forward": "none"}, "the feed-forward network"),
+    ("feed_forward_bias", False, {"feed_forward": "none"}, "the feed-forward network"),
+    ("activation_dropout", 0.1, {"feed_forward": "none"}, "the feed-forward network"),
+    ("value_embedding_rank", 8, {"architecture": "decoder-only"}, "a value embedding"),
+    ("norm_scale", "depth", {}, "the norm before a sub-layer"),
+    ("exclude_own_value", True, {"mixer": "lstm"}, "mixer=attention"),
+    ("kv_rank", 16, {"mixer": "lstm"}, "mixer=attention"),
+    ("shared_expert_gate", True, {}, "a mixture of experts"),
+    ("router_bias", True, {}, "a mixture of experts"),
+    ("expert_scale", 2.5, {}, "a mixture of experts"),
+    ("expert_balance_by", "bias", {}, "a mixture of experts"),
+    ("stream_scale", True, {}, "a model of one stack"),
+    ("layer_skips", "dense", {}, "a model of one stack"),
+    ("hyper_connections", "static", {}, "a model of one stack"),
+    ("expansion_rate", 2, {"architecture": "decoder-only"}, "a model of several streams"),
+    ("smear", True, {}, "a model of one stack"),
+    ("bigram_embeddings", 100, {}, "a model of one stack"),
+    ("value_residual", True, {}, "attention of one stack"),
+    ("value_embeddings", "added", OTHER, "attention"),
+    ("attention_convolution", "qkv", {"architecture": "encoder-only"}, "causal attention"),
+    ("residual_scale", "depth", {"residual": False}, "the residual connection"),
+    ("attention_gate", "head", OTHER, "attention"),
+    ("qk_norm", "head", OTHER, "attention"),
+    ("score_cap", 50.0, OTHER, "attention"),
+    ("attention_sinks", True, {"architecture": "decoder-only", "attention": "linear"}, "the softmax of scores"),
+    ("attention_scale", 1, {"architecture": "decoder-only", "attention": "linear"}, "the softmax of scores"),
+    ("attention_dropout", 0.1, {"architecture": "decoder-only", "attention": "linear"}, "the softmax of scores"),
+    ("momentum", 0.5, {}, "optimizer=sgd, muon or normuon"),
+    ("preconditioning_frequency", 1, {"optimizer": "muon"}, "optimizer=soap"),
+    ("momentum", 0.5, {"optimizer": "adamw", "weight_decay": 0.1}, "optimizer=sgd, muon or normuon"),
+    ("adam_eps", 0.5, {"optimizer": "lion"}, "optimizer=adam, adamw, muon, normuon, soap or schedule_free"),
+    ("batch_growth_fraction", 0.2, {}, "a growing batch"),
+    ("base_width", 64, {}, "parametrization=mup or completep"),
+    ("base_depth", 4, {"parametrization": "mup", "learning_rate": 0.1}, "parametrization=completep"),
+    ("embedding_decay", 0.5, {}, "weight decay"),
+    ("vector_decay", 0.5, {}, "weight decay"),
+    ("decay_schedule", "linear", {}, "weight decay"),
+    ("output_rate", 0.5, {}, "tied_embeddings=none"),
+    ("output_decay", 0.5, {"weight_decay": 0.1}, "tied_embeddings=none"),
+    ("cautious_decay", True, {"weight_decay": 0.1}, "optimizer=adamw, muon, normuon, soap, lion or schedule_free"),
+    ("adam_beta1", 0.5, {"optimizer": "sgd"}, "optimizer=adam, adamw, muon, normuon, soap, schedule_free or lion"),
+    ("adam_beta2", 0.5, {"optimizer": "sgd"}, "optimizer=adam, adamw, muon, normuon, soap, schedule_free or lion"),
+    ("adam_eps", 0.5, {"optimizer": "sgd"}, "optimizer=adam, adamw, muon, normuon, soap or schedule_free"),
+    ("schedule", "cosine", {"train_steps": 4000}, "the steps after the warm-up"),
+    ("schedule", "constant", {"train_steps": 10, "epochs": 3, "warmup_steps": 10}, "the steps after the warm-up"),
+    ("n_heads", 4, OTHER, "a mixer with heads"),
+    ("n_kv_heads", 4, OTHER, "attention"),
+    ("d_k", 16, OTHER, "a mixer with heads"),
+    ("d_v", 16, OTHER, "a mixer with heads"),
+    ("attention_scale", 1, OTHER, "attention"),
+    ("attention_bias", True, OTHER, "attention"),
+    ("attention_dropout", 0.1, OTHER, "attention"),
 ]  # fmt: skip
 # Fields without a default keep their value.
 RESET = [item for item in INACTIVE if item[0] not in ("n_heads", "d_k", "d_v")]
@@ -116,17 +108,29 @@ def identity(settings):
     return run_id(DATA, resolve_row(settings), 1)
 
 
-@pytest.mark.parametrize(("name", "value", "beside", "why"), INACTIVE)
-def test_a_written_inactive_setting_is_an_error_with_the_reason(name, value, beside, why):
+@pytest.mark.parametrize(("name", "value", "beside", "part"), INACTIVE)
+def test_a_written_inactive_setting_is_an_error_with_the_part_that_is_missing(
+    name, value, beside, part
+):
     with pytest.raises(InactiveSettings) as caught:
         resolve_row({**beside, name: value}, written=[name])
-    shown = {True: "true", False: "false"}[value] if isinstance(value, bool) else value
-    remedy = "lower warmup_steps, or remove it" if name == "schedule" else "remove it"
     [fault] = caught.value.faults
-    assert fault.sentence == f"{name}: {shown} has no effect with {why}; {remedy}"
-    assert fault.fields[0] == name
-    # The others are those that the reason names.
-    assert all(field in why or why == "a single layer" for field in fault.fields[1:])
+    first, *choosing = fault.fields
+    assert first == fault.subject == name
+    # What is lacking can be chosen by other fields, which the sentence names.
+    assert choosing
+    named = part if "=" in part else f"{part} ({', '.join(choosing)})"
+    assert f"has no effect: it belongs to {named}, " in fault.sentence
+    assert fault.remedy.endswith("remove it")
+
+
+def test_the_sentence_of_a_setting_without_effect():
+    with pytest.raises(InactiveSettings) as caught:
+        resolve_row({"query_rank": 16}, written=["query_rank"])
+    assert str(caught.value) == (
+        "query_rank: 16 has no effect: it belongs to latent attention (kv_rank), which is not "
+        "chosen; remove it"
+    )
 
 
 @pytest.mark.parametrize("name", ["n_kv_heads", "n_cross_heads", "encoder_layers"])
@@ -134,8 +138,8 @@ def test_an_inactive_field_may_be_written_as_unset(name):
     assert getattr(resolve_row({**OTHER, name: None}, written=[name]), name) is None
 
 
-@pytest.mark.parametrize(("name", "value", "beside", "why"), RESET)
-def test_an_inherited_inactive_setting_does_not_change_the_run_id(name, value, beside, why):
+@pytest.mark.parametrize(("name", "value", "beside", "part"), RESET)
+def test_an_inherited_inactive_setting_does_not_change_the_run_id(name, value, beside, part):
     assert identity({**beside, name: value}) == identity(beside)
 
 

@@ -115,8 +115,8 @@ def test_a_setting_needs_an_effect_in_one_layer():
     [
         (
             {"attention_window": [4, 8, 5]},
-            "attention_window: 5 stands only in layers where it has no effect, with attention "
-            "other than local",
+            "attention_window: 5 stands only in layers where it has no effect: it belongs to "
+            "attention=local, which is not chosen",
         ),
         (
             {"mixer": ["attention", "lstm", "attention"], "d_ff": [1, 2, 3]},
@@ -124,8 +124,8 @@ def test_a_setting_needs_an_effect_in_one_layer():
         ),
         (
             {"mixer": ["lstm", "lstm", "attention"]},
-            "attention: local stands only in layers where it has no effect, with mixer other than "
-            "attention",
+            "attention: local stands only in layers where it has no effect: it belongs to "
+            "mixer=attention, which is not chosen",
         ),
     ],
     ids=str,

@@ -65,11 +65,21 @@ def resolved(settings, written=()):
         raise Refused(str(error)) from None
 
 
+def needs_of(part):
+    """The settings that choose a part and those around it."""
+    if part is None:
+        return {}
+    needs = dict(part.needs)
+    for outer in part.within:
+        needs |= needs_of(outer)
+    return needs
+
+
 def with_needs(settings, few):
     """The settings, and those that their fields need for an effect."""
     facts, whole = facts_of(ModelConfig), dict(settings)
     for name in list(whole):
-        for selector, allowed in facts[name].needs.items():
+        for selector, allowed in needs_of(facts[name].part).items():
             if selector in whole or selector not in few:
                 continue
             wanted = [value for value in few[selector] if value in allowed]

@@ -143,7 +143,10 @@ def test_two_heads_cost_what_two_layers_and_two_more_outputs_do():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ("future_loss: 0.5", "0.5 has no effect with future_tokens=0"),
+        (
+            "future_loss: 0.5",
+            "0.5 has no effect: it belongs to a head of future tokens",
+        ),
         ("future_tokens: 17", "17 is not allowed: must be less than or equal to 16"),
     ],
 )

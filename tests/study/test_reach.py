@@ -143,7 +143,7 @@ def test_what_needs_a_second_layer_is_refused_in_a_single_one(read, faults, fiel
     rows = f"{{each: {{{field}: [{str(value).lower()}]}}}}"
     base = "context: 32, norm_position: pre"
     (fault,) = faults(study(base, rows).replace("N: 2", "N: 1"))
-    assert "has no effect with a single layer" in fault
+    assert "has no effect: it belongs to a second layer" in fault
     assert read(study(base, rows)).rows[1].changed == {field: value}
     read(study(base, rows).replace("N: 2", "N: 1, loops: 2"))
 

@@ -890,8 +890,8 @@ def test_an_invalid_row_does_not_hide_that_another_one_does_not_fit_the_data(fau
 )
 def test_a_value_that_acts_in_other_rows_of_a_grid_is_not_to_be_removed(faults, group, remedy):
     (line,) = faults(f"{HEAD}base: {{learning_rate: 0.01}}\nrows: {{A: {group}}}\n")
-    why = "base_width: 32 has no effect with parametrization=standard"
-    assert line.endswith(f": {why}; {remedy}")
+    why = "base_width: 32 has no effect: it belongs to parametrization=mup or completep, which is"
+    assert line.endswith(f": {why} not chosen; {remedy}")
 
 
 def test_a_tab_as_indentation_is_named(faults):

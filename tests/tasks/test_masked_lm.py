@@ -369,11 +369,12 @@ def test_resuming_gives_the_same_bytes(folder, trained):
         ("{eval_stride: 4}", "eval_stride: 4 has no effect with task masked-lm; remove it"),
         (
             "{decoder_layers: 2}",
-            "s:4:24: decoder_layers: 2 has no effect with architecture=encoder-only; remove it",
+            "s:4:24: decoder_layers: 2 has no effect: it belongs to the decoder .architecture., "
+            "which is not chosen; remove it",
         ),
         (
             "{n_cross_heads: 2}",
-            "n_cross_heads: 2 has no effect with architecture other than encoder-decoder",
+            "n_cross_heads: 2 has no effect: it belongs to attention over the source",
         ),
         ("{tied_embeddings: decoder}", "tied_embeddings=decoder does not work without a decoder"),
         (
