@@ -32,8 +32,6 @@ from matplotlib.ticker import (
     ScalarFormatter,
 )
 
-from ablate.store.files import write_bytes
-
 # The palette of the report page in light mode; page.css has the colors of dark mode under the same
 # names.
 PALETTE = {
@@ -114,12 +112,6 @@ def render(figure: Figure, kind: str) -> bytes:
         dpi = min(DPI[kind], math.sqrt(MAX_PIXELS / (width * height)))
         figure.savefig(out, format=kind, dpi=dpi, metadata=undated[kind])
     return out.getvalue()
-
-
-def write_figure(figure: Figure, paths: Sequence[Path]) -> None:
-    """Write a figure to each path, in the format of its suffix."""
-    for path in paths:
-        write_bytes(path, render(figure, path.suffix.lower()[1:]), durable=False)
 
 
 def new_figure(

@@ -18,11 +18,12 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from ablate.analysis.outcome import outcome_of
 from ablate.analysis.settle import settle
-from ablate.analysis.table import Table, table_of
 from ablate.plan.power import power_of
 from ablate.store import Results
 from ablate.study import Study, read_study
+from ablate.table.table import Table
 
 PUBLISHED = Path(__file__).parents[1] / "results"
 
@@ -33,7 +34,7 @@ def spreads_in(folder: Path) -> list[dict[str, Any]]:
         file.extractall(unpacked)
         results = Results(Path(unpacked))
         study = settle(read_study(PUBLISHED.parent / f"studies/{folder.name}.yaml"), results)
-        return spreads(study, results, table_of(study, results))
+        return spreads(study, results, outcome_of(study, results).table)
 
 
 def spreads(study: Study, results: Results, table: Table) -> list[dict[str, Any]]:

@@ -26,9 +26,9 @@ FLOORS = (
     ("paper", "paths", "formatting", "interpreter"),
     ("errors",),
     ("own",),
-    ("fields", "stats"),
-    ("parts",),
-    ("config", "streams"),
+    ("fields", "stats", "streams"),
+    ("parts", "table"),
+    ("config", "judging"),
     ("kernels",),
     ("store",),
     ("data", "model", "plotting"),
@@ -38,7 +38,6 @@ FLOORS = (
     ("study", "training"),
     ("analysis", "run"),
     ("plan",),
-    ("table",),
     ("report", "launch", "loggers", "export", "attention"),
     ("cluster", "page"),
     ("cli",),
@@ -158,7 +157,7 @@ def imported_by(*names):
     return set(done.stdout.split())
 
 
-@pytest.mark.parametrize("name", ["study", "stats", "store", "report", "cli"])
+@pytest.mark.parametrize("name", ["study", "stats", "store", "table", "report", "cli"])
 def test_modules_for_plans_and_tables_never_load_torch_or_pandas(name):
     modules = sorted(module.removesuffix(".__init__") for module in MODULES if part(module) == name)
     if name == "cli":  # of its commands, those that answer at once
@@ -167,6 +166,13 @@ def test_modules_for_plans_and_tables_never_load_torch_or_pandas(name):
             *(f"ablate.cli.{command}" for command in ("app", "plan", "status", "table")),
         ]
     assert not imported_by(*modules) & {"torch", "pandas", "sentencepiece", "sacrebleu"}
+
+
+def test_judge_and_the_table_load_nothing_of_a_study_or_its_results():
+    tables = [module for module in MODULES if part(module) in ("table", "judging")]
+    names = [name.removesuffix(".__init__") for name in (*tables, "ablate.cli.judge")]
+    loaded = {name.split(".")[1] for name in imported_by(*names) if name.startswith("ablate.")}
+    assert not loaded & {"study", "store", "tasks", "config", "data", "analysis"}
 
 
 UNPICKLING = ("pickle", "marshal", "shelve", "dill")

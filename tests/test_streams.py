@@ -178,10 +178,9 @@ def _compare(fake):
     from ablate.analysis.results import predictions_of
     from ablate.report.compare import compare_rows, differing_most
 
-    table = fake.table()
-    rows = {row.row.label: row for row in table.rows}
-    found = compare_rows(table, rows["base"], rows["A h=1"], fake.results)
-    texts = [predictions_of(rows[label].runs[0], fake.results) for label in ("base", "A h=1")]
+    outcome, labels = fake.outcome(), ("base", "A h=1")
+    found = compare_rows(outcome, *map(fake.row, labels), fake.results)
+    texts = [predictions_of(outcome.by_label[label][0], fake.results) for label in labels]
     from ablate.data.corpus import Corpus
 
     corpus = Corpus(fake.results.corpus(CORPUS))
@@ -224,14 +223,14 @@ def test_a_page_shows_escapes_and_letters():
 
 def test_the_page_of_a_study_escapes_sentences(hostile):
     from ablate.data.corpus import Corpus
-    from ablate.page.page import page, samples
+    from ablate.page.study_page import samples, study_page
 
-    table = hostile.table()
-    text = page(
-        table,
+    outcome = hostile.outcome()
+    text = study_page(
+        outcome,
         hostile.results,
         [],
-        samples(table, hostile.results, Corpus(hostile.results.corpus(CORPUS)), 2),
+        samples(outcome, hostile.results, Corpus(hostile.results.corpus(CORPUS)), 2),
     )
     assert not raw(text)
     assert r"\u202egnp.exe" in text

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ablate.analysis.scores import Scores
 from ablate.config import cost
 from ablate.config.identity import former_decodings
 from ablate.errors import StoreError
-from ablate.stats.comparison import PairedScores
 from ablate.stats.metrics import Metric
-from ablate.stats.noise import BaseScores
 from ablate.store import Results, RunFiles, RunFolder, State, if_readable, score_cache
 from ablate.store.files import verify
 from ablate.store.records import (
     Decoding,
-    Measurement,
     MetricsLine,
     Provenance,
     Result,
@@ -39,6 +33,7 @@ class RunResult:
 
     params: trained parameters; in closed form until the run has counted them.
     note: why the run has no scores; empty if it is done, or pending and not trained.
+    lacks_decoding: whether the run is trained, and still to be decoded.
     former: the default of an earlier version with which a run has scores that is still to be
         decoded, as `--set` takes it; or empty.
     result: None unless the run is done or diverged.
@@ -54,6 +49,7 @@ class RunResult:
     state: State
     params: int
     note: str = ""
+    lacks_decoding: bool = False
     former: str = ""
     result: Result | None = None
     decoding: Decoding | None = None
@@ -117,7 +113,9 @@ def _read_run(
                 return RunResult(row, run, state, planned)
             former = former_decodings(row.config, row.test).items()
             stored = (setting for setting, id in former if id in result.decodings)
-            return RunResult(row, run, state, planned, UNDECODED, former=next(stored, ""))
+            return RunResult(
+                row, run, state, planned, UNDECODED, lacks_decoding=True, former=next(stored, "")
+            )
         if damaged := damage_of(folder):
             said = str(damaged)
             return RunResult(row, run, state, planned, said, damage=(said,))
@@ -220,74 +218,6 @@ def of_seeds(runs: Iterable[RunResult], seeds: Sequence[int]) -> list[RunResult]
     return [run for run in runs if run.run.seed in seeds]
 
 
-def scores_of(runs: Iterable[RunResult], metric: Metric) -> Scores:
-    """The scores of a row's runs in one metric."""
-    by_seed = {}
-    for run in runs:
-        if metric.name in run.scores:
-            by_seed[run.run.seed] = run.scores[metric.name].value
-    return Scores(by_seed, metric.is_log)
-
-
-def resamples_of(runs: Iterable[RunResult], metric: Metric) -> dict[int, Sequence[float]]:
-    """Their scores on the resampled test sets, on the metric's scale, by seed. A run whose
-    predictions are gone may have none.
-    """
-    by_seed: dict[int, Sequence[float]] = {}
-    for run in runs:
-        score = run.scores.get(metric.name)
-        if isinstance(score, Measurement) and score.resamples:
-            by_seed[run.run.seed] = metric.all_on_scale(score.resamples)
-    return by_seed
-
-
-def paired_scores(
-    metric: Metric,
-    ours: Sequence[RunResult],
-    base: Sequence[RunResult],
-    seeds: Sequence[int],
-    further: Sequence[int] = (),
-) -> PairedScores:
-    """The scores of a row and of its base, as verdicts take them.
-
-    Args:
-        metric: of the scores.
-        ours: runs of the row.
-        base: runs of its base.
-        seeds: of the row and of base.
-        further: seeds that only base has.
-    """
-    least, of_base, further_of_base = -math.inf, None, scores_of(base, metric).with_seeds(further)
-    ours, base = of_seeds(ours, seeds), of_seeds(base, seeds)
-    shared = scores_of(base, metric)
-    differences = scores_of(ours, metric).minus(shared).by_seed
-    if differences:
-        of_pairs = shared.with_seeds(differences).on_scale.values()
-        least = metric.least_from(statistics.fmean(of_pairs))
-    if further:
-        of_base = BaseScores(shared.on_scale, further_of_base.on_scale)
-    resampled, base_resampled = resamples_of(ours, metric), resamples_of(base, metric)
-    resamples = {}
-    for seed in differences:
-        if seed in resampled and seed in base_resampled:
-            resamples[seed] = resampled[seed], base_resampled[seed]
-    states, base_states = Counter(run.state for run in ours), Counter(run.state for run in base)
-    ended = states["done"] + states["diverged"]
-    return PairedScores(
-        differences,
-        resamples,
-        diverged=states["diverged"],
-        base_diverged=base_states["diverged"],
-        ended=ended,
-        base_ended=base_states["done"] + base_states["diverged"],
-        pending=len(ours) - ended,
-        same_training={run.run.id for run in ours} == {run.run.id for run in base},
-        base=of_base,
-        least=least,
-        base_label=base[0].row.label if base else "",
-    )
-
-
 def vocabularies_of(study: Study) -> tuple[int, ...]:
     """Sizes of the vocabularies of a study's rows, sorted."""
     return tuple(sorted({study.data_of(row).vocab_size for row in study.rows}))
@@ -308,12 +238,3 @@ def signatures(study: Study, runs: Sequence[RunResult]) -> dict[str, list[str]]:
 def run_state(run: Run, results: Results) -> State:
     """The state of a run over all of its decodings."""
     return RunFiles.read(results.run(run.id)).state_in(run.decodings)
-
-
-# State of a row with runs in several states; the first match wins.
-_FIRST: tuple[State, ...] = ("running", "failed", "diverged", "interrupted", "pending", "done")
-
-
-def row_state(states: Iterable[State]) -> State:
-    """The state of a row from those of its runs, the same in every view and format."""
-    return min(states, key=_FIRST.index)

@@ -85,11 +85,11 @@ def seeds_so_far(stage: Stage, results: Results, retries: Retries) -> Stage:
     position = position_of(stage.study, results, retries)
     return replace(
         stage,
-        with_all_seeds=position.study if position.stopped_early else stage.with_all_seeds,
+        with_all_seeds=position.study if position.standing.stopped_early else stage.with_all_seeds,
         study=position.study,
-        sentence=f"{stage.sentence} {position.text}".strip(),
-        details=position.as_json(),
-        decides=stage.decides or position.next is not None,
+        sentence=f"{stage.sentence} {position.standing.text}".strip(),
+        details=position.standing.as_json(),
+        decides=stage.decides or position.standing.next is not None,
     )
 
 

@@ -17,7 +17,8 @@ from ablate.attention.importance import Importances
 from ablate.attention.weights import TITLES, AttentionWeights, LayerWeights
 from ablate.errors import UsageError, listed
 from ablate.formatting import ellipsis, plural, token_text
-from ablate.plotting import FORMATS, families_for, style
+from ablate.plotting import FORMATS, families_for, render, style
+from ablate.store.files import write_bytes
 
 # Both color maps can be read with every kind of color vision.
 WEIGHTS, IMPORTANCE = "viridis", "PuOr"
@@ -43,6 +44,12 @@ def check_paths(paths: Sequence[Path]) -> None:
             raise UsageError(f"--out {path}: must end in {listed(suffixes)}")
         if path.is_dir():
             raise UsageError(f"--out {path}: is a folder")
+
+
+def write_figure(figure: Figure, paths: Sequence[Path]) -> None:
+    """Write a figure to each path, in the format of its suffix."""
+    for path in paths:
+        write_bytes(path, render(figure, path.suffix.lower()[1:]), durable=False)
 
 
 def draw_weights(weights: AttentionWeights, run: str) -> Figure:

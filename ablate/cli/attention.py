@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from rich.progress import Progress
 
+from ablate.cli.arguments import flag, option
 from ablate.cli.naming import TrainedRun
-from ablate.cli.options import Device, Format, flag, option, torch_device
+from ablate.cli.options import Device, Format, torch_device
 from ablate.cli.standard_input import checked_text, piped_text
 from ablate.errors import UsageError
 from ablate.formatting import plural
@@ -148,7 +149,7 @@ def _show_importance(run: str, importances: Importances, format: Format, out: li
 
 def _save(draw: Callable[[], Figure], paths: list[Path]) -> None:
     """Write a figure before anything is printed, which stops if the reader of a pipe exits."""
-    from ablate.plotting import write_figure
+    from ablate.attention.figures import write_figure
 
     if paths:
         write_figure(draw(), paths)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from ablate.cli.options import StudyFile, StudyOptions, flag
+from ablate.cli.arguments import flag
+from ablate.cli.options import StudyFile, StudyOptions
 from ablate.formatting import plural, size
 from ablate.store.cleaning import removable_files, remove_files, size_of
 from ablate.streams import echo

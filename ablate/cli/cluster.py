@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ablate.analysis.stages import Stage
-from ablate.cli.options import option
+from ablate.cli.arguments import option
 from ablate.cluster.engine import Engine
 from ablate.cluster.profiles import find_profile
 from ablate.errors import UsageError

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from ablate.cli.arguments import argument, option
+from ablate.cli.formats import print_faults
 from ablate.cli.options import (
     DEFAULT_RESULTS,
     Format,
@@ -12,10 +14,8 @@ from ablate.cli.options import (
     Seeds,
     StudyFile,
     StudyOptions,
-    argument,
-    option,
 )
-from ablate.cli.scoring import print_faults, scored_table
+from ablate.cli.scoring import scored_outcome
 from ablate.errors import Damaged, UsageError
 from ablate.report.compare import compare_rows, print_comparison, with_sentences
 from ablate.streams import echo, print_json
@@ -43,10 +43,9 @@ def command(
         raise UsageError(
             f'"{first}" and "{second}" are the same row, {before.label}; give two rows'
         )
-    table = scored_table(content, root)
-    print_faults(table)
-    rows = {row.row.label: row for row in table.rows}
-    comparison = compare_rows(table, rows[before.label], rows[after.label], root)
+    outcome = scored_outcome(content, root)
+    print_faults(outcome.table)
+    comparison = compare_rows(outcome, before, after, root)
     try:
         comparison = with_sentences(comparison, root, sentences)
     except Damaged as error:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
+from ablate.cli.arguments import argument, option
 from ablate.cli.naming import SeedOfRow, find_finished_run
-from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, argument, option
+from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot
 from ablate.errors import UsageError
 from ablate.store import Results
 from ablate.streams import echo

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
+from ablate.cli.arguments import argument, option
 from ablate.cli.naming import RunOrStudy, SeedOfRow, find_finished_run
-from ablate.cli.options import DEFAULT_RESULTS, Format, ResultsRoot, argument, option
+from ablate.cli.options import DEFAULT_RESULTS, Format, ResultsRoot
 from ablate.cli.standard_input import checked_text, piped_text
 from ablate.errors import UsageError
 from ablate.formatting import token_text

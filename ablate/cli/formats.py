@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Literal
 
-from ablate.analysis.table import Table
-from ablate.cli.options import flag, option
-from ablate.cli.scoring import print_faults
+from ablate.cli.arguments import flag, option
 from ablate.errors import UsageError
-from ablate.streams import new_console, print_data
+from ablate.streams import echo, new_console, print_data
 from ablate.table import render
 from ablate.table.latex import latex
+from ablate.table.table import Table
 
 Format = Annotated[
     Literal["rich", "markdown", "latex", "html", "csv", "json"], option("Output format.")
@@ -47,3 +46,9 @@ def print_table(
     if format == "csv":  # the other formats have them below the table
         print_faults(table)
     print_data(forms[format]())
+
+
+def print_faults(table: Table) -> None:
+    """Print the files that a table could not use, on standard error."""
+    for line in table.experiment.notes.faults:
+        echo(line, err=True)

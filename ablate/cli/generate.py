@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from ablate.cli.arguments import option
 from ablate.cli.naming import TrainedRun
-from ablate.cli.options import Format, option
+from ablate.cli.options import Format
 from ablate.cli.standard_input import checked_text, piped_text
 from ablate.streams import print_data, print_json
 

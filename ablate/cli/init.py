@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
+from ablate.cli.arguments import argument, option
 from ablate.cli.between import study_between
-from ablate.cli.options import argument, option
 from ablate.errors import UsageError
 from ablate.store.files import write_bytes
 from ablate.streams import echo

@@ -6,12 +6,11 @@ import math
 from pathlib import Path
 from typing import Annotated
 
-from ablate.analysis.score_files import read_lines
+from ablate.cli.arguments import argument, flag, option
 from ablate.cli.formats import Format, Wide, print_table, refuse_wide
-from ablate.cli.options import argument, flag, option
 from ablate.errors import UsageError
-from ablate.report.judge import judged, read_stream, stream_json, stream_lines
-from ablate.store.files import write_bytes
+from ablate.judging.files import read_lines
+from ablate.judging.judge import judged, read_stream, stream_json, stream_lines
 from ablate.streams import echo, print_json
 
 EXAMPLE = "ablate judge scores.csv --base baseline --out report.html"
@@ -85,6 +84,7 @@ def command(
     print_table(table, format, wide)
     if out is not None:
         from ablate.page.page import page_of_scores
+        from ablate.store.files import write_bytes
 
         write_bytes(out, page_of_scores(table).encode(), durable=False)
         echo(f"Wrote {out}", err=True)

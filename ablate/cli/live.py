@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
@@ -15,10 +15,9 @@ from rich.live import Live
 from rich.segment import ControlType, Segment, Segments
 
 from ablate.analysis.missing import ENDED
-from ablate.analysis.scores import describe_scores
 from ablate.config import cost
 from ablate.errors import Interrupted
-from ablate.formatting import duration, plural
+from ablate.formatting import duration, number, plural
 from ablate.launch import Slot
 from ablate.launch.executor import devices_text
 from ablate.plan.plan import epochs_lines, is_drawn
@@ -32,9 +31,10 @@ from ablate.plan.progress import (
 )
 from ablate.report.live_table import live_table
 from ablate.report.run_text import progress_line
+from ablate.stats.metrics import Metric
 from ablate.store import Results, if_readable
 from ablate.store.corpora import lengths_in
-from ablate.store.records import evaluation_at
+from ablate.store.records import Score, evaluation_at
 from ablate.study import Study
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ class LiveView:
             if id in self.decodings[run]:
                 names = dict.fromkeys(("ppl", *self.study.metrics))
                 metrics = [self.study.task.metrics[name] for name in names]
-                return f": {describe_scores(decoding.scores, metrics)}"
+                return f": {_scores_text(decoding.scores, metrics)}"
         # A trial is not decoded.
         perplexity = evaluation_at(folder.metrics, result.chosen_step)
         if perplexity is None:
@@ -306,3 +306,12 @@ class Frame:
 def is_interactive(console: Console) -> bool:
     """Whether output goes to a terminal that can redraw: no pipe, no file, no CI."""
     return console.file.isatty() and not console.is_dumb_terminal and not os.environ.get("CI")
+
+
+def _scores_text(scores: Mapping[str, Score], metrics: Iterable[Metric]) -> str:
+    """The scores of one run: `PPL 4.92, PPL/char 1.53`."""
+    texts = []
+    for metric in metrics:
+        if metric.name in scores:
+            texts.append(f"{metric.title} {number(scores[metric.name].value, metric.digits)}")
+    return ", ".join(texts)

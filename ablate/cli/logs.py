@@ -6,14 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 from ablate.analysis.settle import settle
-from ablate.cli.options import (
-    DEFAULT_RESULTS,
-    ResultsRoot,
-    StudyFile,
-    StudyOptions,
-    argument,
-    option,
-)
+from ablate.cli.arguments import argument, option
+from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, StudyFile, StudyOptions
 from ablate.store.jobs import jobs_of
 from ablate.store.status import last_lines
 from ablate.streams import echo

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 from ablate.analysis.settle import open_study
-from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, argument, option
+from ablate.cli.arguments import argument, option
+from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot
 from ablate.config import DecodingConfig
 from ablate.errors import AblateError, UsageError
 from ablate.formatting import setting_text

@@ -7,11 +7,12 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from ablate.analysis.settle import settle
+from ablate.cli.arguments import argument, flag, option
 from ablate.errors import UsageError, did_you_mean_path
 from ablate.store import Results
 from ablate.streams import echo
@@ -19,21 +20,6 @@ from ablate.study import Selection, Study, read_study
 
 if TYPE_CHECKING:
     import torch
-
-
-def option(help: str, metavar: str | None = None, **facts: Any) -> Any:
-    """An option that has a value, and the name of its parameter."""
-    return typer.Option(help=help, metavar=metavar, **facts)
-
-
-def flag(name: str, help: str) -> Any:
-    """An option without a value. It has a name here, or Typer would add its negation."""
-    return typer.Option(name, help=help)
-
-
-def argument(metavar: str, help: str, show_default: bool | str = False) -> Any:
-    """An argument of a command, as Typer takes it."""
-    return typer.Argument(metavar=metavar, help=help, show_default=show_default)
 
 
 StudyFile = Annotated[Path, argument("STUDY", "The study's YAML file.")]

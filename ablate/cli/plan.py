@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from ablate.analysis.stages import Stage, next_stage
+from ablate.cli.arguments import option
 from ablate.cli.cluster import ClusterOptions, PerRun, describe_per_run, submission_text
 from ablate.cli.options import (
     BudgetText,
@@ -16,7 +17,6 @@ from ablate.cli.options import (
     Format,
     StudyFile,
     StudyOptions,
-    option,
     print_changes,
     print_notes,
 )
@@ -26,7 +26,7 @@ from ablate.errors import EXIT_BAD_INPUT, Fault, UsageError
 from ablate.launch.devices import gpus_for_run
 from ablate.plan.budget import Budget, Fit, fit
 from ablate.plan.plan import Plan, plan_of
-from ablate.plan.power import Power, power_of
+from ablate.plan.power import power_json, power_of, power_warning
 from ablate.plan.resources import resource_faults
 from ablate.report.plan_text import print_plan
 from ablate.report.terminal import text_console
@@ -35,6 +35,7 @@ from ablate.store.corpora import known_lengths
 from ablate.store.machine import visible_gpus
 from ablate.streams import echo, print_json
 from ablate.study import Study
+from ablate.table.power import Power
 from ablate.tasks.base import Task
 
 EXAMPLE = "ablate plan study.yaml --budget 8h"
@@ -159,7 +160,7 @@ class _Output:
         """The output for scripts."""
         output = self.plan.as_json()
         output |= self.stage.details
-        output["power"] = {power.metric.name: power.as_json() for power in self.power}
+        output["power"] = {power.metric.name: power_json(power) for power in self.power}
         if self.to_see is not None:
             seeds = self.power[0].seeds_to_see(self.to_see)
             output["to_see"] = {"difference": self.to_see, "seeds": seeds}
@@ -190,8 +191,9 @@ class _Output:
             console.print(sentence)
         for power in self.power:
             console.print(power.text)
-        if self.power and self.power[0].warning:
-            console.print(self.power[0].warning, style="bold yellow")
+        line = power_warning(self.power[0]) if self.power else None
+        if line is not None:
+            console.print(line, style="bold yellow")
         if self.to_see is not None:
             console.print(self.power[0].seeds_text(self.to_see))
         for line in (self.devices, self.submission):

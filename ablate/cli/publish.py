@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Annotated
 
 from ablate.analysis.curves import curves_of
-from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, StudyFile, StudyOptions, option
-from ablate.cli.scoring import print_faults, scored_table
+from ablate.cli.arguments import option
+from ablate.cli.formats import print_faults
+from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, StudyFile, StudyOptions
+from ablate.cli.scoring import scored_outcome
 from ablate.errors import UsageError
 from ablate.report.archive import ARCHIVE, archive_of
 from ablate.report.publish import publish
@@ -29,11 +31,11 @@ def command(
     from ablate.page.sections import figure_files
 
     content, root = StudyOptions(results).open(study)
-    table = scored_table(content, root)
-    if not any(run.result for run in table.runs):
+    outcome = scored_outcome(content, root)
+    if not any(run.result for run in outcome.runs):
         raise UsageError(f"{study}: no run has a result in {results}; train them with `ablate run`")
-    print_faults(table)
-    more = figure_files(table, curves_of(table, root), kinds=("svg",))
+    print_faults(outcome.table)
+    more = figure_files(outcome.table, curves_of(outcome, root), kinds=("svg",))
     more[ARCHIVE] = archive_of(content, root)
-    for name in publish(table, root, to, more):
+    for name in publish(outcome, root, to, more):
         echo(f"Wrote {to / name}")

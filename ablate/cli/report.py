@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ablate.analysis.curves import curves_of
-from ablate.analysis.table import Table
-from ablate.cli.options import StudyFile, StudyOptions, option
-from ablate.cli.scoring import print_faults, scored_table
+from ablate.analysis.outcome import Outcome
+from ablate.cli.arguments import option
+from ablate.cli.formats import print_faults
+from ablate.cli.options import StudyFile, StudyOptions
+from ablate.cli.scoring import scored_outcome
 from ablate.errors import Damaged, UsageError, listed
 from ablate.report.publish import claim, without_paths
 from ablate.store import Results
@@ -41,7 +43,7 @@ def command(
     ] = None,
 ) -> None:
     """Write one HTML page: table, curves, costs, samples, provenance."""
-    from ablate.page.page import page
+    from ablate.page.study_page import study_page
 
     content, root = options.open(study)
     _refuse_undrawable(figures)
@@ -53,12 +55,13 @@ def command(
         )
     if out is None:
         claim(content, root)
-    table = scored_table(content, root)
-    print_faults(table)
-    curves = curves_of(table, root)
-    seen = _attention(table, root, attention) if attention is not None else None
+    outcome = scored_outcome(content, root)
+    print_faults(outcome.table)
+    curves = curves_of(outcome, root)
+    seen = _attention(outcome, root, attention) if attention is not None else None
     # The whole page is made before anything is written: an error leaves the old page unchanged.
-    text = page(without_paths(table, root), root, curves, _samples(table, root, sentences), seen)
+    examples = _samples(outcome, root, sentences)
+    text = study_page(without_paths(outcome, root), root, curves, examples, seen)
     path = out or root.study(content.name) / FILE
     # Not durable: the page can be made again.
     write_bytes(path, text.encode(), durable=False)
@@ -66,7 +69,7 @@ def command(
     if figures is not None:
         from ablate.page.sections import figure_files
 
-        for name, figure in figure_files(table, curves).items():
+        for name, figure in figure_files(outcome.table, curves).items():
             write_bytes(figures / name, figure, durable=False)
             echo(f"Wrote {figures / name}")
 
@@ -94,25 +97,26 @@ def _refuse_unwritable(out: Path | None, study: Study) -> None:
         raise UsageError(f"--out {out}: is the study itself; choose another name")
 
 
-def _samples(table: Table, root: Results, count: int) -> list[Example]:
+def _samples(outcome: Outcome, root: Results, count: int) -> list[Example]:
     """Samples, if the one corpus of the results is there: several have none in common."""
-    if len(table.corpora) != 1 or not root.has_corpus(table.corpora[0]) or not count:
+    corpora = outcome.experiment.corpora
+    if len(corpora) != 1 or not root.has_corpus(corpora[0]) or not count:
         return []
     from ablate.data.corpus import Corpus
-    from ablate.page.page import samples
+    from ablate.page.study_page import samples
 
     try:
-        return samples(table, root, Corpus(root.corpus(table.corpora[0])), count)
+        return samples(outcome, root, Corpus(root.corpus(corpora[0])), count)
     except Damaged as error:
         echo(f"{error}; `ablate run` prepares the corpus again. The page has no samples", err=True)
         return []
 
 
-def _attention(table: Table, root: Results, sentence: str) -> Attention:
+def _attention(outcome: Outcome, root: Results, sentence: str) -> Attention:
     """Base's weights with its first seed; refused if its run is not done, or shows none."""
-    base = table.rows[0].row
-    run = table.study.runs_of(base)[0]
-    if table.rows[0].states[run.seed] != "done":
+    base = outcome.study.base
+    run = outcome.study.runs_of(base)[0]
+    if outcome.table.rows[0].states[run.seed] != "done":
         raise UsageError(
             "--attention: base is not done with the study's first seed; `ablate run STUDY` "
             "finishes it"

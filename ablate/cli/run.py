@@ -14,8 +14,9 @@ import typer
 from rich.console import Console
 
 from ablate.analysis.missing import Retries, failed_before, forget_failures, on_some_host
+from ablate.analysis.outcome import outcome_of
 from ablate.analysis.stages import Rule, Stage, advance, execute_stages, first_stage
-from ablate.analysis.table import table_of
+from ablate.cli.arguments import flag, option
 from ablate.cli.cluster import ClusterOptions, PerRun
 from ablate.cli.live import LiveView
 from ablate.cli.options import (
@@ -25,9 +26,7 @@ from ablate.cli.options import (
     Offline,
     StudyFile,
     StudyOptions,
-    flag,
     go_offline,
-    option,
     print_changes,
     print_notes,
 )
@@ -242,8 +241,8 @@ def _is_retried(job: JobFolder, part: Study) -> bool:
 
 def _publish(study: Study, root: Results, console: Console) -> None:
     """Print the table of a study, and write it if it is that of the whole study."""
-    table = table_of(study, root, score_with_progress(study, root))
-    render.print_rich(table, console, against_paper=False)
+    outcome = outcome_of(study, root, score_with_progress(study, root))
+    render.print_rich(outcome.table, console, against_paper=False)
     if study.is_modified:  # the published table belongs to the whole study
         console.print(
             f"{root.study(study.name)} is not updated: --set, --rows and --seeds change the study.",
@@ -251,7 +250,7 @@ def _publish(study: Study, root: Results, console: Console) -> None:
         )
         return
     publish.claim(study, root)
-    publish.publish_results(study, table, root)
+    publish.publish_results(study, outcome, root)
 
 
 def _last_line(study: Study, root: Results, states: Counter[State], seconds: float) -> str:

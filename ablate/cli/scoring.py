@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ablate.analysis import missing_scores
-from ablate.analysis.table import Table, table_of
-from ablate.data.resolve_sources import other_files
+from ablate.analysis.outcome import Outcome, outcome_of
 from ablate.formatting import first_few
 from ablate.store import Results, if_readable
 from ablate.streams import echo, new_console
@@ -22,6 +21,8 @@ def warn_of_changed_data(study: Study, results: Results) -> None:
             used.update(decoding.corpus for decoding in result.decodings.values())
     if not used:
         return
+    from ablate.data.resolve_sources import other_files  # loads readers of every format
+
     data = study.data_of(study.base)
     others = other_files(data, study.data_folder, results.corpora, used)
     if others:
@@ -32,16 +33,10 @@ def warn_of_changed_data(study: Study, results: Results) -> None:
         )
 
 
-def scored_table(study: Study, results: Results) -> Table:
-    """The table of a study, with the scores that were missing and a warning of changed files."""
+def scored_outcome(study: Study, results: Results) -> Outcome:
+    """The outcome of a study, with the scores that were missing and a warning of changed files."""
     warn_of_changed_data(study, results)
-    return table_of(study, results, score_with_progress(study, results))
-
-
-def print_faults(table: Table) -> None:
-    """Print the files that a table could not use, on standard error."""
-    for line in table.faults:
-        echo(line, err=True)
+    return outcome_of(study, results, score_with_progress(study, results))
 
 
 def score_with_progress(study: Study, results: Results) -> list[str]:

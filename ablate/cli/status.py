@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Annotated
 
 from ablate.analysis.stages import advance, next_stage
+from ablate.cli.arguments import argument, flag
 from ablate.cli.live import LiveView
 from ablate.cli.naming import SeedOfRow, find_run
-from ablate.cli.options import Format, StudyOptions, argument, flag
+from ablate.cli.options import Format, StudyOptions
 from ablate.cli.scoring import warn_of_changed_data
 from ablate.errors import StoreError, UsageError
 from ablate.formatting import duration, plural

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, StudyFile, StudyOptions, flag
+from ablate.cli.arguments import flag
+from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, StudyFile, StudyOptions
 from ablate.cluster.profiles import engine_of
 from ablate.errors import AblateError, UsageError
 from ablate.formatting import plural

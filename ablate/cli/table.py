@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from ablate.cli.arguments import flag, option
 from ablate.cli.formats import Format, Wide, print_table, refuse_wide
-from ablate.cli.options import StudyFile, StudyOptions, flag, option
-from ablate.cli.scoring import scored_table
+from ablate.cli.options import StudyFile, StudyOptions
+from ablate.cli.scoring import scored_outcome
 from ablate.errors import UsageError
 
 EXAMPLE = "ablate table study.yaml --format latex --against paper"
@@ -32,5 +33,5 @@ def command(
             f"--against has no effect with --format {format}, which always includes it"
         )
     refuse_wide(wide, format)
-    content = scored_table(selected, root)
-    print_table(content, format, wide, against_paper=against is not None, cost=cost)
+    outcome = scored_outcome(selected, root)
+    print_table(outcome.table, format, wide, against_paper=against is not None, cost=cost)

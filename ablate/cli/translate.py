@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from ablate.cli.arguments import option
 from ablate.cli.naming import TrainedRun
-from ablate.cli.options import option
 from ablate.cli.standard_input import input_lines
 from ablate.streams import echo, print_data
 

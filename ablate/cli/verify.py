@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from ablate.cli.options import Device, StudyOptions, argument, flag, option, torch_device
+from ablate.cli.arguments import argument, flag, option
+from ablate.cli.options import Device, StudyOptions, torch_device
 from ablate.errors import EXIT_RUN_FAILED, UsageError
 from ablate.formatting import plural
 from ablate.launch import Demand

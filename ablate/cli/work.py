@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from ablate.analysis.table import table_of
-from ablate.cli.options import flag, option
+from ablate.analysis.outcome import outcome_of
+from ablate.cli.arguments import flag, option
 from ablate.cli.scoring import score_with_progress
 from ablate.cluster.pilot import is_last_pilot, work
 from ablate.cluster.profiles import engine_of
@@ -75,16 +75,16 @@ def _close(folder: JobFolder) -> int:
     The job is closed last, so that whoever waits for its end finds the table.
     """
     _, study = open_job(folder)
-    table = table_of(study, folder.results, score_with_progress(study, folder.results))
-    render.print_rich(table, new_console(width=160), against_paper=False)
+    outcome = outcome_of(study, folder.results, score_with_progress(study, folder.results))
+    render.print_rich(outcome.table, new_console(width=160), against_paper=False)
     reason = submit_again(folder, _log)
     try:
         if not study.is_modified:  # which may be refused
-            publish_results(study, table, folder.results)
+            publish_results(study, outcome, folder.results)
     finally:
         if reason is not None:
             folder.close(reason)
             _log(f"closed: {reason}")
     close_finished(folder.results, study.name)
-    states = outcome_of_launch(table.study, folder.results)
+    states = outcome_of_launch(outcome.study, folder.results)
     return EXIT_RUN_FAILED if states["done"] < states.total() else 0

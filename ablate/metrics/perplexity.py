@@ -14,7 +14,7 @@ from torch import Tensor
 from ablate.kernels.cross_entropy import negative_log_likelihood
 from ablate.metrics.evaluation import score_batches
 from ablate.model import Transformer
-from ablate.store.records import LARGEST
+from ablate.stats.metrics import LARGEST
 
 
 def nats_per_token(

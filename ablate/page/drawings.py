@@ -9,13 +9,13 @@ from functools import partial
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from ablate.analysis.curves import AXES, Curve
-from ablate.analysis.table import Table
 from ablate.formatting import number, plural, scaled
 from ablate.page.figures import draw_curves, draw_intervals, draw_points
 from ablate.page.points import COSTS, Interval, alike, intervals, panels, points, within_axis
 from ablate.plotting import inline_svg
 from ablate.stats.metrics import PPL, Metric
+from ablate.table.curves import AXES, Curve
+from ablate.table.table import Table
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.transforms import Bbox, ScaledTranslation
 
-from ablate.analysis.curves import AXES, Curve
-from ablate.analysis.ladder import Ladder
 from ablate.formatting import fold, printable
 from ablate.page.points import Interval, Line, Panel, Point, alike, split, within_axis
 from ablate.plotting import (
@@ -37,6 +35,8 @@ from ablate.plotting import (
     style,
 )
 from ablate.stats.metrics import PPL, Metric
+from ablate.table.curves import AXES, Curve
+from ablate.table.ladder import Ladder
 
 BELOW, BESIDE = 0.4, 0.45  # ticks and title of a horizontal and of a vertical axis
 LEADING = 0.125  # from one line of small text to the next

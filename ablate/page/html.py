@@ -12,12 +12,12 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ablate.analysis.table import Table
 from ablate.formatting import visible
 from ablate.table.columns.layouts import paper_layout
 from ablate.table.conclusion import conclusion
 from ablate.table.layout import Layout
 from ablate.table.render import further_tables
+from ablate.table.table import Table
 
 
 class Best(str):
@@ -101,13 +101,14 @@ def table_context(
         if row.row.group != before:
             groups.append([])
         before = row.row.group
-        groups[-1].append({"label": row.row.label, "group": before, "cells": cells})
-        if not row.row.is_base and (row.row.own_choice or row.row.matched):
+        groups[-1].append({"label": row.label, "group": before, "cells": cells})
+        recipe = row.row.recipe
+        if recipe and not row.row.is_base and (recipe.tuned or recipe.matched):
             has_chosen = True
     return {
-        "elsewhere": table.is_measured_elsewhere,
+        "is_of_study": table.experiment.setup is not None,
         "has_chosen": has_chosen,
-        "name": table.study.name,
+        "name": table.experiment.name,
         "columns": layout.columns,
         "groups": groups,
         "legend": layout.legend,

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TypeVar
 
-from ablate.analysis.curves import Curve, speed_ups
-from ablate.analysis.designs import DesignEffects
-from ablate.analysis.scores import Scores
-from ablate.analysis.table import Table, TableRow
 from ablate.plotting import SERIES
 from ablate.stats.metrics import Metric
+from ablate.table.curves import Curve, speed_ups
+from ablate.table.designs import DesignEffects
+from ablate.table.scores import Scores
+from ablate.table.table import Table, TableRow
 
 COSTS = {"flops": "training FLOPs", "seconds": "training time (s)", "params": "parameters"}
 # A ratio of largest to smallest cost up to which a figure of costs would show nothing
@@ -128,8 +128,9 @@ def over_test_sizes(table: Table) -> tuple[list[Line], str]:
     sizes: dict[tuple[str, ...], dict[int, Scores]] = {}
     name = ""
     for row in table.rows:
-        ids, scores = tuple(run.run.id for run in row.runs), row.scores[table.main.name]
-        sized = table.study.task.test_size(table.study.data, row.row.config)
+        ids, scores = tuple(run.id for run in row.runs), row.scores[table.main.name]
+        recipe = row.row.recipe
+        sized = recipe.test_size if recipe else None
         rows.setdefault(ids, row)
         if sized is not None and scores.n:
             name, size = sized
@@ -204,7 +205,7 @@ def intervals(table: Table, metric: Metric) -> list[Interval]:
     rows = [row for row in table.rows if metric.name in row.verdicts]
     drawn, short = [], _names(rows)
     for row in rows:
-        verdict, label = row.verdicts[metric.name], row.row.label
+        verdict, label = row.verdicts[metric.name], row.label
         low, high = verdict.interval or (None, None)
         place = (label, row.row.group, short[label])
         drawn.append(Interval(*place, verdict.word, verdict.mean, low, high))
@@ -246,7 +247,7 @@ def points(table: Table, cost: str) -> list[Point]:
     rows = [row for row in _scored(table) if _cost(row, cost)]
     drawn, costs, short = [], [], _names(rows)
     for row in rows:
-        scores, value, label = row.scores[table.main.name], _cost(row, cost), row.row.label
+        scores, value, label = row.scores[table.main.name], _cost(row, cost), row.label
         assert scores.mean is not None
         assert value is not None
         place = (label, short[label], row.row.group == "base")
@@ -273,12 +274,17 @@ def _scored(table: Table) -> list[TableRow]:
 
 
 def _cost(row: TableRow, cost: str) -> float | None:
-    costs = {"flops": row.cost.flops, "seconds": row.cost.seconds.mean, "params": row.params}
+    recipe = row.recipe
+    costs = {
+        "flops": recipe.cost.flops,
+        "seconds": recipe.cost.seconds.mean,
+        "params": recipe.params,
+    }
     return costs[cost]
 
 
 def _names(rows: Iterable[TableRow]) -> dict[str, str]:
-    return names({row.row.label: row.row.group for row in rows})
+    return names({row.label: row.row.group for row in rows})
 
 
 def names(groups: Mapping[str, str]) -> dict[str, str]:

@@ -8,10 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ablate.analysis.curves import AXES, Curve, speed_ups
-from ablate.analysis.designs import DesignEffects, design_effects
-from ablate.analysis.ladder import Ladder, ladders
-from ablate.analysis.table import Table
 from ablate.formatting import number
 from ablate.page.drawings import Drawing, better_side, costs, differences, learning_curves
 from ablate.page.figures import (
@@ -26,9 +22,19 @@ from ablate.page.figures import (
 from ablate.page.points import COSTS, contrasts, over_test_sizes, ratios_by_axis
 from ablate.plotting import FORMATS, render
 from ablate.stats.metrics import Metric
-from ablate.study.choice import KEY, OF_LOSSES, Choice
+from ablate.table.curves import AXES, Curve, speed_ups
 from ablate.table.design_tables import effects_layout, ladder_layout
+from ablate.table.designs import DesignEffects, design_effects
+from ablate.table.experiment import Choice
+from ablate.table.ladder import Ladder, ladders
 from ablate.table.layout import Layout
+from ablate.table.table import Table
+
+LOSSES_NOTE = (
+    "Dev loss of each candidate in nats per token, mean over the tuning seeds; the smallest is "
+    "chosen, and marked. Sensitivity: mean over the candidates, at most ln V each, less the "
+    "smallest (arXiv 2309.14322)."
+)
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,7 @@ def design_sections(table: Table, curves: Sequence[Curve]) -> list[DesignSection
         *_test_sizes(table),
         *_ladders(table),
         *_effects(table),
-        *_choices(table),
+        *_tuning(table),
         *_speed_ups(curves),
     ]
 
@@ -192,13 +198,13 @@ def _effect_drawings(
         )
 
 
-def _choices(table: Table) -> Iterator[DesignSection]:
+def _tuning(table: Table) -> Iterator[DesignSection]:
     choices: dict[str, Choice] = {}
     labels: dict[str, None] = {}
     for row in table.rows:
-        choice = row.row.own_choice
+        choice = row.row.recipe and row.row.recipe.tuned
         if choice:
-            choices[row.row.label] = choice
+            choices[row.label] = choice
             labels |= dict.fromkeys(candidate.label for candidate in choice.candidates)
     if not choices:
         return
@@ -206,15 +212,18 @@ def _choices(table: Table) -> Iterator[DesignSection]:
     for label, choice in choices.items():
         rows.append((label, *_losses(choice, labels), number(choice.sensitivity, 3)))
     listing = Listing("Dev loss by candidate", ("row", *labels, "sensitivity"), rows)
-    yield DesignSection(KEY, KEY.capitalize(), OF_LOSSES, [listing])
+    yield DesignSection("tuning", "Tuning", LOSSES_NOTE, [listing])
 
 
 def _losses(choice: Choice, labels: Iterable[str]) -> list[str]:
     texts = dict.fromkeys(labels, "awaited")
-    for candidate, loss in zip(choice.candidates, choice.losses, strict=False):
-        texts[candidate.label] = "diverged" if math.isinf(loss) else f"{loss:.3f}"
-        if candidate == choice.chosen and not math.isinf(loss):
-            texts[candidate.label] += " *"
+    for candidate in choice.candidates:
+        if candidate.loss is None:
+            continue
+        if math.isinf(candidate.loss):
+            texts[candidate.label] = "diverged"
+        else:
+            texts[candidate.label] = f"{candidate.loss:.3f}{' *' * candidate.is_chosen}"
     return list(texts.values())
 
 

@@ -12,7 +12,6 @@ from typing import NamedTuple, TypeVar
 
 from ablate.analysis.missing import ENDED
 from ablate.analysis.results import run_state
-from ablate.analysis.scores import Scores
 from ablate.formatting import duration, first_few, plural
 from ablate.plan.plan import Plan, lengths_of, plan_of
 from ablate.plan.time_left import Pace, Work
@@ -22,6 +21,7 @@ from ablate.store.jobs import starting_pilots
 from ablate.store.records import MetricsTail, Progress, Result, Score, evaluation_at
 from ablate.store.status import STATES, state_of_all
 from ablate.study import Row, Study
+from ablate.table.scores import Scores
 
 T = TypeVar("T")
 

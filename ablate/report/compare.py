@@ -11,15 +11,18 @@ from typing import Any
 
 from rich.text import Text
 
-from ablate.analysis.curves import Curve, curve_of
+from ablate.analysis.curves import curve_of
+from ablate.analysis.outcome import Outcome
 from ablate.analysis.results import predictions_of
-from ablate.analysis.scores import mean_and_std
-from ablate.analysis.table import Table, TableRow
 from ablate.formatting import duration, millions, plural, printable, scaled, setting_text, signed
 from ablate.report.terminal import plain_table, print_wide, text_console
 from ablate.stats.significance import LEVEL
 from ablate.stats.verdict import Verdict, p_equation
 from ablate.store import Results
+from ablate.study import Row
+from ablate.table.curves import Curve
+from ablate.table.scores import mean_and_std
+from ablate.table.table import Table, TableRow
 from ablate.tasks import Sample
 
 
@@ -60,7 +63,7 @@ class RowComparison:
     sentences: items of the test split with the largest differences, the second row's worst first.
     """
 
-    table: Table
+    outcome: Outcome
     rows: tuple[TableRow, TableRow]
     settings: Mapping[str, tuple[Any, Any]]
     verdicts: dict[str, Verdict]
@@ -69,17 +72,22 @@ class RowComparison:
     sentences: tuple[ItemDifference, ...] = ()
 
     @property
+    def table(self) -> Table:
+        """The table that has both rows."""
+        return self.outcome.table
+
+    @property
     def in_table(self) -> Mapping[str, Verdict]:
         """The verdicts of the table on this pair, by metric, corrected for all rows of the study;
         empty unless the first row is the base of the second.
         """
         first, second = self.rows
-        is_in_table = second.row.base == first.row.label and self.table.study.tests > 1
+        is_in_table = second.row.base == first.label and self.table.experiment.tests > 1
         return second.verdicts if is_in_table else {}
 
     def text_of(self, verdict: Verdict) -> str:
         """The verdict as a sentence, with the first row in the place of base."""
-        return verdict.text_against(self.rows[0].row.label)
+        return verdict.text_against(self.rows[0].label)
 
     def as_json(self) -> dict[str, Any]:
         """The comparison for scripts."""
@@ -91,34 +99,36 @@ class RowComparison:
             scores[name] = {"rows": of_rows, "difference": difference}
             if name in self.in_table:
                 scores[name]["in_table"] = self.in_table[name].as_json()
-        settings = self.settings.items()
+        settings, costs = self.settings.items(), []
+        for row in self.rows:
+            costs.append({"params": row.recipe.params, **row.recipe.cost.as_json()})
         return {
-            "study": self.table.study.name,
-            "rows": [first.row.label, second.row.label],
+            "study": self.table.experiment.name,
+            "rows": [first.label, second.label],
             "states": [first.states, second.states],
             "settings": [{"field": name, "values": values} for name, values in settings],
             "scores": scores,
-            "cost": [{"params": row.params, **row.cost.as_json()} for row in self.rows],
+            "cost": costs,
             "curves": [{"row": curve.row, "ppl": curve.by_seed} for curve in self.curves],
             "seed_of_sentences": self.seed,
             "sentences": [item.as_json(self.table.of_items.name) for item in self.sentences],
         }
 
 
-def compare_rows(
-    table: Table, first: TableRow, second: TableRow, results: Results
-) -> RowComparison:
-    """Compare two rows, without sentences."""
+def compare_rows(outcome: Outcome, first: Row, second: Row, results: Results) -> RowComparison:
+    """Compare two rows of a study, without sentences."""
+    table = outcome.table
+    rows = (table.by_label[first.label], table.by_label[second.label])
     # The pair alone, so that Holm's correction changes nothing.
-    judged = table.against(first, second)
-    after = second.row.config.model_dump()
+    judged = table.against(*rows)
+    after = second.config.model_dump()
     settings = {}
-    for name, value in first.row.config.model_dump().items():
+    for name, value in first.config.model_dump().items():
         if value != after[name]:
             settings[name] = value, after[name]
-    curves = (curve_of(table, first, results), curve_of(table, second, results))
+    curves = (curve_of(outcome, first, results), curve_of(outcome, second, results))
     shown = {metric.name: judged.verdicts[metric.name] for metric in table.metrics}
-    return RowComparison(table, (first, second), settings, shown, curves)
+    return RowComparison(outcome, rows, settings, shown, curves)
 
 
 def with_sentences(comparison: RowComparison, results: Results, count: int) -> RowComparison:
@@ -130,19 +140,20 @@ def with_sentences(comparison: RowComparison, results: Results, count: int) -> R
     """
     from ablate.data.corpus import Corpus  # loads numpy
 
-    table, metric, task = comparison.table, comparison.table.of_items, comparison.table.study.task
+    outcome, metric = comparison.outcome, comparison.table.of_items
+    task, corpora = outcome.study.task, outcome.experiment.corpora
     # A probe has items of its own, and sentences of different corpora cannot be paired.
     is_of_items = task.scores_items(metric) and not metric.is_probe
-    if not count or not is_of_items or len(table.corpora) != 1:
+    if not count or not is_of_items or len(corpora) != 1:
         return comparison
-    if not results.has_corpus(table.corpora[0]):
+    if not results.has_corpus(corpora[0]):
         return comparison
-    first, second = comparison.rows
-    for runs in zip(first.runs, second.runs, strict=False):  # base may have further seeds
+    first, second = (outcome.by_label[row.label] for row in comparison.rows)
+    for runs in zip(first, second, strict=False):  # base may have further seeds
         before = task.of_items(predictions_of(runs[0], results))
         after = task.of_items(predictions_of(runs[1], results))
         if before and after:
-            corpus = Corpus(results.corpus(table.corpora[0]))
+            corpus = Corpus(results.corpus(corpora[0]))
             scores = (
                 task.measure_items(metric.name, before, corpus),
                 task.measure_items(metric.name, after, corpus),
@@ -203,7 +214,7 @@ def print_comparison(comparison: RowComparison) -> None:
     _scores(comparison)
     for row in comparison.rows:
         if row.note:
-            console.print(f"{row.row.label}: {row.note}")
+            console.print(f"{row.label}: {row.note}")
     console.print()
     for verdict in comparison.verdicts.values():
         if verdict.n:
@@ -217,7 +228,7 @@ def print_comparison(comparison: RowComparison) -> None:
 
 def _settings(comparison: RowComparison) -> None:
     first, second = comparison.rows
-    table = plain_table("setting", first.row.label, second.row.label)
+    table = plain_table("setting", first.label, second.label)
     for name, values in comparison.settings.items():
         table.add_row(name, *map(Text, map(setting_text, values)))
     heads = ("params (10^6)", "FLOPs of a training", "time of a training")
@@ -227,14 +238,14 @@ def _settings(comparison: RowComparison) -> None:
 
 
 def _cost_texts(row: TableRow) -> tuple[str, str, str]:
-    flops, time = scaled(row.cost.flops, "").strip(), duration(row.cost.seconds.mean)
-    return millions(row.params), flops, time
+    flops, time = scaled(row.recipe.cost.flops, "").strip(), duration(row.recipe.cost.seconds.mean)
+    return millions(row.recipe.params), flops, time
 
 
 def _scores(comparison: RowComparison) -> None:
     first, second = comparison.rows
-    table = plain_table("metric", f"+{first.row.label}", f"+{second.row.label}", "+difference")
-    seeds = len(comparison.table.study.seeds)
+    table = plain_table("metric", f"+{first.label}", f"+{second.label}", "+difference")
+    seeds = len(comparison.table.experiment.seeds)
     for name, verdict in comparison.verdicts.items():
         metric = verdict.metric
         before = mean_and_std(first.scores[name], metric.digits, seeds)
@@ -259,7 +270,7 @@ def _significance(verdict: Verdict, text: str) -> Iterator[Text]:
 
 def _in_table(comparison: RowComparison, metric: str) -> Text:
     """The verdict of the table on the same pair, whose interval is wider for its correction."""
-    verdict, rows = comparison.in_table[metric], plural(comparison.table.study.tests, "row")
+    verdict, rows = comparison.in_table[metric], plural(comparison.table.experiment.tests, "row")
     shown = [f"  in the table, corrected for {rows}: {verdict.word}"]
     if verdict.interval:
         shown.append(verdict.metric.interval_text(*verdict.interval))
@@ -275,7 +286,7 @@ def _legend(comparison: RowComparison) -> str:
         if verdict.bootstrap:
             noise[f"the test {verdict.metric.item}s"] = None
     return (
-        f"Differences: {second.row.label} minus {first.row.label}, paired by seed, with the noise "
+        f"Differences: {second.label} minus {first.label}, paired by seed, with the noise "
         f"of {' and of '.join(noise)}. Only this pair is tested: p < {LEVEL:g} is not corrected "
         f"for other rows."
     )
@@ -332,7 +343,7 @@ def _shown(text: str, item: ItemDifference) -> str:
 def _sentence(item: ItemDifference, comparison: RowComparison) -> Iterator[Text]:
     metric = comparison.table.of_items
     first, second = comparison.rows
-    labels = (first.row.label, second.row.label)
+    labels = (first.label, second.label)
     wide = max(map(len, (*dict(item.sample), *labels)))
     yield Text(
         f"\n{'':<{wide}}  {metric.item} {item.number}, {signed(item.difference, metric.digits)}",
@@ -343,7 +354,7 @@ def _sentence(item: ItemDifference, comparison: RowComparison) -> Iterator[Text]
         yield Text.assemble((f"{name:<{wide}}  ", "dim"), in_one_line)
     for label, text, score in zip(labels, item.predictions, item.scores, strict=True):
         shown = f"{score:.{metric.digits}f}"
-        if not comparison.table.study.task.predicts_texts:
+        if not comparison.outcome.study.task.predicts_texts:
             yield Text.assemble((f"{label:<{wide}}  ", "dim"), f"{shown} {metric.title}")
             continue
         prediction = _shown(text, item) or "(empty)"

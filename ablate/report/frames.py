@@ -80,9 +80,9 @@ def load(
     if against not in (None, "paper") or (against and per != "row"):
         raise ValueError(f'against={against!r}: only "paper" is allowed, with per="row"')
     from ablate.analysis.missing_scores import score_missing
+    from ablate.analysis.outcome import outcome_of
     from ablate.analysis.results import read_runs, signatures
     from ablate.analysis.settle import open_study
-    from ablate.analysis.table import table_of
     from ablate.store import Results
     from ablate.table.frame import rows_frame
 
@@ -99,16 +99,17 @@ def load(
         return frame
     faults = score_missing(content, root)
     if per == "row":
-        table = table_of(content, root)
-        _refuse(faults, table.runs)
-        for fault in table.faults:  # such as a corpus whose lengths `flops` needs
+        outcome = outcome_of(content, root)
+        _refuse(faults, outcome.runs)
+        for fault in outcome.experiment.notes.faults:
+            # Such as a corpus whose lengths `flops` needs.
             warnings.warn(fault, stacklevel=2)
-        frame = rows_frame(table, with_paper=against is not None)
+        frame = rows_frame(outcome.table, with_paper=against is not None)
         for name in _varied(content):
             if name not in frame:
                 values = [getattr(row.config, name) for row in content.rows]
                 frame.insert(list(frame).index("changed"), name, values)
-        frame.attrs |= attrs | {"signatures": table.signatures}
+        frame.attrs |= attrs | {"signatures": outcome.experiment.signatures}
     else:
         runs = read_runs(content, root)
         _refuse(faults, runs)
@@ -150,7 +151,7 @@ def judge(
         >>> scores = pd.read_csv("scores.csv")
         >>> ablate.judge(scores, base="adamw")[["delta_loss_mean", "verdict_loss"]]
     """
-    from ablate.report.judge import judged
+    from ablate.judging.judge import judged
     from ablate.table.conclusion import conclusion
     from ablate.table.frame import rows_frame
 
@@ -161,9 +162,9 @@ def judge(
     table = judged(lines, "scores", base=base, directions=more_is_better or {}, **given)
     judgments = rows_frame(table)
     judgments.attrs = {
-        "judge": list(table.study.judged),
+        "judge": [metric.name for metric in table.judged],
         "conclusion": conclusion(table),
-        "remarks": list(table.remarks),
+        "remarks": list(table.experiment.notes.remarks),
     }
     return judgments
 

@@ -12,8 +12,6 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ablate.analysis.results import row_state
-from ablate.analysis.scores import Scores
 from ablate.formatting import middle_ellipsis, number, size, spread_text, thousands
 from ablate.plan.progress import RowProgress, StudyProgress, counts_text
 from ablate.report.run_text import PHASES
@@ -23,6 +21,8 @@ from ablate.store import State
 from ablate.store.records import Progress
 from ablate.store.status import STATES
 from ablate.study import Row
+from ablate.table.experiment import row_state
+from ablate.table.scores import Scores
 
 LEAST_LABEL = 12  # minimum width of row labels
 WITH_SPREAD, WITH_WORDS = 96, 124  # columns of a terminal from which cells have longer forms

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ablate.analysis.outcome import Outcome
 from ablate.analysis.position import record_judgment
-from ablate.analysis.results import RunResult
-from ablate.analysis.table import Table
 from ablate.config.data import CorpusConfig
 from ablate.errors import StoreError, StudyError
 from ablate.store import Results, if_readable
@@ -22,6 +21,7 @@ from ablate.study import Study
 from ablate.study.names import folded_name
 from ablate.study.yaml_nodes import parse_yaml, read_file
 from ablate.table.render import as_json, comma_separated, markdown
+from ablate.table.table import Table
 
 
 def refuse_other_study(study: Study, results: Results) -> None:
@@ -87,7 +87,7 @@ def _is_other_study(path: Path, study: Study) -> bool:
 
 
 def publish(
-    table: Table,
+    outcome: Outcome,
     results: Results,
     folder: Path | None = None,
     more: Mapping[str, bytes] | None = None,
@@ -98,7 +98,7 @@ def publish(
     repeated: they have no measured times.
 
     Args:
-        table: of the study.
+        outcome: of the study.
         results: the results root that it was read from.
         folder: to write to; None for the study's folder in the results root.
         more: further files, by name.
@@ -107,8 +107,10 @@ def publish(
         StoreError: the folder is a symbolic link, has a folder in the place of a file, or has a
             file that was not published for this study. Nothing is written then.
     """
-    table = without_paths(replace(table, archived=()), results)  # nor predictions of any run
-    study = table.study
+    table, study = without_paths(outcome, results).table, outcome.study
+    # The folder has no predictions of any run.
+    notes = replace(table.experiment.notes, archived=())
+    table = replace(table, experiment=replace(table.experiment, notes=notes))
     own = results.study(study.name)
     folder = folder or own
     texts = {
@@ -116,7 +118,7 @@ def publish(
         "table.csv": comma_separated(table, timed=False),
         "table.json": as_json(table, timed=False),
         "study.yaml": study.text,
-        "provenance.json": json.dumps(provenance_of(table, results).as_json(), indent=1) + "\n",
+        "provenance.json": json.dumps(provenance_of(outcome, results).as_json(), indent=1) + "\n",
     }
     files = {name: text.encode() for name, text in texts.items()}
     files |= more or {}
@@ -138,15 +140,15 @@ def publish(
     return list(files)
 
 
-def without_paths(table: Table, results: Results) -> Table:
-    """The table with lines on damaged files that name them relative to the results root, as this
+def without_paths(outcome: Outcome, results: Results) -> Outcome:
+    """The outcome with lines on damaged files that name them relative to the results root, as this
     machine's folders are nobody else's business.
     """
     roots: dict[str, str] = {}
     for folder, name in (
         (results.corpora, "corpora"),
         (results.root, ""),
-        (table.study.path.parent, ""),
+        (outcome.study.path.parent, ""),
         (Path.home(), "~"),
     ):
         for path in (folder, folder.absolute(), folder.resolve()):
@@ -159,19 +161,22 @@ def without_paths(table: Table, results: Results) -> Table:
             line = line.replace(root, roots[root])
         return line
 
-    def of_run(run: RunResult) -> RunResult:
-        if not (run.note or run.damage):
-            return run
-        return replace(run, note=shown(run.note), damage=tuple(map(shown, run.damage)))
+    table = outcome.table
+    rows = []
+    for row in table.rows:
+        runs = tuple(replace(run, note=shown(run.note)) for run in row.runs)
+        rows.append(replace(row, row=replace(row.row, runs=runs)))
+    notes = table.experiment.notes
+    notes = replace(
+        notes, faults=tuple(map(shown, notes.faults)), remarks=tuple(map(shown, notes.remarks))
+    )
+    experiment = replace(table.experiment, notes=notes)
+    return replace(outcome, table=Table(experiment, tuple(rows)))
 
-    rows = tuple(replace(row, runs=tuple(map(of_run, row.runs))) for row in table.rows)
-    faults, remarks = tuple(map(shown, table.faults)), tuple(map(shown, table.remarks))
-    return replace(table, rows=rows, faults=faults, remarks=remarks)
 
-
-def publish_results(study: Study, table: Table, results: Results) -> None:
+def publish_results(study: Study, outcome: Outcome, results: Results) -> None:
     """Write the table of a whole study to its folder, and record that it was judged."""
-    publish(table, results)
+    publish(outcome, results)
     record_judgment(study, results)
 
 
@@ -228,11 +233,11 @@ class TableProvenance:
         }
 
 
-def provenance_of(table: Table, results: Results) -> TableProvenance:
+def provenance_of(outcome: Outcome, results: Results) -> TableProvenance:
     """Read the provenance of a table: every run that has a result."""
     provenances: list[Provenance | None] = []
     runs = {}
-    for run in table.study.all_runs():
+    for run in outcome.study.all_runs():
         folder = results.run(run.id)
         result = None if damage_of(folder) else folder.read_result()
         if result is None:
@@ -241,4 +246,5 @@ def provenance_of(table: Table, results: Results) -> TableProvenance:
         if record not in provenances:
             provenances.append(record)
         runs[run.id] = PublishedRun(run.seed, provenances.index(record), result)
-    return TableProvenance(table.study.data, table.corpora, tuple(provenances), runs)
+    data, corpora = outcome.study.data, outcome.experiment.corpora
+    return TableProvenance(data, corpora, tuple(provenances), runs)

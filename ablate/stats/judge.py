@@ -18,13 +18,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from ablate.stats.comparison import Comparison, PairedScores, compare
 from ablate.stats.looks import ONCE, Look
 from ablate.stats.metrics import Metric
 from ablate.stats.significance import LEVEL, holm_levels
-from ablate.stats.verdict import Verdict, Word
+from ablate.stats.verdict import DIFFERENT, SETTLED, Verdict, Word
 
 
 def verdicts(
@@ -75,10 +75,9 @@ def verdicts(
         p_bootstraps = [p for p, _ in holm_levels(p_bootstraps, family)]
     judged = []
     for index, row in enumerate(compared):
-        p_equal, _ = equal[index]
-        verdict = _verdict(metric, row, differ[index], p_equal, margin, p_bootstraps[index])
+        adjusted = _Adjusted(*differ[index], equal[index][0], p_bootstraps[index])
         before = earlier[index] if earlier else None
-        judged.append(_at_look(verdict, rows[index], before, look))
+        judged.append(_verdict(metric, row, adjusted, margin, look, before))
     return judged
 
 
@@ -118,77 +117,108 @@ def verdicts_before(metric: Metric, rows: Sequence[PairedScores], look: Look) ->
         word: Word = "diverged" if row.diverged else ""
         if row.differences:
             word = "cannot tell"
-        verdict = Verdict(metric, word, row.n, row.mean, look=look, is_early=True)
-        judged.append(replace(verdict, diverged=row.diverged, ended=row.ended))
+        verdict = Verdict(
+            metric,
+            word,
+            row.n,
+            row.mean,
+            diverged=row.diverged,
+            ended=row.ended,
+            look=look,
+            is_early=True,
+        )
+        judged.append(verdict)
     return judged
 
 
-def _at_look(verdict: Verdict, row: PairedScores, earlier: Verdict | None, look: Look) -> Verdict:
-    """The verdict at a look; a settled row stays so unless its scores now speak against it."""
-    if earlier is not None and not verdict.is_different and _still_holds(verdict, row, earlier):
-        within = verdict.is_within_margin or earlier.is_within_margin
-        verdict = replace(verdict, word=earlier.word, is_within_margin=within)
-    settled_at = None
-    if verdict.is_settled:
-        settled_at = (earlier and earlier.settled_at) or look.number
-    return replace(verdict, look=look, settled_at=settled_at)
+class _Adjusted(NamedTuple):
+    """P values of a row after Holm's correction.
 
+    different: of the difference, with the `level` of its test.
+    equal: of a difference below the margin.
+    bootstrap: of the bootstrap over test sentences.
+    """
 
-def _still_holds(verdict: Verdict, row: PairedScores, earlier: Verdict) -> bool:
-    """Whether an earlier verdict agrees with the divergence and the mean so far."""
-    if earlier.word == "worse":
-        is_worse = verdict.mean is None or not verdict.metric.is_better(verdict.mean)
-        return is_worse and row.diverged >= row.base_diverged
-    if verdict.mean is None or row.diverged > row.base_diverged:
-        return False
-    if earlier.word == "better":
-        return verdict.metric.is_better(verdict.mean)
-    is_near = earlier.margin is not None and abs(verdict.mean) < earlier.margin
-    return earlier.word == "as good as base" and is_near and not row.base_diverged
+    different: float
+    level: float
+    equal: float
+    bootstrap: float
 
 
 def _verdict(
     metric: Metric,
     compared: Comparison,
-    difference: tuple[float, float],
-    p_equal: float,
+    adjusted: _Adjusted,
     margin: float | None,
-    p_bootstrap: float,
+    look: Look,
+    earlier: Verdict | None,
 ) -> Verdict:
-    """The verdict on a row, by p values after Holm's correction: of `difference`, with the level of
-    its test; `p_equal`, of a difference below the margin; and that of the bootstrap.
-    """
-    row, (p_different, level) = compared.row, difference
-    within = False
-    if compared.noise is not None:
+    """The verdict on a row at a look."""
+    row, noise, within = compared.row, compared.noise, False
+    if noise is not None:
         p_own = compared.p_equivalent(margin or 0.0)[1]
-        within = p_equal < LEVEL and p_own < compared.noise.own_level
-    verdict = Verdict(
+        within = adjusted.equal < LEVEL and p_own < noise.own_level
+    word = _word(metric, compared, adjusted.different, within)
+    word, within, settled_at = _at_look(metric, row, word, within, look, earlier)
+    least, bootstrap = row.least + row.shift, compared.bootstrap
+    if bootstrap is not None:
+        low, high = metric.bounded(bootstrap.low, bootstrap.high, least)
+        bootstrap = replace(bootstrap, low=low, high=high)
+    is_tested = noise is not None and row.mean is not None
+    level = adjusted.level
+    return Verdict(
         metric,
-        _word(metric, compared, p_different, within),
+        word,
         row.n,
         row.mean,
+        seed_test=compared.seed_test(level) if is_tested else None,
+        p_seeds=adjusted.different if is_tested else None,
+        minimum_detectable=compared.detectable(level, row.n) if is_tested else None,
+        bootstrap=bootstrap,
+        p_bootstrap=None if bootstrap is None else adjusted.bootstrap,
         diverged=row.diverged,
         ended=row.ended or row.n + row.diverged,
         margin=margin,
         is_within_margin=within,
+        look=look,
+        settled_at=settled_at,
         shift=row.shift,
-        least=row.least + row.shift,
+        least=least,
+        needed=partial(compared.more_seeds, level) if is_tested else None,
     )
-    if compared.bootstrap is not None:
-        bootstrap = compared.bootstrap
-        low, high = metric.bounded(bootstrap.low, bootstrap.high, verdict.least)
-        bootstrap = replace(bootstrap, low=low, high=high)
-        verdict = replace(verdict, bootstrap=bootstrap, p_bootstrap=p_bootstrap)
-    if compared.noise is None or row.mean is None:
-        return verdict
-    return replace(
-        verdict,
-        seed_test=compared.seed_test(level),
-        p_seeds=p_different,
-        minimum_detectable=compared.detectable(level, row.n),
-        needed=partial(compared.more_seeds, level),
-    )
+
+
+def _at_look(
+    metric: Metric,
+    row: PairedScores,
+    word: Word,
+    within: bool,
+    look: Look,
+    earlier: Verdict | None,
+) -> tuple[Word, bool, int | None]:
+    """The word at a look, whether the difference is within the margin, and the number of the look
+    since which the row is settled. A settled row stays so unless its scores now speak against it.
+    """
+    if earlier is not None and word not in DIFFERENT and _still_holds(metric, row, earlier):
+        word, within = earlier.word, within or earlier.is_within_margin
+    settled_at = None
+    if word in SETTLED:
+        settled_at = (earlier and earlier.settled_at) or look.number
+    return word, within, settled_at
+
+
+def _still_holds(metric: Metric, row: PairedScores, earlier: Verdict) -> bool:
+    """Whether an earlier verdict agrees with the divergence and the mean so far."""
+    mean = row.mean
+    if earlier.word == "worse":
+        is_worse = mean is None or not metric.is_better(mean)
+        return is_worse and row.diverged >= row.base_diverged
+    if mean is None or row.diverged > row.base_diverged:
+        return False
+    if earlier.word == "better":
+        return metric.is_better(mean)
+    is_near = earlier.margin is not None and abs(mean) < earlier.margin
+    return earlier.word == "as good as base" and is_near and not row.base_diverged
 
 
 def _word(metric: Metric, compared: Comparison, adjusted: float, within: bool) -> Word:

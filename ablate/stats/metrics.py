@@ -9,6 +9,8 @@ from typing import Literal
 
 from ablate.formatting import interval_text, number, ratio, signed
 
+LARGEST = 1e100  # a score: squares must not overflow
+
 
 @dataclass(frozen=True)
 class ScorePart:
@@ -207,3 +209,19 @@ TREE_METRICS = (
     Metric("exact_match", "exact %"),
     Metric("well_formed", "well-formed %"),
 )
+
+# Every metric of the built-in tasks.
+METRICS = {
+    metric.name: metric
+    for metric in (
+        PPL,
+        PPL_CHAR,
+        *TRANSLATION_METRICS,
+        *TREE_METRICS,
+        BITS_PER_BYTE,
+        *PROBES,
+        MASKED_LOSS,
+        MASKED_ACCURACY,
+        *ANSWER_METRICS,
+    )
+}

@@ -18,6 +18,8 @@ from ablate.stats.metrics import Metric
 from ablate.stats.significance import LEVEL, POWER
 
 Word = Literal["worse", "better", "as good as base", "cannot tell", "no difference", "diverged", ""]
+DIFFERENT = ("worse", "better")
+SETTLED = (*DIFFERENT, "as good as base", "no difference")  # more seeds are not needed
 EARLY = "before the first look"  # of rows that are not judged yet
 
 
@@ -107,12 +109,12 @@ class Verdict:
     @property
     def is_different(self) -> bool:
         """Whether the row is worse or better."""
-        return self.word in ("worse", "better")
+        return self.word in DIFFERENT
 
     @property
     def is_settled(self) -> bool:
         """Whether more seeds are not needed."""
-        return self.is_different or self.word in ("as good as base", "no difference")
+        return self.word in SETTLED
 
     @property
     def text(self) -> str:

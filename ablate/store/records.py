@@ -32,6 +32,7 @@ from ablate.config import RowConfig
 from ablate.config.decoding import LengthPenalty
 from ablate.config.identity import DEFAULT_TASK, NOT_IDENTITY
 from ablate.errors import Damaged, Fault, StoreError
+from ablate.stats.metrics import LARGEST
 from ablate.store.files import open_file, read_bytes, read_json, write_json
 
 MAX_FAILED_HOSTS = 2  # on which a run may fail before the run itself is at fault
@@ -45,7 +46,6 @@ T = TypeVar("T")
 
 # Numbers of files, which anybody may have written: no calculation with them overflows, as the
 # squares of scores in a variance.
-LARGEST = 1e100
 Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 _BOUNDS = {"greater_than_equal", "less_than", "less_than_equal", "finite_number"}

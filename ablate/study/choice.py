@@ -18,13 +18,7 @@ from ablate.stats.metrics import Metric
 
 # Words of tables and JSON for every kind of choice.
 KEY = "tuning"
-HEAD = "tuned"
 TRIAL = "tuning run"
-OF_LOSSES = (
-    "Dev loss of each candidate in nats per token, mean over the tuning seeds; the smallest is "
-    "chosen, and marked. Sensitivity: mean over the candidates, at most ln V each, less the "
-    "smallest (arXiv 2309.14322)."
-)
 AWAITS = "awaits tuning"  # of a row whose trials are not complete
 # Added to the ids of a row that waits for its trials, so that no run has them.
 AFTER = " after tuning"

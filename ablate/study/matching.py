@@ -145,6 +145,24 @@ class Matched:
         """`d_ff=342: params +0.1 %`."""
         return f"{self.field}={self.value}: {self.cost} {signed_percent(self.difference)}"
 
+    @property
+    def legend(self) -> str:
+        """The line below a table that explains the column of matched fields."""
+        names = {
+            "params": "parameters",
+            "active_params": "active parameters",
+            "flops": "training FLOPs",
+        }
+        line = (
+            f"matched: the field that brings the row's {names[self.cost]} within "
+            f"{100 * self.within:g} % of base's"
+        )
+        # The column FLOPs counts the corpus's real lengths, with which the difference may be
+        # larger than the tolerance.
+        if self.cost == "flops" and self.tokens is not None:
+            line += f", counted for sentences of {self.tokens} tokens"
+        return f"{line}."
+
     def amount(self, cost: float) -> str:
         """A cost with its unit: `12,345 parameters`, `9.53 TFLOP`."""
         if self.cost != "flops":

@@ -6,13 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ablate.analysis.designs import base_name, bound_notes
-from ablate.analysis.results import UNDECODED
-from ablate.analysis.table import Table, TableRow
 from ablate.formatting import enumeration, number, percent, plural, spread_text
 from ablate.stats.metrics import BY_CHANCE, EXACT, Metric
 from ablate.stats.significance import LEVEL, POWER
 from ablate.stats.verdict import EARLY, Verdict, Word, joint_word, seeds_text
+from ablate.table.designs import base_name, bound_notes
+from ablate.table.table import Table, TableRow
 
 MOST_NAMED = 6  # rows that a sentence names one by one
 
@@ -30,25 +29,32 @@ def conclusion(table: Table) -> list[str]:
     could not see.
     """
     judged: list[str] = []
+    experiment = table.experiment
     told = {metric.name: _told(table, metric) for metric in table.judged}
     has_learned = True
     for metric in table.judged:
         unlearned, rows = _nothing_learned(table, metric), []
         has_learned = has_learned and not unlearned
         for row in table.rows:
-            if row.row.label in told[metric.name]:
+            if row.label in told[metric.name]:
                 verdict = row.verdicts[metric.name]
                 joint = _word(table, row, told)
                 # A row that another metric decides is known, and `_together` names those without
                 # any score.
                 is_open = verdict.word != "cannot tell" or joint == "cannot tell"
                 if is_open and (joint or len(table.judged) == 1):
-                    rows.append(Judged(row.row.label, verdict))
+                    rows.append(Judged(row.label, verdict))
         if len(table.judged) == 1:
-            judged += [*unlearned, *_sentences(metric, rows, table.study.tests, table.error)]
+            judged += [
+                *unlearned,
+                *_sentences(metric, rows, experiment.tests, experiment.error),
+            ]
         else:
             # `_together` has the error of all metrics.
-            for sentence in (*unlearned, *_sentences(metric, rows, table.study.tests, error=None)):
+            for sentence in (
+                *unlearned,
+                *_sentences(metric, rows, experiment.tests, error=None),
+            ):
                 judged.append(f"By {metric.title}: {sentence}")
     for metric in table.metrics:
         if metric not in table.judged:  # a reader takes its column for a result all the same
@@ -56,7 +62,7 @@ def conclusion(table: Table) -> list[str]:
     sentences = [_base(table, family.base) for family in table.families]
     if has_learned:
         sentences += bound_notes(table)
-    sentences += table.position.sentences(table.error)
+    sentences += table.experiment.standing.sentences(table.experiment.error)
     return sentences + _together(table, told) + judged + _unfinished(table)
 
 
@@ -65,17 +71,15 @@ def _told(table: Table, metric: Metric) -> set[str]:
     alone which rows have learned.
     """
     can_judge = not _cannot_judge(table, metric)
-    untaught = {row.row.label for row in table.rows if not row.has_learned(metric)}
+    untaught = {row.label for row in table.rows if not row.has_learned(metric)}
     told = set()
     for row in table.rows:
         if row.row.is_base:
             continue
         verdict = row.verdicts[metric.name]
-        says = row.row.base not in untaught or (
-            verdict.is_different and row.row.label not in untaught
-        )
+        says = row.row.base not in untaught or (verdict.is_different and row.label not in untaught)
         if verdict.mean is None or (can_judge and says):
-            told.add(row.row.label)
+            told.add(row.label)
     return told
 
 
@@ -90,7 +94,7 @@ def _word(table: Table, row: TableRow, told: Mapping[str, set[str]]) -> str:
     verdicts = []
     for metric in table.judged:
         verdict = row.verdicts[metric.name]
-        if row.row.label not in told[metric.name]:
+        if row.label not in told[metric.name]:
             verdict = replace(verdict, word="cannot tell")
         verdicts.append(verdict)
     return joint_word(verdicts)
@@ -111,10 +115,10 @@ def _together(table: Table, told: Mapping[str, set[str]]) -> list[str]:
         if row.row.is_base:
             continue
         word = _word(table, row, told)
-        labels.setdefault(word or "no score yet", []).append(row.row.label)
+        labels.setdefault(word or "no score yet", []).append(row.label)
         for metric in table.judged:
-            if row.verdicts[metric.name].is_different and row.row.label in told[metric.name]:
-                decided.append(Judged(row.row.label, row.verdicts[metric.name]))
+            if row.verdicts[metric.name].is_different and row.label in told[metric.name]:
+                decided.append(Judged(row.label, row.verdicts[metric.name]))
     parts = []
     for word in sorted(labels, key=lambda word: word in ("cannot tell", "no score yet")):
         parts.append(f"{len(labels[word])} {word} ({', '.join(labels[word])})")
@@ -122,7 +126,7 @@ def _together(table: Table, told: Mapping[str, set[str]]) -> list[str]:
     rows = sum(map(len, labels.values()))
     return [
         f"Of {plural(rows, 'row')}, by {titles}: {'; '.join(parts)}.",
-        *_doubt(decided, table.study.tests, table.error, metrics=len(table.judged)),
+        *_doubt(decided, table.experiment.tests, table.experiment.error, metrics=len(table.judged)),
     ]
 
 
@@ -212,7 +216,7 @@ def _shows_nothing(table: Table, metric: Metric) -> list[str]:
         exact = percent(max(blind.part(metric, EXACT).by_seed.values()))
         return [
             f"{metric.title} cannot judge these texts: it is {number(0.0, metric.digits)} for "
-            f"{blind.row.label}, of which {exact} of the predictions equal their references. "
+            f"{blind.label}, of which {exact} of the predictions equal their references. "
             "`metrics: [chrf]` counts characters."
         ]
     scored = [row for row in table.rows if row.scores[metric.name].n]
@@ -356,7 +360,7 @@ def _unfinished(table: Table) -> list[str]:
     are = "is" if count == 1 else "are"
     sentences = [f"{count} of {plural(len(table.rows), 'row')} {are} not finished."]
     runs = [run for row in table.rows for run in row.runs]
-    if any(run.note == UNDECODED for run in runs):
+    if any(run.lacks_decoding for run in runs):
         sentences.append("Some are trained and lack a decoding: `ablate run` decodes them.")
     for setting in dict.fromkeys(run.former for run in runs if run.former):
         sentences.append(

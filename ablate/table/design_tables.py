@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ablate.analysis.designs import Contrast, DesignEffects
-from ablate.analysis.ladder import Ladder, RowOverSizes, ladder_notes
-from ablate.analysis.scores import Scores
-from ablate.analysis.table import Table
 from ablate.formatting import p_text
 from ablate.stats.metrics import Metric
+from ablate.table.designs import Contrast, DesignEffects
+from ablate.table.ladder import Ladder, RowOverSizes, ladder_notes
 from ablate.table.layout import Layout, TextColumn
+from ablate.table.scores import Scores
+from ablate.table.table import Table
 
 
 def effects_layout(table: Table, design: DesignEffects) -> Layout:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ablate.analysis.table import Table
 from ablate.table.columns.column import Form, flat_rows
 from ablate.table.columns.layouts import columns_of
+from ablate.table.table import Table
 
 if TYPE_CHECKING:
     import pandas as pd

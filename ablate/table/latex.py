@@ -11,11 +11,11 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from ablate.analysis.table import Table
 from ablate.table.columns.layouts import paper_layout
 from ablate.table.conclusion import conclusion
 from ablate.table.layout import Layout, TextColumn
 from ablate.table.render import further_tables
+from ablate.table.table import Table
 
 _TOP = r"""% Compiles as it stands. In a paper: \usepackage{booktabs,graphicx} and \input this file.
 \ifdefined\tablename % a class is loaded: this is a part of another document
@@ -71,10 +71,11 @@ def latex(table: Table, against_paper: bool = False, with_cost: bool = False) ->
     """The table in LaTeX with conclusion and legend, then one for each design, and for sizes."""
     mark = f"{_BOLD}{{}}".format
     layout = paper_layout(table, mark, against_paper, with_cost, best="bold:", every_setting=False)
-    name = escaped(table.study.name)
-    label = f"tab:{re.sub(r'[^A-Za-z0-9-]', '-', table.study.name)}"
+    name = escaped(table.experiment.name)
+    label = f"tab:{re.sub(r'[^A-Za-z0-9-]', '-', table.experiment.name)}"
     caption = f"Ablation study {name}: each row equals base except for the settings shown."
-    legend = [line for line in layout.legend if line not in table.advice]
+    advice = table.experiment.notes.advice
+    legend = [line for line in layout.legend if line not in advice]
     notes = [" ".join(conclusion(table)), *legend]
     groups = [row.row.group for row in table.rows]
     tables = [_environment(layout, caption, label, groups, notes)]

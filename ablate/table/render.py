@@ -7,19 +7,19 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ablate.analysis.agreement import agreements_json
-from ablate.analysis.designs import design_effects
-from ablate.analysis.ladder import ladders
-from ablate.analysis.table import Table
 from ablate.formatting import visible
 from ablate.stats.significance import LEVEL
 from ablate.streams import widen
+from ablate.table.agreement import agreements_json
 from ablate.table.columns.column import Form, json_rows
 from ablate.table.columns.layouts import columns_of, paper_layout, terminal_layout
 from ablate.table.conclusion import conclusion
 from ablate.table.design_tables import effects_layout, ladder_layout
+from ablate.table.designs import design_effects
 from ablate.table.frame import rows_frame
+from ablate.table.ladder import ladders
 from ablate.table.layout import Layout
+from ablate.table.table import Table
 
 _ELEMENT = re.compile(r"<(?=[A-Za-z/!?])")  # not `<0.001`
 
@@ -92,20 +92,21 @@ def as_json(table: Table, timed: bool = True) -> str:
     """The table and its agreement with the paper as JSON, for scripts; `timed` adds measured
     times, which differ each time a study is repeated.
     """
-    study, choice = table.study, table.study.base.decoding_choice
-    content: dict[str, Any] = {"study": study.name, "conclusion": conclusion(table)}
-    content |= table.position.as_json()
-    if table.error > LEVEL:
-        content["error"] = table.error
+    experiment, setup = table.experiment, table.experiment.setup
+    content: dict[str, Any] = {"study": experiment.name, "conclusion": conclusion(table)}
+    content |= experiment.standing.as_json()
+    if experiment.error > LEVEL:
+        content["error"] = experiment.error
     content["metrics"] = [metric.name for metric in table.metrics]
-    content["judge"] = list(study.judged)
+    content["judge"] = [metric.name for metric in table.judged]
     content["log_scale"] = [metric.name for metric in table.metrics if metric.is_log]
-    if choice:
-        content["decoding"] = choice.as_json()
+    if setup is not None and setup.decoding is not None:
+        content["decoding"] = setup.decoding.content
     content["rows"] = json_rows(columns_of(table, Form(timed=timed)), table)
-    content["signatures"] = table.signatures
-    content["corpora"] = list(table.corpora)
-    content["remarks"] = [*table.archived, *table.remarks, *table.faults]
+    content["signatures"] = experiment.signatures
+    content["corpora"] = list(experiment.corpora)
+    notes = experiment.notes
+    content["remarks"] = [*notes.archived, *notes.remarks, *notes.faults]
     for key, further in (("designs", design_effects(table)), ("sizes", ladders(table))):
         if further:
             content[key] = [part.as_json() for part in further]

@@ -36,8 +36,9 @@ from ablate.kernels.ranks import ONLY_RANK, Ranks
 from ablate.metrics.perplexity import nats_per_token
 from ablate.model import build
 from ablate.own.loading import own_function
+from ablate.stats.metrics import LARGEST
 from ablate.store import RunFolder, checkpoints
-from ablate.store.records import LARGEST, TrainingState
+from ablate.store.records import TrainingState
 from ablate.tasks import Batch, Task
 from ablate.training.checkpointing import CheckpointSaver, Snapshot, is_due
 from ablate.training.context import (

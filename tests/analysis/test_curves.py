@@ -5,7 +5,7 @@ import math
 import pytest
 from scipy import stats
 
-from ablate.analysis.curves import Curve, SpeedUp, cost_at, speed_up, speed_ups
+from ablate.table.curves import Curve, SpeedUp, cost_at, speed_up, speed_ups
 
 
 def falling(rate, *, steps=(100, 200, 300, 400), start=6.0):

@@ -5,7 +5,7 @@ import statistics
 import numpy as np
 import pytest
 
-from ablate.analysis.table import table_of
+from ablate.analysis.outcome import outcome_of
 from ablate.plan.budget import fit
 from ablate.plan.plan import plan_of
 from ablate.plan.power import power_of
@@ -38,7 +38,7 @@ def test_base_has_more_runs_and_they_come_last(fake):
 
 
 def test_the_difference_is_taken_from_the_weighted_mean_of_all_seeds_of_base(given):
-    base, row = table_of(given.study, given.results).rows
+    base, row = outcome_of(given.study, given.results).table.rows
     verdict, delta = row.verdicts["bleu"], row.deltas["bleu"]
     paired = statistics.fmean(ROW[seed] - BASE[seed] for seed in ROW)
     unpaired = statistics.fmean(ROW.values()) - statistics.fmean(BASE.values())

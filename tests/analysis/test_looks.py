@@ -14,7 +14,7 @@ from ablate.analysis.stages import execute_stages, next_stage
 from ablate.errors import StudyError, UsageError
 from ablate.plan.budget import fit
 from ablate.plan.plan import plan_of
-from ablate.plan.power import power_of
+from ablate.plan.power import power_json, power_of
 from ablate.stats.looks import looks_of
 from ablate.stats.power import detectable
 from ablate.stats.significance import LEVEL
@@ -64,8 +64,8 @@ def test_a_look_is_judged_only_once_all_of_its_runs_have_ended(given):
     finish(results, [1, 2, 3], rows=["base", "A h=1", "A h=2"])
     results.done("D dropout=0.3", 1, 5.0, 16.0)
     position = position_of(results.study, results.results)
-    assert (position.judged, position.study.seeds) == ((), (1, 2, 3))
-    assert position.text == (
+    assert (position.standing.judged, position.study.seeds) == ((), (1, 2, 3))
+    assert position.standing.text == (
         "Look 1 of 3 (3 of 6 seeds): no row is judged before all of its runs have ended."
     )
     table = results.table()
@@ -77,7 +77,11 @@ def test_a_study_stops_at_the_look_that_settles_every_row(given):
     results, words = given
     finish(results, [1, 2, 3], offset=-60.0)
     position = position_of(results.study, results.results)
-    assert (position.stopped_early, position.next, position.study.seeds) == (True, None, (1, 2, 3))
+    assert (position.standing.stopped_early, position.standing.next, position.study.seeds) == (
+        True,
+        None,
+        (1, 2, 3),
+    )
     table = results.table()
     assert {row.verdicts["bleu"].word for row in table.rows[1:]} == {"worse"}
     text = "Look 1 of 3 (3 of 6 seeds): every row is decided, and the study stops here."
@@ -110,8 +114,11 @@ def test_rows_that_are_open_take_the_study_to_the_next_look_and_verdicts_of_the_
     for seed, value in ((1, 25.9), (2, 24.0), (3, 25.5)):
         results.done("D dropout=0.3", seed, 5.0, value)
     position = position_of(results.study, results.results)
-    assert (position.study.seeds, position.open_rows) == ((1, 2, 3, 4), ("D dropout=0.3",))
-    assert "1 row is undecided (D dropout=0.3); the study goes on with 4 seeds." in position.text
+    assert (position.study.seeds, position.standing.open_rows) == ((1, 2, 3, 4), ("D dropout=0.3",))
+    assert (
+        "1 row is undecided (D dropout=0.3); the study goes on with 4 seeds."
+        in position.standing.text
+    )
     results.done("base", 4, 5.0, 25.1)
     results.done("A h=1", 4, 5.0, 99.0)  # a look into the next look would see this
     table = results.table()
@@ -126,8 +133,12 @@ def test_after_the_last_look_the_study_ends_with_rows_that_are_open(given):
     for seed, value in BASE.items():
         results.done("D dropout=0.3", seed, 5.0, value + (-1) ** seed)
     position = position_of(results.study, results.results)
-    assert (len(position.judged), position.next, position.stopped_early) == (3, None, False)
-    assert position.text.endswith("this was the last look.")
+    assert (
+        len(position.standing.judged),
+        position.standing.next,
+        position.standing.stopped_early,
+    ) == (3, None, False)
+    assert position.standing.text.endswith("this was the last look.")
 
 
 def test_a_failed_run_holds_no_other_row_back_but_its_study_does_not_stop(given):
@@ -136,10 +147,10 @@ def test_a_failed_run_holds_no_other_row_back_but_its_study_does_not_stop(given)
     finish(results, [1, 3], offset=-60.0, rows=["D dropout=0.3"])
     results.failed("D dropout=0.3", 2, "out of luck")
     position = position_of(results.study, results.results)
-    assert (position.study.seeds, position.open_rows) == ((1, 2, 3, 4), ("D dropout=0.3",))
+    assert (position.study.seeds, position.standing.open_rows) == ((1, 2, 3, 4), ("D dropout=0.3",))
     results.folder("D dropout=0.3", 2).failure.unlink()
     finish(results, [2], offset=-60.0, rows=["D dropout=0.3"])
-    assert position_of(results.study, results.results).stopped_early
+    assert position_of(results.study, results.results).standing.stopped_early
 
 
 @pytest.mark.parametrize(("hosts", "is_over"), [((), False), (("a",), False), (("a", "b"), True)])
@@ -150,7 +161,7 @@ def test_for_pilots_a_failed_run_has_ended_once_no_host_would_try_it_again(given
     results.failed("D dropout=0.3", 2, "out of luck")
     a_failure(hosts=hosts).write(results.folder("D dropout=0.3", 2).failure)
     position = position_of(results.study, results.results, on_some_host)
-    assert bool(position.judged) == is_over
+    assert bool(position.standing.judged) == is_over
 
 
 def simulated(results: Fake, offsets, log=lambda line: None, on_start=lambda seed: None):
@@ -232,7 +243,7 @@ def test_the_plan_shows_what_each_look_finds_and_the_look_that_sees_a_difference
     results, words = given
     (power,) = power_of(results.study, results.results, spread=1.0)
     found = [detectable(look.seeds, 3, 1.0, level=look.level) for look in looks_of((3, 4, 6))]
-    assert [one["detectable"] for one in power.as_json()["looks"]] == found
+    assert [one["detectable"] for one in power_json(power)["looks"]] == found
     assert f"look 3 (6 seeds, level 0.0167) {found[2]:.1f} BLEU" in power.text
     between = (min(found[:2]) + found[2]) / 2
     assert power.seeds_to_see(between) == 6
@@ -304,11 +315,11 @@ def test_every_size_must_be_settled(fake):
             far = 0.0 if row.is_base else -60.0 if row.size == "small" else (-1.0) ** seed
             results.done(row.label, seed, 5.0, BASE[seed] + far + noise(index, seed))
     position = position_of(results.study, results.results)
-    assert {label.split()[0] for label in position.open_rows} == {"large"}
+    assert {label.split()[0] for label in position.standing.open_rows} == {"large"}
 
 
 def test_effects_of_a_factorial_are_judged_at_the_look_with_its_level(fake):
-    from ablate.analysis.designs import design_effects
+    from ablate.table.designs import design_effects
 
     text = (
         LOOKS.partition("rows:")[0]
@@ -340,11 +351,11 @@ def test_looks_that_are_changed_after_one_was_judged_raise_the_error_of_the_tabl
     results = fake(LOOKS)
     simulated(results, (-60, -60, 0.0))  # to the last look
     table = results.table()
-    assert table.error == LEVEL
-    assert not table.remarks
+    assert table.experiment.error == LEVEL
+    assert not table.experiment.notes.remarks
     changed = fake(LOOKS.replace("[3, 4, 6]", "[3, 6]")).table()
-    assert changed.error == 2 * LEVEL
-    (remark,) = changed.remarks
+    assert changed.experiment.error == 2 * LEVEL
+    (remark,) = changed.experiment.notes.remarks
     assert remark == (
         "The study was judged before: with 3, 4 and 6 seeds by bleu, margin none. "
         "The error of all its verdicts is at most 10%, not 5%."
@@ -352,21 +363,21 @@ def test_looks_that_are_changed_after_one_was_judged_raise_the_error_of_the_tabl
     words = " ".join(conclusion(changed))
     assert "Error spent: 5% of 10%" in words
     assert "about 10% of such studies" in words
-    assert fake(LOOKS).table().error == LEVEL
+    assert fake(LOOKS).table().experiment.error == LEVEL
 
 
 def test_seeds_that_are_added_to_a_list_after_a_verdict_raise_the_error(fake):
     first = fake(listed(3))
     finish(first, [1, 2, 3], offset=-60.0)
     record_judgment(first.study, first.results)
-    assert first.table().error == LEVEL
+    assert first.table().experiment.error == LEVEL
     more = fake(listed(4))
     assert earlier_plans(more.study, more.results) == [(3,)]
-    assert more.table().error == pytest.approx(0.1)
+    assert more.table().experiment.error == pytest.approx(0.1)
     record_judgment(
         more.study, more.results
     )  # seed 4 is missing: nothing is judged with four seeds yet
-    assert fake(listed(3)).table().error == LEVEL
+    assert fake(listed(3)).table().experiment.error == LEVEL
     finish(more, [4], offset=-60.0)
     record_judgment(more.study, more.results)
     assert earlier_plans(fake(listed(5)).study, more.results) == [(3,), (4,)]
@@ -388,8 +399,11 @@ def test_a_trial_after_a_verdict_names_the_study_and_with_one_seed_says_nothing(
     assert line.startswith("The study was judged before: with 3 seeds by bleu")
     assert f"`ablate table {whole.study.path}`" in line
     single = fake(listed(3), rows=["A*"], seeds="1").table()
-    assert (single.error, single.remarks) == (LEVEL, ())
-    assert (fake(listed(3)).table().error, fake(listed(3)).table().remarks) == (LEVEL, ())
+    assert (single.experiment.error, single.experiment.notes.remarks) == (LEVEL, ())
+    assert (
+        fake(listed(3)).table().experiment.error,
+        fake(listed(3)).table().experiment.notes.remarks,
+    ) == (LEVEL, ())
 
 
 def earlier_plans(study, results):
@@ -418,12 +432,12 @@ def test_metrics_and_margins_that_are_changed_after_a_verdict_are_remarked_every
 ):
     results = judged_by(fake, f"{listed(3)}{after}\n", f"{listed(3)}{before}\n")
     table = results.table()
-    assert table.error == pytest.approx(error)
-    (remark,) = table.remarks
+    assert table.experiment.error == pytest.approx(error)
+    (remark,) = table.experiment.notes.remarks
     assert remark.startswith(f"The study was judged before: with 3 seeds {line}")
     path, root = str(results.study.path), str(results.results.root)
     assert f"note: {remark}" in inside("plan", path, "--results", root).err
-    assert fake(f"{listed(3)}{before}\n").table().remarks == ()
+    assert fake(f"{listed(3)}{before}\n").table().experiment.notes.remarks == ()
 
 
 def test_an_old_record_says_nothing_of_metrics_and_margins(fake):
@@ -434,7 +448,10 @@ def test_an_old_record_says_nothing_of_metrics_and_margins(fake):
         for version in Judgments.read(path).versions
     ]
     Judgments(versions=tuple(old)).write(path)
-    assert (results.table().error, results.table().remarks) == (LEVEL, ())
+    assert (results.table().experiment.error, results.table().experiment.notes.remarks) == (
+        LEVEL,
+        (),
+    )
 
 
 def test_the_start_of_a_run_and_the_published_archive_say_it_too(fake, tmp_path):
@@ -485,10 +502,10 @@ def test_a_damaged_record_is_a_remark_and_is_made_anew(fake, damage):
     path = results.results.judged("small")
     path.parent.mkdir()
     damage(path)
-    (fault,) = results.table().faults
+    (fault,) = results.table().experiment.notes.faults
     assert fault.startswith(f"{path}: ")
     assert fault.endswith(
         "it is not known whether seeds, metrics or margins were changed after a verdict"
     )
     record_judgment(results.study, results.results)
-    assert results.table().faults == ()
+    assert results.table().experiment.notes.faults == ()

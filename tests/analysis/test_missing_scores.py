@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from ablate.analysis.missing_scores import score_missing
-from ablate.analysis.table import table_of
+from ablate.analysis.outcome import outcome_of
 from ablate.metrics import sacrebleu
 from ablate.store.records import ScoreCache
 from ablate.store.score_cache import read_measurements
@@ -62,8 +62,8 @@ def test_predictions_are_scored_in_every_metric_of_the_study(results):
     assert row.scores["chrf"].mean == sacrebleu.measure_translations("chrf", ROW, REFERENCES).value
     assert row.verdicts["bleu"].bootstrap.p < 1
     assert (
-        "chrF2" in results.table().signatures["chrf"][0]
-        or "nc:6" in results.table().signatures["chrf"][0]
+        "chrF2" in results.table().experiment.signatures["chrf"][0]
+        or "nc:6" in results.table().experiment.signatures["chrf"][0]
     )
 
 
@@ -85,7 +85,7 @@ def test_a_metric_that_is_added_is_added_to_those_that_are_cached(results, tmp_p
 def test_the_brevity_penalty_of_older_results_is_computed_from_their_translations(results):
     table = results.table()
     assert "brevity_penalty" not in json.loads(as_json(table))["rows"][0]["bleu"]
-    assert not [line for line in table.remarks if "brevity" in line]
+    assert not [line for line in table.experiment.notes.remarks if "brevity" in line]
     score_missing(results.study, results.results)
     cache = results.folder("A h=1", 1).scores(results.row("A h=1").decoding)
     metrics = ScoreCache.read(cache).metrics
@@ -97,8 +97,8 @@ def test_the_brevity_penalty_of_older_results_is_computed_from_their_translation
     # of 19 words, base has 19 and the row 10
     assert base["bleu"]["brevity_penalty"]["values"] == [1.0, 1.0]
     assert row["bleu"]["brevity_penalty"]["mean"] == pytest.approx(math.exp(1 - 19 / 10))
-    (remark,) = [line for line in table.remarks if "brevity" in line]
-    assert table.advice == (remark,)
+    (remark,) = [line for line in table.experiment.notes.remarks if "brevity" in line]
+    assert table.experiment.notes.advice == (remark,)
     # Not in a paper, whose readers cannot change the study.
     assert "(0.407)" in markdown(table, against_paper=False)
     assert "(0.407)" not in latex(table)
@@ -140,8 +140,8 @@ def test_predictions_for_another_number_of_items_are_refused(results):
     results.translated("base", 1, BASE[:2])
     (fault,) = score_missing(results.study, results.results)
     assert "has 2 lines, and the test split of corpus 0123456789ab has 3 items" in fault
-    table = table_of(results.study, results.results, [fault])
-    assert fault in table.faults
+    table = outcome_of(results.study, results.results, [fault]).table
+    assert fault in table.experiment.notes.faults
     assert [table.rows[i].scores["chrf"].n for i in (0, 1)] == [
         1,
         2,
@@ -178,9 +178,9 @@ def test_nothing_is_scored_from_predictions_that_are_not_those_of_the_run(result
     (fault,) = score_missing(results.study, results.results)
     assert fault.startswith(f"{path}: is ")
     assert fault.endswith("; `ablate run` decodes it again")
-    table = table_of(results.study, results.results, [fault])
+    table = outcome_of(results.study, results.results, [fault]).table
     assert [table.rows[i].scores["chrf"].n for i in (0, 1)] == [1, 2]
-    assert [line for line in table.faults if str(path) in line] == [fault]
+    assert [line for line in table.experiment.notes.faults if str(path) in line] == [fault]
     assert table.rows[0].scores["bleu"].n == 2  # the run measured it before
 
 

@@ -24,7 +24,7 @@ def made(results, label, **fields):
 
 def test_runs_made_alike_bring_no_remark(fake):
     table = fake().all_done().table()
-    assert table.remarks == ()
+    assert table.experiment.notes.remarks == ()
     assert json.loads(as_json(table))["remarks"] == []
     assert "NOTE" not in markdown(table, against_paper=False)
 
@@ -34,10 +34,10 @@ def test_differing_devices_versions_and_revisions_are_listed_with_their_rows(fak
     ours = CodeVersion(version="0.2.0", revision="a" * 40, dirty=False)
     for row in results.study.rows:
         made(results, row.label, packages={"torch": "2.13.0", "numpy": "2.0"}, ablate=ours)
-    assert results.table().remarks == ()
+    assert results.table().experiment.notes.remarks == ()
     dirty = ours.model_copy(update={"dirty": True})
     made(results, "A h=1", device="NVIDIA H100", packages={"torch": "2.12.0"}, ablate=dirty)
-    remarks = results.table().remarks
+    remarks = results.table().experiment.notes.remarks
     others = "A h=2, D dropout=0.3"
     assert (
         f"NOTE: these runs differ in device: cpu: base, {others}, decoding beam=1; NVIDIA H100: A "
@@ -58,7 +58,7 @@ def test_versions_of_the_packages_of_own_classes_are_compared(fake):
             change(Provenance, folder.provenance, packages=versions)
     newer = {**versions, "fancy": "1.1", "numpy": "2.1"}
     made(results, "A h=1", packages=newer)
-    (remark,) = results.table().remarks
+    (remark,) = results.table().experiment.notes.remarks
     assert remark.startswith("NOTE: these runs differ in fancy: 1.0: base, A h=1, ")
     assert remark.endswith("; 1.1: A h=1.")
 
@@ -69,7 +69,7 @@ def test_a_run_of_an_unknown_revision_differs_from_those_of_a_known_one(fake):
     for row in results.study.rows:
         made(results, row.label, ablate=known)
     made(results, "A h=1", ablate=CodeVersion(version="0.2.0", revision=None, dirty=None))
-    (remark,) = results.table().remarks
+    (remark,) = results.table().experiment.notes.remarks
     assert remark.startswith("NOTE: these runs differ in revision of ablate: aaaaaaaaaaaa: base,")
     assert remark.endswith("; not recorded (version 0.2.0): A h=1.")
 
@@ -78,16 +78,20 @@ def test_installed_versions_are_compared(fake):
     results = fake(**ONE_SEED).all_done()
     for row in results.study.rows:
         made(results, row.label, ablate=CodeVersion(version="0.2.0", revision=None, dirty=None))
-    assert results.table().remarks == ()
+    assert results.table().experiment.notes.remarks == ()
     made(results, "A h=1", ablate=CodeVersion(version="0.3.0", revision=None, dirty=None))
-    assert results.table().remarks[0].endswith("; not recorded (version 0.3.0): A h=1.")
+    assert (
+        results.table()
+        .experiment.notes.remarks[0]
+        .endswith("; not recorded (version 0.3.0): A h=1.")
+    )
 
 
 def test_a_row_whose_seeds_made_different_numbers_of_updates_is_listed(fake):
     results = fake(seeds="1,2").all_done()
-    assert results.table().remarks == ()
+    assert results.table().experiment.notes.remarks == ()
     results.done("A h=1", 2, 5.0, 25.0, steps=90)
-    assert results.table().remarks == (
+    assert results.table().experiment.notes.remarks == (
         "NOTE: seeds of one row made different numbers of updates: A h=1 (90 to 100).",
     )
 
@@ -95,7 +99,7 @@ def test_a_row_whose_seeds_made_different_numbers_of_updates_is_listed(fake):
 def test_a_row_with_halved_micro_batches_is_listed(fake):
     results = fake(**ONE_SEED).all_done()
     change(Result, results.folder("A h=2", 1).result, halvings=2, micro_batch_tokens=256)
-    assert results.table().remarks == (
+    assert results.table().experiment.notes.remarks == (
         "NOTE: memory ran out, so micro-batches were made smaller, at the same batch: A h=2 (256 "
         "tokens).",
     )
@@ -105,7 +109,7 @@ def test_of_several_seeds_the_one_with_least_memory_is_listed(fake):
     results = fake(seeds="1,2").all_done()
     for seed, size in ((1, 256), (2, 512)):
         change(Result, results.folder("A h=2", seed).result, halvings=1, micro_batch_tokens=size)
-    (remark,) = results.table().remarks
+    (remark,) = results.table().experiment.notes.remarks
     assert remark.endswith(": A h=2 (256 tokens).")
 
 
@@ -113,7 +117,7 @@ def test_a_run_with_damaged_or_missing_provenance_still_shows_its_scores(fake):
     results = fake(**ONE_SEED).all_done()
     results.folder("A h=1", 1).provenance.write_text("{")
     results.folder("A h=2", 1).provenance.unlink()
-    assert {row.state for row in results.table().rows} == {"done"}
+    assert {row.row.state for row in results.table().rows} == {"done"}
 
 
 @pytest.mark.parametrize(("setting", "remarks"), [(None, 1), ("auto", 1), ("bf16", 0)])

@@ -92,7 +92,7 @@ def test_a_pipe_in_the_place_of_a_result_is_damage(results):
     os.mkfifo(path)
     with pytest.raises(StoreError, match="a pipe or a device in place of a file"):
         load(results)
-    (fault,) = results.table().faults
+    (fault,) = results.table().experiment.notes.faults
     assert str(path) in fault
 
 
@@ -127,17 +127,17 @@ def test_load_by_row_has_the_numbers_of_the_table(results):
             assert cells["verdict_bleu"] == row.verdicts["bleu"].word
             assert cells["delta_bleu_low"] == row.verdicts["bleu"].seed_test.low
         assert (cells["params"], cells["steps"], cells["state"]) == (
-            row.params,
-            row.steps,
+            row.recipe.params,
+            row.recipe.steps,
             row.state,
         )
     assert frame.attrs == {
         "study": "small",
         "judge": ["bleu"],
-        "signatures": table.signatures,
+        "signatures": table.experiment.signatures,
     }
     assert list(frame["verdict"][1:]) == list(frame["verdict_bleu"][1:])
-    assert table.signatures["bleu"] == [SIGNATURE]
+    assert table.experiment.signatures["bleu"] == [SIGNATURE]
     printed = comma_separated(table).splitlines()[0].split(",")
     assert [name for name in ("row", *frame.columns) if name != "beam"] == [
         name for name in printed if not name.startswith("paper_")

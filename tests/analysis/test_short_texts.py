@@ -1,6 +1,6 @@
 """The remark on short translations names the surest cause, with its remedy."""
 
-from ablate.analysis.table import table_of
+from ablate.analysis.outcome import outcome_of
 from tests.report.fakes import SMALL, Fake, study_from
 
 
@@ -11,7 +11,11 @@ def remarks(tmp_path, cut, base=""):
     for seed in (1, 2):
         results.done("base", seed, 5.0, 20.0)
         results.with_parts("base", seed, cut, brevity_penalty=0.4)
-    return [line for line in table_of(results.study, results.results).remarks if "NOTE" in line]
+    return [
+        line
+        for line in outcome_of(results.study, results.results).table.experiment.notes.remarks
+        if "NOTE" in line
+    ]
 
 
 def test_the_limit_of_length_comes_first_with_its_count(tmp_path):

@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 
-from ablate.analysis.table import paper_row
+from ablate.analysis.experiment import paper_row
 from ablate.paper import TABLE_3
 from ablate.study import Selection, read_study
 from ablate.table.render import as_json
@@ -13,6 +13,11 @@ from tests.records import SIGNATURE
 from tests.report.fakes import STUDIES
 
 ONE_SEED = {"seeds": "1"}
+
+
+def best(table, metric):
+    """The best mean in a metric, by its name."""
+    return table.best(table.experiment.metrics[metric])
 
 
 def by_label(table):
@@ -100,14 +105,14 @@ def test_the_best_is_lowest_in_perplexity_and_highest_in_bleu(fake):
     results.done("A h=1", 1, 4.0, 24.0)
     results.done("A h=2", 1, 6.0, 26.0)
     table = results.table()
-    assert (table.best("ppl"), table.best("bleu")) == (4.0, 26.0)
+    assert (best(table, "ppl"), best(table, "bleu")) == (4.0, 26.0)
 
 
 def test_fewer_than_two_rows_have_no_best(fake):
     results = fake(**ONE_SEED)
-    assert results.table().best("bleu") is None
+    assert best(results.table(), "bleu") is None
     results.done("base", 1, 5.0, 25.0)
-    assert results.table().best("bleu") is None
+    assert best(results.table(), "bleu") is None
 
 
 def test_a_row_that_lacks_a_seed_is_never_best_and_leaves_the_best_open_where_it_is_better(fake):
@@ -118,9 +123,9 @@ def test_a_row_that_lacks_a_seed_is_never_best_and_leaves_the_best_open_where_it
     for seed in (1, 2):
         results.done("A h=2", seed, 1.0, 1.0)
     table = results.table()
-    assert (table.best("ppl"), table.best("bleu")) == (None, 25.0)
+    assert (best(table, "ppl"), best(table, "bleu")) == (None, 25.0)
     results.diverged("A h=2", 3, 7, "the loss exploded")
-    assert results.table().best("ppl") == pytest.approx(5.0)
+    assert best(results.table(), "ppl") == pytest.approx(5.0)
 
 
 def test_the_note_of_a_row_says_why_it_is_not_finished(fake):
@@ -171,7 +176,7 @@ def test_steps_are_those_made_if_training_ended_early(fake):
     results = fake(**ONE_SEED)
     results.done("base", 1, 5.0, 25.0, steps=70)
     rows = by_label(results.table())
-    assert (rows["base"].steps, rows["A h=1"].steps) == (70, 100)
+    assert (rows["base"].recipe.steps, rows["A h=1"].recipe.steps) == (70, 100)
 
 
 def test_every_corpus_and_every_signature_behind_the_scores_is_listed(fake):
@@ -180,8 +185,8 @@ def test_every_corpus_and_every_signature_behind_the_scores_is_listed(fake):
     results.done("base", 1, 5.0, 25.0)
     results.done("A h=1", 1, 5.0, 25.0, corpus="ba9876543210", signature=other)
     table = results.table()
-    assert table.corpora == ("0123456789ab", "ba9876543210")
-    assert table.signatures["bleu"] == sorted([SIGNATURE, other])
+    assert table.experiment.corpora == ("0123456789ab", "ba9876543210")
+    assert table.experiment.signatures["bleu"] == sorted([SIGNATURE, other])
 
 
 def test_a_damaged_result_is_noted_at_its_rows(fake):
@@ -198,7 +203,7 @@ def test_damaged_progress_reports_do_not_matter_to_finished_runs(fake):
     results = fake(**ONE_SEED).all_done()
     for row in results.study.rows:
         results.folder(row.label, 1).progress.write_text("{")
-    assert {row.state for row in results.table().rows} == {"done"}
+    assert {row.row.state for row in results.table().rows} == {"done"}
 
 
 def test_every_row_of_table3_has_its_counterpart_in_the_paper():

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from matplotlib import font_manager
 
-from ablate.attention.figures import check_paths, draw_importances, draw_weights
+from ablate.attention.figures import check_paths, draw_importances, draw_weights, write_figure
 from ablate.attention.importance import HeadImportance, Importances
 from ablate.errors import UsageError
-from ablate.plotting import DPI, write_figure
+from ablate.plotting import DPI
 from tests.attention.by_hand import all_weights, random_weights
 
 RUN = "0123456789ab"

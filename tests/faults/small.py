@@ -250,7 +250,7 @@ class Published:
         """Publish the table below this root."""
         if fault is not None:
             install(Disk(str(root), fault))
-        publish(self.fake.table(), _Elsewhere(self.fake.results.root, root))
+        publish(self.fake.outcome(), _Elsewhere(self.fake.results.root, root))
         return 0
 
     def published(self, root: Path) -> dict[str, bytes]:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from ablate.analysis.outcome import outcome_of
 from ablate.analysis.stages import next_stage
-from ablate.analysis.table import table_of
 from ablate.errors import Interrupted
 from ablate.launch import Executor, Lost, Slot, launch, outcome_of_launch
 from ablate.run.job import Job, JobEvent
@@ -145,8 +145,8 @@ def test_a_study_in_another_executor_gives_the_table_of_the_local_one(tmp_path):
     outcome = launched(study, other, watcher, executor_for=two_processes)
     assert outcome == {"done": 4}
     assert set(watcher.values()) == {("done", "")}
-    assert as_json(table_of(study, other), timed=False) == as_json(
-        table_of(study, local), timed=False
+    assert as_json(outcome_of(study, other).table, timed=False) == as_json(
+        outcome_of(study, local).table, timed=False
     )
     for pattern in ("checkpoints/*.safetensors", "metrics.jsonl", "translations/*.txt"):
         assert files(other, pattern) == files(local, pattern)

@@ -5,7 +5,7 @@ import pytest
 from ablate.analysis.curves import curves_of
 from ablate.analysis.missing_scores import score_missing
 from ablate.data.corpus import Corpus
-from ablate.page.page import page, samples
+from ablate.page.study_page import samples, study_page
 from tests.report.fakes import CORPUS, SMALL, Fake, study_from
 
 # A sentence that would be markup, if the page let it.
@@ -49,9 +49,9 @@ class Whole(Fake):
         return Corpus(self.results.corpus(CORPUS))
 
     def page(self, **more):
-        table = self.table()
-        shown = samples(table, self.results, self.prepared_corpus(), 3)
-        return page(table, self.results, curves_of(table, self.results), shown, **more)
+        outcome = self.outcome()
+        shown = samples(outcome, self.results, self.prepared_corpus(), 3)
+        return study_page(outcome, self.results, curves_of(outcome, self.results), shown, **more)
 
 
 @pytest.fixture(scope="session")

@@ -10,9 +10,7 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 from scipy import stats
 
-from ablate.analysis.curves import Curve, curves_of
-from ablate.analysis.ladder import Ladder, RowOverSizes, Rung
-from ablate.analysis.scores import Scores
+from ablate.analysis.curves import curves_of
 from ablate.page.figures import (
     draw_curves,
     draw_half_normal,
@@ -34,6 +32,9 @@ from ablate.page.points import (
 )
 from ablate.page.sections import figure_files, file_names
 from ablate.plotting import FORMATS, PALETTE, SERIES, inline_svg
+from ablate.table.curves import Curve
+from ablate.table.ladder import Ladder, RowOverSizes, Rung
+from ablate.table.scores import Scores
 from ablate.tasks import TASKS
 
 # All rows of the study have the same FLOPs and parameters, so that figures of these would show
@@ -47,8 +48,8 @@ BLEU = TASKS["translation"].metrics["bleu"]
 
 @pytest.fixture(scope="module")
 def files(whole):
-    table = whole.table()
-    return figure_files(table, curves_of(table, whole.results))
+    outcome = whole.outcome()
+    return figure_files(outcome.table, curves_of(outcome, whole.results))
 
 
 def test_every_figure_is_made_as_pdf_png_and_svg(files):
@@ -56,8 +57,8 @@ def test_every_figure_is_made_as_pdf_png_and_svg(files):
 
 
 def test_the_same_results_give_the_same_bytes(whole, files):
-    table = whole.table()
-    assert figure_files(table, curves_of(table, whole.results)) == files
+    outcome = whole.outcome()
+    assert figure_files(outcome.table, curves_of(outcome, whole.results)) == files
 
 
 def test_without_results_there_is_no_figure(fake):
@@ -179,7 +180,7 @@ BASE = curve("base", "base")
 
 
 def test_a_panel_has_base_and_the_rows_of_its_group_in_different_colors(whole):
-    found = panels(curves_of(whole.table(), whole.results))
+    found = panels(curves_of(whole.outcome(), whole.results))
     assert [(panel.title, [curve.row for curve in panel.curves]) for panel in found] == [
         ("A", ["base", "A h=1", "A h=2"]),
         ("D", ["base", "D dropout=0.3"]),
@@ -472,7 +473,7 @@ def test_figures_of_one_page_share_no_id():
 def test_intervals_are_those_of_the_verdicts(whole):
     table = whole.table()
     found = {row.row: row for row in intervals(table, table.main)}
-    assert set(found) == {row.row.label for row in table.rows[1:]}
+    assert set(found) == {row.label for row in table.rows[1:]}
     verdict = table.rows[1].verdicts["bleu"]
     assert (found["A h=1"].mean, found["A h=1"].low) == (verdict.mean, verdict.seed_test.low)
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablate.analysis.designs import design_effects
 from ablate.page.html import Best, environment, table_context, table_html, word_differences
 from ablate.table.columns.layouts import by_labels, paper_layout
 from ablate.table.conclusion import conclusion
 from ablate.table.design_tables import effects_layout
+from ablate.table.designs import design_effects
 from tests.report.fakes import SMALL
 
 
@@ -56,7 +56,7 @@ def test_every_row_and_cell_is_shown_and_heads_are_marked_as_such(fake):
         column.cells[i] for i in range(len(table.rows)) for column in layout.columns[1:]
     ]
     assert [attributes["data-row"] for attributes, _ in tags.all("tr")[1:]] == [
-        row.row.label for row in table.rows
+        row.label for row in table.rows
     ]
     assert len(tags.all("tbody")) == 4  # base, A, D, decoding
     legend = [line.replace("* best", "bold: best") for line in layout.legend]
@@ -74,11 +74,11 @@ def test_the_caption_says_whether_rows_have_chosen_settings(fake, match, words):
 
 def test_rows_of_the_page_have_their_whole_labels_and_their_links(fake):
     table = fake().all_done().table()
-    links = {row.row.label: f"run-{index}" for index, row in enumerate(table.rows) if index % 2}
+    links = {row.label: f"run-{index}" for index, row in enumerate(table.rows) if index % 2}
     context = table_context(table, by_labels(table, Best, "bold:"), is_page=True, links=links)
     tags = Tags(environment().get_template("table.html").render(context))
     names = [text for attributes, text in tags.all("th") if attributes["scope"] == "row"]
-    assert names == [row.row.label for row in table.rows]
+    assert names == [row.label for row in table.rows]
     assert [attributes["href"] for attributes, _ in tags.all("a")] == [
         f"#{link}" for link in links.values()
     ]

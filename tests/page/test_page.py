@@ -75,7 +75,7 @@ def test_every_drawing_has_a_description_and_only_finite_numbers(tags, text):
 
 def test_every_row_is_marked_wherever_it_is_shown_so_that_it_can_be_hidden(whole, tags):
     marked = [attributes["data-row"] for _, attributes, _ in tags.found if "data-row" in attributes]
-    labels = [row.row.label for row in whole.table().rows]
+    labels = [row.label for row in whole.table().rows]
     assert set(marked) == set(labels)
     assert all(marked.count(label) >= 5 for label in labels[1:])
 
@@ -117,7 +117,7 @@ def test_the_csv_of_the_page_is_that_of_the_table(text, whole):
 
 def test_every_row_is_linked_to_its_runs_and_every_run_is_listed(tags, whole):
     ids = {attributes["id"]: attributes for _, attributes, _ in tags.found if "id" in attributes}
-    labels = [row.row.label for row in whole.table().rows]
+    labels = [row.label for row in whole.table().rows]
     links = [
         attributes["href"][1:]
         for attributes, _ in tags.all("a")
@@ -132,11 +132,11 @@ def test_every_row_is_linked_to_its_runs_and_every_run_is_listed(tags, whole):
 
 
 def test_notes_are_folded_and_warnings_are_not(fake):
-    from ablate.page.page import page
+    from ablate.page.study_page import study_page
 
     results = fake(seeds="1").all_done()
     results.done("A h=1", 1, 5.0, 25.0, corpus="ba9876543210")
-    text = page(results.table(), results.results, [], [])
+    text = study_page(results.outcome(), results.results, [], [])
     caption = text.split("<figcaption>")[1].split("</figcaption>")[0]
     shown, folded = caption.split("<details>")
     assert "WARNING: these results mix corpora" in shown
@@ -153,7 +153,7 @@ def test_settings_and_provenance_are_shown(whole, text):
 
 
 def test_what_runs_of_several_revisions_share_is_told_once(fake):
-    from ablate.page.page import page
+    from ablate.page.study_page import study_page
     from ablate.store.records import CodeVersion
     from tests.records import a_provenance
 
@@ -166,7 +166,7 @@ def test_what_runs_of_several_revisions_share_is_told_once(fake):
         )
         made.write(results.folder("A h=1", seed).provenance, durable=False)
     table = (
-        page(results.table(), results.results, [], [])
+        study_page(results.outcome(), results.results, [], [])
         .split("How the numbers were made")[1]
         .split("</table>")[0]
     )
@@ -189,20 +189,20 @@ def test_attention_is_a_picture_with_a_description(whole):
 
 @pytest.mark.parametrize("selection", [{"seeds": "1"}, {"rows": ["base"]}])
 def test_a_study_without_results_has_a_page(fake, selection):
-    from ablate.page.page import page
+    from ablate.page.study_page import study_page
 
     results = fake(**selection)
-    text = page(results.table(), results.results, [], [])
+    text = study_page(results.outcome(), results.results, [], [])
     assert "Base has no score yet." in text
     assert "<svg" not in text
 
 
 def test_a_page_is_made_without_the_provenance_of_a_run(fake):
-    from ablate.page.page import page
+    from ablate.page.study_page import study_page
 
     results = fake().all_done()
     results.folder("base", 1).provenance.write_text("damaged")
     results.folder("A h=1", 1).provenance.unlink()
-    text = unescape(page(results.table(), results.results, [], []))
+    text = unescape(study_page(results.outcome(), results.results, [], []))
     assert f">{results.folder('base', 1).id}<" in text
     assert machine().processor in text  # of the other runs

@@ -4,15 +4,16 @@ predictions.
 
 from dataclasses import replace
 
-from ablate.analysis.table import Table
-from ablate.page.page import Example, page, samples
+from ablate.page.page import Example
+from ablate.page.study_page import samples, study_page
+from ablate.table.table import Table
 
 
 def test_samples_have_the_input_the_reference_and_the_prediction_of_every_finished_row(whole):
-    found = samples(whole.table(), whole.results, whole.prepared_corpus(), 2)
+    found = samples(whole.outcome(), whole.results, whole.prepared_corpus(), 2)
     assert [sample.number for sample in found] == [1, 3]
     assert found[1].given == (("source", "d"), ("reference", "two birds sing in the tree"))
-    rows = [row.row.label for row in whole.table().rows]
+    rows = [row.label for row in whole.table().rows]
     assert [
         row for row, _ in found[1].predictions
     ] == rows  # row D diverged with its second seed only
@@ -21,18 +22,18 @@ def test_samples_have_the_input_the_reference_and_the_prediction_of_every_finish
 
 def test_a_task_whose_predictions_are_no_texts_to_read_has_no_samples(whole, monkeypatch):
     monkeypatch.setattr(type(whole.study.task), "predicts_texts", False)
-    assert samples(whole.table(), whole.results, whole.prepared_corpus(), 2) == []
+    assert samples(whole.outcome(), whole.results, whole.prepared_corpus(), 2) == []
 
 
 def test_a_page_without_samples_has_no_section_for_them(whole):
-    text = page(whole.table(), whole.results, [], [])
+    text = study_page(whole.outcome(), whole.results, [], [])
     assert 'id="samples"' not in text
     assert 'id="curves"' not in text
 
 
 def test_a_task_may_give_other_texts_than_a_translation(whole):
     sample = Example(7, (("prompt", "a & b"),), (("base", "a & b"), ("A h=1", "")))
-    text = page(whole.table(), whole.results, [], [sample])
+    text = study_page(whole.outcome(), whole.results, [], [sample])
     assert "Sample 7: a &amp; b" in text
     assert (
         '<tr data-row="base"><th scope="row">base</th><td>a &amp; b <span class="note">(same as '
@@ -42,17 +43,17 @@ def test_a_task_may_give_other_texts_than_a_translation(whole):
 
 
 def test_scores_of_samples_have_the_digits_of_their_metric(whole, monkeypatch):
-    table = whole.table()
-    monkeypatch.setattr(
-        Table, "of_items", property(lambda self: replace(self.study.task.metrics["bleu"], digits=4))
-    )
-    (sample,) = samples(table, whole.results, whole.prepared_corpus(), 1)
+    outcome = whole.outcome()
+    bleu = replace(outcome.study.task.metrics["bleu"], digits=4)
+    monkeypatch.setattr(Table, "of_items", property(lambda self: bleu))
+    (sample,) = samples(outcome, whole.results, whole.prepared_corpus(), 1)
     assert {len(score.partition(".")[2]) for score in sample.scores} == {4}
-    assert f'<td class="number">{sample.scores[0]}</td>' in page(table, whole.results, [], [sample])
+    text = study_page(outcome, whole.results, [], [sample])
+    assert f'<td class="number">{sample.scores[0]}</td>' in text
 
 
 def test_samples_have_no_scores_in_a_probe_which_has_items_of_its_own(whole, monkeypatch):
     metric = replace(whole.study.task.metrics["bleu"], is_probe=True)
     monkeypatch.setattr(Table, "of_items", property(lambda self: metric))
-    (sample,) = samples(whole.table(), whole.results, whole.prepared_corpus(), 1)
+    (sample,) = samples(whole.outcome(), whole.results, whole.prepared_corpus(), 1)
     assert (sample.scores, sample.metric) == ((), "")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ablate.cli.init import TEMPLATES
-from ablate.plan.power import power_of
+from ablate.plan.power import power_json, power_of, power_warning
 from ablate.stats.looks import looks_of
 from ablate.stats.power import detectable
 from ablate.store import Results
@@ -25,7 +25,7 @@ def test_every_template_finds_differences_such_as_most_published_rows_show(templ
     path.write_text(template.read_text().replace("<name>", "study"))
     power, *_ = power_of(read_study(path), Results(tmp_path / "results"))
     assert power.detectable_sds <= 3.2
-    assert power.warning is None
+    assert power_warning(power) is None
     assert "the study finds" in power.text
 
 
@@ -79,7 +79,7 @@ def test_a_stated_spread_needs_no_runs_and_one_seed_finds_nothing(fake):
     results = fake(seeds="1")
     (power,) = power_of(results.study, results.results, spread=0.5)
     assert "finds nothing (one seed shows no spread)" in power.text
-    assert power.as_json()["detectable"]["1"] is None
+    assert power_json(power)["detectable"]["1"] is None
     assert power.seeds_text(50.0) == "A difference of 50 BLEU takes 2 seeds."
 
 
@@ -170,7 +170,7 @@ def test_seeds_in_looks_are_judged_by_the_last_look(fake):
     results = fake(SMALL.replace("[1, 2, 3]", "{looks: [2, 5]}"))
     (bleu,) = power_of(results.study, results.results)
     assert bleu.detectable_sds == detectable(5, 4, 1.0, level=looks_of((2, 5))[-1].level)
-    assert bleu.warning is None
+    assert power_warning(bleu) is None
 
 
 def test_plan_shows_it_and_refuses_what_it_cannot_know(fake):

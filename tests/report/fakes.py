@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ablate.analysis.table import Table, table_of
+from ablate.analysis.outcome import Outcome, outcome_of
 from ablate.data.corpus import SequenceWriter
 from ablate.data.encoding import Encoded
 from ablate.store import Results, RunFolder
@@ -16,6 +16,7 @@ from ablate.store.files import sha256, write_bytes
 from ablate.store.machine import process_mark
 from ablate.store.records import Decoding, MetricsLine, Phase, Result
 from ablate.study import Row, Selection, Study, read_study
+from ablate.table.table import Table
 from tests.records import (
     CORPUS,
     SIGNATURE,
@@ -190,8 +191,11 @@ class Fake:
                 self.done(row.label, seed, ppl + worse, bleu - worse)
         return self
 
+    def outcome(self) -> Outcome:
+        return outcome_of(self.study, self.results)
+
     def table(self) -> Table:
-        return table_of(self.study, self.results)
+        return self.outcome().table
 
     def _begin(self, label: str, seed: int) -> None:
         folder, data = self.folder(label, seed), self.study.data_of(self.row(label))

@@ -7,18 +7,21 @@ from dataclasses import replace
 
 import pytest
 
-from ablate.analysis.curves import Curve, curve_of, curves_of, evaluations
+from ablate.analysis.curves import curve_of, curves_of, evaluations
 from ablate.errors import UsageError
 from ablate.report.compare import ItemDifference, compare_rows, differing_most, print_comparison
 from ablate.store.records import read_metrics
 from ablate.study.select import find_row
+from ablate.table.curves import Curve
 from ablate.tasks import Sample
 from tests.cli.inside import inside
 from tests.report.fakes import SMALL, Fake, study_from
 
 
-def rows(table):
-    return {row.row.label: row for row in table.rows}
+def compared_rows(results, first, second):
+    """The second row of a study compared with the first."""
+    rows = map(results.row, (first, second))
+    return compare_rows(results.outcome(), *rows, results.results)
 
 
 @pytest.fixture
@@ -34,8 +37,7 @@ def compared(fake):
         results.logged(
             "A h=2", seed, *({"step": step, "dev_perplexity": 400.0 / step} for step in (50, 100))
         )
-    table = results.table()
-    return compare_rows(table, rows(table)["A h=1"], rows(table)["A h=2"], results.results)
+    return compared_rows(results, "A h=1", "A h=2")
 
 
 def test_differing_settings_are_listed_with_both_values(compared):
@@ -55,9 +57,8 @@ def test_a_row_and_its_base_have_the_verdict_of_the_table_beside_that_of_the_pai
         results.done("base", seed, 5.0, 25.0 + seed / 10)
         results.done("A h=1", seed, 5.0, 24.0 - seed / 3)
         results.done("A h=2", seed, 5.0, 25.0 - seed / 20)
-    table = results.table()
-    of_table = rows(table)
-    pair = compare_rows(table, of_table["base"], of_table["A h=1"], results.results)
+    of_table = results.table().by_label
+    pair = compared_rows(results, "base", "A h=1")
     alone, ours = pair.verdicts["bleu"], of_table["A h=1"].verdicts["bleu"]
     assert pair.in_table["bleu"] == ours
     assert ours.interval[0] < alone.interval[0]
@@ -66,7 +67,7 @@ def test_a_row_and_its_base_have_the_verdict_of_the_table_beside_that_of_the_pai
     line = f"in the table, corrected for 4 rows: {ours.word}, {ours.metric.interval_text(*ours.interval)}"
     assert line in out.getvalue()
     assert pair.as_json()["scores"]["bleu"]["in_table"]["low"] == ours.interval[0]
-    other = compare_rows(table, of_table["A h=2"], of_table["A h=1"], results.results)
+    other = compared_rows(results, "A h=2", "A h=1")
     assert other.in_table == {}
 
 
@@ -95,16 +96,16 @@ def test_whole_lines_of_a_damaged_or_growing_log_are_read(fake):
 def test_a_log_that_is_not_the_one_of_the_finished_run_has_no_curve_and_the_table_says_so(fake):
     results = fake(seeds="1").all_done()
     results.logged("base", 1, {"step": 1, "dev_perplexity": 4.0})
-    table = results.table()
-    assert curve_of(table, table.rows[0], results.results).by_seed == {1: ((1, 4.0),)}
-    assert not any("learning curve" in line for line in table.faults)
+    outcome = results.outcome()
+    assert curve_of(outcome, outcome.study.base, results.results).by_seed == {1: ((1, 4.0),)}
+    assert not any("learning curve" in line for line in outcome.experiment.notes.faults)
     path = results.folder("base", 1).metrics
     path.write_text(path.read_text().replace("4.0", "3.0"))
-    table = results.table()
-    assert curve_of(table, table.rows[0], results.results).by_seed == {}
+    outcome = results.outcome()
+    assert curve_of(outcome, outcome.study.base, results.results).by_seed == {}
     assert any(
         line.startswith(f"{path}: is damaged") and "its learning curve" in line
-        for line in table.faults
+        for line in outcome.experiment.notes.faults
     )
 
 
@@ -112,7 +113,7 @@ def test_rows_with_the_same_runs_have_one_curve(fake):
     results = fake(seeds="1").all_done()
     for row in results.study.rows[:2]:
         results.logged(row.label, 1, {"step": 1, "dev_perplexity": 4.0})
-    curves = curves_of(results.table(), results.results)
+    curves = curves_of(results.outcome(), results.results)
     assert [curve.row for curve in curves] == [
         "base",
         "A h=1",
@@ -192,10 +193,9 @@ def test_a_score_of_a_block_stands_without_what_it_is_made_of(fake):
         "  decoding: {each: {beam: [1]}}\n", ""
     )
     made = fake(text)
-    table = made.table()
     lines = ("nats=30.5 tokens=10 bytes=12 ctx=64 stride=64", "nats=31.5 tokens=10 bytes=12 ctx=64")
     item = ItemDifference(1, (("text", "One line,\nand another."),), lines, (4.3086, 4.5))
-    found = compare_rows(table, rows(table)["base"], rows(table)["A h=2"], made.results)
+    found = compared_rows(made, "base", "A h=2")
     out = io.StringIO()
     with redirect_stdout(out):
         print_comparison(replace(found, seed=1, sentences=(item,)))
@@ -211,8 +211,7 @@ def test_missing_and_diverged_seeds_are_listed(fake):
     results.done("A h=1", 1, 6.0, 20.0)
     results.done("A h=2", 1, 5.0, 25.0)
     results.diverged("A h=2", 2, 50, "the loss is not a finite number")
-    table = results.table()
-    found = compare_rows(table, rows(table)["A h=1"], rows(table)["A h=2"], results.results)
+    found = compared_rows(results, "A h=1", "A h=2")
     out = io.StringIO()
     with redirect_stdout(out):
         print_comparison(found)

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
 
-from ablate.analysis.scores import Scores
 from ablate.plan.progress import PerplexityDifference, RowProgress, StudyProgress
 from ablate.report.live_table import DECAY_WARNING, live_table
 from ablate.store.records import Progress
 from ablate.store.status import STATES
+from ablate.table.scores import Scores
 from tests.report.fakes import study_from
 
 MANY = """\
@@ -206,7 +206,7 @@ def test_a_tall_table_shows_base_and_active_rows_and_counts_the_others(study, he
     assert labels[0] == "base"
     assert "D dropout=0.09" in labels  # the ninth
     assert height < 8 or "D dropout=0.02" in labels  # the second
-    order = [row.row.label for row in rows]
+    order = [row.label for row in rows]
     assert labels == sorted(labels, key=order.index)
     assert found[more].startswith(f"and {len(rows) - len(labels)} more: ")
     counts = [int(part.split()[0]) for part in found[more].partition(": ")[2].split(", ")]

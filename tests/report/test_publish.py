@@ -20,7 +20,7 @@ from tests.report.fakes import SMALL
 
 def test_measured_times_are_not_published(fake):
     results = fake().all_done()
-    publish(results.table(), results.results)
+    publish(results.outcome(), results.results)
     folder = results.results.study("small")
     assert all(
         "seconds" not in (folder / name).read_text()
@@ -32,7 +32,7 @@ def test_measured_times_are_not_published(fake):
 def test_the_files_are_the_table_in_three_formats_the_study_and_its_provenance(fake):
     results = fake().all_done()
     table = results.table()
-    publish(table, results.results)
+    publish(results.outcome(), results.results)
     folder = results.results.root / "small"
     names = ["provenance.json", "study.yaml", "table.csv", "table.json", "table.md"]
     assert sorted(path.name for path in folder.iterdir()) == names
@@ -45,7 +45,7 @@ def test_the_files_are_the_table_in_three_formats_the_study_and_its_provenance(f
 @pytest.mark.parametrize("written", range(5))
 def test_an_interrupted_publication_is_made_by_the_next_one(fake, tmp_path, monkeypatch, written):
     results = fake(seeds="1").all_done()
-    given = (results.table(), results.results, tmp_path / "to")
+    given = (results.outcome(), results.results, tmp_path / "to")
     calls = []
 
     def stop(path, content, **options):
@@ -66,7 +66,7 @@ def test_provenance_lists_every_run_and_each_setting_once(fake):
     results = fake(seeds="1").all_done()
     change(Provenance, results.folder("A h=1", 1).provenance, threads=99)
     results.folder("A h=2", 1).result.unlink()
-    publish(results.table(), results.results)
+    publish(results.outcome(), results.results)
     found = json.loads((results.results.root / "small" / "provenance.json").read_text())
     assert [setting["threads"] for setting in found["carried_out"]][1:] == [99]
     assert len(found["carried_out"]) == 2
@@ -79,9 +79,9 @@ def test_provenance_lists_every_run_and_each_setting_once(fake):
 
 def test_publishing_again_replaces_the_files(fake):
     results = fake(seeds="1")
-    publish(results.table(), results.results)
+    publish(results.outcome(), results.results)
     results.all_done()
-    publish(results.table(), results.results)
+    publish(results.outcome(), results.results)
     folder = results.results.root / "small"
     assert json.loads((folder / "table.json").read_text())["rows"][0]["state"] == "done"
     assert not list(folder.glob(".*"))
@@ -92,9 +92,8 @@ def test_lines_on_damaged_files_name_them_in_the_results_root(fake):
     results = fake().all_done()
     for label, seed, file in (("base", 1, "result"), ("A h=1", 2, "metrics")):
         getattr(results.folder(label, seed), file).write_text("{")
-    table = results.table()
-    assert str(results.results.root) in as_json(table)
-    publish(table, results.results)
+    assert str(results.results.root) in as_json(results.table())
+    publish(results.outcome(), results.results)
     folder = results.results.study("small")
     names = ("table.md", "table.csv", "table.json")
     texts = {name: (folder / name).read_text() for name in names}
@@ -107,7 +106,7 @@ def test_lines_on_damaged_files_name_them_in_the_results_root(fake):
 
 def test_a_folder_in_the_place_of_one_file_is_named_before_any_file_is_replaced(fake):
     results = fake(seeds="1")
-    publish(results.table(), results.results)
+    publish(results.outcome(), results.results)
     folder = results.results.root / "small"
     (folder / "provenance.json").unlink()
     (folder / "provenance.json").mkdir()
@@ -116,7 +115,7 @@ def test_a_folder_in_the_place_of_one_file_is_named_before_any_file_is_replaced(
     with pytest.raises(
         StoreError, match=r"small/provenance\.json: is a folder, where .* move it away"
     ):
-        publish(results.table(), results.results)
+        publish(results.outcome(), results.results)
     assert (folder / "table.md").read_text() == before
 
 

@@ -11,15 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from ablate.analysis.outcome import outcome_of
 from ablate.analysis.settle import settle
-from ablate.analysis.table import Table, table_of
 from ablate.config.resolve import SETTINGS
+from ablate.judging.judge import judged
 from ablate.plan.typical import published_spreads
-from ablate.report.judge import judged
 from ablate.store import Results
 from ablate.study import Study, read_study
 from ablate.table.columns.layouts import terminal_layout
 from ablate.table.render import comma_separated, markdown
+from ablate.table.table import Table
 from benchmarks.spreads import spreads
 from docs import hooks
 from tests.cli.inside import inside
@@ -48,7 +49,9 @@ def unpacked(name, root):
 def published(request, tmp_path_factory):
     results = unpacked(request.param, tmp_path_factory.mktemp("records"))
     study = settle(read_study(ROOT / f"studies/{request.param}.yaml"), results)
-    return Published(hooks.results() / request.param, results, study, table_of(study, results))
+    return Published(
+        hooks.results() / request.param, results, study, outcome_of(study, results).table
+    )
 
 
 def test_a_published_table_follows_from_the_records(published):
@@ -105,7 +108,7 @@ def lines_of(rows):
     """
     for row in rows:
         for run in row.runs:
-            common = {"row": row.row.label, "seed": run.run.seed, "run": run.run.id}
+            common = {"row": row.label, "seed": run.seed, "run": run.id}
             if run.state == "diverged":
                 yield {**common, "metric": "ppl", "value": "nan"}
             for name, score in run.scores.items():

@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 
-from ablate.report.judge import next_steps
+from ablate.judging.judge import next_steps
 from ablate.stats.stream import PROPOSALS, RUNS_OF_CHAIN, SMALLEST, Stream, level, log_evidence
 from benchmarks.streams import gate, greedy
 from tests.cli.inside import inside

@@ -21,8 +21,8 @@ from ablate.stats.comparison import (
     SeedTest,
     compare,
 )
-from ablate.stats.judge import _at_look, _verdict, _word, verdicts
-from ablate.stats.looks import Look
+from ablate.stats.judge import _Adjusted, _at_look, _verdict, _word, verdicts
+from ablate.stats.looks import ONCE, Look
 from ablate.stats.metrics import BITS_PER_BYTE, PPL, TRANSLATION_METRICS
 from ablate.stats.noise import Variance
 from ablate.stats.power import MAX_SEEDS
@@ -467,7 +467,7 @@ def test_a_p_value_that_equals_its_level_is_not_below_it():
         (p * 1.001, LEVEL, False),
     ):
         near = compared(0.1, -0.1, 0.1, own_level=own_level)
-        verdict = _verdict(BLEU, near, (1.0, LEVEL), adjusted, 0.5, 1.0)
+        verdict = _verdict(BLEU, near, _Adjusted(1.0, LEVEL, adjusted, 1.0), 0.5, ONCE, None)
         assert (verdict.is_within_margin, verdict.word) == (
             within,
             "as good as base" if within else "cannot tell",
@@ -630,10 +630,11 @@ def test_a_verdict_of_an_earlier_look_stays_while_mean_and_divergences_agree(
     past = Verdict(
         BLEU, earlier, 3, 1.0, margin=0.5, is_within_margin=within, look=BEFORE, settled_at=1
     )
-    found = _at_look(Verdict(BLEU, "cannot tell", 5, mean, margin=0.5), paired(**counts), past, NOW)
-    assert (found.word, found.look) == (word, NOW)
-    assert found.settled_at == (1 if word != "cannot tell" else None)
-    assert found.is_within_margin == (word == "as good as base")
+    differences = {} if mean is None else {1: mean}
+    row = replace(paired(**counts), differences=differences)
+    found = _at_look(BLEU, row, "cannot tell", False, NOW, past)
+    settled_at = None if word == "cannot tell" else 1
+    assert found == (word, word == "as good as base", settled_at)
 
 
 def test_a_verdict_of_this_look_goes_before_an_earlier_one_and_keeps_what_it_knows_of_the_margin():
@@ -647,16 +648,11 @@ def test_a_verdict_of_this_look_goes_before_an_earlier_one_and_keeps_what_it_kno
         look=BEFORE,
         settled_at=1,
     )
-    now = Verdict(BLEU, "worse", 5, -0.2, margin=0.5)
-    found = _at_look(now, paired(), past, NOW)
-    assert (found.word, found.settled_at, found.is_within_margin) == ("worse", 1, False)
-    first = _at_look(now, paired(), None, NOW)
-    assert (first.word, first.settled_at, first.look) == ("worse", 2, NOW)
-    again = _at_look(
-        Verdict(BLEU, "cannot tell", 5, -0.1, margin=0.5, is_within_margin=True),
-        paired(), Verdict(BLEU, "worse", 3, -0.2, margin=0.5, settled_at=1), NOW,
-    )  # fmt: skip
-    assert (again.word, again.is_within_margin) == ("worse", True)
+    row = replace(paired(), differences={1: -0.2})
+    assert _at_look(BLEU, row, "worse", False, NOW, past) == ("worse", False, 1)
+    assert _at_look(BLEU, row, "worse", False, NOW, None) == ("worse", False, 2)
+    worse = Verdict(BLEU, "worse", 3, -0.2, margin=0.5, settled_at=1)
+    assert _at_look(BLEU, row, "cannot tell", True, NOW, worse) == ("worse", True, 1)
 
 
 def test_a_verdict_without_details_says_its_word_alone():

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ablate.analysis.missing import on_some_host
+from ablate.analysis.outcome import outcome_of
 from ablate.analysis.settle import settle, trials_text
 from ablate.analysis.stages import execute_stages, next_stage
-from ablate.analysis.table import table_of
 from ablate.config import resolve_row, run_id
 from ablate.errors import StoreError
 from ablate.plan.budget import fit
@@ -156,7 +156,7 @@ def test_a_waiting_run_is_pending_everywhere_and_has_no_id_for_scripts(study, re
     assert len(set(ids(study).values())) == 8
     row = plan_of(study, results).as_json()["rows"][0]
     assert [one["id"] for one in row["runs"]] == [None, None]
-    table = table_of(study, results)
+    table = outcome_of(study, results).table
     assert (table.rows[0].state, table.rows[0].note) == (
         "pending",
         "0 of 2 seeds done; awaits tuning",
@@ -424,7 +424,7 @@ def test_a_row_with_tune_false_has_the_values_that_are_chosen_for_base(read, res
     by_hand = read(head + AS_BASE.replace(", tune: false", ""))
     assert ids(settled) == ids(by_hand)
     assert [row.changed for row in settled.rows] == [row.changed for row in by_hand.rows]
-    table = table_of(settled, results)
+    table = outcome_of(settled, results).table
     rows = json.loads(as_json(table))["rows"]
     assert [row["tuning"] is None for row in rows] == [False, True, True]
     assert trials_text(study, study.trials).startswith("6 tuning runs for 1 row")
@@ -509,7 +509,7 @@ def test_decoding_is_chosen_by_the_mean_score_of_base_on_dev_and_is_that_of_ever
     assert (chosen.rows[2].config.alpha, chosen.rows[2].config.beam) == (1.0, 1)
     assert ids(chosen) == ids(plain)
     assert chosen.rows[1].changed == {"n_heads": 1, "d_k": 64, "d_v": 64}
-    content = json.loads(as_json(table_of(chosen, results)))["decoding"]
+    content = json.loads(as_json(outcome_of(chosen, results).table))["decoding"]
     assert (content["metric"], content["split"]) == ("bleu", "dev")
     assert (content["chosen"], content["edges"]) == ({"alpha": 1.5, "beam": 1}, ["alpha", "beam"])
     assert [one["score"] for one in content["grid"]] == [30.0, 30.0, 30.0, 30.0, 34.0, 34.0]

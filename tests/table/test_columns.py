@@ -11,7 +11,6 @@ import pytest
 from rich.console import Console
 
 from ablate.analysis.missing_scores import score_missing
-from ablate.analysis.scores import Scores, mean_and_std
 from ablate.config.decoding import DecodingConfig
 from ablate.formatting import millions, thousands
 from ablate.page.points import names
@@ -22,6 +21,7 @@ from ablate.table.columns.layouts import columns_of, paper_layout, terminal_layo
 from ablate.table.latex import latex
 from ablate.table.layout import LEAST_LABEL, width_of
 from ablate.table.render import as_json, comma_separated, markdown, print_rich
+from ablate.table.scores import Scores, mean_and_std
 from ablate.tasks import Translation
 from tests.records import CORPUS, a_manifest, change
 from tests.report.fakes import SIGNATURE, SMALL, STUDIES, Fake, study_from
@@ -242,7 +242,7 @@ def test_only_the_intervals_of_the_main_metric_agree_with_the_verdicts_and_other
     results.folder("A h=1", 3).result.unlink()
     results.diverged("A h=1", 3, 50, "loss is nan")
     table = results.table()
-    (test,) = [row.verdicts["bleu"].seed_test for row in table.rows if row.row.label == "A h=1"]
+    (test,) = [row.verdicts["bleu"].seed_test for row in table.rows if row.label == "A h=1"]
     assert test.low > 0
     exception = "exceptions, where diverged seeds or an earlier look decided: A h=1"
     assert f"{rule} ({exception})." in legend(table)
@@ -594,9 +594,9 @@ def test_csv_has_numbers_in_full(fake):
     assert rows == frame.to_dict("records")
     for cells, row in zip(rows, table.rows, strict=True):
         assert (cells["row"], cells["state"], cells["params"]) == (
-            row.row.label,
+            row.label,
             row.state,
-            str(row.params),
+            str(row.recipe.params),
         )
         deltas = row.deltas or dict.fromkeys(row.scores, Scores())
         for metric, scores in (

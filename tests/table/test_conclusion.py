@@ -211,7 +211,7 @@ def test_scores_that_are_all_zero_are_no_ground_for_a_verdict(fake):
     said_before = words._sentences(
         BLEU,
         [
-            Judged(row.row.label, row.verdicts["bleu"])
+            Judged(row.label, row.verdicts["bleu"])
             for row in results.table().rows
             if not row.row.is_base
         ],
@@ -298,7 +298,8 @@ def test_a_base_whose_translations_score_no_better_against_their_references_has_
     assert only.startswith(
         "BLEU shows nothing learned by any row: all 15 scores are not better than chance, 1.5."
     )
-    assert not [line for line in table.remarks if "brevity" in line]  # no alpha would help
+    # No alpha would help.
+    assert not [line for line in table.experiment.notes.remarks if "brevity" in line]
 
 
 @pytest.mark.parametrize("score", [0.0, 0.04])

@@ -19,10 +19,10 @@ def test_time_and_rate_are_means_over_seeds_and_flops_count_the_steps_made(fake)
     for seed, seconds in ((1, 100.0), (2, 300.0)):
         results.done("base", seed, 5.0, 25.0, seconds=seconds, steps=70, tokens=60_000)
     row = results.table().rows[0]
-    assert row.cost.seconds.mean == 200.0
-    assert row.cost.tokens_per_second.by_seed == {1: 600.0, 2: 200.0}
-    assert row.cost.flops == pytest.approx(
-        70 * cost.flops_per_step(row.row.config, 200, Lengths.assumed())
+    assert row.recipe.cost.seconds.mean == 200.0
+    assert row.recipe.cost.tokens_per_second.by_seed == {1: 600.0, 2: 200.0}
+    assert row.recipe.cost.flops == pytest.approx(
+        70 * cost.flops_per_step(results.study.base.config, 200, Lengths.assumed())
     )
     heads = {column.head: column.cells for column in with_cost(results.table()).columns}
     assert heads["tokens/s"][0] == "400 ±283"

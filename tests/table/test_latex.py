@@ -8,10 +8,10 @@ import subprocess
 
 import pytest
 
-from ablate.analysis.designs import design_effects
 from ablate.table.columns.layouts import paper_layout
 from ablate.table.conclusion import conclusion
 from ablate.table.design_tables import effects_layout
+from ablate.table.designs import design_effects
 from ablate.table.latex import escaped, latex
 from tests.report.fakes import SMALL
 

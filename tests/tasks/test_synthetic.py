@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from ablate.analysis.curves import curve_of, curves_of
-from ablate.analysis.table import table_of
+from ablate.analysis.outcome import outcome_of
 from ablate.config import resolve_row
 from ablate.config.synthetic_data import GENERATORS, SyntheticData
 from ablate.data.items import items_of
@@ -98,10 +98,10 @@ def test_the_loss_of_items_that_repeat_is_drawn_beside_that_of_dev(tmp_path):
     with zipfile.ZipFile(PUBLISHED / "grokking/records.zip") as records:
         records.extractall(tmp_path)
     results = Results(tmp_path)
-    table = table_of(read_study(PUBLISHED / "grokking/study.yaml"), results)
-    row = next(row for row in table.rows if row.row.label == "decay weight_decay=0.5")
-    curve = curve_of(table, row, results)
-    for run in row.runs:
+    outcome = outcome_of(read_study(PUBLISHED / "grokking/study.yaml"), results)
+    row = outcome.study.by_label["decay weight_decay=0.5"]
+    curve = curve_of(outcome, row, results)
+    for run in outcome.by_label[row.label]:
         log = (results.run(run.run.id).path / "metrics.jsonl").read_text().splitlines()
         losses = {line["step"]: line["loss"] for line in map(json.loads, log) if "loss" in line}
         expected = {step: math.exp(loss) for step, loss in losses.items()}
@@ -117,13 +117,13 @@ def test_the_loss_of_items_that_repeat_is_drawn_beside_that_of_dev(tmp_path):
 
 
 def test_items_that_are_drawn_have_no_curve_of_training(folder, trained):
-    table = table_of(read_study(folder / "syn.yaml"), Results(trained))
-    assert {curve.training for curve in curves_of(table, Results(trained))} == {None}
+    outcome = outcome_of(read_study(folder / "syn.yaml"), Results(trained))
+    assert {curve.training for curve in curves_of(outcome, Results(trained))} == {None}
 
 
 def test_a_training_is_one_curve_over_the_sizes_of_its_evaluation(folder, trained):
     study, results = read_study(folder / "syn.yaml"), Results(trained)
-    table = table_of(study, results)
+    table = outcome_of(study, results).table
     lines, size = over_test_sizes(table)
     base, load = (table.rows[place].scores["accuracy"] for place in (0, 3))
     assert size == "pairs"

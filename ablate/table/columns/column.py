@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ablate.analysis.table import Table, TableRow
-from ablate.config.resolve import Setting
-from ablate.own.reference import settings_text
+from ablate.table.experiment import Setting
 from ablate.table.layout import FURTHER, TextColumn, name_of
+from ablate.table.table import Table, TableRow
 
 Mark = Callable[[str], str]  # marks the cell of a best value
 
@@ -55,6 +54,7 @@ class Column:
     priority: its importance on a terminal; the least number is the most important.
     parts: parts of the value by their names in CSV and in frames, each with the keys that lead to
         it; None for the value itself, under its key.
+    flat: of a row, the value in CSV and in frames; None for its parts.
     numeric: aligned to the right.
     folds: whether a cell may take several lines.
     only_filled: whether the column is left out without any cell.
@@ -68,6 +68,7 @@ class Column:
     legend: Callable[[Form], Iterable[str]] = lambda form: ()
     priority: int = FURTHER
     parts: Mapping[str, tuple[str, ...]] | None = None
+    flat: Callable[[TableRow], Any] | None = None
     numeric: bool = True
     folds: bool = False
     only_filled: bool = False
@@ -105,25 +106,25 @@ def json_rows(columns: Iterable[Column], table: Table) -> list[dict[str, Any]]:
 def flat_rows(columns: Sequence[Column], table: Table) -> list[dict[str, Any]]:
     """The rows of the table for CSV and frames, whose cells are numbers and texts."""
     lines = []
-    for content in json_rows(columns, table):
+    for row, content in zip(table.rows, json_rows(columns, table), strict=True):
         line: dict[str, Any] = {}
         for column in columns:
-            parts = column.parts
-            if parts is None:
-                parts = {column.key: ()}
-            if column.value is not None:
-                for name, keys in parts.items():
-                    line[name] = _part(content[column.key], keys)
+            if column.flat is not None:
+                line[column.key] = column.flat(row)
+            elif column.value is not None:
+                line |= _parts(column, content[column.key])
         lines.append(line)
     return lines
 
 
-def _part(value: Any, keys: tuple[str, ...]) -> Any:
-    """The part of a value that the keys lead to; None where there is none."""
-    for key in keys:
-        if value is None:
-            return None
-        value = value.get(key)
-    if isinstance(value, dict):
-        return settings_text(value, " ")
-    return value
+def _parts(column: Column, value: Any) -> dict[str, Any]:
+    """The parts of a value by their names; None where there is none."""
+    if column.parts is None:
+        return {column.key: value}
+    parts = {}
+    for name, keys in column.parts.items():
+        part = value
+        for key in keys:
+            part = None if part is None else part.get(key)
+        parts[name] = part
+    return parts

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import Any
 
-from ablate.analysis.scores import mean_and_std
-from ablate.analysis.table import Table, TableRow
-from ablate.config.cost import idle_parameters
 from ablate.formatting import duration, millions, number, scaled
-from ablate.study.choice import HEAD, KEY
 from ablate.table.columns.column import Column, Form
+from ablate.table.experiment import Choice
 from ablate.table.layout import CHOSEN, REQUESTED, Warned
+from ablate.table.scores import mean_and_std
+from ablate.table.table import Table, TableRow
 
 
 def cost_columns(table: Table, form: Form) -> Iterator[Column]:
@@ -19,24 +19,24 @@ def cost_columns(table: Table, form: Form) -> Iterator[Column]:
     yield Column(
         "params",
         "params\n(10^6)",
-        lambda row: row.params,
-        lambda row: millions(row.params),
+        lambda row: row.recipe.params,
+        lambda row: millions(row.recipe.params),
         latex="params\n$\\times10^6$",
     )
-    if any(row.params != _active_params(row) for row in table.rows):
+    if any(row.recipe.params != row.recipe.active_params for row in table.rows):
         yield Column(
             "active_params",
             "active\n(10^6)",
-            _active_params,
-            lambda row: millions(_active_params(row)),
+            lambda row: row.recipe.active_params,
+            lambda row: millions(row.recipe.active_params),
             lambda form: ["active: parameters that one token meets, without the other experts."],
             latex="active\n$\\times10^6$",
         )
-    yield Column("steps", value=lambda row: row.steps)
-    if any(row.row.matched for row in table.rows):
+    yield Column("steps", value=lambda row: row.recipe.steps)
+    if any(row.recipe.matched for row in table.rows):
         yield from _match_columns(table, form)
-    if any(row.row.own_choice for row in table.rows):
-        yield from _choice_columns(table)
+    if any(row.recipe.tuned for row in table.rows):
+        yield from _tuning_columns(table)
     parts: dict[str, tuple[str, ...]] = {}
     if form.timed:
         parts |= {"seconds": ("seconds", "mean")}
@@ -44,119 +44,74 @@ def cost_columns(table: Table, form: Form) -> Iterator[Column]:
     parts["flops"] = ("flops",)
     yield Column(
         "cost",
-        value=lambda row: row.cost.as_json(form.timed),
+        value=lambda row: row.recipe.cost.as_json(form.timed),
         legend=partial(_cost_legend, table),
         parts=parts,
     )
     if form.with_cost:
-        seeds = len(table.study.seeds)
+        seeds = len(table.experiment.seeds)
         for head, text in (
-            ("tokens/s", lambda row: mean_and_std(row.cost.tokens_per_second, 0, seeds)),
+            ("tokens/s", lambda row: mean_and_std(row.recipe.cost.tokens_per_second, 0, seeds)),
             ("time", _time),
             ("FLOPs", _flops),
         ):
             yield Column("", head, text=text, priority=REQUESTED)
 
 
-def _active_params(row: TableRow) -> int:
-    return row.params - idle_parameters(row.row.config)
-
-
 def _match_columns(table: Table, form: Form) -> Iterator[Column]:
     """Yield the fields that `match` chose, and the FLOPs of each training beside the parameters."""
     if not form.with_cost:
         yield Column("", "FLOPs", text=_flops)
+    yield _choice_column("matched", "matched", lambda row: row.recipe.matched, table)
+
+
+def _tuning_columns(table: Table) -> Iterator[Column]:
+    """Yield the tuned values, and the sensitivity of the loss to them."""
+    yield _choice_column("tuning", "tuned", lambda row: row.recipe.tuned, table)
     yield Column(
-        "matched",
-        "matched",
-        lambda row: row.row.matched and row.row.matched.as_json(),
-        _matched,
-        partial(_match_legend, table),
-        CHOSEN,
-        parts={},
-        numeric=False,
-        folds=True,
+        "",
+        "sensitivity\n(nats)",
+        text=_sensitivity,
+        legend=lambda form: [
+            "sensitivity: mean dev loss over the grid, at most ln V each, less that of the "
+            "best value (arXiv 2309.14322)."
+        ],
     )
 
 
-def _matched(row: TableRow) -> str:
-    if row.row.matched is None:
-        return ""
-    return f"{row.row.matched.field}={row.row.matched.value}"
+def _choice_column(
+    key: str, head: str, choice_of: Callable[[TableRow], Choice | None], table: Table
+) -> Column:
+    """The settings that were chosen for each row."""
+    choices = list(filter(None, map(choice_of, table.rows)))
+
+    def content(row: TableRow) -> Any:
+        choice = choice_of(row)
+        return choice and choice.content
+
+    def text(row: TableRow) -> str:
+        choice = choice_of(row)
+        return choice.text if choice else ""
+
+    def legend(form: Form) -> Iterable[str]:
+        return dict.fromkeys(choice.legend for choice in choices)
+
+    return Column(key, head, content, text, legend, CHOSEN, parts={}, numeric=False, folds=True)
 
 
 def _flops(row: TableRow) -> str:
-    return scaled(row.cost.flops, "").strip()
-
-
-def _match_legend(table: Table, form: Form) -> Iterator[str]:
-    # The column FLOPs counts the corpus's real lengths, with which the difference may be larger
-    # than the tolerance.
-    names = {
-        "params": "parameters",
-        "active_params": "active parameters",
-        "flops": "training FLOPs",
-    }
-    lines: dict[str, None] = {}
-    for row in table.rows:
-        match = row.row.matched
-        if match is None:
-            continue
-        line = (
-            f"matched: the field that brings the row's {names[match.cost]} within "
-            f"{100 * match.within:g} % of base's"
-        )
-        if match.cost == "flops" and match.tokens is not None:
-            line += f", counted for sentences of {match.tokens} tokens"
-        lines[f"{line}."] = None
-    yield from lines
-
-
-def _choice_columns(table: Table) -> Iterator[Column]:
-    """Yield the chosen values, and the sensitivity of the loss to them."""
-    yield Column(
-        KEY,
-        HEAD,
-        lambda row: row.row.own_choice and row.row.own_choice.as_json(),
-        _chosen,
-        partial(_choice_legend, table),
-        CHOSEN,
-        parts={},
-        numeric=False,
-        folds=True,
-    )
-    if any(row.row.own_choice for row in table.rows):
-        yield Column(
-            "",
-            "sensitivity\n(nats)",
-            text=_sensitivity,
-            legend=lambda form: [
-                "sensitivity: mean dev loss over the grid, at most ln V each, less that of the "
-                "best value (arXiv 2309.14322)."
-            ],
-        )
-
-
-def _chosen(row: TableRow) -> str:
-    return row.row.own_choice.text if row.row.own_choice else ""
+    return scaled(row.recipe.cost.flops, "").strip()
 
 
 def _sensitivity(row: TableRow) -> str:
-    return number(row.row.own_choice.sensitivity if row.row.own_choice else None, 2)
-
-
-def _choice_legend(table: Table, form: Form) -> Iterator[str]:
-    lines: dict[str, None] = {}
-    for row in table.rows:
-        if row.row.own_choice:
-            lines[row.row.own_choice.legend] = None
-    yield from lines
+    tuned = row.recipe.tuned
+    return number(tuned.sensitivity if tuned else None, 2)
 
 
 def _time(row: TableRow) -> str:
-    if row.cost.seconds.mean is None:
+    if row.recipe.cost.seconds.mean is None:
         return ""
-    return duration(row.cost.seconds.mean)
+    return duration(row.recipe.cost.seconds.mean)
 
 
 def _cost_legend(table: Table, form: Form) -> Iterator[str]:
@@ -170,7 +125,7 @@ def _cost_legend(table: Table, form: Form) -> Iterator[str]:
     yield f"{', '.join(timed)}: mean over seeds of one training with its evaluations."
     machines = set[str]()
     for row in table.rows:
-        machines.update(row.cost.machines)
+        machines.update(row.recipe.cost.machines)
     if machines:
         yield f"Trained on: {'; '.join(sorted(machines))}."
     if len(machines) > 1:

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from ablate.analysis.results import measured_metrics
-from ablate.analysis.table import Table, TableRow
 from ablate.formatting import enumeration, p_text, plural
 from ablate.stats.metrics import PPL, Metric
 from ablate.stats.significance import LEVEL, POWER
@@ -20,6 +18,7 @@ from ablate.table.layout import (
     P_VALUE,
     VERDICT,
 )
+from ablate.table.table import Table, TableRow
 
 
 def difference_columns(table: Table, form: Form) -> Iterator[Column]:
@@ -30,8 +29,8 @@ def difference_columns(table: Table, form: Form) -> Iterator[Column]:
         legend=partial(_difference_legend, table),
         parts=_verdict_parts(table),
     )
-    if table.perplexity not in table.judged:
-        yield _difference(table, table.perplexity, OTHER_DIFFERENCE)
+    if table.experiment.perplexity not in table.judged:
+        yield _difference(table, table.experiment.perplexity, OTHER_DIFFERENCE)
     for metric in table.judged:
         yield _difference(table, metric, DIFFERENCE)
         p_value = _cell(metric, lambda verdict: p_text(verdict.p))
@@ -42,7 +41,7 @@ def difference_columns(table: Table, form: Form) -> Iterator[Column]:
 
 def _difference(table: Table, metric: Metric, priority: int) -> Column:
     below = "[95 %]" if _has_intervals(table, metric) else f"(n = {_most_seeds(table)})"
-    text = _cell(metric, partial(_interval, len(table.study.seeds)))
+    text = _cell(metric, partial(_interval, len(table.experiment.seeds)))
     head = f"Δ{metric.title}\n{below}"
     return Column("", head, text=text, priority=priority, only_filled=True)
 
@@ -99,7 +98,7 @@ def _verdicts_json(row: TableRow) -> dict[str, Any]:
 def _verdict_parts(table: Table) -> dict[str, tuple[str, ...]]:
     """Interval, p values, verdict; for metrics of predictions those of the bootstrap, too."""
     parts: dict[str, tuple[str, ...]] = {}
-    for metric in measured_metrics(table.study):
+    for metric in table.experiment.measured:
         name = metric.name
         for part in ("low", "high", "p", "p_holm", "p_adjusted", "minimum_detectable"):
             parts[f"delta_{name}_{part}"] = (name, part)
@@ -147,10 +146,10 @@ def _difference_legend(table: Table, form: Form) -> Iterator[str]:
             if has_p:
                 line += f"; p values are multiplied by {len(table.judged)}"
             yield f"{line}."
-        yield from table.position.legend(table.error, _kept(table))
-        if has_p and not table.is_measured_elsewhere:
+        yield from table.experiment.standing.legend(table.experiment.error, _kept(table))
+        if has_p and table.experiment.setup is not None:
             yield "p: the corrected p value of the verdict; `ablate compare` shows each test."
-    elif judged and len(table.study.seeds) == 1:
+    elif judged and len(table.experiment.seeds) == 1:
         yield (
             "One seed (n = 1): the variance over seeds is unknown, so no row has a verdict: cannot "
             "tell."
@@ -158,7 +157,7 @@ def _difference_legend(table: Table, form: Form) -> Iterator[str]:
 
 
 def _explained_verdicts(table: Table, is_compact: bool = False) -> str:
-    noise, rows = plural(len(table.study.seeds), "seed"), plural(table.study.tests, "row")
+    noise, rows = plural(len(table.experiment.seeds), "seed"), plural(table.experiment.tests, "row")
     if len(table.families) > 1:
         rows += " of all sizes"
     tested, margins, within = dict[str, None](), dict[str, None](), ""
@@ -192,7 +191,7 @@ def _explained_verdicts(table: Table, is_compact: bool = False) -> str:
 def _explained_differences(table: Table, form: Form) -> Iterator[str]:
     """Yield the meaning of the differences; the metrics are named if only some have intervals."""
     shown = []
-    for metric in dict.fromkeys((table.perplexity, *table.judged)):
+    for metric in dict.fromkeys((table.experiment.perplexity, *table.judged)):
         if form.shows(f"Δ{metric.title}"):
             shown.append(metric)
     if shown and _most_seeds(table) == 1:
@@ -201,7 +200,7 @@ def _explained_differences(table: Table, form: Form) -> Iterator[str]:
     several = [metric for metric in shown if _has_intervals(table, metric)]
     without = [metric for metric in shown if metric not in several]
     if several:
-        further = ", with base's further seeds" if table.study.further_seeds else ""
+        further = ", with base's further seeds" if table.experiment.further_seeds else ""
         text = (
             f"mean difference from base, paired by seed{further}, with an interval of at least "
             f"95 % for each row alone"
@@ -229,7 +228,7 @@ def _judged_by_intervals(table: Table, metric: Metric) -> str:
         if verdict and verdict.seed_test:
             is_beside_0 = not verdict.seed_test.low <= 0 <= verdict.seed_test.high
             if verdict.is_different != is_beside_0:
-                exceptions.append(row.row.label)
+                exceptions.append(row.label)
     # A ratio of 1, the exponential of 0, is no difference.
     text = f"; the interval of Δ{metric.title} excludes {int(metric.is_log)} exactly if the verdict"
     text += " is worse or better"
@@ -255,7 +254,7 @@ def _kept(table: Table) -> dict[str, None]:
         for metric in table.judged:
             verdict = row.verdicts.get(metric.name)
             if verdict and verdict.is_different and verdict.p is not None and verdict.p >= LEVEL:
-                kept[row.row.label] = None
+                kept[row.label] = None
     return kept
 
 
@@ -274,7 +273,7 @@ def _note_legend(table: Table, form: Form) -> Iterator[str]:
 def _by_word(word: Callable[[TableRow], str], table: Table) -> Iterator[str]:
     labels: dict[str, list[str]] = {}
     for row in table.rows:
-        labels.setdefault(word(row), []).append(row.row.label)
+        labels.setdefault(word(row), []).append(row.label)
     for text, rows in labels.items():
         if text:
             yield f"{text}: {', '.join(rows)}."

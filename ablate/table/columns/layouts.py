@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
-from ablate.analysis.table import Table
-from ablate.config.resolve import SETTINGS
 from ablate.table.columns.column import Column, Form, Mark, text_columns
 from ablate.table.columns.cost import cost_columns
 from ablate.table.columns.differences import (
@@ -32,11 +30,13 @@ from ablate.table.layout import (
     folded,
     width_of,
 )
+from ablate.table.table import Table
 
 
 def columns_of(table: Table, form: Form) -> tuple[Column, ...]:
     """Every column, from left to right; the legend and the scripts' formats have the same order."""
-    if table.is_measured_elsewhere:
+    setup = table.experiment.setup
+    if setup is None:
         return (
             label_column(),
             verdict_column(table),
@@ -45,11 +45,11 @@ def columns_of(table: Table, form: Form) -> tuple[Column, ...]:
             *verdict_columns(table, form),
         )
     return (
-        *row_columns(table, form),
+        *row_columns(table, setup, form),
         *score_columns(table, form),
         *difference_columns(table, form),
         *cost_columns(table, form),
-        *paper_columns(table, form),
+        *paper_columns(table, setup, form),
         *verdict_columns(table, form),
     )
 
@@ -66,7 +66,9 @@ def paper_layout(
     """The layout of the paper; without `every_setting`, settings that no row changes are in the
     legend. `best` says how the mark looks.
     """
-    settings = SETTINGS if every_setting else varied_settings(table)
+    settings = varied_settings(table)
+    if every_setting and table.experiment.setup is not None:
+        settings = table.experiment.setup.settings
     form = Form(mark, against_paper, with_cost, settings, best=best)
     columns = columns_of(table, form)
     shown = text_columns(columns, table)
@@ -101,7 +103,9 @@ def _table_of_paper(
     """Group, settings, scores, parameters and verdict, and further columns where they fit; None if
     these do not fit.
     """
-    form = Form(mark, against_paper, with_cost, SETTINGS, compact=True)
+    setup = table.experiment.setup
+    settings = setup.settings if setup else ()
+    form = Form(mark, against_paper, with_cost, settings, compact=True)
     declared = columns_of(table, form)
     columns = text_columns(declared, table)
     shown, further = [columns[0]], []
@@ -130,7 +134,7 @@ def _left_out(
     names = {column.name for column in shown}
     left_out = [column.name for column in columns if column.name not in names]
     if left_out:
-        command = "judge" if table.is_measured_elsewhere else "table"
+        command = "table" if table.experiment.setup else "judge"
         line = f"Left out at {width} columns: {', '.join(left_out)}"
         yield f"{line}; `ablate {command} --wide` shows all."
 

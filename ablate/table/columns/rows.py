@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from operator import attrgetter
+from typing import Any
 
-from ablate.analysis.table import Table, TableRow
-from ablate.config import resolve_row
-from ablate.config.identity import INTRODUCED_DECODING, NOT_IDENTITY
-from ablate.config.resolve import SETTING_FIELDS, SETTINGS, Setting
 from ablate.formatting import setting_text, thousands
-from ablate.own.reference import settings_text
 from ablate.table.columns.column import Column, Form
 from ablate.table.columns.differences import verdict_column
+from ablate.table.experiment import Setting, Setup
 from ablate.table.layout import ROW, SETTING
+from ablate.table.table import Table, TableRow
 
 
 def label_column() -> Column:
@@ -24,29 +21,30 @@ def label_column() -> Column:
 
 
 def _label(row: TableRow) -> str:
-    return row.row.label
+    return row.label
 
 
-def row_columns(table: Table, form: Form) -> Iterator[Column]:
+def row_columns(table: Table, setup: Setup, form: Form) -> Iterator[Column]:
     """Yield the columns that say which row it is."""
     cells = _groups(table)
-    labels = replace(label_column(), legend=partial(_legend, table))
+    labels = replace(label_column(), legend=partial(_legend, table, setup))
     groups = Column(
         "group",
         "",
         lambda row: row.row.group,
-        lambda row: cells[row.row.label],
+        lambda row: cells[row.label],
         numeric=False,
         folds=True,
     )
     others = Column(
         "changed",
         "other",
-        lambda row: row.row.changed,
-        _other_changes,
+        lambda row: row.recipe.changed,
+        lambda row: row.recipe.other,
         numeric=False,
         folds=True,
         only_filled=True,
+        flat=lambda row: " ".join(row.recipe.changes),
     )
     if form.compact:
         beside = partial(_group_and_changes, cells)
@@ -59,8 +57,8 @@ def row_columns(table: Table, form: Form) -> Iterator[Column]:
     # The most changed settings come first on a terminal. sorted() is stable: settings that as many
     # rows change keep the order of Table 3.
     order = sorted(form.settings, key=lambda setting: -_own_changes(table, setting))
-    for setting in SETTINGS:
-        value = attrgetter(f"row.config.{setting.field}")
+    for setting in setup.settings:
+        value = partial(_setting, setting)
         column = Column(setting.field, setting.head, value, latex=setting.latex)
         if setting in form.settings:
             text = partial(_setting_cell, table, setting)
@@ -69,101 +67,76 @@ def row_columns(table: Table, form: Form) -> Iterator[Column]:
     yield others
 
 
+def _setting(setting: Setting, row: TableRow) -> Any:
+    return row.recipe.settings[setting.field]
+
+
 def varied_settings(table: Table) -> tuple[Setting, ...]:
-    """The settings that some row changes."""
-    changed = set[str]()
+    """The settings that some row changes; none where settings are not known."""
+    setup, changed = table.experiment.setup, set[str]()
+    if setup is None:
+        return ()
     for row in table.rows:
-        changed.update(row.row.changed)
-    return tuple(setting for setting in SETTINGS if setting.field in changed)
+        changed.update(row.recipe.changed)
+    return tuple(setting for setting in setup.settings if setting.field in changed)
 
 
 def _own_changes(table: Table, setting: Setting) -> int:
     """Number of rows that change a setting by itself: not head sizes that follow from h."""
-    count, name = 0, setting.field
+    count = 0
     for row in table.rows:
-        follows = name in ("d_k", "d_v") and row.row.config.has_derived_heads(name)
-        count += name in row.row.changed and not follows
+        own = row.recipe.changed.keys() - row.recipe.derived
+        count += setting.field in own
     return count
 
 
-def _legend(table: Table, form: Form) -> Iterator[str]:
+def _legend(table: Table, setup: Setup, form: Form) -> Iterator[str]:
     """Yield the settings without a column, which all rows share or are base's, those of parts of
     designs, and those of rows with a written label.
     """
     base = table.rows[0]
     hidden = []
-    for setting in SETTINGS:
+    for setting in setup.settings:
         if setting not in form.settings or not form.shows(setting.head):
             hidden.append(f"{setting.head}={_setting_text(base, setting)}")
     if hidden:
         yield f"{'base' if form.labels else 'all rows'}: {', '.join(hidden)}"
-    yield f"base also: {settings_text(_other_settings(base, table))}."
+    yield f"base also: {setup.base}."
     groups: dict[tuple[str, str], dict[str, None]] = {}  # one line for a part of several designs
-    for design in table.study.designs:
+    for design in setup.designs:
         for part in design.settings.items():
             groups.setdefault(part, {})[design.group] = None
     for (name, settings), of_groups in groups.items():
         yield f"{name} of {', '.join(of_groups)}: {settings}."
     for row in table.rows:
-        if row.row.is_labeled:
-            yield f"{row.row.label}: {settings_text(row.row.changed)}."
+        if row.recipe.is_labeled:
+            yield f"{row.label}: {', '.join(row.recipe.changes)}."
 
 
 def _groups(table: Table) -> dict[str, str]:
     """`base`, then the name of each group at its first row, as in the paper: (A)."""
     cells, before = {}, ""
     for row in table.rows:
-        group = row.row.label if row.row.is_base else f"({row.row.group})"
-        cells[row.row.label] = group if group != before else ""
+        group = row.label if row.row.is_base else f"({row.row.group})"
+        cells[row.label] = group if group != before else ""
         before = group
     return cells
 
 
 def _group_and_changes(groups: Mapping[str, str], row: TableRow) -> str:
     """`(E) learned positions`; a group that the change repeats stands alone."""
-    group, changes = groups[row.row.label], _other_changes(row)
+    group, changes = groups[row.label], row.recipe.other
     return group if group == f"({changes})" else f"{group} {changes}".strip()
 
 
 def _setting_cell(table: Table, setting: Setting, row: TableRow) -> str:
     """The setting of base, and of rows that change it."""
-    if row is table.rows[0] or setting.field in row.row.changed:
+    if row is table.rows[0] or setting.field in row.recipe.changed:
         return _setting_text(row, setting)
     return ""
 
 
 def _setting_text(row: TableRow, setting: Setting) -> str:
     if setting.field == "train_steps":
-        return thousands(row.steps)
-    return setting_text(getattr(row.row.config, setting.field))
-
-
-def _other_changes(row: TableRow) -> str:
-    """Changes of fields that are no columns of Table 3, or a label that does not show them; chosen
-    fields have their own column.
-    """
-    if row.row.is_labeled or row.row.has_parts:
-        return row.row.label
-    with_column = set(SETTING_FIELDS)
-    if row.row.choice:
-        with_column.update(row.row.choice.candidates[0].values)
-    changed = row.row.changed.items()
-    return settings_text({name: value for name, value in changed if name not in with_column})
-
-
-def _other_settings(base: TableRow, table: Table) -> dict[str, object]:
-    """Base's settings without a column: batch, decoding, and all that is not the paper's.
-
-    A decoding field counts from its first default, so that tables of older results keep their text.
-    """
-    # `resolve_row` without settings gives the paper's base model.
-    paper = {**resolve_row({}).model_dump(), **INTRODUCED_DECODING}
-    always = table.study.task.shown_fields
-    settings = {}
-    for name, value in base.row.config.model_dump().items():
-        # `probes` follows from the metrics; who reads it here would write it, which is refused.
-        if name in SETTING_FIELDS | NOT_IDENTITY | {"probes"}:
-            continue
-        if name in always or value != paper[name]:
-            settings[name] = value
-    return settings
+        return thousands(row.recipe.steps)
+    return setting_text(_setting(setting, row))

@@ -7,18 +7,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ablate.analysis.results import measured_metrics
-from ablate.analysis.scores import Scores, mean_and_std
-from ablate.analysis.table import Table, TableRow
 from ablate.formatting import number
 from ablate.stats.metrics import PPL, PPL_CHAR, Metric
 from ablate.table.columns.column import Column, Form, Mark
 from ablate.table.layout import OTHER_SCORE, SCORE, Warned
+from ablate.table.scores import Scores, mean_and_std
+from ablate.table.table import Table, TableRow
 
 
 def score_columns(table: Table, form: Form) -> Iterator[Column]:
     """Yield the scores in every metric, those of the table first, and the differences from base."""
-    metrics = dict.fromkeys((*table.metrics, *measured_metrics(table.study)))
+    metrics = dict.fromkeys((*table.metrics, *table.experiment.measured))
     for metric in metrics:
         head = metric.title
         if metric.side:
@@ -58,8 +57,8 @@ def _difference(name: str, row: TableRow) -> dict[str, Any]:
 
 def _cell(table: Table, metric: Metric, mark: Mark, row: TableRow) -> str:
     """A metric over seeds, marked if it prints the same digits as the best complete mean."""
-    scores, best = row.scores[metric.name], table.best(metric.name)
-    seeds = len(table.study.seeds_of(row.row))
+    scores, best = row.scores[metric.name], table.best(metric)
+    seeds = len(table.experiment.seeds_of(row.row))
     text = mean_and_std(scores, metric.digits, seeds)
     if best is None or scores.n < seeds:
         return text
@@ -71,30 +70,28 @@ def _cell(table: Table, metric: Metric, mark: Mark, row: TableRow) -> str:
 
 def _legend(table: Table, form: Form) -> Iterator[str]:
     """Yield signatures, the marks of cells, and warnings about runs that were not made alike."""
-    study, seeds = table.study, len(table.study.seeds)
+    experiment, setup = table.experiment, table.experiment.setup
+    seeds = len(experiment.seeds)
     # The conclusion has base's score in the compared metrics, with or without a column.
     shown = []
     for metric in table.metrics:
         if form.shows(metric.title) or metric in table.compared:
             shown.append(metric)
     for metric in shown:
-        if metric.name in table.signatures:
+        if metric.name in table.experiment.signatures:
             yield _signature(table, metric)
         yield from _parts(table, metric)
-    if study.base.decoding_choice is not None:
-        yield (
-            "Decoding chosen for base on dev, the same for every row: "
-            f"{study.base.decoding_choice.text}."
-        )
-    if len(table.vocabularies) > 1:
+    if setup is not None and setup.decoding is not None:
+        yield (f"Decoding chosen for base on dev, the same for every row: {setup.decoding.text}.")
+    if len(table.experiment.vocabularies) > 1:
         comparable = f"{PPL_CHAR.title}, the perplexity per character,"
-        if PPL_CHAR.name not in study.task.metrics:
+        if PPL_CHAR.name not in experiment.metrics:
             comparable = table.main.title
         yield f"Vocabularies differ: compare {comparable} and not {PPL.title}."
     if seeds > 1:
         over = f"n = {seeds} seeds"
-        if study.further_seeds:
-            over += f", base over {len(study.seeds_of(study.base))}"
+        if experiment.further_seeds:
+            over += f", base over {seeds + len(experiment.further_seeds)}"
         yield f"Mean ± standard deviation over {over}; k/{seeds} where only k are in."
         logs = [metric.title for metric in shown if metric.is_log]
         if logs:
@@ -106,24 +103,24 @@ def _legend(table: Table, form: Form) -> Iterator[str]:
                 line += "; Δ: ratio to base, such as ×1.050 for 5 % more"
             yield f"{line}."
     marks = []
-    if any(form.shows(metric.title) and table.best(metric.name) is not None for metric in shown):
+    if any(form.shows(metric.title) and table.best(metric) is not None for metric in shown):
         marks.append(f"{form.best} best")
-    settings = () if table.is_measured_elsewhere else form.settings
-    if any(form.shows(setting.head) for setting in settings):
+    if any(form.shows(setting.head) for setting in form.settings):
         marks.append("blank: as base" if marks else "Blank: as base")
     if marks:
         yield f"{'; '.join(marks)}."
-    if len(table.corpora) > len(table.vocabularies):
-        corpora = ", ".join(table.corpora)
+    if len(table.experiment.corpora) > len(table.experiment.vocabularies):
+        corpora = ", ".join(table.experiment.corpora)
         yield Warned(f"WARNING: these results mix corpora {corpora}: they cannot be compared.")
-    yield from (*table.archived, *table.remarks, *table.faults)
+    notes = experiment.notes
+    yield from (*notes.archived, *notes.remarks, *notes.faults)
 
 
 def _signature(table: Table, metric: Metric) -> str:
-    signature = "; ".join(table.signatures[metric.name]) or "(nothing scored yet)"
-    if table.study.task.scores_items(metric):
+    signature = "; ".join(table.experiment.signatures[metric.name]) or "(nothing scored yet)"
+    if metric.name in table.experiment.test_sets:
         by = f"{metric.scorer} {signature}".lstrip()
-        signature = f"test={table.study.data.test}, {by}"
+        signature = f"test={table.experiment.test_sets[metric.name]}, {by}"
     return f"{metric.title}: {signature}."
 
 

@@ -10,10 +10,10 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from ablate.analysis.ladder import ladders
 from ablate.plan.progress import ProgressReader
 from ablate.study import read_study
 from ablate.table.design_tables import ladder_layout
+from ablate.table.ladder import ladders
 from ablate.table.render import as_json, markdown, print_rich
 from tests.report.fakes import Fake, study_from
 

@@ -1,4 +1,4 @@
-"""Scores that were measured elsewhere, as the table of a study whose rows are labels."""
+"""The experiment of scores that were measured elsewhere, whose rows are labels."""
 
 from __future__ import annotations
 
@@ -7,22 +7,12 @@ import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import ClassVar
 
-from ablate.analysis.position import position_of_runs
-from ablate.analysis.results import RunResult, by_row, scores_of
-from ablate.analysis.scores import Scores
-from ablate.analysis.table import Cost, Table, TableRow
-from ablate.config import resolve_row
-from ablate.config.data import CorpusConfig
 from ablate.errors import UsageError, unknown_name
 from ablate.formatting import first_few
-from ablate.stats.metrics import PPL, Metric
-from ablate.store.records import Measurement
-from ablate.study import Row, Run, Study
-from ablate.tasks import TASKS
-from ablate.tasks.language_model import LanguageModel
+from ablate.stats.metrics import METRICS, PPL, Metric
+from ablate.table.experiment import Experiment, Row, Run, Score
+from ablate.table.looks import Standing
 
 BASES = ("base", "baseline", "control")  # labels of base, where none is named
 # Words in the name of a metric that tell its direction.
@@ -57,32 +47,14 @@ class Number:
     run: str = ""
 
 
-class _Elsewhere(LanguageModel):
-    """The task of such scores, which trains nothing."""
-
-    name, shown_fields = "elsewhere", ()
-    units: ClassVar[Mapping[str, str]] = {}
-    model_metrics = ()
-    prediction_metrics = ()
-    default_metrics = ()  # type: ignore[assignment]
-
-    def __init__(self, metrics: dict[str, Metric]) -> None:
-        self._metrics = metrics
-
-    @property
-    def metrics(self) -> dict[str, Metric]:
-        """The metrics of the scores, by name."""
-        return self._metrics
-
-
-def table_of_numbers(
+def experiment_of_scores(
     numbers: Sequence[Number],
     name: str,
     base: str | None = None,
     directions: Mapping[str, bool] | None = None,
     margin: float | None = None,
-) -> Table:
-    """Judge scores as those of a study. Seeds that only base has are its further seeds.
+) -> Experiment:
+    """The experiment of some scores. Seeds that only base has are its further seeds.
 
     Args:
         numbers: rows in the order of the table; the first metric is that of the verdicts.
@@ -104,13 +76,10 @@ def table_of_numbers(
         if given not in names:
             raise UsageError(unknown_name("metric", given, names))
     base = _base(base, list(seeds))
-    # Settings and data are those of no run: nothing shows them.
-    config, data = resolve_row({}), CorpusConfig(corpus="files", train="-", dev="-", test="-")
-    rows, of_rows, alone = [Row(base, "base", config, "", base=base)], dict[int, None](), []
+    of_rows: dict[int, None] = {}
+    alone = []
     for label, of_row in seeds.items():
         if label != base:
-            # Evaluated on something of its own: else it would be base's runs once more.
-            rows.append(Row(label, "", config, label, base=base))
             of_rows |= of_row
             if not of_row.keys() & seeds[base].keys():
                 alone.append(label)
@@ -119,26 +88,25 @@ def table_of_numbers(
             f"{first_few(alone)}: no seed in common with {base}, and rows are paired by seed; "
             f"leave the column seed out if seeds mean nothing here"
         )
-    study = Study(
+    metrics = [metric_of(metric, numbers, directions) for metric in names]
+    runs = _runs(numbers, {metric.name: metric for metric in metrics})
+    rows = []
+    for label in (base, *(label for label in seeds if label != base)):
+        group = "base" if label == base else ""
+        # Each row is evaluated in its own way: equal names of runs make no equal scores.
+        rows.append(Row(label, group, base, tuple(runs[label]), evaluation=label))
+    return Experiment(
         name,
-        Path(name),
-        data,
         tuple(rows),
         tuple(of_rows),
-        metrics=tuple(names),
-        margins={} if margin is None else {next(iter(names)): margin},
-        task=_Elsewhere({metric: metric_of(metric, numbers, directions) for metric in names}),
+        measured=tuple(metrics),
+        shown=tuple(metrics),
+        judged=tuple(metrics[:1]),
+        totals={base: len(rows) - 1},
+        standing=Standing.once(len(of_rows)),
         further_seeds=tuple(seed for seed in seeds[base] if seed not in of_rows),
+        margins={} if margin is None else {metrics[0].name: margin},
     )
-    runs = by_row(_runs(study, numbers))
-    cost = Cost(Scores(), Scores(), None, (), 0.0)
-    judged = []
-    for row in study.rows:
-        ours = tuple(runs[row.label])
-        scores = {name: scores_of(ours, metric) for name, metric in study.task.metrics.items()}
-        judged.append(TableRow(row, ours, scores, cost, None))
-    position = position_of_runs(study, [])
-    return Table(position, tuple(judged), {}, (), is_measured_elsewhere=True).with_verdicts()
 
 
 def _base(named: str | None, labels: Sequence[str]) -> str:
@@ -181,7 +149,7 @@ def metric_of(name: str, numbers: Sequence[Number], directions: Mapping[str, boo
         if math.isfinite(number.value) and not number.item and not number.resample:
             scores.setdefault(number.row, []).append(number.value)
             is_share &= abs(number.value) <= 1
-    own = next((task.metrics[name] for task in TASKS.values() if name in task.metrics), None)
+    own = METRICS.get(name)
     if own is not None and name not in directions and not (own.of_100 and is_share):
         bounded = own.is_not_negative and least >= (1.0 if own.is_log else 0.0)
         return replace(own, side="", item="item", is_not_negative=bounded)
@@ -212,34 +180,36 @@ def metric_of(name: str, numbers: Sequence[Number], directions: Mapping[str, boo
     )
 
 
-def _runs(study: Study, numbers: Sequence[Number]) -> list[RunResult]:
-    """A run for each row and seed, with its scores and their resamples."""
+def _runs(numbers: Sequence[Number], metrics: Mapping[str, Metric]) -> dict[str, list[Run]]:
+    """The runs of each row, with their scores and those on resampled test sets."""
     by_run: dict[tuple[str, int], list[Number]] = {}
     for number in numbers:
-        if study.task.metrics[number.metric].is_log and number.value <= 0:
+        if metrics[number.metric].is_log and number.value <= 0:
             place, value = f"{number.row}, seed {number.seed}", f"{number.value:g}"
             raise UsageError(f"{place}: {number.metric} is {value}; must be above 0")
         by_run.setdefault((number.row, number.seed), []).append(number)
-    items, runs = dict[str, list[str]](), []
+    items: dict[str, list[str]] = {}
+    runs: dict[str, list[Run]] = {}
     for (label, seed), of_run in by_run.items():
-        row, metrics = study.by_label[label], dict[str, list[Number]]()
-        run = Run(of_run[0].run or f"{label} {seed}", seed, row.config, study.data)
-        for number in of_run:
-            metrics.setdefault(number.metric, []).append(number)
+        of_row = runs.setdefault(label, [])
+        id = of_run[0].run or f"{label} {seed}"
         if not all(math.isfinite(number.value) for number in of_run):
-            runs.append(RunResult(row, run, "diverged", 0, "diverged"))
+            of_row.append(Run(id, seed, "diverged", "diverged"))
             continue
+        of_metrics: dict[str, list[Number]] = {}
+        for number in of_run:
+            of_metrics.setdefault(number.metric, []).append(number)
         scores = {}
-        for name, values in metrics.items():
+        for name, values in of_metrics.items():
             try:
                 scores[name] = _score(values, items.setdefault(name, []))
             except ValueError as error:
                 raise UsageError(f"{label}, seed {seed}: {error}") from None
-        runs.append(RunResult(row, run, "done", 0, scores=scores))
+        of_row.append(Run(id, seed, "done", scores=scores))
     return runs
 
 
-def _score(values: Sequence[Number], items: list[str]) -> Measurement:
+def _score(values: Sequence[Number], items: list[str]) -> Score:
     """A score, and those on resampled test sets; none without items.
 
     Args:
@@ -260,11 +230,11 @@ def _score(values: Sequence[Number], items: list[str]) -> Measurement:
         raise ValueError(f"{name} has two values; a run has one, or one for each item")
     if by_item.keys() == {""}:
         ordered = dict(sorted(resamples.items())).values()
-        return Measurement(value=by_item[""], resamples=tuple(ordered))
-    from ablate.metrics.resampling import measure_mean
+        return Score(by_item[""], tuple(ordered))
+    from ablate.stats.resampling import resampled_means  # loads numpy
 
     if not items:
         items += by_item
     if by_item.keys() != set(items) or "" in by_item or resamples:
         raise ValueError(f"{name} needs the same items in every run, and nothing beside them")
-    return measure_mean([by_item[item] for item in items])
+    return Score(*resampled_means([by_item[item] for item in items]))

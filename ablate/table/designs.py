@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ablate.analysis.table import Table, TableRow
 from ablate.formatting import enumeration, plural
 from ablate.stats.designs import FactorialDesign, PathDesign
 from ablate.stats.factorial import Estimate, effects
 from ablate.stats.metrics import Metric
 from ablate.stats.significance import LEVEL, POWER, holm_levels, paired_t_test
+from ablate.table.table import Table, TableRow
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def design_effects(table: Table) -> list[DesignEffects]:
     """
     table = table.as_judged()
     effects, paths = [], dict[str, list[PathDesign]]()
-    for design in table.study.designs:
+    for design in table.experiment.designs:
         if isinstance(design, FactorialDesign):
             effects.append(_factorial(table, design))
         else:
@@ -110,7 +110,7 @@ def bound_notes(table: Table) -> Iterator[str]:
     """Yield a line if base's scores are nearer to 0 or 100 than the differences that the study
     finds: rows cannot be told apart on that side, and effects near a bound do not add up.
     """
-    for metric, (base, rows, _) in itertools.product(table.judged, table.families):
+    for metric, (base, rows) in itertools.product(table.judged, table.families):
         mean, least = base.scores[metric.name].mean, math.inf
         for row in rows:
             verdict = row.verdicts.get(metric.name)
@@ -182,7 +182,7 @@ def _factorial_notes(
             "Intervals and p: t, with the error pooled over the cells, Holm-corrected over the "
             "effects."
         )
-    yield from table.position.note()
+    yield from table.experiment.standing.note()
     yield from _diverged(cells)
 
 
@@ -246,7 +246,7 @@ def _paths(table: Table, group: str, designs: list[PathDesign]) -> DesignEffects
         "Differences from base: interval and p of the verdict. Others: paired t over seeds, "
         "Holm-corrected over these lines; none without a spread, and no interval that would hold "
         "every difference.",
-        *table.position.note(),
+        *table.experiment.standing.note(),
         *_sum_note(table.main, pairs, by_metric[table.main.name]),
         *_diverged(rows_of_pairs),
     ]

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import pytest
 from scipy import stats
 
-from ablate.analysis.designs import Contrast, _differences, _Pair, design_effects
-from ablate.analysis.scores import Scores
-from ablate.page.page import page
+from ablate.page.study_page import study_page
 from ablate.stats.factorial import Estimate
 from ablate.stats.metrics import BITS_PER_BYTE
+from ablate.table.designs import Contrast, _differences, _Pair, design_effects
 from ablate.table.render import as_json, markdown
+from ablate.table.scores import Scores
 from tests.report.fakes import Fake, study_from
 
 HEAD = """\
@@ -177,7 +177,7 @@ def test_effects_are_in_markdown_json_and_the_page_and_only_for_designs(tmp_path
     )  # no interval: the seeds show no spread
     (design,) = json.loads(as_json(table))["designs"]
     assert design["effects"][2]["bleu"] == {"value": 4.0, "low": None, "high": None, "p_holm": None}
-    html = page(table, fake.results, [], [])
+    html = study_page(fake.outcome(), fake.results, [], [])
     assert '<h2 id="design-1">P: add-one-in and leave-one-out</h2>' in html
     assert "effect on BLEU (test)" in html
     plain = (

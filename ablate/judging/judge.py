@@ -7,14 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ablate.analysis.numbers import metric_of, table_of_numbers
-from ablate.analysis.score_lines import numbers_of
-from ablate.analysis.table import Table
 from ablate.errors import UsageError, unknown_name
 from ablate.formatting import plural, signed
-from ablate.plan.power import power_of_runs
+from ablate.judging.lines import numbers_of
+from ablate.judging.scores import experiment_of_scores, metric_of
 from ablate.stats.metrics import Metric
 from ablate.stats.stream import PROPOSALS, Stream
+from ablate.table.experiment import Notes
+from ablate.table.power import power_of_scores
+from ablate.table.table import Table
 
 
 def judged(
@@ -29,20 +30,20 @@ def judged(
 ) -> Table:
     """The table of the scores in lines, with the power that they had.
 
-    Arguments and errors are those of `numbers_of` and `table_of_numbers`. Without `metrics`, a
+    Arguments and errors are those of `numbers_of` and `experiment_of_scores`. Without `metrics`, a
     single one in `directions` counts.
     """
     _check_margin(margin)
     numbers, notes = numbers_of(lines, metrics or _only(directions), by)
     try:
-        table = table_of_numbers(numbers, name, base, directions, margin)
+        experiment = experiment_of_scores(numbers, name, base, directions, margin)
     except UsageError as error:  # which may follow from what was left out
         raise UsageError(". ".join((str(error), *notes))) from None
     remarks = list(notes)
-    for power in power_of_runs(table.study, table.runs):
+    for power in power_of_scores(experiment, experiment.judged):
         if power.sd:
             remarks.append(power.text)
-    return replace(table, remarks=tuple(remarks))
+    return Table.of(replace(experiment, notes=Notes(tuple(remarks))))
 
 
 def _check_margin(margin: float | None) -> None:

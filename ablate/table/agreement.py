@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ablate.analysis.table import Table, TableRow, paper_metrics
+from ablate.paper import PaperTable
 from ablate.stats.metrics import Metric
 from ablate.stats.significance import LEVEL, kendall_tau_b
+from ablate.table.table import Table, TableRow
 
 WARNING = (
     "Small corpora and short trainings reverse effects of size and of regularization: a larger "
@@ -44,16 +46,24 @@ class Agreement:
     orders: dict[str, Order]
 
 
+def paper_metrics(paper: PaperTable | None) -> list[str]:
+    """Names of the metrics in the paper's table of a task, if there is one."""
+    if paper is None:
+        return []
+    return list(dict.fromkeys(itertools.chain.from_iterable(row.scores for row in paper.rows)))
+
+
 def agreements(table: Table) -> list[Agreement]:
     """Agreement of each group with rows of the paper, and of all these groups together (`all`)."""
-    base, rows, _ = table.families[0]
-    if base.paper is None:
+    base, rows = table.families[0]
+    setup = table.experiment.setup
+    if setup is None or base.recipe.paper is None:
         return []
-    names = paper_metrics(table)[::-1]  # the main metric first
+    names = paper_metrics(setup.paper)[::-1]  # the main metric first
     shared: list[TableRow] = []
     groups: dict[str, list[TableRow]] = {}
     for row in rows:
-        if row.paper and all(row.deltas[name].mean is not None for name in names):
+        if row.recipe.paper and all(row.deltas[name].mean is not None for name in names):
             shared.append(row)
             groups.setdefault(row.row.group, []).append(row)
     if len(groups) > 1:  # with a single group, `all` would only repeat it
@@ -62,7 +72,7 @@ def agreements(table: Table) -> list[Agreement]:
     for group, of_group in groups.items():
         orders = {}
         for name in names:
-            orders[name] = _order(table.study.task.metrics[name], base, of_group)
+            orders[name] = _order(table.experiment.metrics[name], base, of_group)
         found.append(Agreement(group, 1 + len(of_group), orders))
     return found
 
@@ -88,10 +98,10 @@ def _order(metric: Metric, base: TableRow, rows: Sequence[TableRow]) -> Order:
 
 def _in_paper(metric: Metric, base: TableRow, row: TableRow) -> float:
     """Difference of the paper's row from the paper's base, on the scale of the metric."""
-    assert row.paper is not None
-    assert base.paper is not None
-    scores, of_base = row.paper.scores, base.paper.scores
-    return metric.on_scale(scores[metric.name]) - metric.on_scale(of_base[metric.name])
+    paper, of_base = row.recipe.paper, base.recipe.paper
+    assert paper is not None
+    assert of_base is not None
+    return metric.on_scale(paper.scores[metric.name]) - metric.on_scale(of_base.scores[metric.name])
 
 
 def _interval(
@@ -119,11 +129,12 @@ def _interval(
 
 def contradictions(table: Table) -> list[tuple[TableRow, Metric]]:
     """Rows with a verdict on the other side of base than in the paper, with its metric."""
-    base, rows, _ = table.families[0]
+    base, rows = table.families[0]
     found = []
     for metric in table.judged:
         for row in rows:
-            if row.paper is None or metric.name not in row.paper.scores or base.paper is None:
+            paper = row.recipe.paper
+            if paper is None or metric.name not in paper.scores or base.recipe.paper is None:
                 continue
             verdict, in_paper = row.verdicts[metric.name], _in_paper(metric, base, row)
             # By its word: a row that is worse by its divergence has no difference.
@@ -148,7 +159,7 @@ def agreement_lines(table: Table) -> Iterator[str]:
         name = "all" if agreement.group == "all" else f"({agreement.group})"
         parts = []
         for metric, order in agreement.orders.items():
-            parts.append(f"{table.study.task.metrics[metric].title} {_text(order)}")
+            parts.append(f"{table.experiment.metrics[metric].title} {_text(order)}")
         yield f"{name}: {'; '.join(parts)}."
     yield _contradiction_line(table)
     yield WARNING
@@ -168,7 +179,7 @@ def _contradiction_line(table: Table) -> str:
     against = []
     for row, metric in contradictions(table):
         word = row.verdicts[metric.name].word
-        against.append(f"{row.row.label} ({word} by {metric.title} here)")
+        against.append(f"{row.label} ({word} by {metric.title} here)")
     if not against:
         return "No row is beyond the noise on the other side of base than in the paper."
     return f"Beyond the noise on the other side of base than in the paper: {', '.join(against)}."

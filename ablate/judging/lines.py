@@ -16,10 +16,10 @@ from functools import cache
 from numbers import Number as AnyNumber
 from typing import Any
 
-from ablate.analysis.numbers import Number, direction_of
 from ablate.errors import UsageError, listed, unknown_name
 from ablate.formatting import first_few, plural
-from ablate.store.records import LARGEST
+from ablate.judging.scores import Number, direction_of
+from ablate.stats.metrics import LARGEST
 
 NEEDED = (
     "needed are the columns row, seed, metric and value, or row, seed and a column for each metric"
