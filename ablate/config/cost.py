@@ -8,6 +8,7 @@ class is counted as a variant without costs of its own.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -90,13 +91,24 @@ def parameters(config: RowConfig, vocab_size: int) -> int:
     total = embeddings.parameters(c.all_layers[0], vocab_size)
     total += heads.parameters(c.all_layers[-1], vocab_size)
     total += residual.LAYER_SKIPS[c.layer_skips].count(c.passes)
-    for layer, causal, _ in c.trained_layers():
-        total += _trained_numbers(layer, causal, vocab_size).parameters
+    for (layer, causal, _), count in _distinct_layers(c):
+        total += count * _trained_numbers(layer, causal, vocab_size).parameters
     for depth, causal in zip(c.depths, (False, True), strict=True):
         total += positions.parameters(c.encodings(depth), depth, causal)
         if depth:
             total += norms.parameters_at_end(c.last_layer(depth))
     return total
+
+
+def _distinct_layers(c: ModelConfig) -> list[tuple[tuple[ModelConfig, bool, int], int]]:
+    """What `trained_layers` yields, and how often: layers without a pattern are one object."""
+    layers: dict[tuple[int, bool, int], tuple[ModelConfig, bool, int]] = {}
+    counts = Counter[tuple[int, bool, int]]()
+    for layer, causal, times in c.trained_layers():
+        key = (id(layer), causal, times)
+        layers[key] = (layer, causal, times)
+        counts[key] += 1
+    return [(layers[key], count) for key, count in counts.items()]
 
 
 def _trained_numbers(c: ModelConfig, causal: bool, vocab_size: int = 0) -> Cost:
@@ -115,7 +127,10 @@ def _layer_cost(c: ModelConfig, place: Place, vocab_size: int = 0) -> Cost:
 
 def idle_parameters(config: RowConfig) -> int:
     """Parameters that a token does not meet: those of the experts that it is not sent to."""
-    return sum(_trained_numbers(layer, causal).idle for layer, causal, _ in config.trained_layers())
+    idle = 0
+    for (layer, causal, _), count in _distinct_layers(config):
+        idle += count * _trained_numbers(layer, causal).idle
+    return idle
 
 
 def flops_per_step(config: RowConfig, vocab_size: int, lengths: Lengths) -> float:
@@ -148,19 +163,19 @@ def _trained(config: RowConfig, lengths: Lengths) -> Lengths:
 def forward_flops(config: RowConfig, vocab_size: int, lengths: Lengths) -> float:
     """FLOPs of one forward pass over all the pairs in `lengths`."""
     c, n, stacks = config, lengths, 0
-    for layer, causal, times in c.trained_layers():
+    for (layer, causal, times), count in _distinct_layers(c):
         tokens, squares = n.target_tokens, n.target_squares
         if not c.has_both_stacks:  # source and target are one sequence: (S + T)^2 scores
             tokens += n.source_tokens
             squares += n.source_squares + 2 * n.products
         elif not causal:
             tokens, squares = n.source_tokens, n.source_squares
-        stacks += times * _layer_cost(layer, Place(causal, tokens, squares)).products
+        stacks += count * times * _layer_cost(layer, Place(causal, tokens, squares)).products
         if causal and c.has_both_stacks:
             over_source = attention.cost_over_source(
                 layer, n.source_tokens, n.target_tokens, n.products
             )
-            stacks += over_source.products
+            stacks += count * over_source.products
     output = heads.products(c, vocab_size, matrices=1 + c.future_tokens)
     return 2 * (stacks + output * predicted_tokens(c, n.target_tokens))
 
@@ -195,11 +210,11 @@ def optimizer_values(config: RowConfig, count: int) -> int:
 def hidden_weights(c: RowConfig, of_mixers: bool = True) -> int:
     """Parameters in matrices of hidden layers, which Muon trains; it trains the others by AdamW."""
     total = heads.transform_weights(c)
-    for layer, causal, _ in c.trained_layers():
-        total += _trained_numbers(layer, causal).matrices
+    for (layer, causal, _), count in _distinct_layers(c):
+        total += count * _trained_numbers(layer, causal).matrices
         of_mixer = mixers.MIXERS[layer.mixer].matrices
         if of_mixer is not None and not of_mixers:
-            total -= of_mixer(layer, causal)
+            total -= count * of_mixer(layer, causal)
     return total
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ablate.config.model import ModelConfig
+from ablate.fields import facts_of
 
 # d_k and d_v are None, so that a preset in a row derives them again, and keeps none of base.
 _BASE: dict[str, Any] = {
@@ -138,40 +139,52 @@ SIZES = (
     "n_layers", "encoder_layers", "decoder_layers", "d_model", "d_ff", "n_heads", "n_kv_heads",
     "n_cross_heads", "d_k", "d_v",
 )  # fmt: skip
-# Parts of an architecture, in the order of a model, and the fields that say each.
-PARTS: dict[str, tuple[str, ...]] = {
+# Parts of an architecture, in the order of a model, and the fields that choose each.
+_CHOICES: dict[str, tuple[str, ...]] = {
     "embeddings": (
         "embedding_scale", "embedding_norm", "embedding_skip", "token_types", "smear",
         "bigram_embeddings",
     ),
     "tying": ("tied_embeddings",),
-    "positions": (
-        "positional_encoding", "rope_base", "rope_fraction", "rope_scaling", "rope_factor",
-        "relative_clip",
-    ),
+    "positions": ("positional_encoding",),
     "mixer": ("mixer",),
-    "windows": ("attention", "attention_window"),
+    "windows": ("attention",),
     "qk-norm": ("qk_norm",),
     "scores": ("score_cap", "attention_scale"),
     "sinks": ("attention_sinks",),
     "gate": ("attention_gate",),
-    "latent": ("kv_rank", "query_rank"),
-    "values": ("value_embeddings", "value_embedding_rank", "value_residual", "exclude_own_value"),
+    "latent": ("kv_rank",),
+    "values": ("value_embeddings", "value_residual", "exclude_own_value"),
     "convolution": ("attention_convolution",),
     "biases": ("attention_bias", "feed_forward_bias", "output_bias"),
     "norm-type": ("norm",),
-    "norm-place": ("norm_position", "norm_scale"),
+    "norm-place": ("norm_position",),
     "parallel": ("sublayers",),
-    "residual-sum": ("residual", "residual_scale"),
-    "layers": ("loops", "layer_skips", "stream_scale", "hyper_connections", "expansion_rate"),
+    "residual-sum": ("residual",),
+    "layers": ("loops", "layer_skips", "stream_scale", "hyper_connections"),
     "feed-forward": ("feed_forward", "activation"),
-    "experts": (
-        "n_experts", "experts_per_token", "shared_experts", "shared_expert_gate", "expert_weights",
-        "expert_scale", "router_bias", "expert_balance_by", "expert_balance",
-    ),
+    "experts": ("n_experts",),
     "logit-cap": ("logit_cap", "output_transform"),
     "regularization": ("dropout", "attention_dropout", "activation_dropout"),
 }  # fmt: skip
+
+
+def _with_fields_of_choices() -> dict[str, tuple[str, ...]]:
+    """The same with the fields that belong to what these choose, such as `rope_base`."""
+    parts = dict(_CHOICES)
+    part_of = {name: part for part, names in _CHOICES.items() for name in names}
+    for name, facts in facts_of(ModelConfig).items():
+        if name in part_of or name in SIZES or facts.part is None:
+            continue
+        for choice in facts.part.needs:
+            if choice in part_of:
+                part_of[name] = part_of[choice]  # which may choose further ones
+                parts[part_of[name]] += (name,)
+                break
+    return parts
+
+
+PARTS = _with_fields_of_choices()
 
 
 def _whole(fields: dict[str, Any]) -> dict[str, Any]:
