@@ -55,6 +55,9 @@ _PREFIX = re.compile(r"^(params\.|tags\.(mlflow\.)?|config[./])")
 _SEED = re.compile(r"[\s._/-]*seed[\s._=/-]*(\d+)", re.I)  # in the name of a run
 _NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")  # as in XML
 LONGEST_NAME = 1000  # characters
+_STARTS_WITH_DIGIT = re.compile(r"[-+]?\d")
+_DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
+_CONSTANTS = ("true", "false", "none", "null")
 _MOST_DIGITS = 18  # of a seed that is a number; longer ones are names
 
 
@@ -298,8 +301,9 @@ class _Table:
         if all(text.isdecimal() and len(text) <= _MOST_DIGITS for text in texts):
             self.seeds = list(map(int, texts))
         else:
-            number_of = dict(zip(dict.fromkeys(texts), itertools.count(1), strict=False))
-            self.seeds = [number_of[text] for text in texts]
+            seeds = [_spelling(text) for text in texts]  # 1e3 is 1000
+            number_of = dict(zip(dict.fromkeys(seeds), itertools.count(1), strict=False))
+            self.seeds = [number_of[seed] for seed in seeds]
 
     def _shorten_names(self) -> None:
         self.rows = [_SEED.sub("", row, count=1) or row for row in self.rows]
@@ -432,6 +436,10 @@ class _Table:
                 numeric[name] = plain
                 if not metrics and (of_mlflow or direction_of(name) is not None):
                     wanted[name] = None
+            # Numbers in another spelling, such as 27,1 or 27.1 %, which are refused below.
+            elif not metrics and direction_of(name) is not None:
+                if any(_STARTS_WITH_DIGIT.match(_text(line, plain)) for line in self.lines):
+                    wanted[name] = None
         if not wanted:
             raise UsageError(
                 "which column is the metric? --metric NAME (metrics=[NAME] in Python); of numbers "
@@ -549,11 +557,13 @@ def _finite(text: str) -> float | None:
 
 
 def _look(row: str) -> object:
-    """Equal for names that a reader may take for one: numbers, blanks, invisible characters, and
-    forms of one letter.
+    """Equal for names that a reader may take for one: numbers, `true` and `True`, blanks, invisible
+    characters, and forms of one letter.
     """
     shown = [c for c in unicodedata.normalize("NFKC", row) if unicodedata.category(c) != "Cf"]
-    return _spelling(" ".join("".join(shown).split()))
+    text = " ".join("".join(shown).split())
+    # Python, JSON and YAML write these words in different cases.
+    return text.lower() if text.lower() in _CONSTANTS else _spelling(text)
 
 
 def _number(value: Any) -> float | None:
@@ -561,6 +571,8 @@ def _number(value: Any) -> float | None:
     if isinstance(value, str) and value.strip().lower() == DIVERGED:
         return math.nan
     if isinstance(value, str) and "_" in value:  # which Python takes for a comma
+        return None
+    if type(value).__name__ in ("bool", "bool_"):  # Python and numpy take them for 1 and 0
         return None
     try:
         number = float(value)
@@ -587,9 +599,10 @@ def _value(cell: Any, line: Line, metric: str) -> float | None:
     value = _number(cell)
     text = _text({"": cell}, "")
     if value is None and text:
-        raise UsageError(
-            f'{line.place}: {metric} "{text[:60]}" is no number; write nan for a run that diverged'
-        )
+        remedy = "write nan for a run that diverged"
+        if _DECIMAL_COMMA.fullmatch(text):
+            remedy = "write a point in the place of a decimal comma"
+        raise UsageError(f'{line.place}: {metric} "{text[:60]}" is no number; {remedy}')
     # As in results, because squares must not overflow. A number may be read as infinite.
     is_written = value is not None and math.isinf(value) and re.search(r"\d", text)
     if value is not None and (LARGEST < abs(value) < math.inf or is_written):

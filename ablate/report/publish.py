@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -154,12 +155,12 @@ def without_paths(outcome: Outcome, results: Results) -> Outcome:
         for path in (folder, folder.absolute(), folder.resolve()):
             if path.is_absolute() and path != Path(path.root):
                 roots.setdefault(f"{path}/", f"{name}/" if name else "")
-    outer_last = sorted(roots, key=len, reverse=True)
+    inner_first = sorted(roots, key=len, reverse=True)
+    # Only where a path begins: /data/ is no root within /other/data/x.
+    root = re.compile(rf"(?<![\w./~-])({'|'.join(map(re.escape, inner_first))})")
 
     def shown(line: str) -> str:
-        for root in outer_last:
-            line = line.replace(root, roots[root])
-        return line
+        return root.sub(lambda found: roots[found[0]], line)
 
     table = outcome.table
     rows = []

@@ -556,6 +556,39 @@ def test_rows_that_look_alike_are_refused(twin, tmp_path):
     assert "'1.1' and '1.10' are two rows, and look like one" in conclusions(versions, tmp_path)
 
 
+@pytest.mark.parametrize(("spelled", "remedy"), [("{},{}", "a point"), ("{}.{} %", "write nan")])
+def test_a_column_of_numbers_in_another_spelling_is_not_left_out(tmp_path, spelled, remedy):
+    """Of two metrics, the other one alone would decide."""
+    lines = [{**line, "bleu": spelled.format(2, line["seed"])} for line in WIDE]
+    text = conclusions(csv_of(lines, ";"), tmp_path)
+    assert f'bleu "{spelled.format(2, WIDE[0]["seed"])}" is no number; write' in text
+    assert remedy in text
+
+
+def test_a_truth_value_is_no_score(tmp_path):
+    lines = [json.dumps({**line, "loss": line["loss"] < 3}) for line in WIDE]
+    text = conclusions("\n".join(lines), tmp_path, "--metric", "loss", name="s.jsonl")
+    assert 'loss "False" is no number' in text
+
+
+def test_true_and_True_are_no_two_rows(tmp_path):
+    written = {"base": "false", "wide": "true"}
+    lines = [{**line, "row": written[line["row"]]} for line in PAIR]
+    lines[-1]["row"] = "True"
+    text = conclusions(csv_of(lines), tmp_path, "--base", "false")
+    assert "'true' and 'True' are two rows, and look like one" in text
+
+
+def test_a_seed_in_another_spelling_is_the_same_seed(tmp_path):
+    """Named seeds are numbered by their value, so that rows are paired."""
+    lines = [{**line, "seed": {1: "a", 2: "1e3"}.get(line["seed"], line["seed"])} for line in PAIR]
+    plain = csv_of(lines)
+    for line in lines[len(lines) // 2 :]:
+        line["seed"] = {"a": "a", "1e3": "1000"}.get(line["seed"], f"0{line['seed']}")
+    text = conclusions(csv_of(lines), tmp_path)
+    assert text == conclusions(plain, tmp_path)
+
+
 def test_of_two_columns_with_one_plain_name_none_wins_silently(tmp_path):
     twice = [{**line, "config.seed": line["seed"]} for line in WIDE]
     assert judgments(csv_of(twice), tmp_path)["wide"] == {"loss": "better"}

@@ -2,12 +2,13 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ablate.errors import StoreError, StudyError
-from ablate.report.publish import claim, publish
+from ablate.report.publish import claim, publish, without_paths
 from ablate.store import Results
 from ablate.store.files import write_bytes
 from ablate.store.records import Provenance
@@ -102,6 +103,14 @@ def test_lines_on_damaged_files_name_them_in_the_results_root(fake):
         assert str(Path.home()) not in text.replace("~", "")
     damaged = results.folder("base", 1).id
     assert f"runs/{damaged}/result.json: is damaged" in texts["table.json"]
+
+
+def test_a_folder_is_a_root_only_where_a_path_begins(fake):
+    results = fake().all_done()
+    root = results.results.root
+    lines = (f"{root}/runs/a", f"/mnt{root}/runs/a", f'see "{root}/b" and {root}/c')
+    shown = without_paths(replace(results.table(), faults=lines), results.results).faults
+    assert shown == ("runs/a", f"/mnt{root}/runs/a", 'see "b" and c')
 
 
 def test_a_folder_in_the_place_of_one_file_is_named_before_any_file_is_replaced(fake):
