@@ -2,6 +2,10 @@
 specifications.
 
 Positional encodings that are added to embeddings are written as a table of vectors.
+
+`TransformersConverter` on our Hugging Face export would take less: with ctranslate2 4.8 and
+transformers 5 it takes no Marian whose padding is not the last token, and neither GPT-NeoX nor Phi,
+and of a Llama with d_k other than d_model / h it makes a wrong model without an error.
 """
 
 from __future__ import annotations
