@@ -51,8 +51,8 @@ PUBLIC_OF_TASKS = (
     "Metric", "PPL", "Measurement", "Score", "Synthetic", "SyntheticData", "Generator",
 )  # fmt: skip
 COMMANDS = (
-    "init", "plan", "run", "status", "stop", "logs", "work", "table", "judge", "compare", "report", "publish", "translate",
-    "generate", "fill", "attention",
+    "init", "plan", "run", "status", "stop", "logs", "work", "table", "judge", "compare", "report", "publish", "predict",
+    "attention",
     "export", "verify", "clean", "schema",
 )  # fmt: skip
 FIELDS = [(section, name) for section in SECTIONS for name in section.model_fields

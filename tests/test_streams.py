@@ -151,7 +151,7 @@ def hostile(tmp_path):
         *(["table", "STUDY", "--format", name] for name in ("markdown", "csv", "json", "html", "latex")),
         ["verify", "STUDY", "--stored"],
         ["clean", "STUDY"],
-        ["translate", "\x1b[31m"],
+        ["predict", "\x1b[31m"],
         ["table", "\x1b\u202e.yaml"],
         ["table", "STUDY", "--set", "\x1b\u202e=1"],
         ["table", "STUDY", "--rows", "\x1b\u202e"],
@@ -270,7 +270,7 @@ def small(tmp_path_factory):
         ("ablate plan study.yaml >&-", 0, ""),
         ("ablate status study.yaml >&- 2>&- <&-", 0, ""),
         ("ablate table no.yaml 2>&-", 2, ""),
-        ("ablate translate study.yaml <&-", 2,
+        ("ablate predict study.yaml <&-", 2,
          "standard input is closed; text is read from it, as in `... < FILE`\n"),
     ],
 )  # fmt: skip

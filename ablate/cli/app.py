@@ -20,11 +20,12 @@ GROUPS = (
     ("Study", ("init", "plan", "run", "status")),
     ("Clusters", ("stop", "logs", "work")),
     ("Results", ("table", "judge", "compare", "report", "publish")),
-    ("Trained runs", ("translate", "generate", "fill", "attention", "export")),
+    ("Trained runs", ("predict", "attention", "export")),
     ("Housekeeping", ("verify", "clean", "schema")),
     ("Study", ("data",)),  # a group of commands, after all single ones
 )
 TITLE_OF = {name: title for title, names in GROUPS for name in names}
+RENAMED = dict.fromkeys(("translate", "generate", "fill"), "predict")
 
 
 class Commands(CommandGroup):
@@ -47,10 +48,27 @@ class Commands(CommandGroup):
         return Command(name, help=summary, rich_help_panel=TITLE_OF[name])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Load a command by its name."""
+        """Load a command by its name, also by a former one."""
+        if args[0] in RENAMED and not ctx.resilient_parsing:
+            args = _renamed(*args)
         if args[0] in TITLE_OF:
             return args[0], load(args[0]), args[1:]
         return super().resolve_command(ctx, args)
+
+
+def _renamed(name: str, *words: str) -> list[str]:
+    """The words of the command that has replaced another one."""
+    echo(f"note: `ablate {name}` is now `ablate {RENAMED[name]}`", err=True)
+    renamed = [RENAMED[name]]
+    for word in words:
+        if name == "fill" and "<mask>" in word and not word.startswith("--"):
+            renamed.append("--text")
+        renamed.append(f"--text{word.removeprefix('--prompt')}" if _is_prompt(word) else word)
+    return renamed
+
+
+def _is_prompt(word: str) -> bool:
+    return word == "--prompt" or word.startswith("--prompt=")
 
 
 @functools.cache

@@ -82,9 +82,10 @@ def command(
     if not importance:
         sentence = _sentence(sentence)
     from ablate.attention.weights import attention_layers
-    from ablate.run.inference import WITH_ATTENTION, load_run
+    from ablate.run.inference import load_run, predicting_task
 
-    opened = load_run(folder, root, torch_device(device), named, WITH_ATTENTION)
+    predicting_task(folder)
+    opened = load_run(folder, root, torch_device(device), named)
     layers = attention_layers(opened.model, [chosen.value for chosen in kind or ()], layer or ())
     if importance:
         _show_importance(folder.id, _measure(opened, layers, pairs), format, out or [])

@@ -125,8 +125,9 @@ def _attention(outcome: Outcome, root: Results, sentence: str) -> Attention:
     from ablate.attention.weights import attention_layers, attention_weights
     from ablate.page.page import Attention
     from ablate.plotting import render
-    from ablate.run.inference import WITH_ATTENTION, load_run
+    from ablate.run.inference import load_run, predicting_task
 
-    opened = load_run(root.run(run.id), root, row=base, commands=WITH_ATTENTION)
+    predicting_task(root.run(run.id))
+    opened = load_run(root.run(run.id), root, row=base)
     weights = attention_weights(opened, sentence, None, attention_layers(opened.model, [], ()))
     return Attention(base.label, run.id, sentence, render(draw_weights(weights, run.id), "svg"))

@@ -27,7 +27,7 @@ else:
 
     ClickException = click.ClickException
 
-OF_TEXT = ("--prompt", "--sentence")
+OF_TEXT = ("--text", "--sentence")
 MAX_LENGTH = 300  # characters of a message; what a user typed may be of any length
 
 

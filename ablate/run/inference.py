@@ -25,7 +25,6 @@ from ablate.study import Row
 from ablate.tasks import TASKS, SequenceToSequence, Task, task_of
 
 CPU = torch.device("cpu")
-WITH_ATTENTION = ("translate", "generate", "fill")  # commands that use such runs
 
 
 @dataclass(frozen=True)
@@ -55,17 +54,13 @@ def load_run(
     results: Results,
     device: torch.device = CPU,
     row: Row | None = None,
-    commands: Sequence[str] = (),
 ) -> LoadedRun:
     """Load a finished run with the weights, the settings and the test split of a row of those that
     share it; by default of the row that began it. Every command that uses a run loads it here.
 
     Raises:
-        UsageError: `commands` are given, and none of them uses runs of this task.
         StoreError: the run is not finished, or the run or its corpus is damaged.
     """
-    if commands:
-        _refuse_other_tasks(folder, commands)
     record, result = folder.read_run(), folder.read_result()
     if record is None or result is None:
         raise StoreError(f"{folder.path}: is not a finished run")
@@ -84,20 +79,24 @@ def _corpus(results: Results, result: Result, row: Row | None) -> Path:
     return results.corpus(next(filter(results.has_corpus, names), names[0]))
 
 
-def _refuse_other_tasks(folder: RunFolder, commands: Sequence[str]) -> None:
-    """Refuse a run that none of these commands uses; before its corpus and weights are read."""
+def predicting_task(folder: RunFolder) -> Task:
+    """The task of a run, before its corpus and weights are read.
+
+    Raises:
+        UsageError: the task predicts nothing from a text.
+        StoreError: the run is not finished.
+    """
     record = folder.read_run()
-    task = task_of(record.task, folder.sources) if record else None
-    if record is None or task is None or task.predicting_command in commands:
-        return
-    supported = [name for name, task in TASKS.items() if task.predicting_command in commands]
-    text = (
-        f"run {folder.id} has the task {without_digest(record.task)}; only {listed(supported)} is "
-        f"supported here"
-    )
-    if task.predicting_command:
-        text += f"; use `ablate {task.predicting_command}`"
-    raise UsageError(text)
+    if record is None:
+        raise StoreError(f"{folder.path}: is not a finished run")
+    task = task_of(record.task, folder.sources)
+    if not task.predicts:
+        supported = [name for name, task in TASKS.items() if task.predicts]
+        raise UsageError(
+            f"run {folder.id} has the task {without_digest(record.task)}; only "
+            f"{listed(supported)} is supported here"
+        )
+    return task
 
 
 def generated_texts(
@@ -113,10 +112,9 @@ def generated_texts(
     text; `settings` replace decoding fields of the row.
 
     Raises:
-        UsageError: the run has another task.
         StoreError: the run is not finished, or the run or its corpus is damaged.
     """
-    run = load_run(folder, results, row=row, commands=("generate",))
+    run = load_run(folder, results, row=row)
     config = run.config.model_copy(update=dict(settings))
     for number in range(seed, seed + count):
         yield prompt + generate_text(run.model, run.corpus.tokenizer, prompt, config, number)
@@ -128,11 +126,10 @@ def fill(
     """Fill each `<mask>` of a text by the `top` candidates.
 
     Raises:
-        UsageError: the run has another task, or the text has no mask.
+        UsageError: the text has no mask.
         StoreError: the run is not finished, or the run or its corpus is damaged.
         DataError: the text is longer than the model's positions.
     """
-    _refuse_other_tasks(folder, ("fill",))
     if MASK_TEXT not in text:
         raise UsageError(f'the text has no {MASK_TEXT}, such as in "the {MASK_TEXT} sleeps"')
     run = load_run(folder, results, row=row)
@@ -147,23 +144,23 @@ def translate_text(
     sentences: Sequence[str],
     settings: Mapping[str, Any],
     row: Row | None = None,
+    where: str = "standard input",
 ) -> list[str | None]:
-    """Predict a text from each line of standard input, as the row predicts the test split: empty
-    for an empty line, None for a prediction that is not valid. `settings` replace decoding fields
-    of the row.
+    """Predict a text from each line, as the row predicts the test split: empty for an empty line,
+    None for a prediction that is not valid. `settings` replace decoding fields of the row; `where`
+    the lines are, for messages.
 
     Raises:
-        UsageError: the run has another kind of task.
         StoreError: the run is not finished, or the run or its corpus is damaged.
         DataError: a sentence is longer than the model's positions.
     """
-    run = load_run(folder, results, row=row, commands=("translate",))
+    run = load_run(folder, results, row=row)
     task = run.task
     assert isinstance(task, SequenceToSequence)
     read = [task.as_read(sentence) for sentence in sentences]
     ids = run.corpus.tokenizer_of(task.source).encode(read)
     for number, sentence in enumerate(ids, 1):
-        refuse_too_long(run.config, f"standard input:{number}", len(sentence))
+        refuse_too_long(run.config, f"{where}:{number}", len(sentence))
     # A source without tokens leaves the model nothing to attend to.
     filled = [i for i, sentence in enumerate(ids) if sentence]
     decoding = run.config.model_copy(update=dict(settings))

@@ -90,8 +90,8 @@ class Task(ABC):
             these; a study that writes a field of another class is refused.
         shown_fields: settings that the legend of a table always shows.
         paper: the table of the paper for this task.
-        predicting_command: the one that predicts with a trained run: translate, generate or fill;
-            empty: none.
+        predicts: what `ablate predict` prints for a text: a prediction of each of its lines, its
+            continuation, or its masked tokens; empty: nothing.
         exported_as: the kind of model that other libraries know it as: sequence-to-sequence, causal
             or masked; empty: none.
     """
@@ -108,7 +108,7 @@ class Task(ABC):
     settings: ClassVar[tuple[type[TaskSettings], ...]] = (SearchSettings,)
     shown_fields: ClassVar[tuple[str, ...]] = ("batch_tokens", "warmup_steps", "beam", "alpha")
     paper: ClassVar[PaperTable | None] = None
-    predicting_command: ClassVar[Literal["", "translate", "generate", "fill"]] = ""
+    predicts: ClassVar[Literal["", "lines", "continuation", "masks"]] = ""
     exported_as: ClassVar[Literal["", "sequence-to-sequence", "causal", "masked"]] = ""
 
     # Settings

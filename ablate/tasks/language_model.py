@@ -56,7 +56,7 @@ class LanguageModel(TextTask):
         ProbeSettings,
     )
     counted = "tokens"
-    predicting_command = "generate"
+    predicts = "continuation"
     exported_as = "causal"
 
     def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[Fault | str]:

@@ -38,7 +38,7 @@ class MaskedLanguageModel(TextTask):
     settings = (ContextSettings, EvaluationContextSettings, MaskSettings, EvaluationMaskSettings)
     shown_fields = (*TextTask.shown_fields, "mask_rate", "mask_split")
     counted = "masked"
-    predicting_command = "fill"
+    predicts = "masks"
     exported_as = "masked"
 
     def items(self, corpus: Corpus, split: str, config: RowConfig) -> Split:

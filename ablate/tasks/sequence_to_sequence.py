@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 class SequenceToSequence(Task):
     """Read one text field and predict another, by default the first and the second of the data.
 
-    `ablate translate` and `ablate attention` work with the runs of every task that derives from
+    `ablate predict` and `ablate attention` work with the runs of every task that derives from
     this class.
     """
 
     architectures = ("encoder-decoder", "decoder-only")
-    predicting_command = "translate"
+    predicts = "lines"
 
     @property
     def source(self) -> str:
@@ -104,7 +104,7 @@ class SequenceToSequence(Task):
         return text.strip()
 
     def readable(self, prediction: str, text: str) -> str | None:
-        """Return a prediction as `ablate translate` prints it; None if it is not valid.
+        """Return a prediction as `ablate predict` prints it; None if it is not valid.
 
         Args:
             prediction: as decoded.

@@ -56,17 +56,17 @@ def test_a_sentence_may_be_piped_and_an_option_goes_first(attention):
     assert "standard input has 2 lines" in several.err
 
 
-@pytest.mark.parametrize("command", ["attention", "generate", "translate"])
+@pytest.mark.parametrize("command", ["attention", "predict"])
 def test_a_text_in_the_place_of_a_row_is_sent_to_its_option(results, command):
     done = inside(command, ID, "a small dog", "--results", results.root)
-    option = {"attention": "--sentence", "generate": "--prompt", "translate": "standard input"}
+    option = {"attention": "--sentence", "predict": "--text"}
     assert (done.code, done.out) == (2, "")
     assert 'if "a small dog" is a text' in done.err
     assert option[command] in done.err
 
 
 @pytest.mark.parametrize(
-    ("command", "option"), [("attention", "--sentence"), ("generate", "--prompt")]
+    ("command", "option"), [("attention", "--sentence"), ("predict", "--text")]
 )
 def test_a_text_of_invalid_bytes_is_refused_by_its_option(results, command, option):
     done = inside(

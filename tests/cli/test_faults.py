@@ -180,8 +180,8 @@ def test_a_wrong_value_is_one_line_with_the_nearest_match(given, verb, words, li
             ["table", "STUDY", "--results", "s3://bucket/results"],
             'ablate table: --results: "s3:/bucket/results" is an',
         ),
-        (["translate"], "ablate translate: RUN|STUDY is missing; "),
-        (["translate", "abc", "--beam", "0"], "ablate translate: --beam: "),
+        (["predict"], "ablate predict: RUN|STUDY is missing; "),
+        (["predict", "abc", "--beam", "0"], "ablate predict: --beam: "),
         (["export", "abc", "DIR"], "ablate export: --to is missing: huggingface or ctranslate2; "),
         (["--nonsense"], 'ablate: no such option "--nonsense"; choose --version, '),
         (["pl\nan"], 'ablate: no such command "pl\\nan"; did you mean "plan"?'),
@@ -406,7 +406,7 @@ def runs(fake):
 def test_translate_needs_one_finished_run(runs, label, digits, message):
     label, seed = label.rsplit(" ", 1)
     id = (runs.folder(label, int(seed)).id + "0")[:digits]
-    done = inside("translate", id, "--results", runs.results.root, stdin=b"a b\n")
+    done = inside("predict", id, "--results", runs.results.root, stdin=b"a b\n")
     assert (done.code, done.out) == (2, "")
     assert message in done.err
     assert len(done.err.splitlines()) == 1
@@ -414,13 +414,11 @@ def test_translate_needs_one_finished_run(runs, label, digits, message):
 
 @pytest.mark.parametrize("id", ["../runs", ".", "/", "*", "lock"])
 def test_a_run_is_an_id_and_never_a_path(runs, id):
-    assert inside("translate", id, "--results", runs.results.root).code == 2
+    assert inside("predict", id, "--results", runs.results.root).code == 2
 
 
 def test_translate_refuses_invalid_utf_8(runs):
     id = runs.folder("A h=1", 1).id
-    done = inside(
-        "translate", id, "--results", runs.results.root, stdin="a\nü ".encode() + b"\xff\n"
-    )
+    done = inside("predict", id, "--results", runs.results.root, stdin="a\nü ".encode() + b"\xff\n")
     assert (done.code, done.out) == (2, "")
     assert done.err == "standard input:2: not valid UTF-8 (byte 4 of the line)\n"

@@ -81,7 +81,7 @@ def test_status_shows_the_run_of_a_row(fake, given):
 @pytest.mark.parametrize(
     "words",
     [
-        ("translate", "STUDY", "ROW", "--seed", "2"),
+        ("predict", "STUDY", "ROW", "--seed", "2"),
         ("attention", "STUDY", "ROW", "--seed", "2"),
         ("export", "STUDY", "ROW", "DIR", "--to", "huggingface", "--seed", "2"),
     ],
@@ -103,7 +103,7 @@ def test_a_run_of_a_seed_outside_of_the_study_is_finished_with_that_seed(fake, g
     study = read_study(fake.study.path, Selection(seeds="9"))
     run = next(run for run in study.runs_of(find_row(study, "A h=1")))
     fake.results.run(run.id).path.mkdir(parents=True)
-    done = inside("translate", given[0], "A h=1", "--seed", "9", *given[1:])
+    done = inside("predict", given[0], "A h=1", "--seed", "9", *given[1:])
     said = f"is not done; `ablate run {given[0]} --seeds 9` finishes it"
     assert done.code == 2
     assert done.err.startswith(f'row "A h=1": run {run.id} {said}')

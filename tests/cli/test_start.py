@@ -10,8 +10,8 @@ from tests.end_to_end.studies import command
 
 HEAVY = ("torch", "pandas", "sacrebleu", "sentencepiece", "numpy", "safetensors")
 VERBS = (
-    "init", "plan", "run", "status", "table", "compare", "judge", "report", "translate", "attention", "export", "verify",
-    "clean", "schema", "generate", "fill", "publish", "stop", "logs", "work",
+    "init", "plan", "run", "status", "table", "compare", "judge", "report", "predict", "attention", "export", "verify",
+    "clean", "schema", "publish", "stop", "logs", "work",
 )  # fmt: skip
 
 # Every command in one process: after each, which of the heavy packages are there.

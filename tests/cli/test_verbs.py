@@ -55,7 +55,7 @@ def test_help_fits_80_columns_with_an_example_and_nothing_cut(words, monkeypatch
     assert (
         f"Example: ablate {' '.join(words)}" in text
         or not words
-        or "| ablate translate study.yaml" in text
+        or "| ablate predict study.yaml" in text
     )
 
 

@@ -69,7 +69,7 @@ def test_perplexity_per_character_comes_from_the_same_likelihood(done):
 def test_a_run_with_two_vocabularies_translates_and_is_not_exported(done):
     folder, _ = done
     result, root = results_of(folder)[0]
-    asked = inside("translate", result.id, "--results", root.root, stdin=b"the dog\n")
+    asked = inside("predict", result.id, "--results", root.root, stdin=b"the dog\n")
     assert asked.code == 0, asked.err
     assert asked.out.count("\n") == 1
     refused = inside(

@@ -230,7 +230,7 @@ def test_a_run_translates_with_its_copy_of_the_plugin_after_the_original_is_gone
     assert kept.read_text() == MINE
     corpus = next(copied.root.glob("corpora/*/test.source.txt")).read_text().splitlines()[:5]
     words, text = (
-        ("translate", run.id, "--results", copied.root, "--beam", "1"),
+        ("predict", run.id, "--results", copied.root, "--beam", "1"),
         "\n".join(corpus).encode(),
     )
     before = inside(*words, stdin=text)

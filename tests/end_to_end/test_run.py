@@ -323,7 +323,7 @@ def test_a_trained_run_translates_line_by_line(calm):
     id = calm.folder("base").id
     corpus = next(calm.root.glob("corpora/*/test.source.txt")).read_text().splitlines()[:3]
     lines = [corpus[0], "", corpus[1], "  ", corpus[2] + "\r", "\u2028"]
-    done = inside("translate", id[:6], "--results", calm.root, stdin="\n".join(lines).encode())
+    done = inside("predict", id[:6], "--results", calm.root, stdin="\n".join(lines).encode())
     assert done.code == 0
     # Base and a row that decodes in another way share the run.
     began = "its id stands for the row that began it (beam=4, average_checkpoints=1)"
@@ -343,7 +343,7 @@ def test_a_row_translates_the_test_split_as_it_is_stored(calm):
     for label in ("base", "decoding beam=1 average_checkpoints=2"):
         row = next(row for row in calm.study.rows if row.label == label)
         stored = calm.folder("base").path / "translations" / f"{row.decoding}.txt"
-        done = inside("translate", calm.file, label, "--results", calm.root, stdin=sources.encode())
+        done = inside("predict", calm.file, label, "--results", calm.root, stdin=sources.encode())
         assert (done.code, done.err, done.out) == (0, "", stored.read_text())
         texts.append(done.out)
     assert texts[0] != texts[1]
@@ -375,14 +375,14 @@ def test_a_row_that_averages_is_exported_and_drawn_with_the_average(calm, tmp_pa
 
 
 def test_empty_input_translates_to_empty_output(calm):
-    done = inside("translate", calm.file, "--results", calm.root)
+    done = inside("predict", calm.file, "--results", calm.root)
     assert (done.code, done.out, done.err) == (0, "", "")
 
 
 def test_a_sentence_that_is_too_long_is_one_error_line(calm):
     long = b"word " * 1100
     done = inside(
-        "translate", calm.file, "base", "--results", calm.root, stdin=b"a b\n" + long + b"\n"
+        "predict", calm.file, "base", "--results", calm.root, stdin=b"a b\n" + long + b"\n"
     )
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("standard input:2: has ")

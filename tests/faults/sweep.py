@@ -70,13 +70,12 @@ STUDIES = {
 }
 # Commands that read a run, by task.
 OF_RUN = {
-    "translation": ("translate", "attention", "export"),
-    "language-model": ("generate", "attention", "export"),
-    "parsing": ("translate", "attention"),
-    "masked-lm": ("fill", "attention"),
+    "translation": ("predict", "attention", "export"),
+    "language-model": ("predict", "attention", "export"),
+    "parsing": ("predict", "attention"),
+    "masked-lm": ("predict", "attention"),
     "synthetic": (),
 }
-PROMPTS = {"fill": b"a dog <mask>\n"}
 HANG = 60  # processor-independent seconds after which a command counts as hanging
 # Outcomes that must not be.
 TRACEBACK, SILENT, LOST, HANGS = "traceback", "silently wrong", "study lost", "hangs"
@@ -379,9 +378,8 @@ class Sweep:
             extra = {
                 "export": [out, "--to", "huggingface"],
                 "attention": ["--sentence", "a dog", "--format", "json"],
-                "generate": ["--prompt", "a dog"],
             }.get(verb, [])
-            stdin = PROMPTS.get(verb, b"a dog\n")
+            stdin = b"a dog <mask>\n" if self.task == "masked-lm" else b"a dog\n"
             done = _call(verb, self.run, *extra, "--results", root, stdin=stdin)
         elif verb == "load":
             done = _load(folder / "sweep.yaml", root)

@@ -269,7 +269,7 @@ def test_generate_continues_a_prompt_by_run_and_by_row(folder, trained):
     words = (
         "--results",
         trained,
-        "--prompt",
+        "--text",
         "abc",
         "--tokens",
         "9",
@@ -279,7 +279,7 @@ def test_generate_continues_a_prompt_by_run_and_by_row(folder, trained):
         "json",
     )
     by_run, by_row = (
-        json.loads(inside("generate", *which, *words).out)
+        json.loads(inside("predict", *which, *words).out)
         for which in ((id[:6],), (folder / "lm.yaml",))
     )
     assert by_run == by_row
@@ -288,7 +288,7 @@ def test_generate_continues_a_prompt_by_run_and_by_row(folder, trained):
     assert all(text["text"].startswith("abc") for text in by_run["texts"])
     greedy = (folder / "lm.yaml", "base", "--temperature", "0", *words[:6])
     assert (
-        inside("generate", *greedy, "--draw", 1).out == inside("generate", *greedy, "--draw", 2).out
+        inside("predict", *greedy, "--draw", 1).out == inside("predict", *greedy, "--draw", 2).out
     )
 
 
@@ -297,45 +297,47 @@ def test_generate_uses_the_settings_of_the_row_that_is_named(folder, trained):
     (folder / "cold.yaml").write_text(
         STUDY + "  cold: {set: {temperature: 0.0, generated_tokens: 7}}\n"
     )
-    words = ("--results", trained, "--prompt", "abc")
-    cold = inside("generate", folder / "cold.yaml", "cold*", *words)
+    words = ("--results", trained, "--text", "abc")
+    cold = inside("predict", folder / "cold.yaml", "cold*", *words)
     assert cold.code == 0
     given = ("--temperature", "0", "--tokens", "7")
-    assert cold.out == inside("generate", folder / "lm.yaml", "base", *words, *given).out
-    assert cold.out != inside("generate", folder / "lm.yaml", "base", *words).out
+    assert cold.out == inside("predict", folder / "lm.yaml", "base", *words, *given).out
+    assert cold.out != inside("predict", folder / "lm.yaml", "base", *words).out
 
 
 def test_generate_averages_as_the_row_does_or_says_that_it_cannot(folder, trained):
     (folder / "mean.yaml").write_text(STUDY + "  mean: {set: {average_checkpoints: 2}}\n")
-    done = inside("generate", folder / "mean.yaml", "mean*", "--results", trained)
+    done = inside("predict", folder / "mean.yaml", "mean*", "--results", trained)
     assert (done.code, done.out) == (2, "")
     assert "has 1 checkpoint, and average_checkpoints=2 needs more" in done.err
 
 
 def test_generate_refuses_rows_and_runs_that_it_cannot_use(folder, trained):
-    done = inside("generate", folder / "lm.yaml", "bas", "--results", trained)
+    done = inside("predict", folder / "lm.yaml", "bas", "--results", trained)
     assert done.code == 2
     assert "bas" in done.err
-    done = inside("generate", folder / "lm.yaml", "base", "--results", folder / "nothing")
+    done = inside("predict", folder / "lm.yaml", "base", "--results", folder / "nothing")
     assert done.code == 2
     assert done.err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("command", "text", "supported"),
-    [
-        ("translate", [], "translation or parsing"),
-        ("fill", ["the dog sleeps"], "masked-lm"),
-    ],  # the text has no <mask>
-)
-def test_commands_for_other_tasks_name_the_one_for_language_models(
-    folder, trained, command, text, supported
-):
+def test_options_of_other_tasks_are_refused(folder, trained):
     id, _ = of_row(folder, "base")
-    done = inside(command, id, *text, "--results", trained)
-    assert done.code == 2
-    refused = f"run {id} has the task language-model; only {supported} is supported here"
-    assert done.err == f"{refused}; use `ablate generate`\n"
+    done = inside("predict", id, "--beam", "2", "--top", "3", "--results", trained)
+    assert (done.code, done.err) == (
+        2,
+        "--beam, --top have no effect with the task language-model, which takes --tokens, "
+        "--count, --temperature, --top-k or --draw\n",
+    )
+
+
+def test_the_former_command_works_and_names_the_new_one(folder, trained):
+    words = (folder / "lm.yaml", "base", "--tokens", "9", "--results", trained)
+    done = inside("predict", *words, "--text", "abc")
+    former = inside("generate", *words, "--prompt=abc")
+    assert (former.code, former.out) == (0, done.out)
+    assert former.err == f"note: `ablate generate` is now `ablate predict`\n{done.err}"
+    assert inside("generate", *words, "--prompt", "abc").out == done.out
 
 
 def test_attention_and_importance(folder, trained):
@@ -394,8 +396,8 @@ def test_export_gives_the_same_greedy_text(folder, trained, tmp_path, label, cls
     prompt = tokenizer("abcd", return_tensors="pt", add_special_tokens=False).input_ids
     prompt = torch.cat([torch.tensor([[tokenizer.bos_token_id]]), prompt], dim=1)
     text = tokenizer.decode(there.generate(prompt, max_new_tokens=11, do_sample=False)[0, 1:])
-    words = ("--prompt", "abcd", "--tokens", "11", "--temperature", "0", "--results", trained)
-    assert inside("generate", id, *words).out == f"{text}\n"
+    words = ("--text", "abcd", "--tokens", "11", "--temperature", "0", "--results", trained)
+    assert inside("predict", id, *words).out == f"{text}\n"
 
 
 def test_what_cannot_be_exported_is_refused(folder, trained, tmp_path):

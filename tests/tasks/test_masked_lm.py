@@ -235,8 +235,11 @@ def test_fill_names_candidates_by_run_and_by_row(folder, trained):
     id, _ = of_row(folder, "base")
     words = ("--results", trained, "--top", "3", "--format", "json")
     text = "aabb<mask>cdd\n<mask>"
-    by_run = json.loads(inside("fill", id[:6], text, *words).out)
-    assert by_run == json.loads(inside("fill", folder / "mlm.yaml", text, *words).out)
+    by_run = json.loads(inside("predict", id[:6], "--text", text, *words).out)
+    assert by_run == json.loads(inside("predict", folder / "mlm.yaml", "--text", text, *words).out)
+    assert by_run == json.loads(
+        inside("predict", folder / "mlm.yaml", *words, stdin=text.encode()).out
+    )
     assert by_run == json.loads(inside("fill", folder / "mlm.yaml", "base", text, *words).out)
     assert by_run["run"] == id
     assert [len(mask) for mask in by_run["masks"]] == [3, 3]
@@ -257,13 +260,15 @@ def test_fill_names_candidates_by_run_and_by_row(folder, trained):
     assert by_run["filled"].replace("\n", "") == "aabb{}cdd{}".format(
         *(piece.replace("<0x0A>", "") for piece in best)
     )
-    said = inside("fill", id, text, "--results", trained, "--top", "300").out
+    said = inside("predict", id, "--text", text, "--results", trained, "--top", "300").out
     assert re.search(r'mask 2:.*   " " 0\.\d{3}   ', said)  # a space is seen
 
 
 def test_fill_averages_as_the_row_does_or_says_that_it_cannot(folder, trained):
     (folder / "mean.yaml").write_text(STUDY + "  mean: {set: {average_checkpoints: 2}}\n")
-    done = inside("fill", folder / "mean.yaml", "mean*", "aa<mask>", "--results", trained)
+    done = inside(
+        "predict", folder / "mean.yaml", "mean*", "--text", "aa<mask>", "--results", trained
+    )
     assert (done.code, done.out) == (2, "")
     assert "has 1 checkpoint, and average_checkpoints=2 needs more" in done.err
 
@@ -271,16 +276,14 @@ def test_fill_averages_as_the_row_does_or_says_that_it_cannot(folder, trained):
 def test_fill_refuses_what_it_cannot_use(folder, trained):
     id, _ = of_row(folder, "base")
     for words, part in (
-        ((id, "no masks"), "the text has no <mask>"),
-        ((id, "<mask>" * 65), "has 65 tokens, too many for max_positions=64"),
-        ((folder / "mlm.yaml", "bas", "<mask>"), "bas"),
-        ((folder / "mlm.yaml", "base", "a", "<mask>"), "quote the text"),
+        ((id, "--text", "no masks"), "the text has no <mask>"),
+        ((id, "--text", "<mask>" * 65), "has 65 tokens, too many for max_positions=64"),
+        ((folder / "mlm.yaml", "bas", "--text", "<mask>"), "bas"),
+        ((id, "a <mask>"), "--text takes it"),
+        ((id,), "--text is missing"),
     ):
-        done = inside("fill", *words, "--results", trained)
+        done = inside("predict", *words, "--results", trained)
         assert (done.code, done.err.count("\n"), part in done.err) == (2, 1, True), done.err
-    for command in ("translate", "generate"):
-        done = inside(command, id, "--results", trained)
-        assert (done.code, "has the task masked-lm; only" in done.err) == (2, True), done.err
 
 
 def test_attention_and_importance(folder, trained, tmp_path):
@@ -314,8 +317,8 @@ def test_export_fills_the_same_tokens(folder, trained, tmp_path):
     text = "aab<mask>ccd<mask>\n<mask>b"
     ids = tokenizer(text, return_tensors="pt", add_special_tokens=False).input_ids
     best = there(ids).logits[ids == tokenizer.mask_token_id].argmax(-1).tolist()
-    words = (id, text, "--results", trained, "--format", "json")
-    assert [mask[0]["id"] for mask in json.loads(inside("fill", *words).out)["masks"]] == best
+    words = (id, "--text", text, "--results", trained, "--format", "json")
+    assert [mask[0]["id"] for mask in json.loads(inside("predict", *words).out)["masks"]] == best
     done = inside(
         "export",
         of_row(folder, "lstm")[0],

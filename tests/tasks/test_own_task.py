@@ -216,7 +216,7 @@ def test_it_is_not_exported(trained, tmp_path):
 def test_new_texts_are_labeled_by_translate(folder, trained):
     study = folder / "colors.yaml"
     texts = b"the house is red today\n\nthe car is blue today\n"
-    done = inside("translate", study, "base", "--results", trained, stdin=texts)
+    done = inside("predict", study, "base", "--results", trained, stdin=texts)
     assert done.out == "red\n\nblue\n"
 
 

@@ -139,7 +139,7 @@ def test_against_paper_prints_table_4(folder, trained):
 
 def test_new_sentences_are_printed_as_trees(folder, trained):
     study = (folder / "parser.yaml", "base", "--results", trained, "--beam", 1)
-    done = inside("translate", *study, stdin=b"the cat hears a bird .\n\nthe dog sees .\n")
+    done = inside("predict", *study, stdin=b"the cat hears a bird .\n\nthe dog sees .\n")
     assert (done.code, done.err) == (0, "")
     assert done.out == (
         "(TOP (S (NP (XX the) (XX cat)) (VP (XX hears) (NP (XX a) (XX bird))) (XX .)))\n"
@@ -150,7 +150,7 @@ def test_new_sentences_are_printed_as_trees(folder, trained):
 
 def test_a_prediction_that_is_no_tree_is_an_empty_line_and_a_note(folder, trained):
     study = (folder / "parser.yaml", "untrained train_steps=1", "--results", trained, "--beam", 1)
-    done = inside("translate", *study, stdin=b"the cat hears a bird .\n")
+    done = inside("predict", *study, stdin=b"the cat hears a bird .\n")
     assert (done.code, done.out) == (0, "\n")
     assert done.err == "standard input:1: the prediction is not valid; the line is empty\n"
 
@@ -162,18 +162,18 @@ def test_new_sentences_are_decoded_as_the_row_says(folder, trained):
     words = ("--results", trained)
     new = b"the cat hears a bird .\nthe dog sees .\n"
     label = "search train_steps=1 constrained=true"
-    found = inside("translate", folder / "parser.yaml", label, *words, stdin=new)
+    found = inside("predict", folder / "parser.yaml", label, *words, stdin=new)
     assert (found.code, found.err) == (0, "")
     assert [line[:5] for line in found.out.splitlines()] == ["(TOP ", "(TOP "]
     by_id = inside(
-        "translate", of_row(folder, trained, label)[0].record.id, *words, "--beam", 2, stdin=new
+        "predict", of_row(folder, trained, label)[0].record.id, *words, "--beam", 2, stdin=new
     )
     assert by_id.out == "\n\n"  # the task's settings do not constrain
     limited = inside(
-        "translate", folder / "parser.yaml", "limit max_extra_length=0", *words, stdin=new
+        "predict", folder / "parser.yaml", "limit max_extra_length=0", *words, stdin=new
     )
     assert (limited.code, limited.out) == (0, "\n\n")
-    base = inside("translate", folder / "parser.yaml", *words, stdin=new)
+    base = inside("predict", folder / "parser.yaml", *words, stdin=new)
     assert base.out.count("(TOP ") == 2
 
 
@@ -197,7 +197,7 @@ def test_predicted_tags_are_printed(folder, tmp_path):
     words = ("--set", "data.leaves=tags", "--rows", "base", "--results", tmp_path)
     assert inside("run", folder / "parser.yaml", *words, "--device", "cpu").code == 0
     (run,) = (tmp_path / "runs").iterdir()
-    done = inside("translate", run.name, "--results", tmp_path, stdin=b"the cat hears .\n")
+    done = inside("predict", run.name, "--results", tmp_path, stdin=b"the cat hears .\n")
     assert done.out == "(TOP (S (NP (DT the) (NN cat)) (VP (VBZ hears)) (. .)))\n"
     done = inside("table", folder / "parser.yaml", *words, "--format", "json")
     assert json.loads(done.out)["rows"][0]["f1"]["values"] == [100.0]

@@ -1,0 +1,208 @@
+"""`ablate predict`: what a trained run predicts for a text. Its task says what: translations or
+trees of lines, a continuation, or the masked tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+from ablate.cli.naming import TrainedRun
+from ablate.cli.options import Format, option
+from ablate.cli.standard_input import checked_text, input_lines, piped_text
+from ablate.errors import UsageError, listed
+from ablate.formatting import token_text
+from ablate.plugins import without_digest
+from ablate.store import Results, RunFolder
+from ablate.streams import echo, print_data, print_json
+
+if TYPE_CHECKING:
+    from ablate.decoding.fill import FilledText
+    from ablate.study import Row
+    from ablate.tasks import Task
+
+EXAMPLE = "echo 'a small dog sleeps' | ablate predict study.yaml 'A h=1' --seed 2"
+# By what a task predicts (`Task.predicts`): the options that have an effect.
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "lines": ("beam", "alpha"),
+    "continuation": ("tokens", "count", "temperature", "top_k", "draw"),
+    "masks": ("top",),
+}
+
+
+def command(
+    trained: TrainedRun,
+    *,
+    text: Annotated[
+        str | None,
+        option(
+            "Text to translate, parse, continue, or fill.", "TEXT", show_default="standard input"
+        ),
+    ] = None,
+    beam: Annotated[
+        int | None,
+        option("Translation: beam size.", "K", min=1, max=1024, show_default="the row's"),
+    ] = None,
+    alpha: Annotated[
+        float | None,
+        option(
+            "Translation: exponent of the length penalty.",
+            "A",
+            min=0.0,
+            max=10.0,
+            show_default="the row's",
+        ),
+    ] = None,
+    tokens: Annotated[
+        int | None,
+        option(
+            "Language model: length of a text.",
+            "N",
+            min=1,
+            max=100_000,
+            show_default="the row's",
+        ),
+    ] = None,
+    count: Annotated[
+        int | None,
+        option("Language model: number of texts.", "N", min=1, max=1000, show_default="1"),
+    ] = None,
+    temperature: Annotated[
+        float | None,
+        option(
+            "Language model: 0 for the most likely tokens.",
+            "T",
+            min=0.0,
+            max=100.0,
+            show_default="the row's",
+        ),
+    ] = None,
+    top_k: Annotated[
+        int | None,
+        option("Language model: draw from the K likeliest.", "K", min=1, show_default="the row's"),
+    ] = None,
+    draw: Annotated[
+        int | None,
+        option("Language model: seed of the first text.", "N", min=0, show_default="1"),
+    ] = None,
+    top: Annotated[
+        int | None,
+        option(
+            "Masked language model: candidates for each <mask>.",
+            "K",
+            min=1,
+            max=1000,
+            show_default="5",
+        ),
+    ] = None,
+    format: Format = "rich",
+) -> None:
+    """Predict with a trained run: translate, parse, continue a text, or fill its masks.
+
+    The decoding settings of the row apply: averaged checkpoints, beam size, length penalty, limits,
+    constraint, temperature. A run's id stands for the row that began the run.
+    """
+    folder, root, named = trained.find("--text takes it")
+    from ablate.run.inference import predicting_task
+
+    values = {"beam": beam, "alpha": alpha, "tokens": tokens, "count": count}
+    values |= {"temperature": temperature, "top_k": top_k, "draw": draw, "top": top}
+    given = {name: value for name, value in values.items() if value is not None}
+    task = predicting_task(folder)
+    _refuse_without_effect(task, given)
+    if text is not None:
+        text = checked_text(text, "--text")
+    show = {"lines": _translate, "continuation": _continue, "masks": _fill}[task.predicts]
+    show(folder, root, named, text, given, format)
+
+
+def _refuse_without_effect(task: Task, given: Iterable[str]) -> None:
+    allowed = OPTIONS[task.predicts]
+    without_effect = [_flag(name) for name in given if name not in allowed]
+    if without_effect:
+        has = "has" if len(without_effect) == 1 else "have"
+        raise UsageError(
+            f"{', '.join(without_effect)} {has} no effect with the task "
+            f"{without_digest(task.name)}, which takes {listed(map(_flag, allowed))}"
+        )
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _translate(
+    folder: RunFolder,
+    root: Results,
+    row: Row | None,
+    text: str | None,
+    given: Mapping[str, Any],
+    format: str,
+) -> None:
+    """Print a prediction for each line."""
+    where = "standard input" if text is None else "--text"
+    lines = input_lines() if text is None else text.splitlines()  # batches are sorted by length
+    from ablate.run.inference import translate_text
+
+    predictions = translate_text(folder, root, lines, given, row, where)
+    for number, line in enumerate(predictions, 1):
+        if line is None:
+            what = "the prediction is not valid; the line is empty"
+            echo(f"{where}:{number}: {what}", err=True)
+    if format == "json":
+        print_json({"run": folder.id, "predictions": predictions})
+        return
+    for line in predictions:
+        print_data(f"{line or ''}\n")
+
+
+def _continue(
+    folder: RunFolder,
+    root: Results,
+    row: Row | None,
+    text: str | None,
+    given: Mapping[str, Any],
+    format: str,
+) -> None:
+    """Print texts that continue a text; without one, new documents."""
+    prompt = piped_text() if text is None else text
+    fields = {"tokens": "generated_tokens", "temperature": "temperature", "top_k": "top_k"}
+    settings = {fields[name]: value for name, value in given.items() if name in fields}
+    count, draw = given.get("count", 1), given.get("draw", 1)
+    from ablate.run.inference import generated_texts
+
+    texts = generated_texts(folder, root, prompt or "", count, draw, settings, row)
+    if format == "json":
+        draws = [{"draw": draw + index, "text": text} for index, text in enumerate(texts)]
+        print_json({"run": folder.id, "texts": draws})
+        return
+    for index, continued in enumerate(texts):
+        if index:
+            print_data("---\n")
+        print_data(f"{continued}\n")
+
+
+def _fill(
+    folder: RunFolder,
+    root: Results,
+    row: Row | None,
+    text: str | None,
+    given: Mapping[str, Any],
+    format: str,
+) -> None:
+    """Print the filled text, then a line of candidates for each mask."""
+    text = piped_text() if text is None else text
+    if text is None:
+        raise UsageError("--text is missing: a text with <mask> in it, also on standard input")
+    from ablate.run.inference import fill
+
+    filled: FilledText = fill(folder, root, text, given.get("top", 5), row)
+    if format == "json":
+        masks = [[asdict(candidate) for candidate in mask] for mask in filled.masks]
+        print_json({"run": folder.id, "text": text, "filled": filled.text, "masks": masks})
+        return
+    print_data(f"{filled.text}\n")
+    for number, mask in enumerate(filled.masks, 1):
+        texts = [f"{token_text(filler.piece)} {filler.probability:.3f}" for filler in mask]
+        echo(f"mask {number}:  {'   '.join(texts)}")
