@@ -13,7 +13,7 @@ from ablate.cli.options import Format, option
 from ablate.cli.standard_input import checked_text, input_lines, piped_text
 from ablate.errors import UsageError, listed
 from ablate.formatting import token_text
-from ablate.plugins import without_digest
+from ablate.own.reference import without_digest
 from ablate.store import Results, RunFolder
 from ablate.streams import echo, print_data, print_json
 

@@ -11,8 +11,8 @@ compiled function has not run on a GPU yet; `loss_and_gradient` itself is its re
 
 Gain: the loss and its gradient in 0.4 to 0.7 of the time of torch's softmax and division
 (benchmarks/LOG.md, 2026-11-21, the training step); the gradient of the states in bf16 another 2 to
-4 % of a step at XS and S (2026-11-22). torch's own `linear_cross_entropy` (2.13) takes 1.2 to 1.9 of
-its time on a CPU, in chunks or whole (2026-11-27).
+4 % of a step at XS and S (2026-11-22). On a CPU, torch's `linear_cross_entropy` (2.13) takes 1.2
+to 1.9 times as long, in chunks or whole (2026-11-27).
 """
 
 from __future__ import annotations
