@@ -19,6 +19,7 @@ import pytest
 import torch
 import yaml
 
+from ablate.cli.app import RENAMED
 from ablate.config import PRESETS, ModelConfig, TrainingConfig, resolve_row
 from ablate.config.catalogue import PARALLEL_CORPORA, TEXTS, TREEBANKS
 from ablate.config.language_data import LanguageData

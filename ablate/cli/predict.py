@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
+from ablate.cli.arguments import option
 from ablate.cli.naming import TrainedRun
-from ablate.cli.options import Format, option
+from ablate.cli.options import Format
 from ablate.cli.standard_input import checked_text, input_lines, piped_text
 from ablate.errors import UsageError, listed
 from ablate.formatting import token_text
