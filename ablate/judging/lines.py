@@ -437,9 +437,8 @@ class _Table:
                 if not metrics and (of_mlflow or direction_of(name) is not None):
                     wanted[name] = None
             # Numbers in another spelling, such as 27,1 or 27.1 %, which are refused below.
-            elif not metrics and direction_of(name) is not None:
-                if any(_STARTS_WITH_DIGIT.match(_text(line, plain)) for line in self.lines):
-                    wanted[name] = None
+            elif not metrics and direction_of(name) is not None and self._has_digits(plain):
+                wanted[name] = None
         if not wanted:
             raise UsageError(
                 "which column is the metric? --metric NAME (metrics=[NAME] in Python); of numbers "
@@ -452,6 +451,9 @@ class _Table:
             self._use(plain)
             for index, line in enumerate(self.lines):
                 yield index, name, line.get(plain)
+
+    def _has_digits(self, column: str) -> bool:
+        return any(_STARTS_WITH_DIGIT.match(_text(line, column)) for line in self.lines)
 
     def complete(
         self, metric: str, scores: Scores, runs: Mapping[tuple[str, int], bool], is_judged: bool
