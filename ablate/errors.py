@@ -57,14 +57,18 @@ Steps = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Mark:
-    """A position in a file, as compilers print it, or a command-line option, which has no line."""
+    """A position in a file, as compilers print it, or a command-line option, which has no line.
+
+    column: 0 for the whole line.
+    """
 
     source: str
     line: int = 0
     column: int = 0
 
     def __str__(self) -> str:
-        return f"{self.source}:{self.line}:{self.column}" if self.line else self.source
+        numbers = [str(number) for number in (self.line, self.column) if number]
+        return ":".join((self.source, *numbers))
 
     def error(self, fault: Fault | str) -> StudyError:
         """The error at this position."""
@@ -145,7 +149,7 @@ def as_fault(fault: Fault | str) -> Fault:
     return fault if isinstance(fault, Fault) else Fault(fault)
 
 
-def faults_of(error: ValueError) -> tuple[Fault, ...]:
+def faults_in(error: ValueError) -> tuple[Fault, ...]:
     """The faults of values that a check refuses."""
     return error.faults if isinstance(error, Invalid) else (Fault(str(error)),)
 

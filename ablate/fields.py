@@ -24,7 +24,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import core_schema
 
-from ablate.errors import Fault, Invalid, did_you_mean, faults_of, listed, not_allowed, suggestion
+from ablate.errors import Fault, Invalid, did_you_mean, faults_in, listed, not_allowed, suggestion
 from ablate.formatting import ellipsis, setting_text
 from ablate.own.reference import is_own
 
@@ -265,7 +265,7 @@ def value_faults(details: Any) -> tuple[Fault, ...]:
     """The faults of a value, by an entry of pydantic's `errors()`."""
     kind, context, given = details["type"], details.get("ctx", {}), value_text(details["input"])
     if kind == "value_error":  # of a validator of this package
-        return faults_of(context["error"])
+        return faults_in(context["error"])
     if kind == "missing":
         return (Fault("must be given"),)
     if kind == "literal_error":

@@ -90,7 +90,7 @@ def prepare(
             f"V={data.vocab_size:,}"
         )
         for line in (
-            *corpus.manifest.noticed,
+            *corpus.manifest.notes,
             *content.task.notes_on_scores(corpus, content.metrics),
         ):
             print_note(f"note: {line}")

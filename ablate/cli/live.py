@@ -79,7 +79,7 @@ class LiveView:
         for why, count in corpus.manifest.left_out.items():
             train += f", {count} left out ({why})"
         self.log(f"corpus {corpus.id}: {train}, dev {pairs['dev']:,}, test {pairs['test']:,}")
-        for line in corpus.manifest.noticed:
+        for line in corpus.manifest.notes:
             self.log(f"note: {line}")
         for line in self.study.task.notes_on_scores(corpus, self.study.metrics):
             self.log(f"NOTE: {line}.")

@@ -8,7 +8,7 @@ import enum
 import functools
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, get_type_hints
 
@@ -40,12 +40,16 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the command's arguments and options; an error names the command."""
+        ctx.allow_extra_args = True  # which are refused here
         try:
-            return super().parse_args(ctx, args)
+            further = super().parse_args(ctx, args)
         except ClickException as error:
             if getattr(error, "ctx", None) is None:  # of an option without its value
                 error.ctx = ctx  # type: ignore[attr-defined]
             raise
+        if further and not ctx.resilient_parsing:
+            raise _one_line_error(ctx, _unexpected(ctx, further))
+        return further
 
 
 def _without_type(parameter: Any) -> Any:
@@ -121,11 +125,17 @@ def usage_error(error: Any) -> UsageError:
             return _one_line_error(ctx, missing)
         return _one_line_error(ctx, f"{_name(error.param)}: {_wrong_value(error)}")
     message = error.message.rstrip(".")
-    if message.startswith("Got unexpected extra argument"):
-        for option in _long_options(ctx):
-            if option in OF_TEXT:  # the argument may be one
-                message += f"; {option} takes a text"
     return _one_line_error(ctx, message[:1].lower() + message[1:])
+
+
+def _unexpected(ctx: Any, arguments: Sequence[str]) -> str:
+    """Message for arguments that the command does not have, which may be a text."""
+    noun = "argument" if len(arguments) == 1 else "arguments"
+    message = f"got unexpected extra {noun} ({' '.join(arguments)})"
+    for option in _long_options(ctx):
+        if option in OF_TEXT:
+            message += f"; {option} takes a text"
+    return message
 
 
 def _one_line_error(ctx: Any, message: str) -> UsageError:

@@ -71,7 +71,7 @@ class Preparation(ABC):
     end_marks: tokens that a sequence has beside its ids: the end mark of a record.
     compared: splits that are compared with the training split.
     commit_every: chunks.
-    noticed: warnings about the splits that were encoded.
+    warnings: by split.
     folder: the working folder.
     origins: where the text of each split is from.
     """
@@ -87,7 +87,7 @@ class Preparation(ABC):
     ) -> None:
         """Store the data settings, the sources by split, and what receives a line a phase."""
         self.data, self.sources, self.log = data, sources, log
-        self.noticed: list[str] = []
+        self.warnings: dict[str, list[str]] = {}
 
     # How the text is prepared
 
@@ -99,7 +99,7 @@ class Preparation(ABC):
         """
 
     def suspicious(self, split: str) -> list[str]:
-        """Warnings about the text of dev or test; each line begins with the split's name."""
+        """Warnings about the text of dev or test."""
         return []
 
     @abstractmethod
@@ -205,10 +205,10 @@ class Preparation(ABC):
         read = TrainingText.read(self.folder / _READ)
         if read is None:
             read = self.learn()
-            noticed = [*self._checked("dev"), *self._checked("test"), *read.noticed]
-            repaired = self._repaired(self.sources)
-            read = read.model_copy(update={"repaired": repaired, "noticed": noticed})
+            read = read.model_copy(update={"repaired": self._repaired(self.sources)})
             read.write(self.folder / _READ)
+        self.warnings = {split: self._checked(split) for split in ("dev", "test")}
+        self.warnings["train"] = list(read.noticed)
         for split in self.sources:
             if split != "train":
                 self._write(split)
@@ -219,7 +219,7 @@ class Preparation(ABC):
             pairs={split: self._records(split) for split in self.sources},
             left_out={**read.left_out, **left_out},
             repaired=read.repaired,
-            noticed=[*read.noticed, *self.noticed],
+            warnings=self._warned(),
             longest=sums.pop("longest"),
             lengths=sums,
         )
@@ -228,6 +228,10 @@ class Preparation(ABC):
     def _repaired(self, splits: Mapping[str, Source]) -> dict[str, dict[str, int]]:
         """Repairs of the splits that have any, as the last reading counted them."""
         return {name: dict(source.repaired) for name, source in splits.items() if source.repaired}
+
+    def _warned(self) -> dict[str, list[str]]:
+        """The warnings of the splits that have any."""
+        return {split: lines for split, lines in self.warnings.items() if lines}
 
     def _checked(self, split: str) -> list[str]:
         """Warnings about dev or test."""
@@ -279,16 +283,18 @@ class Preparation(ABC):
                     os.link(similar.folder / name, self.folder / name)
                 except OSError:  # the file system has no hard links
                     shutil.copyfile(similar.folder / name, self.folder / name)
-        noticed = self._checked("test")
+        before = similar.manifest
+        for split, lines in before.warnings.items():
+            if split not in self._of_evaluations:
+                self.warnings[split] = lines
+        self.warnings["test"] = self._checked("test")
         written = [split for split in self.sources if split in self._of_evaluations]
         for split in written:
             self._write(split)
         self._count_unknown(written)
-        before = similar.manifest
         repaired = {**before.repaired}
         repaired.pop("test", None)
         repaired.update(self._repaired({"test": self.sources["test"]}))
-        of_others = [line for line in before.noticed if not line.startswith("test ")]
         pairs = {split: before.pairs[split] for split in ("train", "dev")}
         for split in written:
             pairs[split] = self._records(split)
@@ -296,7 +302,8 @@ class Preparation(ABC):
             pairs=pairs,
             left_out=before.left_out,
             repaired=repaired,
-            noticed=[*noticed, *self.noticed, *of_others],
+            warnings=self._warned(),
+            noticed=before.noticed,
             longest=before.longest,
             lengths=before.lengths,
         )
@@ -342,7 +349,7 @@ class Preparation(ABC):
             for field in self.data.fields:
                 shares[field] = open_sequences(self.folder, split, field).unknown_share
                 every[f"{split} {field}"] = shares[field]
-            self.noticed += self.unknown_warnings(split, shares)
+            self.warnings.setdefault(split, []).extend(self.unknown_warnings(split, shares))
         self.log(f"unknown tokens: {shares_text(every)}")
 
     def _records(self, split: str) -> int:

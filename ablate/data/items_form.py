@@ -73,7 +73,7 @@ class ItemStream(DocumentStream):
             yield Chunk(len(some), [Encoded(inputs[is_token].astype(IDS), lengths)])
         overlap = items.overlap() if split == "test" else 0.0
         if overlap:
-            self.noticed.append(
+            self.warnings.setdefault(split, []).append(
                 f"test: {overlap:.1%} of the items may occur in training, because too few items of "
                 f"their size are held out"
             )

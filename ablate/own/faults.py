@@ -3,25 +3,53 @@
 from __future__ import annotations
 
 import ast
-import re
+import inspect
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from ablate.errors import AblateError, StudyError
+from ablate.errors import AblateError, Fault, Mark, StudyError
+from ablate.formatting import in_one_line
 from ablate.own.reference import PREFIX, Reference
 
+
+@dataclass(frozen=True)
+class _Call:
+    """A call of a part: its number of arguments, and the names of further ones."""
+
+    count: int
+    names: tuple[str, ...] = ()
+
+    def fits(self, part: Any) -> bool:
+        """Whether a class or a function can be called so."""
+        try:
+            inspect.signature(part).bind(*range(self.count), **dict.fromkeys(self.names))
+        except TypeError:
+            return False
+        except ValueError:  # it has no signature
+            return True
+        return True
+
+
 # What own parts are constructed or called with, by their base class. Modules have the last line.
-_GIVEN = {
-    "AttentionMechanism": "config",
-    "TokenMixer": "config",
-    "PositionalEncoding": "config, causal and init",
-    "Activation": "no arguments",
-    "Residual": "norm, residual, rate, random, scale and config; take them as *given",
-    "function": "config, step and last as a schedule, logits and targets as a loss term",
-    "Module": "d_model as a norm, config as a feed-forward network",
+_GIVEN: dict[str, tuple[str, tuple[_Call, ...]]] = {
+    "AttentionMechanism": ("config", (_Call(1),)),
+    "TokenMixer": ("config", (_Call(1),)),
+    "PositionalEncoding": ("config, causal and init", (_Call(1, ("causal", "init")),)),
+    "Activation": ("no arguments", (_Call(0),)),
+    "Residual": (
+        "norm, residual, rate, random, scale and config; take them as *given",
+        (_Call(6),),
+    ),
+    "function": (
+        "config, step and last as a schedule, logits and targets as a loss term",
+        (_Call(3), _Call(2)),
+    ),
+    "Module": ("d_model as a norm, config as a feed-forward network", (_Call(1),)),
 }
 
 
@@ -45,21 +73,19 @@ def faults_of(plugins: Sequence[Reference], sources: Path) -> Iterator[None]:
     except AblateError:
         raise
     except OwnClassFault as fault:
-        where = stored_place(plugins[0], sources, *fault.methods)
-        raise StudyError(f"{where}: {classes_text(plugins)}: {fault.text}") from None
+        place = stored_place(plugins[0], sources, *fault.methods)
+        raise StudyError(Fault(fault.text, subject=classes_text(plugins), place=place)) from None
     except (Exception, SystemExit) as error:
         raise StudyError(describe(plugins, error, stored_place(plugins[0], sources))) from None
 
 
 def with_place(error: StudyError, plugins: Sequence[Reference], sources: Path) -> StudyError:
     """An error of loading a class, or of its combination with other fields, with its place."""
-    if error.lines[0].startswith(tuple(f"{plugin.written_file}:" for plugin in plugins)):
-        return error
     place = stored_place(plugins[0], sources)
-    return StudyError(*(f"{place}: {line}" for line in error.lines))
+    return StudyError(*(fault if fault.place else fault.at(place) for fault in error.faults))
 
 
-def stored_place(plugin: Reference, sources: Path, *methods: str) -> str:
+def stored_place(plugin: Reference, sources: Path, *methods: str) -> Mark:
     """As `place_of`, by the source that a run keeps."""
     return place_of(plugin, (sources / plugin.file).read_bytes(), *methods)
 
@@ -69,8 +95,10 @@ def as_ablate_error(plugin: Reference, error: BaseException) -> AblateError:
     return error if isinstance(error, AblateError) else StudyError(describe([plugin], error))
 
 
-def describe(plugins: Sequence[Reference], error: BaseException, place: str = "") -> str:
-    """One line for an exception: file and line, the classes, its type and its message.
+def describe(
+    plugins: Sequence[Reference], error: BaseException, place: Mark | None = None
+) -> Fault:
+    """The fault that an exception shows: file and line, the classes, its type and its message.
 
     Args:
         plugins: the classes that may be the cause.
@@ -78,26 +106,26 @@ def describe(plugins: Sequence[Reference], error: BaseException, place: str = ""
         place: file and line for an exception that passed through none of their modules.
     """
     modules = {plugin.file: plugin.written_file for plugin in plugins if plugin.digest}
-    given = _given(plugins, str(error))
+    remedy = _given(plugins) if isinstance(error, TypeError) else ""
     for frame in traceback.extract_tb(error.__traceback__):
         file = modules.get(Path(frame.filename).name)
         if file is not None:
-            place, given = f"{file}:{frame.lineno}", ""
-    message = " ".join(str(error).split())
-    return (
-        f"{place}{': ' * bool(place)}{classes_text(plugins)}: "
-        f"{type(error).__name__}{': ' * bool(message)}{message}{given}"
-    )
+            place, remedy = Mark(file, frame.lineno or 0), ""
+    message = in_one_line(error)
+    problem = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    return Fault(problem, subject=classes_text(plugins), remedy=remedy, place=place)
 
 
-def _given(plugins: Iterable[Reference], message: str) -> str:
-    """What a part gets, if the message says that it has other parameters."""
+def _given(plugins: Iterable[Reference]) -> str:
+    """What a part gets, if it has other parameters; else empty."""
     for plugin in plugins:
-        if re.match(rf"{plugin.name}(\.__init__)?\(\) (takes|missing|got) ", message):
-            part = getattr(sys.modules.get(f"{PREFIX}{plugin.digest}"), plugin.name, None)
-            for kind in getattr(part, "__mro__", (type(part),)):
-                if kind.__name__ in _GIVEN:
-                    return f"; it gets {_GIVEN[kind.__name__]}"
+        part = getattr(sys.modules.get(f"{PREFIX}{plugin.digest}"), plugin.name, None)
+        for kind in getattr(part, "__mro__", (type(part),)):
+            if kind.__name__ in _GIVEN:
+                said, calls = _GIVEN[kind.__name__]
+                if not any(call.fits(part) for call in calls):
+                    return f"it gets {said}"
+                break
     return ""
 
 
@@ -106,7 +134,7 @@ def classes_text(plugins: Iterable[Reference]) -> str:
     return ", ".join(plugin.written for plugin in plugins)
 
 
-def place_of(plugin: Reference, source: bytes, *methods: str) -> str:
+def place_of(plugin: Reference, source: bytes, *methods: str) -> Mark:
     """File and line of a class or a function, or of the first of some methods that it defines."""
     lines = {"": 1}
     for node in ast.parse(source).body:
@@ -118,4 +146,4 @@ def place_of(plugin: Reference, source: bytes, *methods: str) -> str:
                 if isinstance(part, ast.FunctionDef):
                     lines[part.name] = part.lineno
     line = next(lines[method] for method in (*methods, "") if method in lines)
-    return f"{plugin.written_file}:{line}"
+    return Mark(plugin.written_file, line)

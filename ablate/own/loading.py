@@ -11,7 +11,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
-from ablate.errors import StoreError, StudyError
+from ablate.errors import Fault, StoreError, StudyError
 from ablate.own.faults import as_ablate_error, place_of
 from ablate.own.reference import PREFIX, ImportPath, Reference, parse_reference
 from ablate.own.source import source_hash
@@ -62,8 +62,8 @@ def load_source(
     """
     cls = getattr(_module(plugin, path, source), plugin.name, None)
     if not (isinstance(cls, type) and issubclass(cls, interface)):
-        where = f"{place_of(plugin, source)}: {plugin.written}"
-        raise StudyError(f"{where} does not derive from {public_name(interface)}")
+        what = f"{plugin.written} does not derive from {public_name(interface)}"
+        raise StudyError(Fault(what, place=place_of(plugin, source)))
     return cls
 
 
@@ -80,8 +80,8 @@ def own_function(value: str, folder: Path) -> Callable[..., Any] | None:
     path, source = _verified_source(plugin, folder)
     function = getattr(_module(plugin, path, source), plugin.name, None)
     if isinstance(function, type) or not callable(function):
-        where = f"{place_of(plugin, source)}: {plugin.written}"
-        raise StudyError(f"{where} is not a function")
+        what = f"{plugin.written} is not a function"
+        raise StudyError(Fault(what, place=place_of(plugin, source)))
     return function  # type: ignore[no-any-return]
 
 

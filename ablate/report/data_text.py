@@ -84,7 +84,7 @@ def description_of(corpus: Corpus) -> dict[str, Any]:
         "splits": splits,
         "left_out": manifest.left_out,
         "repaired": manifest.repaired,
-        "noticed": list(manifest.noticed),
+        "noticed": manifest.notes,
         "overlap": _overlap_json(manifest),
         "vocabulary": {"pieces": tokenizer.vocab_size, "kind": tokenizer.kind, "some": pieces},
         "sample": sample,

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -456,7 +457,7 @@ class CorpusCounts(Record):
     pairs: records of each split.
     left_out: training records left out, by reason.
     repaired: repairs of broken text by split and kind.
-    noticed: warnings.
+    warnings: by split. noticed: those of an earlier version, of all splits.
     longest: tokens of the longest sequence.
     lengths: sums of lengths, from which costs are computed.
     overlap: of the test split with the training split; None if not counted, as for language models
@@ -466,10 +467,16 @@ class CorpusCounts(Record):
     pairs: dict[str, Count]
     left_out: dict[str, Count]
     repaired: dict[str, dict[str, Count]] = Field(default_factory=dict)
+    warnings: dict[str, list[str]] = Field(default_factory=dict)
     noticed: list[str] = Field(default_factory=list)
     longest: Count
     lengths: dict[str, Count]
     overlap: Overlap | None = None
+
+    @property
+    def notes(self) -> list[str]:
+        """All warnings."""
+        return [*chain.from_iterable(self.warnings.values()), *self.noticed]
 
 
 class Origin(Record):
@@ -546,7 +553,7 @@ class TrainingText(Record):
     """read.json of a corpus in preparation: the outcome of the first pass over the training split.
 
     pairs: records that passed the filters of text.
-    left_out, repaired, noticed: as in `CorpusCounts`.
+    left_out, repaired: as in `CorpusCounts`. noticed: warnings about the training split.
     """
 
     pairs: Count

@@ -13,7 +13,7 @@ from ablate.config import PRESETS, DecodingConfig, RowConfig, standard_name
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import NOT_IDENTITY, fold_vocab_size
 from ablate.config.resolve import SYMBOL_OF, unchecked_values
-from ablate.errors import Fault, Invalid, Mark, faults_of
+from ablate.errors import Fault, Invalid, Mark, faults_in
 from ablate.fields import field_faults
 from ablate.formatting import setting_text
 from ablate.stats.designs import Design, PathDesign
@@ -214,7 +214,7 @@ class RowReader:
         except ValidationError as error:
             faults = field_faults(error)
         except ValueError as error:
-            faults = list(faults_of(error))
+            faults = list(faults_in(error))
         for fault in faults:
             self.report(end.mark, with_causes(fault, base))
         return []

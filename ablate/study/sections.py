@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from ablate.config import standard_name
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import DEFAULT_TASK
-from ablate.errors import Fault, Invalid, Mark, StudyError, faults_of, listed, unknown_name
+from ablate.errors import Fault, Invalid, Mark, StudyError, faults_in, listed, unknown_name
 from ablate.fields import field_faults
 from ablate.own.reference import parse_reference
 from ablate.paths import home_path
@@ -122,7 +122,7 @@ def read_task(node: Node | None, classes: OwnClasses, report: Report) -> tuple[T
         return load_task(plugin, classes.sources[str(plugin.digest)]), str(plugin)
     except StudyError as error:
         for fault in error.faults:
-            report(node.mark, fault)
+            report(node.mark, str(fault))  # with its place in the file of the class
         return None, ""
 
 
@@ -154,7 +154,7 @@ def read_data(section: Node, task: Task, folder: Path, report: Report) -> Corpus
         report_fields(faults, settings, section.mark, report, settings)
     except ValueError as error:
         where = settings.get("corpus", section).mark
-        report_fields(faults_of(error), settings, where, report, settings)
+        report_fields(faults_in(error), settings, where, report, settings)
     return None
 
 
@@ -167,7 +167,7 @@ def _data_folder(folder: Node, beside: Path, report: Report) -> str:
         if "://" in folder.value:
             raise Invalid(f"{folder.value}: an address is written in train, dev and test")
     except ValueError as error:
-        for fault in faults_of(error):
+        for fault in faults_in(error):
             report(folder.mark, fault.of("folder"))
         return ""
     # A mark without a line is that of --set.

@@ -22,7 +22,7 @@ from ablate.config.reach import (
     untrained_positions,
 )
 from ablate.config.resolve import SYMBOLS, merged
-from ablate.errors import Fault, Mark, faults_of
+from ablate.errors import Fault, Mark, faults_in
 from ablate.fields import entries_of, field_faults
 from ablate.study.own_classes import OwnClasses
 from ablate.study.settings import Settings, merge, report_fields
@@ -177,7 +177,7 @@ class SettingsReader:
             return self.configure(values)
         except ValueError as error:  # before any other check
             if not alone:
-                self._report_fields(faults_of(error), settings, mark, written=own)
+                self._report_fields(faults_in(error), settings, mark, written=own)
                 for name in written:
                     self.resolve({name: settings[name]}, mark, alone=True)
                 return None

@@ -9,7 +9,7 @@ from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.reach import Reach
 from ablate.config.synthetic_data import DRAWN, EvaluationSizeSettings, SyntheticData
-from ablate.errors import Fault, faults_of
+from ablate.errors import Fault, faults_in
 from ablate.stats.metrics import ANSWER_METRICS, PPL
 from ablate.store.records import Score
 from ablate.tasks.base import OutputTerms, Sample, Task
@@ -75,7 +75,7 @@ class Synthetic(Task):
         except ValueError as error:
             if data.generator.draw is not None:  # of the user's own: with its file and line
                 raise
-            yield from faults_of(error)
+            yield from faults_in(error)
             return
         if longest > config.max_positions:
             yield Fault(

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ablate.config import RowConfig
 from ablate.errors import StudyError
+from ablate.formatting import in_one_line
 from ablate.own.faults import OwnClassFault, describe, faults_of, with_place
 from ablate.own.loading import own_function
 from ablate.own.reference import Reference, is_own, parse_reference
@@ -51,7 +52,7 @@ def check_own_training(config: RowConfig, sources: Path) -> None:
             except StudyError:
                 raise
             except (Exception, SystemExit) as error:
-                fault = describe([], error).removeprefix(": ")
+                fault = str(describe([], error))
             if fault:
                 raise StudyError(f"{field}={value}: {fault}")
 
@@ -92,8 +93,8 @@ def _check_optimizer(config: RowConfig, sources: Path) -> str | None:
     try:
         resumed = trained(resumed=True)
     except (ValueError, RuntimeError, SafetensorError) as error:
-        reason = " ".join(str(error).split())
-        return f"has a state that a checkpoint cannot hold, or that cannot be loaded: {reason}"
+        why = "has a state that a checkpoint cannot hold, or that cannot be loaded"
+        return f"{why}: {in_one_line(error)}"
     if not torch.equal(weights, resumed):
         return (
             "a resumed training differs from an uninterrupted one; all that a step depends on "

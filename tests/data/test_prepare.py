@@ -569,16 +569,16 @@ def test_a_test_split_equal_to_the_training_split_is_a_warning(files):
     """
     line = "test is the same text as the training split: scores on it do not apply to other text"
     files.write()
-    assert files.prepare().manifest.noticed == []
-    assert files.prepare(test="train").manifest.noticed == [line]
+    assert files.prepare().manifest.notes == []
+    assert files.prepare(test="train").manifest.notes == [line]
     files.write(other=PAIRS["test"][:7])
-    assert files.prepare(test="other").manifest.noticed == []
+    assert files.prepare(test="other").manifest.notes == []
 
 
 def test_warnings_about_the_old_test_split_are_not_reused(files):
     files.write(other=PAIRS["test"][:7])
-    assert len(files.prepare(test="train").manifest.noticed) == 1
-    assert files.prepare(test="other").manifest.noticed == []
+    assert len(files.prepare(test="train").manifest.notes) == 1
+    assert files.prepare(test="other").manifest.notes == []
 
 
 def test_the_tokenizer_of_scores_makes_another_corpus_of_the_same_training_text(files):

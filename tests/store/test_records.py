@@ -129,6 +129,7 @@ ABSENT = {
         "fields": None,
         "repaired": {},
         "noticed": [],
+        "warnings": {},
         "overlap": None,
         "sources": {},
         "sizes": {},
