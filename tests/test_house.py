@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.mutation import TESTS
+from tests.sentences import readings
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "ablate"
@@ -211,6 +212,93 @@ def test_only_streams_prints():
                 if name in PRINTING or name.startswith(WRITING):
                     found.append(f"{module}:{node.lineno}: {name}")
     assert found == []
+
+
+# What has no code: texts of other programs, and the verdicts of a table, which are data.
+READ = {
+    "ablate.data.tokenizer": "SentencePiece reports faults of a text in an exception's text alone",
+    "ablate.kernels.device": "so does PyTorch that memory is exhausted",
+    "ablate.study.yaml_nodes": "so does PyYAML where a mapping is wrong",
+    "ablate.stats.judge": "a verdict is a word of the table",
+    "ablate.stats.verdict": "a verdict is a word of the table",
+}
+
+
+def test_no_code_reads_a_sentence_that_is_for_people():
+    """Faults are values, and sentences are made at the edge: a changed word changes no program."""
+    found = {}
+    for module in sorted(MODULES):
+        for line, code in readings(ast.parse(MODULES[module].read_text())):
+            found.setdefault(module, []).append(f"{line}: {code}")
+    assert {module: found[module] for module in found.keys() - READ} == {}
+    assert READ.keys() - found == set()
+
+
+FORMERLY_READ = (
+    # study/settings.py
+    "def named_mark(message, places):\n"
+    "    for match in _FIELD_NAMES.finditer(message):\n"
+    "        yield match[1]",
+    # study/settings_reader.py
+    "def for_a_group(message, beside):\n    reason = message.partition(' has no effect with ')[2]",
+    "def for_a_group(reason, name):\n    return re.search(name, reason)",
+    "def for_a_group(message):\n    return message.replace('; remove it', '; change it')",
+    # study/reader.py
+    "def blame(lines):\n"
+    "    for line in lines:\n"
+    "        position, _, message = line.partition(': ')",
+    # study/sections.py
+    "try:\n    parse()\n"
+    "except StudyError as error:\n    raise ValueError(error.lines[0].partition(': ')[2])",
+    # launch/launch.py
+    "def log(run):\n    damage = damage_of(run)\n    fault, _, _ = damage.partition('; `ablate')",
+    # store/jobs.py
+    "def awaited(report):\n    return report.reason.startswith(REQUEUED)",
+    "NOTHING_LEFT = 'nothing is left to do'\n"
+    "def stop_reason(text):\n    return text.decode().strip() == NOTHING_LEFT",
+    # page/html.py
+    "def warnings(legend):\n    return [line for line in legend if line.startswith('WARNING')]",
+    # data/builder.py
+    "kept = [line for line in before.noticed if not line.startswith('test ')]",
+    # own/faults.py
+    "def with_place(error: StudyError, starts):\n    return error.lines[0].startswith(starts)",
+    "def given(plugin, message):\n    return re.match(rf'{plugin}() takes ', message)",
+    # cli/usage.py
+    "def usage_error(error):\n"
+    "    message = error.message.rstrip('.')\n"
+    "    if message.startswith('Got unexpected extra argument'):\n"
+    "        return message",
+    # analysis/missing_scores.py
+    "try:\n    score()\nexcept Damaged as error:\n    is_told = '`ablate run`' in str(error)",
+    # report/archive.py
+    "kind = failure.reason.partition(':')[0]",
+    # table/conclusion.py
+    "is_undecoded = run.note == UNDECODED",
+    # and the other ways
+    "try:\n    check()\nexcept ValueError as error:\n    is_unknown = error.args[0] == text",
+    "def is_known(error: Exception):\n    return f'{error}'.endswith('known')",
+    "def unfit(task):\n    for line in task.check(data):\n        yield line.split(':')[0]",
+    "is_size = details['msg'].startswith('Input should be greater')",
+)
+
+
+@pytest.mark.parametrize("code", FORMERLY_READ)
+def test_a_place_that_read_a_sentence_would_be_found(code):
+    assert list(readings(ast.parse(code)))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def shown(error: Exception):\n    return f'no: {error}'",
+        "def first(message):\n    return message.strip() or 'nothing'",
+        "def is_known(fault):\n    return 'd_k' in fault.fields",
+        "try:\n    read()\nexcept OSError as error:\n    is_full = error.errno == ENOSPC",
+        "def cells(row):\n    return row.split(',')",
+    ],
+)
+def test_sentences_may_be_made_and_fields_of_faults_read(code):
+    assert list(readings(ast.parse(code))) == []
 
 
 def committed():

@@ -220,7 +220,7 @@ class _Table:
             text = _text(line, column) or next(filter(None, (_text(line, n) for n in STATE)), "")
             word = text.lower().replace(" ", "_")
             if word in UNFINISHED or word.split("_")[0] in ("cancelled", "canceled"):
-                out[self.rows[index] or "without a row", text] += 1
+                out[self.rows[index], text] += 1
                 continue
             if word not in (*FINISHED, DIVERGED):
                 what = f'the state "{text[:60]}" is not known' if text else "has no state"
@@ -236,10 +236,12 @@ class _Table:
         if taken:
             self.notes.append(f"Taken for finished: the state {first_few(list(taken))}.")
         if out:
-            texts = [f"{row} {count} ({text})" for (row, text), count in out.items()]
+            texts = [
+                f"{row or 'without a row'} {count} ({text})" for (row, text), count in out.items()
+            ]
             self.notes.append(f"Lines left out, because not finished: {'; '.join(texts)}.")
         left = {self.rows[index] for index in kept}
-        gone = [row for row, _ in out if row not in left and row != "without a row"]
+        gone = [row for row, _ in out if row and row not in left]
         if gone:
             names = first_few(list(dict.fromkeys(gone)))
             self.notes.append(f"Without a finished run, and not counted as a row: {names}.")

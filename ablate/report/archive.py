@@ -59,8 +59,7 @@ def _failure(file: Path) -> bytes | None:
     failure = Failure.read(file)
     if failure is None:
         return None
-    kind = failure.reason.partition(":")[0]
-    reason = kind if kind.isidentifier() else "failed"
+    reason = failure.kind or "failed"
     return sealed(
         failure.model_copy(update={"hosts": (), "reason": reason}).model_dump(mode="json")
     )

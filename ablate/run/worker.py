@@ -153,7 +153,7 @@ def _execute_leased(
             # The folder or the disk may be gone; the launcher learns the reason anyway.
             with suppress(LeaseLost, OSError):
                 lease.check()
-                record_failure(folder, reason, before)
+                record_failure(folder, reason, before, kind=type(error).__name__)
             return JobEvent(run=folder.id, outcome="failed", reason=reason)
 
 

@@ -255,12 +255,14 @@ class Progress(ProcessMark):
 class Failure(Record):
     """failure.json: why a run failed.
 
+    kind: class of the exception, if there was one.
     killed: every worker was ended from outside, so a new launch tries again.
     hosts: on which the run has failed, the last one last. Pilots of a cluster try it once more on
         another host.
     """
 
     reason: str
+    kind: str = ""
     time: Number
     killed: bool = False
     hosts: tuple[str, ...] = ()

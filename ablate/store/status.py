@@ -103,7 +103,7 @@ def damage_of(folder: RunFolder) -> Fault | None:
 
 
 def record_failure(
-    folder: RunFolder, reason: str, before: Failure | None, killed: bool = False
+    folder: RunFolder, reason: str, before: Failure | None, killed: bool = False, kind: str = ""
 ) -> None:
     """Write failure.json with this host after the hosts of an earlier failure.
 
@@ -115,7 +115,7 @@ def record_failure(
     # Different hosts: their number decides whether a run is tried elsewhere.
     hosts = dict.fromkeys(before.hosts if before else ())
     hosts[socket.gethostname()] = None
-    failure = Failure(reason=reason, time=time.time(), killed=killed, hosts=tuple(hosts))
+    failure = Failure(reason=reason, kind=kind, time=time.time(), killed=killed, hosts=tuple(hosts))
     failure.write(folder.failure)
 
 

@@ -237,13 +237,14 @@ def _with_own_labels(specs: Sequence[RowSpec], report: Report) -> list[RowSpec]:
         name = folded_name(spec.label)
         # The only row of a group may have the name of the group.
         of_others = groups[name] - (name == folded_name(spec.group))
+        kind = ""
         if name == "base":
             kind = "base"
         elif labels[name] > 1:
             kind = "another row"
-        else:
+        elif of_others:
             kind = "a group with other rows"
-        if not spec.options.label or (kind == "a group with other rows" and not of_others):
+        if not spec.options.label or not kind:
             kept.append(spec)
             continue
         where = spec.options.node("label").mark

@@ -23,7 +23,7 @@ from ablate.study.typed import keys_of
 from ablate.study.yaml_nodes import Node, Report, parse_yaml, plain_scalar
 from ablate.tasks import TASKS, Task, load_task
 
-GIVEN_FOLDER = "folder of the data"  # place of `Selection.data_folder`
+GIVEN_FOLDER = Mark("folder of the data")  # place of `Selection.data_folder`
 
 
 def with_overrides(
@@ -46,7 +46,7 @@ def with_overrides(
             for fault in error.faults:
                 report(mark, fault)
     if data_folder is not None:
-        _override(sections, "data.folder", Node(data_folder, Mark(GIVEN_FOLDER)))
+        _override(sections, "data.folder", Node(data_folder, GIVEN_FOLDER))
     return Node(sections, root.mark)
 
 
@@ -160,7 +160,7 @@ def read_data(section: Node, task: Task, folder: Path, report: Report) -> Corpus
 
 def _data_folder(folder: Node, beside: Path, report: Report) -> str:
     """Path of `data.folder`: relative to the study file; given by `--set`, as it is."""
-    if folder.mark.source == GIVEN_FOLDER:
+    if folder.mark == GIVEN_FOLDER:
         return str(folder.value)
     try:
         path = home_path(folder.value)

@@ -318,7 +318,9 @@ def test_a_failed_run_is_archived_as_failed(whole, tmp_path):
     *_, failed = whole.study.runs()
     whole.results.run(failed.id).result.unlink()
     reason = f"OSError: {tmp_path}/secret: no such file"
-    a_failure(reason=reason, hosts=("gpu7.lab",)).write(whole.results.run(failed.id).failure)
+    a_failure(reason=reason, kind="OSError", hosts=("gpu7.lab",)).write(
+        whole.results.run(failed.id).failure
+    )
     unpack(whole, tmp_path)
     record = Results(tmp_path / "unpacked").run(failed.id).failure
     assert (Failure.read(record).reason, Failure.read(record).hosts) == ("OSError", ())

@@ -117,7 +117,7 @@ ABSENT = {
         "memory": None,
         "peak_memory": None,
     },
-    "failure": {"killed": False, "hosts": ()},
+    "failure": {"kind": "", "killed": False, "hosts": ()},
     "done": {
         "checkpoints_made": 0,
         "chosen_step": None,

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from ablate import plugins as config_plugins
 from ablate.errors import StudyError
+from ablate.own import source as own_source
 from ablate.own.source import source_hash
 from ablate.study import Selection, read_study
 from tests.cli.inside import inside
@@ -104,7 +104,7 @@ def test_a_custom_class_that_is_inactive_in_a_row_does_not_change_its_run(read):
 
 
 def test_a_study_without_custom_classes_searches_no_modules(read, monkeypatch):
-    monkeypatch.setattr(config_plugins, "PathFinder", None)
+    monkeypatch.setattr(own_source, "PathFinder", None)
     study = read(HEAD + "rows: {A: {each: {attention: [local]}}}")
     assert (len(study.rows), study.plugin_sources) == (2, {})
 
