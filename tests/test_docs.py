@@ -453,6 +453,7 @@ def test_every_public_name_is_in_the_api_reference():
         for name, value in vars(errors).items()
         if isinstance(value, type) and issubclass(value, Exception)
     }
+    names |= {"ablate.errors.Fault"}
     names |= {f"ablate.components.{name}" for name in components.__all__}
     names |= {f"ablate.tasks.{name}" for name in PUBLIC_OF_TASKS}
     names |= {f"ablate.tasks.helpers.{name}" for name in helpers.__all__}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
+from itertools import pairwise
 from types import FrameType
 
 from ablate import streams
@@ -40,6 +42,10 @@ def _exit_code() -> int:
         sys.stdout.flush()  # so that an error of the last write is reported here
         return code
     except AblateError as error:
+        if _asks_for_json(sys.argv):
+            faults = [fault.as_json() for fault in error.faults]
+            with suppress(OSError):
+                streams.print_json({"error": type(error).__name__, "faults": faults})
         return _refused(*error.lines)
     except Interrupted:
         return EXIT_INTERRUPTED
@@ -53,6 +59,11 @@ def _exit_code() -> int:
         return _refused(f'"{error.object}": {what} in the encoding {error.encoding}')
     except OSError as error:  # a folder without write permission, a full disk
         return _refused(f"{error.filename or 'ablate'}: {error.strerror or error}")
+
+
+def _asks_for_json(words: Sequence[str]) -> bool:
+    """Whether a command line has `--format json`; faults are then data, too."""
+    return "--format=json" in words or ("--format", "json") in pairwise(words)
 
 
 def _refused(*lines: str) -> int:

@@ -3,6 +3,7 @@ disk.
 """
 
 import errno
+import json
 import os
 import re
 
@@ -126,10 +127,10 @@ def test_a_wrong_value_is_one_line_with_the_nearest_match(given, verb, words, li
         ),
         (
             ["attention", "STUDY", "base", "To be or"],
-            "ablate attention: got unexpected extra argument(s) (To be or); --sentence takes a "
+            "ablate attention: got unexpected extra argument (To be or); --sentence takes a "
             "text; see ",
         ),
-        (["plan", "STUDY", "more"], "ablate plan: got unexpected extra argument(s) (more); see "),
+        (["plan", "STUDY", "more"], "ablate plan: got unexpected extra argument (more); see "),
         (
             ["table", "STUDY", "--nonsense"],
             'ablate table: no such option "--nonsense"; choose --results, --set, ',
@@ -422,3 +423,14 @@ def test_translate_refuses_invalid_utf_8(runs):
     done = inside("predict", id, "--results", runs.results.root, stdin="a\nü ".encode() + b"\xff\n")
     assert (done.code, done.out) == (2, "")
     assert done.err == "standard input:2: not valid UTF-8 (byte 4 of the line)\n"
+
+
+def test_with_json_faults_are_data(here):
+    (here / "bad.yaml").write_text(BAD)
+    done = inside("plan", "bad.yaml", "--set", "h=3", "--format", "json")
+    content = json.loads(done.out)
+    assert (done.code, content["error"]) == (2, "StudyError")
+    assert [fault["place"] for fault in content["faults"]]
+    assert len(content["faults"]) == len(done.err.splitlines())
+    for fault, line in zip(content["faults"], done.err.splitlines(), strict=True):
+        assert fault["message"] in line
