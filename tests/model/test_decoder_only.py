@@ -147,5 +147,5 @@ def test_latent_attention_keeps_latent_vectors_where_nothing_changes_what_is_mad
     for t in range(4, 9):
         found = model.step(tokens[:, t : t + 1], cache)[:, 0]
         torch.testing.assert_close(found, expected[:, t], rtol=1e-8, atol=1e-9)
-    state = cache.past[0]
+    state = cache.past[0].memory
     assert (state.tensor.shape[1:] == (1, 9, kept)) if kept else (state.K.shape[-1] == 10)
