@@ -1,27 +1,22 @@
-"""Attention weights and importance as figures, laid out by Matplotlib."""
+"""Attention weights as a figure, laid out by Matplotlib."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import CenteredNorm
 from matplotlib.figure import Figure
 
-from ablate.attention.importance import Importances
-from ablate.attention.weights import TITLES, AttentionWeights, LayerWeights
+from ablate.attention.weights import AttentionWeights, LayerWeights
 from ablate.errors import UsageError, listed
-from ablate.formatting import ellipsis, plural, token_text
+from ablate.formatting import ellipsis, token_text
 from ablate.plotting import FORMATS, families_for, render, style
 from ablate.store.files import write_bytes
 
-# Both color maps can be read with every kind of color vision.
-WEIGHTS, IMPORTANCE = "viridis", "PuOr"
+WEIGHTS = "viridis"  # a color map that can be read with every kind of color vision
 CELL, SMALLEST_CELL = 0.16, 0.09  # inches of one weight; smaller for long sentences
 SIDE = 4.0  # inches of a map, from which on its cells become smaller
 TEXT = 0.9  # inches for labels and the title of a map
@@ -29,7 +24,6 @@ HEADING = 1.2  # inches for the title of the figure
 NARROWEST = 6.0  # inches of a figure
 CHARACTERS = 10  # of the title that fit into an inch
 HEADS_PER_ROW = 8
-GRID = (0.6, 0.35)  # inches of a cell with a number in it
 
 
 def check_paths(paths: Sequence[Path]) -> None:
@@ -102,36 +96,3 @@ def _draw_head(
         axis.set_ticks(range(len(labels)), labels, size=size)
     axes.tick_params("x", rotation=90)
     axes.tick_params(length=0)
-
-
-def draw_importances(importances: Importances, run: str) -> Figure:
-    """Draw a grid of layers and heads for each kind, with the importance in every cell."""
-    heads = pd.DataFrame(map(asdict, importances.heads))
-    grids, heights = [], []
-    for kind, of_kind in heads.groupby("kind", sort=False):
-        grid = of_kind.pivot(index="layer", columns="head", values="importance")
-        grids.append((TITLES[str(kind)], grid))
-        heights.append(len(grid))
-    width = max(NARROWEST, heads["head"].max() * GRID[0] + TEXT)
-    size = (width, HEADING + sum(heights) * GRID[1] + TEXT * len(grids))
-    norm = CenteredNorm(0, halfrange=max(heads["importance"].abs().max(), 1e-9))
-    with style():
-        figure = Figure(size, layout="constrained")
-        axes = figure.subplots(len(grids), 1, squeeze=False, height_ratios=heights)[:, 0]
-        for place, (title, grid) in zip(axes, grids, strict=True):
-            image = place.imshow(grid, cmap=IMPORTANCE, norm=norm, aspect="auto")
-            for (row, column), value in np.ndenumerate(grid):
-                # The ends of the color map are dark.
-                color = "white" if abs(norm(value) - 0.5) > 0.3 else "black"
-                place.text(column, row, f"{value:+.3f}", ha="center", va="center", color=color)
-            place.set_title(title)
-            place.set_xticks(range(grid.shape[1]), [f"head {head}" for head in grid.columns])
-            place.set_yticks(range(len(grid)), [f"layer {layer}" for layer in grid.index])
-            place.tick_params(length=0)
-        figure.colorbar(image, ax=axes, location="bottom", shrink=0.3, aspect=40)
-        figure.suptitle(
-            f"Importance of the heads of run {run}\nIncrease of the dev loss when the head is "
-            f"masked, in nats per token.\nLoss of the whole model: {importances.loss:.4f} on "
-            f"{plural(importances.pairs, 'record')}."
-        )
-    return figure

@@ -1,4 +1,4 @@
-"""Attention weights and importance as tables for a terminal, and as JSON for scripts."""
+"""Attention weights as JSON for scripts; importance also as a table for a terminal."""
 
 from __future__ import annotations
 
@@ -10,30 +10,18 @@ from rich import box
 from rich.table import Table
 
 from ablate.attention.importance import Importances
-from ablate.attention.weights import AttentionWeights, HeadStatistics, LayerWeights, head_statistics
-from ablate.formatting import number, token_text
+from ablate.attention.weights import AttentionWeights
 from ablate.metrics.perplexity import perplexity_of
 
 DIGITS = 6  # of a weight
-# Head of a column -> field of HeadStatistics.
-COLUMNS = {
-    "entropy": "entropy",
-    "distance": "distance",
-    "self": "itself",
-    "prev": "previous",
-    "next": "next",
-    "marks": "marks",
-}
 
 
 def weights_json(weights: AttentionWeights, run: str) -> dict[str, Any]:
-    """Every weight with the tokens of its row and column, and the statistics of every head."""
+    """Every weight with the tokens of its row and column."""
     attentions = []
     for layer in weights.layers:
-        heads = []
-        rounded = layer.heads.double().round(decimals=DIGITS)
-        for statistics, rows in zip(head_statistics(layer), rounded.tolist(), strict=True):
-            heads.append({**asdict(statistics), "weights": rows})
+        rounded = layer.heads.double().round(decimals=DIGITS).tolist()
+        heads = [{"head": head, "weights": rows} for head, rows in enumerate(rounded, 1)]
         sides = {"queries": layer.queries, "keys": layer.keys}
         attentions.append({"kind": layer.kind, "layer": layer.layer, **sides, "heads": heads})
     sentences = {"source": weights.source, "target": weights.target}
@@ -57,35 +45,6 @@ def _perplexity_json(loss: float) -> float | None:
     """The perplexity; None if it is infinite, which JSON cannot say."""
     perplexity = perplexity_of(loss)
     return perplexity if math.isfinite(perplexity) else None
-
-
-def weights_table(weights: AttentionWeights) -> Table:
-    """One line per head: means over its queries, and its largest weight."""
-    names, strongest = [], []
-    measured: list[HeadStatistics] = []
-    for layer in weights.layers:
-        for statistics in head_statistics(layer):
-            measured.append(statistics)
-            names.append(f"{layer.kind} {layer.layer}.{statistics.head}")
-            strongest.append(_strongest(layer, statistics))
-    heads, columns = ["head"], [names]
-    for head, field in COLUMNS.items():
-        cells = [number(getattr(statistics, field), 2) for statistics in measured]
-        if any(cells):  # cross-attention has no distances
-            heads.append(head)
-            columns.append(cells)
-    table = _table(*heads)
-    table.add_column("strongest", no_wrap=True, overflow="ellipsis")
-    for row in zip(*columns, strongest, strict=True):
-        table.add_row(*row)
-    return table
-
-
-def _strongest(layer: LayerWeights, statistics: HeadStatistics) -> str:
-    if not statistics.strongest:
-        return ""
-    query, key, weight = statistics.strongest[0]
-    return f"{weight:.2f} {token_text(layer.queries[query])} -> {token_text(layer.keys[key])}"
 
 
 def importances_table(importances: Importances) -> Table:

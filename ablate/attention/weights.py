@@ -1,6 +1,4 @@
-"""Attention layers of a model, the weights of every head for a sentence and its translation, and
-their statistics.
-"""
+"""Attention layers of a model, and the weights of every head for a sentence and its translation."""
 
 from __future__ import annotations
 
@@ -25,7 +23,6 @@ from ablate.run.inference import LoadedRun, refuse_too_long, too_long
 from ablate.tasks import SequenceToSequence
 
 SHOWN_TOKENS = 24  # of the test split of a language model
-STRONGEST = 3  # number of largest weights that are reported per head
 MARKS = ("<s>", "</s>")  # pieces of the begin and the end mark
 
 
@@ -198,74 +195,8 @@ def _token_ids(
     return [*source, EOS], [BOS, *target]
 
 
-@dataclass(frozen=True)
-class HeadStatistics:
-    """Means over the queries of one head; None for a statistic that the kind of attention does not
-    have.
-
-    head: counts from 1.
-    entropy: of the weights, in nats: 0 if one key has all the weight, ln S if S keys have equal
-        weights.
-    distance: between query and key in tokens, weighted; for self-attention only, like the next
-        three.
-    itself, previous, next: weight on the token of the query, on the one before, on the one after.
-    marks: weight on begin and end marks.
-    strongest: (query, key, weight) of the largest weights, among queries that attend to more than
-        one key.
-    """
-
-    head: int
-    entropy: float
-    distance: float | None
-    itself: float | None
-    previous: float | None
-    next: float | None
-    marks: float
-    strongest: tuple[tuple[int, int, float], ...]
-
-
-def head_statistics(weights: LayerWeights) -> list[HeadStatistics]:
-    """Return the statistics of each head of a layer."""
-    statistics, is_mark = [], torch.tensor([key in MARKS for key in weights.keys])
-    for number, head in enumerate(weights.heads.double(), 1):
-        entropy = float(torch.special.entr(head).sum(1).mean())
-        marks = float(head[:, is_mark].sum(1).mean())
-        distance = itself = previous = following = None
-        if weights.kind != "cross":
-            index = torch.arange(len(head))
-            distance = float((head * (index[:, None] - index).abs()).sum(1).mean())
-            itself, previous = _mean(head.diagonal()), _mean(head.diagonal(-1))
-        if weights.kind == "encoder":  # masked in a decoder
-            following = _mean(head.diagonal(1))
-        strongest = _strongest(head, first=int(weights.kind == "decoder"))
-        neighbors = (distance, itself, previous, following)
-        statistics.append(HeadStatistics(number, entropy, *neighbors, marks, strongest))
-    return statistics
-
-
-def _mean(values: Tensor) -> float | None:
-    return float(values.mean()) if len(values) else None
-
-
-def _strongest(head: Tensor, first: int) -> tuple[tuple[int, int, float], ...]:
-    """(query, key, weight) of the largest weights from a query on; the first query of a causal head
-    has a single key.
-    """
-    values, indices = head[first:].flatten().sort(descending=True, stable=True)
-    strongest = []
-    for value, index in zip(values[:STRONGEST], indices[:STRONGEST], strict=True):
-        query, key = divmod(int(index), head.shape[1])
-        strongest.append((first + query, key, float(value)))
-    return tuple(strongest)
-
-
 Kind = Literal["encoder", "decoder", "cross"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-TITLES = {
-    "encoder": "encoder self-attention",
-    "decoder": "decoder self-attention",
-    "cross": "cross-attention, decoder over source",
-}
 # The stack of layers in a model, and the attention in a layer.
 PLACES: dict[Kind, tuple[str, str]] = {
     "encoder": ("encoder", "mixer"),

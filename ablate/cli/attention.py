@@ -62,18 +62,20 @@ def command(
     kind: Annotated[list[Kind] | None, option("Only this kind of attention. Repeatable.")] = None,
     layer: Annotated[list[int] | None, option("Only this layer. Repeatable.", "N")] = None,
     out: Annotated[
-        list[Path] | None, option("Also write a figure: .pdf, .png or .svg. Repeatable.", "FILE")
+        list[Path] | None, option("Draw the weights: .pdf, .png or .svg. Repeatable.", "FILE")
     ] = None,
     format: Format = "rich",
     device: Device = "auto",
 ) -> None:
-    """Show attention weights for a sentence, or each head's importance."""
+    """Draw attention weights for a sentence, or show each head's importance."""
     if importance and (sentence is not None or translation is not None):
         raise UsageError(
             "--sentence and --translation have no effect with --importance, which uses the dev set"
         )
     if pairs is not None and not importance:
         raise UsageError("--pairs has no effect without --importance")
+    if importance and out:
+        raise UsageError("--out has no effect with --importance, which prints a table")
     from ablate.attention.figures import check_paths
 
     # Invalid paths are reported before the model is loaded, which takes seconds.
@@ -81,6 +83,10 @@ def command(
     folder, root, named = trained.find("--sentence takes it")
     if not importance:
         sentence = _sentence(sentence)
+        if not out and format == "rich":
+            raise UsageError(
+                "--out FILE is missing, to draw the weights; --format json prints them"
+            )
     from ablate.attention.weights import attention_layers
     from ablate.run.inference import load_run, predicting_task
 
@@ -88,7 +94,7 @@ def command(
     opened = load_run(folder, root, torch_device(device), named)
     layers = attention_layers(opened.model, [chosen.value for chosen in kind or ()], layer or ())
     if importance:
-        _show_importance(folder.id, _measure(opened, layers, pairs), format, out or [])
+        _show_importance(folder.id, _measure(opened, layers, pairs), format)
     else:
         from ablate.attention.weights import attention_weights
 
@@ -110,7 +116,7 @@ def _sentence(option: str | None) -> str | None:
 
 
 def _show_weights(run: str, weights: AttentionWeights, format: Format, out: list[Path]) -> None:
-    """Draw the weights, and print them as JSON, or the means of each head."""
+    """Draw the weights, and print them as JSON or what was drawn."""
     from ablate.attention import output
     from ablate.attention.figures import draw_weights
 
@@ -121,19 +127,14 @@ def _show_weights(run: str, weights: AttentionWeights, format: Format, out: list
     console = new_console()
     for side, text in weights.texts.items():
         console.print(f"{side}: {text}", soft_wrap=True)
-    console.print(output.weights_table(weights))
     for line in weights.hidden:
         console.print(line, soft_wrap=True)
-    if not out:
-        console.print("Means over the queries; --out FILE draws the weights.", style="dim")
 
 
-def _show_importance(run: str, importances: Importances, format: Format, out: list[Path]) -> None:
-    """Draw and print the importance of heads."""
+def _show_importance(run: str, importances: Importances, format: Format) -> None:
+    """Print the importance of heads."""
     from ablate.attention import output
-    from ablate.attention.figures import draw_importances
 
-    _save(lambda: draw_importances(importances, run), out)
     if format == "json":
         print_json(output.importances_json(importances, run))
         return

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from matplotlib import font_manager
 
-from ablate.attention.figures import check_paths, draw_importances, draw_weights, write_figure
-from ablate.attention.importance import HeadImportance, Importances
+from ablate.attention.figures import check_paths, draw_weights, write_figure
 from ablate.errors import UsageError
 from ablate.plotting import DPI
 from tests.attention.by_hand import all_weights, random_weights
@@ -21,18 +20,6 @@ WORDS = ("▁a", "$\\frac", "$_{x", "</s>")
 WEIGHTS = all_weights(
     random_weights(3, 4, 4, "decoder", 1, queries=WORDS, keys=WORDS),
     random_weights(10, 4, 3, "cross", 2, queries=WORDS, keys=("▁b", "東", "</s>")),
-)
-IMPORTANCES = Importances(
-    2.0,
-    7,
-    (
-        *(
-            HeadImportance("encoder", layer, head, 2.0 + head, head / layer)
-            for layer in (2, 5)
-            for head in (1, 2, 3)
-        ),
-        HeadImportance("cross", 1, 1, 1.5, -0.5),
-    ),
 )
 
 
@@ -97,7 +84,6 @@ LONG = tuple(f"▁word{i}" for i in range(60))
         lambda: draw_weights(
             all_weights(random_weights(2, 60, 60, "cross", queries=LONG, keys=LONG)), RUN
         ),
-        lambda: draw_importances(IMPORTANCES, RUN),
     ],
 )
 def test_no_text_is_cut_off(figure):
@@ -112,15 +98,12 @@ def test_a_character_that_no_font_has_is_a_replacement_character(monkeypatch):
     assert labels(axes.xaxis) == ["_b", "\N{REPLACEMENT CHARACTER}", "</s>"]
 
 
-@pytest.mark.parametrize(
-    "draw", [lambda: draw_weights(WEIGHTS, RUN), lambda: draw_importances(IMPORTANCES, RUN)]
-)
-def test_files_are_a_png_and_an_svg_of_the_figures_size_and_the_same_each_time(tmp_path, draw):
+def test_files_are_a_png_and_an_svg_of_the_figures_size_and_the_same_each_time(tmp_path):
     before = dict(matplotlib.rcParams)
     png, svg = tmp_path / "new" / "a.png", tmp_path / "a.SVG"
     written = []
     for _ in range(2):
-        figure = draw()
+        figure = draw_weights(WEIGHTS, RUN)
         write_figure(figure, [png, svg])
         written.append((png.read_bytes(), svg.read_bytes()))
     assert written[0] == written[1]
@@ -137,30 +120,6 @@ def test_files_are_a_png_and_an_svg_of_the_figures_size_and_the_same_each_time(t
         len(list(root.iter("{http://www.w3.org/2000/svg}image"))) == len(panels(figure)) + 1
     )  # the color bar
     assert dict(matplotlib.rcParams) == before
-
-
-def test_importance_is_written_into_the_cell_of_its_layer_and_head():
-    encoder, cross = panels(draw_importances(IMPORTANCES, RUN))
-    assert encoder.images[0].get_array().tolist() == [[0.5, 1.0, 1.5], [0.2, 0.4, 0.6]]
-    assert [text.get_text() for text in encoder.texts] == [
-        "+0.500",
-        "+1.000",
-        "+1.500",
-        "+0.200",
-        "+0.400",
-        "+0.600",
-    ]
-    assert labels(encoder.yaxis) == ["layer 2", "layer 5"]
-    assert labels(encoder.xaxis) == ["head 1", "head 2", "head 3"]
-    assert [text.get_text() for text in cross.texts] == ["-0.500"]
-    norms = {(axes.images[0].norm.vmin, axes.images[0].norm.vmax) for axes in (encoder, cross)}
-    assert norms == {(-1.5, 1.5)}  # one symmetric scale
-
-
-def test_heads_without_any_importance_can_be_drawn():
-    nothing = Importances(1.0, 1, (HeadImportance("cross", 1, 1, 1.0, 0.0),))
-    (axes,) = panels(draw_importances(nothing, RUN))
-    assert [text.get_text() for text in axes.texts] == ["+0.000"]
 
 
 @pytest.mark.parametrize(

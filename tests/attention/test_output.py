@@ -7,8 +7,7 @@ import pytest
 from rich.console import Console
 
 from ablate.attention.importance import HeadImportance, Importances
-from ablate.attention.output import importances_json, importances_table, weights_json, weights_table
-from ablate.attention.weights import head_statistics
+from ablate.attention.output import importances_json, importances_table, weights_json
 from tests.attention.by_hand import all_weights, random_weights
 
 WEIGHTS = all_weights(
@@ -36,11 +35,8 @@ def test_json_has_every_weight_with_its_row_and_column():
     for found, weights in zip(content["attentions"], WEIGHTS.layers, strict=True):
         assert (found["queries"], found["keys"]) == ([*weights.queries], [*weights.keys])
         assert len(found["heads"]) == len(weights.heads)
-        for head, rows, expected in zip(
-            found["heads"], weights.heads.tolist(), head_statistics(weights), strict=True
-        ):
-            assert head["head"] == expected.head
-            assert head["entropy"] == pytest.approx(expected.entropy)
+        assert [head["head"] for head in found["heads"]] == [*range(1, len(weights.heads) + 1)]
+        for head, rows in zip(found["heads"], weights.heads.tolist(), strict=True):
             assert [pytest.approx(row, abs=1e-6) for row in head["weights"]] == rows
 
 
@@ -71,17 +67,6 @@ def lines_of(table):
     with console.capture() as capture:
         console.print(table)
     return [line.split() for line in capture.get().splitlines() if line and "\u2500" not in line]
-
-
-def test_the_table_has_the_means_and_the_largest_weight_of_each_head():
-    head, *lines = lines_of(weights_table(WEIGHTS))
-    assert head == ["head", "entropy", "distance", "self", "prev", "marks", "strongest"]
-    names = [" ".join(line[:2]) for line in lines]
-    assert names == ["decoder 1.1", "decoder 1.2", "decoder 1.3", "cross 2.1", "cross 2.2"]
-    measured = head_statistics(WEIGHTS.layers[1])[1]
-    query, key, weight = measured.strongest[0]
-    expected = [f"{measured.entropy:.2f}", f"{measured.marks:.2f}", f"{weight:.2f}"]
-    assert lines[-1][2:] == [*expected, f"q{query}", "->", f"k{key}"]
 
 
 def test_the_table_of_importances_has_a_line_for_each_head_and_for_the_whole_model():

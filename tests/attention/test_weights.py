@@ -1,6 +1,4 @@
-"""Recorded weights follow the formula, recording changes nothing, and statistics are as computed by
-hand.
-"""
+"""Recorded weights follow the formula, and recording changes nothing."""
 
 import math
 from dataclasses import replace
@@ -11,7 +9,6 @@ import torch
 from ablate.attention.weights import (
     attention_layers,
     attention_weights,
-    head_statistics,
     record_weights,
 )
 from ablate.data.tokenizer import BOS, EOS
@@ -19,7 +16,6 @@ from ablate.errors import DataError, UsageError
 from ablate.own.source import source_hash
 from ablate.study import Row
 from ablate.tasks import SequenceToSequence
-from tests.attention.by_hand import weights as by_hand
 from tests.attention.runs import SENTENCE, TRANSLATION, corpus_in, opened
 from tests.model.small import small_model
 
@@ -246,50 +242,6 @@ def test_a_plugin_that_reports_no_weights_is_named(results, corpus, source, reas
     ) as refused:
         look(run, kinds=["encoder", "decoder"])
     assert refused.value.lines == seen.hidden
-
-
-def test_statistics_of_an_encoder_s_head():
-    """Entropy 0, ln 2 and (1/2 ln 2 + 1/2 ln 4): ln 2 times 0, 1 and 1.5; distances 0, 1 and 1/4 +
-    2/2.
-    """
-    rows = [[1, 0, 0], [0.5, 0, 0.5], [0.5, 0.25, 0.25]]
-    (head,) = head_statistics(by_hand([rows], marks=(2,)))
-    assert head.head == 1
-    assert head.entropy == pytest.approx(math.log(2) * 2.5 / 3)
-    assert head.distance == pytest.approx((0 + 1 + 1.25) / 3)
-    assert head.itself == pytest.approx((1 + 0 + 0.25) / 3)
-    assert head.previous == pytest.approx((0.5 + 0.25) / 2)
-    assert head.next == pytest.approx((0 + 0.5) / 2)
-    assert head.marks == pytest.approx((0 + 0.5 + 0.25) / 3)
-    assert head.strongest == ((0, 0, 1.0), (1, 0, 0.5), (1, 2, 0.5))
-
-
-def test_in_a_decoder_the_first_row_has_one_key_and_no_row_has_a_next_key():
-    (head,) = head_statistics(by_hand([[[1, 0], [0.25, 0.75]]], kind="decoder", marks=(0,)))
-    assert head.next is None
-    assert (head.itself, head.previous) == (pytest.approx(0.875), pytest.approx(0.25))
-    assert head.marks == pytest.approx(0.625)
-    assert head.strongest == ((1, 1, 0.75), (1, 0, 0.25))
-
-
-def test_cross_attention_has_no_distances():
-    first, second = head_statistics(
-        by_hand([[[1, 0, 0], [0, 0, 1]], [[0, 1, 0], [0, 1, 0]]], kind="cross", marks=(2,))
-    )
-    assert (first.distance, first.itself, first.previous, first.next) == (None, None, None, None)
-    assert (first.head, first.marks) == (1, 0.5)
-    assert (second.head, second.marks, second.entropy) == (2, 0.0, 0.0)
-    assert second.strongest[0] == (0, 1, 1.0)
-
-
-def test_a_single_token_has_no_neighbors():
-    (head,) = head_statistics(by_hand([[[1]]], kind="decoder", marks=(0,)))
-    assert (head.itself, head.previous, head.strongest) == (1.0, None, ())
-
-
-def test_uniform_weights_have_the_entropy_of_their_number():
-    (head,) = head_statistics(by_hand([[[0.2] * 5] * 5]))
-    assert head.entropy == pytest.approx(math.log(5))
 
 
 def test_the_default_translation_is_decoded_as_by_the_row_that_is_named(tmp_path):

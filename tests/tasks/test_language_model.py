@@ -346,14 +346,14 @@ def test_attention_and_importance(folder, trained):
     assert done.code == 0, done.err
     shown = json.loads(done.out)
     assert (shown["source"], shown["target"]) == ([], ["<s>", "a", "b", "a", "b"])
-    done = inside("attention", id, "--results", trained)
+    done = inside("attention", id, "--results", trained, "--format", "json")
     assert done.code == 0, done.err
     done = inside(
         "attention", id, "--results", trained, "--importance", "--pairs", "4", "--format", "json"
     )
     assert done.code == 0, done.err
     assert len(json.loads(done.out)["heads"]) == 2
-    done = inside("attention", id, "--results", trained, "--translation", "x")
+    done = inside("attention", id, "--results", trained, "--translation", "x", "--format", "json")
     assert (done.code, done.err) == (
         2,
         "--translation: a language model reads one text; give it as --sentence\n",
