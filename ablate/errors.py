@@ -107,7 +107,7 @@ class Fault:
             text = f"{' '.join(map(str, self.causes))}: {text} ({self.place})"
         elif self.place:
             text = f"{self.place}: {text}"
-        return printable(without_secrets(text))
+        return _shown(text)
 
     @property
     def sentence(self) -> str:
@@ -132,16 +132,23 @@ class Fault:
         return replace(self, path=(*steps, *self.path))
 
     def as_json(self) -> dict[str, Any]:
-        """The fault for programs: what is known of it, and its sentence."""
-        known: dict[str, Any] = {"message": printable(without_secrets(self.sentence))}
+        """The fault for programs: its sentence, and what is known of it."""
+        known: dict[str, Any] = {"message": _shown(self.sentence)}
         if self.place:
-            known["place"] = str(self.place)
+            known["place"] = _shown(str(self.place))
         if self.causes:
-            known["causes"] = list(map(str, self.causes))
-        for name in ("fields", "given", "problem", "allowed", "remedy"):
-            if getattr(self, name):
-                known[name] = getattr(self, name)
+            known["causes"] = [_shown(str(option)) for option in self.causes]
+        if self.fields:
+            known["fields"] = list(self.fields)
+        for name in ("given", "problem", "allowed", "remedy"):
+            if text := getattr(self, name):
+                known[name] = _shown(text)
         return known
+
+
+def _shown(text: str) -> str:
+    """Text in one line and without secrets."""
+    return printable(without_secrets(text))
 
 
 def as_fault(fault: Fault | str) -> Fault:

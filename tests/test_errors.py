@@ -95,3 +95,10 @@ def test_error_lines_are_single_and_printable(text):
 
 def test_error_lines_are_limited_in_length():
     assert len(str(Fault("x" * 10**6, place=Mark("s.yaml", 1, 1)))) < MAX_MESSAGE + 50
+
+
+def test_a_fault_as_data_has_no_secrets():
+    address = "https://me:pass@host/train?token=pass"
+    fault = Fault(f"no {address}", given=address, place=Mark(f"--set data.train={address}"))
+    assert "pass" not in str(fault)
+    assert "pass" not in str(fault.as_json())
