@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ablate.analysis.results import RunResult
 from ablate.errors import Fault, StoreError
@@ -43,10 +43,10 @@ def on_this_host(failure: Failure | None) -> bool:
     return failure is None or failure.may_succeed_on(socket.gethostname())
 
 
-def missing_runs(study: Study, results: Results, retries: Retries = never) -> list[str]:
+def missing_runs(runs: Iterable[Run], results: Results, retries: Retries = never) -> list[str]:
     """Ids of the runs that are still to be executed and have a known configuration; base first."""
     missing = []
-    for run in study.runs():
+    for run in runs:
         if not run.awaits_choice and is_missing(run, results, retries):
             missing.append(run.id)
     return missing

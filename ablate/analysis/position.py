@@ -136,7 +136,7 @@ def _changed(study: Study, earlier: Sequence[Judgment], bound: float) -> str:
         text += f"The error of all its verdicts is at most {percent(bound)}, not {percent(LEVEL)}."
     else:
         text += '"As good as base" is a claim about a margin that was stated before the results.'
-    if study.is_modified:
+    if study.source.is_modified:
         text += f" This is a trial; the study's own verdicts: `ablate table {study.path}`."
     return text
 
@@ -154,7 +154,7 @@ def record_judgment(study: Study, results: Results) -> None:
 
     A part of a study is not recorded.
     """
-    if study.is_modified:
+    if study.source.is_modified:
         return
     path, present = results.judged(study.name), _judgment(study)
     try:

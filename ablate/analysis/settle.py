@@ -17,7 +17,7 @@ from ablate.store import Results, RunFolder, if_readable
 from ablate.store.files import verify
 from ablate.store.records import Result, evaluation_at
 from ablate.store.status import damage_of
-from ablate.study import Row, Selection, Study, read_study
+from ablate.study import Row, Runs, Selection, Study, read_study
 from ablate.study.choice import TRIAL, Choice
 from ablate.study.study import changes
 
@@ -53,7 +53,7 @@ def _with_choices(study: Study, results: Results) -> Study:
             if row.is_chosen_as_base:
                 choice = replace(row.choice, losses=choices[row.base].losses)
             else:
-                losses = _losses(trials, study.trials_of(row), row.choice, results)
+                losses = _losses(trials, study.trial_rows(row), row.choice, results)
                 choice = row.choice.with_losses(losses)
             choices[row.label] = choice
             config = choice.chosen.config if choice.chosen else row.config
@@ -88,7 +88,7 @@ def _with_decoding(study: Study, results: Results) -> Study:
 Losses = list[list[float | None]]  # of each candidate, by seed
 
 
-def _losses(trials: Study, rows: Sequence[Row], choice: Choice, results: Results) -> Losses:
+def _losses(trials: Runs, rows: Sequence[Row], choice: Choice, results: Results) -> Losses:
     """The losses of candidates, as `Choice.losses` has them; infinite if a run diverged, None if it
     is missing.
 
@@ -97,7 +97,7 @@ def _losses(trials: Study, rows: Sequence[Row], choice: Choice, results: Results
     """
     losses: Losses = []
     for row in rows:
-        losses.append([_loss(results.run(run.id), row, choice) for run in trials.runs_of(row)])
+        losses.append([_loss(results.run(run.id), row, choice) for run in trials.of(row)])
     return losses
 
 
@@ -159,19 +159,19 @@ def _compared(row: Row, base: Row) -> Row:
     return replace(row, changed=changed)
 
 
-def trials_text(study: Study, trials: Study) -> str:
+def trials_text(study: Study, trials: Runs) -> str:
     """One sentence: what is executed first."""
     first = "Base is trained and decoded on dev"
     if trials.split == "test":
         rows = plural(sum(row.own_choice is not None for row in study.rows), "row")
-        first = f"{plural(trials.total_runs, TRIAL)} for {rows}"
+        first = f"{plural(len(trials.by_id), TRIAL)} for {rows}"
     return f"{first}, then the runs themselves."
 
 
-def obstacle_text(trials: Study | None, waiting: int, results: Results) -> str:
+def obstacle_text(trials: Runs | None, waiting: int, results: Results) -> str:
     """Why some runs have to wait although no trial can be executed."""
     cause = f"{TRIAL}s have failed"
-    for run in trials.runs() if trials else ():
+    for run in trials or ():
         damage = damage_of(results.run(run.id))
         cause = str(damage) if damage else cause
     return f"{cause}; {plural(waiting, 'run')} cannot begin; see `ablate status`"

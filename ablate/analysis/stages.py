@@ -3,94 +3,90 @@
 Everything that executes or follows a study loops alike:
 
     stage = next_stage(study, results)
-    while stage.runs:
+    while stage.missing:
         execute(stage)
         stage = advance(stage, results)
 
 The answer follows from the files alone, so that several launchers with one results root agree.
 It is computed anew only where the results of a stage decide what follows it.
-What a study asks for beyond its rows is a rule here: a rule narrows the study to the part that
-counts now. `--budget` is one more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from ablate.analysis.missing import Retries, missing_runs, never
 from ablate.analysis.missing_scores import score_missing
 from ablate.analysis.position import position_of, record_judgment
 from ablate.analysis.settle import obstacle_text, settle, trials_text
 from ablate.store import Results
-from ablate.study import Run, Study
+from ablate.study import Run, Runs, Study
 
 
 @dataclass(frozen=True)
 class Stage:
     """Where a study is, and what is to be executed now.
 
-    settled: the whole study, with the choices that trials have made.
-    with_all_seeds: its part that may still be executed.
-    study: the part that counts now, with the seeds so far.
+    study: with the choices that trials have made.
+    rows: runs of the rows, with the seeds so far.
+    possible: runs of the rows, with the seeds that may still follow.
     sentence: for people; empty if there is nothing to say.
     details: the same for scripts.
-    trials: those that are executed now, because some rows of `study` wait for them; else None.
-    runs: ids of the missing runs, in the order of execution; none if the study is finished.
-    later_runs: ids of missing runs of `study` that are known already and belong to a later stage.
+    trials: runs that are executed first, because some rows wait for them; else None.
+    missing: ids of the runs to execute now, in this order; none if the study is finished.
+    missing_later: ids of the missing runs of `rows` that wait for these, as far as they are known.
     at_once: the most runs that can be executed at the same time, in this stage or the next.
     decides: whether the results of the runs decide which runs follow.
     left: ids of the missing runs that this process leaves to others, which hold them.
     obstacle: of a finished study: why runs are missing even so; empty if none is.
     """
 
-    settled: Study
-    with_all_seeds: Study
     study: Study
+    rows: Runs
+    possible: Runs
     sentence: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
-    trials: Study | None = None
-    runs: tuple[str, ...] = ()
-    later_runs: tuple[str, ...] = ()
+    trials: Runs | None = None
+    missing: tuple[str, ...] = ()
+    missing_later: tuple[str, ...] = ()
     at_once: int = 0
     decides: bool = False
     left: frozenset[str] = frozenset()
     obstacle: str = ""
 
     @property
-    def part(self) -> Study:
-        """The part with the runs: trials, or the rows."""
-        return self.study if self.trials is None else self.trials
+    def runs(self) -> Runs:
+        """The runs of this stage, missing or not: the trials, or those of the rows."""
+        return self.rows if self.trials is None else self.trials
+
+    @property
+    def total_runs(self) -> int:
+        """Number of runs, as they are shared out to devices: --rows and --seeds do not matter."""
+        return self.study.whole.runs if self.trials is None else len(self.trials.by_id)
 
     @property
     def is_over(self) -> bool:
         """Whether no launcher has something to do."""
-        return not self.runs and not self.left
+        return not self.missing and not self.left
 
     @property
     def known_runs(self) -> list[Run]:
         """The missing runs of this stage and of later ones, as far as they are known."""
-        runs = {run.id: run for run in (*self.study.runs(), *self.part.runs())}
-        return [runs[id] for id in dict.fromkeys((*self.runs, *self.later_runs))]
+        runs = self.rows.by_id | self.runs.by_id
+        return [runs[id] for id in dict.fromkeys((*self.missing, *self.missing_later))]
 
 
-Rule = Callable[[Stage, Results, Retries], Stage]
+class Limit(Protocol):
+    """Narrows what is executed of a study, as a budget does."""
 
+    @property
+    def is_open(self) -> bool:
+        """Whether more may follow, by the results of what was left."""
 
-def seeds_so_far(stage: Stage, results: Results, retries: Retries) -> Stage:
-    """Rule of `seeds`: those beyond a number at which the study is judged are for one with an open
-    row there.
-    """
-    position = position_of(stage.study, results, retries)
-    return replace(
-        stage,
-        with_all_seeds=position.study if position.standing.stopped_early else stage.with_all_seeds,
-        study=position.study,
-        sentence=f"{stage.sentence} {position.standing.text}".strip(),
-        details=position.standing.as_json(),
-        decides=stage.decides or position.standing.next is not None,
-    )
+    def within(self, study: Study, runs: Runs, results: Results) -> Runs:
+        """The part of the study's runs that is executed."""
 
 
 def next_stage(
@@ -98,7 +94,7 @@ def next_stage(
     results: Results,
     retries: Retries = never,
     left_to_others: Collection[str] = (),
-    limit: Rule | None = None,
+    limit: Limit | None = None,
 ) -> Stage:
     """The next stage of a study.
 
@@ -107,32 +103,51 @@ def next_stage(
         results: root of the results.
         retries: which failed runs are repeated.
         left_to_others: runs that the caller leaves to other launchers, which hold them.
-        limit: a further rule, such as a budget.
+        limit: narrows what is executed.
 
     Raises:
         StoreError: a result cannot be read.
     """
     study, left = settle(study, results), frozenset(left_to_others)
-    stage = Stage(study, study, study, left=left)
-    for rule in filter(None, (limit, seeds_so_far)):
-        stage = rule(stage, results, retries)
-    study, waiting = stage.study, sum(run.awaits_choice for run in stage.study.runs())
-    rows = missing_runs(study, results, retries)
-    trials = study.pending_trials
+    position = position_of(study, results, retries)
+    rows = position.study.runs()
+    possible = rows if position.standing.stopped_early else study.runs()
+    decides = position.standing.next is not None
+    if limit is not None:
+        possible = limit.within(study, possible, results)
+        rows = rows.common(possible)
+        decides = decides or limit.is_open
+    stage = Stage(
+        study,
+        rows,
+        possible,
+        sentence=position.standing.text,
+        details=position.standing.as_json(),
+        decides=decides,
+        left=left,
+    )
+    return _with_missing(stage, results, retries)
+
+
+def _with_missing(stage: Stage, results: Results, retries: Retries) -> Stage:
+    """The stage with its missing runs: trials first, then the rows that wait for none."""
+    study, rows = stage.study, stage.rows
+    of_rows, waiting = missing_runs(rows, results, retries), sum(run.awaits_choice for run in rows)
+    trials = study.pending_trials(rows.rows)
     of_trials = missing_runs(trials, results, retries) if trials else []
-    if trials is not None and set(of_trials) - left:
+    if trials is not None and set(of_trials) - stage.left:
         return replace(
             stage,
             sentence=f"{stage.sentence} {trials_text(study, trials)}".strip(),
             trials=trials,
-            runs=tuple(of_trials),
-            later_runs=tuple(rows),
-            at_once=max(len(of_trials), len(rows) + waiting),
+            missing=tuple(of_trials),
+            missing_later=tuple(of_rows),
+            at_once=max(len(of_trials), len(of_rows) + waiting),
             decides=True,
         )
-    if set(rows) - left:
+    if set(of_rows) - stage.left:
         decides = stage.decides or waiting > 0
-        return replace(stage, runs=tuple(rows), at_once=len(rows), decides=decides)
+        return replace(stage, missing=tuple(of_rows), at_once=len(of_rows), decides=decides)
     if waiting and not of_trials:
         return replace(stage, obstacle=obstacle_text(trials, waiting, results))
     return stage
@@ -143,7 +158,7 @@ def first_stage(
     results: Results,
     log: Callable[[str], None],
     retries: Retries = never,
-    limit: Rule | None = None,
+    limit: Limit | None = None,
 ) -> Stage:
     """The next stage of a study whose finished runs may lack a score, because a metric is new.
 
@@ -156,17 +171,17 @@ def first_stage(
 
 
 def advance(
-    stage: Stage, results: Results, retries: Retries = never, limit: Rule | None = None
+    stage: Stage, results: Results, retries: Retries = never, limit: Limit | None = None
 ) -> Stage:
     """What is next after each run of a stage has ended, or is left to others.
 
     Raises:
         StoreError: a result cannot be read.
     """
-    left = stage.left.union(missing_runs(stage.part, results, retries))
+    left = stage.left.union(missing_runs(stage.runs, results, retries))
     if not stage.decides:
-        return replace(stage, runs=(), later_runs=(), at_once=0, left=left)
-    return next_stage(stage.settled, results, retries, left, limit)
+        return replace(stage, missing=(), at_once=0, left=left)
+    return next_stage(stage.study, results, retries, left, limit)
 
 
 def execute_stages(
@@ -175,7 +190,7 @@ def execute_stages(
     execute: Callable[[Stage], object],
     log: Callable[[str], None],
     retries: Retries = never,
-    limit: Rule | None = None,
+    limit: Limit | None = None,
 ) -> Stage:
     """Execute a stage and those that follow it.
 
@@ -186,16 +201,16 @@ def execute_stages(
             to others.
         log: receives the sentence of each stage, and a line for each score that cannot be made.
         retries: which failed runs are repeated.
-        limit: a further rule, such as a budget.
+        limit: narrows what is executed.
 
     Returns:
-        Where the study is then; without runs, unless scores that decide what follows are missing.
+        Where the study is then; runs are missing only if scores that decide what follows are.
 
     Raises:
         StoreError: a result is damaged.
         Interrupted: a signal came; everything is saved.
     """
-    while stage.runs:
+    while stage.missing:
         if stage.sentence:
             log(stage.sentence)
         execute(stage)
@@ -204,7 +219,7 @@ def execute_stages(
             faults = score_missing(stage.study, results)
             for fault in faults:
                 log(fault)
-            record_judgment(stage.settled, results)
+            record_judgment(stage.study, results)
         stage = advance(stage, results, retries, limit)
         if faults:  # another process could see another verdict
             break

@@ -157,11 +157,11 @@ def submission_text(
     processes: int | None = 1,
 ) -> str:
     """Submission that `ablate run --on` would make, with its estimated time."""
-    if not stage.runs:
+    if not stage.missing:
         return f"--on {name}: nothing to submit"
     pilots = min(profile.workers, stage.at_once)
     gpus = profile.gpus
-    per_run = gpus_for_run(processes, gpus, runs_of_pilot(plan.study.total_runs, profile.workers))
+    per_run = gpus_for_run(processes, gpus, runs_of_pilot(plan.study.whole.runs, profile.workers))
     runs = plural(len(plan.missing), "run")
     if per_run > 1:
         runs += f", {per_run} {'GPUs' if gpus else 'processes'} for each run"

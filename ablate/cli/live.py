@@ -35,7 +35,7 @@ from ablate.stats.metrics import Metric
 from ablate.store import Results, if_readable
 from ablate.store.corpora import lengths_in
 from ablate.store.records import Score, evaluation_at
-from ablate.study import Study
+from ablate.study import Runs, Study
 
 if TYPE_CHECKING:
     from ablate.data.corpus import Corpus
@@ -49,10 +49,14 @@ REST = 9.0
 class LiveView:
     """Shows the progress of a study: of a launch, or from files alone (`watch`)."""
 
-    def __init__(self, study: Study, results: Results, console: Console) -> None:
+    def __init__(
+        self, study: Study, results: Results, console: Console, runs: Runs | None = None
+    ) -> None:
+        """Prepare to show some runs of a study; None for those of all rows."""
         self.study, self.results, self.console = study, results, console
-        self.decodings = {run.id: run.decodings for run in study.runs()}
-        self.labels = run_labels(study)
+        self.runs = runs or study.runs()
+        self.decodings = {run.id: run.decodings for run in self.runs}
+        self.labels = run_labels(self.runs)
         self.frame: Frame | None = None  # None without a terminal
         self.reader: ProgressReader | None = None
         self.last_line = time.monotonic()
@@ -81,7 +85,7 @@ class LiveView:
         self.log(f"corpus {corpus.id}: {train}, dev {pairs['dev']:,}, test {pairs['test']:,}")
         for line in corpus.manifest.notes:
             self.log(f"note: {line}")
-        for line in self.study.task.notes_on_scores(corpus, self.study.metrics):
+        for line in self.study.task.notes_on_scores(corpus, self.runs.metrics):
             self.log(f"NOTE: {line}.")
         for line in self._epochs(corpus):
             self.log(line)
@@ -98,15 +102,15 @@ class LiveView:
         """Lines on the epochs of the rows that train on a corpus."""
         lengths, epochs = lengths_in(corpus.folder), dict[str, float | None]()
         if lengths is not None and not is_drawn(self.study.data):
-            of_base = self.study.data_of(self.study.base)
-            for row in self.study.rows:
-                if self.study.data_of(row) == of_base:
+            of_base = self.runs.data_of(self.runs.rows[0])
+            for row in self.runs.rows:
+                if self.runs.data_of(row) == of_base:
                     epochs[row.label] = cost.epochs(row.config, lengths)
         return epochs_lines(epochs)
 
     def begin(self) -> None:
         """Show the first frame."""
-        self.reader = ProgressReader(self.study, self.results)
+        self.reader = ProgressReader(self.study, self.results, self.runs)
         if is_interactive(self.console):
             self.frame = Frame(self.console)
         self.tick()
@@ -214,7 +218,7 @@ class LiveView:
 
     def _reader(self) -> ProgressReader:
         if self.reader is None:
-            self.reader = ProgressReader(self.study, self.results)
+            self.reader = ProgressReader(self.study, self.results, self.runs)
         return self.reader
 
     def log(self, line: str) -> None:
@@ -229,7 +233,7 @@ class LiveView:
             return ""
         for id, decoding in result.decodings.items():
             if id in self.decodings[run]:
-                names = dict.fromkeys(("ppl", *self.study.metrics))
+                names = dict.fromkeys(("ppl", *self.runs.metrics))
                 metrics = [self.study.task.metrics[name] for name in names]
                 return f": {_scores_text(decoding.scores, metrics)}"
         # A trial is not decoded.

@@ -116,7 +116,7 @@ class StudyOptions:
 
 def print_notes(study: Study) -> None:
     """Print what the study file probably does not mean, on standard error."""
-    for line in study.notes:
+    for line in study.source.notes:
         echo(f"note: {line}", err=True)
 
 

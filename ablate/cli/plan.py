@@ -77,14 +77,14 @@ def command(
     content, root = options.open(study, may_be_new=True)
     together, per_run_processes = None, processes or 1
     if profile is None and per_run != PerRun():
-        together = describe_per_run(processes, used, gpus, content.total_runs)
-        per_run_processes = gpus_for_run(processes, gpus, content.total_runs)
+        together = describe_per_run(processes, used, gpus, content.whole.runs)
+        per_run_processes = gpus_for_run(processes, gpus, content.whole.runs)
     print_notes(content)
     print_changes(content, root)
     warn_of_changed_data(content, root)
     stage = next_stage(content, root)
-    content = stage.with_all_seeds
-    plan = plan_of(content, root, device, per_run_processes)
+    content = stage.study
+    plan = plan_of(content, root, device, per_run_processes, stage.possible)
     power = power_of(content, root, spread)
     if to_see is not None and not content.families[0].total:
         raise UsageError("--to-see: the study has no row beside base")
@@ -186,7 +186,7 @@ class _Output:
             )
         if self.stage.sentence:
             sentence = self.stage.sentence
-            if len(self.stage.with_all_seeds.seeds) > len(self.stage.study.seeds):
+            if len(self.stage.possible.seeds) > len(self.stage.rows.seeds):
                 sentence = f"The plan includes every seed that may follow. {sentence}"
             console.print(sentence)
         for power in self.power:

@@ -48,7 +48,7 @@ def command(
     content, root = options.open(study)
     _refuse_undrawable(figures)
     _refuse_unwritable(out, content)
-    if content.is_modified and out is None:
+    if content.source.is_modified and out is None:
         raise UsageError(
             "--set, --rows and --seeds change the study: give --out FILE, to keep the report of "
             "the study"

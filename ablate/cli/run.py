@@ -15,7 +15,7 @@ from rich.console import Console
 
 from ablate.analysis.missing import Retries, failed_before, forget_failures, on_some_host
 from ablate.analysis.outcome import outcome_of
-from ablate.analysis.stages import Rule, Stage, advance, execute_stages, first_stage
+from ablate.analysis.stages import Stage, advance, execute_stages, first_stage
 from ablate.cli.arguments import flag, option
 from ablate.cli.cluster import ClusterOptions, PerRun
 from ablate.cli.live import LiveView
@@ -35,8 +35,9 @@ from ablate.cluster.engine import Engine
 from ablate.cluster.submission import close_finished, submit_study
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, Interrupted, StoreError, UsageError
 from ablate.formatting import duration, plural
-from ablate.launch import launch, outcome_of_launch, prepare_study
+from ablate.launch import launch, outcome_of_launch, prepare_runs
 from ablate.launch.devices import gpus_for_run
+from ablate.launch.scheduler import Deadline
 from ablate.loggers import Mirror, Start, select_loggers
 from ablate.plan.budget import Budget, WithinBudget
 from ablate.plan.plan import plan_of
@@ -47,7 +48,7 @@ from ablate.store import Results, State, if_readable
 from ablate.store.jobs import JobFolder, Resources
 from ablate.store.machine import visible_gpus
 from ablate.streams import echo, new_console
-from ablate.study import Study
+from ablate.study import Runs, Study
 from ablate.table import render
 
 EXAMPLE = "ablate run study.yaml --budget 8h --log tensorboard"
@@ -114,7 +115,7 @@ def command(
     if content.custom_classes:
         classes = [f"{c.module}:{c.name} ({c.digest})" for c in content.custom_classes]
         echo(f"Executing the custom classes of the study: {', '.join(classes)}")
-    view = View(root, console, loggers, stage.part)
+    view = View(stage, root, console, loggers)
     try:
         if profile is not None:
             assert cluster.on is not None
@@ -128,21 +129,26 @@ def command(
     except Interrupted:
         line = f"The job goes on without this command; `ablate stop {content.path}` ends it."
         if profile is None:
-            line = f"Interrupted: {saved_line(view.part, root)}. The same command resumes."
+            line = f"Interrupted: {saved_line(view.stage.runs, root)}. The same command resumes."
         say(line)
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    _publish(end.settled, root, console)
+    _publish(end.study, root, console)
     close_finished(root, content.name)
-    states = outcome_of_launch(end.study, root)
-    if stage.runs:
+    states = outcome_of_launch(end.rows, root)
+    if stage.missing:
         line = _last_line(content, root, states, time.time() - began)
         console.print(line, soft_wrap=not console.is_terminal)
+    unfinished = states.total() - states["done"]
+    if rule is not None and rule.is_over and end.left:
+        unfinished -= states["pending"]
+        did_not = f"{plural(states['pending'], 'run')} did not begin"
+        say(f"--budget {budget}: the time is over, and {did_not}.")
     if failed := states["failed"]:
         remedy = "`ablate status` says why, and --retry-failed runs again what has failed."
-        console.print(f"{plural(failed, 'run')} failed: {remedy}", soft_wrap=True)
+        say(f"{plural(failed, 'run')} failed: {remedy}")
     if end.obstacle:
-        console.print(end.obstacle, soft_wrap=True)
-    if end.obstacle or states["done"] < states.total():
+        say(end.obstacle)
+    if end.obstacle or unfinished:
         raise typer.Exit(EXIT_RUN_FAILED)
 
 
@@ -154,7 +160,7 @@ def _refuse_too_small(
     Raises:
         StoreError: names what is needed, and what is there.
     """
-    plan = plan_of(stage.study, root, resources.device, resources.processes or 1)
+    plan = plan_of(stage.study, root, resources.device, resources.processes or 1, stage.rows)
     pilots = None if profile is None else profile.workers
     faults = resource_faults(plan, stage.known_runs, root, resources.jobs, pilots)
     if faults:
@@ -165,27 +171,27 @@ def _refuse_too_small(
 class View:
     """Shows the stages of a study, and copies its metrics to loggers meanwhile.
 
-    part: of the study, which is shown or was shown last.
+    stage: that is shown, or was shown last.
     """
 
+    stage: Stage
     root: Results
     console: Console
     loggers: Mapping[str, Start]
-    part: Study
 
     @contextmanager
-    def of(self, part: Study) -> Iterator[LiveView]:
-        """Live progress of a part of the study."""
-        self.part = part
+    def of(self, stage: Stage) -> Iterator[LiveView]:
+        """Live progress of a stage."""
+        self.stage = stage
         with (
-            LiveView(part, self.root, self.console) as view,
-            Mirror(part, self.root, self.loggers, view.log),
+            LiveView(stage.study, self.root, self.console, stage.runs) as view,
+            Mirror(stage.study.name, stage.runs, self.root, self.loggers, view.log),
         ):
             yield view
 
-    def copy(self, part: Study) -> None:
+    def copy(self, stage: Stage) -> None:
         """Copy the metrics of finished runs to loggers, which may be new."""
-        with Mirror(part, self.root, self.loggers, self.log):
+        with Mirror(stage.study.name, stage.runs, self.root, self.loggers, self.log):
             pass
 
     def log(self, line: str) -> None:
@@ -194,18 +200,19 @@ class View:
 
 
 def _train(
-    stage: Stage, view: View, resources: Resources, retries: Retries, limit: Rule | None
+    stage: Stage, view: View, resources: Resources, retries: Retries, limit: WithinBudget | None
 ) -> Stage:
     """Execute a stage and those that follow it on this machine; where the study is then."""
+    control = None if limit is None else Deadline(limit.has_time)
 
     def execute(stage: Stage) -> None:
-        with view.of(stage.part) as live:
-            launch(stage, view.root, live, resources, retries)
+        with view.of(stage) as live:
+            launch(stage, view.root, live, resources, retries, control=control)
 
     end = execute_stages(stage, view.root, execute, view.log, retries, limit)
-    if not stage.runs:  # data that have changed since are found out even if nothing is missing
-        prepare_study(end.study, view.root, view.log)
-        view.copy(end.study)
+    if not stage.missing:  # data that have changed since are found out even if nothing is missing
+        prepare_runs(end.study, end.rows, view.root, view.log)
+        view.copy(end)
     return end
 
 
@@ -215,7 +222,7 @@ def _gpus(resources: Resources, study: Study) -> int:
         return 0
     gpus = visible_gpus()
     if resources.jobs is not None:  # which may leave some GPUs unused
-        of_run = gpus_for_run(resources.processes, gpus, study.total_runs)
+        of_run = gpus_for_run(resources.processes, gpus, study.whole.runs)
         gpus = min(gpus, resources.jobs * of_run)
     return gpus
 
@@ -224,18 +231,18 @@ def _follow(stage: Stage, view: View, job: JobFolder | None) -> Stage:
     """Show a stage and those that follow it on a cluster until the job is closed; where the study
     is then.
     """
-    while job is not None and stage.runs and not job.is_closed:
-        with view.of(stage.part) as live:
-            live.watch(lambda: job.is_closed, partial(_is_retried, job, stage.part))
+    while job is not None and stage.missing and not job.is_closed:
+        with view.of(stage) as live:
+            live.watch(lambda: job.is_closed, partial(_is_retried, job, stage.runs))
         stage = advance(stage, view.root)
     return stage
 
 
-def _is_retried(job: JobFolder, part: Study) -> bool:
+def _is_retried(job: JobFolder, runs: Runs) -> bool:
     """Whether a pilot of a job may try a failed run once more, on another host."""
     if not any(report.is_alive for report in job.read_pilots()):
         return False
-    failures = (if_readable(job.results.run(run.id).read_failure) for run in part.runs())
+    failures = (if_readable(job.results.run(run.id).read_failure) for run in runs)
     return any(failure.may_succeed_elsewhere for failure in failures if failure is not None)
 
 
@@ -243,7 +250,7 @@ def _publish(study: Study, root: Results, console: Console) -> None:
     """Print the table of a study, and write it if it is that of the whole study."""
     outcome = outcome_of(study, root, score_with_progress(study, root))
     render.print_rich(outcome.table, console, against_paper=False)
-    if study.is_modified:  # the published table belongs to the whole study
+    if study.source.is_modified:  # the published table belongs to the whole study
         console.print(
             f"{root.study(study.name)} is not updated: --set, --rows and --seeds change the study.",
             soft_wrap=True,
@@ -256,7 +263,7 @@ def _publish(study: Study, root: Results, console: Console) -> None:
 def _last_line(study: Study, root: Results, states: Counter[State], seconds: float) -> str:
     """What the command has done, where its results are, and what may be next."""
     ended = f"{states['done']} of {plural(states.total(), 'run')} done in {duration(seconds)}"
-    folder = root.root if study.is_modified else root.study(study.name)
+    folder = root.root if study.source.is_modified else root.study(study.name)
     elsewhere = "" if root.root == DEFAULT_RESULTS else f" --results {root.root}"
     page = f"`ablate report {study.path}{elsewhere}` writes a page with figures"
     return f"{study.name}: {ended}; results are in {folder}; {page}"

@@ -81,7 +81,7 @@ def command(
 def _show_runs(study: Study, root: Results, format: Format) -> None:
     """Show every run, the jobs on clusters, and the end of the log of each failed run."""
     stage = next_stage(study, root)
-    plan: Plan = plan_of(stage.study, root)
+    plan: Plan = plan_of(stage.study, root, runs=stage.rows)
     details = []
     for row in plan.all_rows:
         for run, state in row.runs:
@@ -119,10 +119,10 @@ def _watch(study: Study, results: Results, format: Format) -> None:
         raise UsageError(f"--format {format} has no effect with --watch")
     console = new_console()
     stage = next_stage(study, results)
-    with LiveView(stage.part, results, console) as view:
+    with LiveView(stage.study, results, console, stage.runs) as view:
         view.watch()
-    while (stage := advance(stage, results)).runs:
-        with LiveView(stage.part, results, console) as view:
+    while (stage := advance(stage, results)).missing:
+        with LiveView(stage.study, results, console, stage.runs) as view:
             view.watch()
 
 

@@ -156,7 +156,7 @@ def _check_resume(study: Study, row: Row, results: Results, device: Device, step
         device=chosen,
         micro_batch_tokens=row.config.micro_batch_tokens
         or micro_batch(row.config, run.data.vocab_size, slot),
-        sources=study.plugin_sources,
+        sources=study.source.classes,
         task_name=study.task_name,
     )
     compared = f"{steps} steps on {chosen.type}, with and without a stop after {steps // 2}"

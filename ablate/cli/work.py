@@ -79,12 +79,12 @@ def _close(folder: JobFolder) -> int:
     render.print_rich(outcome.table, new_console(width=160), against_paper=False)
     reason = submit_again(folder, _log)
     try:
-        if not study.is_modified:  # which may be refused
+        if not study.source.is_modified:  # which may be refused
             publish_results(study, outcome, folder.results)
     finally:
         if reason is not None:
             folder.close(reason)
             _log(f"closed: {reason}")
     close_finished(folder.results, study.name)
-    states = outcome_of_launch(outcome.study, folder.results)
+    states = outcome_of_launch(outcome.study.runs(), folder.results)
     return EXIT_RUN_FAILED if states["done"] < states.total() else 0

@@ -64,7 +64,7 @@ class Pilot(Control):
         # Pilots of Ray may run in an allocation of Slurm, which is that of the whole cluster.
         self.task = self.engine.allocation()
         self.name = self.task.name
-        self.results, self.labels = folder.results, run_labels(study)
+        self.results, self.labels = folder.results, run_labels(study.runs())
         self.idle_seconds = float(self.engine.idle)
         # Runs in a slot: when they were started, and their step then.
         self.begun: dict[str, tuple[float, int]] = {}
@@ -275,7 +275,7 @@ def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:
         signal.signal(number, before_launch)
 
     def execute(stage: Stage) -> None:
-        pilot.labels |= run_labels(stage.part)
+        pilot.labels |= run_labels(stage.runs)
         launch(
             stage,
             folder.results,
@@ -296,7 +296,7 @@ def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:
     except AblateError as error:
         pilot.write("left", Leave("failed", error.lines[0]))
         raise
-    code = pilot.leave(outcome_of_launch(stage.study, folder.results))
+    code = pilot.leave(outcome_of_launch(stage.rows, folder.results))
     if not pilot.reason and stage.is_over:
         pilot.release_waiting()
     return code

@@ -17,7 +17,7 @@ from ablate.cluster.engine import Engine
 from ablate.cluster.profiles import engine_of
 from ablate.errors import AblateError, StoreError
 from ablate.formatting import plural
-from ablate.launch.preparation import prepare_study
+from ablate.launch.preparation import prepare_runs
 from ablate.plan.resources import refuse_full_disk
 from ablate.store import Results, RunFolder, if_readable
 from ablate.store.files import write_bytes
@@ -58,14 +58,13 @@ def submit_study(
     Raises:
         UsageError: the cluster cannot give what the profile asks for.
     """
-    study = stage.settled
-    if stage.runs:  # else the cluster is not needed
+    study = stage.study
+    if stage.missing:  # else the cluster is not needed
         profile.check(study, resources.processes, resources.device)
-    prepare_study(stage.part, results, log)
-    if stage.part is not stage.study:  # whose rows wait for this part
-        prepare_study(stage.study, results, log)
+    both = stage.rows.by_id | stage.runs.by_id  # the rows may wait for trials
+    prepare_runs(study, both.values(), results, log)
     close_finished(results, study.name)
-    if not stage.runs:
+    if not stage.missing:
         log("nothing to submit: every run has ended")
         return None
     for note in profile.notes():
@@ -103,9 +102,9 @@ def freeze(
         # A node whose driver is broken must not train on its CPU.
         resources = resources.model_copy(update={"device": "cuda"})
     folder = new_job(results, study.name)
-    write_bytes(folder.study, study.text.encode())
+    write_bytes(folder.study, study.source.text.encode())
     plugins = {plugin for run in study.all_runs() for plugin in study.plugins_of(run)}
-    sources = {plugin.module: study.plugin_sources[str(plugin.digest)] for plugin in plugins}
+    sources = {plugin.module: study.source.classes[str(plugin.digest)] for plugin in plugins}
     _write_modules(folder.study.parent, sources)
     job = ClusterJob(
         id=folder.id,
@@ -133,7 +132,7 @@ def _fixed_runs(study: Study) -> tuple[str, ...]:
     """Ids of the runs that follow from the study alone: all but those of rows with a choice."""
     fixed = {run.id for row in study.rows if row.choice is None for run in study.runs_of(row)}
     if study.trials:
-        fixed.update(run.id for run in study.trials.runs())
+        fixed.update(run.id for run in study.trials)
     return tuple(run.id for run in study.all_runs() if run.id in fixed)
 
 
@@ -189,7 +188,7 @@ def submit(folder: JobFolder, job: ClusterJob, study: Study, stage: Stage) -> Su
 
 def is_over(study: Study, results: Results) -> bool:
     """Whether no pilot on any host has something to do."""
-    return not next_stage(study, results, on_some_host).runs
+    return not next_stage(study, results, on_some_host).missing
 
 
 def work_done(study: Study, results: Results) -> int:
@@ -219,7 +218,7 @@ def submit_again(folder: JobFolder, log: Callable[[str], None]) -> str | None:
     job, study = open_job(folder)
     engine, stage = engine_of(job), next_stage(study, folder.results, on_some_host)
     submissions = folder.read_submissions()
-    if not stage.runs:
+    if not stage.missing:
         return stage.obstacle or NOTHING_LEFT.text
     if folder.stop_reason() is not None:
         return STOPPED.text
@@ -243,7 +242,7 @@ def submit_again(folder: JobFolder, log: Callable[[str], None]) -> str | None:
     except AblateError as error:
         return f"not submitted again: {error}"
     left = plural(engine.resubmissions - len(submissions), "more time")
-    log(f"{plural(len(stage.runs), 'run')} left: submitted again, {left} at most")
+    log(f"{plural(len(stage.missing), 'run')} left: submitted again, {left} at most")
     return None
 
 

@@ -2,7 +2,7 @@
 
 from ablate.launch.executor import Demand, Executor, Lost, Slot
 from ablate.launch.launch import launch, outcome_of_launch
-from ablate.launch.preparation import prepare_study
+from ablate.launch.preparation import prepare_runs
 from ablate.launch.scheduler import Watcher
 
 __all__ = [
@@ -13,5 +13,5 @@ __all__ = [
     "Watcher",
     "launch",
     "outcome_of_launch",
-    "prepare_study",
+    "prepare_runs",
 ]

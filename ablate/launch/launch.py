@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -24,14 +24,14 @@ from ablate.config.identity import NOT_IDENTITY
 from ablate.launch.devices import micro_batch, runs_of_pilot
 from ablate.launch.executor import Demand, Executor, Slot
 from ablate.launch.local import local_executor
-from ablate.launch.preparation import prepare_study
+from ablate.launch.preparation import prepare_runs
 from ablate.launch.scheduler import Control, Scheduler, Watcher
 from ablate.plan.resources import refuse_full_disk
 from ablate.run.job import Job, RunRequest
 from ablate.store import Results, State
 from ablate.store.jobs import DEFAULT_RESOURCES, Resources
 from ablate.store.status import damage_of
-from ablate.study import Run, Study
+from ablate.study import Run
 
 if TYPE_CHECKING:
     from ablate.data.corpus import Corpus
@@ -85,20 +85,20 @@ def launch(
         Interrupted: a signal came; everything is saved.
     """
     results = Results(results.root.absolute())  # workers may have another working directory
-    study = stage.part
-    runs = {run.id: run for run in study.runs() if not run.awaits_choice}
+    study = stage.study
+    runs = {run.id: run for run in stage.runs if not run.awaits_choice}
     demand = Demand(
         configs=tuple(run.config for run in runs.values()),
         vocab_size=max(run.data.vocab_size for run in runs.values()),
-        runs=runs_of_pilot(study.total_runs, share.of),
+        runs=runs_of_pilot(stage.total_runs, share.of),
         resources=resources,
     )
     executor = None
     # Fails before data are prepared; otherwise one is made only if a run is missing.
     if resources.device == "cuda":
         executor = executor_for(demand)
-    corpora = prepare_study(study, results, observer.log)
-    missing = [id for id in stage.runs if is_missing(runs[id], results, retries)]
+    corpora = prepare_runs(study, stage.runs, results, observer.log)
+    missing = [id for id in stage.missing if is_missing(runs[id], results, retries)]
     if not missing:
         return
     missing = share.ordered(missing)
@@ -109,7 +109,7 @@ def launch(
     executor = executor or executor_for(demand)
     slots = executor.slots()
     refuse_full_disk(stage.known_runs, results, len(slots))
-    observer.announce(corpora[study.data_of(study.base)], slots, len(missing))
+    observer.announce(corpora[stage.runs.data_of(stage.runs.rows[0])], slots, len(missing))
 
     def job_for(id: str, slot: Slot, halve_micro_batch: bool) -> Job:
         corpus, seconds = corpora[runs[id].data], share.report_seconds
@@ -130,9 +130,9 @@ def _log_damage(run: Run, results: Results, observer: Watcher) -> None:
         observer.log(str(replace(damage, remedy="it is made again")))
 
 
-def outcome_of_launch(study: Study, results: Results) -> Counter[State]:
+def outcome_of_launch(runs: Iterable[Run], results: Results) -> Counter[State]:
     """The outcome of a launch as the files show it now: the number of runs in each state."""
-    return Counter(healed_state(run, results) for run in study.runs())
+    return Counter(healed_state(run, results) for run in runs)
 
 
 @functools.lru_cache(maxsize=64)

@@ -1,4 +1,4 @@
-"""Prepare a study: its corpora, run.json of its runs, and the check of custom classes."""
+"""Prepare runs of a study: their corpora, run.json of its runs, and the check of custom classes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from ablate.data.corpus import Corpus
 
 
-def prepare_study(
-    study: Study, results: Results, log: Callable[[str], None]
+def prepare_runs(
+    study: Study, runs: Iterable[Run], results: Results, log: Callable[[str], None]
 ) -> dict[CorpusConfig, Corpus]:
-    """Prepare the corpora of a study, one for each size of vocabulary, and write run.json for its
-    runs.
+    """Prepare the corpora of some runs of a study, one for each size of vocabulary, and write
+    run.json for each run.
 
     A run with a file that cannot be read is left out, and `log` receives a line about it.
 
@@ -34,7 +34,7 @@ def prepare_study(
         StudyError: a plug-in does not fit its interface.
         StoreError: results on disk belong to other data or another version.
     """
-    runs = list(study.runs())
+    runs = list(runs)
     corpora = {
         data: study.prepare(data, results.corpora, lambda line: log(f"corpus: {line}"))
         for data in dict.fromkeys(run.data for run in runs)
@@ -79,7 +79,7 @@ def _write_run_record(run: Run, results: Results, corpus: Corpus, study: Study) 
     for plugin in study.plugins_of(run):
         file = folder.sources / plugin.file
         if not file.exists():
-            write_bytes(file, study.plugin_sources[str(plugin.digest)])
+            write_bytes(file, study.source.classes[str(plugin.digest)])
     execution, record = if_whole(folder.read_execution), if_whole(folder.read_run)
     # The precision alone may differ with the same id: unset, or fp32.
     if record is None or (execution is None and record.config.precision != run.config.precision):

@@ -79,6 +79,18 @@ class Control:
         """Called with each signal."""
 
 
+class Deadline(Control):
+    """Starts runs until a deadline, such as that of a budget."""
+
+    def __init__(self, has_time: Callable[[], bool]) -> None:
+        """Prepare; `has_time` is asked before each run."""
+        self.has_time = has_time
+
+    def may_start(self) -> bool:
+        """Whether there is time for another run to start."""
+        return self.has_time()
+
+
 class Scheduler:
     """Executes runs, as many at once as the executor has slots."""
 

@@ -17,7 +17,7 @@ from ablate.plan.progress import run_labels
 from ablate.stats.metrics import PPL
 from ablate.store import Results, if_readable
 from ablate.store.records import MetricsTail, Result
-from ablate.study import Study
+from ablate.study import Runs
 
 EVERY_SECONDS = 2.0
 END_SECONDS = 15.0  # for the remaining points, after the last run
@@ -42,14 +42,23 @@ class Mirror:
 
     def __init__(
         self,
-        study: Study,
+        study: str,
+        runs: Runs,
         results: Results,
         loggers: Mapping[str, Start],
         log: Callable[[str], None],
     ) -> None:
-        """Prepare the threads; they start with the `with` block, and call `log` with lines."""
-        self.study, self.results, self.log = study, results, log
-        self.decodings = {run.id: run.decodings for run in study.runs()}
+        """Prepare the threads; they start with the `with` block, and call `log` with lines.
+
+        Args:
+            study: its name.
+            runs: of the study, that are copied.
+            results: root of the results.
+            loggers: by the names of the dashboards.
+            log: receives lines for people.
+        """
+        self.study, self.runs, self.results, self.log = study, runs, results, log
+        self.decodings = {run.id: run.decodings for run in runs}
         self.ending = threading.Event()
         self.threads: dict[str, threading.Thread] = {}
         for name, start in loggers.items():
@@ -94,14 +103,14 @@ class Mirror:
             self.log(f"--log {name}: {type(error).__name__}: {reason}; training goes on without it")
 
     def _runs(self) -> list[LoggedRun]:
-        names = run_labels(self.study)
+        names = run_labels(self.runs)
         runs: dict[str, LoggedRun] = {}
-        for row in self.study.rows:
-            for run in self.study.runs_of(row):
+        for row in self.runs.rows:
+            for run in self.runs.of(row):
                 settings = run.config.model_dump(exclude_none=True) | {"seed": run.seed}
                 logged = LoggedRun(
                     id=run.id,
-                    study=self.study.name,
+                    study=self.study,
                     name=names[run.id],
                     row=row.label,
                     seed=run.seed,
@@ -117,7 +126,7 @@ class Mirror:
         result = if_readable(self.results.run(copy.run.id).read_result)
         points = _new_points(copy)
         if copy.logger is None and (points or result):
-            copy.logger = start(self.results.study(self.study.name), copy.run)
+            copy.logger = start(self.results.study(self.study), copy.run)
             copy.finished = copy.logger is None
         if copy.logger is None:
             return
@@ -135,7 +144,7 @@ class Mirror:
         scores: dict[str, float] = {}
         for number, (id, config) in enumerate(self.decodings[run.id].items()):
             measured = result.decodings[id].scores if id in result.decodings else {}
-            for name in dict.fromkeys((PPL.name, *self.study.metrics)):
+            for name in dict.fromkeys((PPL.name, *self.runs.metrics)):
                 shown = f"final_{name}{_suffix(number, config)}"
                 if result.outcome == "diverged":
                     scores[shown] = math.nan

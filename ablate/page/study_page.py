@@ -40,7 +40,7 @@ def background_of(outcome: Outcome, results: Results) -> Background:
         weights = run.result.weights.sha256 if run.result.weights else ""
         runs[id] = EndedRun(run.result.steps, run.result.seconds, weights)
     return Background(
-        study.text,
+        study.source.text,
         config.model_dump(exclude=set(unused)),
         study.data.model_dump(exclude={"folder"}),
         list(_origins(outcome, published)),

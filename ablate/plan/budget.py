@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ablate.analysis.missing import Retries
 from ablate.analysis.results import run_state
-from ablate.analysis.stages import Stage, seeds_so_far
 from ablate.errors import UsageError
 from ablate.formatting import duration, plural, seconds_of
 from ablate.plan.plan import Plan, plan_of
 from ablate.store import Results
-from ablate.study import Row, Run, Study
+from ablate.study import Row, Runs, Study
 
 _GPU_HOURS = re.compile(r"(\d+(?:\.\d+)?)\s*gpu-?hours?", re.IGNORECASE)
 
@@ -64,20 +62,24 @@ class Budget:
             return self.seconds
         return self.seconds * max(1, gpus)
 
+    def on_the_clock(self, gpus: int) -> float:
+        """Seconds until the deadline, if all GPUs work."""
+        return self.available(gpus) / max(1, gpus)
+
 
 @dataclass(frozen=True)
 class Fit:
     """The part of a study that fits.
 
-    study: its rows and seeds that fit.
-    seconds: estimated time for its missing runs.
+    runs: of the rows and seeds that fit.
+    seconds: estimated time for the missing ones.
     seeds_left: seeds that do not fit.
     rows_left: labels of rows that do not fit.
     runs_left: number of missing runs that do not fit.
     base_waits: whether base's further seeds do not fit.
     """
 
-    study: Study
+    runs: Runs
     seconds: float
     seeds_left: tuple[int, ...] = ()
     rows_left: tuple[str, ...] = ()
@@ -86,8 +88,8 @@ class Fit:
 
     def as_json(self) -> dict[str, Any]:
         """For scripts."""
-        rows = [row.label for row in self.study.rows]
-        return {"rows": rows, "seeds": list(self.study.seeds), "seconds": self.seconds}
+        rows = [row.label for row in self.runs.rows]
+        return {"rows": rows, "seeds": list(self.runs.seeds), "seconds": self.seconds}
 
     def summary(self, budget: Budget) -> str:
         """One line for the terminal."""
@@ -97,14 +99,14 @@ class Fit:
         if not self.seconds:
             remain = "run remains" if self.runs_left == 1 else "runs remain"
             return f"{what} nothing new fits; {self.runs_left} {remain}."
-        kept, fits = len(self.study.seeds), "fit"
+        kept, fits = len(self.runs.seeds), "fit"
         if kept == 1:
             fits = "fits"
         what += f" {kept} of {plural(kept + len(self.seeds_left), 'seed')} {fits}"
         if not self.rows_left:
             waits = ", the further seeds of base later" * self.base_waits
             return f"{what} for every row{waits}, {time}."
-        rows = len(self.study.rows)
+        rows = len(self.runs.rows)
         return (
             f"{what}, for {rows} of {rows + len(self.rows_left)} rows, {time}; rows for later: "
             f"{', '.join(self.rows_left)}."
@@ -112,13 +114,13 @@ class Fit:
 
 
 def fit(plan: Plan, available: float) -> Fit | None:
-    """Select the part of a study that fits into a time.
+    """Select the runs of a plan that fit into a time.
 
     As many seeds as fit for every row; if not even one seed fits, as many rows with one seed as
     fit, in their order.
 
     Args:
-        plan: plan of the whole study.
+        plan: of all runs that may be executed.
         available: seconds of work, from `Budget.available`.
 
     Returns:
@@ -137,21 +139,22 @@ def _fit_seeds(plan: Plan, seconds: Mapping[str, float], available: float) -> Fi
     """As many seeds as fit for every row; None if not even one does. `seconds`: estimate for each
     unfinished run.
     """
-    study = plan.study
+    study, runs = plan.study, plan.of_rows
     # Whole seeds, because the rows' differences from base are paired by seed; in a study with
     # looks, as many as one of them has.
     parts = []
-    for count in study.judged_at or range(1, len(study.seeds) + 1):
-        if count <= len(study.seeds):
-            parts.append(replace(study, seeds=study.seeds[:count], further_seeds=()))
-    if study.further_seeds:
-        parts.append(study)
+    for count in study.judged_at or range(1, len(runs.seeds) + 1):
+        if count <= len(runs.seeds):
+            parts.append(runs.with_seeds(runs.seeds[:count]))
+    if runs.further_seeds:
+        parts.append(runs)
     for part in reversed(parts):
-        needed = _needed(seconds, _runs(study, study.rows, (*part.seeds, *part.further_seeds)))
+        ids = _ids(study, part)
+        needed = _needed(seconds, ids)
         if needed <= available:
-            left, waits = _left(seconds, part), part.further_seeds != study.further_seeds
-            seeds_left = study.seeds[len(part.seeds) :]
-            return Fit(part, needed, seeds_left, runs_left=left, base_waits=waits)
+            waits = part.further_seeds != runs.further_seeds
+            seeds_left = runs.seeds[len(part.seeds) :]
+            return Fit(part, needed, seeds_left, runs_left=_left(seconds, ids), base_waits=waits)
     return None
 
 
@@ -161,25 +164,25 @@ def _fit_rows(plan: Plan, seconds: Mapping[str, float], available: float) -> Fit
     Raises:
         UsageError: base does not fit.
     """
-    study = plan.study
+    study, runs = plan.study, plan.of_rows
+    first = runs.with_seeds(runs.seeds[:1])
     kept: dict[str, Row] = {}  # by label
     counted: set[str] = set()
     spent = 0.0
-    for row in study.rows:
+    for row in first.rows:
         # A run that several rows share counts once.
-        runs = _runs(study, [row], study.seeds[:1]) - counted
-        needed = _needed(seconds, runs)
+        ids = _ids(study, first.with_rows([row.label])) - counted
+        needed = _needed(seconds, ids)
         if row is study.base and needed > available:
             raise UsageError(f"--budget: base with one seed alone takes about {duration(needed)}")
         # Without its base, which comes first, a row could not be compared. A later row may fit
         # where one has not.
         if spent + needed <= available and (row.is_base or row.base in kept):
             kept[row.label] = row
-            counted |= runs
+            counted |= ids
             spent += needed
-    left = tuple(row.label for row in study.rows if row.label not in kept)
-    part = replace(study, seeds=study.seeds[:1], further_seeds=(), rows=tuple(kept.values()))
-    return Fit(part, spent, study.seeds[1:], left, _left(seconds, part))
+    left = tuple(row.label for row in first.rows if row.label not in kept)
+    return Fit(first.with_rows(kept), spent, runs.seeds[1:], left, _left(seconds, counted))
 
 
 def _needed(seconds: Mapping[str, float], runs: Iterable[str]) -> float:
@@ -187,31 +190,25 @@ def _needed(seconds: Mapping[str, float], runs: Iterable[str]) -> float:
     return sum(seconds.get(id, 0.0) for id in runs)
 
 
-def _left(seconds: Mapping[str, float], part: Study) -> int:
-    """Number of runs that are not trained yet and not in a part."""
-    left = seconds.keys() - {run.id for run in part.all_runs()}
-    return sum(seconds[id] > 0 for id in left)
+def _left(seconds: Mapping[str, float], ids: Collection[str]) -> int:
+    """Number of runs that are not trained yet and not among these."""
+    return sum(seconds[id] > 0 for id in seconds.keys() - ids)
 
 
-def base_alone(study: Study) -> Study:
+def _ids(study: Study, runs: Runs) -> set[str]:
+    """Ids of some runs, and of the trials of their rows."""
+    trials = study.trials_of(runs.rows)
+    return {*runs.by_id, *(trials.by_id if trials else ())}
+
+
+def base_alone(runs: Runs) -> Runs:
     """Base with one seed, and the rows that only decode it: trained first to measure an unknown
     machine.
     """
-    seeds = study.seeds[:1]
-    base = _runs(study, [study.base], seeds)
-    rows = tuple(row for row in study.rows if _runs(study, [row], seeds) == base)
-    return replace(study, rows=rows, seeds=seeds)
-
-
-def _runs(study: Study, rows: Sequence[Row], seeds: Sequence[int]) -> set[str]:
-    """Ids of the runs of these rows with these seeds, and of the rows' trials."""
-    runs: list[Run] = []
-    for row in rows:
-        runs += [run for run in study.runs_of(row) if run.seed in seeds]
-        for trial in study.trials_of(row):
-            if study.trials:
-                runs += study.trials.runs_of(trial)
-    return {run.id for run in runs}
+    first = runs.with_seeds(runs.seeds[:1])
+    (base,) = first.of(first.rows[0])
+    alone = {row.label for row in first.rows if first.of(row)[0].id == base.id}
+    return first.with_rows(alone)
 
 
 def unknown_rows(plan: Plan) -> list[str]:
@@ -226,54 +223,60 @@ def unknown_rows(plan: Plan) -> list[str]:
 
 
 class WithinBudget:
-    """Rule of `--budget`: the part of a study that fits, chosen once.
+    """Limit of `--budget`: the part of a study that fits, chosen once, and a deadline after which
+    no run begins, because runs may take longer than estimated.
 
     On a machine whose speed is unknown, base comes first and measures it; its time counts.
     """
 
     def __init__(self, budget: Budget, gpus: int, log: Callable[[str], None]) -> None:
         self.budget, self.gpus, self.log = budget, gpus, log
-        self.start: float | None = None  # when base was begun
+        self.start: float | None = None  # when the first run could begin
         self.fitting: Fit | None = None
 
-    def __call__(self, stage: Stage, results: Results, retries: Retries) -> Stage:
-        """Narrow a study.
+    def has_time(self) -> bool:
+        """Whether a run may still begin. The first call starts the clock."""
+        if self.start is None:
+            self.start = time.monotonic()
+        return not self.is_over
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the deadline has passed."""
+        if self.start is None:
+            return False
+        return time.monotonic() - self.start >= self.budget.on_the_clock(self.gpus)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether base is trained first, and the rest is chosen then."""
+        return self.fitting is None
+
+    def within(self, study: Study, runs: Runs, results: Results) -> Runs:
+        """The runs that fit; those of base alone while the speed is unknown.
 
         Raises:
             UsageError: base alone does not fit, or the time of some rows cannot be estimated.
         """
         if self.fitting is None:
-            self.fitting = self._fit(stage, results, retries)
-        if self.fitting is None:
-            part = base_alone(stage.study)
-        else:
-            fitting = self.fitting.study
-            labels = {row.label for row in fitting.rows}
-            part = replace(
-                stage.study,
-                rows=tuple(row for row in stage.study.rows if row.label in labels),
-                seeds=fitting.seeds,
-                further_seeds=fitting.further_seeds,
-            )
-        return replace(stage, study=part, with_all_seeds=part, decides=self.fitting is None)
+            self.fitting = self._fit(plan_of(study, results, runs=runs), results)
+        return base_alone(runs) if self.fitting is None else runs.common(self.fitting.runs)
 
-    def _fit(self, stage: Stage, results: Results, retries: Retries) -> Fit | None:
+    def _fit(self, plan: Plan, results: Results) -> Fit | None:
         """The part that fits; None while base is to be trained first."""
         name, budget = self.budget.text, self.budget
         if self.start is not None:
             spent = time.monotonic() - self.start
             budget = replace(budget, seconds=max(0.0, budget.seconds - spent))
-        plan = plan_of(seeds_so_far(stage, results, retries).with_all_seeds, results)
         fitting = fit(plan, budget.available(self.gpus))
         if fitting is not None:
             self.log(fitting.summary(self.budget))
-        elif all(run_state(run, results) == "done" for run in base_alone(stage.study).runs()):
+        elif all(run_state(run, results) == "done" for run in base_alone(plan.of_rows)):
             raise UsageError(
                 f"--budget {name}: cannot estimate rows without a last step, or in another "
                 f"precision: {', '.join(unknown_rows(plan))}"
             )
         elif self.start is None:
-            self.start = time.monotonic()
             self.log(
                 f"--budget {name}: no run has finished on this machine yet; base is trained first."
             )

@@ -23,7 +23,7 @@ from ablate.store.corpora import known_lengths
 from ablate.store.machine import processor_has_bf16, visible_gpus
 from ablate.store.records import Progress
 from ablate.store.status import state_of_all
-from ablate.study import Row, Run, Study
+from ablate.study import Row, Run, Runs, Study
 from ablate.study.choice import KEY
 
 
@@ -91,6 +91,7 @@ class RunStatus(NamedTuple):
 class Plan:
     """The plan of a study.
 
+    of_rows: the runs of the rows that are planned.
     trials: the rows of the trials; their runs count in all totals.
     lengths: of the corpus; None while it is not prepared, so that lengths are assumed.
     seconds_of: estimated time left of each unfinished run, by id; None until a run has finished on
@@ -101,6 +102,7 @@ class Plan:
     """
 
     study: Study
+    of_rows: Runs
     rows: tuple[PlanRow, ...]
     lengths: Lengths | None
     seconds_of: dict[str, float] | None
@@ -182,7 +184,7 @@ class Plan:
         for design in self.study.designs:
             if isinstance(design, FactorialDesign):
                 content.setdefault("designs", []).append(_design_json(design))
-        content["dropped"] = self.study.dropped
+        content["dropped"] = self.study.whole.dropped
         content["totals"] = {
             "rows": len(self.rows),
             "runs": len(self.runs),
@@ -232,6 +234,7 @@ def plan_of(
     results: Results,
     device: PlannedDevice | Literal["auto"] = "auto",
     processes: int = 1,
+    runs: Runs | None = None,
 ) -> Plan:
     """Plan a study, without training and without reading the corpus.
 
@@ -241,26 +244,34 @@ def plan_of(
         device: that time and memory are estimated for; `auto` is the one that `ablate run` takes on
             this machine. The time follows from the runs that this machine has finished on it.
         processes: that train each run together, each on a part of the batch.
+        runs: that are planned, with the trials of their rows; None for those of all rows.
 
     Raises:
         StoreError: a result is damaged.
     """
+    runs = runs or study.runs()
+    trials = study.trials_of(runs.rows)
     kind: PlannedDevice = "cpu"
     if device == "cuda" or (device == "auto" and visible_gpus()):
         kind = "cuda"
-    known = lengths_of(study, results)
+    known = lengths_of(runs, results)
 
-    def planned(of: Study) -> tuple[PlanRow, ...]:
+    def planned(runs: Runs) -> tuple[PlanRow, ...]:
         rows = []
-        for row in of.rows:
-            lengths = known[of.data_of(row)]
-            rows.append(_plan_row(of, row, results, lengths, kind, processes))
+        for row in runs.rows:
+            lengths = known[runs.data_of(row)]
+            rows.append(_plan_row(runs, row, results, lengths, kind, processes))
         return tuple(rows)
 
-    lengths = None if None in known.values() else known[study.data_of(study.base)]
-    trials = planned(study.trials) if study.trials else ()
     plan = Plan(
-        study, planned(study), lengths, None, trials=trials, device=kind, processes=processes
+        study,
+        runs,
+        planned(runs),
+        None if None in known.values() else known[runs.data_of(runs.rows[0])],
+        None,
+        trials=planned(trials) if trials else (),
+        device=kind,
+        processes=processes,
     )
     trained = frozenset(id for id in plan.missing if results.run(id).has_result)
     plan = replace(plan, trained=trained)
@@ -270,23 +281,23 @@ def plan_of(
     return replace(plan, seconds_of=seconds_left(plan, plan.untrained, results, rates))
 
 
-def lengths_of(study: Study, results: Results) -> dict[CorpusConfig, Lengths | None]:
-    """Lengths of the corpora of a study's rows; None for one that is not prepared."""
+def lengths_of(runs: Runs, results: Results) -> dict[CorpusConfig, Lengths | None]:
+    """Lengths of the corpora of some rows; None for one that is not prepared."""
     return {
         data: known_lengths(data, results.corpora)
-        for data in dict.fromkeys(map(study.data_of, study.rows))
+        for data in dict.fromkeys(map(runs.data_of, runs.rows))
     }
 
 
 def _plan_row(
-    study: Study,
+    of_rows: Runs,
     row: Row,
     results: Results,
     lengths: Lengths | None,
     device: PlannedDevice,
     processes: int,
 ) -> PlanRow:
-    V = study.data_of(row).vocab_size
+    V = of_rows.data_of(row).vocab_size
     most = part = -(-row.config.batch_tokens // processes)
     if device == "cpu":
         most = CPU_MICRO_BATCH
@@ -298,7 +309,7 @@ def _plan_row(
     def memory(tokens: int) -> int:
         return peak_memory(row.config, V, tokens, device, processes=processes, length=length)
 
-    runs = [(run, state_of(results.run(run.id), row.decoding)) for run in study.runs_of(row)]
+    runs = [(run, state_of(results.run(run.id), row.decoding)) for run in of_rows.of(row)]
     return PlanRow(
         row=row,
         V=V,
@@ -309,7 +320,7 @@ def _plan_row(
         peak_memory=memory(tokens),
         least_memory=memory(min(tokens, SMALLEST_MICRO_BATCH)),
         runs=tuple(runs),
-        lengths=None if is_drawn(study.data) else lengths,
+        lengths=None if is_drawn(of_rows.data) else lengths,
     )
 
 

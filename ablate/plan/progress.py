@@ -20,7 +20,7 @@ from ablate.store import Results, RunFiles, RunFolder, State, checkpoints, if_re
 from ablate.store.jobs import starting_pilots
 from ablate.store.records import MetricsTail, Progress, Result, Score, evaluation_at
 from ablate.store.status import STATES, state_of_all
-from ablate.study import Row, Study
+from ablate.study import Row, Runs, Study
 from ablate.table.scores import Scores
 
 T = TypeVar("T")
@@ -72,6 +72,7 @@ class RowProgress:
 class StudyProgress:
     """The progress of a study at one moment.
 
+    runs: that are followed.
     states: of each run.
     share: of the FLOPs that are done.
     seconds_left: None if nothing runs, or the pace is not known yet.
@@ -80,6 +81,7 @@ class StudyProgress:
     """
 
     study: Study
+    runs: Runs
     rows: tuple[RowProgress, ...]
     states: dict[str, State]
     share: float
@@ -90,7 +92,7 @@ class StudyProgress:
     @property
     def main(self) -> Metric:
         """The first metric of the table, shown beside PPL."""
-        return self.study.task.metrics[self.study.metrics[0]]
+        return self.study.task.metrics[self.runs.metrics[0]]
 
     @property
     def ended(self) -> int:
@@ -150,11 +152,13 @@ class ProgressReader:
     depend on the number of runs: a launcher calls it after each.
     """
 
-    def __init__(self, study: Study, results: Results) -> None:
-        self.study, self.results = study, results
+    def __init__(self, study: Study, results: Results, runs: Runs | None = None) -> None:
+        """Prepare to follow some runs of a study; None for those of all rows."""
+        self.study, self.results, self.runs = study, results, runs or study.runs()
+        self.main = study.task.metrics[self.runs.metrics[0]]
         self.rows_of: dict[str, list[Row]] = {}  # by run
-        for row in study.rows:
-            for run in study.runs_of(row):
+        for row in self.runs.rows:
+            for run in self.runs.of(row):
                 self.rows_of.setdefault(run.id, []).append(row)
         self.readings: dict[tuple[str, str], _RunProgress] = {}  # by run and row
         self.states: dict[str, State] = {}
@@ -162,7 +166,7 @@ class ProgressReader:
         self.counts: Counter[State] = Counter()
         self.evaluations: dict[str, _Evaluations] = {}
         self.pace = Pace()
-        self._set_plan(plan_of(study, results))
+        self._set_plan(plan_of(study, results, runs=self.runs))
 
     def _set_plan(self, plan: Plan) -> None:
         self.plan = plan
@@ -175,18 +179,19 @@ class ProgressReader:
         Raises:
             StoreError: a result is damaged.
         """
-        if self.plan.lengths is None and None not in lengths_of(self.study, self.results).values():
-            self._set_plan(plan_of(self.study, self.results))
+        if self.plan.lengths is None and None not in lengths_of(self.runs, self.results).values():
+            self._set_plan(plan_of(self.study, self.results, runs=self.runs))
         for id in self.rows_of:
             self._read_run(id)
         read: dict[str, RowProgress] = {}
-        for row in self.study.rows:
+        for row in self.runs.rows:
             read[row.label] = progress = self._row(row)
             if not row.is_base:  # its base comes before it
                 against = self._against(progress, read[row.base])
                 read[row.label] = replace(progress, against_base=against)
         return StudyProgress(
             self.study,
+            self.runs,
             tuple(read.values()),
             dict(self.states),
             self.work.completed_share,
@@ -235,7 +240,7 @@ class ProgressReader:
         state, result = files.state(row.decoding), files.result
         if state == "done" and result is not None:
             scores = self._scores(files.folder, row, result)
-            main = scores.get(self.study.metrics[0])
+            main = scores.get(self.main.name)
             return _RunProgress(state, scores["ppl"].value, main.value if main else None)
         if state == "diverged" and result is not None:
             return _RunProgress(state, diverged=result.steps)
@@ -244,18 +249,17 @@ class ProgressReader:
         return _RunProgress(state, report=if_readable(files.folder.read_progress))
 
     def _row(self, row: Row) -> RowProgress:
-        readings = {run.seed: self.readings[run.id, row.label] for run in self.study.runs_of(row)}
+        readings = {run.seed: self.readings[run.id, row.label] for run in self.runs.of(row)}
 
         def by_seed(read: Callable[[_RunProgress], T | None]) -> dict[int, T]:
             values = {seed: read(reading) for seed, reading in readings.items()}
             return {seed: value for seed, value in values.items() if value is not None}
 
-        is_log = self.study.task.metrics[self.study.metrics[0]].is_log
         return RowProgress(
             row,
             {seed: reading.state for seed, reading in readings.items()},
             Scores(by_seed(lambda reading: reading.ppl), PPL.is_log),
-            Scores(by_seed(lambda reading: reading.main), is_log),
+            Scores(by_seed(lambda reading: reading.main), self.main.is_log),
             by_seed(lambda reading: reading.report),
             by_seed(lambda reading: reading.diverged),
         )
@@ -277,9 +281,9 @@ class ProgressReader:
             return PerplexityDifference(final, None)
         if row.ppl.n:
             return None
-        of_base = {run.seed: run.id for run in self.study.runs_of(base.row)}
+        of_base = {run.seed: run.id for run in self.runs.of(base.row)}
         seeds, logarithms = 0, dict[int, list[float]]()  # of the ratios, by step
-        for run in self.study.runs_of(row.row):
+        for run in self.runs.of(row.row):
             # A row that shares base's training, because only decoding differs, has no difference to
             # show.
             if run.seed not in {*row.reports, *row.diverged} or run.id == of_base[run.seed]:
@@ -325,13 +329,13 @@ def _memory(states: dict[str, State], reports: dict[str, Progress]) -> dict[str,
     return dict(sorted(memory.items()))
 
 
-def run_labels(study: Study) -> dict[str, str]:
+def run_labels(runs: Runs) -> dict[str, str]:
     """A name for each run: the label of its first row, and its seed if there are several."""
     labels: dict[str, str] = {}
-    for row in study.rows:
-        for run in study.runs_of(row):
+    for row in runs.rows:
+        for run in runs.of(row):
             label = row.label
-            if len(study.seeds) > 1:
+            if len(runs.seeds) > 1:
                 label += f" seed {run.seed}"
             labels.setdefault(run.id, label)
     return labels
@@ -359,13 +363,13 @@ def counts_text(progress: StudyProgress, is_own: bool = False) -> str:
     return ", ".join(phrases)
 
 
-def saved_line(study: Study, results: Results) -> str:
+def saved_line(runs: Runs, results: Results) -> str:
     """The runs that are done, and the step from which each unfinished one resumes; runs of
     others go on.
     """
-    labels, steps = run_labels(study), []
+    labels, steps = run_labels(runs), []
     done = 0
-    for run in study.runs():
+    for run in runs:
         state = run_state(run, results)
         done += state in ENDED
         if state not in (*ENDED, "running") and (step := saved_step(results.run(run.id))):

@@ -6,6 +6,7 @@ by another rule.
 
 from __future__ import annotations
 
+import itertools
 import zipfile
 from collections.abc import Iterator
 from io import BytesIO
@@ -84,10 +85,7 @@ def _refuse_link(file: Path) -> None:
 
 
 def _files(study: Study, results: Results) -> Iterator[Path]:
-    for first in (study.trials, study.on_dev):
-        if first is not None:
-            yield from _files(first, results)
-    for run in study.runs():
+    for run in itertools.chain(study.trials or (), study.on_dev or (), study.runs()):
         if run.awaits_choice:
             continue
         folder = results.run(run.id)

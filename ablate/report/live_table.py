@@ -74,8 +74,8 @@ def _bar(progress: StudyProgress, width: int) -> Table:
 
 
 def _table(progress: StudyProgress, rows: Sequence[RowProgress], width: int) -> Table:
-    study, main = progress.study, progress.main
-    seeds = len(study.seeds_of(study.base))
+    runs, main = progress.runs, progress.main
+    seeds = len(runs.seeds_of(runs.rows[0]))
     spread, long = seeds > 1 and width >= WITH_SPREAD, width >= WITH_WORDS
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim underline")
     table.add_column("row")
@@ -89,7 +89,7 @@ def _table(progress: StudyProgress, rows: Sequence[RowProgress], width: int) -> 
         score = _final(row.main, main.digits, spread)
         cells = [_ppl(row, spread), _against(row), score, _activity(row, long)]
         if seeds > 1:
-            cells.insert(0, Text(f"{row.ppl.n}/{len(study.seeds_of(row.row))}"))
+            cells.insert(0, Text(f"{row.ppl.n}/{len(runs.seeds_of(row.row))}"))
         table.add_row(_Label(row.row), *cells)
     return table
 

@@ -68,9 +68,9 @@ def _lines_below(plan: Plan) -> Iterator[str]:
     )
     if plan.trained:
         yield f"{plural(len(plan.trained), 'trained run')} still to be decoded."
-    if plan.study.dropped:
-        were = "was" if plan.study.dropped == 1 else "were"
-        yield f"{plural(plan.study.dropped, 'combination')} {were} dropped by `where`."
+    if plan.study.whole.dropped:
+        were = "was" if plan.study.whole.dropped == 1 else "were"
+        yield f"{plural(plan.study.whole.dropped, 'combination')} {were} dropped by `where`."
     if plan.lengths is None and not plan.study.data.is_stream:
         item = plan.study.task.metrics[plan.study.metrics[0]].item
         yield f"The corpus is not prepared: {item}s of {cost.ASSUMED_LENGTH} tokens are assumed."

@@ -39,7 +39,7 @@ def refuse_other_study(study: Study, results: Results) -> None:
             continue
         if origin in (None, study.path.resolve()) or not _is_other_study(origin, study):
             continue
-        _, node = parse_yaml(study.text, str(study.path)).value["study"]
+        _, node = parse_yaml(study.source.text, str(study.path)).value["study"]
         file = min(os.path.relpath(origin), str(origin), key=len)
         owner = f"{file}, whose table is in {results.study(record.name)}"
         message = (
@@ -84,7 +84,7 @@ def _is_other_study(path: Path, study: Study) -> bool:
         return True
     except OSError:  # a damaged record: no file can have this name
         return False
-    return text != study.text and folded_name(str(name)) == folded_name(study.name)
+    return text != study.source.text and folded_name(str(name)) == folded_name(study.name)
 
 
 def publish(
@@ -118,7 +118,7 @@ def publish(
         "table.md": markdown(table, against_paper=False),
         "table.csv": comma_separated(table, timed=False),
         "table.json": as_json(table, timed=False),
-        "study.yaml": study.text,
+        "study.yaml": study.source.text,
         "provenance.json": json.dumps(provenance_of(outcome, results).as_json(), indent=1) + "\n",
     }
     files = {name: text.encode() for name, text in texts.items()}

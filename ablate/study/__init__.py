@@ -1,7 +1,8 @@
 """From a YAML file to rows and runs, every fault with its line."""
 
 from ablate.study.reader import read_study
+from ablate.study.runs import Row, Run, Runs
 from ablate.study.select import Selection
-from ablate.study.study import Row, Run, Study
+from ablate.study.study import Study
 
-__all__ = ["Row", "Run", "Selection", "Study", "read_study"]
+__all__ = ["Row", "Run", "Runs", "Selection", "Study", "read_study"]

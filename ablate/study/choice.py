@@ -1,7 +1,7 @@
 """A choice among configurations of a row by trials: candidates, their losses, and the best.
 
 A row has a choice by `tune`, whose candidates are a grid; all rows together have one of their
-decoding. Trials run first, as a study of their own, `Study.trials`. A row is then one like
+decoding. Trials run first; they are `Study.trials`. A row is then one like
 any other, with the configuration that `ablate.analysis.settle` gives it.
 """
 

@@ -16,11 +16,12 @@ from ablate.study.error_list import ErrorList
 from ablate.study.metrics import check_judge, check_margins, check_metrics
 from ablate.study.own_classes import OwnClasses
 from ablate.study.row_reader import RowReader
+from ablate.study.runs import Row
 from ablate.study.sections import read_data, read_task, with_overrides
 from ablate.study.select import MAX_RUNS, Selection, select
 from ablate.study.settings import merge, with_causes, written_mark
 from ablate.study.settings_reader import SettingsReader
-from ablate.study.study import Row, Study
+from ablate.study.study import Source, Study, Whole
 from ablate.study.study_file import StudyFile
 from ablate.study.typed import read_model
 from ablate.study.yaml_nodes import Node, Report, parse_yaml, read_file
@@ -37,18 +38,18 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
     selection = selection or Selection()
     text = read_file(path)
     root = parse_yaml(text, str(path))
-    study = _read(path, root, selection.overrides, selection.data_folder)
+    study = _read(path, root, text, selection)
     families = {family.base.label: family.total for family in study.families}
     total = sum(len(study.seeds_of(row)) for row in study.rows)
-    study = replace(study, text=text, rows_of_bases=families, total_runs=total)
-    return select(study, selection)
+    whole = Whole(families, total, study.whole.dropped)
+    return select(replace(study, whole=whole), selection)
 
 
-def _read(path: Path, root: Node, overrides: Sequence[str], data_folder: str | None) -> Study:
+def _read(path: Path, root: Node, text: str, selection: Selection) -> Study:
     errors = ErrorList(path)
     report = errors.report
     classes = OwnClasses(path.parent, report)
-    root = with_overrides(root, overrides, data_folder, report)
+    root = with_overrides(root, selection.overrides, selection.data_folder, report)
     file, valid = read_model(StudyFile, root, "the study", report)
     if file is None:
         raise errors.as_error()
@@ -78,7 +79,7 @@ def _read(path: Path, root: Node, overrides: Sequence[str], data_folder: str | N
     base_is_valid = len(errors) == before and valid.value.get("base") is root.value.get("base")
     reader = RowReader(file, settings, data, errors)
     rows = reader.read(base)
-    reader.check_overridden(overrides)
+    reader.check_overridden(selection.overrides)
     if task and data and base_is_valid:
         with classes.faults_of_task(task_name):
             _check_task(task, metrics, data, rows, reader.written, sections, report)
@@ -93,20 +94,23 @@ def _read(path: Path, root: Node, overrides: Sequence[str], data_folder: str | N
         data,
         tuple(rows),
         file.seed_plan.of_rows,
-        reader.dropped,
         metrics,
         judge=judge,
         margins=margins,
         task=task,
         task_name=task_name,
-        plugin_sources=classes.sources,
+        source=Source(
+            text=text,
+            notes=tuple(reader.notes()),
+            data_mark=sections["data"].mark,
+            classes=classes.sources,
+            fixed_seeds=file.seed_plan.fixed,
+        ),
+        whole=Whole(dropped=reader.dropped),
         trial_seeds=file.trial_seeds,
         designs=tuple(reader.designs),
         judged_at=file.seed_plan.judged_at,
         further_seeds=file.seed_plan.of_base,
-        fixed_seeds=file.seed_plan.fixed,
-        notes=tuple(reader.notes()),
-        data_mark=sections["data"].mark,
     )
 
 

@@ -9,7 +9,8 @@ from fnmatch import fnmatchcase
 
 from ablate.errors import Fault, Mark, UsageError, did_you_mean
 from ablate.stats.power import MAX_SEEDS
-from ablate.study.study import Row, Study
+from ablate.study.runs import Row
+from ablate.study.study import Study
 
 MAX_RUNS = 100_000
 _RANGE = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
@@ -43,8 +44,8 @@ def select(study: Study, selection: Selection) -> Study:
                 labels |= {row.label, row.base}
         rows = tuple(row for row in rows if row.label in labels)
     if selection.seeds is not None:
-        if study.fixed_seeds:
-            raise _wrong("--seeds", study.fixed_seeds)
+        if study.source.fixed_seeds:
+            raise _wrong("--seeds", study.source.fixed_seeds)
         seeds, further = _parse_seeds(selection.seeds), ()
         shared = sorted(set(seeds) & set(study.trial_seeds))
         if shared:
@@ -58,8 +59,9 @@ def select(study: Study, selection: Selection) -> Study:
     for text in selection.overrides:
         # data.folder is where the files are, so it does not change the study.
         is_modified |= text.partition("=")[0].strip() != "data.folder"
-    study = replace(study, notes=(*study.notes, *_note_on_seeds(selection.seeds, study)))
-    return replace(study, rows=rows, seeds=seeds, further_seeds=further, is_modified=is_modified)
+    notes = (*study.source.notes, *_note_on_seeds(selection.seeds, study))
+    source = replace(study.source, notes=notes, is_modified=is_modified)
+    return replace(study, rows=rows, seeds=seeds, further_seeds=further, source=source)
 
 
 def _note_on_seeds(text: str | None, study: Study) -> Iterator[str]:

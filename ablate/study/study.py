@@ -8,116 +8,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
-from ablate.config import RowConfig, decoding_id
+from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
-from ablate.config.identity import DEFAULT_TASK, fold_vocab_size, run_ids
+from ablate.config.identity import DEFAULT_TASK
 from ablate.config.inactive import inactive_fields
 from ablate.errors import DataError, Fault, Mark
 from ablate.own.reference import Reference, parse_reference
 from ablate.parts.variant import references
 from ablate.stats.designs import Design
 from ablate.stats.metrics import PPL
-from ablate.store.status import NO_DECODING
-from ablate.study.choice import AFTER, Choice
-from ablate.study.matching import Matched
+from ablate.study.runs import Row, Run, Runs
 from ablate.tasks import TASKS, Task
 
 if TYPE_CHECKING:
     from ablate.data.corpus import Corpus
-
-
-@dataclass(frozen=True)
-class Row:
-    """A configuration of the study, compared with base.
-
-    label: stable and readable, such as `A h=1 d_k=512`; `base` for base.
-    group: name of the group that makes the row.
-    config: the resolved configuration.
-    test: what is evaluated, as in `data.evaluated`.
-    changed: the fields that differ from base, with the row's values; empty for base.
-    matched: the field that gives the row base's cost; None without `match`.
-    choice: among the candidates of the row; None without any.
-    is_chosen_as_base: whether base's trials choose, because the group has `tune: false`.
-    decoding_choice: among decodings, the same for all rows but for the fields that the row sets;
-        None without candidates.
-    is_decoded: False for a trial, which is scored by its last evaluation.
-    base: label of the row that it is compared with; a base's own label.
-    size: of a study at several sizes.
-    is_labeled: whether the study writes the label, which then does not show the settings.
-    has_parts: whether the label has names of a design's parts in the place of their settings.
-    """
-
-    label: str
-    group: str
-    config: RowConfig
-    test: str
-    changed: dict[str, Any] = field(default_factory=dict)
-    matched: Matched | None = None
-    choice: Choice | None = None
-    is_chosen_as_base: bool = False
-    is_decoded: bool = True
-    base: str = "base"
-    size: str = ""
-    is_labeled: bool = False
-    has_parts: bool = False
-    decoding_choice: Choice | None = None
-
-    @cached_property
-    def decoding(self) -> str:
-        """Id of the row's decoding, by its fields and the test split; NO_DECODING for none."""
-        if not self.is_decoded:
-            return NO_DECODING
-        after = AFTER * self.awaits_decoding
-        return decoding_id(self.config, f"{self.test}{after}")
-
-    @property
-    def is_base(self) -> bool:
-        """Whether other rows are compared with this one; every size has a base of its own."""
-        return self.base == self.label
-
-    @property
-    def name(self) -> str:
-        """The label without the size."""
-        return self.label.removeprefix(f"{self.size} ")
-
-    @property
-    def own_choice(self) -> Choice | None:
-        """The choice by trials of the row itself."""
-        return None if self.is_chosen_as_base else self.choice
-
-    @property
-    def awaits_choice(self) -> bool:
-        """Whether the row is not trained yet, because trials are missing."""
-        return self.awaits_values or (self.awaits_decoding and not self.is_base)
-
-    @property
-    def awaits_values(self) -> bool:
-        """Whether it is not known yet what is trained."""
-        return self.choice is not None and self.choice.chosen is None
-
-    @property
-    def awaits_decoding(self) -> bool:
-        """Whether base has not yet shown how to decode."""
-        return self.decoding_choice is not None and self.decoding_choice.chosen is None
-
-
-@dataclass(frozen=True)
-class Run:
-    """One training: a configuration with one seed. Rows that differ only in decoding share it.
-
-    awaits_choice: whether the configuration is not known yet. The id then names no folder, and
-        nothing is trained.
-    decodings: configurations that decode the run, by decoding id; empty for a trial.
-    split: that they decode.
-    """
-
-    id: str
-    seed: int
-    config: RowConfig
-    data: CorpusConfig
-    awaits_choice: bool = False
-    decodings: Mapping[str, RowConfig] = field(default_factory=dict, compare=False, repr=False)
-    split: Literal["test", "dev"] = "test"
 
 
 R = TypeVar("R")
@@ -135,29 +39,54 @@ class Family(NamedTuple, Generic[R]):
 
 
 @dataclass(frozen=True)
+class Source:
+    """The file that a study was read from.
+
+    text: as read.
+    notes: lines about rows that are probably not meant, with their positions.
+    data_mark: position of the section `data`.
+    classes: source code of custom classes, by its hash.
+    fixed_seeds: why `--seeds` cannot replace the seeds; empty if it can.
+    is_modified: whether `--set`, `--rows` or `--seeds` changes the study of the file.
+    """
+
+    text: str = field(default="", repr=False)
+    notes: tuple[str, ...] = ()
+    data_mark: Mark = field(default=Mark("the study"))
+    classes: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    fixed_seeds: str = ""
+    is_modified: bool = False
+
+
+@dataclass(frozen=True)
+class Whole:
+    """What the file asks for, whatever part of it `--rows` and `--seeds` select.
+
+    rows_of_bases: number of rows that are compared with each base.
+    runs: rows x seeds; a shared run counts once for each row.
+    dropped: number of rows that `where` drops.
+    """
+
+    rows_of_bases: Mapping[str, int] = field(default_factory=dict)
+    runs: int = 1
+    dropped: int = 0
+
+
+@dataclass(frozen=True)
 class Study:
     """A study, read and resolved.
 
     rows: base first.
-    dropped: number of rows that `where` drops.
     metrics: beside perplexity.
     judge: metrics that verdicts are by; empty for the first of `metrics`.
     margins: by metric, the difference within which a row counts as as good as base.
     task: of every run; task_name: as run ids have it, with the hash of a custom task's source.
-    text: the file as read.
-    is_modified: whether `--set`, `--rows` or `--seeds` changes the study of the file.
-    plugin_sources: source code of custom classes, by its hash.
+    source: the file.
+    whole: of the file, before a selection of rows and seeds.
     trial_seeds: of the trials of rows with a choice.
     judged_at: numbers of seeds at which the study is judged; empty for once, with all.
     designs: groups whose rows are analyzed together.
-    rows_of_bases: number of rows of the file that are compared with each base, before `--rows`.
-    total_runs: rows x seeds of the file, before `--rows` and `--seeds`; a shared run counts once
-        for each row.
     further_seeds: that only base is trained with.
-    fixed_seeds: why `--seeds` cannot replace the seeds; empty if it can.
-    split: that is decoded.
-    notes: lines about rows that are probably not meant, with their positions.
-    data_mark: position of the section `data`.
     """
 
     name: str
@@ -165,25 +94,17 @@ class Study:
     data: CorpusConfig
     rows: tuple[Row, ...]
     seeds: tuple[int, ...]
-    dropped: int = 0
     metrics: tuple[str, ...] = TASKS[DEFAULT_TASK].default_metrics
     judge: tuple[str, ...] = ()
     margins: Mapping[str, float] = field(default_factory=dict)
     task: Task = field(default=TASKS[DEFAULT_TASK], compare=False)
     task_name: str = DEFAULT_TASK
-    text: str = field(default="", repr=False, compare=False)
-    is_modified: bool = field(default=False, compare=False)
-    plugin_sources: Mapping[str, bytes] = field(default_factory=dict, repr=False, compare=False)
-    rows_of_bases: Mapping[str, int] = field(default_factory=dict)
-    total_runs: int = 1
+    source: Source = field(default=Source(), compare=False)
+    whole: Whole = Whole()
     trial_seeds: tuple[int, ...] = ()
     designs: tuple[Design, ...] = ()
     judged_at: tuple[int, ...] = ()
     further_seeds: tuple[int, ...] = ()
-    fixed_seeds: str = field(default="", compare=False)
-    split: Literal["test", "dev"] = "test"
-    notes: tuple[str, ...] = field(default=(), compare=False)
-    data_mark: Mark = field(default=Mark("the study"), compare=False)
 
     @property
     def base(self) -> Row:
@@ -200,7 +121,7 @@ class Study:
         families = []
         for label, of_base in rows.items():
             different = len(of_base) - len(self.repeated(of_base))
-            count = max(different, self.rows_of_bases.get(label, 0))
+            count = max(different, self.whole.rows_of_bases.get(label, 0))
             families.append(Family(self.by_label[label], of_base, count))
         return families
 
@@ -209,7 +130,7 @@ class Study:
         """Number of rows that Holm's correction covers: those of all bases of the file, whatever
         part of them is here.
         """
-        totals = dict(self.rows_of_bases)
+        totals = dict(self.whole.rows_of_bases)
         for base, _, total in self.families:
             totals[base.label] = total
         return sum(totals.values())
@@ -251,26 +172,7 @@ class Study:
 
     def data_fault(self, fault: Fault) -> Fault:
         """A fault of a corpus, with the position of the section `data`."""
-        return fault.of("data").at(self.data_mark)
-
-    @cached_property
-    def _runs(self) -> dict[tuple[str, int], Run]:
-        """The runs by (label of the row, seed); those of one training know all its decodings."""
-        runs: dict[tuple[str, int], Run] = {}
-        of_trainings: dict[str, dict[str, RowConfig]] = {}
-        for row in self.rows:
-            data, config = fold_vocab_size(self.data, row.config)
-            task = self.task_name
-            # Without a configuration yet, its ids must belong to no training.
-            if row.awaits_values:
-                task += f"{AFTER} {row.label}"
-            for seed, id in run_ids(data, config, self.seeds_of(row), task).items():
-                decodings = of_trainings.setdefault(id, {})
-                if row.is_decoded and not row.awaits_decoding:
-                    decodings[row.decoding] = row.config
-                run = Run(id, seed, config, data, row.awaits_choice, decodings, self.split)
-                runs[row.label, seed] = run
-        return runs
+        return fault.of("data").at(self.source.data_mark)
 
     @cached_property
     def by_label(self) -> dict[str, Row]:
@@ -279,13 +181,11 @@ class Study:
 
     def runs_of(self, row: Row) -> list[Run]:
         """The row's runs in the order of the seeds."""
-        return [self._runs[row.label, seed] for seed in self.seeds_of(row)]
+        return self.runs().of(row)
 
     def seeds_of(self, row: Row) -> tuple[int, ...]:
         """The seeds with which a row is trained."""
-        if row.is_base:
-            return *self.seeds, *self.further_seeds
-        return self.seeds
+        return self.runs().seeds_of(row)
 
     @property
     def judged(self) -> tuple[str, ...]:
@@ -307,7 +207,7 @@ class Study:
 
     def data_of(self, row: Row) -> CorpusConfig:
         """The data settings with the row's vocabulary size."""
-        return fold_vocab_size(self.data, row.config)[0]
+        return self.runs().data_of(row)
 
     def plugins_of(self, run: Run) -> tuple[Reference, ...]:
         """Every plug-in of a run: those of its configuration, and the task."""
@@ -327,30 +227,25 @@ class Study:
         return tuple(filter(None, dict.fromkeys((*plugins, task))))
 
     @cached_property
-    def trials(self) -> Study | None:
-        """The trials as a study, with a row for each candidate; None without any."""
-        rows: list[Row] = []
-        for row in self.rows:
-            rows += self.trials_of(row)
-        return self._first(rows, self.trial_seeds) if rows else None
+    def trials(self) -> Runs | None:
+        """The trials, with a row for each candidate; None without any."""
+        return self.trials_of(self.rows)
 
-    def _first(self, rows: Sequence[Row], seeds: tuple[int, ...]) -> Study:
-        """A study of rows that are executed before the own ones, and judged by no verdict."""
-        return replace(
-            self,
-            rows=tuple(rows),
-            seeds=seeds,
-            further_seeds=(),
-            metrics=(PPL.name,),
-            judge=(),
-            trial_seeds=(),
-            total_runs=len(rows) * len(seeds),
-            designs=(),
-            judged_at=(),
-        )
+    def trials_of(self, rows: Iterable[Row]) -> Runs | None:
+        """The trials of some rows; None without any."""
+        candidates: list[Row] = []
+        for row in rows:
+            candidates += self.trial_rows(row)
+        return self._first(candidates, self.trial_seeds) if candidates else None
+
+    def _first(
+        self, rows: Sequence[Row], seeds: tuple[int, ...], split: Literal["test", "dev"] = "test"
+    ) -> Runs:
+        """The runs of rows that are executed before the own ones, and judged by no verdict."""
+        return Runs(tuple(rows), seeds, (), self.data, self.task_name, (PPL.name,), split)
 
     @cached_property
-    def on_dev(self) -> Study | None:
+    def on_dev(self) -> Runs | None:
         """Base's own runs, decoded on dev with each candidate of the decoding; None without any.
 
         The seeds are those that are judged first: the choice must not move when more are trained.
@@ -359,20 +254,19 @@ class Study:
         if choice is None or base.awaits_values:
             return None
         seeds, rows = self.seeds[: self.plan[0]], []
-        for row in self.trials_of(replace(base, choice=choice)):
+        for row in self.trial_rows(replace(base, choice=choice)):
             config = base.config.model_copy(update=row.changed)
             rows.append(replace(row, config=config, test=f"dev {row.test}", is_decoded=True))
-        return replace(self._first(rows, seeds), split="dev", total_runs=len(seeds))
+        return self._first(rows, seeds, "dev")
 
-    @property
-    def pending_trials(self) -> Study | None:
-        """The trials, if some row waits for them; then base's, if decoding is not chosen."""
-        if any(row.awaits_values for row in self.rows):
-            return self.trials
+    def pending_trials(self, rows: Sequence[Row]) -> Runs | None:
+        """The trials that some rows wait for; then base's, if decoding is not chosen."""
+        if any(row.awaits_values for row in rows):
+            return self.trials_of(rows)
         return self.on_dev if self.base.awaits_decoding else None
 
     @staticmethod
-    def trials_of(row: Row) -> list[Row]:
+    def trial_rows(row: Row) -> list[Row]:
         """The rows of `trials` that belong to a row: one for each candidate."""
         trials: list[Row] = []
         if row.own_choice is None:
@@ -387,21 +281,20 @@ class Study:
     def all_runs(self) -> Iterator[Run]:
         """Yield every run once: those of the trials, then those of the rows."""
         runs: dict[str, Run] = {}
-        for study in filter(None, (self.trials, self.on_dev, self)):
-            for run in study.runs():
+        for part in filter(None, (self.trials, self.on_dev, self.runs())):
+            for run in part:
                 runs.setdefault(run.id, run)
         yield from runs.values()
 
-    def runs(self) -> Iterator[Run]:
-        """Yield every run once: all rows with the first seed, then with the next ones."""
-        seen: set[str] = set()
-        for seed in (*self.seeds, *self.further_seeds):
-            # All rows with the first seed come first: an interrupted study has a complete table.
-            for row in self.rows:
-                run = self._runs.get((row.label, seed))
-                if run is not None and run.id not in seen:
-                    seen.add(run.id)
-                    yield run
+    @cached_property
+    def _runs(self) -> Runs:
+        return Runs(
+            self.rows, self.seeds, self.further_seeds, self.data, self.task_name, self.metrics
+        )
+
+    def runs(self) -> Runs:
+        """The runs of the rows."""
+        return self._runs
 
 
 _SAY_POSITIONS = ("architecture", "context", "positional_encoding")

@@ -1,7 +1,7 @@
 """The section `tune`: fields that are chosen for each row on seeds that verdicts do not use.
 
-The tuning runs are a study of their own, `Study.trials`: one row for each candidate, a share of the
-steps, and no decoding, so that the test split has no part in the choice. `settle` makes the choice.
+The tuning runs are `Study.trials`: one row for each candidate, a share of the steps, and no
+decoding, so that the test split has no part in the choice. `settle` makes the choice.
 Decoding fields are chosen by the predictions of base's own runs for the dev split, `Study.on_dev`.
 """
 

@@ -34,7 +34,7 @@ def test_base_has_more_runs_and_they_come_last(fake):
     assert [run.id for run in runs[: len(before)]] == [run.id for run in before]
     assert [run.seed for run in runs[len(before) :]] == [4, 5, 6, 7]
     assert all(run.config == study.base.config for run in runs[len(before) :])
-    assert study.total_runs == alike.total_runs + 4
+    assert study.whole.runs == alike.whole.runs + 4
 
 
 def test_the_difference_is_taken_from_the_weighted_mean_of_all_seeds_of_base(given):
@@ -80,6 +80,6 @@ def test_a_budget_gives_them_up_first(fake):
     needed = sum(plan.seconds_of.values())
     of_base = max(plan.seconds_of.values())
     whole, less = fit(plan, needed + 1.0), fit(plan, needed - of_base / 2)
-    assert whole.study == results.study
-    assert (less.study.seeds, less.study.further_seeds, less.base_waits) == ((1, 2, 3), (), True)
+    assert whole.runs == results.study.runs()
+    assert (less.runs.seeds, less.runs.further_seeds, less.base_waits) == ((1, 2, 3), (), True)
     assert less.runs_left == 4

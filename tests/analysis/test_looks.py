@@ -171,7 +171,7 @@ def simulated(results: Fake, offsets, log=lambda line: None, on_start=lambda see
     parts = []
 
     def execute(stage):
-        part = stage.part
+        part = stage.runs
         parts.append(part.seeds)
         for seed in part.seeds:
             for index, row in enumerate(part.rows):
@@ -232,7 +232,7 @@ def test_a_part_that_leaves_runs_to_others_ends_without_going_on(fake):
     parts = []
 
     def execute(stage):
-        parts.append(stage.part.seeds)
+        parts.append(stage.runs.seeds)
 
     first = next_stage(results.study, results.results)
     execute_stages(first, results.results, execute, lambda line: None)
@@ -265,7 +265,7 @@ def test_a_budget_takes_whole_looks(given):
     each = next(iter(plan.seconds_of.values())) if plan.seconds_of else 0.0
     assert each > 0
     at_five = sum(plan.seconds_of.get(run.id, 0.0) for run in plan.study.runs() if run.seed <= 5)
-    assert fit(plan, at_five).study.seeds == (1, 2, 3, 4)
+    assert fit(plan, at_five).runs.seeds == (1, 2, 3, 4)
 
 
 @pytest.mark.parametrize("command", ["run", "plan", "table", "status"])

@@ -47,14 +47,14 @@ def test_in_a_study_of_one_stage_it_is_computed_once(fake, judged, computed):
 
     def execute(stage):
         executed.append(stage)
-        finish(results, stage.runs)
+        finish(results, stage.missing)
 
     first = next_stage(results.study, results.results)
     end = execute_stages(first, results.results, execute, print)
     assert executed == [first]
     assert len(judged) == 1
     assert computed == [12, 0]  # before the first run, and which of them are left to others
-    assert (end.runs, end.is_over) == ((), True)
+    assert (end.missing, end.is_over) == ((), True)
 
 
 @pytest.mark.parametrize("words", [("plan",), ("status",), ("status", "--watch")])
@@ -70,6 +70,6 @@ def test_a_command_computes_it_once(fake, judged, words):
 def test_runs_that_others_hold_are_left_to_them(fake):
     results = fake()
     first = next_stage(results.study, results.results)
-    finish(results, first.runs[:-1])
+    finish(results, first.missing[:-1])
     end = advance(first, results.results)
-    assert (end.runs, end.left, end.is_over) == ((), {first.runs[-1]}, False)
+    assert (end.missing, end.left, end.is_over) == ((), {first.missing[-1]}, False)

@@ -308,7 +308,7 @@ def test_a_tuned_study_is_stopped_and_its_logs_are_shown_though_a_result_is_unre
     tune = "tune: {grid: {learning_rate: [0.1, 0.2]}, seeds: [9]}\n"
     (here / "small.yaml").write_text(STUDY + tune)
     trials = read_study(here / "small.yaml").trials
-    for run in trials.runs():
+    for run in trials:
         write_json(results.run(run.id).result, {"format": 99})  # of a later version
     job = new_job(results, "small")
     a_job(job)

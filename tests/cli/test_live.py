@@ -186,7 +186,7 @@ def test_the_view_names_what_a_run_does_beside_training(fake, given, phase, show
 
 
 def test_an_interruption_says_what_is_done_and_from_which_steps_the_others_resume(fake):
-    assert saved_line(fake.study, fake.results) == "0 of 12 runs done"
+    assert saved_line(fake.study.runs(), fake.results) == "0 of 12 runs done"
     fake.done("base", 1, 5.0, 25.0)  # decoded for one of its two rows only
     fake.done("D dropout=0.3", 1, 5.0, 25.0)
     for seed, step in ((1, 20), (2, 40), (3, 60)):
@@ -194,11 +194,13 @@ def test_an_interruption_says_what_is_done_and_from_which_steps_the_others_resum
         save_checkpoint(fake.folder("A h=1", seed).checkpoints, step)
     fake.at("A h=2", 1, 3, alive=False)  # begun, and nothing saved
     text = "1 of 12 runs done; saved: A h=1 seed 1 at step 20, A h=1 seed 2 at step 40"
-    assert saved_line(fake.study, fake.results) == f"{text}, A h=1 seed 3 at step 60"
+    assert saved_line(fake.study.runs(), fake.results) == f"{text}, A h=1 seed 3 at step 60"
     for seed in (1, 2, 3):
         save_checkpoint(fake.folder("A h=2", seed).checkpoints, 70)
     text = text.replace(", A h=1 seed 2", ", A h=2 seed 1 at step 70, A h=1 seed 2")
-    assert saved_line(fake.study, fake.results) == f"{text}, A h=2 seed 2 at step 70 and 2 more"
+    assert (
+        saved_line(fake.study.runs(), fake.results) == f"{text}, A h=2 seed 2 at step 70 and 2 more"
+    )
 
 
 def test_an_interruption_does_not_count_the_runs_of_other_processes_as_saved(fake):
@@ -207,7 +209,8 @@ def test_an_interruption_does_not_count_the_runs_of_other_processes_as_saved(fak
     fake.at("A h=1", 1, 25, alive=True)
     fake.at("A h=1", 2, 30, alive=False)
     assert (
-        saved_line(fake.study, fake.results) == "0 of 12 runs done; saved: A h=1 seed 2 at step 30"
+        saved_line(fake.study.runs(), fake.results)
+        == "0 of 12 runs done; saved: A h=1 seed 2 at step 30"
     )
 
 
@@ -224,7 +227,7 @@ def test_status_names_the_step_that_a_killed_run_resumes_from(fake, given):
         "nothing is saved",
         "saved at step 40",
     ]
-    said = saved_line(fake.study, fake.results)
+    said = saved_line(fake.study.runs(), fake.results)
     assert said.endswith("saved: A h=1 seed 1 at step 20, A h=1 seed 3 at step 40")
 
 

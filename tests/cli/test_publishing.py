@@ -259,12 +259,14 @@ def test_what_is_published_from_an_unpacked_archive_is_what_was_published_first(
 
 def test_rows_are_added_to_an_unpacked_archive_without_training_it_again(whole, tmp_path):
     unpacked = Results(unpack(whole, tmp_path))
-    assert missing_runs(whole.study, unpacked) == []
-    assert outcome_of_launch(whole.study, unpacked) == outcome_of_launch(whole.study, whole.results)
+    assert missing_runs(whole.study.runs(), unpacked) == []
+    assert outcome_of_launch(whole.study.runs(), unpacked) == outcome_of_launch(
+        whole.study.runs(), whole.results
+    )
     wider = study_from(tmp_path, SMALL + "  C: {each: {N: [1]}}\n")
     new = [run.id for run in wider.runs() if run.id not in {run.id for run in whole.study.runs()}]
     assert new
-    assert missing_runs(wider, unpacked) == new
+    assert missing_runs(wider.runs(), unpacked) == new
     assert faults_in(unpacked, whole.study) == faults_in(whole.results, whole.study)
 
 

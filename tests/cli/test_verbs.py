@@ -10,6 +10,7 @@ import pytest
 
 import ablate
 from ablate.cli.init import TEMPLATES, Template
+from ablate.plan import budget
 from ablate.plan.typical import published_differences
 from ablate.report.run_text import progress_line
 from ablate.store.records import Progress
@@ -283,6 +284,26 @@ def test_the_table_is_printed_in_every_format(fake, given):
     assert inside("table", *given, "--format", "markdown").out.count("\n|  | N | d_model |") == 1
     assert "paper PPL" in inside("table", *given, "--format", "markdown", "--against", "paper").out
     assert "4.92" in inside("table", *given, "--against", "paper").out
+
+
+def test_a_run_says_which_runs_did_not_begin_before_the_end_of_its_budget(fake, given, monkeypatch):
+    """Where the first ones take longer than estimated. The next call trains the others."""
+    fake.all_done()
+    for seed in (2, 3):
+        fake.folder("A h=1", seed).result.unlink()
+    now = [0.0]
+
+    def launch(stage, *arguments, control):
+        assert len(stage.missing) == 2
+        assert control.may_start()
+        now[0] += 7200.0
+        assert not control.may_start()
+
+    monkeypatch.setattr(budget.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("ablate.cli.run.launch", launch)
+    done = inside("run", *given, "--budget", "1h")
+    assert (done.code, done.err) == (0, "")
+    assert "--budget 1h: the time is over, and 2 runs did not begin." in done.out
 
 
 def test_a_plan_shows_the_part_that_fits_into_a_budget(fake, given):

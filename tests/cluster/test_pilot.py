@@ -84,7 +84,7 @@ def test_an_edit_of_the_study_does_not_change_its_job(job, tmp_path):
         [run.id for run in frozen.runs()] == [run.id for run in study.runs()] == list(record.runs)
     )
     assert frozen.data_folder == tmp_path / "texts"
-    assert not frozen.is_modified
+    assert not frozen.source.is_modified
     assert folder.results.root == tmp_path / "results"
 
 
@@ -107,7 +107,7 @@ def test_a_job_keeps_the_selection_of_the_command_line(job):
     folder, study = job(selection=Selection(("train_steps=30",), ("A",), "2-3"))
     frozen = open_job(folder)[1]
     assert (frozen.seeds, frozen.rows[0].config.train_steps) == ((2, 3), 30)
-    assert frozen.is_modified
+    assert frozen.source.is_modified
     assert [run.id for run in frozen.runs()] == [run.id for run in study.runs()]
 
 
@@ -181,16 +181,18 @@ def test_a_gpu_job_never_trains_on_the_cpu(job):
 def test_a_failed_run_is_tried_once_more_on_another_host(job, monkeypatch, hosts, killed, is_tried):
     folder, study = job()
     monkeypatch.setattr(socket, "gethostname", lambda: "here")
-    id = next(study.runs()).id
+    id = next(iter(study.runs())).id
     folder.results.run(id).path.mkdir(parents=True)
     Failure(reason="sick", time=0.0, killed=killed, hosts=hosts).write(
         folder.results.run(id).failure
     )
-    assert (id in missing_runs(study, folder.results, on_this_host)) is is_tried
+    assert (id in missing_runs(study.runs(), folder.results, on_this_host)) is is_tried
     for is_asked in (False, True):  # `ablate run` waits to be asked
         asked = failed_before(1.0, all_of_them=is_asked)
-        assert (id in missing_runs(study, folder.results, asked)) is (killed or is_asked)
-    assert id not in missing_runs(study, folder.results, failed_before(0.0, all_of_them=True))
+        assert (id in missing_runs(study.runs(), folder.results, asked)) is (killed or is_asked)
+    assert id not in missing_runs(
+        study.runs(), folder.results, failed_before(0.0, all_of_them=True)
+    )
 
 
 # A pilot
@@ -604,7 +606,7 @@ def test_a_closing_job_that_slurm_runs_once_more_does_not_close_the_job_of_its_n
     """As after a failure of its node, which may follow the submission by seconds."""
     folder, study = job(workers=2)
     submitted(folder, study)
-    progress(folder.results, next(study.runs()).id, 3)
+    progress(folder.results, next(iter(study.runs())).id, 3)
     monkeypatch.setenv("SLURM_JOB_ID", folder.read_submissions()[0].closing)
     for _ in range(2):
         assert submit_again(folder, lambda line: None) is None
@@ -616,7 +618,7 @@ def test_a_closing_job_that_slurm_runs_once_more_does_not_close_the_job_of_its_n
 def test_a_table_that_cannot_be_published_keeps_no_run_from_being_submitted_again(job, submissions):
     folder, study = job(workers=2)
     submitted(folder, study)
-    progress(folder.results, next(study.runs()).id, 3)
+    progress(folder.results, next(iter(study.runs())).id, 3)
     (folder.results.study("tiny") / "table.md").mkdir()
     done = inside("work", "--job", folder.path, "--close")
     assert (done.code, "table.md" in done.err) == (2, True)
@@ -636,7 +638,7 @@ def test_the_closing_job_ends_without_progress(job, submissions):
 def test_the_closing_job_respects_who_ended_the_pilots(job, submissions, end, reason):
     folder, study = job()
     submitted(folder, study)
-    progress(folder.results, next(study.runs()).id, 5)
+    progress(folder.results, next(iter(study.runs())).id, 5)
     if end == "stop":
         folder.request_stop()
     else:

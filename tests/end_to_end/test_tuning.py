@@ -35,7 +35,7 @@ def tuned(calm, tmp_path):
 def test_a_tuned_study_is_trained_in_two_phases_and_then_complete(tuned, computed):
     done = tuned.run()
     assert done.code == 0, done.err
-    assert [len(stage.runs) for stage in computed] == [4, 2]  # each phase is found out once
+    assert [len(stage.missing) for stage in computed] == [4, 2]  # each phase is found out once
     assert done.out.startswith("4 tuning runs for 2 rows, then the runs themselves.")
     results = Results(tuned.root)
     study = settle(tuned.study, results)
@@ -43,10 +43,10 @@ def test_a_tuned_study_is_trained_in_two_phases_and_then_complete(tuned, compute
         0.05,
         0.05,
     ]  # a rate of 1e-5 learns nothing in 3 steps
-    assert {
-        len(list(results.run(run.id).path.glob("translations/*"))) for run in study.trials.runs()
-    } == {0}
-    assert {results.run(run.id).read_result().steps for run in study.trials.runs()} == {3}
+    assert {len(list(results.run(run.id).path.glob("translations/*"))) for run in study.trials} == {
+        0
+    }
+    assert {results.run(run.id).read_result().steps for run in study.trials} == {3}
     rows = json.loads(tuned.ask("table", "--format", "json").out)["rows"]
     assert [(row["state"], row["steps"], row["tuning"]["chosen"]) for row in rows] == [
         ("done", 6, {"learning_rate": 0.05})

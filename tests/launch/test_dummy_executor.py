@@ -124,7 +124,7 @@ class Outcomes(dict):
 def launched(study, results, watcher, *arguments, **options):
     """The outcome of launching the one stage of a study."""
     launch(next_stage(study, results), results, watcher, *arguments, **options)
-    return outcome_of_launch(study, results)
+    return outcome_of_launch(study.runs(), results)
 
 
 def files(results, pattern):

@@ -44,7 +44,8 @@ class Logged:
 
     def mirror(self, *names, loggers=None):
         return Mirror(
-            self.fake.study,
+            self.fake.study.name,
+            self.fake.study.runs(),
             self.fake.results,
             loggers or select_loggers(names),
             self.printed.append,

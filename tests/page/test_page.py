@@ -146,7 +146,7 @@ def test_notes_are_folded_and_warnings_are_not(fake):
 
 def test_settings_and_provenance_are_shown(whole, text):
     shown = unescape(text)
-    assert whole.study.text in shown
+    assert whole.study.source.text in shown
     assert "label_smoothing" in shown
     assert "nrefs:1|case:mixed" in shown
     assert all(run.id in shown for run in whole.study.runs())

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from ablate.errors import UsageError
-from ablate.plan.budget import Budget, base_alone, fit, unknown_rows
+from ablate.plan import budget as module
+from ablate.plan.budget import Budget, WithinBudget, base_alone, fit, unknown_rows
 from ablate.plan.plan import plan_of
 from ablate.plan.progress import ProgressReader
 from tests.report.fakes import Fake, study_from
@@ -39,7 +40,7 @@ def fake(tmp_path):
 
 def fitting(fake, minutes):
     found = fit(plan_of(fake.study, fake.results), 60.0 * minutes + 1e-6)
-    return [row.label for row in found.study.rows], found.study.seeds, found.seconds / 60
+    return [row.label for row in found.runs.rows], found.runs.seeds, found.seconds / 60
 
 
 ALL = [
@@ -136,7 +137,7 @@ def test_a_row_does_not_fit_without_the_base_of_its_size(tmp_path, fake):
     large, row = (study.runs_of(study.rows[index])[0].id for index in (2, 3))
     found = fit(replace(plan, seconds_of={**plan.seconds_of, large: 300.0, row: 10.0}), 200.0)
     assert found.rows_left == ("large base", "large D weight_decay=0.1")
-    assert [row.row.label for row in ProgressReader(found.study, fake.results).read().rows] == [
+    assert [row.row.label for row in ProgressReader(study, fake.results, found.runs).read().rows] == [
         "small base", "small D weight_decay=0.1",
     ]  # fmt: skip
 
@@ -149,8 +150,8 @@ def test_a_budget_too_small_for_any_missing_run_counts_them(fake):
 
 
 def test_base_alone_is_base_with_one_seed_and_the_rows_that_decode_it(fake):
-    alone = base_alone(fake.study)
-    assert [run.id for run in alone.runs()] == [fake.folder("base", 1).id]
+    alone = base_alone(fake.study.runs())
+    assert [run.id for run in alone] == [fake.folder("base", 1).id]
     assert [row.label for row in alone.rows] == [
         "base",
         "decoding beam=1",
@@ -174,6 +175,21 @@ def test_a_budget_is_a_time(text, seconds):
     assert Budget.parse(text).available(0) == seconds
     assert Budget.parse(text).available(1) == seconds
     assert Budget.parse(text).available(4) == 4 * seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus", "minutes"), [("1h", 0, 60), ("1h", 4, 60), ("8gpu-hours", 4, 120)]
+)
+def test_a_budget_is_a_deadline_from_the_first_run_on(monkeypatch, text, gpus, minutes):
+    now = [100.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    budget = WithinBudget(Budget.parse(text), gpus, print)
+    now[0] += 1e6  # before the first run
+    assert budget.has_time()
+    now[0] += 60 * minutes - 1
+    assert (budget.has_time(), budget.is_over) == (True, False)
+    now[0] += 1
+    assert (budget.has_time(), budget.is_over) == (False, True)
 
 
 @pytest.mark.parametrize("text", ["8gpu-hours", "8 gpu-hours", "8 GPU-hour", "8gpuhours"])

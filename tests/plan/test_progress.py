@@ -221,10 +221,10 @@ def test_memory_of_workers_is_summed_on_a_cpu_and_the_largest_report_counts_on_a
 
 
 def test_runs_are_named_by_their_first_row_and_seed(flat, tmp_path):
-    labels = run_labels(flat.study)
+    labels = run_labels(flat.study.runs())
     assert labels[flat.folder("decoding beam=1", 2).id] == "base seed 2"
     one = study_from(tmp_path, FLAT.replace("[1, 2]", "[7]"))
-    assert sorted(run_labels(one).values()) == ["D dropout=0.2", "D dropout=0.3", "base"]
+    assert sorted(run_labels(one.runs()).values()) == ["D dropout=0.2", "D dropout=0.3", "base"]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from ablate.store import Results, RunFolder
 from ablate.store.files import sha256, write_bytes
 from ablate.store.machine import process_mark
 from ablate.store.records import Decoding, MetricsLine, Phase, Result
-from ablate.study import Row, Selection, Study, read_study
+from ablate.study import Row, Runs, Selection, Study, read_study
 from ablate.table.table import Table
 from tests.records import (
     CORPUS,
@@ -55,14 +55,15 @@ def study_from(folder: Path, text: str = SMALL, **selection: Any) -> Study:
 class Fake:
     """The results of a study."""
 
-    def __init__(self, root: Path, study: Study) -> None:
+    def __init__(self, root: Path, study: Study | Runs) -> None:
         self.results, self.study = Results(root), study
 
     def row(self, label: str) -> Row:
         return next(row for row in self.study.rows if row.label == label)
 
     def folder(self, label: str, seed: int) -> RunFolder:
-        runs = {run.seed: run for run in self.study.runs_of(self.row(label))}
+        of_rows = self.study if isinstance(self.study, Runs) else self.study.runs()
+        runs = {run.seed: run for run in of_rows.of(self.row(label))}
         return self.results.run(runs[seed].id)
 
     def done(

@@ -37,7 +37,11 @@ def standing(study, rows, **more):
         f"{i}{seed}": state for i, row in enumerate(rows) for seed, state in row.states.items()
     }
     return StudyProgress(
-        study, tuple(rows), states, **{"share": 0.4, "seconds_left": 100.0, "memory": {}, **more}
+        study,
+        study.runs(),
+        tuple(rows),
+        states,
+        **{"share": 0.4, "seconds_left": 100.0, "memory": {}, **more},
     )
 
 

@@ -75,7 +75,7 @@ def test_where_can_drop_incompatible_combinations(read):
         " where: positional_encoding != 'rope' or attention != 'linear'}\n"
     )
     study = read(text)
-    assert (len(study.rows), study.dropped) == (4, 1)
+    assert (len(study.rows), study.whole.dropped) == (4, 1)
 
 
 # --- inactive settings ---

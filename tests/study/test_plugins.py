@@ -61,7 +61,7 @@ def test_the_label_has_the_class_as_written_and_the_config_its_hash(read):
     assert row.config.attention == f"mine:Mine@{PIN}"
     assert row.changed == {"attention": f"mine:Mine@{PIN}"}
     assert base.config.attention == "full"
-    assert study.plugin_sources == {PIN: SOURCE.encode()}
+    assert study.source.classes == {PIN: SOURCE.encode()}
 
 
 @pytest.mark.parametrize("name", ["attention", "positional_encoding", "activation", "norm"])
@@ -76,7 +76,7 @@ def test_custom_classes_are_pinned_in_base_in_rows_and_by_set(read, name):
 def test_two_classes_of_one_module_are_two_runs_of_one_source(read):
     study = read(HEAD + "rows: {A: {each: {attention: ['mine:Mine', 'mine:Other']}}}")
     assert len(set(ids(study))) == 3
-    assert list(study.plugin_sources) == [PIN]
+    assert list(study.source.classes) == [PIN]
 
 
 def test_a_changed_source_changes_only_the_runs_that_use_it(read, folder):
@@ -106,7 +106,7 @@ def test_a_custom_class_that_is_inactive_in_a_row_does_not_change_its_run(read):
 def test_a_study_without_custom_classes_searches_no_modules(read, monkeypatch):
     monkeypatch.setattr(own_source, "PathFinder", None)
     study = read(HEAD + "rows: {A: {each: {attention: [local]}}}")
-    assert (len(study.rows), study.plugin_sources) == (2, {})
+    assert (len(study.rows), study.source.classes) == (2, {})
 
 
 # --- errors ---

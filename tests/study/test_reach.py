@@ -58,7 +58,7 @@ def test_a_window_that_is_written_must_be_shorter_than_the_texts(read, faults):
     for reaching in ("31", "[8, 31]"):
         (fault,) = faults(study(f"context: 32, attention: local, attention_window: {reaching}"))
         assert "attention_window: 31 has no effect" in fault
-    assert read(study("context: 32, attention: local, attention_window: 30")).notes == ()
+    assert read(study("context: 32, attention: local, attention_window: 30")).source.notes == ()
 
 
 @pytest.mark.parametrize(
@@ -86,17 +86,19 @@ def test_windows_of_a_preset_that_act_nowhere_are_noted_and_the_model_is_one_run
     assert windows.config == full.config
     assert windows.config.attention == "full"
     assert ids(found)[windows.label] == ids(found)[full.label]
-    (note,) = found.notes
+    (note,) = found.source.notes
     assert "attention_window=127 reaches all of the 64 tokens of a text, and so is full" in note
     assert note.endswith(f": {windows.label}")
 
 
 def test_a_path_to_a_preset_has_no_part_that_acts_nowhere(read):
-    (note,) = read(study("preset: llama, context: 64", "{add-one-in: {preset: gpt-oss}}")).notes
+    (note,) = read(
+        study("preset: llama, context: 64", "{add-one-in: {preset: gpt-oss}}")
+    ).source.notes
     assert note.endswith("full attention: preset gpt-oss")
     longer = read(study("preset: llama, context: 256", "{add-one-in: {preset: gpt-oss}}"))
     assert "R + windows" in [row.label for row in longer.rows]
-    assert longer.notes == ()
+    assert longer.source.notes == ()
 
 
 def test_an_inherited_window_is_full_attention_where_contexts_are_shorter(read):
@@ -105,7 +107,7 @@ def test_an_inherited_window_is_full_attention_where_contexts_are_shorter(read):
     assert found.base.config.attention == ("local", "full")
     assert found.rows[1].config.attention == "full"
     assert found.rows[1].config.attention_window == 16
-    assert "R context=16" in found.notes[0]
+    assert "R context=16" in found.source.notes[0]
 
 
 def test_a_clip_beyond_every_distance_is_refused(read, faults):
@@ -120,11 +122,11 @@ def test_learned_positions_that_no_training_text_reaches_are_noted(read):
     shorter = TRANSLATION.replace("max_length: 20", "max_length: 20, max_train_length: 9")
     rows = "{each: {positional_encoding: [learned]}}"
     found = read(study("dropout: 0.0", rows, head=shorter))
-    (note,) = found.notes
+    (note,) = found.source.notes
     assert "up to 21 positions and training text up to 10: learned positions" in note
     assert note.endswith(f": {found.rows[1].label}")
     assert found.rows[1].config.max_positions == 21
-    assert read(study("dropout: 0.0", rows, head=TRANSLATION)).notes == ()
+    assert read(study("dropout: 0.0", rows, head=TRANSLATION)).source.notes == ()
 
 
 # --- parts that need a second layer ---
@@ -186,11 +188,11 @@ def test_rows_are_matched_to_the_positions_that_are_read(read):
     base = "context: 64, positional_encoding: learned"
     rows = "{set: {positional_encoding: rope}, match: {params: d_ff}}"
     found = read(study(base, rows))
-    assert found.notes == ()
+    assert found.source.notes == ()
     assert found.rows[1].config.d_ff == 256 + 16
     counts = [parameters(row.config, 260) for row in found.rows]
     assert counts[1] - counts[0] == 16 * 258 - 64 * 64
-    (note,) = read(study(f"{base}, max_positions: 1024", rows)).notes
+    (note,) = read(study(f"{base}, max_positions: 1024", rows)).source.notes
     assert "match counts 1,024 learned positions, of which texts reach 64" in note
 
 

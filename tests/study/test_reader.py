@@ -59,7 +59,7 @@ def test_the_study_of_table_3_has_the_rows_of_the_paper(read):
         "warm warmup_steps=8000 dropout=0.3",
         "big preset=big train_steps=300000",
     ]  # fmt: skip
-    assert (study.name, study.seeds, study.dropped) == ("table3", (1, 2, 3), 1)
+    assert (study.name, study.seeds, study.whole.dropped) == ("table3", (1, 2, 3), 1)
     assert [row.group for row in study.rows] == [
         "base",
         *"AAAABBDDDDE",
@@ -463,7 +463,7 @@ def test_seeds_are_numbers_and_ranges_without_duplicates(read, text, seeds):
     ],
 )
 def test_a_number_of_seeds_is_said_to_be_one_seed(read, text, notes):
-    assert read(TABLE_3, seeds=text).notes == notes
+    assert read(TABLE_3, seeds=text).source.notes == notes
 
 
 # --- lists in base -------------------------------------------------------------------------------
@@ -494,7 +494,7 @@ def alternating(fields):
     ],
 )
 def test_a_list_in_base_is_said_to_be_a_pattern(read, fields, note):
-    notes = read(alternating(fields)).notes
+    notes = read(alternating(fields)).source.notes
     assert notes == (() if note is None else (f"{notes[0].partition(': ')[0]}: {note}",))
 
 
@@ -522,9 +522,9 @@ def test_a_list_that_is_no_pattern_says_how_values_are_compared(faults):
 def test_an_evaluation_that_no_training_reaches_is_said(read, base, row, named):
     study = read(f"{HEAD}base: {{{base}}}\nrows:\n  A: {{each: {{{row}}}}}\n")
     if named is None:
-        assert study.notes == ()
+        assert study.source.notes == ()
         return
-    (note,) = study.notes
+    (note,) = study.source.notes
     said = "eval_every is above train_steps, so that only the end of training is evaluated"
     assert note.endswith(f": {said}: {named}")
 
@@ -532,9 +532,9 @@ def test_an_evaluation_that_no_training_reaches_is_said(read, base, row, named):
 def test_a_selection_of_the_whole_is_no_modification(read):
     whole = read(TABLE_3)
     seeds = ",".join(map(str, whole.seeds))
-    assert not read(TABLE_3, seeds=seeds, rows=["*"]).is_modified
-    assert read(TABLE_3, seeds=f"{seeds},77").is_modified
-    assert read(TABLE_3, rows=["A"]).is_modified
+    assert not read(TABLE_3, seeds=seeds, rows=["*"]).source.is_modified
+    assert read(TABLE_3, seeds=f"{seeds},77").source.is_modified
+    assert read(TABLE_3, rows=["A"]).source.is_modified
 
 
 @pytest.mark.parametrize(
@@ -811,16 +811,21 @@ def test_rows_equal_to_base_and_repeated_values_are_noted_with_their_positions(r
         f"{{grid: {{h: [8, 4], dropout: [0.1, 0.2]}}}}\n"
         "  F: {factorial: {h: [8, 4], dropout: [0.1, 0.2]}}\n"
     )
-    assert study.notes == (
+    assert study.source.notes == (
         f"{study_file}:5:21: rows with the settings of base, which show no difference: A h=8, B "
         f"h=8 dropout=0.1",
         f"{study_file}:5:24: rows that are written twice, and trained once: A h=4",
     )
-    assert read(f"{head}rows:\n  A: {{each: {{h: [4]}}}}\n  B: {{each: {{h: [4]}}}}\n").notes == ()
-    assert read(f"{head}rows:\n  A: {{each: {{h: [4, 8]}}}}\n", overrides=["h=16"]).notes == ()
+    assert (
+        read(f"{head}rows:\n  A: {{each: {{h: [4]}}}}\n  B: {{each: {{h: [4]}}}}\n").source.notes
+        == ()
+    )
+    assert (
+        read(f"{head}rows:\n  A: {{each: {{h: [4, 8]}}}}\n", overrides=["h=16"]).source.notes == ()
+    )
     many = read(
         f"{head}rows:\n  A: {{each: {{dropout: {[0.1, *(n / 100 for n in range(20, 30))] * 2}}}}}\n"
-    ).notes
+    ).source.notes
     assert many[1].endswith(
         ": " + ", ".join(f"A dropout={n}" for n in (0.1, 0.2, 0.21, 0.22, 0.23, 0.24)) + ", ..."
     )
@@ -832,7 +837,7 @@ def test_a_row_that_is_not_tuned_is_not_equal_to_a_tuned_base(read):
         f"{{grid: {{learning_rate: [0.001, 0.002]}}, seeds: [9]}}\n"
         "rows:\n  fixed: {set: {learning_rate: 0.003}, tune: false}\n"
     )
-    assert tuned.notes == ()
+    assert tuned.source.notes == ()
 
 
 def test_errors_that_hide_others_are_reported_together_with_them(faults):

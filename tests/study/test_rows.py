@@ -266,12 +266,12 @@ def test_where_drops_rows_and_counts_them(read):
         "warm warmup_steps=8000 dropout=0.3",
         "D dropout=0.2",
     ]
-    assert study.dropped == 2
+    assert study.whole.dropped == 2
 
 
 def test_require_does_not_apply_to_rows_that_where_drops(read):
     study = read(HEAD + "rows: {A: {each: {h: [4, 8]}, where: h > 4, require: h == 8}}")
-    assert ([row.label for row in study.rows], study.dropped) == (["base", "A h=8"], 1)
+    assert ([row.label for row in study.rows], study.whole.dropped) == (["base", "A h=8"], 1)
 
 
 def test_a_condition_that_cannot_be_evaluated_is_an_error_of_its_row(faults):

@@ -64,7 +64,7 @@ def finish(study, results, label, value, *losses, steps=151):
 
 def finish_trial(study, results, trial, *losses, steps=151):
     trials = study.trials
-    for run, loss in zip(trials.runs_of(trial), losses, strict=False):
+    for run, loss in zip(trials.of(trial), losses, strict=False):
         folder = results.run(run.id)
         a_run(
             run.id, seed=run.seed, config=run.config, data=run.data.model_dump(exclude={"folder"})
@@ -116,9 +116,9 @@ def test_tuning_runs_are_ordinary_runs_with_a_share_of_the_steps(study):
         for change in ({}, {"norm_position": "pre"})
         for value in values
     ]
-    assert [run.id for run in study.trials.runs()] == expected
-    assert not any(run.decodings for run in study.trials.runs())
-    assert list(study.all_runs())[: len(expected)] == list(study.trials.runs())
+    assert [run.id for run in study.trials] == expected
+    assert not any(run.decodings for run in study.trials)
+    assert list(study.all_runs())[: len(expected)] == list(study.trials)
 
 
 def test_a_settled_row_is_the_row_that_one_would_write_by_hand(read, study, results):
@@ -132,7 +132,7 @@ def test_a_settled_row_is_the_row_that_one_would_write_by_hand(read, study, resu
     assert [run.id for run in settled.runs_of(settled.rows[1])] == [
         run.id for run in by_hand.runs_of(by_hand.rows[1])
     ]
-    assert settled.pending_trials is None
+    assert settled.pending_trials(settled.rows) is None
     assert settle(settled, results) == settled
 
 
@@ -142,7 +142,7 @@ def test_a_row_waits_until_each_of_its_tuning_runs_has_ended(study, results):
     finish(study, results, "base", 0.1, 2.5)
     waiting = settle(study, results)
     assert waiting.base.awaits_choice
-    assert waiting.pending_trials is not None
+    assert waiting.pending_trials(waiting.rows) is not None
     finish(study, results, "base", 0.1, 2.5, 2.5)
     half = settle(study, results)
     assert [row.awaits_choice for row in half.rows] == [False, True, False, False]
@@ -224,7 +224,7 @@ def test_the_loss_is_that_of_the_chosen_step_and_its_loss_on_disk_is_an_error(st
             study, results, "base", value, 2.0, 4.0
         )  # the log has a perplexity of 1 at an earlier step
     assert settle(study, results).base.choice.losses == pytest.approx((3.0, 3.0, 3.0))
-    lost = results.run(next(iter(study.trials.runs())).id)
+    lost = results.run(next(iter(study.trials)).id)
     lost.metrics.unlink()
     with pytest.raises(StoreError, match="has lost its last evaluation"):
         settle(study, results)
@@ -234,7 +234,7 @@ def test_a_damaged_loss_chooses_no_value(study, results):
     """A digit that has changed would choose another value, and so train other runs."""
     for value, loss in ((0.001, 1.0), (0.01, 2.0), (0.1, 2.0)):
         finish(study, results, "base", value, loss, loss)
-    log = results.run([run.id for run in study.trials.runs()][1]).metrics
+    log = results.run([run.id for run in study.trials][1]).metrics
     log.write_text(log.read_text().replace("7.38905", "1.38905"))
     with pytest.raises(
         StoreError,
@@ -264,10 +264,10 @@ def test_tuning_runs_count_in_the_plan_and_in_a_budget(study, tmp_path):
     finish(study, fake.results, "base", 0.001, 3.0)
     measured = plan_of(study, fake.results)
     assert measured.seconds is not None
-    assert fit(measured, measured.seconds + 1).study.seeds == (1, 2)
+    assert fit(measured, measured.seconds + 1).runs.seeds == (1, 2)
     one = fit(measured, measured.seconds - 1)  # the tuning stays whole; a seed goes
-    assert one.study.seeds == (1,)
-    tuning = sum(measured.seconds_of.get(run.id, 0.0) for run in study.trials.runs())
+    assert one.runs.seeds == (1,)
+    tuning = sum(measured.seconds_of.get(run.id, 0.0) for run in study.trials)
     assert one.seconds > tuning
 
 
@@ -335,7 +335,7 @@ def test_launchers_take_rows_that_are_chosen_while_others_hold_tuning_runs(study
             end("A norm_position=pre")
 
     execute_stages(next_stage(study, results), results, execute, lambda line: None)
-    known = [{row.label for row in stage.part.rows if not row.awaits_choice} for stage in parts]
+    known = [{row.label for row in stage.runs.rows if not row.awaits_choice} for stage in parts]
     assert [len(labels) for labels in known] == [6, 3, 4]
     assert known[1] == {"base", *(row.label for row in study.rows[2:])}
 
@@ -344,23 +344,23 @@ def test_without_a_choice_no_run_that_waits_is_executed_and_the_stages_end(study
     """All tuning runs have failed."""
     parts = []
     execute_stages(next_stage(study, results), results, parts.append, lambda line: None)
-    assert [[row.awaits_choice for row in stage.part.rows] for stage in parts] == [
+    assert [[row.awaits_choice for row in stage.runs.rows] for stage in parts] == [
         [False] * 6,
         [True, True, False, False],
     ]
     tuning, rows = parts
-    assert (len(tuning.runs), tuning.at_once, len(rows.runs)) == (12, 12, 4)
-    assert (tuning.later_runs, rows.later_runs) == (
-        rows.runs,
+    assert (len(tuning.missing), tuning.at_once, len(rows.missing)) == (12, 12, 4)
+    assert (tuning.missing_later, rows.missing_later) == (
+        rows.missing,
         (),
     )  # the disk must have room for both
-    for id in tuning.runs:
+    for id in tuning.missing:
         results.run(id).path.mkdir(parents=True, exist_ok=True)
         a_failure(hosts=("here", "there")).write(results.run(id).failure)
     stage = next_stage(study, results, on_some_host)
-    assert (stage.part is stage.study, stage.runs, stage.at_once) == (True, rows.runs, 4)
-    end = next_stage(study, results, on_some_host, left_to_others=rows.runs)
-    assert not end.runs
+    assert (stage.trials, stage.missing, stage.at_once) == (None, rows.missing, 4)
+    end = next_stage(study, results, on_some_host, left_to_others=rows.missing)
+    assert not end.missing
     assert "4 runs cannot begin" in end.obstacle
 
 
@@ -486,7 +486,7 @@ def decode_on_dev(study, results, bleu):
     for seed in study.on_dev.seeds:
         decodings = {}
         for trial in study.on_dev.rows:
-            run = next(run for run in study.on_dev.runs_of(trial) if run.seed == seed)
+            run = next(run for run in study.on_dev.of(trial) if run.seed == seed)
             value = bleu(trial.config.alpha, trial.config.beam, seed)
             decodings[trial.decoding] = a_decoding(test="dev", scores=some_scores(bleu=value))
         a_result(run.id, chosen_step=301, decodings=decodings).write(results.run(run.id).result)
@@ -520,23 +520,23 @@ def test_rows_wait_until_base_is_decoded_with_every_candidate(read, results):
     parts = []
 
     def execute(stage):
-        parts.append(stage.part)
-        if stage.part.split == "dev":
+        parts.append(stage.runs)
+        if stage.runs.split == "dev":
             decode_on_dev(study, results, lambda alpha, beam, seed: alpha)
 
     execute_stages(next_stage(study, results), results, execute, lambda line: None)
     first, then = parts
-    assert {run.id for run in first.runs()} == {run.id for run in study.runs_of(study.base)}
-    assert {len(run.decodings) for run in first.runs()} == {6}
+    assert {run.id for run in first} == {run.id for run in study.runs_of(study.base)}
+    assert {len(run.decodings) for run in first} == {6}
     assert [row.config.alpha for row in then.rows] == [1.5, 1.5, 1.0]
     # all rows share base's training but A, with its two seeds
-    assert len({run.id for part in parts for run in part.runs()}) == 4
+    assert len({run.id for part in parts for run in part}) == 4
 
-    damaged = next(iter(first.runs()))
+    damaged = next(iter(first))
     results.run(damaged.id).result.write_text("{}")
     waiting = settle(study, results)
     assert [run.awaits_choice for run in waiting.runs_of(waiting.rows[1])] == [True, True]
-    assert waiting.pending_trials.split == "dev"
+    assert waiting.pending_trials(waiting.rows).split == "dev"
 
 
 def test_if_base_diverged_the_first_candidate_is_taken(read, results):
@@ -573,7 +573,9 @@ def test_a_fault_in_the_decoding_to_tune_is_reported_at_its_place(faults, tune, 
 
 
 def test_a_row_that_is_written_twice_is_noted_beside_a_choice_of_decoding(read):
-    (note,) = read(f"{HEAD}{ON_DEV}rows: {{A: [{{set: {{h: 2}}}}, {{set: {{h: 2}}}}]}}\n").notes
+    (note,) = read(
+        f"{HEAD}{ON_DEV}rows: {{A: [{{set: {{h: 2}}}}, {{set: {{h: 2}}}}]}}\n"
+    ).source.notes
     assert note.endswith("rows that are written twice, and trained once: A h=2")
 
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from ablate.errors import StudyError
-from ablate.launch.preparation import prepare_study
+from ablate.launch.preparation import prepare_runs
 from ablate.own.faults import OwnClassFault
 from ablate.store import Results
 from ablate.study import read_study
@@ -48,15 +48,14 @@ def checked(tmp_path, corpora, monkeypatch):
     """The error line for a task of this source; None if it is accepted."""
     monkeypatch.setenv("ABLATE_CORPORA", str(corpora / "corpora"))
 
-    def checked(source, study=STUDY, file="classification.py"):
+    def checked(source, text=STUDY, file="classification.py"):
         for split in corpora.glob("*.tsv"):
             shutil.copy2(split, tmp_path)
         (tmp_path / file).write_text(source)
-        (tmp_path / "s.yaml").write_text(study.replace("  N: 1", "  N: 2"))
+        (tmp_path / "s.yaml").write_text(text.replace("  N: 1", "  N: 2"))
         try:
-            prepare_study(
-                read_study(tmp_path / "s.yaml"), Results(tmp_path / "results"), lambda line: None
-            )
+            study = read_study(tmp_path / "s.yaml")
+            prepare_runs(study, study.runs(), Results(tmp_path / "results"), lambda line: None)
         except StudyError as error:
             [line] = error.lines
             return line
