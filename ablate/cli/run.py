@@ -265,7 +265,10 @@ def _last_line(study: Study, root: Results, states: Counter[State], seconds: flo
     ended = f"{states['done']} of {plural(states.total(), 'run')} done in {duration(seconds)}"
     folder = root.root if study.source.is_modified else root.study(study.name)
     elsewhere = "" if root.root == DEFAULT_RESULTS else f" --results {root.root}"
-    page = f"`ablate report {study.path}{elsewhere}` writes a page with figures"
+    report = f"`ablate report {study.path}{elsewhere}`"
+    if study.is_modified:
+        report += " with the same --set, --rows and --seeds, and --out FILE,"
+    page = f"{report} writes a page with figures"
     return f"{study.name}: {ended}; results are in {folder}; {page}"
 
 

@@ -6,14 +6,19 @@ import json
 import os
 import re
 import socket
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from ablate.cli.run import _last_line
+from ablate.store import Results
 from ablate.store.files import read_json
 from ablate.store.records import Execution, Progress, Provenance
+from ablate.study import read_study
 from tests.cli.inside import inside
 from tests.end_to_end.conftest import Trained
 from tests.end_to_end.studies import TINY, write_study
@@ -47,6 +52,15 @@ def test_run_reports_each_finished_run_and_prints_the_table(calm):
     command = f"ablate report {calm.file} --results {calm.root}"  # not in the usual folder
     assert page == f"`{command}` writes a page with figures"
     assert "pending" not in table
+
+
+def test_the_last_line_of_a_part_of_a_study_names_the_report_of_that_part(calm):
+    """The plain command would draw the study of the file."""
+    part = replace(read_study(calm.file), is_modified=True)
+    line = _last_line(part, Results(calm.root), Counter(done=1), 2.0)
+    command = f"`ablate report {calm.file} --results {calm.root}`"
+    with_same = "with the same --set, --rows and --seeds, and --out FILE,"
+    assert line.endswith(f"; {command} {with_same} writes a page with figures")
 
 
 def test_every_row_has_scores_and_a_decoding_row_trains_nothing(calm):
