@@ -203,7 +203,7 @@ def _nothing_learned(table: Table, metric: Metric) -> list[str]:
             sentences.append(
                 f"{metric.title} shows nothing learned by {name[:1].lower()}{name[1:]}: "
                 f"{_level(metric, [family.base])}. A difference from it says which rows have "
-                "learned, and not what a change does to a trained model; train for more steps."
+                f"learned, and not what a change does to a trained model; {_way_to_learn(metric)}."
             )
     return sentences
 
@@ -224,8 +224,16 @@ def _shows_nothing(table: Table, metric: Metric) -> list[str]:
         return []
     return [
         f"{metric.title} shows nothing learned by any row: {_level(metric, scored)}. The rows "
-        f"cannot be compared in {metric.title}; train for more steps."
+        f"cannot be compared in {metric.title}; {_way_to_learn(metric)}."
     ]
+
+
+def _way_to_learn(metric: Metric) -> str:
+    """The remedy for a metric that shows nothing."""
+    remedy = "train for more steps"
+    if metric.name == "bleu":  # which is 0 for good translations of texts without a 4-gram
+        remedy += ", or use `metrics: [chrf]` if most references have fewer than 4 tokens"
+    return remedy
 
 
 def _cannot_judge(table: Table, metric: Metric) -> TableRow | None:
