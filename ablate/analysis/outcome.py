@@ -83,8 +83,7 @@ def outcome_of(study: Study, results: Results, faults: Sequence[str] = ()) -> Ou
     remarks = [*provenance_remarks(study.task, runs), *advice, *changed]
     remarks += _overlaps(results, corpora)
     notes = Notes(tuple(remarks), advice, tuple(_archived(runs)), tuple(problems))
-    table = replace(table, experiment=replace(experiment, notes=notes))
-    return Outcome(study, of_rows, table)
+    return Outcome(study, of_rows, table.with_notes(notes))
 
 
 def _low_parts(

@@ -24,8 +24,6 @@ from ablate.store.status import damage_of
 from ablate.study import Row, Run, Study
 from ablate.study.choice import AWAITS
 
-UNDECODED = "trained, still to be decoded"
-
 
 @dataclass(frozen=True)
 class RunResult:
@@ -114,7 +112,13 @@ def _read_run(
             former = former_decodings(row.config, row.test).items()
             stored = (setting for setting, id in former if id in result.decodings)
             return RunResult(
-                row, run, state, planned, UNDECODED, lacks_decoding=True, former=next(stored, "")
+                row,
+                run,
+                state,
+                planned,
+                "trained, still to be decoded",
+                lacks_decoding=True,
+                former=next(stored, ""),
             )
         if damaged := damage_of(folder):
             said = str(damaged)

@@ -22,7 +22,6 @@ from ablate.study import Study
 from ablate.study.names import folded_name
 from ablate.study.yaml_nodes import parse_yaml, read_file
 from ablate.table.render import as_json, comma_separated, markdown
-from ablate.table.table import Table
 
 
 def refuse_other_study(study: Study, results: Results) -> None:
@@ -110,8 +109,7 @@ def publish(
     """
     table, study = without_paths(outcome, results).table, outcome.study
     # The folder has no predictions of any run.
-    notes = replace(table.experiment.notes, archived=())
-    table = replace(table, experiment=replace(table.experiment, notes=notes))
+    table = table.with_notes(replace(table.experiment.notes, archived=()))
     own = results.study(study.name)
     folder = folder or own
     texts = {
@@ -171,8 +169,8 @@ def without_paths(outcome: Outcome, results: Results) -> Outcome:
     notes = replace(
         notes, faults=tuple(map(shown, notes.faults)), remarks=tuple(map(shown, notes.remarks))
     )
-    experiment = replace(table.experiment, notes=notes)
-    return replace(outcome, table=Table(experiment, tuple(rows)))
+    table = replace(table, rows=tuple(rows)).with_notes(notes)
+    return replace(outcome, table=table)
 
 
 def publish_results(study: Study, outcome: Outcome, results: Results) -> None:

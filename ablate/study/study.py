@@ -197,14 +197,6 @@ class Study:
         """Numbers of seeds at which the study is judged; a single one, that of all, in most."""
         return self.judged_at or (len(self.seeds),)
 
-    def share_of_level(self, metric: str) -> float:
-        """The part of the level at which a metric is tested: an equal one for each that verdicts
-        are by, so that their sum is the level (Bonferroni); all of it for any other.
-        """
-        if metric in self.judged:
-            return 1 / len(self.judged)
-        return 1.0
-
     def data_of(self, row: Row) -> CorpusConfig:
         """The data settings with the row's vocabulary size."""
         return self.runs().data_of(row)

@@ -327,8 +327,9 @@ class Experiment:
         """The seeds with which a row is run."""
         return (*self.seeds, *self.further_seeds) if row.is_base else self.seeds
 
-    def share_of_level(self, metric: Metric) -> float:
+    def share_of_level(self, metric: str) -> float:
         """The part of the level at which a metric is tested: an equal one for each that verdicts
         are by, so that their sum is the level (Bonferroni); all of it for any other.
         """
-        return 1 / len(self.judged) if metric in self.judged else 1.0
+        judged = [metric.name for metric in self.judged]
+        return 1 / len(judged) if metric in judged else 1.0

@@ -56,12 +56,6 @@ class Power:
         standing = self.experiment.standing
         return looks_of(standing.plan) if standing.has_looks else ()
 
-    @property
-    def _share_of_level(self) -> float:
-        """The part of the level at which the metric is tested."""
-        judged = [metric.name for metric in self.experiment.judged]
-        return 1 / len(judged) if self.metric.name in judged else 1.0
-
     def detectable(
         self, seeds: int, level: float = LEVEL, *, further: int | None = None
     ) -> float | None:
@@ -80,7 +74,7 @@ class Power:
             further = 0
             if seeds == len(self.experiment.seeds):
                 further = len(self.experiment.further_seeds)
-        level *= self._share_of_level
+        level *= self.experiment.share_of_level(self.metric.name)
         return detectable(
             seeds, self.rows, self.sd, self.sentences, level, further, tests=self.experiment.tests
         )
@@ -105,7 +99,7 @@ class Power:
                 return look.seeds
         if self.looks:
             return None
-        level = LEVEL * self._share_of_level
+        level = LEVEL * self.experiment.share_of_level(self.metric.name)
         return seeds_to_see(
             difference, self.rows, self.sd, self.sentences, level, tests=self.experiment.tests
         )

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ablate.formatting import number
 from ablate.stats.metrics import BY_CHANCE, EXACT, PPL, Metric, ScorePart
 from ablate.stats.verdict import Verdict, joint_word
-from ablate.table.experiment import Experiment, Recipe, Row, Run
+from ablate.table.experiment import Experiment, Notes, Recipe, Row, Run
 from ablate.table.scores import Scores
 from ablate.table.verdicts import scores_of, verdicts_on
 
@@ -137,6 +137,10 @@ class Table:
         for compared in table._compared(pairs, experiment.tests):
             by_label[compared.label] = compared
         return replace(table, rows=tuple(by_label.values()))
+
+    def with_notes(self, notes: Notes) -> Table:
+        """The table with other lines below it."""
+        return replace(self, experiment=replace(self.experiment, notes=notes))
 
     @property
     def by_label(self) -> dict[str, TableRow]:

@@ -117,7 +117,7 @@ def verdicts_on(
     rule: dict[str, Any] = {
         "family": family,
         "margin": experiment.margins.get(metric.name),
-        "share": experiment.share_of_level(metric),
+        "share": experiment.share_of_level(metric.name),
     }
     repeats = repeated(row for _, row in pairs)
     different = [(base, row) for base, row in pairs if row.label not in repeats]

@@ -16,6 +16,8 @@ from ablate.errors import UsageError
 from ablate.judging.files import read_lines
 from ablate.judging.judge import judged
 from ablate.judging.scores import direction_of
+from ablate.stats.metrics import METRICS
+from ablate.tasks import TASKS
 from tests.cli.inside import inside
 
 SCORES = {
@@ -743,3 +745,8 @@ def test_a_line_without_a_state_among_others_is_refused_as_such(tmp_path):
     assert "line 5: has no state: runs with a score are finished, " in conclusions(
         csv_of(lines), tmp_path
     )
+
+
+def test_metrics_of_the_built_in_tasks_are_known_to_judge():
+    for task in TASKS.values():
+        assert {name: METRICS[name] for name in task.metrics} == task.metrics

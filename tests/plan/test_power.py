@@ -41,8 +41,8 @@ def test_the_spread_is_that_of_the_layout_of_rows_and_seeds(fake):
     (bleu,) = power_of(results.study, results.results)
     centered = scores - scores.mean(axis=0) - scores.mean(axis=1, keepdims=True) + scores.mean()
     assert bleu.sd == pytest.approx(((centered**2).sum() / 4) ** 0.5)
-    assert (bleu.metric.name, bleu.study, bleu.rows, bleu.source) == (
-        "bleu", results.study, 4, "runs"
+    assert (bleu.metric.name, bleu.experiment.name, bleu.rows, bleu.source) == (
+        "bleu", "small", 4, "runs"
     )  # fmt: skip
     assert (
         f"With 3 seeds and 4 rows the study finds {detectable(3, 4, bleu.sd):.1f} BLEU with 80%"
@@ -116,11 +116,11 @@ def test_before_any_run_the_spread_is_that_of_published_studies_on_the_same_or_o
 ):
     results = fake(SMALL.replace("corpus: toy", f"corpus: {corpus}"))
     (bleu,) = power_of(results.study, results.results)
-    assert tuple(spread.study for spread in bleu.published) == expected
-    sds = sorted(spread.sd for spread in bleu.published)
+    assert tuple(bleu.published) == expected
+    sds = sorted(bleu.published.values())
     assert bleu.sd == pytest.approx(np.median(sds))
-    assert bleu.as_json()["published"] == list(expected)
-    assert bleu.as_json()["detectable"]["3"] == detectable(3, 4, bleu.sd, bleu.sentences)
+    assert power_json(bleu)["published"] == list(expected)
+    assert power_json(bleu)["detectable"]["3"] == detectable(3, 4, bleu.sd, bleu.sentences)
     noun = "study" if len(expected) == 1 else "studies"
     assert f"typical of the published {noun} {', '.join(expected)}" in bleu.text
     assert (f" ({sds[0]:.1f} to {sds[-1]:.1f})" in bleu.text) == (len(sds) > 1)
@@ -129,10 +129,10 @@ def test_before_any_run_the_spread_is_that_of_published_studies_on_the_same_or_o
 def test_the_spread_of_another_metric_is_unknown_and_differences_are_in_standard_deviations(fake):
     results = fake("metrics: [ter]\n" + SMALL)
     (ter,) = power_of(results.study, results.results)
-    assert (ter.source, ter.as_json()["sd"], ter.as_json()["detectable"]["3"]) == (
+    assert (ter.source, power_json(ter)["sd"], power_json(ter)["detectable"]["3"]) == (
         "unknown", None, None,
     )  # fmt: skip
-    assert ter.as_json()["detectable_sds"] == detectable(3, 4, 1.0)
+    assert power_json(ter)["detectable_sds"] == detectable(3, 4, 1.0)
     assert f"finds {detectable(3, 4, 1.0):.1f} standard deviations" in ter.text
     refused = inside("plan", results.study.path, "--results", results.results.root, "--to-see", "1")
     assert (refused.code, refused.err.count("\n")) == (2, 1)

@@ -210,7 +210,7 @@ def test_a_tall_table_shows_base_and_active_rows_and_counts_the_others(study, he
     assert labels[0] == "base"
     assert "D dropout=0.09" in labels  # the ninth
     assert height < 8 or "D dropout=0.02" in labels  # the second
-    order = [row.label for row in rows]
+    order = [row.row.label for row in rows]
     assert labels == sorted(labels, key=order.index)
     assert found[more].startswith(f"and {len(rows) - len(labels)} more: ")
     counts = [int(part.split()[0]) for part in found[more].partition(": ")[2].split(", ")]

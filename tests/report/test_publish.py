@@ -109,8 +109,10 @@ def test_a_folder_is_a_root_only_where_a_path_begins(fake):
     results = fake().all_done()
     root = results.results.root
     lines = (f"{root}/runs/a", f"/mnt{root}/runs/a", f'see "{root}/b" and {root}/c')
-    shown = without_paths(replace(results.table(), faults=lines), results.results).faults
-    assert shown == ("runs/a", f"/mnt{root}/runs/a", 'see "b" and c')
+    outcome = results.outcome()
+    table = outcome.table.with_notes(replace(outcome.experiment.notes, faults=lines))
+    found = without_paths(replace(outcome, table=table), results.results)
+    assert found.experiment.notes.faults == ("runs/a", f"/mnt{root}/runs/a", 'see "b" and c')
 
 
 def test_a_folder_in_the_place_of_one_file_is_named_before_any_file_is_replaced(fake):
