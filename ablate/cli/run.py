@@ -266,7 +266,7 @@ def _last_line(study: Study, root: Results, states: Counter[State], seconds: flo
     folder = root.root if study.source.is_modified else root.study(study.name)
     elsewhere = "" if root.root == DEFAULT_RESULTS else f" --results {root.root}"
     report = f"`ablate report {study.path}{elsewhere}`"
-    if study.is_modified:
+    if study.source.is_modified:
         report += " with the same --set, --rows and --seeds, and --out FILE,"
     page = f"{report} writes a page with figures"
     return f"{study.name}: {ended}; results are in {folder}; {page}"
