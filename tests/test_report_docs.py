@@ -100,14 +100,19 @@ def example(document, study):
 
 
 @pytest.mark.parametrize(
-    ("document", "study"),
-    [("docs/verdict.md", "anatomy"), ("docs/index.md", "multi30k"), ("README.md", "multi30k")],
+    ("document", "study", "count"),
+    [
+        ("docs/verdict.md", "anatomy", None),
+        ("docs/index.md", "multi30k", None),
+        ("README.md", "multi30k", 10),
+    ],
 )
-def test_the_example_shows_every_row_of_the_study_with_the_published_numbers(document, study):
+def test_the_example_shows_the_rows_of_the_study_with_the_published_numbers(document, study, count):
     rows = example(document, study)
-    assert [row[0] for row in rows[2:]] == [
-        row.label for row in read_study(ROOT / f"studies/{study}.yaml").rows
-    ]
+    labels = [row.label for row in read_study(ROOT / f"studies/{study}.yaml").rows]
+    shown = [row[0] for row in rows[2:]]
+    assert shown == [label for label in labels if label in shown]
+    assert len(shown) == (count or len(labels))
     table = [
         line
         for line in (hooks.results() / study / "table.md").read_text().splitlines()
@@ -115,7 +120,10 @@ def test_the_example_shows_every_row_of_the_study_with_the_published_numbers(doc
     ]
     published = [[cell.strip() for cell in line[1:-1].split("|")] for line in table]
     columns = [published[0].index(name) for name in rows[0][1:]]
-    assert [row[1:] for row in rows[2:]] == [[row[at] for at in columns] for row in published[2:]]
+    lines = dict(zip(labels, published[2:], strict=True))
+    assert [row[1:] for row in rows[2:]] == [
+        [lines[label][at] for at in columns] for label in shown
+    ]
 
 
 def test_the_worked_example_of_a_verdict_follows_from_the_published_scores():

@@ -161,7 +161,7 @@ def require_ray() -> None:
         UsageError: it is not.
     """
     if find_spec("ray") is None:
-        raise UsageError("Ray is not installed: pip install 'ablate-transformer[ray]'")
+        raise UsageError("Ray is not installed: pip install ray")
 
 
 def start_driver(folder: JobFolder, python: str, pilots: int) -> str:

@@ -83,7 +83,7 @@ def _check_support(shown: str, config: ModelConfig, library: str, target: Target
         raise UsageError(*(f"{refused} {reason}" for reason in reasons))
     # Found without importing it.
     if target.package is not None and importlib.util.find_spec(target.package) is None:
-        install = f"pip install 'ablate-transformer[{library}]'"
+        install = f"pip install {library}"
         raise UsageError(f"--to {library}: {target.package} is not installed; {install}")
 
 

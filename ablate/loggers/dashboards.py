@@ -73,9 +73,7 @@ def select_loggers(names: Iterable[str]) -> dict[str, Start]:
             )
         # find_spec does not import the package, which may take seconds.
         if find_spec(name) is None:
-            raise UsageError(
-                f"--log {name}: not installed; pip install 'ablate-transformer[{name}]'"
-            )
+            raise UsageError(f"--log {name}: not installed; pip install {name}")
     return {name: partial(_start, name) for name in names}
 
 

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -17,6 +18,8 @@ from ablate.store.records import Progress
 from ablate.study import read_study
 from tests.cli.inside import inside
 from tests.cli.test_start import VERBS
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_version_is_shown():
@@ -81,7 +84,7 @@ def test_init_writes_a_study_that_plans(tmp_path, monkeypatch):
     assert (done.code, done.out) == (0, "Wrote first.yaml. Next: ablate plan first.yaml\n")
     study = read_study(tmp_path / "first.yaml")
     assert study.name == "first"
-    assert {row.group for row in study.rows} == {"base", "A", "C", "E", "F", "W"}
+    assert {row.group for row in study.rows} == {"base", "A", "C", "E", "norm", "scale", "residual"}
     assert len({run.id for run in study.runs()}) == len(study.rows) * len(study.seeds) >= 10
     assert inside("plan", "first.yaml").code == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ablate.schema.json", "first.yaml"]
@@ -116,6 +119,14 @@ def test_every_template_plans_with_power_and_names_the_schema_beside_it(tmp_path
         assert (power["source"], power["warning"]) == ("unknown" if no_study else "typical", None)
         larger, rows = published_differences(power["detectable_sds"])
         assert larger > 0.4 * rows
+
+
+def test_the_quickstart_is_the_study_that_init_writes(tmp_path):
+    file = tmp_path / "mine.yaml"
+    assert inside("init", file).code == 0
+    written, shown = read_study(file), read_study(ROOT / "studies/quickstart.yaml")
+    assert [run.id for run in written.runs()] == [run.id for run in shown.runs()]
+    assert [row.label for row in written.rows] == [row.label for row in shown.rows]
 
 
 def test_every_template_is_an_option():

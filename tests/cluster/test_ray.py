@@ -34,7 +34,7 @@ PROFILES = """\
 lab: {engine: ray, address: local, workers: 2, each: {cpus: 1}}
 cluster: {engine: ray, address: "127.0.0.1:1", each: {gpus: 1, cpus: 8, memory: 32G}}
 """
-INSTALL = "pip install 'ablate-transformer[ray]'"
+INSTALL = "pip install ray"
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason=f"Ray is not installed ({INSTALL})")
 
 
@@ -191,7 +191,7 @@ def test_without_ray_one_line_says_how_to_install_it(here, monkeypatch):
         done = inside(command, "dummy.yaml", "--on", "ray")
         assert (done.code, done.err) == (
             2,
-            "Ray is not installed: pip install 'ablate-transformer[ray]'\n",
+            "Ray is not installed: pip install ray\n",
         )
 
 
