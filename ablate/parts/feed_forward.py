@@ -11,7 +11,7 @@ from pydantic import Field
 from ablate.errors import Fault
 from ablate.fields import PER_LAYER, SET, Facts, Part, Share
 from ablate.parts.cost import Cost, Place
-from ablate.parts.sizes import Size, Sizes
+from ablate.parts.sizes import NETWORK, Sizes
 from ablate.parts.variant import Variant, VariantName, Variants
 
 
@@ -41,7 +41,6 @@ ACTIVATIONS = Variants(
     reglu=_activation("reglu", gated=True),
 )
 
-NETWORK = Part("the feed-forward network", {"feed_forward": ("network",)})
 MIXTURE = Part("a mixture of experts", {"n_experts": (SET,)}, (NETWORK,))
 OF_NETWORK = Facts(part=NETWORK, per_layer=True)
 OF_MIXTURE = Facts(part=MIXTURE, per_layer=True)
@@ -53,11 +52,6 @@ class FeedForward(Sizes):
     feed_forward: Annotated[str, VariantName(("network", "none")), PER_LAYER] = "network"
     """feed-forward sub-layer: a network of two linear layers (3.3), gated or a mixture of experts
     by the fields below, or none, as in Mamba 2"""
-    d_ff: Annotated[
-        Size,
-        Facts(column=3, latex=r"$d_{\mathrm{ff}}$", is_exported=True, per_layer=True, part=NETWORK),
-    ] = 2048
-    """inner size of the feed-forward network (3.3)"""
     activation: Annotated[str, VariantName(tuple(ACTIVATIONS)), OF_NETWORK] = "relu"
     """activation of the feed-forward network; a gated one uses an inner size of 2/3 d_ff"""
     activation_dropout: Annotated[Share, Facts(part=NETWORK, is_exported=True, per_layer=True)] = (

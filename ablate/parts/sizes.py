@@ -32,11 +32,12 @@ SECOND_LAYER = Part(
     by=("n_layers", "encoder_layers", "decoder_layers", "loops"),
     absent="which is not there",
 )
+NETWORK = Part("the feed-forward network", {"feed_forward": ("network",)})
 HEADS = Part("a mixer with heads", where=lambda c: c.has_heads, by=("mixer", "architecture"))
 
 
 class Sizes(Section):
-    """The stacks, their depth and width, and the heads of attention and of other mixers."""
+    """The stacks, their depth and widths, and the heads of attention and of other mixers."""
 
     architecture: Annotated[
         Literal["encoder-decoder", "decoder-only", "encoder-only"], EXPORTED
@@ -64,6 +65,11 @@ class Sizes(Section):
         Field(512, ge=2, le=MAX_SIZE)
     )
     """size of embeddings and of sub-layer outputs (3.1)"""
+    d_ff: Annotated[
+        Size,
+        Facts(column=3, latex=r"$d_{\mathrm{ff}}$", part=NETWORK, is_exported=True, per_layer=True),
+    ] = 2048
+    """inner size of the feed-forward network (3.3)"""
     n_heads: Annotated[
         Heads,
         Facts(
