@@ -347,8 +347,9 @@ def test_the_direct_tests_of_a_file_are_those_of_its_name_and_those_that_are_lis
     assert set(script["tests_of"]("ablate/model/attention.py")) == of_attention
 
 
-def test_every_path_and_name_in_contributing_exists():
-    page = (ROOT / "CONTRIBUTING.md").read_text()
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/extending.md"])
+def test_every_path_and_name_in_the_pages_for_contributors_exists(page):
+    page = (ROOT / page).read_text()
     text = re.sub(r"```.*?```", "", page, flags=re.DOTALL)
     code = set(re.findall(r"`([^`\s]+)`", text))
     paths = {
