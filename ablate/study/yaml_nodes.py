@@ -246,7 +246,7 @@ def plain_scalar(text: str) -> str | int | float | bool | None:
     """The value of an unquoted scalar by YAML 1.2's core schema.
 
     Raises:
-        Invalid: a number with too many digits, or one that is not finite.
+        Invalid: a number with too many digits, with a leading zero, or that is not finite.
     """
     if text in _NULL:
         return None
@@ -257,6 +257,11 @@ def plain_scalar(text: str) -> str | int | float | bool | None:
     if _INT.fullmatch(text):
         if len(text) > MAX_DIGITS:
             raise Invalid(f"a number with {len(text)} digits; at most {MAX_DIGITS} are allowed")
+        if re.match(r"[-+]?0[0-9]", text):  # YAML 1.1 reads 010 as 8, YAML 1.2 as 10
+            raise Invalid(
+                f'"{text}" begins with 0, so some programs read it as octal; '
+                f'write {int(text)}, or "{text}" in quotes if it is a name'
+            )
         return int(text)
     if _FLOAT.fullmatch(text):
         number = float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))

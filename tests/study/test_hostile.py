@@ -78,6 +78,11 @@ def grid_of(lists, length):
         (HEAD + "base: {dropout: .nan}", 'table3.yaml:3:17: ".nan" is not a finite number'),
         (HEAD + "base: {alpha: -.inf}", 'table3.yaml:3:15: "-.inf" is not a finite number'),
         (HEAD + "base: {alpha: 1e999999}", 'table3.yaml:3:15: "1e999999" is not a finite number'),
+        (
+            HEAD + "seeds: [1, 010]",
+            'table3.yaml:3:12: "010" begins with 0, so some programs read it as octal; write 10, or "010" in quotes if it '
+            "is a name",
+        ),
         (HEAD + f"seeds: {'9' * 10**5}", "table3.yaml:3:8: a number with 100000 digits; at most 18 are allowed"),
         (HEAD + "base: {d_model: 999999999999999999}", "table3.yaml:3:17: d_model: 999999999999999999 is not allowed: "
                                                        "must be less than or equal to 65536"),
