@@ -20,6 +20,7 @@ settings.register_profile("untimed", deadline=None, derandomize="CI" in os.envir
 settings.load_profile("untimed")
 
 SLOW = ("end_to_end", "faults", "slurm")  # folders whose tests start processes that train
+EXTENDED = ()  # files and folders that `pytest` leaves out and `pytest -m extended` runs
 LONGEST = (  # files of 30 seconds and more, the longest first
     "slurm/test_slurm.py",
     "faults/test_faults.py",
@@ -44,8 +45,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.option.loadscopereorder = False
 
 
+@pytest.hookimpl(tryfirst=True)  # before the selection by `-m`
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of these folders as slow; single ones elsewhere have the mark themselves.
+    """Mark tests as slow and as extended by their folders and files; single ones elsewhere have
+    the marks themselves.
 
     The longest files come first, then others with slow tests, so that no process is left alone with
     one of them at the end.
@@ -53,9 +56,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     folders = {Path(__file__).parent / name for name in SLOW}
     paths = {item.path for item in items}
     in_slow_folders = {path for path in paths if folders & {*path.parents}}
+    extended = {Path(__file__).parent / name for name in EXTENDED}
     for item in items:
         if item.path in in_slow_folders:
             item.add_marker(pytest.mark.slow)
+        if extended & {item.path, *item.path.parents}:
+            item.add_marker(pytest.mark.extended)
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     rank = {Path(__file__).parent / name: number for number, name in enumerate(LONGEST)}
     order = {path: (rank.get(path, len(rank)), path not in slow) for path in paths}
