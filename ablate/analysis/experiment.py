@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -266,4 +267,18 @@ def paper_row(paper: PaperTable | None, row: Row, base: Row) -> PaperRow | None:
         return None
     # The paper trains its big model by another recipe too; its other rows share base's.
     recipe = paper.recipe if match.group == "big" else ()
-    return match if row.changed.keys() <= {*paper.base, *recipe} else None
+    others = row.changed.keys() - {*paper.base, *recipe}
+    if others == {"learning_rate"} and _rate_follows_width(base, row):
+        return match
+    return None if others else match
+
+
+def _rate_follows_width(base: Row, row: Row) -> bool:
+    """Whether the learning rate of a row is base's over the square root of the width, as in the
+    schedule of the paper (section 5.3), to two digits.
+    """
+    before, after = base.config.learning_rate, row.config.learning_rate
+    if before is None or after is None:
+        return False
+    factor = math.sqrt(base.config.d_model / row.config.d_model)
+    return math.isclose(after, before * factor, rel_tol=0.02)

@@ -219,8 +219,14 @@ def papers(study):
     }
 
 
-def test_a_row_has_a_counterpart_only_if_it_changes_the_same_fields_by_the_same_factors():
-    found = papers(read_study(STUDIES / "quickstart.yaml"))
+def test_a_row_has_a_counterpart_only_if_it_changes_the_same_fields_by_the_same_factors(tmp_path):
+    (tmp_path / "small.yaml").write_text(
+        "study: small\ndata: {corpus: toy, vocab_size: 200}\nbase: {N: 2, d_model: 64, d_ff: 256, h: 4}\n"
+        "rows:\n  A: {each: {h: [1]}}\n  B: {each: {d_k: [2]}}\n  C: {each: {N: [1], d_ff: [64]}}\n"
+        "  D: {each: {dropout: [0.3], label_smoothing: [0.0]}}\n"
+        "  E: {each: {positional_encoding: [learned, none]}}\n"
+    )
+    found = papers(read_study(tmp_path / "small.yaml"))
     assert found["base"] == (4.92, 25.8)
     assert found["D label_smoothing=0.0"] == (4.67, 25.3)
     assert found["E positional_encoding=learned"] == (4.92, 25.7)
@@ -230,7 +236,7 @@ def test_a_row_has_a_counterpart_only_if_it_changes_the_same_fields_by_the_same_
         "C N=1",
         "C d_ff=64",
         "D dropout=0.3",
-        "no position positional_encoding=none",
+        "E positional_encoding=none",
     )
     assert [found[label] for label in none] == [None] * 6
 
@@ -238,9 +244,11 @@ def test_a_row_has_a_counterpart_only_if_it_changes_the_same_fields_by_the_same_
 OTHER_CHANGES = """\
 study: other
 data: {corpus: toy, vocab_size: 200}
-base: {d_model: 64, d_ff: 128, h: 8, train_steps: 100}
+base: {d_model: 64, d_ff: 128, h: 8, train_steps: 100, learning_rate: 0.004}
 rows:
   same: {set: {h: 1}}
+  wide: {set: {d_model: 128, learning_rate: 0.0028}}
+  wide at another rate: {set: {d_model: 128, learning_rate: 0.002}}
   written out: {set: {h: 16, d_k: 4, d_v: 4}}
   more: {each: {beam: [1], batch_tokens: [4096], warmup_steps: [10], train_steps: [50]}}
   both: {grid: {h: [1], beam: [2], train_steps: [100]}}
@@ -258,5 +266,6 @@ def test_a_row_with_any_other_change_has_no_counterpart(tmp_path):
     assert has == {
         "base": (4.92, 25.8),
         "same h=1": (5.29, 24.9),
+        "wide d_model=128 learning_rate=0.0028": (4.66, 26.0),
         "written out h=16 d_k=4 d_v=4": (4.91, 25.8),
     }
