@@ -559,7 +559,7 @@ def no_training(monkeypatch):
     """Replace training, which end_to_end tests, by a launch that reports every run as done."""
 
     done = Counter({"done": 1})
-    monkeypatch.setattr("ablate.cli.run.launch", lambda *_: None)
+    monkeypatch.setattr("ablate.cli.run.launch", lambda *_, **__: None)
     monkeypatch.setattr("ablate.cli.run.outcome_of_launch", lambda *_: done)
 
 

@@ -104,7 +104,7 @@ def facts(results: Path) -> list[dict[str, Any]]:
 
 def quickstart() -> dict[str, Any]:
     results = WORK / "quickstart"
-    words = ["--set", "train_steps=8", "--rows", "A"] if DRY else []
+    words = ["--set", "train_steps=8", "--set", "warmup_steps=4", "--rows", "A"] if DRY else []
     start = time.monotonic()
     done = ablate(
         "run",

@@ -245,7 +245,7 @@ def test_importing_the_package_loads_no_library():
 @pytest.mark.parametrize(
     ("read", "records"),
     [
-        (missing_runs, {Result: 1}),
+        (lambda study, results: missing_runs(study.runs(), results), {Result: 1}),
         (read_runs, {Result: 1, Provenance: 1, ScoreCache: 1}),
     ],
 )

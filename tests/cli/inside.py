@@ -26,6 +26,11 @@ class Done:
     out: str
     err: str
 
+    @property
+    def printed(self) -> str:
+        """Standard output without faults, which `--format json` prints there as data."""
+        return "" if self.out.startswith('{\n "error": ') else self.out
+
 
 def inside(*words: object, stdin: bytes = b"") -> Done:
     """Run the command line in this process. An uncaught exception, a traceback for the user, fails

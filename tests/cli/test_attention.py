@@ -54,7 +54,7 @@ def test_a_sentence_may_be_piped_and_an_option_goes_first(attention):
     assert piped.out != attention(*words).out
     assert attention(*words, "--sentence", SENTENCE, stdin=b"a dog").out == piped.out
     several = attention(*words, stdin=b"a dog\na cat\n")
-    assert (several.code, several.out) == (2, "")
+    assert (several.code, several.printed) == (2, "")
     assert "standard input has 2 lines" in several.err
 
 
@@ -148,7 +148,7 @@ def test_an_lstm_run_has_only_cross_attention_or_none(attention):
     assert kinds(done) == [("cross", 3), ("cross", 3)]
     for words in ((*GIVEN, "--format", "json"), ("--importance",)):
         done = attention(*words, run="b")
-        assert (done.code, done.out) == (2, "")
+        assert (done.code, done.printed) == (2, "")
         assert done.err == "the run has no attention: architecture=decoder-only with mixer=lstm\n"
 
 
@@ -169,7 +169,7 @@ def test_an_lstm_run_has_only_cross_attention_or_none(attention):
 )  # fmt: skip
 def test_impossible_requests_are_one_error_line(attention, words, expected):
     done = attention(*words)
-    assert (done.code, done.out, done.err) == (2, "", f"{expected}\n")
+    assert (done.code, done.printed, done.err) == (2, "", f"{expected}\n")
 
 
 def test_a_missing_or_unfinished_run_is_an_error(results, attention):

@@ -279,7 +279,7 @@ def test_the_last_frame_of_an_interrupted_launch_shows_the_state_after_it(fake, 
 def test_watching_has_one_format(given):
     given[2].mkdir()
     done = inside("status", *given, "--watch", "--format", "json")
-    assert (done.code, done.out) == (2, "")
+    assert (done.code, done.printed) == (2, "")
     assert done.err == "--format json has no effect with --watch\n"
 
 

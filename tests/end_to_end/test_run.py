@@ -56,7 +56,8 @@ def test_run_reports_each_finished_run_and_prints_the_table(calm):
 
 def test_the_last_line_of_a_part_of_a_study_names_the_report_of_that_part(calm):
     """The plain command would draw the study of the file."""
-    part = replace(read_study(calm.file), is_modified=True)
+    study = read_study(calm.file)
+    part = replace(study, source=replace(study.source, is_modified=True))
     line = _last_line(part, Results(calm.root), Counter(done=1), 2.0)
     command = f"`ablate report {calm.file} --results {calm.root}`"
     with_same = "with the same --set, --rows and --seeds, and --out FILE,"

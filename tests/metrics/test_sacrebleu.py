@@ -267,7 +267,7 @@ def test_the_resamples_of_a_pair_of_runs_give_sacrebleus_p_value(name):
 def test_resampled_test_sets_do_not_depend_on_the_block_size(monkeypatch):
     references, base, _ = systems(12)
     whole = measure_translations("bleu", base, references).resamples
-    monkeypatch.setattr("ablate.metrics.resampling._BLOCK", 12 * 7)
+    monkeypatch.setattr("ablate.stats.resampling._BLOCK", 12 * 7)
     assert measure_translations("bleu", base, references).resamples == whole
     assert len(whole) == RESAMPLES
 
