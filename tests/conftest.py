@@ -20,7 +20,40 @@ settings.register_profile("untimed", deadline=None, derandomize="CI" in os.envir
 settings.load_profile("untimed")
 
 SLOW = ("end_to_end", "faults", "slurm")  # folders whose tests start processes that train
-EXTENDED = ()  # files and folders that `pytest` leaves out and `pytest -m extended` runs
+# Files and folders that `pytest` leaves out and `pytest -m extended` runs: faults at every step,
+# clusters, random input, other libraries and browsers, devices, kernels, simulations.
+EXTENDED = (
+    "attention/test_figures.py",
+    "cli/test_cluster.py",
+    "cli/test_fuzz.py",
+    "cluster/test_ray.py",
+    "data/test_hub.py",
+    "end_to_end/test_interruptions.py",
+    "end_to_end/test_plugins.py",
+    "export",
+    "faults",
+    "gpu",
+    "kernels",
+    "launch/test_dummy_executor.py",
+    "loggers",
+    "model/test_pairs.py",
+    "model/test_plugin_check.py",
+    "model/test_properties.py",
+    "model/test_published.py",
+    "model/test_size.py",
+    "page/test_browser.py",
+    "page/test_figures.py",
+    "parity",
+    "run/test_ranks.py",
+    "slurm",
+    "stats/test_calibration.py",
+    "store/test_filesystem.py",
+    "study/test_hostile.py",
+    "tasks/test_synthetic.py",
+    "test_benchmarks.py",
+    "training/test_parametrization.py",
+    "training/test_ranks.py",
+)
 LONGEST = (  # files of 30 seconds and more, the longest first
     "slurm/test_slurm.py",
     "faults/test_faults.py",
