@@ -46,7 +46,8 @@ SHOWN = {
 KEY = "shown"  # of the hash in a picture's metadata
 
 WIDTH, HEIGHT = 1280, 1560  # of the report, in pixels
-COLUMNS, LINES = 80, 22  # of the recorded terminal
+COLUMNS, LINES = 80, 80  # of the recorded terminal, in which nothing scrolls
+SHOWN_LINES = 23  # of it: the first ones, and at the end those from the conclusion on
 CELL, LINE, FONT = 8.4, 18, 14  # width of a character, height of a line, size of the font: pixels
 FRAMES, FRAME, LAST = 24, 0.7, 5.0  # number of pictures; seconds that one stays, and the last one
 COLORS = {"red": PALETTE["worse"], "green": PALETTE["better"], "cyan": PALETTE["c5"]}
@@ -90,13 +91,19 @@ def draw_attention(scratch: Path) -> bytes:
 
 def draw_run(scratch: Path) -> bytes:
     """The quickstart in a terminal, as a moving picture."""
-    screens = record([*_command("run", QUICKSTART), "--results", str(scratch / "recorded")])
-    return animate(screens).encode()
+    (scratch / "studies").mkdir()
+    shutil.copy(QUICKSTART, scratch / "studies")
+    screens = record(_command("run", f"studies/{QUICKSTART.name}"), scratch)
+    *before, end = screens
+    texts = ["".join(char.data for char in line) for line in end]
+    start = next(i for i, text in enumerate(texts) if text.startswith("Base reaches"))
+    shown = [*(screen[:SHOWN_LINES] for screen in before), end[start : start + SHOWN_LINES]]
+    return animate(shown).encode()
 
 
 def _trained(scratch: Path) -> Path:
     """The results root of a finished quickstart; trains it where it was not recorded."""
-    root = scratch / "recorded"
+    root = scratch / "results"
     _ablate("run", QUICKSTART, "--results", root)
     return root
 
@@ -109,14 +116,20 @@ def _ablate(*words: object) -> None:
     subprocess.run(_command(*words), check=True, stdout=subprocess.DEVNULL)
 
 
-def record(command: list[str]) -> list[list[list[Char]]]:
-    """Run a command in a terminal, and return the screens that it showed, one for each change.
+def record(command: list[str], folder: Path) -> list[list[list[Char]]]:
+    """Run a command in a terminal, in a folder, and return the screens that it showed.
 
     A screen is a list of lines, and a line a list of characters with their style.
     """
     child, terminal = pty.fork()
     if child == 0:
-        os.environ |= {"TERM": "xterm-256color", "COLUMNS": str(COLUMNS), "LINES": str(LINES)}
+        os.chdir(folder)
+        os.environ |= {
+            "PYTHONPATH": str(ROOT),
+            "TERM": "xterm-256color",
+            "COLUMNS": str(COLUMNS),
+            "LINES": str(LINES),
+        }
         os.execv(command[0], command)
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
     screen = pyte.Screen(COLUMNS, LINES)
@@ -156,7 +169,7 @@ def animate(screens: list[list[list[Char]]]) -> str:
         begin = FRAME * place / seconds
         end = FRAME * (place + 1) / seconds if number != last else 1.0
         frames.append(_frame(screens[number], begin, end, seconds))
-    width, height = round(COLUMNS * CELL) + 2 * LINE, (LINES + 1) * LINE
+    width, height = round(COLUMNS * CELL) + 2 * LINE, (SHOWN_LINES + 2) * LINE
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
         f'height="{height}" font-family="ui-monospace, Menlo, Consolas, DejaVu Sans Mono, '
