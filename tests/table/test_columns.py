@@ -642,7 +642,7 @@ def test_the_paper_s_table_has_the_paper_s_columns_where_they_fit(tmp_path):
     assert rows[0][:10] == ("base", "3", "128", "512", "8", "16", "16", "0.1", "0.1", "4000")
     assert rows[1][:7] == ("(A)", "", "", "", "1", "128", "128")  # blank as base, as in the paper
     assert [row[0] for row in rows if row[0]] == [
-        "base", "(A)", "(B)", "(C)", "(D)", "(E) learned", "(big)", "(post-norm)",
+        "base", "(A)", "(B)", "(C)", "(narrow)", "(wide)", "(D)", "(E) learned", "(big)", "(post-norm)",
     ]  # fmt: skip
     narrow = terminal_layout(table, starred, against_paper=False, width=80).columns
     assert [column.name for column in narrow][:4] == ["row", "PPL", "BLEU", "verdict"]
