@@ -137,7 +137,9 @@ def test_weights_survive_a_checkpoint_bit_for_bit(config, seed):
     other.load_state_dict(load(save(weights)))
     source, target = sentences(4, 7, seed=seed), sentences(5, 2, seed=seed + 1)
     states = model(source, target)
-    assert torch.equal(other(source, target), states)
+    # Some shapes without norms overflow, to the same NaN in both.
+    found = other(source, target)
+    torch.testing.assert_close(found, states, rtol=0.0, atol=0.0, equal_nan=True)
     assert torch.equal(other.logits(states), model.logits(states))
 
 
