@@ -5,9 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 Value = int | float | str  # of a field in a table of the paper
+
+
+class PaperColumn(NamedTuple):
+    """A column of settings in Table 3.
+
+    head: the paper's symbol.
+    field: of the configuration.
+    latex: the symbol in LaTeX.
+    """
+
+    head: str
+    field: str
+    latex: str
 
 
 @dataclass(frozen=True)

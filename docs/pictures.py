@@ -70,13 +70,16 @@ def stored_hash(path: Path) -> str | None:
 def draw_report(scratch: Path) -> bytes:
     """The top of the page that `ablate report` writes for the published results."""
     browsers = filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
+    browser = next(browsers, None)
+    if browser is None:
+        raise SystemExit("report.png: Chromium is not installed")
     zipfile.ZipFile(RESULTS / "records.zip").extractall(scratch / "published")
     page, picture = scratch / "report.html", scratch / "report.png"
     study = ROOT / f"studies/{RESULTS.name}.yaml"
     _ablate("report", study, "--results", scratch / "published", "--out", page)
     flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
     flags += [f"--user-data-dir={scratch}/browser", f"--window-size={WIDTH},{HEIGHT}"]
-    command = [next(browsers), *flags, f"--screenshot={picture}", page.as_uri()]
+    command = [browser, *flags, f"--screenshot={picture}", page.as_uri()]
     subprocess.run(command, check=True, capture_output=True)
     return picture.read_bytes()
 

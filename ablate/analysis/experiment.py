@@ -21,7 +21,7 @@ from ablate.study import Row, Study
 from ablate.study import choice as tuning
 from ablate.study.matching import Matched
 from ablate.table import experiment as tables
-from ablate.table.experiment import Choice, Cost, Experiment, Recipe, Score, Setting, Setup
+from ablate.table.experiment import Choice, Cost, Experiment, Recipe, Score, Setup
 from ablate.table.looks import Standing
 from ablate.table.scores import Scores
 
@@ -172,7 +172,7 @@ def _setup(study: Study) -> Setup:
         is_as_paper = all(getattr(base.config, name) == paper.base[name] for name in shape)
         is_as_paper = is_as_paper and study.data.corpus == paper.corpus
     return Setup(
-        tuple(Setting(*setting) for setting in SETTINGS),
+        SETTINGS,
         settings_text(_other_settings(study)),
         designs=study.designs,
         decoding=_tuned(base.decoding_choice) if base.decoding_choice else None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ablate.config.inactive import canonical_values, check_active, inactive_fields
 from ablate.config.model import ModelConfig, shortest_pattern
@@ -11,6 +11,7 @@ from ablate.config.presets import PRESETS
 from ablate.config.row import RowConfig
 from ablate.errors import Fault, Invalid
 from ablate.fields import TaskSettings, entries_of, facts_of
+from ablate.paper import PaperColumn
 from ablate.parts.sizes import MAX_SIZE
 
 # Fields that only the tasks use that name their class.
@@ -22,24 +23,11 @@ TASK_FIELDS = tuple(
 )
 
 
-class Setting(NamedTuple):
-    """A column of the paper's Table 3.
-
-    head: the paper's symbol.
-    field: of the configuration.
-    latex: the symbol in LaTeX.
-    """
-
-    head: str
-    field: str
-    latex: str
-
-
 _FACTS = facts_of(RowConfig)
 # Letters of the paper's Table 3 -> field names.
 SYMBOLS = {facts.symbol: name for name, facts in _FACTS.items() if facts.symbol}
 SETTINGS = tuple(
-    Setting(facts.head or facts.symbol or name, name, facts.latex)
+    PaperColumn(facts.head or facts.symbol or name, name, facts.latex)
     for name, facts in sorted(_FACTS.items(), key=lambda item: item[1].column)
     if facts.column
 )

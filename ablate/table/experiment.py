@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from ablate.paper import PaperRow, PaperTable
+from ablate.paper import PaperColumn, PaperRow, PaperTable
 from ablate.stats.designs import Design
 from ablate.stats.metrics import PPL, PPL_CHAR, Metric
 from ablate.stats.significance import LEVEL
@@ -194,19 +194,6 @@ class Row:
         return self.label.removeprefix(f"{self.size} ")
 
 
-class Setting(NamedTuple):
-    """A column of the paper's Table 3.
-
-    head: the paper's symbol.
-    field: of the configuration.
-    latex: the symbol in LaTeX.
-    """
-
-    head: str
-    field: str
-    latex: str
-
-
 @dataclass(frozen=True)
 class Setup:
     """What the rows of a study have in common, as far as a table shows it.
@@ -221,7 +208,7 @@ class Setup:
     is_as_paper: whether base and the corpus are those of the paper.
     """
 
-    settings: tuple[Setting, ...]
+    settings: tuple[PaperColumn, ...]
     base: str
     designs: tuple[Design, ...] = ()
     decoding: Choice | None = None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ablate.table.experiment import Setting
+from ablate.paper import PaperColumn
 from ablate.table.layout import FURTHER, TextColumn, name_of
 from ablate.table.table import Table, TableRow
 
@@ -29,7 +29,7 @@ class Form:
     mark: Mark = str
     with_paper: bool = True
     with_cost: bool = True
-    settings: tuple[Setting, ...] = ()
+    settings: tuple[PaperColumn, ...] = ()
     labels: bool = False
     compact: bool = False
     timed: bool = True

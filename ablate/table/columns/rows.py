@@ -8,9 +8,10 @@ from functools import partial
 from typing import Any
 
 from ablate.formatting import setting_text, thousands
+from ablate.paper import PaperColumn
 from ablate.table.columns.column import Column, Form
 from ablate.table.columns.differences import verdict_column
-from ablate.table.experiment import Setting, Setup
+from ablate.table.experiment import Setup
 from ablate.table.layout import ROW, SETTING
 from ablate.table.table import Table, TableRow
 
@@ -67,11 +68,11 @@ def row_columns(table: Table, setup: Setup, form: Form) -> Iterator[Column]:
     yield others
 
 
-def _setting(setting: Setting, row: TableRow) -> Any:
+def _setting(setting: PaperColumn, row: TableRow) -> Any:
     return row.recipe.settings[setting.field]
 
 
-def varied_settings(table: Table) -> tuple[Setting, ...]:
+def varied_settings(table: Table) -> tuple[PaperColumn, ...]:
     """The settings that some row changes; none where settings are not known."""
     setup, changed = table.experiment.setup, set[str]()
     if setup is None:
@@ -81,7 +82,7 @@ def varied_settings(table: Table) -> tuple[Setting, ...]:
     return tuple(setting for setting in setup.settings if setting.field in changed)
 
 
-def _own_changes(table: Table, setting: Setting) -> int:
+def _own_changes(table: Table, setting: PaperColumn) -> int:
     """Number of rows that change a setting by itself: not head sizes that follow from h."""
     count = 0
     for row in table.rows:
@@ -129,14 +130,14 @@ def _group_and_changes(groups: Mapping[str, str], row: TableRow) -> str:
     return group if group == f"({changes})" else f"{group} {changes}".strip()
 
 
-def _setting_cell(table: Table, setting: Setting, row: TableRow) -> str:
+def _setting_cell(table: Table, setting: PaperColumn, row: TableRow) -> str:
     """The setting of base, and of rows that change it."""
     if row is table.rows[0] or setting.field in row.recipe.changed:
         return _setting_text(row, setting)
     return ""
 
 
-def _setting_text(row: TableRow, setting: Setting) -> str:
+def _setting_text(row: TableRow, setting: PaperColumn) -> str:
     if setting.field == "train_steps":
         return thousands(row.recipe.steps)
     return setting_text(_setting(setting, row))
