@@ -112,7 +112,8 @@ def test_every_template_plans_with_power_and_names_the_schema_beside_it(tmp_path
     assert (tmp_path / "ablate.schema.json").read_text() == inside("schema").out
     assert f"#   ablate run {file}" in file.read_text()
     assert set(re.findall("<[a-z]+>", file.read_text())) <= {"<mask>"}  # of a text to fill
-    planned = inside("plan", file, "--device", "cuda", "--format", "json")
+    nothing_run = tmp_path / "results"  # ./results may hold the quickstart's runs, which tell sd
+    planned = inside("plan", file, "--device", "cuda", "--format", "json", "--results", nothing_run)
     assert planned.code == (2 if template == "own-data" else 0)  # its text is not there yet
     no_study = template in ("language-model", "masked-lm")  # of this task on generated text
     for power in json.loads(planned.out)["power"].values():
