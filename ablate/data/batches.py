@@ -164,7 +164,8 @@ def pad_sequences(
     lengths = sequences.offsets[np.asarray(records) + 1] - starts
     columns = np.arange(int(lengths.max()))
     is_token = columns < lengths[:, None]  # (B, longest)
-    before, after = int(start is not None), int(end is not None)
+    before = int(start is not None)
+    after = int(end is not None)
     out = np.full((len(lengths), before + len(columns) + after), PAD, dtype=np.int64)
     ids = sequences.ids[(starts[:, None] + columns)[is_token]]
     out[:, before : before + len(columns)][is_token] = ids
@@ -206,7 +207,8 @@ def _by_lengths(longest: NDArray[np.uint16], difference: NDArray[np.float64]) ->
 
 def _parts(lengths: NDArray[np.int32], limit: int) -> list[slice]:
     """Cut records into slices, in their order, each as long as `limit` padded tokens allow."""
-    parts, start = [], 0
+    parts = []
+    start = 0
     while start < len(lengths):
         # A part is padded to its longest record: its size is this width times its records.
         widths = np.maximum.accumulate(lengths[start:])

@@ -86,7 +86,9 @@ class Preparation(ABC):
         self, data: Any, sources: Mapping[str, Source], log: Callable[[str], None]
     ) -> None:
         """Store the data settings, the sources by split, and what receives a line a phase."""
-        self.data, self.sources, self.log = data, sources, log
+        self.data = data
+        self.sources = sources
+        self.log = log
         self.warnings: dict[str, list[str]] = {}
 
     # How the text is prepared
@@ -178,7 +180,8 @@ class Preparation(ABC):
         Raises:
             DataError: the text cannot be used.
         """
-        self.folder, self.origins = folder, origins
+        self.folder = folder
+        self.origins = origins
         self.folder.mkdir(parents=True, exist_ok=True)
         remove_temporaries(self.folder)
         if not is_prepared(self.folder):
@@ -321,7 +324,8 @@ class Preparation(ABC):
         state = EncodingState(ends=(None,) * len(fields))
         if split == "train":
             state = EncodingState.read(self.folder / _STATE) or state
-        read, left_out = state.done, Counter[str](state.left_out)
+        read = state.done
+        left_out = Counter[str](state.left_out)
         with ExitStack() as stack:
             writers = []
             for field, end in zip(fields, state.ends, strict=True):
@@ -368,9 +372,11 @@ class Preparation(ABC):
     def _publish(self, counts: CorpusCounts) -> None:
         """Write the manifest after all other files: with it the corpus is complete."""
         files = [path for path in sorted(self.folder.iterdir()) if path.name not in (_READ, _STATE)]
-        hashes, sizes = dict[str, str](), dict[str, int]()
+        hashes = dict[str, str]()
+        sizes = dict[str, int]()
         for path in files:
-            hashes[path.name], sizes[path.name] = sha256(path), path.stat().st_size
+            hashes[path.name] = sha256(path)
+            sizes[path.name] = path.stat().st_size
         content = {split: self.origins[split].sha256 for split in ("train", "dev")}
         values = without_later(self.data.recorded)
         # In one order: the same corpus has the same manifest byte for byte.

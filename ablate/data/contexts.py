@@ -56,7 +56,9 @@ class Contexts(TokenSequences):
 
     def first(self, count: int) -> Self:
         """The first contexts."""
-        starts, ends, scored = self.starts[:count], self.ends[:count], self.scored[:count]
+        starts = self.starts[:count]
+        ends = self.ends[:count]
+        scored = self.scored[:count]
         return replace(self, starts=starts, ends=ends, scored=scored, begins=self.begins[:count])
 
     def counts(self, items: Sequence[int] | NDArray[np.int64]) -> int:
@@ -141,7 +143,8 @@ def cut(
     ends = sequences.offsets[1:].astype(np.int64)
     begins = sequences.offsets[:-1].astype(np.int64)
     if joined:
-        begins, ends = begins[:1], ends[-1:]
+        begins = begins[:1]
+        ends = ends[-1:]
     lengths = ends - begins
     counts = 1 + np.maximum(0, -(-(lengths - context) // stride))  # of each stretch
     stretch = np.repeat(np.arange(len(counts)), counts)

@@ -122,7 +122,8 @@ def length_sums(fields: Sequence[str], parts: Iterable[NDArray[np.integer[Any]]]
         fields: the text fields.
         parts: lengths of records, (fields, records) each.
     """
-    sums, longest = Counter[str](), 0
+    sums = Counter[str]()
+    longest = 0
     for lengths in parts:
         wide = lengths.astype(np.int64)  # products overflow 32 bits
         sums["pairs"] += wide.shape[1]
@@ -234,7 +235,8 @@ class Corpus:
 
     def _verify(self, name: str, every: bool = False) -> None:
         """Compare one file with its hash, or a large file with its size unless `every` is set."""
-        path, size = self.folder / name, self.manifest.sizes.get(name)
+        path = self.folder / name
+        size = self.manifest.sizes.get(name)
         if name not in self.manifest.files:
             raise Damaged(f"{self.folder / MANIFEST}: does not list {name}")
         try:

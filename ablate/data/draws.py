@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-_GAMMA, _MIX = 0x9E3779B97F4A7C15, (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+_GAMMA = 0x9E3779B97F4A7C15
+_MIX = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 _BITS = (1 << 64) - 1  # products and sums keep 64 bits
 _PLACES = 1 << 20  # of the draws of an item; no item is longer
 
@@ -42,7 +43,9 @@ class Draws:
     """The random numbers of B items, each of which follow from the key and its number alone."""
 
     def __init__(self, key: Sequence[int], items: NDArray[np.int64]) -> None:
-        self.key, self.items, self._draw = key, items, 0
+        self.key = key
+        self.items = items
+        self._draw = 0
 
     def __len__(self) -> int:
         return len(self.items)

@@ -27,7 +27,8 @@ from ablate.errors import DataError
 from ablate.store.records import Overlap
 
 EMPTY, IDENTICAL, DUPLICATE = "empty", "identical sides", "duplicate"  # names in the manifest
-LONG, UNEVEN = "too long", "uneven"
+LONG = "too long"
+UNEVEN = "uneven"
 
 
 def training_records(
@@ -164,7 +165,8 @@ _MARKUP = {
 
 def markup_warnings(split: str, records: Sequence[Document], labels: Sequence[str]) -> list[str]:
     """A warning for each field, by its label, whose first lines do not look like plain text."""
-    beginning, warnings = records[:CHECKED_RECORDS], []
+    beginning = records[:CHECKED_RECORDS]
+    warnings = []
     for field, label in enumerate(labels):
         for what, pattern in _MARKUP.items():
             marked = sum(pattern.search(record.texts[field]) is not None for record in beginning)
@@ -245,6 +247,7 @@ def _texts(sequences: TokenSequences) -> Iterator[bytes]:
     for start in range(0, len(sequences), OVERLAP_CHUNK):
         # One read for each chunk: slicing bytes is much faster than slicing a memory map.
         ends = sequences.offsets[start : start + OVERLAP_CHUNK + 1].tolist()
-        ids, size = sequences.ids[ends[0] : ends[-1]].tobytes(), sequences.ids.itemsize
+        ids = sequences.ids[ends[0] : ends[-1]].tobytes()
+        size = sequences.ids.itemsize
         for begin, end in pairwise(ends):
             yield ids[(begin - ends[0]) * size : (end - ends[0]) * size]

@@ -33,7 +33,8 @@ def recall(draws: Draws, pairs: int, data: SyntheticData) -> Items:
     """Pairs of a key and a value, then every key again with its value to predict (Arora et al.,
     2023): `k3 v5 k1 v2 k1 v2 k3 v5`. The gap is between the pairs and the keys.
     """
-    symbols, gap = _number(data.symbols), _number(data.gap)
+    symbols = _number(data.symbols)
+    gap = _number(data.gap)
     if pairs > symbols:
         why = f"pairs={pairs} is larger than symbols={symbols}: no key stands twice"
         raise Invalid(Fault(why, ("eval_pairs", "data.pairs", "data.symbols")))
@@ -109,10 +110,13 @@ def permutations(draws: Draws, length: int, data: SyntheticData) -> Items:
 
 def dyck(draws: Draws, length: int, data: SyntheticData) -> Items:
     """The beginning of a Dyck word, and the brackets that close it: `(0 (1 (0 )0 = )1 )0 .`."""
-    kinds, depth = _number(data.symbols), _number(data.depth)
+    kinds = _number(data.symbols)
+    depth = _number(data.depth)
     rows = np.arange(len(draws))
-    opens, kind = draws.uniform(length) < 0.5, draws.integers(kinds, length)
-    stack, height = np.zeros((len(draws), depth + 1), np.int64), np.zeros(len(draws), np.int64)
+    opens = draws.uniform(length) < 0.5
+    kind = draws.integers(kinds, length)
+    stack = np.zeros((len(draws), depth + 1), np.int64)
+    height = np.zeros(len(draws), np.int64)
     text = np.empty((len(draws), length), np.int64)
     for place in range(length):
         is_open = (height == 0) | (opens[:, place] & (height < depth))

@@ -33,8 +33,11 @@ class Repository:
 
     def __init__(self, data: HubData, records: Path, log: Log) -> None:
         # The network is not used yet. `records` is the folder of recorded revisions.
-        self.name, self.revision, self.known = data.repository, data.revision, data.sha256
-        self.display_name, self.log = data.display_name, log
+        self.name = data.repository
+        self.revision = data.revision
+        self.known = data.sha256
+        self.display_name = data.display_name
+        self.log = log
         name = f"{data.repository}@{data.revision}".replace("/", "--")
         self.record_file = records / f"{name}.json"
 
@@ -96,7 +99,8 @@ class Repository:
         from huggingface_hub import hf_hub_download
 
         record = self.record()
-        about, commit = record.files[file], record.commit
+        about = record.files[file]
+        commit = record.commit
         with self._translate_errors(file):
             path = Path(hf_hub_download(self.name, file, repo_type="dataset", revision=commit))
         stamp = (path.stat().st_size, path.stat().st_mtime_ns)

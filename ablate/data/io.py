@@ -184,11 +184,15 @@ def text_hash(path: str) -> str:
     Raises:
         DataError: the file cannot be read, or is a broken archive.
     """
-    digest, kept, last, is_first = hashlib.sha256(), b"", b"", True
+    digest = hashlib.sha256()
+    kept = b""
+    last = b""
+    is_first = True
     with readable(path), open_bytes(path) as stream:
         while block := stream.read(BLOCK):
             if is_first:
-                block, is_first = block.removeprefix(BOM_UTF8), False
+                block = block.removeprefix(BOM_UTF8)
+                is_first = False
             block = kept + block
             kept = b"\r" if block.endswith(b"\r") else b""  # LF may follow in the next block
             block = block.removesuffix(kept).replace(b"\r\n", b"\n")
@@ -215,7 +219,8 @@ def holds_any(path: str, wanted: Sequence[bytes]) -> bool:
     Raises:
         DataError: the file cannot be read, or is a broken archive.
     """
-    end, longest = b"", max(map(len, wanted))
+    end = b""
+    longest = max(map(len, wanted))
     with readable(path), open_bytes(path) as stream:
         while block := stream.read(BLOCK):
             block = end + block

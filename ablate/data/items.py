@@ -183,7 +183,8 @@ def items_of(
     one, have the sizes of training. `has_source`: see `DrawnItems`.
     """
     count = _AMONG if getattr(data, split) == DRAWN else int(getattr(data, split))
-    least, most = data.shortest or data.largest, data.largest
+    least = data.shortest or data.largest
+    most = data.largest
     if split == "test" and size is not None:
         least = most = size
     sizes = least + np.arange(count) % (most - least + 1)

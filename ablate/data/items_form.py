@@ -68,7 +68,8 @@ class ItemStream(DocumentStream):
         items = source.items
         for first in range(start, len(items), _AT_ONCE):
             some = np.arange(first, min(first + _AT_ONCE, len(items)))
-            inputs, lengths = items.draw(some).inputs, items.lengths[some].astype(np.int64)
+            inputs = items.draw(some).inputs
+            lengths = items.lengths[some].astype(np.int64)
             is_token = np.arange(inputs.shape[1]) < lengths[:, None]
             yield Chunk(len(some), [Encoded(inputs[is_token].astype(IDS), lengths)])
         overlap = items.overlap() if split == "test" else 0.0

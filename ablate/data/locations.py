@@ -89,7 +89,8 @@ class HubFiles(Location):
 
     def origin(self) -> Origin:
         """The data set, its commit, its license as stated, and the files' names."""
-        record, files = self.repository.record(), self.repository.files(self.prefix)
+        record = self.repository.record()
+        files = self.repository.files(self.prefix)
         return Origin(
             hub=record.repository, commit=record.commit, licence=record.licence, files=tuple(files)
         )

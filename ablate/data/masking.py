@@ -114,8 +114,10 @@ class MaskedContexts(Contexts):
 
     def _word_starts(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """The place of the first token of each token's word within the context."""
-        ids, spaces = self.ids[places], self.spaces
-        token, previous = ids[:, 1:], ids[:, :-1]
+        ids = self.ids[places]
+        spaces = self.spaces
+        token = ids[:, 1:]
+        previous = ids[:, :-1]
         first = np.ones(ids.shape, dtype=bool)
         has_space = (spaces.before[token] | spaces.after[previous]) & ~spaces.only[previous]
         first[:, 1:] = spaces.mark[token] | has_space
@@ -130,8 +132,10 @@ class MaskedContexts(Contexts):
         """Make the padded batch of some contexts; its targets are the predicted tokens."""
         places, is_token, is_chosen = self.chosen(np.asarray(items))
         inputs = np.where(is_token, self.ids[places], PAD).astype(np.int64)
-        targets, where = inputs[is_chosen], places[is_chosen]
-        reading, masking = uniform(self.key, _READING, where), self.masking
+        targets = inputs[is_chosen]
+        where = places[is_chosen]
+        reading = uniform(self.key, _READING, where)
+        masking = self.masking
         span = self.vocab_size - FIRST_TOKEN
         random = FIRST_TOKEN + (uniform(self.key, _REPLACEMENT, where) * span).astype(np.int64)
         is_random = reading < masking.read_as_mask + masking.read_as_random

@@ -62,7 +62,8 @@ def prepare(
         corpus_id = form.content_id(list(chain.from_iterable(content.values())))
         corpus = _open(corpora / corpus_id, log)
         if corpus is None and (former := _former(form, sources, content, corpora)) is not None:
-            corpus_id, corpus = former.folder.name, former
+            corpus_id = former.folder.name
+            corpus = former
     path = corpora / corpus_id
     if corpus is None:
         corpora.mkdir(parents=True, exist_ok=True)
@@ -85,7 +86,8 @@ def _exchanged(data: CorpusConfig, corpus: Corpus) -> Iterator[str]:
     The order of columns without names is that of `direction`, so one of the studies is wrong. Both
     may share a corpus, since the text is the same.
     """
-    own, others = data.model_dump().get("direction"), dict[str, None]()
+    own = data.model_dump().get("direction")
+    others = dict[str, None]()
     for path in sorted(corpus.folder.parent.glob(f"*/{MANIFEST}")):
         other = if_readable(partial(CorpusManifest.read, path))
         text = corpus.manifest.sources["train"].sha256

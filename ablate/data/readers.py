@@ -119,7 +119,8 @@ def _one_line(text: str, repaired: Counter[str]) -> str:
 def _tsv(path: str, fields: TextFields, repaired: Counter[str], longest: int) -> Iterator[Record]:
     columns = fields.columns
     by_name = columns is not None and set(map(type, columns)) != {int}
-    positions, width = tuple(range(len(fields.names))), len(fields.names)
+    positions = tuple(range(len(fields.names)))
+    width = len(fields.names)
     if columns is not None and not by_name:
         positions = tuple(int(column) - 1 for column in columns)
     needed = max(positions) + 1
@@ -133,7 +134,9 @@ def _tsv(path: str, fields: TextFields, repaired: Counter[str], longest: int) ->
             named = _named_positions(cells, fields)
             if named is not None and columns is None:
                 _refuse_repeated(path, cells, named)
-                positions, width, needed = named, len(cells), max(named) + 1
+                positions = named
+                width = len(cells)
+                needed = max(named) + 1
             if named is not None:
                 repaired["header"] += 1
                 continue

@@ -71,7 +71,8 @@ class Records(Preparation):
 
     def learn(self) -> TrainingText:
         """Train one vocabulary on each group of fields that share it."""
-        data, left_out = self.data, Counter[str]()
+        data = self.data
+        left_out = Counter[str]()
         self.log("reading the training split")
         read = filters.training_records(self.sources["train"], data, left_out)
         records, count = self.sampled(read, data.tokenizer_pairs, "record")
@@ -83,7 +84,8 @@ class Records(Preparation):
             raise DataError(f"{self.sources['train'].location}: {why}")
         for path in dict.fromkeys(self.models):
             fields = [field for field, model in enumerate(self.models) if model == path]
-            texts, symbols = self._learned_texts(records, fields), self._symbols(records, fields)
+            texts = self._learned_texts(records, fields)
+            symbols = self._symbols(records, fields)
             tokenizer = train_tokenizer(
                 texts,
                 data.vocab_size,
@@ -126,7 +128,8 @@ class Records(Preparation):
         chunks = self._chunks(islice(records, start, None))
         self.log(f"encoding {plural(total, 'record')}")
         tokenizers = self._tokenizers()
-        read, kept_records = start, start - sum(left_out.values())
+        read = start
+        kept_records = start - sum(left_out.values())
         for number, texts in enumerate(chunks, 1):
             fields = list(map(encode, tokenizers, texts))
             kept = filters.within_limits(_lengths(fields), self.data, left_out)
@@ -140,7 +143,8 @@ class Records(Preparation):
 
     def _encoded_at_once(self, split: str) -> Chunk:
         records = self._held_out[split]
-        texts, tokenizers = next(self._chunks(records, len(records))), self._tokenizers()
+        texts = next(self._chunks(records, len(records)))
+        tokenizers = self._tokenizers()
         fields = list(map(encode, tokenizers, texts))
         filters.refuse_long(records, _lengths(fields), self.data)
         for field, tokenizer in enumerate(tokenizers):
@@ -149,7 +153,8 @@ class Records(Preparation):
 
     def unknown_warnings(self, split: str, shares: Mapping[str, float]) -> list[str]:
         """Warnings about unknown words of dev or test, and about any share above UNKNOWN."""
-        warnings, of_words = [], self.data.tokenizer == "word"
+        warnings = []
+        of_words = self.data.tokenizer == "word"
         for label, share in zip(self.data.labels, shares.values(), strict=True):
             what = f"{split} ({label}): {share:.1%} of the"
             if of_words and share > (UNKNOWN if split == "train" else 0):

@@ -184,13 +184,16 @@ class _Records:
     generate: Callable[[], Mapping[str, Sequence[tuple[str, ...]]]] = staticmethod(toy.generate)
 
     def __init__(self, data: Any, folder: Path, repository: Repository | None) -> None:
-        self.data, self.folder, self.repository = data, folder, repository
+        self.data = data
+        self.folder = folder
+        self.repository = repository
 
     def splits(self) -> Sequence[str]:
         return SPLITS
 
     def source(self, split: str) -> Source:
-        data, name = self.data, getattr(self.data, split)
+        data = self.data
+        name = getattr(self.data, split)
         if data.generated:
             return self.generated(split)
         if name.startswith(SACREBLEU) and self.may_be_test_set:
@@ -270,7 +273,8 @@ class _Texts(_Records):
 
     def in_files(self, name: str) -> Source:
         """A text file, with or without its ending, or the files of a folder."""
-        path, endings = path_of_split(self.folder, name), (TEXT_SUFFIX, *TABLES)
+        path = path_of_split(self.folder, name)
+        endings = (TEXT_SUFFIX, *TABLES)
         optional = tuple(
             f"{ending}{compressed}"
             for ending in ("", TEXT_SUFFIX)
@@ -286,7 +290,8 @@ class _Texts(_Records):
         data = self.data
         if data.corpus == FILES:
             self._refuse_unused(sources)
-        whole, end = sources["train"], 1.0
+        whole = sources["train"]
+        end = 1.0
         if not data.generated:
             end -= data.held_out
         if end < 1.0 or data.max_bytes is not None:
@@ -377,7 +382,8 @@ def files_source(path: str, fields: TextFields) -> Source:
         if not is_file(path):
             raise missing(path)
         return Tables(Files((path,)), fields)
-    files, absent = [], []
+    files = []
+    absent = []
     for plain in (f"{path}.{label}" for label in fields.labels):
         file = next(filter(is_file, map(plain.__add__, ("", *COMPRESSED))), None)
         if file is None:
@@ -398,8 +404,12 @@ def files_source(path: str, fields: TextFields) -> Source:
 
 def _missing_files(path: str, shown: str, labels: Sequence[str]) -> DataError:
     """The error with names that a study may write for a split, or its files of other endings."""
-    name, folder = Path(path).name, Path(path).absolute().parent
-    names, tables, languages, others = set[str](), list[str](), list[str](), list[str]()
+    name = Path(path).name
+    folder = Path(path).absolute().parent
+    names = set[str]()
+    tables = list[str]()
+    languages = list[str]()
+    others = list[str]()
     for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
         stem, _, label = without_compression(entry.name).rpartition(".")
         is_table = suffix_of(entry.name) in SUFFIXES

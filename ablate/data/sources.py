@@ -288,7 +288,8 @@ def _unequal(files: Sequence[str]) -> str:
     counts = {}
     for file in files:
         counts[file] = sum(1 for _ in file_lines(file, Counter()))
-    short, long = min(files, key=counts.__getitem__), max(files, key=counts.__getitem__)
+    short = min(files, key=counts.__getitem__)
+    long = max(files, key=counts.__getitem__)
     return (
         f"{short}: has {plural(counts[short], 'line')}, but {long} has {counts[long]}; each line "
         f"needs its counterpart"
@@ -385,7 +386,8 @@ class StreamPart(TextStream):
     def documents(self) -> Iterator[Document]:
         """The text of the part. It begins a document, even in the middle of one."""
         low, high = self._limits()
-        position, started = 0, False
+        position = 0
+        started = False
         for text, begins in self._beginning():
             end = position + len(text)
             if end > low and position < high:
@@ -411,7 +413,8 @@ class StreamPart(TextStream):
 
     def _beginning(self) -> Iterator[tuple[str, bool]]:
         """The texts of the whole up to its limit of bytes, and whether each begins a document."""
-        left, begins = self.max_bytes, False
+        left = self.max_bytes
+        begins = False
         for document in self.whole.documents():
             (text,) = document.texts
             if left is None:
@@ -450,7 +453,9 @@ def _read_text(path: str) -> Iterator[str]:
     Raises:
         DataError: the text is not UTF-8 or holds a NUL byte; with file and line.
     """
-    decoder, line, kept = codecs.getincrementaldecoder("utf-8")(), 1, ""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    line = 1
+    kept = ""
     first = True
     with readable(path), open_bytes(path) as stream:
         while True:
@@ -465,7 +470,8 @@ def _read_text(path: str) -> Iterator[str]:
                 raise DataError(f"{path}:{faulty}: contains a NUL byte: not text")
             line += text.count("\n")
             if first:
-                text, first = text.removeprefix("\ufeff"), False
+                text = text.removeprefix("\ufeff")
+                first = False
             kept += text
             if not block:
                 break

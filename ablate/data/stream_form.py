@@ -41,7 +41,8 @@ class DocumentStream(Preparation):
         if self.data.tokenizer == BYTES:
             return ByteTokenizer()
         lines, _ = self.sampled(self._lines(), self.data.tokenizer_lines, "line")
-        kind, coverage = (self.data.vocab_size, self.data.tokenizer), self.data.character_coverage
+        kind = (self.data.vocab_size, self.data.tokenizer)
+        coverage = self.data.character_coverage
         return train_tokenizer(lines, *kind, lossless=True, coverage=coverage)
 
     def _lines(self) -> Iterator[str]:
@@ -56,18 +57,24 @@ class DocumentStream(Preparation):
     ) -> Iterator[Chunk]:
         """The ids of each document, by pieces, and the end mark between two."""
         self.log(f"encoding the {split} split")
-        tokenizer, source = load_tokenizer(self.models[0].read_bytes()), self.sources[split]
-        started, begins, read = start > 0, False, 0
+        tokenizer = load_tokenizer(self.models[0].read_bytes())
+        source = self.sources[split]
+        started = start > 0
+        begins = False
+        read = 0
         for document in islice(source.documents(), start, None):
             read += 1
             begins |= document.begins
             (text,) = document.texts
             if not text:  # the document begins with its first character
                 continue
-            ids, ends = _encode(text, tokenizer), []
+            ids = _encode(text, tokenizer)
+            ends = []
             if begins and started:
-                ids, ends = [EOS, *ids], [1]
-            started, begins = True, False
+                ids = [EOS, *ids]
+                ends = [1]
+            started = True
+            begins = False
             yield Chunk(read, [Encoded(np.array(ids, IDS), np.array(ends, np.int64))])
             read = 0
         if not started:

@@ -136,7 +136,9 @@ class NamedTokenizer(Tokenizer):
     """A vocabulary of given names, which have ids from 4."""
 
     def __init__(self, model: bytes, kind: Kind, names: Iterable[str]) -> None:
-        self.model, self.kind, self.names = model, kind, (*_MARKS, *names)
+        self.model = model
+        self.kind = kind
+        self.names = (*_MARKS, *names)
         self.is_escaped = False  # nothing is reserved
         self.vocab_size = len(self.names)
 

@@ -147,7 +147,8 @@ def _noun_phrase(draw: random.Random, kind: int) -> tuple[_Phrase, list[str], li
     phrase = _phrase(draw)
     if draw.random() >= 0.4:
         return phrase, phrase.source(), phrase.target(kind)
-    preposition, location = _pick(draw, list(_PREPOSITIONS)), _phrase(draw)
+    preposition = _pick(draw, list(_PREPOSITIONS))
+    location = _phrase(draw)
     source = [*phrase.source(), preposition, *location.source()]
     target = [*location.target(kind), _PREPOSITIONS[preposition], *phrase.target(kind)]
     return phrase, source, target

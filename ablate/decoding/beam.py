@@ -128,10 +128,13 @@ class _Search:
         early_stopping: bool,
         constraint: TreeConstraint | None,
     ) -> None:
-        B, device = len(source), source.device
+        B = len(source)
+        device = source.device
         self.constraint = constraint
         self.ends_with_K_finished = early_stopping or beam == 1
-        self.model, self.K, self.penalty = model, beam, penalty
+        self.model = model
+        self.K = beam
+        self.penalty = penalty
         self.limits = limits.tolist()  # of the sentence in each row, on the host
         self.sentences = torch.arange(B, device=device)  # index of the sentence in each row
         self.at_limit = penalty(limits + 1).to(device)  # the largest penalty that each can reach
@@ -216,7 +219,8 @@ class _Search:
 
     def results(self) -> list[Hypothesis]:
         """The best hypothesis of every sentence."""
-        tokens, scores = self.best_tokens.tolist(), self.best_scores.tolist()
+        tokens = self.best_tokens.tolist()
+        scores = self.best_scores.tolist()
         hypotheses = []
         for i, length in enumerate(self.best_lengths.tolist()):
             hypotheses.append(Hypothesis(tokens[i][:length], scores[i]))
@@ -251,6 +255,8 @@ class _Search:
             if self.constraint is not None:
                 self.constraint.keep(rows)
             self.limits = [self.limits[row] for row in rows]
-            self.sentences, self.tokens = self.sentences[stay], self.tokens[stay]
-            self.scores, self.finished = self.scores[stay], self.finished[stay]
+            self.sentences = self.sentences[stay]
+            self.tokens = self.tokens[stay]
+            self.scores = self.scores[stay]
+            self.finished = self.finished[stay]
             self.at_limit = self.at_limit[stay]

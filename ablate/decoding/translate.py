@@ -100,7 +100,8 @@ def _translate_batch(
             constraint = constrain(sentences, limits)
         rules = decoding.beam, decoding.alpha, decoding.early_stopping, constraint
         # Limits stay on the host, where the search reads them at every step.
-        limits_on_host, form = torch.tensor(limits), decoding.length_penalty
+        limits_on_host = torch.tensor(limits)
+        form = decoding.length_penalty
         hypotheses = beam_search(model, source.to(device), limits_on_host, *rules, penalty=form)
     except (RuntimeError, MemoryError) as error:
         if len(sentences) == 1 or not is_out_of_memory(error):
@@ -111,7 +112,8 @@ def _translate_batch(
 
 def _limit(model: Transformer, source: int, decoding: DecodingConfig) -> tuple[int, str]:
     """Most tokens of the translation of such a source, and the setting that decides."""
-    wanted, possible = source + decoding.max_extra_length, _max_target_length(model, source)
+    wanted = source + decoding.max_extra_length
+    possible = _max_target_length(model, source)
     if possible < wanted:
         return possible, "max_positions"
     return wanted, "max_extra_length"

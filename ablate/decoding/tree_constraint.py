@@ -97,7 +97,8 @@ class TreeConstraint:
             limits: the largest number of tokens for each tree; a limit below that of the words
                 leaves no tree.
         """
-        self.vocabulary, self.words = vocabulary, list(words)
+        self.vocabulary = vocabulary
+        self.words = list(words)
         self.states = [[_State()] for _ in words]
         self.left = list(limits)
         self._masks: dict[tuple[int | None, bool, int], Tensor] = {}

@@ -242,7 +242,8 @@ def smoothed_cross_entropy_with_gradients(
         The loss, and its gradients by the states (n, d_model) and by the embedding (V, d_model), in
         their types.
     """
-    V, W = len(embedding), padded_matrix(embedding, dtype)
+    V = len(embedding)
+    W = padded_matrix(embedding, dtype)
     operands = states.to(dtype)
     d_states = torch.empty_like(states)
     # In the type of the embedding: a sum over chunks in bf16 would lose small terms.

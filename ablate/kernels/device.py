@@ -50,7 +50,8 @@ def visible_device(name: str, among: Sequence[str] = ()) -> torch.device:
         name: of the device.
         among: the devices of the job, if it has several.
     """
-    device, devices = torch.device(name), among or (name,)
+    device = torch.device(name)
+    devices = among or (name,)
     if on_gpu(device) and torch.cuda.device_count() == len(devices):
         return torch.device("cuda", devices.index(name))
     return device

@@ -128,7 +128,8 @@ class _Linears(torch.autograd.Function):
         # parameters.
         ctx.weight_dtype = given[0].dtype
         with torch.autocast("cpu", enabled=False):
-            rows, W = matmul.pack(x.reshape(-1, x.shape[-1])), _stacked(weights)
+            rows = matmul.pack(x.reshape(-1, x.shape[-1]))
+            W = _stacked(weights)
             Y = matmul.linear(rows, W, _stacked(biases) if biases else None)  # (M', sum of d_out)
             blocks = Y[: x.shape[:-1].numel()].split([len(weight) for weight in weights], dim=1)
             # Several outputs are columns of one tensor: copied, so that each is contiguous and may
@@ -137,14 +138,18 @@ class _Linears(torch.autograd.Function):
                 reshape_unaliased(block.to(x.dtype, copy=n > 1), x.shape[:-1]) for block in blocks
             )
         ctx.save_for_backward(rows, W)
-        ctx.matmul, ctx.x_shape, ctx.x_dtype, ctx.has_bias = matmul, x.shape, x.dtype, bool(biases)
+        ctx.matmul = matmul
+        ctx.x_shape = x.shape
+        ctx.x_dtype = x.dtype
+        ctx.has_bias = bool(biases)
         return outs
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         rows, W = ctx.saved_tensors
-        matmul, widths = ctx.matmul, [grad.shape[-1] for grad in grads]
+        matmul = ctx.matmul
+        widths = [grad.shape[-1] for grad in grads]
         with torch.autocast("cpu", enabled=False):
             blocks = [grad.reshape(-1, grad.shape[-1]) for grad in grads]  # (M, d_out) each
             G = matmul.pack(*blocks)
@@ -165,7 +170,8 @@ def _stacked(blocks: list[Tensor]) -> Tensor:
 class _PackRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, matmul: Matmul) -> Tensor:
-        ctx.x_shape, ctx.x_dtype = x.shape, x.dtype
+        ctx.x_shape = x.shape
+        ctx.x_dtype = x.dtype
         return matmul.pack(x.reshape(-1, x.shape[-1]))
 
     @staticmethod

@@ -135,7 +135,8 @@ def running_sum(x: Tensor, dim: int) -> Tensor:
     """
     if not (on_gpu(x) and torch.are_deterministic_algorithms_enabled()):
         return x.cumsum(dim)
-    x, reach = x.movedim(dim, -1), 1
+    x = x.movedim(dim, -1)
+    reach = 1
     while reach < x.shape[-1]:
         x = x + F.pad(x[..., :-reach], (reach, 0))
         reach *= 2
@@ -162,7 +163,8 @@ def decayed_average(
         (B, T, width), and the state after the last token.
     """
     if state is None:
-        mass, average = torch.full_like(K[:, 0], torch.finfo(K.dtype).min / 4), V.new_zeros(())
+        mass = torch.full_like(K[:, 0], torch.finfo(K.dtype).min / 4)
+        average = V.new_zeros(())
         average = average.expand_as(mass)
     else:
         mass, average = state.chunk(2, dim=-1)

@@ -63,7 +63,8 @@ class DistributedRanks(Ranks):
     """The ranks of torch's default process group: messages by gloo, tensors on a GPU by NCCL."""
 
     def __init__(self) -> None:
-        self.index, self.size = dist.get_rank(), dist.get_world_size()
+        self.index = dist.get_rank()
+        self.size = dist.get_world_size()
 
     def vote(self, flags: Sequence[bool]) -> list[bool]:
         """For each flag, whether it is set on any rank: one MAX reduction."""

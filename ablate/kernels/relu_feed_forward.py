@@ -54,7 +54,10 @@ class _ReLUFeedForward(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor, b_2: Tensor, matmul: Matmul
     ) -> Tensor:
-        ctx.matmul, ctx.x_shape, ctx.x_dtype, ctx.weight_dtype = matmul, x.shape, x.dtype, W_1.dtype
+        ctx.matmul = matmul
+        ctx.x_shape = x.shape
+        ctx.x_dtype = x.dtype
+        ctx.weight_dtype = W_1.dtype
         with torch.autocast("cpu", enabled=False):
             W_1, b_1, W_2, b_2 = map(matmul.cast, (W_1, b_1, W_2, b_2))
             rows = matmul.pack(x.reshape(-1, x.shape[-1]))  # (M', d_model)
@@ -67,7 +70,8 @@ class _ReLUFeedForward(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         rows, inner, W_1, W_2 = ctx.saved_tensors
-        matmul, n = ctx.matmul, ctx.x_shape[:-1].numel()
+        matmul = ctx.matmul
+        n = ctx.x_shape[:-1].numel()
         with torch.autocast("cpu", enabled=False):
             d_out = grads[0].reshape(-1, ctx.x_shape[-1])  # (M, d_model)
             G = matmul.pack(d_out)

@@ -21,7 +21,8 @@ def lines_of(scores: TokenScores, evaluation: str) -> list[str]:
         scores: of the answers; `places` are the numbers of their items.
         evaluation: the items, as the signature names them.
     """
-    nats, answers = np.bincount(scores.places, scores.nats), np.bincount(scores.places)
+    nats = np.bincount(scores.places, scores.nats)
+    answers = np.bincount(scores.places)
     correct = np.bincount(scores.places[scores.correct], minlength=len(answers))
     return score_lines(nats, {"correct": correct, "answers": answers}, evaluation)
 

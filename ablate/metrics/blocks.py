@@ -126,7 +126,8 @@ def text_lines(scores: TokenScores, blocks: Blocks, evaluation: str) -> list[str
 
 def masked_lines(scores: TokenScores, blocks: Blocks, evaluation: str) -> list[str]:
     """The lines of a text of which some tokens are predicted; arguments as for `text_lines`."""
-    block, count = blocks.of_token[scores.places], len(blocks)
+    block = blocks.of_token[scores.places]
+    count = len(blocks)
     # minlength: the last blocks may have no masked token.
     nats = np.bincount(block, weights=scores.nats, minlength=count)
     correct = np.bincount(block[scores.correct], minlength=count)
@@ -191,7 +192,8 @@ def block_statistics(metric: str, lines: Sequence[str], split: str) -> Statistic
 
 def parse_lines(lines: Sequence[str], pattern: re.Pattern[str]) -> tuple[NDArray[np.float64], str]:
     """The statistics of each line, and the evaluation that all of them name."""
-    statistics, evaluation = [], ""
+    statistics = []
+    evaluation = ""
     for line in lines:
         match = pattern.fullmatch(line)
         assert match is not None, line

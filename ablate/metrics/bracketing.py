@@ -65,7 +65,8 @@ def _statistics(prediction: str, sentence: str, reference: str) -> tuple[int, ..
     leaves = leaves_of(reference, sentence)
     gold = restored(with_leaves(reference, sentence), leaves)
     assert gold is not None, reference
-    expected, test = brackets(gold), restored(prediction, leaves)
+    expected = brackets(gold)
+    test = restored(prediction, leaves)
     if test is None:
         return 0, expected.total(), 0, 0, 0, 1
     given = brackets(test)

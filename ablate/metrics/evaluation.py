@@ -50,7 +50,8 @@ def _scores(
     batches: Iterable[T], score: Callable[[T], NDArray[np.float64]]
 ) -> dict[int, NDArray[np.float64]]:
     """The scores of this rank's batches, by the number of the batch."""
-    ranks, scores = current_ranks(), {}
+    ranks = current_ranks()
+    scores = {}
     for number, batch in enumerate(batches):
         if number % ranks.size == ranks.index:
             scores[number] = score(batch)

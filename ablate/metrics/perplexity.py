@@ -41,7 +41,8 @@ def nats_per_token(
         nats = negative_log_likelihood(*output_terms(model, batch.to(device)), cap)
         return np.array([nats, batch.tokens])
 
-    total, tokens = 0.0, 0
+    total = 0.0
+    tokens = 0
     for nats, count in score_batches(batches, score, device):
         # Not sum(), whose rounding depends on Python's version.
         total += float(nats)

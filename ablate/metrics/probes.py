@@ -48,8 +48,10 @@ def _kinds(contexts: Contexts) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Of each token of a text: the largest value of LOSS_AFTER up to the number of tokens that
     predict it; and whether it ends a pair of tokens that its context had before.
     """
-    size, values = len(contexts.ids), np.array(list(LOSS_AFTER.values()))
-    spans, repeated = np.zeros(size, np.int64), np.zeros(size, np.bool_)
+    size = len(contexts.ids)
+    values = np.array(list(LOSS_AFTER.values()))
+    spans = np.zeros(size, np.int64)
+    repeated = np.zeros(size, np.bool_)
     limits = zip(contexts.starts, contexts.ends, contexts.scored, strict=True)
     for i, (start, end, scored) in enumerate(limits):
         targets = contexts.ids[start:end].astype(np.int64)
@@ -124,7 +126,8 @@ def probe_statistics(metric: str, predictions: Sequence[str], split: str) -> Sta
     sums = statistics.sum(0)
     if not sums[1]:
         raise StoreError(f"metric {metric}: the evaluation has no token for it")
-    whole, what = _value(metric, sums, 0.0), "pairs" if metric == PAIRS_RIGHT.name else "tokens"
+    whole = _value(metric, sums, 0.0)
+    what = "pairs" if metric == PAIRS_RIGHT.name else "tokens"
     signature = f"{evaluation}|{what}:{sums[1]:.0f}"
     if metric != INDUCTION_LOSS.name:
         signature += f"|split:{split}"
@@ -144,11 +147,14 @@ def _parse(metric: str, predictions: Sequence[str]) -> tuple[NDArray[np.float64]
     is_pair = metric == PAIRS_RIGHT.name
     numbers = r"good=(\S+) bad=(\S+)" if is_pair else rf".*\b{metric}=(\S+)/(\d+).*"
     line_of_probe = re.compile(rf"(?:text|sequence|pair) {numbers} (\S+)")
-    rows, evaluation = [], ""
+    rows = []
+    evaluation = ""
     for line in predictions:
         match = line_of_probe.fullmatch(line)
         if match is None:
             continue
-        first, second, evaluation = float(match[1]), float(match[2]), match[3]
+        first = float(match[1])
+        second = float(match[2])
+        evaluation = match[3]
         rows.append((float(first < second), 1.0) if is_pair else (first, second))  # a tie is wrong
     return np.array(rows, np.float64).reshape(-1, 2), evaluation

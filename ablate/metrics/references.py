@@ -53,7 +53,8 @@ def _on_bleu(references: Sequence[str], target: Target) -> Iterator[str]:
         )
     lengths = [len(tokens) for tokens in tokenized(references, target)]
     characters = sum(len("".join(text.split())) for text in references)
-    per_token, without_spaces = characters / max(1, sum(lengths)), _share_without_spaces(references)
+    per_token = characters / max(1, sum(lengths))
+    without_spaces = _share_without_spaces(references)
     has_few_spaces = tokenizer in ("13a", "intl") and without_spaces >= LARGE_SHARE
     if has_few_spaces or per_token > LONG_WORDS:
         why = f"{number(per_token, 1)} characters to a token"

@@ -66,7 +66,8 @@ def sentence_scores(
     name: str, hypotheses: Sequence[str], references: Sequence[str], target: Target = ENGLISH
 ) -> list[float]:
     """Score each sentence alone; BLEU by the n-gram orders that the sentence is long enough for."""
-    metric, scores = _metric(name, target, effective_order=True), []
+    metric = _metric(name, target, effective_order=True)
+    scores = []
     for hypothesis, reference in zip(hypotheses, references, strict=True):
         scores.append(float(metric.sentence_score(hypothesis, [reference]).score))
     return scores

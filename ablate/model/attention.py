@@ -75,7 +75,8 @@ class FullAttention(AttentionMechanism):
                 Q, K, V, attn_mask=mask, is_causal=causal, scale=context.scale
             )
         # The positional encoding's own tensors are fp32 (fp64 in tests).
-        dtype, precise = V.dtype, torch.promote_types(V.dtype, torch.float32)
+        dtype = V.dtype
+        precise = torch.promote_types(V.dtype, torch.float32)
         Q, K, V = (x.to(precise) for x in (Q * context.scale, K, V))
         scores = Q @ K.transpose(-1, -2)  # (B, h, T, S)
         bias = context.bias(Q)
@@ -130,7 +131,8 @@ class LinearAttention(AttentionMechanism):
 
     def forward(self, Q: Tensor, K: Tensor, V: Tensor, context: AttentionContext) -> Tensor:
         """(B, h, T, d_v)."""
-        Q, K = F.elu(Q) + 1, F.elu(K) + 1
+        Q = F.elu(Q) + 1
+        K = F.elu(K) + 1
         decoding = context.causal and Q.shape[2] != K.shape[2]
         if context.on_weights is not None or decoding:
             return self._by_weights(Q, K, V, context)
@@ -144,7 +146,8 @@ class LinearAttention(AttentionMechanism):
 
     def _by_weights(self, Q: Tensor, K: Tensor, V: Tensor, context: AttentionContext) -> Tensor:
         """Heads computed from the weights (B, h, T, S), which `forward` otherwise never forms."""
-        weights, mask = Q @ K.transpose(-1, -2), context.mask()
+        weights = Q @ K.transpose(-1, -2)
+        mask = context.mask()
         weights = weights if mask is None else weights * mask
         return context.drop(weights / (weights.sum(-1, keepdim=True) + EPS)) @ V
 

@@ -61,8 +61,11 @@ class ModelBuilder:
         `init` draws initial weights on the CPU, so that every device starts from the same ones;
         `random` draws dropout masks on the device that the model will run on.
         """
-        self.config, self.vocab_size = config, vocab_size
-        self.init, self.random, self.sources = init, random, sources
+        self.config = config
+        self.vocab_size = vocab_size
+        self.init = init
+        self.random = random
+        self.sources = sources
         # Seeds for classes of a user's own, so that all other parts keep their initial weights.
         self.own_seeds = torch.Generator().manual_seed(init.initial_seed())
         self.number = 1  # of the layer in its stack
@@ -102,7 +105,8 @@ class ModelBuilder:
 
     def positions(self, causal: bool) -> PositionalEncoding:
         """The positional encoding of a stack, or those that its layers have in turn."""
-        depth, encodings = self.config.depths[int(causal)], {}
+        depth = self.config.depths[int(causal)]
+        encodings = {}
         for layer in self.config.encodings(depth):
             encodings[layer.encoding_key] = self.of_layer(layer)._encoding(causal)
         if len(encodings) == 1:
@@ -137,7 +141,8 @@ class ModelBuilder:
                 f"{without_digest(self.config.positional_encoding)} needs"
             )
         mechanism.reset_parameters(self.init)
-        c, kind = self.config, MultiHeadAttention
+        c = self.config
+        kind = MultiHeadAttention
         if c.kv_rank is not None:
             absorbed = is_absorbed(c, mechanism, positions)
             kind = AbsorbedLatentAttention if absorbed else LatentAttention
@@ -241,7 +246,8 @@ class ModelBuilder:
 
     def layer_skips(self) -> LayerSkips | None:
         """The states of earlier layers that the stream takes up again."""
-        skip, passes = LAYER_SKIPS[self.config.layer_skips], self.config.passes
+        skip = LAYER_SKIPS[self.config.layer_skips]
+        passes = self.config.passes
         return optional(skip.count(passes), LayerSkips, skip, passes)
 
     def final_norm(self, depth: int) -> nn.Module:

@@ -83,7 +83,8 @@ class DecoderOnly(Transformer):
         self.decoder_norm = builder.final_norm(depth)
         first = builder.of_layer(builder.config.all_layers[0])
         self.embedding_norm = or_identity(builder.config.embedding_norm, first.norm)
-        self.token_pairs, self.layer_skips = builder.token_pairs(), builder.layer_skips()
+        self.token_pairs = builder.token_pairs()
+        self.layer_skips = builder.layer_skips()
         last = self.positions.of_layer(depth - 1)
         heads = range(builder.config.future_tokens)
         self.future_heads = Stack((make([*builder.layers(depth)][-1], last) for _ in heads), 1)
@@ -116,7 +117,8 @@ class DecoderOnly(Transformer):
         """Run token ids (B, S) through the stack, to decode at most K hypotheses for each."""
         past = [None] * len(self.decoder) * self.decoder.loops
         if source.shape[1]:
-            tokens, key_mask = source != 0, None
+            tokens = source != 0
+            key_mask = None
             if not bool(tokens.all()):
                 key_mask = tokens[:, None, None, :]
             _, past = self._apply_stack(source, key_mask)
@@ -168,11 +170,13 @@ class DecoderOnly(Transformer):
         if self.config.document_masks:
             positions, previous, query_mask = _documents(sequence)
         x = self.opened(self.embedding_dropout(self._embed(sequence, positions, previous)))
-        past, earlier = [], Earlier(x, sequence, [x])
+        past = []
+        earlier = Earlier(x, sequence, [x])
         masks = (key_mask, query_mask)
         whole = AttentionContext(positions, positions, *masks, causal=True, earlier=earlier)
         for place, (i, layer) in enumerate(self.decoder.passes()):
-            read, context = x, whole.in_layer(i, self.positions)
+            read = x
+            context = whole.in_layer(i, self.positions)
             x, state = layer.apply_mixer(x, None, context)
             x = layer.apply_feed_forward(x)
             past.append(state)

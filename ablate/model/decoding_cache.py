@@ -40,7 +40,8 @@ class DecodingCache:
 
     def __init__(self, stack: Stack[Any], past: list[Any], source: Tensor, K: int) -> None:
         """Start with nothing decoded after token ids (B, S), and at most K hypotheses of each."""
-        B, device = len(source), source.device
+        B = len(source)
+        device = source.device
         self.past = past
         self.side_by_side = [
             layer.mixer.supports_query_masks and K <= MAX_SIDE_BY_SIDE
@@ -85,9 +86,11 @@ class DecodingCache:
         that are passed: (B, K, d_model) -> (B, K, d_model).
         """
         B, K, d_model = x.shape
-        context_of, rows = self.context_of_sentences, x
+        context_of = self.context_of_sentences
+        rows = x
         if not self.side_by_side[place]:
-            context_of, rows = self.context_of_hypotheses, x.reshape(B * K, 1, d_model)
+            context_of = self.context_of_hypotheses
+            rows = x.reshape(B * K, 1, d_model)
         if context_of not in self.contexts:
             self.contexts[context_of] = context_of()
         context = self.contexts[context_of].in_layer(i, encoding).changed(earlier=earlier)

@@ -36,7 +36,8 @@ class OutputTransform(nn.Module):
 
     def __init__(self, builder: ModelBuilder) -> None:
         super().__init__()
-        d_model, has_bias = builder.config.d_model, builder.config.output_transform is True
+        d_model = builder.config.d_model
+        has_bias = builder.config.output_transform is True
         self.linear = Linear(d_model, d_model, builder.init, has_bias)
         self.activation = builder.activation()
         self.norm = builder.norm()
@@ -59,9 +60,11 @@ class EncoderOnly(Transformer):
         self.encoder_norm = builder.final_norm(c.depths[0])
         types = partial(TokenTypes, c.token_types, c.d_model, builder.init)
         self.token_types = or_identity(c.token_types, types)
-        first, last = builder.of_layer(c.all_layers[0]), builder.of_layer(c.all_layers[-1])
+        first = builder.of_layer(c.all_layers[0])
+        last = builder.of_layer(c.all_layers[-1])
         self.embedding_norm = or_identity(c.embedding_norm, first.norm)
-        self.token_pairs, self.layer_skips = builder.token_pairs(), builder.layer_skips()
+        self.token_pairs = builder.token_pairs()
+        self.layer_skips = builder.layer_skips()
         self.output_transform = or_identity(c.output_transform, partial(OutputTransform, last))
 
     def read(self, tokens: Tensor) -> Tensor:

@@ -36,8 +36,10 @@ class MixtureOfExperts(nn.Module):
         self.router = Linear(config.d_model, config.n_experts, init, bias=config.router_bias)
         is_gated = config.shared_expert_gate and config.shared_experts > 0
         self.shared_gate = optional(is_gated, Linear, config.d_model, 1, init, bias=False)
-        self.chosen, self.weighting = config.experts_per_token, config.expert_weights
-        self.balance, self.scale = config.expert_balance, config.expert_scale
+        self.chosen = config.experts_per_token
+        self.weighting = config.expert_weights
+        self.balance = config.expert_balance
+        self.scale = config.expert_scale
         is_biased = config.expert_balance_by == "bias"
         self.choice_bias = optional(is_biased, zeros, config.n_experts)
         self.balance_loss: Tensor | float = 0.0

@@ -138,7 +138,8 @@ class ReLUFeedForward(FeedForward):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, d_model) -> (B, T, d_model)."""
-        (W_1, b_1), (W_2, b_2) = self.W_1.parameters(), self.W_2.parameters()
+        (W_1, b_1) = self.W_1.parameters()
+        (W_2, b_2) = self.W_2.parameters()
         return relu_feed_forward(x, W_1, b_1, W_2, b_2)
 
 

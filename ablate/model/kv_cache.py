@@ -58,7 +58,8 @@ class GrowableTensor(BatchState):
     def append(self, later: Tensor) -> GrowableTensor:
         """Write a later part (B, g, n, d) into the buffer, without gradients: (B, g, S + n, d)."""
         B, capacity, g, d = self.buffer.shape
-        length, buffer = self.length + later.shape[2], self.buffer
+        length = self.length + later.shape[2]
+        buffer = self.buffer
         if length > capacity:
             buffer = buffer.new_empty(B, _capacity(length), g, d)
             buffer[:, : self.length] = self.buffer[:, : self.length]

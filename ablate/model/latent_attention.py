@@ -23,7 +23,8 @@ class LatentAttention(MultiHeadAttention):
 
     def _make_projections(self, c: ModelConfig, init: torch.Generator, bias: bool) -> None:
         assert c.kv_rank is not None
-        self.rank, self.shared = c.kv_rank, shared_entries(c)
+        self.rank = c.kv_rank
+        self.shared = shared_entries(c)
         self.sizes = [c.d_k - self.shared, c.d_v]
         inner = c.d_model if c.query_rank is None else c.query_rank
         if c.query_rank is not None:

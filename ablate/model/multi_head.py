@@ -71,7 +71,8 @@ class MultiHeadAttention(TokenMixer):
     ) -> None:
         super().__init__()
         c = config
-        self.h, self.g = n_heads, c.n_kv_heads or n_heads
+        self.h = n_heads
+        self.g = c.n_kv_heads or n_heads
         self.scale = score_scale(c)
         bias = c.attention_bias in (True, "inputs")
         self._make_projections(c, init, bias)
@@ -194,7 +195,8 @@ class MultiHeadAttention(TokenMixer):
         self, Q: Tensor, memory: KeyValues | GrowingKeyValues, context: AttentionContext
     ) -> Tensor:
         """Queries (B, h, T, d_k) attend to the memory -> heads (B, h, T, d_v)."""
-        K, V = repeated(memory.K, self.h), repeated(memory.V, self.h)
+        K = repeated(memory.K, self.h)
+        V = repeated(memory.V, self.h)
         return _apply(self.mechanism, Q, K, V, context)
 
     def _output(self, heads: Tensor, context: AttentionContext) -> Tensor:
@@ -218,6 +220,8 @@ def _apply(
     the lengths of sentences (benchmarks/LOG.md, 2026-11-21, how workers are set up).
     """
     if Q.dtype == torch.bfloat16 and not (on_gpu(Q) and mechanism.supports_bf16):
-        Q, K, V = Q.float(), K.float(), V.float()
+        Q = Q.float()
+        K = K.float()
+        V = V.float()
     with torch.autocast(Q.device.type, enabled=False):
         return mechanism(Q, K, V, context)

@@ -82,13 +82,18 @@ class _RMSNorm(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None]:
-        (grad,), (kept, scale, gain) = grads, ctx.saved_tensors
-        normed, grad_gain, d = kept if gain is not None else kept * scale, None, kept.shape[-1]
+        (grad,) = grads
+        (kept, scale, gain) = ctx.saved_tensors
+        normed = kept if gain is not None else kept * scale
+        grad_gain = None
+        d = kept.shape[-1]
         products = grad * normed
         if gain is None:
-            along, grad_x = products.sum(-1, keepdim=True), products.copy_(grad)
+            along = products.sum(-1, keepdim=True)
+            grad_x = products.copy_(grad)
         else:
-            grad_gain, along = products.reshape(-1, d).sum(0), (products @ gain)[..., None]
+            grad_gain = products.reshape(-1, d).sum(0)
+            along = (products @ gain)[..., None]
             grad_x = torch.mul(grad, gain, out=products)
         # Without its part along x, which would change only the length of x.
         return grad_x.addcmul_(normed, along, value=-1 / d).mul_(scale), grad_gain, None

@@ -42,7 +42,8 @@ class PositionalEncoding(nn.Module):
     @property
     def acts_on_scores(self) -> bool:
         """Whether `bias` or `values` is overridden, so that attention must form its scores."""
-        cls, base = type(self), PositionalEncoding
+        cls = type(self)
+        base = PositionalEncoding
         return cls.bias is not base.bias or cls.values is not base.values
 
     def of_layer(self, layer: int) -> PositionalEncoding:
@@ -150,7 +151,8 @@ class RelativePositions(PositionalEncoding):
         self.behind = self.ahead = config.relative_clip
         if causal:
             self.ahead = 0
-        layers, distances = config.depths[int(causal)], self.behind + 1 + self.ahead
+        layers = config.depths[int(causal)]
+        distances = self.behind + 1 + self.ahead
         self.keys = nn.Parameter(torch.empty(layers, distances, config.d_k))
         self.of_values = nn.Parameter(torch.empty(layers, distances, config.d_v))
         for table in (self.keys, self.of_values):
@@ -223,7 +225,8 @@ class AlternatingPositions(PositionalEncoding):
     ) -> None:
         """Keep the encodings, and for each layer the index of its own in `turns`."""
         super().__init__(config, causal, init)
-        self.encodings, self.turns = nn.ModuleList(encodings), turns
+        self.encodings = nn.ModuleList(encodings)
+        self.turns = turns
         for encoding in encodings:
             if type(encoding).embed is not PositionalEncoding.embed:
                 why = f"{type(encoding).__name__} acts on embeddings (it has `embed`)"
@@ -262,7 +265,9 @@ def rope_frequencies(c: ModelConfig) -> tuple[Tensor, float]:
     made for, keeps those that turn 32 times or more, and mixes the two between (Peng et al., 2024,
     3.2); the factor sharpens the softmax (3.4).
     """
-    entries, base, factor = rotated_entries(c), c.rope_base, c.rope_factor
+    entries = rotated_entries(c)
+    base = c.rope_base
+    factor = c.rope_factor
     frequencies = _frequencies(entries, base)
     if c.rope_scaling == "none":
         return frequencies, 1.0
@@ -274,7 +279,8 @@ def rope_frequencies(c: ModelConfig) -> tuple[Tensor, float]:
         length = c.max_positions / factor
         return entries * math.log(length / (2 * math.pi * turns)) / (2 * math.log(base))
 
-    first, last = max(math.floor(pair(32)), 0), min(math.ceil(pair(1)), entries - 1)
+    first = max(math.floor(pair(32)), 0)
+    last = min(math.ceil(pair(1)), entries - 1)
     pairs = torch.arange(entries // 2, dtype=torch.float64)
     share = ((pairs - first) / max(last - first, 0.001)).clamp(0, 1)  # of the divided frequency
     return frequencies * (1 - share) + frequencies / factor * share, 0.1 * math.log(factor) + 1
@@ -287,10 +293,13 @@ def buckets(distances: Tensor, causal: bool) -> Tensor:
     Without `causal`, half of the buckets are for tokens ahead. Distances of T5_DISTANCE and more
     share the last one.
     """
-    count, ahead, far = T5_BUCKETS, torch.zeros_like(distances), (-distances).clamp(min=0)
+    count = T5_BUCKETS
+    ahead = torch.zeros_like(distances)
+    far = (-distances).clamp(min=0)
     if not causal:
         count = T5_BUCKETS // 2
-        ahead, far = (distances > 0).long() * count, distances.abs()
+        ahead = (distances > 0).long() * count
+        far = distances.abs()
     exact = count // 2
     # clamp, because the logarithm of distance 0 is infinite; near distances do not use the result.
     share = (far.clamp(min=exact).float() / exact).log() / math.log(T5_DISTANCE / exact)

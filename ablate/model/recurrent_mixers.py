@@ -87,8 +87,11 @@ class RecurrentMixer(TokenMixer):
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__()
-        self.n_heads, self.d_k, self.d_v = config.n_heads, config.d_k, config.d_v
-        d, h = config.d_model, config.n_heads
+        self.n_heads = config.n_heads
+        self.d_k = config.d_k
+        self.d_v = config.d_v
+        d = config.d_model
+        h = config.n_heads
         self.query = Linear(d, self._width_of_keys(), init, bias=False)
         self.key = Linear(d, self._width_of_keys(), init, bias=False)
         self.value = Linear(d, h * self.d_v, init, bias=False)
@@ -127,7 +130,8 @@ class RecurrentMixer(TokenMixer):
         tokens = tokens_of(x, context)
         if tokens is not None:  # padding leaves the state as it is
             real = tokens[:, None, :, None]
-            K, log_decay = K * real, log_decay * real
+            K = K * real
+            log_decay = log_decay * real
             if beta is not None:
                 beta = beta * real
         # The recurrence adds up many products, whose errors in bf16 would grow with the length.
@@ -150,7 +154,8 @@ class RecurrentMixer(TokenMixer):
         self, x: Tensor, inputs: list[Tensor], context: AttentionContext
     ) -> list[Tensor]:
         """Queries, keys and values, each after its short convolution and SiLU."""
-        parts, tokens = [self.query(x), self.key(x), self.value(x)], tokens_of(x, context)
+        parts = [self.query(x), self.key(x), self.value(x)]
+        tokens = tokens_of(x, context)
         before: list[Tensor | None] = [*inputs] or [None] * len(parts)
         inputs.clear()
         results = []
@@ -223,7 +228,8 @@ class DeltaNet(RecurrentMixer):
         """Convolved parts, with queries and keys of length 1, and no decay."""
         Q, K, V = map(self._heads, self._convolved(x, inputs, context))
         beta = self._heads(self.strength(x)).sigmoid()
-        Q, K = unit_length(Q) * self.d_k**-0.5, unit_length(K)
+        Q = unit_length(Q) * self.d_k**-0.5
+        K = unit_length(K)
         return Projections(Q, K, V, self.log_decay(x), beta)
 
     def log_decay(self, x: Tensor) -> Tensor:
@@ -289,7 +295,8 @@ class StepDecay(nn.Module):
     def __init__(self, d_model: int, n_heads: int, init: torch.Generator) -> None:
         super().__init__()
         self.step = Linear(d_model, n_heads, init, bias=False)
-        low, high = math.log(0.001), math.log(0.1)
+        low = math.log(0.001)
+        high = math.log(0.1)
         step = torch.empty(n_heads).uniform_(low, high, generator=init).exp()
         self.step_bias = nn.Parameter(step + torch.log(-torch.expm1(-step)))  # softplus's inverse
         self.log_rate = nn.Parameter(torch.empty(n_heads).uniform_(1, 16, generator=init).log())
@@ -351,7 +358,8 @@ class RGLRU(TokenMixer):
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__()
-        h, size = config.n_heads, config.d_v
+        h = config.n_heads
+        size = config.d_v
         self.gate = Linear(config.d_model, h * size, init)
         self.value = Linear(config.d_model, h * size, init)
         self.convolution = ShortConvolution(h * size, CONVOLUTION_WIDTH, init, bias=True)
@@ -376,7 +384,8 @@ class RGLRU(TokenMixer):
         size = size.masked_fill((context.query_positions == 0)[..., None], 1.0)
         added = full_precision(convolved) * gates * size
         if tokens is not None:  # padding leaves the state as it is
-            added, log_decay = added * tokens[..., None], log_decay * tokens[..., None]
+            added = added * tokens[..., None]
+            log_decay = log_decay * tokens[..., None]
         states = vector_recurrence(log_decay.exp(), added, memory)
         out = self.output(states * F.gelu(self.gate(x), approximate="tanh"))
         return out, MixerState(states[:, -1], [inputs])
@@ -409,7 +418,8 @@ class RWKV(TokenMixer):
         memory, before = _before(past)
         tokens = tokens_of(x, context)
         (for_key, for_value, for_gate), last = self.shift(x, before, tokens)
-        K, V = full_precision(self.key(for_key)), full_precision(self.value(for_value))
+        K = full_precision(self.key(for_key))
+        V = full_precision(self.value(for_value))
         decay = self.log_decay.exp().expand(1, x.shape[1], -1)
         if tokens is not None:  # padding leaves the state as it is
             K = K.masked_fill(~tokens[..., None], torch.finfo(K.dtype).min / 4)

@@ -76,7 +76,8 @@ class PostNorm(Residual):
 
     def after(self, x: Tensor, output: Tensor) -> Tensor:
         """(B, T, d_model), (B, T, d_model) -> (B, T, d_model)."""
-        norm, dropout = self.norm, self.dropout
+        norm = self.norm
+        dropout = self.dropout
         is_plain = self.residual and self.scale is None and dropout.is_active
         if on_gpu(output) and is_plain and isinstance(norm, LayerNorm) and norm.bias is not None:
             words = dropout.draw(output)
@@ -150,7 +151,8 @@ class HyperConnections(Residual):
             place: number of the sub-layer in its stack; in turn each reads one stream.
         """
         super().__init__(nn.Identity(), True, 0.0, around.dropout.random)
-        self.around, self.n = around, n
+        self.around = around
+        self.n = n
         static = torch.cat([torch.zeros(n, 1), torch.eye(n), torch.ones(n, 1)], dim=1)
         static[place % n, 0] = 1.0
         self.static = nn.Parameter(static.flatten())

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from ablate.model.layers import Embedding, ParameterKinds
 
 # Odd numbers that spread pairs of tokens over the rows of a table, as in modded-nanogpt.
-_OF_TOKEN, _OF_PREVIOUS = 27_191, 36_313
+_OF_TOKEN = 27_191
+_OF_PREVIOUS = 36_313
 
 
 def previous_tokens(tokens: Tensor) -> Tensor:

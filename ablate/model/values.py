@@ -18,7 +18,8 @@ class ValueEmbedding(nn.Module):
     def __init__(self, config: ModelConfig, vocab_size: int, init: torch.Generator) -> None:
         super().__init__()
         heads = config.n_kv_heads or config.n_heads
-        width, rank = heads * config.d_v, config.value_embedding_rank
+        width = heads * config.d_v
+        rank = config.value_embedding_rank
         self.table = Embedding(vocab_size, rank or width, init, scale=1.0)
         self.widen: Linear | None = None
         if rank is not None:

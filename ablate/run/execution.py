@@ -111,7 +111,8 @@ def _begun(folder: RunFolder, log: logging.Logger) -> Execution | None:
     try:
         execution = folder.read_execution()
     except Damaged as error:
-        execution, fault = None, str(error)
+        execution = None
+        fault = str(error)
     if execution is None and fault is None and any(folder.checkpoints.glob("*.json")):
         fault = f"{folder.execution}: is missing"
     if fault is not None and not folder.has_result:
@@ -144,7 +145,8 @@ def packages_of(config: RowConfig) -> dict[str, str | None]:
         classes.append(imported.module)
     if not classes:  # looking through all packages takes time
         return {}
-    installed, found = packages_distributions(), dict[str, str | None]()
+    installed = packages_distributions()
+    found = dict[str, str | None]()
     for module in classes:
         for name in installed.get(module.partition(".")[0], ()):
             found[name.lower()] = _version(name)

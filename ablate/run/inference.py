@@ -61,11 +61,13 @@ def load_run(
     Raises:
         StoreError: the run is not finished, or the run or its corpus is damaged.
     """
-    record, result = folder.read_run(), folder.read_result()
+    record = folder.read_run()
+    result = folder.read_result()
     if record is None or result is None:
         raise StoreError(f"{folder.path}: is not a finished run")
     prepare(device)
-    task, corpus = task_of(record.task, folder.sources), Corpus(_corpus(results, result, row))
+    task = task_of(record.task, folder.sources)
+    corpus = Corpus(_corpus(results, result, row))
     count = (row or record).config.average_checkpoints
     model = load_model(folder, record.config, corpus, result, count, device)
     return LoadedRun(record, task, corpus, model, result, row)

@@ -147,13 +147,17 @@ class _Pipeline:
 
     def __init__(self, job: Job, context: RunContext) -> None:
         inputs = RunInputs.of(job)
-        self.job, self.request, self.folder = job, job.run, inputs.folder
-        self.log, self.check_lease = context.log, context.check_lease
+        self.job = job
+        self.request = job.run
+        self.folder = inputs.folder
+        self.log = context.log
+        self.check_lease = context.check_lease
         self.stop_requested = context.stop_requested
         # In scores/ a table may be writing at this moment; it then goes without the cache.
         for directory in self.folder.folders:
             remove_temporaries(directory)
-        self.task, self.corpus = inputs.task, inputs.corpus
+        self.task = inputs.task
+        self.corpus = inputs.corpus
         self.execution = execution_of(
             self.folder, job, inputs.config, self.corpus.training, self.log
         )
@@ -319,7 +323,8 @@ class _Pipeline:
 
         One that is impossible does not keep the others from being published.
         """
-        decodings, refusal = dict(result.decodings), None
+        decodings = dict(result.decodings)
+        refusal = None
         for id, config in self.request.decodings.items():
             if id in decodings:
                 damage = damage_of_predictions(self.folder, id, decodings[id])

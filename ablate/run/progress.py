@@ -29,7 +29,9 @@ class ProgressReporter:
         """Prepare for reports, every `interval` seconds while the phase is the same; `name` is that
         of the device for the launcher, which may see more GPUs than this process.
         """
-        self.folder, self.device, self.interval = folder, device, interval
+        self.folder = folder
+        self.device = device
+        self.interval = interval
         self.started = time.monotonic()
         if on_gpu(device):
             # Unused blocks of the run before would count as memory of this one.
@@ -61,7 +63,8 @@ class ProgressReporter:
         now = time.monotonic()
         if self.first is None:
             self.first = (now, report.tokens)
-        elapsed, tokens = now - self.first[0], report.tokens - self.first[1]
+        elapsed = now - self.first[0]
+        tokens = report.tokens - self.first[1]
         update = {
             "step": report.step,
             "steps": report.steps,

@@ -72,7 +72,8 @@ class _Followers:
     """The processes of the other ranks."""
 
     def __init__(self, starts: list[RankStart], log: logging.Logger) -> None:
-        self.log, self.closing = log, threading.Event()
+        self.log = log
+        self.closing = threading.Event()
         # Signals are for the first process, which tells the others what to do.
         self.processes = [
             subprocess.Popen(FOLLOWER, stdin=subprocess.PIPE, start_new_session=True)

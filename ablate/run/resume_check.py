@@ -79,7 +79,8 @@ def check_resume(
             trainer.fit()
 
     with tempfile.TemporaryDirectory(prefix="ablate-verify-") as place:
-        whole, resumed = RunFolder(Path(place, "whole")), RunFolder(Path(place, "resumed"))
+        whole = RunFolder(Path(place, "whole"))
+        resumed = RunFolder(Path(place, "resumed"))
         for folder in (whole, resumed):
             folder.sources.mkdir(parents=True)
             for plugin in filter(None, (*references(config), parse_reference(task_name))):

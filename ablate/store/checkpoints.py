@@ -113,7 +113,8 @@ def newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
         StoreError: none can be read. Starting over would discard checkpoints that may still be
             good.
     """
-    skipped, unreadable = [], []
+    skipped = []
+    unreadable = []
     # Names have nine digits, so that they sort by step.
     for path in sorted(folder.glob("*.json"), reverse=True):
         try:

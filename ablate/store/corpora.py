@@ -49,7 +49,8 @@ def names_other_files(manifest: CorpusManifest) -> bool:
 
 def remember(data: CorpusConfig, corpora: Path, corpus: str, signature: Sequence[Any] = ()) -> None:
     """Record the corpus made from these settings and from files with this signature."""
-    path, pointer = _pointer(data, corpora), CorpusPointer(corpus=corpus, signature=list(signature))
+    path = _pointer(data, corpora)
+    pointer = CorpusPointer(corpus=corpus, signature=list(signature))
     if _read_pointer(path) != pointer:
         make_room(path)
         pointer.write(path)

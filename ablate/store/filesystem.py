@@ -155,12 +155,15 @@ def _replace_often(path: Path, done: Path) -> None:
 
 def _leases(folder: Path) -> Iterator[Check]:
     """A lease is kept while its holder lives, and taken over from a host that is gone."""
-    path, reports = folder / "lease", _SPAWN.Queue()
+    path = folder / "lease"
+    reports = _SPAWN.Queue()
     holder = _SPAWN.Process(target=_hold, args=(path, reports))
     holder.start()
     try:
         reports.get(timeout=60)
-        contender, began, taken = Lease(path, TEST_TERM), time.monotonic(), False
+        contender = Lease(path, TEST_TERM)
+        began = time.monotonic()
+        taken = False
         while not taken and time.monotonic() - began < 2 * TEST_TERM:
             taken = contender.try_to_take()
             time.sleep(0.1)
@@ -203,7 +206,8 @@ def _other_hosts(ours: Path, seconds: float) -> Iterator[Check]:
     try:
         before = time.time()
         write_bytes(ours, _beat(0))
-        after, changed = time.time(), ours.stat().st_mtime
+        after = time.time()
+        changed = ours.stat().st_mtime
         skew = max(before - changed, changed - after, 0.0)
         apart = f"{skew:.1f} s apart from this host's clock"
         yield Check("clock of the file system", skew < MAX_SKEW, apart)
@@ -227,7 +231,8 @@ def _listen(ours: Path, seconds: float) -> dict[str, float]:
     """By host: the longest time from writing a file there, by its clock, to seeing it here."""
     delays: dict[str, float] = {}
     seen: dict[str, int] = {}
-    end, number = time.monotonic() + seconds, 0
+    end = time.monotonic() + seconds
+    number = 0
     while time.monotonic() < end:
         number += 1
         write_bytes(ours, _beat(number), durable=False)

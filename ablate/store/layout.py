@@ -68,7 +68,8 @@ class Reader(Generic[R]):
     """A method that reads the record at a path inside of a folder; None for an absent file."""
 
     def __init__(self, kind: type[R], place: Inside) -> None:
-        self.kind, self.place = kind, place
+        self.kind = kind
+        self.place = place
 
     def __get__(self, folder: HasPath, owner: object = None) -> Callable[[], R | None]:
         return partial(self.kind.read, self.place.__get__(folder))
@@ -127,7 +128,8 @@ class RunFolder:
         Returns:
             The paths that were quarantined.
         """
-        folders, wrong = (*self.folders, self.sources), []
+        folders = (*self.folders, self.sources)
+        wrong = []
         for path in folders:  # first, because the files may be in them
             if os.path.lexists(path) and not path.is_dir():
                 quarantine(path)

@@ -71,7 +71,8 @@ class Lease:
         except OSError:
             return
         # With the time of the change, because a new file may get the inode of a removed one.
-        which, now = (stat.st_ino, stat.st_ctime_ns), time.monotonic()
+        which = (stat.st_ino, stat.st_ctime_ns)
+        now = time.monotonic()
         if stat.st_size or self._empty is None or self._empty[0] != which:
             self._empty = None if stat.st_size else (which, now)
         elif now - self._empty[1] >= self.term:

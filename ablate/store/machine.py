@@ -20,7 +20,8 @@ PID_NAMESPACE = Path("/proc/self/ns/pid")
 PROCESS_CGROUPS = Path("/proc/self/cgroup")
 VMSTAT = Path("/proc/vmstat")
 # Limits that a launcher sets for a pilot where no control group does: cores, and bytes.
-CPUS_VARIABLE, MEMORY_VARIABLE = "ABLATE_CPUS", "ABLATE_MEMORY"
+CPUS_VARIABLE = "ABLATE_CPUS"
+MEMORY_VARIABLE = "ABLATE_MEMORY"
 
 # A process on another host counts as dead if its last report is older than this.
 HEARTBEAT_SECONDS = 120.0
@@ -133,9 +134,11 @@ def _cgroup_files(unified: str, controller: str, legacy: str) -> list[Path]:
     for line in _lines(PROCESS_CGROUPS):
         number, controllers, group = line.split(":", 2)
         if number == "0":
-            root, name = CGROUPS, unified
+            root = CGROUPS
+            name = unified
         elif controller in controllers.split(","):
-            root, name = CGROUPS / controllers, legacy
+            root = CGROUPS / controllers
+            name = legacy
         else:
             continue
         inside = Path(group.lstrip("/"))

@@ -675,7 +675,8 @@ class MetricsTail:
             content = file.read()
         # A worker may be writing the last line.
         whole = content[: content.rfind(b"\n") + 1]
-        before, lines = self.lines, parse_metrics(whole)
+        before = self.lines
+        lines = parse_metrics(whole)
         self.lines += len(lines)
         self.size += len(whole)
         return before, lines

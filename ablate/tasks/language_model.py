@@ -131,12 +131,15 @@ class LanguageModel(TextTask):
             return self.token_scores(model, contexts, device, after_batch)
 
         contexts = self.evaluation_contexts(corpus, "test", config)
-        scores, blocks, evaluation = scored(contexts), self.blocks(corpus), self.evaluation(config)
+        scores = scored(contexts)
+        blocks = self.blocks(corpus)
+        evaluation = self.evaluation(config)
         lines = self.lines(scores, blocks, evaluation)
         if not config.probes:
             return lines
         lines += probes.probe_lines(scores, contexts, blocks, evaluation)
-        (context, stride), V = evaluated(config), corpus.tokenizer.vocab_size
+        (context, stride) = evaluated(config)
+        V = corpus.tokenizer.vocab_size
         sequences, length = probes.repeated_sequences(V, context)
         if length > 1:
             lines += probes.sequence_lines(scored(sequences), length, V)

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from ablate.metrics.blocks import Blocks, TokenScores
 
 # Of dev during training, whatever a row's evaluation is, so that early stopping is the same.
-DEV_MASK_RATE, DEV_MASK_SEED = 0.15, 1
+DEV_MASK_RATE = 0.15
+DEV_MASK_SEED = 1
 
 
 class MaskedLanguageModel(TextTask):
@@ -47,7 +48,8 @@ class MaskedLanguageModel(TextTask):
 
         contexts = contexts_in(super().items(corpus, split, config))
         key: tuple[int, ...]
-        masking, key = _evaluated(DEV_MASK_RATE), (DEV_MASK_SEED,)
+        masking = _evaluated(DEV_MASK_RATE)
+        key = (DEV_MASK_SEED,)
         if split == "train":
             masking = Masking.of(config.mask_rate, config.mask_split, config.whole_word)
             key = ()

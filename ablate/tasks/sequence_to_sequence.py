@@ -57,7 +57,9 @@ class SequenceToSequence(Task):
         """The longest pair of training and of all, and what decoding may add to its source."""
         if not isinstance(data, DataConfig):
             return None
-        trained, longest, extra = data.longest_trained, data.max_length, config.max_extra_length
+        trained = data.longest_trained
+        longest = data.max_length
+        extra = config.max_extra_length
         return Reach(
             config.positions_needed(trained, trained),
             config.positions_needed(longest, longest),
@@ -92,7 +94,8 @@ class SequenceToSequence(Task):
 
         test = corpus.split("test")[self.source]
         sources = [test[i].tolist() for i in range(len(test))]
-        tokenizer, constrain = corpus.tokenizer_of(self.target), self.constrain(corpus, config)
+        tokenizer = corpus.tokenizer_of(self.target)
+        constrain = self.constrain(corpus, config)
         return translate(model, tokenizer, sources, config, device, after_batch, constrain)
 
     def constrain(self, corpus: Corpus, decoding: DecodingConfig) -> Constrain | None:
@@ -114,6 +117,7 @@ class SequenceToSequence(Task):
 
     def samples(self, corpus: Corpus, items: Sequence[int]) -> Iterator[Sample]:
         """Sources and references."""
-        sources, references = corpus.text("test", self.source), corpus.text("test", self.target)
+        sources = corpus.text("test", self.source)
+        references = corpus.text("test", self.target)
         for i in items:
             yield Sample(i + 1, ((self.source, sources[i]), ("reference", references[i])))

@@ -69,7 +69,8 @@ class Synthetic(Task):
                 what = f"{field} has no effect on corpus {data.corpus}: its items have no {size}"
                 yield Fault(what, (field, "data.corpus"))
                 return
-        train, test = items_of(data, "train"), items_of(data, "test", _evaluated(config))
+        train = items_of(data, "train")
+        test = items_of(data, "test", _evaluated(config))
         try:
             longest = max(int(split.lengths.max()) for split in (train, test))
         except ValueError as error:
@@ -143,7 +144,9 @@ class Synthetic(Task):
             is_answer = targets != 0
             places = np.repeat(items, is_answer.sum(1))
             return ContextBatch.of(inputs, targets[is_answer], is_answer, places)
-        sources, before, after = [], [], []
+        sources = []
+        before = []
+        after = []
         for read, answers in zip(inputs, targets, strict=True):
             first = int(np.flatnonzero(answers)[0])
             sources.append(read[: first + 1])
@@ -168,7 +171,8 @@ class Synthetic(Task):
         self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device
     ) -> dict[str, Score]:
         """Perplexity of the answers of the dev split."""
-        split, data = self.items(corpus, "dev", config), self.data_of(corpus)
+        split = self.items(corpus, "dev", config)
+        data = self.data_of(corpus)
         signature = f"{signature_of(data)}|items:{len(split)}|split:dev"
         return {PPL.name: Score(value=self.perplexity(model, split, device), signature=signature)}
 
@@ -188,7 +192,8 @@ class Synthetic(Task):
         from ablate.metrics.answers import lines_of
         from ablate.metrics.blocks import score_text
 
-        data, size = self.data_of(corpus), _evaluated(config)
+        data = self.data_of(corpus)
+        size = _evaluated(config)
         split = items_of(data, "test", size, has_source=config.has_encoder).as_split()
 
         def batches(tokens: int) -> Iterator[tuple[NDArray[np.int64], Any]]:

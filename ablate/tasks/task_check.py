@@ -35,7 +35,8 @@ def check_task(
     """
     with faults_of([plugin], sources):
         split = task.at_step(task.items(corpus, "train", config), seed=1, step=1)
-        small, V = config.with_one_layer(), corpus.tokenizer.vocab_size
+        small = config.with_one_layer()
+        V = corpus.tokenizer.vocab_size
         model = build(small, V, seed=1, sources=sources).eval()
         with torch.no_grad():
             _check(task, model, split, config.label_smoothing)
@@ -73,7 +74,8 @@ class _Measured(NamedTuple):
 def _measure(
     task: Task, model: Transformer, split: Split, items: list[int], label_smoothing: float
 ) -> _Measured:
-    targets, batch = task.n_targets(split, np.array(items)), task.collate(split, np.array(items))
+    targets = task.n_targets(split, np.array(items))
+    batch = task.collate(split, np.array(items))
     result: object = task.loss_terms(model, batch, label_smoothing)
     if not isinstance(result, tuple) or len(result) != 2:
         hint = "; is a return missing?" if result is None else ""

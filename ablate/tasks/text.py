@@ -86,7 +86,8 @@ class TextTask(Task):
     ) -> Iterator[Fault | str]:
         """Yield a fault for each reason why a row cannot be scored in a study's metrics."""
         assert isinstance(data, LanguageData)
-        has_pairs, wanted = data.minimal_pairs is not None, PAIRS_RIGHT.name in metrics
+        has_pairs = data.minimal_pairs is not None
+        wanted = PAIRS_RIGHT.name in metrics
         if has_pairs and not wanted:
             what = f"minimal_pairs has no effect: metrics do not name {PAIRS_RIGHT.name}"
             yield Fault(what, ("data.minimal_pairs",))
@@ -106,7 +107,8 @@ class TextTask(Task):
 
     def items(self, corpus: Corpus, split: str, config: RowConfig) -> Split:
         """The contexts that are trained on; of dev, those that score each token once."""
-        context, is_trained = config.context, split == "train"
+        context = config.context
+        is_trained = split == "train"
         assert context is not None
         stride = (is_trained and config.stride) or context
         return contexts_of(corpus, split, context, stride, score_once=not is_trained).as_split()
@@ -143,7 +145,8 @@ class TextTask(Task):
         """Perplexity of the tokens of the dev split that count in a row's evaluation."""
         contexts = self.evaluation_contexts(corpus, "dev", config)
         value = self.perplexity(model, contexts.as_split(), device)
-        count, V = contexts.counts(range(len(contexts))), corpus.tokenizer.vocab_size
+        count = contexts.counts(range(len(contexts)))
+        V = corpus.tokenizer.vocab_size
         scored = f"{self.counted}:{count}|split:{corpus.manifest.data['dev']}|V:{V}"
         return {PPL.name: Score(value=value, signature=f"{self.evaluation(config)}|{scored}")}
 
@@ -198,7 +201,8 @@ class TextTask(Task):
 
     def samples(self, corpus: Corpus, items: Sequence[int]) -> Iterator[Sample]:
         """The beginnings of some blocks."""
-        blocks, test = self.blocks(corpus), corpus.split("test")[FIELD]
+        blocks = self.blocks(corpus)
+        test = corpus.split("test")[FIELD]
         for i in items:
             (text,) = corpus.tokenizer.decode([test.ids[blocks.of_token == i].tolist()])
             yield Sample(i + 1, (("text", text[:_SHOWN_CHARACTERS]),))

@@ -78,7 +78,8 @@ class Translation(SequenceToSequence):
     ) -> Iterator[Fault | str]:
         """Yield a fault for each metric that cannot divide the target text into words."""
         assert isinstance(data, TranslationData)
-        language, tokenizer = data.target_language, data.bleu_tokenizer
+        language = data.target_language
+        tokenizer = data.bleu_tokenizer
         if TER in metrics and has_no_words(language):
             what = f"metric {TER} counts words between spaces, which {language} is written without"
             yield Fault(what, remedy="use chrf")

@@ -99,8 +99,11 @@ class CheckpointSaver:
             keep: number of checkpoints that averaging uses.
             context: hooks.
         """
-        self.folder, self.config, self.metrics = folder.checkpoints, config, metrics
-        self.keep, self.context = keep, context
+        self.folder = folder.checkpoints
+        self.config = config
+        self.metrics = metrics
+        self.keep = keep
+        self.context = context
         self.waiting: list[Snapshot] = []
         self.last_save = time.monotonic()
 
@@ -108,7 +111,8 @@ class CheckpointSaver:
     def is_due_by_clock(self) -> bool:
         """Whether `checkpoint_minutes` have passed, or it is time to try a refused checkpoint."""
         # A clock that never goes back, because the time of day may be set while a run trains.
-        seconds, limit = time.monotonic() - self.last_save, 60 * self.config.checkpoint_minutes
+        seconds = time.monotonic() - self.last_save
+        limit = 60 * self.config.checkpoint_minutes
         return seconds > (min(limit, RETRY_SECONDS) if self.waiting else limit)
 
     def save(self, snapshot: Snapshot) -> None:

@@ -38,7 +38,8 @@ class GradientTree:
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], ranks: Ranks) -> None:
-        self.parameters, self.ranks = parameters, ranks
+        self.parameters = parameters
+        self.ranks = ranks
         self.lengths = [parameter.numel() for parameter in parameters]
         used = sum(self.lengths) + 1  # the last one is the loss
         # all_to_all_single sends equal shares, so the vector is padded to a multiple of the ranks.

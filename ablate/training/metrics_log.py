@@ -24,7 +24,9 @@ class MetricsLog:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.size = 0  # in bytes, unwritten lines included
-        self._file, self._unwritten, self._hash = _CLOSED, b"", hashlib.sha256()
+        self._file = _CLOSED
+        self._unwritten = b""
+        self._hash = hashlib.sha256()
 
     def append(self, **values: float) -> None:
         """Write a line, now or as soon as the disk accepts it."""
@@ -66,7 +68,9 @@ class MetricsLog:
         write_bytes(self.path, content)
         self.close()
         self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND)
-        self._unwritten, self.size, self._hash = b"", size, found
+        self._unwritten = b""
+        self.size = size
+        self._hash = found
         return True
 
     def last(self, name: str) -> float | None:

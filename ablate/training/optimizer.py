@@ -62,7 +62,8 @@ class Optimizer:
     """
 
     def __init__(self, model: nn.Module, config: RowConfig) -> None:
-        self.clip, self.ema_decay = config.gradient_clipping, config.ema_decay
+        self.clip = config.gradient_clipping
+        self.ema_decay = config.ema_decay
         named = dict(model.named_parameters())
         self.groups = _groups(model, config)
         self.names = [name for group in self.groups for name in group.parameters]
@@ -87,7 +88,8 @@ class Optimizer:
 
     def _update(self, rate: float, decay_share: float) -> None:
         for group in self.groups:
-            parameters, states = [], []
+            parameters = []
+            states = []
             for name, parameter in group.parameters.items():
                 if parameter.grad is not None:
                     parameters.append(parameter)
@@ -274,7 +276,8 @@ def make_optimizer(model: nn.Module, config: RowConfig, sources: Path) -> Optimi
 
 def _groups(model: nn.Module, config: RowConfig) -> list[ParameterGroup]:
     """Groups of parameters: of a rule for matrices first, and then those that decay most."""
-    kinds, hidden = kinds_of_parameters(model), set[str]()
+    kinds = kinds_of_parameters(model)
+    hidden = set[str]()
     if config.optimizer in RULES_OF_MATRICES:
         hidden = hidden_matrices(model)
     # By whether a rule for matrices updates them, the multiple of the rate, and the weight decay:
@@ -348,7 +351,8 @@ def kinds_of_parameters(model: nn.Module) -> dict[str, str]:
         places[id(output.weight)] = "output"
     kinds = {}
     for name, parameter in model.named_parameters():
-        kind, place = declared[id(parameter)], places.get(id(parameter), "matrix")
+        kind = declared[id(parameter)]
+        place = places.get(id(parameter), "matrix")
         if kind in ("bias", "gain"):
             kinds[name] = "vector"
         elif kind == "matrix" or place in ("position", "output"):
@@ -360,7 +364,8 @@ def kinds_of_parameters(model: nn.Module) -> dict[str, str]:
 
 def hidden_matrices(model: nn.Module) -> set[str]:
     """Names of matrices with two axes, but for embeddings, positions and the output matrix."""
-    kinds, names = kinds_of_parameters(model), set()
+    kinds = kinds_of_parameters(model)
+    names = set()
     for name, parameter in model.named_parameters():
         if parameter.dim() == 2 and kinds[name] in ("matrix", "feed_forward"):
             names.add(name)

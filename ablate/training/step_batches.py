@@ -87,7 +87,8 @@ class StepBatches:
 
     def at(self, step: int, limit: int) -> StepBatch:
         """The batch of a step, with micro-batches of at most `limit` padded tokens."""
-        items, split = self.items(step), self.task.at_step(self.split, self.order.seed, step)
+        items = self.items(step)
+        split = self.task.at_step(self.split, self.order.seed, step)
         parts = divide(self.split, items, self.parts)
         mine = []
         for index in self.mine:

@@ -97,8 +97,12 @@ class Trainer:
             ranks: the processes that train the run together; a power of two, and at most as many as
                 parts.
         """
-        self.config, self.task, self.device, self.seed = config, task, device, seed
-        self.parts, self.ranks = parts, ranks
+        self.config = config
+        self.task = task
+        self.device = device
+        self.seed = seed
+        self.parts = parts
+        self.ranks = ranks
         self.precision = precision_on(device, config.precision)
         self.context = context or RunContext()
         self.train = task.items(corpus, "train", config)
@@ -116,7 +120,8 @@ class Trainer:
             self.optimizer.allocate()
         self.tree = GradientTree(self.optimizer.parameters, ranks) if parts > 1 else None
         self.stop_agreed = False
-        self.folder, self.metrics = folder.checkpoints, MetricsLog(folder.metrics)
+        self.folder = folder.checkpoints
+        self.metrics = MetricsLog(folder.metrics)
         self.saver = CheckpointSaver(folder, config, self.metrics, keep_checkpoints, self.context)
         mine = parts_of_rank(parts, ranks)
         self.batches = StepBatches(task, self.train, self.order, parts, mine, config.batch_stages)
@@ -180,7 +185,8 @@ class Trainer:
         if not self.model.training:
             self.model.train()  # after an evaluation only, since it visits every module
         # The state before the step, to which a step that runs out of memory returns.
-        random, loss_sum = self.random.get_state(), self.loss_sum.clone()
+        random = self.random.get_state()
+        loss_sum = self.loss_sum.clone()
         while (n_tokens := self._accumulate(step)) is None:
             # As in a run with the smaller micro-batches, whose masks are drawn in another order.
             self.random.set_state(random)
@@ -256,7 +262,8 @@ class Trainer:
 
     def _add_gradients(self, batch: Batch, n_tokens: int) -> Tensor:
         """Forward and backward over a micro-batch; its loss. No other tensor outlives the call."""
-        batch, smoothing = batch.to(self.device), self.config.label_smoothing
+        batch = batch.to(self.device)
+        smoothing = self.config.label_smoothing
         with autocast(self.device, self.precision):
             loss, _ = self.task.loss_terms(self.model, batch, smoothing)
         # By the tokens of the whole batch, so that the gradients add up to those of its mean loss.
@@ -283,7 +290,8 @@ class Trainer:
             return
         what = "loss"
         if self._has_other_terms:
-            what, loss = "cross-entropy", self._cross_entropy()
+            what = "cross-entropy"
+            loss = self._cross_entropy()
             if loss <= bound:
                 return
         raise Diverged(self.progress.step, f"the {what} exploded to {loss:.1f} nats a token")
@@ -298,7 +306,8 @@ class Trainer:
     def _cross_entropy(self) -> float:
         """Cross-entropy of the newest batch, without dropout, in nats a token."""
         step = self.progress.step
-        items, split = self.batches.items(step), self.task.at_step(self.train, self.seed, step)
+        items = self.batches.items(step)
+        split = self.task.at_step(self.train, self.seed, step)
 
         def batches(tokens: int) -> Iterator[Batch]:
             return (self.task.collate(split, some) for some in micro_batches(split, items, tokens))
@@ -317,7 +326,8 @@ class Trainer:
         # Strictly smaller: of equal perplexities the earliest step stays the best.
         progress.evaluations_since_best += 1
         if progress.best_perplexity is None or value < progress.best_perplexity:
-            progress.best_perplexity, progress.best_step = value, progress.step
+            progress.best_perplexity = value
+            progress.best_step = progress.step
             progress.evaluations_since_best = 0
         self._record(dev_perplexity=value)
 
@@ -333,7 +343,8 @@ class Trainer:
         return min((end for end in ends if end), default=None)
 
     def _finished(self) -> bool:
-        patience, since_best = self.config.patience, self.progress.evaluations_since_best
+        patience = self.config.patience
+        since_best = self.progress.evaluations_since_best
         is_stopped = patience is not None and since_best >= patience
         return self.progress.step == self.steps or is_stopped
 
@@ -403,7 +414,8 @@ class Trainer:
 
     def _had_ended(self) -> bool:
         """Whether the last step's weights are whole, so that only the result is to be made."""
-        before, last = self.progress, checkpoints.scheduled(self.folder)[-1:]
+        before = self.progress
+        last = checkpoints.scheduled(self.folder)[-1:]
         for checkpoint in last:
             self._restore(checkpoint.info)
             try:
@@ -414,7 +426,8 @@ class Trainer:
                 if self._finished() and self._cut_metrics(checkpoint.info):
                     self.context.log.info("training had ended at step %d", checkpoint.step)
                     return True
-        self.progress, self.loss_tokens = before, 0
+        self.progress = before
+        self.loss_tokens = 0
         return False
 
     def _restore(self, state: TrainingState) -> None:

@@ -24,7 +24,8 @@ from ablate.config.training import DECOUPLED
 State = dict[str, Tensor]  # of one parameter, by kind: `exp_avg`, `momentum_buffer` ...
 
 # Coefficients and steps of the Newton-Schulz iteration (Jordan et al., 2024)
-QUINTIC, NEWTON_SCHULZ_STEPS = (3.4445, -4.7750, 2.0315), 5
+QUINTIC = (3.4445, -4.7750, 2.0315)
+NEWTON_SCHULZ_STEPS = 5
 UPDATE_SIZE = 0.2  # root mean square of Muon's updates, that of AdamW's (Liu et al., 2025)
 NORMUON_BETA2, NORMUON_EPS = 0.95, 1e-10  # of a row's mean square: decay, added to root
 
@@ -40,7 +41,8 @@ class UpdateRule:
     counts: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: RowConfig) -> None:
-        self.betas, self.eps = (config.adam_beta1, config.adam_beta2), config.adam_eps
+        self.betas = (config.adam_beta1, config.adam_beta2)
+        self.eps = config.adam_eps
         self.momentum = config.momentum_used
 
     def new_state(self, parameter: Tensor) -> State:
@@ -259,7 +261,8 @@ class SOAP(UpdateRule):
     def _update(self, gradient: Tensor, state: State, steps: int) -> Tensor:
         """Adam's update of the turned gradient, turned back."""
         beta1, beta2 = self.betas
-        rows, columns = state["axes_rows"], state["axes_columns"]
+        rows = state["axes_rows"]
+        columns = state["axes_columns"]
         first = rows.T @ state["exp_avg"].lerp_(gradient, 1 - beta1) @ columns
         turned = rows.T @ gradient @ columns
         second = state["exp_avg_sq"].mul_(beta2).addcmul_(turned, turned, value=1 - beta2)
@@ -272,8 +275,10 @@ class Cautious(UpdateRule):
 
     def __init__(self, rule: UpdateRule, config: RowConfig) -> None:
         super().__init__(config)
-        self.rule, self.decays_apart = rule, config.optimizer in DECOUPLED
-        self.updates, self.decay = config.cautious_updates, config.cautious_decay
+        self.rule = rule
+        self.decays_apart = config.optimizer in DECOUPLED
+        self.updates = config.cautious_updates
+        self.decay = config.cautious_decay
 
     def new_state(self, parameter: Tensor) -> State:
         """That of the rule."""
