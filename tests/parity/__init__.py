@@ -1,6 +1,7 @@
 """Our models against independent implementations, with copied weights and random inputs.
 
-`python -m tests.parity` prints the table.
+The layers and stacks of torch.nn are in tests/model/test_parity.py, and the published models of
+transformers in tests/model/test_published.py, test_copied_weights.py and tests/export.
 """
 
 import os

@@ -59,15 +59,6 @@ class Case:
         """Select the logits of tokens, without padding: (B, T, V) -> (n, V)."""
         return logits[self.target != 0]
 
-    def in_a_row(self) -> Tensor:
-        """Each source followed by its target, then padding: (B, L)."""
-        return pad([[*source, *target] for source, target in self.pairs])
-
-    def of_targets(self, logits: Tensor) -> Tensor:
-        """Select the logits of target tokens from those of `in_a_row`: (B, L, V) -> (n, V)."""
-        places = (slice(len(source), len(source) + len(target)) for source, target in self.pairs)
-        return torch.cat([row[place] for row, place in zip(logits, places, strict=True)])
-
 
 def compared(
     settings: Callable[[Random], Settings],
@@ -103,13 +94,6 @@ def free_sizes(draw: Random) -> Settings:
     heads, d_k, d_v, half, d_ff = draw.sample(PRIMES, 5)
     sizes = {"n_heads": min(heads, 5), "d_k": d_k, "d_v": d_v, "d_model": 2 * half, "d_ff": d_ff}
     return {**depths(draw), **sizes}
-
-
-def usual_sizes(draw: Random) -> Settings:
-    """Sizes for implementations that support only d_k = d_v = d_model / h."""
-    d_head, d_ff = draw.sample(PRIMES, 2)
-    heads = draw.choice((2, 4, 6))
-    return {**depths(draw), "n_heads": heads, "d_model": heads * d_head, "d_ff": d_ff}
 
 
 def pad(rows: Sequence[Sequence[int]]) -> Tensor:

@@ -62,31 +62,3 @@ def without_biases(model: Transformer) -> Weights:
         if name.endswith("bias"):
             parameter.zero_()
     return {name: weight for name, weight in weights_of(model).items() if not name.endswith("bias")}
-
-
-def fused(weights: Weights) -> Weights:
-    """Join W_Q, W_K and W_V of every attention into one matrix, W_QKV."""
-    found = {}
-    for name, weight in weights.items():
-        if "W_Q." in name:
-            three = [weights[name.replace("W_Q.", part)] for part in ("W_Q.", "W_K.", "W_V.")]
-            found[name.replace("W_Q.", "W_QKV.")] = torch.cat(three)
-        elif not re.search(r"W_[KV]\.", name):
-            found[name] = weight
-    return found
-
-
-def unscaled(weights: Weights, d_model: int) -> Weights:
-    """For implementations that do not scale embeddings: sqrt(d_model) times ours.
-
-    If the same matrix gives the logits, the last norm is divided by the factor.
-    """
-    root, tied = d_model**0.5, "output.weight" not in weights
-    scaled = {"embedding.weight": weights["embedding.weight"] * root}
-    if tied:
-        scaled |= {
-            name: weight / root
-            for name, weight in weights.items()
-            if name.startswith("decoder_norm.")
-        }
-    return {**weights, **scaled}

@@ -1,8 +1,6 @@
 """Marian in transformers: the paper's model, with biases in attention (Junczys-Dowmunt et al.,
-2018).
+2018). Its logits are compared in tests/export/test_marian.py.
 """
-
-from random import Random
 
 import torch
 from torch import Tensor, nn
@@ -10,17 +8,11 @@ from transformers import MarianConfig, MarianMTModel
 
 from ablate.data.tokenizer import BOS, EOS, PAD
 from ablate.model.norms import EPS
-from tests.parity.cases import Case, Settings, compared, usual_sizes
+from tests.parity.cases import Case
 from tests.parity.copying import Weights, load, renamed, weights_of, with_attention_biases
-from tests.parity.row import Row
 
-SHARED = {"embedding": "model.shared"}
-APART = {
-    "source_embedding": "model.encoder.embed_tokens",
-    "embedding": "model.decoder.embed_tokens",
-    "output": "lm_head",
-}
 NAMES = {
+    "embedding": "model.shared",
     "encoder": "model.encoder.layers",
     "decoder": "model.decoder.layers",
     "mixer": "self_attn",
@@ -51,13 +43,12 @@ def marian(case: Case) -> MarianMTModel:
     """Marian with the case's weights."""
     c = case.config
     encoder, decoder = c.depths
-    shared = c.tied_embeddings == "all"
     config = MarianConfig(
         vocab_size=case.V, d_model=c.d_model, encoder_layers=encoder, decoder_layers=decoder,
         encoder_attention_heads=c.n_heads, decoder_attention_heads=c.n_heads,
         encoder_ffn_dim=c.d_ff, decoder_ffn_dim=c.d_ff, activation_function=c.activation,
         max_position_embeddings=c.max_positions, scale_embedding=True, attn_implementation="eager",
-        share_encoder_decoder_embeddings=shared, tie_word_embeddings=shared,
+        share_encoder_decoder_embeddings=True, tie_word_embeddings=True,
         pad_token_id=PAD, eos_token_id=EOS, decoder_start_token_id=BOS, forced_eos_token_id=None,
     )  # fmt: skip
     theirs = MarianMTModel(config)
@@ -65,9 +56,7 @@ def marian(case: Case) -> MarianMTModel:
         if isinstance(module, nn.LayerNorm):
             module.eps = EPS
     weights = sines_first(with_attention_biases(weights_of(case.model)), c.d_model)
-    if not shared:
-        weights.setdefault("output.weight", weights["embedding.weight"])
-    return load(theirs, renamed(weights, NAMES | (SHARED if shared else APART)))
+    return load(theirs, renamed(weights, NAMES))
 
 
 def sines_first(weights: Weights, d_model: int) -> Weights:
@@ -82,27 +71,3 @@ def sines_first(weights: Weights, d_model: int) -> Weights:
         return weight if name.endswith(APART_FROM_D_MODEL) else weight[order]
 
     return {name: ordered(name, weight) for name, weight in weights.items()}
-
-
-def logits(case: Case) -> Tensor:
-    """Logits of Marian at the target tokens."""
-    source = {"input_ids": case.source, "attention_mask": case.source != PAD}
-    return case.of_tokens(marian(case)(**source, decoder_input_ids=case.target).logits)
-
-
-def _row(what: str, **fields: object) -> Row:
-    def settings(draw: Random) -> Settings:
-        return {**usual_sizes(draw), **fields}
-
-    return Row(
-        "transformers MarianMTModel", f"post-norm, sinusoidal, {what}", compared(settings, logits)
-    )
-
-
-ROWS = (
-    _row("relu, attention biases", attention_bias=True),
-    _row("gelu, attention biases", activation="gelu", attention_bias=True),
-    _row("relu, no attention biases"),
-    _row("relu, source embeddings apart", tied_embeddings="decoder"),
-    _row("relu, untied", tied_embeddings="none"),
-)

@@ -1,4 +1,4 @@
-"""A row of the parity table: an oracle, the compared numbers, and their largest difference."""
+"""A comparison with an oracle: the compared numbers, and their largest difference."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -14,17 +14,10 @@ Pairs = Iterable[tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Comparison:
-    """Count of compared numbers, root mean square of the oracle's, and our largest difference from
-    them.
-    """
+    """Root mean square of the oracle's numbers, and our largest difference from them."""
 
-    numbers: int
     rms: float
     difference: float
-
-    @property
-    def holds(self) -> bool:
-        return self.difference <= LIMIT
 
 
 @dataclass(frozen=True)
@@ -47,4 +40,4 @@ class Row:
             difference = max(difference, math.inf if math.isnan(apart) else apart)
             numbers += theirs.numel()
             squares += float(theirs.double().square().sum())
-        return Comparison(numbers, math.sqrt(squares / numbers), difference)
+        return Comparison(math.sqrt(squares / numbers), difference)
