@@ -39,7 +39,7 @@ FLOORS = (
     ("study", "training"),
     ("analysis", "run"),
     ("plan",),
-    ("report", "launch", "loggers", "export", "attention"),
+    ("report", "publication", "launch", "loggers", "export", "attention"),
     ("cluster", "page"),
     ("cli",),
     ("__init__", "__main__"),  # what `import ablate` and `python -m ablate` offer
@@ -270,7 +270,7 @@ FORMERLY_READ = (
     "        return message",
     # analysis/missing_scores.py
     "try:\n    score()\nexcept Damaged as error:\n    is_told = '`ablate run`' in str(error)",
-    # report/archive.py
+    # publication/archive.py
     "kind = failure.reason.partition(':')[0]",
     # table/conclusion.py
     "is_undecoded = run.note == UNDECODED",

@@ -13,8 +13,8 @@ from ablate.cli.formats import print_faults
 from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, StudyFile, StudyOptions
 from ablate.cli.scoring import scored_outcome
 from ablate.errors import UsageError
-from ablate.report.archive import ARCHIVE, archive_of
-from ablate.report.publish import publish
+from ablate.publication.archive import ARCHIVE, archive_of
+from ablate.publication.folder import publish
 from ablate.streams import echo
 
 EXAMPLE = "ablate publish study.yaml --to supplement/study"

@@ -12,7 +12,8 @@ from ablate.cli.formats import print_faults
 from ablate.cli.options import StudyFile, StudyOptions
 from ablate.cli.scoring import scored_outcome
 from ablate.errors import Damaged, UsageError, listed
-from ablate.report.publish import claim, without_paths
+from ablate.publication.folder import without_paths
+from ablate.publication.name import claim
 from ablate.store import Results
 from ablate.store.files import write_bytes
 from ablate.streams import echo

@@ -43,7 +43,8 @@ from ablate.plan.budget import Budget, WithinBudget
 from ablate.plan.plan import plan_of
 from ablate.plan.progress import saved_line
 from ablate.plan.resources import resource_faults
-from ablate.report import publish
+from ablate.publication.folder import publish_results
+from ablate.publication.name import claim, refuse_other_study
 from ablate.store import Results, State, if_readable
 from ablate.store.jobs import JobFolder, Resources
 from ablate.store.machine import visible_gpus
@@ -97,7 +98,7 @@ def command(
     if is_default:
         echo("note: ABLATE_LOG has no effect with --detach", err=True)
     content, root = options.open(study, may_be_new=True)
-    publish.refuse_other_study(content, root)
+    refuse_other_study(content, root)
     print_notes(content)
     print_changes(content, root)
     began = time.time()
@@ -119,7 +120,7 @@ def command(
     try:
         if profile is not None:
             assert cluster.on is not None
-            publish.claim(content, root)  # the closing job publishes
+            claim(content, root)  # the closing job publishes
             job = submit_study(stage, root, options.selection, cluster.on, profile, resources, say)
             if detach:
                 raise typer.Exit
@@ -256,8 +257,8 @@ def _publish(study: Study, root: Results, console: Console) -> None:
             soft_wrap=True,
         )
         return
-    publish.claim(study, root)
-    publish.publish_results(study, outcome, root)
+    claim(study, root)
+    publish_results(study, outcome, root)
 
 
 def _last_line(study: Study, root: Results, states: Counter[State], seconds: float) -> str:

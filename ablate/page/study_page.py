@@ -10,7 +10,7 @@ from ablate.analysis.results import predictions_of
 from ablate.config.inactive import inactive_fields
 from ablate.formatting import number, plural
 from ablate.page.page import Attention, Background, EndedRun, Example, page
-from ablate.report.publish import TableProvenance, provenance_of
+from ablate.publication.provenance import TableProvenance, provenance_of
 from ablate.store import Results
 from ablate.store.records import Provenance
 from ablate.table.curves import Curve

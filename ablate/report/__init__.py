@@ -1,1 +1,1 @@
-"""Plans, comparisons, single runs and publications as text; without torch."""
+"""Plans, comparisons and single runs as text; without torch."""

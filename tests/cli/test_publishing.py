@@ -13,7 +13,7 @@ from ablate.analysis.missing import missing_runs
 from ablate.errors import StoreError
 from ablate.launch.launch import outcome_of_launch
 from ablate.plotting import FORMATS
-from ablate.report.archive import archive_of
+from ablate.publication.archive import archive_of
 from ablate.store import Results, state_of
 from ablate.store.audit import Audit, audit
 from ablate.store.records import Failure, Result

@@ -24,7 +24,7 @@ import ablate.metrics.evaluation  # noqa: F401
 from ablate.config import DecodingConfig, TranslationData, resolve_row
 from ablate.config.identity import NOT_IDENTITY, decoding_id
 from ablate.data.prepare import prepare
-from ablate.report.publish import publish
+from ablate.publication.folder import publish
 from ablate.run import execution
 from ablate.run.job import Job, RunRequest
 from ablate.run.worker import execute_if_free

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ablate.report import publish
+from ablate.publication import folder
 from tests.cli.inside import Done
 from tests.faults import sweep as module
 from tests.faults.sweep import (
@@ -39,7 +39,7 @@ def test_a_run_makes_translations_and_the_published_table_again(cases, monkeypat
         return [one.outcome for one in cases.damaged(file, "other content", ["run"])]
 
     assert outcome(translations) == outcome(published) == ["healed"]
-    monkeypatch.setattr(publish, "publish", lambda table, results: [])
+    monkeypatch.setattr(folder, "publish", lambda table, results: [])
     assert outcome(published) == [SILENT]
 
 

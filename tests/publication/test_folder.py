@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ablate.errors import StoreError, StudyError
-from ablate.report.publish import claim, publish, without_paths
+from ablate.publication.folder import publish, without_paths
+from ablate.publication.name import claim
 from ablate.store import Results
 from ablate.store.files import write_bytes
 from ablate.store.records import Provenance
@@ -56,7 +57,7 @@ def test_an_interrupted_publication_is_made_by_the_next_one(fake, tmp_path, monk
         write_bytes(path, content, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr("ablate.report.publish.write_bytes", stop)
+        patch.setattr("ablate.publication.folder.write_bytes", stop)
         with pytest.raises(KeyboardInterrupt):
             publish(*given)
     assert len(list(tmp_path.glob("to/*"))) == written

@@ -1,0 +1,75 @@
+"""The name of a study belongs to one study file: both would be published to the same folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ablate.errors import StoreError, StudyError
+from ablate.store import Results
+from ablate.store.files import make_room, read_bytes, write_bytes
+from ablate.study import Study
+from ablate.study.names import folded_name
+from ablate.study.yaml_nodes import parse_yaml, read_file
+
+
+def refuse_other_study(study: Study, results: Results) -> None:
+    """Refuse a study whose name belongs to another file: both would be published to one folder.
+
+    A name is free again once the file is gone, has another name in it, or has the same text.
+
+    Raises:
+        StudyError: another study file has this name, or one that file systems may not tell from it.
+    """
+    for record in results.origins():
+        origin = _origin(results, record)
+        if folded_name(record.name) != folded_name(study.name):
+            continue
+        if origin in (None, study.path.resolve()) or not _is_other_study(origin, study):
+            continue
+        _, node = parse_yaml(study.source.text, str(study.path)).value["study"]
+        file = min(os.path.relpath(origin), str(origin), key=len)
+        owner = f"{file}, whose table is in {results.study(record.name)}"
+        message = (
+            f'the name "{study.name}" belongs to {owner}; choose another name, or another --results'
+        )
+        raise node.mark.error(message)
+
+
+def claim(study: Study, results: Results) -> None:
+    """Record the study's file as the one that its name belongs to, before results/<study>/ is
+    written.
+
+    Raises:
+        StudyError: as for `refuse_other_study`.
+    """
+    refuse_other_study(study, results)
+    record, here = results.origin(study.name), study.path.resolve()
+    if _origin(results, record) != here:
+        make_room(record)
+        write_bytes(record, f"{os.path.relpath(here, results.root.resolve())}\n".encode())
+
+
+def _origin(results: Results, record: Path) -> Path | None:
+    """The study file that a name belongs to; None if that is not known."""
+    try:
+        recorded = (read_bytes(record) or b"").decode().strip()
+    except (StoreError, UnicodeDecodeError):
+        return None
+    if not recorded or "\0" in recorded:
+        return None
+    return (results.root.resolve() / recorded).resolve()
+
+
+def _is_other_study(path: Path, study: Study) -> bool:
+    """Whether a file is another study of this name; one that cannot be read counts as one."""
+    try:
+        if not path.is_file():
+            return False
+        text = read_file(path)
+        name = parse_yaml(text, str(path)).to_python().get("study")
+    except (StudyError, AttributeError, PermissionError):
+        return True
+    except OSError:  # a damaged record: no file can have this name
+        return False
+    return text != study.source.text and folded_name(str(name)) == folded_name(study.name)

@@ -1,0 +1,66 @@
+"""Where the numbers of a table come from: corpora, code, machines and the weights of each run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ablate.analysis.outcome import Outcome
+from ablate.config.data import CorpusConfig
+from ablate.store import Results, if_readable
+from ablate.store.records import Provenance, Result
+from ablate.store.status import damage_of
+
+
+class PublishedRun(NamedTuple):
+    """A run behind a table; `made_with`: index of its provenance."""
+
+    seed: int
+    made_with: int
+    result: Result
+
+
+@dataclass(frozen=True)
+class TableProvenance:
+    """Corpora and runs behind a table, by id, and distinct provenances (None: unreadable)."""
+
+    data: CorpusConfig
+    corpora: tuple[str, ...]
+    provenances: tuple[Provenance | None, ...]
+    runs: Mapping[str, PublishedRun]
+
+    def as_json(self) -> dict[str, Any]:
+        """The content of provenance.json; each run has the index of its `carried_out`."""
+        runs = {}
+        for id, (seed, made_with, result) in self.runs.items():
+            runs[id] = {
+                "seed": seed,
+                "carried_out": made_with,
+                "steps": result.steps,
+                "seconds": result.seconds,
+                "weights": result.weights and result.weights.model_dump(),
+            }
+        return {
+            "data": self.data.model_dump(exclude={"folder"}),
+            "corpora": list(self.corpora),
+            "carried_out": [made.model_dump() if made else {} for made in self.provenances],
+            "runs": runs,
+        }
+
+
+def provenance_of(outcome: Outcome, results: Results) -> TableProvenance:
+    """Read the provenance of a table: every run that has a result."""
+    provenances: list[Provenance | None] = []
+    runs = {}
+    for run in outcome.study.all_runs():
+        folder = results.run(run.id)
+        result = None if damage_of(folder) else folder.read_result()
+        if result is None:
+            continue
+        record = if_readable(folder.read_provenance)
+        if record not in provenances:
+            provenances.append(record)
+        runs[run.id] = PublishedRun(run.seed, provenances.index(record), result)
+    data, corpora = outcome.study.data, outcome.experiment.corpora
+    return TableProvenance(data, corpora, tuple(provenances), runs)
