@@ -156,6 +156,11 @@ def new_console(*, err: bool = False, **settings: Any) -> Console:
     return SafeConsole(stderr=err, markup=False, emoji=False, highlight=False, **settings)
 
 
+def print_line(console: Console, line: str) -> None:
+    """Print a line: broken between words in a terminal, whole in a pipe."""
+    console.print(line, soft_wrap=not console.is_terminal)
+
+
 def widen(console: Console, table: Table) -> None:
     """Make a console as wide as a table needs."""
     options = console.options.update(max_width=10_000)

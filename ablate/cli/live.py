@@ -1,26 +1,23 @@
-"""Live progress of a study: its table filling in a terminal (rich.live), plain lines in a pipe or
-file.
-"""
+"""Live progress of a study: its table in a terminal, plain lines in a pipe or file."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.control import Control
 from rich.live import Live
-from rich.segment import ControlType, Segment, Segments
+from rich.segment import ControlType, Segment
 
 from ablate.analysis.missing import ENDED
-from ablate.config import cost
+from ablate.cli.launch_lines import corpus_lines, devices_line, failure_text, scores_text
 from ablate.errors import Interrupted
-from ablate.formatting import duration, number, plural
+from ablate.formatting import duration, plural
 from ablate.launch import Slot
-from ablate.launch.executor import devices_text
-from ablate.plan.plan import epochs_lines, is_drawn
 from ablate.plan.progress import (
     Ended,
     ProgressReader,
@@ -31,18 +28,16 @@ from ablate.plan.progress import (
 )
 from ablate.report.live_table import live_table
 from ablate.report.run_text import progress_line
-from ablate.stats.metrics import Metric
 from ablate.store import Results, if_readable
-from ablate.store.corpora import lengths_in
-from ablate.store.records import Score, evaluation_at
+from ablate.streams import print_line
 from ablate.study import Runs, Study
 
 if TYPE_CHECKING:
     from ablate.data.corpus import Corpus
 
 LINE_EVERY_SECONDS = 60.0  # without a terminal: the longest silence while runs train
-LOOK_EVERY_SECONDS = 0.5  # while watching
-# A frame that took t seconds stays for 9 t: watching costs at most a tenth of a core.
+READ_EVERY_SECONDS = 0.5  # while watching
+# After a reading that took t seconds, none follows for 9 t: a view costs at most a tenth of a core.
 REST = 9.0
 
 
@@ -55,14 +50,13 @@ class LiveView:
         """Prepare to show some runs of a study; None for those of all rows."""
         self.study, self.results, self.console = study, results, console
         self.runs = runs or study.runs()
-        self.decodings = {run.id: run.decodings for run in self.runs}
+        self.by_id = {run.id: run for run in self.runs}
         self.labels = run_labels(self.runs)
         self.frame: Frame | None = None  # None without a terminal
-        self.reader: ProgressReader | None = None
         self.last_line = time.monotonic()
+        self.next_reading = 0.0
         self.running: set[str] = set()
         self.held_elsewhere: set[str] = set()
-        self.rest_until = 0.0
         self.is_watching = False  # a checkpoint may then be of a run that began meanwhile
 
     def __enter__(self) -> LiveView:
@@ -71,49 +65,24 @@ class LiveView:
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         if self.frame is not None:
             if kind is Interrupted:  # the runs have saved their state meanwhile
-                self.rest_until = 0.0
-                self._draw(self.frame)
+                self._show(self._read())
             # A launch that completes prints the final table instead.
             self.frame.stop(keep=kind is not None)
 
     def announce(self, corpus: Corpus, slots: Sequence[Slot], missing: int) -> None:
         """Log the corpus and the devices, then start the view."""
-        pairs = corpus.manifest.pairs
-        train = plural(pairs["train"], "record")
-        for why, count in corpus.manifest.left_out.items():
-            train += f", {count} left out ({why})"
-        self.log(f"corpus {corpus.id}: {train}, dev {pairs['dev']:,}, test {pairs['test']:,}")
-        for line in corpus.manifest.notes:
-            self.log(f"note: {line}")
-        for line in self.study.task.notes_on_scores(corpus, self.runs.metrics):
-            self.log(f"NOTE: {line}.")
-        for line in self._epochs(corpus):
+        for line in corpus_lines(self.study, self.runs, corpus):
             self.log(line)
-        threads = plural(slots[0].threads, "thread")
-        if len(slots) * len(slots[0].devices) > 1:
-            threads += " each"
-        self.log(
-            f"{missing} of {plural(len(self.labels), 'run')} to do, {len(slots)} at once on "
-            f"{devices_text(slots[0])}, {threads}"
-        )
+        self.log(devices_line(slots, missing, len(self.labels)))
         self.begin()
 
-    def _epochs(self, corpus: Corpus) -> Iterator[str]:
-        """Lines on the epochs of the rows that train on a corpus."""
-        lengths, epochs = lengths_in(corpus.folder), dict[str, float | None]()
-        if lengths is not None and not is_drawn(self.study.data):
-            of_base = self.runs.data_of(self.runs.rows[0])
-            for row in self.runs.rows:
-                if self.runs.data_of(row) == of_base:
-                    epochs[row.label] = cost.epochs(row.config, lengths)
-        return epochs_lines(epochs)
-
-    def begin(self) -> None:
-        """Show the first frame."""
-        self.reader = ProgressReader(self.study, self.results, self.runs)
+    def begin(self) -> StudyProgress:
+        """Show the first frame, and return what it shows."""
         if is_interactive(self.console):
             self.frame = Frame(self.console)
-        self.tick()
+        progress = self._read()
+        self._show(progress)
+        return progress
 
     def started(self, run: str) -> None:
         """A worker has started this run."""
@@ -134,14 +103,19 @@ class LiveView:
     def finished(self, run: str, outcome: str, reason: str = "") -> None:
         """A run has ended; `reason` is that of a failure without a message in the run's folder."""
         self.running.discard(run)
-        current = self._reader().update(run)
-        if self.frame is not None and outcome == "done":
+        current, folder = self.reader.update(run), self.results.run(run)
+        if outcome != "done":
+            result = failure_text(folder, reason)
+        elif self.frame is not None:
             return  # the table shows it
-        result = self._scores(run) if outcome == "done" else self._reason(run, reason)
-        progress = if_readable(self.results.run(run).read_progress)
-        seconds = progress.seconds if progress else None
+        else:
+            names = dict.fromkeys(("ppl", *self.runs.metrics))
+            metrics = [self.study.task.metrics[name] for name in names]
+            result = scores_text(folder, self.by_id[run], metrics)
+        progress = if_readable(folder.read_progress)
+        seconds = duration(progress.seconds if progress else None)
         count = f"{current.ended} of {current.runs}{_left(current)}"
-        self.log(f"{outcome:8} {self.labels[run]}{result} ({duration(seconds)}; {count})")
+        self.log(f"{outcome:8} {self.labels[run]}{result} ({seconds}; {count})")
 
     def lost(self, run: str, reason: str) -> None:
         """The worker of a run has ended, and another one goes on."""
@@ -149,22 +123,9 @@ class LiveView:
 
     def tick(self) -> None:
         """Update the table, or log a line for each running run once a minute."""
-        if self.frame is not None:
-            self._draw(self.frame)
-        elif time.monotonic() - self.last_line >= LINE_EVERY_SECONDS:
-            current = self._look()
-            for run, state in current.states.items():
-                if state == "running":
-                    self.log(f"running  {self.labels[run]}: {self._progress(run)}{_left(current)}")
-
-    def _draw(self, frame: Frame) -> None:
-        """Draw the table; less often for a large study, which takes long to read."""
-        start, size = time.monotonic(), self.console.size
-        if start >= self.rest_until:
-            is_own = not self.is_watching
-            frame.draw(live_table(self._look(), size.width - 1, size.height - 1, is_own=is_own))
-            end = time.monotonic()
-            self.rest_until = end + REST * (end - start)
+        is_due = self.frame is not None or self._is_silent()
+        if is_due and time.monotonic() >= self.next_reading:
+            self._show(self._read())
 
     def watch(
         self,
@@ -172,25 +133,21 @@ class LiveView:
         is_retried: Callable[[], bool] = lambda: False,
     ) -> None:
         """Show the study until every run has ended, and keep the last frame. Events are changes
-        between two checks.
+        between two readings.
 
         `until` ends the view earlier, where nothing works on the study any more; `is_retried` says
         whether a run that has failed is to be tried again, when every run has ended.
         """
         self.is_watching = True
-        self.begin()
-        before = self._look()
+        before = self.begin()
         if self.frame is None and before.ended < len(before.states):
             self.log(summary_line(before))
         for run, state in before.states.items():
             if state == "running":
                 self.started(run)
-        seconds = 0.0  # that a look takes
         while (before.ended < len(before.states) or is_retried()) and not until():
-            time.sleep(max(LOOK_EVERY_SECONDS, REST * seconds))
-            start = time.monotonic()
-            now = self._look()
-            seconds = time.monotonic() - start
+            time.sleep(max(READ_EVERY_SECONDS, self.next_reading - time.monotonic()))
+            now = self._read()
             for run, state in now.states.items():
                 if state == before.states[run]:
                     continue
@@ -198,64 +155,48 @@ class LiveView:
                     self.started(run)
                 elif state in ENDED:
                     self.finished(run, state)
-            self.tick()
-            if self.frame is None and time.monotonic() - self.last_line >= LINE_EVERY_SECONDS:
-                self.log(summary_line(now))  # no run is running
+            self._show(now)
             before = now
         if self.frame is not None:
-            self.rest_until = 0.0
-            self._draw(self.frame)
+            self._show(self._read())
             self.frame.stop(keep=True)
         else:
-            self.log(
-                f"{self.study.name}: {before.ended} of {plural(len(before.states), 'run')}, "
-                f"nothing left to do"
-            )
+            ended = f"{before.ended} of {plural(len(before.states), 'run')}"
+            self.log(f"{self.study.name}: {ended}, nothing left to do")
 
-    def _look(self) -> StudyProgress:
-        """Read the study's progress from its files."""
-        return self._reader().read()
+    @cached_property
+    def reader(self) -> ProgressReader:
+        """Reads the files of the study's runs."""
+        return ProgressReader(self.study, self.results, self.runs)
 
-    def _reader(self) -> ProgressReader:
-        if self.reader is None:
-            self.reader = ProgressReader(self.study, self.results, self.runs)
-        return self.reader
+    def _read(self) -> StudyProgress:
+        start = time.monotonic()
+        progress = self.reader.read()
+        end = time.monotonic()
+        self.next_reading = end + REST * (end - start)
+        return progress
+
+    def _show(self, progress: StudyProgress) -> None:
+        """Draw the table; without a terminal, break a silence of a minute."""
+        if self.frame is not None:
+            size, is_own = self.console.size, not self.is_watching
+            self.frame.draw(live_table(progress, size.width, size.height - 1, is_own=is_own))
+        elif self._is_silent():
+            working = [run for run, state in progress.states.items() if state == "running"]
+            for run in working:
+                report = if_readable(self.results.run(run).read_progress)
+                text = progress_line(report) if report else "starting"
+                self.log(f"running  {self.labels[run]}: {text}{_left(progress)}")
+            if self.is_watching and not working:
+                self.log(summary_line(progress))
+
+    def _is_silent(self) -> bool:
+        return time.monotonic() - self.last_line >= LINE_EVERY_SECONDS
 
     def log(self, line: str) -> None:
         """Print a line, above the table in a terminal. Any thread may call this."""
         self.last_line = time.monotonic()
-        self.console.print(line, soft_wrap=True)
-
-    def _scores(self, run: str) -> str:
-        folder = self.results.run(run)
-        result = if_readable(folder.read_result)
-        if result is None:  # damaged since: the table says so
-            return ""
-        for id, decoding in result.decodings.items():
-            if id in self.decodings[run]:
-                names = dict.fromkeys(("ppl", *self.runs.metrics))
-                metrics = [self.study.task.metrics[name] for name in names]
-                return f": {_scores_text(decoding.scores, metrics)}"
-        # A trial is not decoded.
-        perplexity = evaluation_at(folder.metrics, result.chosen_step)
-        if perplexity is None:
-            return ""
-        return f": PPL {perplexity:.2f}"
-
-    def _reason(self, run: str, reason: str) -> str:
-        folder = self.results.run(run)
-        result = if_readable(folder.read_result)
-        if result is not None and result.reason is not None:
-            return f" at step {result.steps}: {result.reason}"
-        if failure := if_readable(folder.read_failure):
-            reason = failure.reason
-        if reason:
-            reason = f": {reason}"
-        return f"{reason}; see {folder.log}"
-
-    def _progress(self, run: str) -> str:
-        progress = if_readable(self.results.run(run).read_progress)
-        return progress_line(progress) if progress else "starting"
+        print_line(self.console, line)
 
 
 def _left(progress: StudyProgress | Ended) -> str:
@@ -270,39 +211,30 @@ class Frame:
 
     def __init__(self, console: Console) -> None:
         self.console, self.width = console, console.width
-        self.lines: list[list[Segment]] = []
-        self.live: Live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
+        self.view: RenderableType = ""
+        self.live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
         self.live.start()
 
     def draw(self, view: RenderableType) -> None:
-        """Replace the view. One that has not changed is not written again."""
-        options = self.console.options.update(max_width=max(1, self.console.width - 1))
-        lines = self.console.render_lines(view, options, pad=False)
-        if self.console.width != self.width:
+        """Replace the view."""
+        if self.console.width < self.width:
             self._erase_wrapped_rows()
-        elif lines == self.lines:
-            return
-        self.lines = lines
+        self.view, self.width = view, self.console.width
         # The cursor waits on the empty line, where ^C is echoed.
-        self.live.update(Group(self._view(), ""), refresh=True)
+        self.live.update(Group(view, ""), refresh=True)
 
     def stop(self, keep: bool) -> None:
         """Leave the last view in the terminal, or remove it."""
         self.live.transient = not keep
-        self.live.update(self._view())
+        self.live.update(self.view)
         self.live.stop()
 
-    def _view(self) -> Segments:
-        content: list[Segment] = []
-        for line in self.lines:
-            content += [*line, Segment.line()]
-        return Segments(content)
-
     def _erase_wrapped_rows(self) -> None:
-        """Erase the rows that a narrower terminal adds, which rich does not count."""
-        self.width = max(1, self.console.width)
-        lengths = [Segment.get_line_length(line) for line in self.lines]
-        rows = sum(max(0, length - 1) // self.width for length in lengths)
+        """Erase the rows that a narrower terminal adds to the view, which rich does not count."""
+        options = self.console.options.update_width(self.width)
+        rows = 0
+        for line in self.console.render_lines(self.view, options, pad=False):
+            rows += max(0, Segment.get_line_length(line) - 1) // self.console.width
         up = [(ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2)] * rows
         self.console.control(Control((ControlType.ERASE_IN_LINE, 2), *up))
 
@@ -310,12 +242,3 @@ class Frame:
 def is_interactive(console: Console) -> bool:
     """Whether output goes to a terminal that can redraw: no pipe, no file, no CI."""
     return console.file.isatty() and not console.is_dumb_terminal and not os.environ.get("CI")
-
-
-def _scores_text(scores: Mapping[str, Score], metrics: Iterable[Metric]) -> str:
-    """The scores of one run: `PPL 4.92, PPL/char 1.53`."""
-    texts = []
-    for metric in metrics:
-        if metric.name in scores:
-            texts.append(f"{metric.title} {number(scores[metric.name].value, metric.digits)}")
-    return ", ".join(texts)

@@ -48,7 +48,7 @@ from ablate.publication.name import claim, refuse_other_study
 from ablate.store import Results, State, if_readable
 from ablate.store.jobs import JobFolder, Resources
 from ablate.store.machine import visible_gpus
-from ablate.streams import echo, new_console
+from ablate.streams import echo, new_console, print_line
 from ablate.study import Runs, Study
 from ablate.table import render
 
@@ -103,7 +103,7 @@ def command(
     print_changes(content, root)
     began = time.time()
     console = new_console()
-    say = partial(console.print, soft_wrap=True)
+    say = partial(print_line, console)
     retries, rule = failed_before(began, retry_failed), None
     if profile is not None:
         retries = on_some_host
@@ -137,8 +137,7 @@ def command(
     close_finished(root, content.name)
     states = outcome_of_launch(end.rows, root)
     if stage.missing:
-        line = _last_line(content, root, states, time.time() - began)
-        console.print(line, soft_wrap=not console.is_terminal)
+        say(_last_line(content, root, states, time.time() - began))
     unfinished = states.total() - states["done"]
     if rule is not None and rule.is_over and end.left:
         unfinished -= states["pending"]
@@ -197,7 +196,7 @@ class View:
 
     def log(self, line: str) -> None:
         """Print a line outside of a stage."""
-        self.console.print(line, soft_wrap=True)
+        print_line(self.console, line)
 
 
 def _train(
@@ -252,10 +251,8 @@ def _publish(study: Study, root: Results, console: Console) -> None:
     outcome = outcome_of(study, root, score_with_progress(study, root))
     render.print_rich(outcome.table, console, against_paper=False)
     if study.source.is_modified:  # the published table belongs to the whole study
-        console.print(
-            f"{root.study(study.name)} is not updated: --set, --rows and --seeds change the study.",
-            soft_wrap=True,
-        )
+        line = "is not updated: --set, --rows and --seeds change the study."
+        print_line(console, f"{root.study(study.name)} {line}")
         return
     claim(study, root)
     publish_results(study, outcome, root)

@@ -167,22 +167,18 @@ def test_in_a_pipe_a_study_that_nobody_runs_is_named_at_once_and_every_minute(
 
 
 @pytest.mark.parametrize(
-    ("phase", "shown"),
+    ("phase", "brief", "said"),
     [
-        ("evaluating", "evaluating on dev"),
-        ("measuring", "evaluating on dev"),
-        ("decoding", "decoding the test set"),
+        ("evaluating", "evaluating", "evaluating on dev"),
+        ("measuring", "evaluating", "evaluating on dev"),
+        ("decoding", "decoding", "decoding the test set"),
     ],
 )
-def test_the_view_names_what_a_run_does_beside_training(fake, given, phase, shown):
+def test_the_view_names_what_a_run_does_beside_training(fake, given, phase, brief, said):
     fake.at("base", 1, 40, alive=True, phase=phase)
-    wide, narrow = (
-        "\n".join(map(str, lines(ProgressReader(fake.study, fake.results).read(), width, 24)))
-        for width in (130, 60)
-    )
-    assert shown in wide
-    assert phase in narrow
-    assert shown in inside("status", *given).out
+    table = lines(ProgressReader(fake.study, fake.results).read(), 60, 24)
+    assert brief in "\n".join(map(str, table))
+    assert said in inside("status", *given).out
 
 
 def test_an_interruption_says_what_is_done_and_from_which_steps_the_others_resume(fake):
@@ -270,7 +266,7 @@ def test_the_last_frame_of_an_interrupted_launch_shows_the_state_after_it(fake, 
         fake.study, fake.results, Console(file=tty, force_terminal=True, width=30, height=12)
     )
     live.begin()
-    live.rest_until = float("inf")
+    live.next_reading = float("inf")
     fake.done("A h=1", 1, 5.0, 25.0)
     live.__exit__(Interrupted, Interrupted(), None)
     assert tty.lines[0].startswith("small: 1 of 12 runs")
@@ -301,24 +297,24 @@ def test_in_a_pipe_running_runs_are_logged_once_a_minute(fake, monkeypatch, caps
 
 def test_slow_reads_of_the_progress_are_less_frequent(fake, monkeypatch):
     monkeypatch.delenv("CI", raising=False)
-    now, looks = [0.0], []
+    now, readings = [0.0], []
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
     live = LiveView(
         fake.study, fake.results, Console(file=Tty(), force_terminal=True, width=30, height=12)
     )
-    look = LiveView._look
+    read = ProgressReader.read
 
     def slow(self):
-        looks.append(now[0])
+        readings.append(now[0])
         now[0] += 2.0
-        return look(self)
+        return read(self)
 
-    monkeypatch.setattr(LiveView, "_look", slow)
+    monkeypatch.setattr(ProgressReader, "read", slow)
     live.begin()
     for _ in range(100):
         now[0] += 0.5
         live.tick()
-    assert len(looks) == 3  # in 54 seconds
+    assert len(readings) == 3  # in 54 seconds
     live.__exit__(None, None, None)
 
 

@@ -129,15 +129,7 @@ def test_a_training_row_shows_step_speed_and_perplexity_at_80_columns(study):
     rows = all_rows(study, r3="running")
     line = next(line for line in shown(standing(study, rows)) if "53000" in line)
     assert line.startswith("D dropout=0.03")
-    assert line.split()[2:] == ["0/3", "~8.12", "53000/100000", "12K/s"]
-
-
-def test_a_wide_terminal_shows_words(study):
-    rows = all_rows(study, r3="running")
-    assert (
-        words(line_of(standing(study, rows), "D dropout=0.03"))[-1]
-        == "step 53000 of 100000, 12,346 tokens/s"
-    )
+    assert line.split()[2:] == ["0/3", "~8.12", "53000/100000,", "12.3", "K"]
 
 
 def test_several_runs_of_a_row_show_the_step_of_the_last_one(study):
@@ -146,7 +138,7 @@ def test_several_runs_of_a_row_show_the_step_of_the_last_one(study):
         study.rows[1], dict.fromkeys((1, 2, 3), "running"), Scores(), Scores(), {1: ahead, 2: AT}
     )
     said = words(line_of(standing(study, [row]), "D dropout=0.01"))
-    assert said[-1] == "step 53000 of 100000, 24,691 tokens/s x2"
+    assert said[-1] == "53000/100000, 24.7 K x2"
 
 
 @pytest.mark.parametrize(
@@ -182,7 +174,7 @@ def test_finished_seeds_are_counted_averaged_and_compared(study):
         against_base=PerplexityDifference(-0.25, None),
     )
     assert words(line_of(standing(study, [row]), "D dropout=0.01")) == [
-        "2/3", "5.24 ×÷1.070", "×0.779", "25.5 ±0.7", "waiting",
+        "2/3", "5.24", "×0.779", "25.5", "waiting",
     ]  # fmt: skip
 
 

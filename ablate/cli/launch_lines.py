@@ -1,0 +1,85 @@
+"""What `ablate run` says of a study before the first run starts, and when a run has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ablate.config import cost
+from ablate.formatting import number, plural
+from ablate.launch import Slot
+from ablate.launch.executor import devices_text
+from ablate.plan.plan import epochs_lines, is_drawn
+from ablate.stats.metrics import Metric
+from ablate.store import RunFolder, if_readable
+from ablate.store.corpora import lengths_in
+from ablate.store.records import Score, evaluation_at
+from ablate.study import Run, Runs, Study
+
+if TYPE_CHECKING:
+    from ablate.data.corpus import Corpus
+
+
+def corpus_lines(study: Study, runs: Runs, corpus: Corpus) -> Iterator[str]:
+    """The size of a corpus, what was left out of it, and how often the rows will read it."""
+    pairs = corpus.manifest.pairs
+    train = plural(pairs["train"], "record")
+    for why, count in corpus.manifest.left_out.items():
+        train += f", {count} left out ({why})"
+    yield f"corpus {corpus.id}: {train}, dev {pairs['dev']:,}, test {pairs['test']:,}"
+    for line in corpus.manifest.notes:
+        yield f"note: {line}"
+    for line in study.task.notes_on_scores(corpus, runs.metrics):
+        yield f"NOTE: {line}."
+    lengths = lengths_in(corpus.folder)
+    if lengths is None or is_drawn(study.data):
+        return
+    data_of_base = runs.data_of(runs.rows[0])
+    epochs = {}
+    for row in runs.rows:
+        if runs.data_of(row) == data_of_base:
+            epochs[row.label] = cost.epochs(row.config, lengths)
+    yield from epochs_lines(epochs)
+
+
+def devices_line(slots: Sequence[Slot], missing: int, runs: int) -> str:
+    """`18 of 18 runs to do, 2 at once on cpu, 1 thread each`."""
+    threads = plural(slots[0].threads, "thread")
+    if len(slots) * len(slots[0].devices) > 1:
+        threads += " each"
+    devices = devices_text(slots[0])
+    return f"{missing} of {plural(runs, 'run')} to do, {len(slots)} at once on {devices}, {threads}"
+
+
+def scores_text(folder: RunFolder, run: Run, metrics: Iterable[Metric]) -> str:
+    """The scores of a run that is done: `: PPL 4.92, BLEU 25.3`; of a trial, its perplexity."""
+    result = if_readable(folder.read_result)
+    if result is None:  # damaged since: the table says so
+        return ""
+    for id, decoding in result.decodings.items():
+        if id in run.decodings:
+            return f": {_scores(decoding.scores, metrics)}"
+    perplexity = evaluation_at(folder.metrics, result.chosen_step)
+    if perplexity is None:
+        return ""
+    return f": PPL {perplexity:.2f}"
+
+
+def _scores(scores: Mapping[str, Score], metrics: Iterable[Metric]) -> str:
+    texts = []
+    for metric in metrics:
+        if metric.name in scores:
+            texts.append(f"{metric.title} {number(scores[metric.name].value, metric.digits)}")
+    return ", ".join(texts)
+
+
+def failure_text(folder: RunFolder, reason: str) -> str:
+    """Why a run has diverged or failed; `reason` of a failure without a record in its folder."""
+    result = if_readable(folder.read_result)
+    if result is not None and result.reason is not None:
+        return f" at step {result.steps}: {result.reason}"
+    if failure := if_readable(folder.read_failure):
+        reason = failure.reason
+    if reason:
+        reason = f": {reason}"
+    return f"{reason}; see {folder.log}"
