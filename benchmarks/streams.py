@@ -13,7 +13,14 @@ import math
 import numpy as np
 
 from ablate.stats.distributions import critical_t
-from ablate.stats.stream import DROP, MOST_RUNS, PROPOSALS, RUNS_OF_CHAIN, level, log_evidence
+from ablate.stats.stream import (
+    DROP,
+    MAX_PROPOSALS,
+    MAX_RUNS,
+    MIN_CHAIN_RUNS,
+    log_evidence,
+    proposal_level,
+)
 
 SHARES = (0.0, 0.05, 0.1)
 
@@ -55,12 +62,12 @@ def gate(gains, draw):
     nights = len(gains)
     chain, squares, df = Rows(nights, draw), np.zeros(nights), np.zeros(nights)
     kept, runs, naive = np.zeros(gains.shape, bool), np.zeros(nights), np.zeros(nights)
-    for place in range(PROPOSALS):
-        limit = -np.log([level(count) for count in kept.sum(1)])
+    for place in range(MAX_PROPOSALS):
+        limit = -np.log([proposal_level(count) for count in kept.sum(1)])
         proposal, is_open = Rows(nights, draw), np.ones(nights, bool)
         while is_open.any():
             proposal.run(is_open.astype(float))
-            needed = np.where(is_open, np.maximum(RUNS_OF_CHAIN, proposal.n) - chain.n, 0)
+            needed = np.where(is_open, np.maximum(MIN_CHAIN_RUNS, proposal.n) - chain.n, 0)
             chain.run(np.maximum(0, needed))
             runs += is_open + np.maximum(0, needed)
             parts = [(squares, df), chain.within(), proposal.within()]
@@ -70,16 +77,16 @@ def gate(gains, draw):
             keeps = is_open & (evidence >= limit)
             naive += np.where(keeps, difference, 0.0)
             kept[:, place] |= keeps
-            is_open &= ~(keeps | (evidence <= math.log(DROP)) | (proposal.n >= MOST_RUNS))
+            is_open &= ~(keeps | (evidence <= math.log(DROP)) | (proposal.n >= MAX_RUNS))
         for row, ends in ((proposal, np.ones(nights, bool)), (chain, kept[:, place])):
             within = row.within()
             squares, df = squares + within[0] * ends, df + within[1] * ends
         chain.clear(kept[:, place])
     base, last = Rows(nights, draw), Rows(nights, draw)
     for row in (base, last):
-        row.run(np.full(nights, float(RUNS_OF_CHAIN)))
-    runs += 2 * RUNS_OF_CHAIN * kept.any(1)
-    half = critical_t(0.05, 2 * RUNS_OF_CHAIN - 2) * np.sqrt(squares / df * 2 / RUNS_OF_CHAIN)
+        row.run(np.full(nights, float(MIN_CHAIN_RUNS)))
+    runs += 2 * MIN_CHAIN_RUNS * kept.any(1)
+    half = critical_t(0.05, 2 * MIN_CHAIN_RUNS - 2) * np.sqrt(squares / df * 2 / MIN_CHAIN_RUNS)
     gain = last.mean() - base.mean() + (gains * kept).sum(1)
     return kept, runs, gain, half, naive
 
@@ -88,7 +95,7 @@ def greedy(gains, draw):
     """Nights in which each proposal is run once, and kept if its score is the best so far."""
     best, true = draw.normal(size=len(gains)), np.zeros(len(gains))
     first, kept = best.copy(), np.zeros(gains.shape, bool)
-    for place in range(PROPOSALS):
+    for place in range(MAX_PROPOSALS):
         score = true + gains[:, place] + draw.normal(size=len(gains))
         kept[:, place] = score > best
         best = np.maximum(best, score)
@@ -117,7 +124,7 @@ def main():
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for share in SHARES:
         draw = np.random.default_rng(0)
-        size = (nights, PROPOSALS)
+        size = (nights, MAX_PROPOSALS)
         gains = np.where(draw.random(size) < share, draw.uniform(0.3, 1.0, size), 0.0)
         kept, claimed = greedy(gains, draw)
         print(line(f"{share:.0%}, greedy", gains, kept, 1.0, claimed.mean()))
@@ -125,7 +132,7 @@ def main():
         some = kept.any(1)
         covered = np.mean(abs(gain - (gains * kept).sum(1))[some] < half[some]) if some.any() else 1
         rest = f"{naive.mean():.2f} by the differences at the keeps; covered {covered:.3f}"
-        print(line(f"{share:.0%}, gate", gains, kept, runs.mean() / PROPOSALS,
+        print(line(f"{share:.0%}, gate", gains, kept, runs.mean() / MAX_PROPOSALS,
                    np.where(some, gain, 0.0).mean(), rest), flush=True)  # fmt: skip
 
 

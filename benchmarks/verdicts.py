@@ -26,7 +26,7 @@ from ablate.stats.comparison import PairedScores
 from ablate.stats.distributions import critical_t, f_tail
 from ablate.stats.judge import verdicts
 from ablate.stats.metrics import TRANSLATION_METRICS
-from ablate.stats.noise import APART_LEVEL
+from ablate.stats.noise import OUTLIER_LEVEL
 from ablate.stats.significance import LEVEL
 
 Array = NDArray[Any]
@@ -274,7 +274,7 @@ def judge_with_further_seeds(scores: Array, further: Array) -> Array:
         by_rows = np.maximum(0.0, from_means)
         of_means = by_rows + noise / fitted
         p = stats.f.sf(spread / (of_means + noise), k - 1, n - 1)
-        likely = np.where(p < APART_LEVEL, spread - of_means, noise)
+        likely = np.where(p < OUTLIER_LEVEL, spread - of_means, noise)
         more = likely**2 / ((likely + by_rows) ** 2 / (k - 1) + of_means**2 / (n - 1))
         base_df = n - 1 + more
         total = (n - 1) * own[:, 0] + more * (spread - from_means)
@@ -286,7 +286,7 @@ def judge_with_further_seeds(scores: Array, further: Array) -> Array:
         rest = (np.where(pooled, own, 0.0).sum(axis=1) - largest) / np.maximum(count - 1, 1)
         own_df = np.where(noisiest == 0, base_df, n - 1.0)
         p = np.asarray(stats.f.sf(largest / rest, own_df, df))
-        out = (p < APART_LEVEL / count) & (count > 2)
+        out = (p < OUTLIER_LEVEL / count) & (count > 2)
         if not out.any():
             break
         pooled[all_studies[out], noisiest[out]] = False
@@ -807,7 +807,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", choices=tuple(TABLES))
     options = parser.parse_args()
-    assert APART_LEVEL == LEVEL
+    assert OUTLIER_LEVEL == LEVEL
     for name, table in TABLES.items():
         if options.only in (None, name):
             draws = options.draws // 10 if name == "incomplete" else options.draws

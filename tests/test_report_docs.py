@@ -149,7 +149,7 @@ def test_the_worked_example_of_a_verdict_follows_from_the_published_scores():
     noise = seed_noise(differences)
     names = [row["row"].split()[-1] for row in rows]
     scale, dropout = names.index("attention_scale=1"), names.index("dropout=0.0")
-    assert {names[index - 1] for index in noise.apart} == {
+    assert {names[index - 1] for index in noise.outliers} == {
         "attention_scale=1",
         "label_smoothing=0.0",
     }
@@ -158,7 +158,7 @@ def test_the_worked_example_of_a_verdict_follows_from_the_published_scores():
     )
     assert (smaller, len(rows)) == (3, 8)
 
-    own, pooled, n = noise.own[scale + 1], noise.pooled, 5
+    own, pooled, n = noise.row_variances[scale + 1], noise.pooled, 5
     t, t_pooled, z = (critical_t(0.05 / 5, df) for df in (own.df, pooled.df, inf))
     half = rows[scale]["against_base"]["bleu"]["high"] - rows[scale]["against_base"]["bleu"]["mean"]
     sentences = (half**2 - (t**2 * own.value + t_pooled**2 * pooled.value) / n) / z**2
@@ -168,12 +168,12 @@ def test_the_worked_example_of_a_verdict_follows_from_the_published_scores():
     assert f"sqrt( {seeds} + {z:.2f}² {sentences:.2f} ) = {half:.1f}" in text
     assert f"{fmean(differences[scale].values()):.1f} ± {half:.1f}" in text
 
-    variances = (noise.own[dropout + 1].value, noise.own[0].value)
+    variances = (noise.row_variances[dropout + 1].value, noise.row_variances[0].value)
     t, z = critical_t(0.05 / 3, 4), critical_t(0.05 / 3, inf)
     against = rows[dropout]["against_base"]["bleu"]
     half = against["high"] - against["mean"]
     sentences = (half**2 - t**2 * sum(variances) / n) / z**2
-    shared = noise.of_difference(dropout + 1, n)
+    shared = noise.shared_variances(dropout + 1, n)
     first = sqrt(
         sum(critical_t(0.05 / 4, part.df) ** 2 * part.value for part in shared) / n
         + critical_t(0.05 / 4, inf) ** 2 * sentences
@@ -243,13 +243,13 @@ def test_published_orders_come_out_as_the_page_of_tasks_says(study, word, rows):
 
 
 def test_the_table_of_power_is_that_of_the_plan():
-    from ablate.stats.power import detectable
+    from ablate.stats.power import detectable_difference
 
     page = (ROOT / "docs/verdict.md").read_text()
     (head,) = re.findall(r"^\| seeds \| (2 .*) \|$", page, re.M)
     (found,) = re.findall(r"^\| found with 80 % probability \| (.*) \|$", page, re.M)
     assert found.split(" | ") == [
-        f"{detectable(int(seeds), 13, 1.0):.1f}" for seeds in head.split(" | ")
+        f"{detectable_difference(int(seeds), 13, 1.0):.1f}" for seeds in head.split(" | ")
     ]
 
 

@@ -18,7 +18,7 @@ from ablate.analysis.missing import ENDED, Retries, has_ended, never
 from ablate.analysis.results import RunResult, by_row, of_seeds, read_runs
 from ablate.errors import StoreError
 from ablate.formatting import enumeration, percent
-from ablate.stats.looks import looks_of
+from ablate.stats.looks import planned_looks
 from ablate.stats.significance import LEVEL
 from ablate.store import Results
 from ablate.store.files import quarantine
@@ -72,7 +72,7 @@ def position_of_runs(
         return Position(study, Standing.once(len(study.seeds)))
     position = Position(study, Standing(study.judged_at))
     experiment = experiment_of(study, by_row(runs))
-    for look in looks_of(study.judged_at):
+    for look in planned_looks(study.judged_at):
         standing = position.standing
         if look.seeds > len(study.seeds):  # of a part of the study, which ends before
             return replace(position, standing=replace(standing, next=look))

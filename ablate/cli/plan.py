@@ -162,7 +162,7 @@ class _Output:
         output |= self.stage.details
         output["power"] = {power.metric.name: power_json(power) for power in self.power}
         if self.to_see is not None:
-            seeds = self.power[0].seeds_to_see(self.to_see)
+            seeds = self.power[0].seeds_needed(self.to_see)
             output["to_see"] = {"difference": self.to_see, "seeds": seeds}
         if self.limit is not None:
             fits = self.fitting and self.fitting.as_json()

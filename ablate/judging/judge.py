@@ -12,7 +12,7 @@ from ablate.formatting import plural, signed
 from ablate.judging.lines import numbers_of
 from ablate.judging.scores import experiment_of_scores, metric_of
 from ablate.stats.metrics import Metric
-from ablate.stats.stream import PROPOSALS, Stream
+from ablate.stats.stream import MAX_PROPOSALS, Stream
 from ablate.table.experiment import Notes
 from ablate.table.power import power_of_scores
 from ablate.table.table import Table
@@ -133,7 +133,7 @@ def next_steps(stream: Stream) -> list[str]:
             steps.append(f"{proposal.name} is open: run {what} again.")
     if any(proposal.state == "untested" for proposal in stream.proposals.values()):
         steps.append(
-            f"The level is spent over {PROPOSALS} proposals: for more, begin a new log with "
+            f"The level is spent over {MAX_PROPOSALS} proposals: for more, begin a new log with "
             f"{stream.chain[-1]} as base."
         )
     short = [f"{count} times {row}" for row, count in stream.runs_last.items()]

@@ -19,7 +19,7 @@ from typing import Any
 from ablate.errors import UsageError, listed, unknown_name
 from ablate.formatting import first_few, plural
 from ablate.judging.scores import Number, direction_of
-from ablate.stats.metrics import LARGEST
+from ablate.stats.metrics import LARGEST_SCORE
 
 NEEDED = (
     "needed are the columns row, seed, metric and value, or row, seed and a column for each metric"
@@ -609,7 +609,7 @@ def _value(cell: Any, line: Line, metric: str) -> float | None:
         raise UsageError(f'{line.place}: {metric} "{text[:60]}" is no number; {remedy}')
     # As in results, because squares must not overflow. A number may be read as infinite.
     is_written = value is not None and math.isinf(value) and re.search(r"\d", text)
-    if value is not None and (LARGEST < abs(value) < math.inf or is_written):
+    if value is not None and (LARGEST_SCORE < abs(value) < math.inf or is_written):
         shown = text[:12] + "…" * (len(text) > 12)
         raise UsageError(
             f"{line.place}: {metric} {shown} is not allowed: must be between -1e100 and 1e100"

@@ -150,7 +150,7 @@ def metric_of(name: str, numbers: Sequence[Number], directions: Mapping[str, boo
             scores.setdefault(number.row, []).append(number.value)
             is_share &= abs(number.value) <= 1
     own = METRICS.get(name)
-    if own is not None and name not in directions and not (own.of_100 and is_share):
+    if own is not None and name not in directions and not (own.is_percentage and is_share):
         bounded = own.is_not_negative and least >= (1.0 if own.is_log else 0.0)
         return replace(own, side="", item="item", is_not_negative=bounded)
     more_is_better = directions.get(name, direction_of(name))
@@ -164,7 +164,9 @@ def metric_of(name: str, numbers: Sequence[Number], directions: Mapping[str, boo
     if any(spreads) and (spread := statistics.median(spreads)):
         # The spread is shown with two digits.
         digits = min(_MOST_DIGITS, max(0, 1 - math.floor(math.log10(spread))))
-    kind = PPL if words & {PPL.name, "perplexity"} else Metric("", "", False, 0, "", of_100=False)
+    kind = Metric("", "", False, 0, "", is_percentage=False)
+    if words & {PPL.name, "perplexity"}:
+        kind = PPL
     return replace(
         kind,
         name=name,

@@ -14,7 +14,7 @@ from torch import Tensor
 from ablate.kernels.cross_entropy import negative_log_likelihood
 from ablate.metrics.evaluation import score_batches
 from ablate.model import Transformer
-from ablate.stats.metrics import LARGEST
+from ablate.stats.metrics import LARGEST_SCORE
 
 
 def nats_per_token(
@@ -52,7 +52,7 @@ def nats_per_token(
 
 def perplexity_of(nats: float) -> float:
     """Exp of a mean negative log-likelihood in nats; infinite above the bound of stored numbers."""
-    return math.exp(nats) if nats < math.log(LARGEST) else math.inf
+    return math.exp(nats) if nats < math.log(LARGEST_SCORE) else math.inf
 
 
 def per_character(perplexity: float, tokens: int, characters: int) -> float:

@@ -15,7 +15,7 @@ from ablate.config.languages import (
 )
 from ablate.errors import StoreError
 from ablate.metrics import resampling
-from ablate.stats.metrics import BREVITY_PENALTY, BY_CHANCE, EXACT, TRANSLATION_METRICS
+from ablate.stats.metrics import BREVITY_PENALTY, CHANCE_SCORE, EXACT, TRANSLATION_METRICS
 from ablate.store.records import Measurement
 
 
@@ -53,10 +53,11 @@ def measure_translations(
     measured = resampling.measure(statistics, lambda sums: score_of(sums).score, signature)
     pairs = zip(hypotheses, references, strict=True)
     exact = sum(ours.strip() == theirs.strip() for ours, theirs in pairs)
-    parts = {EXACT.name: exact / len(references), BY_CHANCE.name: 100.0 if name == "ter" else 0.0}
+    worst = 100.0 if name == "ter" else 0.0
+    parts = {EXACT.name: exact / len(references), CHANCE_SCORE.name: worst}
     if of_others := _of_others(hypotheses, references):
         sums = _statistics(metric, *of_others).sum(0)
-        parts[BY_CHANCE.name] = float(score_of(sums).score)
+        parts[CHANCE_SCORE.name] = float(score_of(sums).score)
     if name == "bleu":
         parts[BREVITY_PENALTY.name] = float(score_of(statistics.sum(0)).bp)
     return measured.model_copy(update={"parts": parts})

@@ -58,7 +58,7 @@ def _typical_power(study: Study, experiment: Experiment, metric: Metric) -> Powe
     title = "standard deviations over seeds"
     if len(study.judged) > 1:
         title = f"standard deviations of {metric.title} over seeds"
-    in_sds = replace(metric, title=title, digits=1, of_100=False, scale="linear")
+    in_sds = replace(metric, title=title, digits=1, is_percentage=False, scale="linear")
     return Power(experiment, in_sds, 1.0, 0.0, "unknown")
 
 
@@ -72,7 +72,7 @@ def power_json(power: Power) -> dict[str, Any]:
 
     by_seeds = {}
     for seeds in sorted({len(power.experiment.seeds), *OTHER_SEEDS}):
-        by_seeds[str(seeds)] = known(power.detectable(seeds))
+        by_seeds[str(seeds)] = known(power.detectable_difference(seeds))
     content: dict[str, Any] = {
         "sd": known(power.sd),
         "sentences": power.sentences,
@@ -84,7 +84,7 @@ def power_json(power: Power) -> dict[str, Any]:
         "warning": power_warning(power),
     }
     for look in power.looks:
-        smallest = known(power.detectable(look.seeds, look.level))
+        smallest = known(power.detectable_difference(look.seeds, look.level))
         content.setdefault("looks", []).append({**look.as_json(), "detectable": smallest})
     return content
 
@@ -104,7 +104,7 @@ def power_warning(power: Power) -> str | None:
             f"over seeds, as {larger} of {rows} rows of published studies do"
         )
     remedy = f"`seeds: {list(range(1, ENOUGH_SEEDS + 1))}`"
-    smallest, would = power.detectable(ENOUGH_SEEDS), "shows more"
+    smallest, would = power.detectable_difference(ENOUGH_SEEDS), "shows more"
     if smallest is not None:
         would = f"would find {power.amount(smallest)}"
     return f"Too few seeds: {reason}. {remedy} {would}."

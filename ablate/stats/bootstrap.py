@@ -23,8 +23,8 @@ RESAMPLING_SEED = 12345  # sacreBLEU's default: the same test sets for every run
 class BootstrapTest:
     """Result of a paired bootstrap.
 
-    std: standard deviation of the resampled differences: the noise of the test sentences in the
-        mean difference.
+    std: standard deviation of the resampled differences, which is the noise of the mean difference
+        over test sentences.
     low, high: 95 % interval, symmetric about the difference on the test set itself; it contains
         zero exactly if p >= 0.05.
     p: two-sided p value of no difference. With d the difference on a resample, it is (1 + number of
@@ -40,26 +40,26 @@ class BootstrapTest:
 def paired_bootstrap(
     difference: float, pairs: Sequence[tuple[Sequence[float], Sequence[float]]]
 ) -> BootstrapTest:
-    """Paired bootstrap test of a difference between a row and base.
+    """Test the difference between a row and base by a paired bootstrap.
 
-    sacreBLEU counts the resamples with |d| - mean(|d|) > |difference|, which is a one-sided test;
-    this one counts both tails.
+    Both tails count. sacreBLEU's test is one-sided: it counts the resamples with
+    |d| - mean(|d|) > |difference|.
 
     Args:
-        difference: on the test set, the mean over seeds of (row - base).
+        difference: mean over seeds of (row - base) on the test set.
         pairs: for each seed, the scores of the row and of base on the resampled test sets.
     """
-    n = len(pairs)
-    by_seed = []
+    n_seeds = len(pairs)
+    seed_differences = []
     for row, base in pairs:
-        by_seed.append([ours - theirs for ours, theirs in zip(row, base, strict=True)])
-    differences = [sum(of_resample) / n for of_resample in zip(*by_seed, strict=True)]
+        seed_differences.append([ours - theirs for ours, theirs in zip(row, base, strict=True)])
+    differences = [sum(values) / n_seeds for values in zip(*seed_differences, strict=True)]
     mean = statistics.fmean(differences)
     deviations = sorted(abs(value - mean) for value in differences)
     exceeding = len(deviations) - bisect_left(deviations, abs(difference))
-    # The test set itself counts as one resample: p is never 0, which no number of resamples shows.
+    # The test set itself counts as one resample, so p is never 0.
     p = (exceeding + 1) / (len(deviations) + 1)
-    # The largest number of deviations of at least |difference| with which p is below the level.
+    # p is below the level if at most so many resamples deviate by |difference| or more.
     allowed = int(LEVEL * (len(deviations) + 1) - 1e-9) - 1
     margin = deviations[-1 - max(0, allowed)]
     std = statistics.pstdev(differences, mean)

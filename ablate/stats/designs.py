@@ -1,4 +1,4 @@
-"""Rows that are analyzed together: cells of a factorial, and paths from base to a configuration."""
+"""Designs: the cells of a factorial, and paths from base to another configuration."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ PATHS: tuple[Path, ...] = ("leave-one-out", "add-one-in", "cumulative")
 
 @dataclass(frozen=True, eq=False)
 class FactorialDesign:
-    """The cells of a factorial group, of one size.
+    """A factorial group at one model size.
 
-    rows: label of each cell, in the order of `fraction.cells()`.
-    levels: text of the low and of the high level of each factor.
-    settings: text of the settings of each factor that is a group of fields.
+    rows: label of the row of each cell, in the order of `fraction.cells()`.
+    levels: texts of the low and the high level, by factor.
+    settings: text of the settings, by factor; only for factors that are groups of fields.
     """
 
     group: str
@@ -30,13 +30,16 @@ class FactorialDesign:
     @property
     def title(self) -> str:
         """`2^(4-1) fractional factorial of resolution 4`."""
-        k, p = len(self.fraction.factors), len(self.fraction.generators)
-        if not p:
+        k = len(self.fraction.factors)
+        p = len(self.fraction.generators)
+        if p == 0:
             return f"2^{k} full factorial"
         return f"2^({k}-{p}) fractional factorial of resolution {self.fraction.resolution}"
 
     def alias_lines(self) -> list[str]:
-        """The defining relation; the aliases of main effects and of interactions of two factors."""
+        """The defining relation, then the aliases of main effects and interactions of two factors;
+        empty for a full factorial.
+        """
         fraction = self.fraction
         if not fraction.generators:
             return []
@@ -49,23 +52,23 @@ class FactorialDesign:
                 lines.append(self.alias_line(effect))
         return lines
 
-    def alias_line(self, effect: frozenset[str], factors: int = MAX_FACTORS) -> str:
-        """`dropout = norm × activation`: an effect with its aliases of at most so many factors."""
+    def alias_line(self, effect: frozenset[str], max_factors: int = MAX_FACTORS) -> str:
+        """`dropout = norm × activation`: an effect with its aliases of at most `max_factors`."""
         texts = [self.fraction.text(effect)]
         for alias, sign in self.fraction.aliases(effect).items():
-            if len(alias) <= factors:
+            if len(alias) <= max_factors:
                 texts.append(self.fraction.signed_text(alias, sign))
         return " = ".join(texts)
 
 
 @dataclass(frozen=True, eq=False)
 class PathDesign:
-    """Rows between base and another configuration that changes several parts.
+    """Rows between base and a target configuration, which differs from base in several parts.
 
-    way: `add-one-in` changes one part of base; `leave-one-out` leaves one part of the other
-        configuration as in base; `cumulative` changes one part after another.
+    way: `add-one-in` changes one part of base; `leave-one-out` returns one part of the target to
+        base; `cumulative` changes one part after another.
     rows: label of the row of each part.
-    whole: label of the row with every part.
+    target: label of the row with every part changed.
     settings: text of the settings of each part.
     """
 
@@ -73,7 +76,7 @@ class PathDesign:
     way: Path
     parts: tuple[str, ...]
     rows: tuple[str, ...]
-    whole: str
+    target: str
     settings: Mapping[str, str]
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ablate.stats.distributions import critical_t, two_sided_p
-from ablate.stats.significance import LEVEL, holm_levels, rounding
+from ablate.stats.significance import LEVEL, holm_levels, rounding_error
 
 Effect = frozenset[str]  # the factors of a main effect or of an interaction
 
@@ -27,7 +27,7 @@ MAX_FACTORS = 10
 
 @dataclass(frozen=True)
 class DesignGenerator:
-    """A factor whose level in each cell is a product of other factors' levels, times `sign`."""
+    """A generated factor: its level in each cell is `sign` times the product of other levels."""
 
     factor: str
     product: Effect
@@ -77,11 +77,13 @@ class Fraction:
 
     @property
     def resolution(self) -> int | None:
-        """Length of the shortest word: 3 if an interaction of two is an alias; None if full."""
+        """Length of the shortest word, such as 3 if an interaction of two factors is an alias of a
+        main effect; None for a full design.
+        """
         return min(map(len, self.relation), default=None)
 
     def aliases(self, effect: Effect) -> dict[Effect, int]:
-        """The other effects with the contrast of this one, or with its negative; shortest first."""
+        """The other effects with the same contrast (1) or its negative (-1), the shortest first."""
         aliases = {}
         for word in sorted(self.relation, key=lambda word: self._order(effect ^ word)):
             aliases[effect ^ word] = self.relation[word]
@@ -90,10 +92,10 @@ class Fraction:
     def contrasts(self) -> list[Effect]:
         """One effect for each contrast: the shortest of its aliases, main effects first."""
         effects: list[Effect] = []
-        # The words themselves are constant over the cells, so they have no contrast.
+        # The words of the relation are constant over the cells, so they have no contrast.
         seen: set[Effect] = set(self.relation)
-        for others in range(len(self.factors)):
-            for effect in map(frozenset, itertools.combinations(self.factors, 1 + others)):
+        for size in range(1, len(self.factors) + 1):
+            for effect in map(frozenset, itertools.combinations(self.factors, size)):
                 if effect not in seen:
                     seen |= {effect, *self.aliases(effect)}
                     effects.append(effect)
@@ -104,29 +106,32 @@ class Fraction:
         return " × ".join(name for name in self.factors if name in effect)
 
     def signed_text(self, effect: Effect, sign: int) -> str:
-        """The text of an effect, with a minus in front for a negative alias."""
-        return "-" * (sign < 0) + self.text(effect)
+        """The text of an effect, with a minus sign if it is a negative alias."""
+        minus = "-" if sign < 0 else ""
+        return minus + self.text(effect)
 
     def _order(self, effect: Effect) -> tuple[int, list[int]]:
         return len(effect), sorted(map(self.factors.index, effect))
 
 
 def smallest_fraction(factors: tuple[str, ...], resolution: int) -> Fraction:
-    """The design with the fewest cells that has at least this resolution; the full one if no
-    fraction has.
+    """The fraction with the fewest cells that has at least this resolution; the full design if no
+    fraction has it.
 
-    Of several, the first in the order of the factors: the last factors get the generators.
+    The last factors are generated. Of several fractions, the first in the order of the factors is
+    returned.
     """
-    # From the most generated factors, which gives the fewest cells.
-    for generated in reversed(range(1, len(factors))):
-        basic, others = factors[:-generated], factors[-generated:]
+    # Designs with more generated factors have fewer cells, so these come first.
+    for n_generated in reversed(range(1, len(factors))):
+        basic = factors[:-n_generated]
+        generated = factors[-n_generated:]
         products: list[Effect] = []
-        # A generator of k factors makes a word of k + 1, which is at least the resolution. Long
-        # products first: they make long words.
+        # A product of k factors makes a word of length k + 1, which must reach the resolution.
+        # Long products come first, because they make long words.
         for size in range(len(basic), resolution - 2, -1):
             products += map(frozenset, itertools.combinations(basic, size))
-        for chosen in itertools.combinations(products, generated):
-            fraction = Fraction(factors, tuple(map(DesignGenerator, others, chosen)))
+        for chosen in itertools.combinations(products, n_generated):
+            fraction = Fraction(factors, tuple(map(DesignGenerator, generated, chosen)))
             if (fraction.resolution or 0) >= resolution:
                 return fraction
     return Fraction(factors)
@@ -134,21 +139,21 @@ def smallest_fraction(factors: tuple[str, ...], resolution: int) -> Fraction:
 
 @dataclass(frozen=True)
 class Estimate:
-    """An effect: mean score at the high level less mean score at the low level.
+    """An estimated effect: mean score at the high level minus mean score at the low level.
 
-    An interaction of two is half the difference between the effect of one at the high and at the
-    low level of the other; more factors likewise.
+    The interaction of two factors is half the difference between the effect of one at the high
+    level and at the low level of the other. Interactions of more factors repeat this rule.
 
-    at_low: mean score at the low level, from which the effect is a difference.
-    low, high: interval at the level at which Holm's method tests the effect, at least 95 %: it
-        excludes 0 exactly if p_holm is below 0.05. None if the scores of no cell differ.
-    p: two-sided, by the pooled error.
+    low_mean: mean score at the low level.
+    low, high: confidence interval at the level of Holm's test of the effect, at 95 % or more: it
+        excludes 0 exactly if p_holm is below 0.05. None if the error is unknown.
+    p: two-sided, with the pooled error.
     p_holm: after Holm's correction over the effects of the design.
     """
 
     effect: Effect
     value: float
-    at_low: float
+    low_mean: float
     standard_error: float | None = None
     low: float | None = None
     high: float | None = None
@@ -161,40 +166,49 @@ def effects(
 ) -> list[Estimate]:
     """Estimate every contrast of a design from the scores of its cells.
 
-    The error is pooled over the cells: s^2 = sum of squared deviations from the cells' means,
-    divided by the sum of (scores - 1). A contrast is 2 / C times the signed sum of the C means,
-    with variance 4 / C^2 s^2 sum(1 / n).
+    The error is pooled over the cells: s^2 = sum of squared deviations from the means of the cells,
+    divided by the sum of (n - 1), where n is the number of scores of a cell. A contrast is 2 / C
+    times the signed sum of the C means, with variance 4 / C^2 s^2 sum(1 / n).
 
     Args:
         fraction: the design.
-        scores: of each cell, in the order of `fraction.cells()`; at least one each.
-        level: of all effects; p values are multiplied by 0.05 / level, to be compared with 0.05.
+        scores: one or more scores of each cell, in the order of `fraction.cells()`.
+        level: for all effects together; p values are multiplied by 0.05 / level, so that they are
+            compared with 0.05.
     """
-    cells, means = fraction.cells(), list(map(statistics.fmean, scores))
+    cells = fraction.cells()
+    means = list(map(statistics.fmean, scores))
     estimates = []
     for effect in fraction.contrasts():
         signed = [_sign(effect, cell) * mean for cell, mean in zip(cells, means, strict=True)]
         value = 2 / len(cells) * math.fsum(signed)
         estimates.append(Estimate(effect, value, statistics.fmean(means) - value / 2))
-    squares, shares, df = [], [], 0
-    for of_cell, mean in zip(scores, means, strict=True):
-        squares += [(score - mean) ** 2 for score in of_cell]
-        shares.append(1 / len(of_cell))
-        df += len(of_cell) - 1
+    squares = []
+    reciprocals = []
+    df = 0
+    for cell_scores, mean in zip(scores, means, strict=True):
+        squares += [(score - mean) ** 2 for score in cell_scores]
+        reciprocals.append(1 / len(cell_scores))
+        df += len(cell_scores) - 1
     variance = math.fsum(squares) / max(1, df)
-    # Without any spread the noise is unknown.
-    if not df or math.sqrt(variance) < rounding(itertools.chain(*scores)):
+    # Without any spread, the error is unknown.
+    if not df or math.sqrt(variance) < rounding_error(itertools.chain(*scores)):
         return estimates
-    error = 2 / len(cells) * math.sqrt(variance * math.fsum(shares))
+    error = 2 / len(cells) * math.sqrt(variance * math.fsum(reciprocals))
     p_values = [two_sided_p(estimate.value / error, df) for estimate in estimates]
     levels = holm_levels(p_values, len(p_values), level)
     tested = []
-    for estimate, p, (p_holm, own_level) in zip(estimates, p_values, levels, strict=True):
-        margin = critical_t(own_level, df) * error
-        low, high = estimate.value - margin, estimate.value + margin
-        p = min(1.0, p * LEVEL / level)
-        estimate = replace(estimate, standard_error=error, p=p, p_holm=p_holm)
-        tested.append(replace(estimate, low=low, high=high))
+    for estimate, p, (p_holm, test_level) in zip(estimates, p_values, levels, strict=True):
+        margin = critical_t(test_level, df) * error
+        estimate = replace(
+            estimate,
+            standard_error=error,
+            low=estimate.value - margin,
+            high=estimate.value + margin,
+            p=min(1.0, p * LEVEL / level),
+            p_holm=p_holm,
+        )
+        tested.append(estimate)
     return tested
 
 

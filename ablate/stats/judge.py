@@ -1,16 +1,16 @@
-"""Judge the rows of a study: the verdict on each.
+"""Judge the rows of a study: give a verdict on each.
 
-Two sources of noise are added in one variance: another seed gives another score, and other test
-sentences give another score. A row is worse or better if its difference passes two tests:
+The variance of a difference has two sources: the seeds and the test sentences. A row is worse or
+better than base if its difference passes two tests:
 
-1. with the variance over seeds that the rows share, or the row's own if that is larger, after
-   Holm's correction over all rows of the study; it has many degrees of freedom;
-2. with the variance of the row's own seeds alone, uncorrected; it protects rows that are noisier
-   than others.
+1. with the pooled variance over seeds, or the row's own if that is larger, and Holm's correction
+   over all rows of the study. This test has many degrees of freedom.
+2. with the variance of the row's own seeds, without a correction. This test protects against rows
+   that are noisier than the others.
 
-A study is judged at each of its looks at a part of the level (`ablate.stats.looks`), and its rows
-stay settled; most studies have one look, with all their seeds. docs/verdict.md gives the formulas,
-and benchmarks/verdicts.py the error and power of this rule.
+Most studies are judged once, with all their seeds. A study with several looks is judged at each of
+them at a part of the level (`ablate.stats.looks`), and a verdict stays at later looks.
+docs/verdict.md has the formulas, and benchmarks/verdicts.py measures the error and the power.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ablate.stats.comparison import Comparison, PairedScores, compare
-from ablate.stats.looks import ONCE, Look
+from ablate.stats.looks import SINGLE_LOOK, Look
 from ablate.stats.metrics import Metric
 from ablate.stats.significance import LEVEL, holm_levels
 from ablate.stats.verdict import DIFFERENT, SETTLED, Verdict, Word
@@ -33,51 +33,54 @@ def verdicts(
     *,
     family: int | None = None,
     margin: float | None = None,
-    look: Look = ONCE,
+    look: Look = SINGLE_LOOK,
     earlier: Sequence[Verdict] = (),
     share: float = 1.0,
 ) -> list[Verdict]:
-    """Verdict of each row.
+    """Give a verdict on each row.
 
     Args:
         metric: the metric of the differences.
-        rows: all rows of the study but base, also those without a score yet; of several bases, all
-            rows of each.
-        family: number of rows that Holm's correction covers: all that the study has from the
-            beginning, whatever part of it is printed or done; None for the rows given. 1 tests each
-            row as if it were the only one.
-        margin: a difference within which a row counts as as good as base; None to make no such
-            claim.
-        look: at which the study is judged, with the scores up to it.
-        earlier: the verdicts of the rows at the look before.
-        share: part of the level; 1 / m if verdicts are by m metrics, whose errors add up to the
-            level at most (Bonferroni's inequality).
+        rows: all rows of the study except the bases, also those without a score yet.
+        family: number of rows that Holm's correction covers: all rows of the study, also those that
+            are not finished or not printed. None means the number of `rows`. 1 means no correction.
+        margin: margin of equivalence, in the metric; None for no test of equivalence.
+        look: the look at which the study is judged, with the scores up to it.
+        earlier: the verdicts on the rows at the previous look.
+        share: part of the level. With m metrics it is 1 / m, so that the errors add up to the level
+            at most (Bonferroni's inequality).
     """
     level = look.level * share
     if family is None:
         family = len(rows)
     family = max(family, 1)
-    different, within = set(), set()
+    different = set()
+    equivalent = set()
     for index, verdict in enumerate(earlier):
         if verdict.is_different and verdict.seed_test:
             different.add(index)
         if verdict.is_within_margin:
-            within.add(index)
-    compared = compare(rows, level)
-    p_different, p_within, p_bootstraps = [], [], []
-    for row in compared:
-        p_different.append(row.p_for_holm(metric))
-        p_within.append(row.p_equivalent(margin or 0.0)[0])
-        p_bootstraps.append(1.0 if row.bootstrap is None else row.bootstrap.p)
-    differ = holm_levels(p_different, family, level, frozenset(different))
-    equal = holm_levels(p_within, family, level, frozenset(within))
+            equivalent.add(index)
+    comparisons = compare(rows, level)
+    difference_ps = []
+    equivalence_ps = []
+    bootstrap_ps = []
+    for comparison in comparisons:
+        difference_ps.append(comparison.p_uncorrected(metric))
+        equivalence_ps.append(comparison.equivalence_p_values(margin or 0.0)[0])
+        bootstrap = comparison.bootstrap
+        bootstrap_ps.append(1.0 if bootstrap is None else bootstrap.p)
+    difference_tests = holm_levels(difference_ps, family, level, frozenset(different))
+    equivalence_tests = holm_levels(equivalence_ps, family, level, frozenset(equivalent))
     if family > 1:
-        p_bootstraps = [p for p, _ in holm_levels(p_bootstraps, family)]
+        bootstrap_ps = [p for p, _ in holm_levels(bootstrap_ps, family)]
     judged = []
-    for index, row in enumerate(compared):
-        adjusted = _Adjusted(*differ[index], equal[index][0], p_bootstraps[index])
-        before = earlier[index] if earlier else None
-        judged.append(_verdict(metric, row, adjusted, margin, look, before))
+    for index, comparison in enumerate(comparisons):
+        adjusted = _Adjusted(
+            *difference_tests[index], equivalence_tests[index][0], bootstrap_ps[index]
+        )
+        earlier_verdict = earlier[index] if earlier else None
+        judged.append(_verdict(metric, comparison, adjusted, margin, look, earlier_verdict))
     return judged
 
 
@@ -89,14 +92,15 @@ def verdicts_over_looks(
     margin: float | None = None,
     share: float = 1.0,
 ) -> list[list[Verdict]]:
-    """Verdicts at each look.
+    """Give verdicts at each look.
 
-    The error of all looks together is that of `verdicts`: row by row, the smallest of p / (share of
-    the level) over the looks is a p value, and Holm's method over these never takes a row back.
+    The error of all looks together is that of `verdicts`. For each row, the smallest value of
+    p / (share of the level) over the looks is a p value, and Holm's method over these values never
+    withdraws a verdict.
 
     Args:
         metric: the metric of the differences.
-        looks: each look with the scores of all rows up to it.
+        looks: the looks, with the scores of all rows up to each of them.
         family: as in `verdicts`.
         margin: as in `verdicts`.
         share: as in `verdicts`.
@@ -110,8 +114,8 @@ def verdicts_over_looks(
     return judged
 
 
-def verdicts_before(metric: Metric, rows: Sequence[PairedScores], look: Look) -> list[Verdict]:
-    """Verdicts while the first look is to come: the differences so far, and no test of them."""
+def early_verdicts(metric: Metric, rows: Sequence[PairedScores], look: Look) -> list[Verdict]:
+    """Verdicts before the first look: the differences so far, without a test."""
     judged = []
     for row in rows:
         word: Word = "diverged" if row.diverged else ""
@@ -134,46 +138,52 @@ def verdicts_before(metric: Metric, rows: Sequence[PairedScores], look: Look) ->
 class _Adjusted(NamedTuple):
     """P values of a row after Holm's correction.
 
-    different: of the difference, with the `level` of its test.
-    equal: of a difference below the margin.
+    difference: of the test that the difference is 0, which is done at `level`.
+    equivalence: of the test that the difference is outside of the margin.
     bootstrap: of the bootstrap over test sentences.
     """
 
-    different: float
+    difference: float
     level: float
-    equal: float
+    equivalence: float
     bootstrap: float
 
 
 def _verdict(
     metric: Metric,
-    compared: Comparison,
+    comparison: Comparison,
     adjusted: _Adjusted,
     margin: float | None,
     look: Look,
     earlier: Verdict | None,
 ) -> Verdict:
     """The verdict on a row at a look."""
-    row, noise, within = compared.row, compared.noise, False
+    row = comparison.row
+    noise = comparison.noise
+    within = False
     if noise is not None:
-        p_own = compared.p_equivalent(margin or 0.0)[1]
-        within = adjusted.equal < LEVEL and p_own < noise.own_level
-    word = _word(metric, compared, adjusted.different, within)
-    word, within, settled_at = _at_look(metric, row, word, within, look, earlier)
-    least, bootstrap = row.least + row.shift, compared.bootstrap
+        p_own = comparison.equivalence_p_values(margin or 0.0)[1]
+        within = adjusted.equivalence < LEVEL and p_own < noise.own_level
+    word = _word(metric, comparison, adjusted.difference, within)
+    word, within, settled_at = _carry_over(metric, row, word, within, look, earlier)
+    lower_bound = row.lower_bound + row.shift
+    bootstrap = comparison.bootstrap
     if bootstrap is not None:
-        low, high = metric.bounded(bootstrap.low, bootstrap.high, least)
+        low, high = metric.clipped(bootstrap.low, bootstrap.high, lower_bound)
         bootstrap = replace(bootstrap, low=low, high=high)
     is_tested = noise is not None and row.mean is not None
     level = adjusted.level
+    detectable = None
+    if is_tested:
+        detectable = comparison.detectable_difference(level, row.n)
     return Verdict(
         metric,
         word,
         row.n,
         row.mean,
-        seed_test=compared.seed_test(level) if is_tested else None,
-        p_seeds=adjusted.different if is_tested else None,
-        minimum_detectable=compared.detectable(level, row.n) if is_tested else None,
+        seed_test=comparison.seed_test(level) if is_tested else None,
+        p_seeds=adjusted.difference if is_tested else None,
+        minimum_detectable=detectable,
         bootstrap=bootstrap,
         p_bootstrap=None if bootstrap is None else adjusted.bootstrap,
         diverged=row.diverged,
@@ -183,12 +193,12 @@ def _verdict(
         look=look,
         settled_at=settled_at,
         shift=row.shift,
-        least=least,
-        needed=partial(compared.more_seeds, level) if is_tested else None,
+        lower_bound=lower_bound,
+        compute_more_seeds=partial(comparison.more_seeds, level) if is_tested else None,
     )
 
 
-def _at_look(
+def _carry_over(
     metric: Metric,
     row: PairedScores,
     word: Word,
@@ -196,11 +206,16 @@ def _at_look(
     look: Look,
     earlier: Verdict | None,
 ) -> tuple[Word, bool, int | None]:
-    """The word at a look, whether the difference is within the margin, and the number of the look
-    since which the row is settled. A settled row stays so unless its scores now speak against it.
+    """Carry an earlier verdict over to this look, unless the scores contradict it or this look has
+    a verdict itself.
+
+    Returns:
+        The word, whether the difference is within the margin, and the number of the look at which
+        the verdict was reached (None while it is open).
     """
     if earlier is not None and word not in DIFFERENT and _still_holds(metric, row, earlier):
-        word, within = earlier.word, within or earlier.is_within_margin
+        word = earlier.word
+        within = within or earlier.is_within_margin
     settled_at = None
     if word in SETTLED:
         settled_at = (earlier and earlier.settled_at) or look.number
@@ -208,7 +223,7 @@ def _at_look(
 
 
 def _still_holds(metric: Metric, row: PairedScores, earlier: Verdict) -> bool:
-    """Whether an earlier verdict agrees with the divergence and the mean so far."""
+    """Whether the row's mean and its divergences do not contradict an earlier verdict."""
     mean = row.mean
     if earlier.word == "worse":
         is_worse = mean is None or not metric.is_better(mean)
@@ -221,19 +236,28 @@ def _still_holds(metric: Metric, row: PairedScores, earlier: Verdict) -> bool:
     return earlier.word == "as good as base" and is_near and not row.base_diverged
 
 
-def _word(metric: Metric, compared: Comparison, adjusted: float, within: bool) -> Word:
-    row = compared.row
+def _word(metric: Metric, comparison: Comparison, p_adjusted: float, within: bool) -> Word:
+    """The verdict of this look alone.
+
+    Args:
+        metric: the metric of the differences.
+        comparison: the row.
+        p_adjusted: p value of the difference, after Holm's correction.
+        within: whether the row is equivalent to base within the margin.
+    """
+    row = comparison.row
     if row.mean is None:
         if not row.diverged:
             return ""
-        always = row.diverged == row.ended > 1 and not row.pending
-        return "worse" if always and row.base_ended and not row.base_diverged else "diverged"
-    if adjusted < LEVEL and row.diverged > row.base_diverged:
-        return "worse"  # by its scores or by its divergence
+        always_diverges = row.diverged == row.ended > 1 and not row.pending
+        base_never_diverges = row.base_ended > 0 and not row.base_diverged
+        return "worse" if always_diverges and base_never_diverges else "diverged"
+    if p_adjusted < LEVEL and row.diverged > row.base_diverged:
+        return "worse"  # by its scores or by its divergences
     if row.n == 1:
         return "cannot tell"
     if row.is_constant_zero and not row.diverged:
         return "no difference"
-    if adjusted < LEVEL and compared.is_beyond_own_noise(row.mean):
+    if p_adjusted < LEVEL and comparison.passes_own_test(row.mean):
         return "better" if metric.is_better(row.mean) else "worse"
     return "as good as base" if within else "cannot tell"

@@ -1,17 +1,16 @@
-"""Looks: numbers of seeds, stated beforehand, at which a study is judged, with its error spent over
-them.
+"""Looks: the numbers of seeds at which a study is judged, planned before its first run.
 
-A study that is judged with 3, 5 and 8 seeds, each time at 0.05, names a row by chance in more than
-5 % of all studies. Here each look has the part of the 0.05 that corresponds to its new seeds: 3/8,
-2/8 and 3/8. This is the uniform error spending function alpha(t) = alpha t, where t is the share of
-all seeds. The probability of a false verdict at any look is at most the sum, whatever the
-dependence of the looks (Bonferroni's inequality).
+A study that is judged with 3, 5 and 8 seeds, each time at 0.05, has a false verdict in more than
+5 % of all studies. Therefore each look has a part of the 0.05, in proportion to its new seeds: 3/8,
+2/8 and 3/8. This is the uniform error spending function alpha(t) = alpha t, where t is the fraction
+of all seeds. The probability of a false verdict at any look is at most the sum of the parts, even
+though the looks depend on each other (Bonferroni's inequality).
 
-Two other rules do not serve here. Boundaries from the joint normal distribution of the looks have
-larger levels, but t statistics of few seeds depend less on each other, and the error of a t test
-comes out above 0.05. The function that approximates O'Brien and Fleming's test leaves 0.0014 for 3
-of 8 seeds; with 2 degrees of freedom, t must then exceed 27, and the first look sees next to
-nothing. benchmarks/verdicts.py measures both.
+Two other rules were tried and not adopted; benchmarks/verdicts.py measures both. Boundaries from
+the joint normal distribution of the looks have larger levels, but t statistics of few seeds depend
+less on each other, so the error of the t test is above 0.05. The function that approximates O'Brien
+and Fleming's test gives 0.0014 to 3 of 8 seeds: with 2 degrees of freedom, t must exceed 27, and
+the first look has almost no power.
 
 Source: Lan and DeMets, "Discrete Sequential Boundaries for Clinical Trials", Biometrika 70 (1983).
 """
@@ -47,15 +46,15 @@ class Look:
 
     @property
     def spent(self) -> float:
-        """Error that is spent up to this look, of LEVEL in all."""
+        """Error that is spent up to this look; LEVEL at the last one."""
         return LEVEL * (self.seeds / self.plan[-1])
 
     @property
     def level(self) -> float:
         """Error that this look spends: the level of its verdicts."""
-        before = (0, *self.plan)[self.number - 1]
-        # The fraction first: with a single look it is exactly 1, and the level exactly LEVEL.
-        return LEVEL * ((self.seeds - before) / self.plan[-1])
+        earlier_seeds = (0, *self.plan)[self.number - 1]
+        # The fraction first: for a single look it is exactly 1, and the level is exactly LEVEL.
+        return LEVEL * ((self.seeds - earlier_seeds) / self.plan[-1])
 
     def as_json(self) -> dict[str, float]:
         """The look for scripts."""
@@ -67,9 +66,9 @@ class Look:
         return f"look {self.number} of {len(self.plan)} ({self.seeds} of {self.plan[-1]} seeds)"
 
 
-ONCE = Look(1, (1,))  # of scores that are judged once, whatever their number
+SINGLE_LOOK = Look(1, (1,))  # for scores that are judged once, with any number of seeds
 
 
-def looks_of(plan: Sequence[int]) -> tuple[Look, ...]:
+def planned_looks(plan: Sequence[int]) -> tuple[Look, ...]:
     """The looks with these numbers of seeds."""
     return tuple(Look(number, tuple(plan)) for number in range(1, len(plan) + 1))

@@ -9,15 +9,16 @@ from typing import Literal
 
 from ablate.formatting import interval_text, number, ratio, signed
 
-LARGEST = 1e100  # a score: squares must not overflow
+LARGEST_SCORE = 1e100  # the square of a larger score could overflow
 
 
 @dataclass(frozen=True)
 class ScorePart:
-    """A number that a metric's score is made with, shown beside it with its `meaning`.
+    """A number that explains a score, such as a factor of it.
 
-    least: a row with a smaller mean gets the remark.
-    is_in_legend: whether the legend of the table has its range over the rows.
+    meaning: its explanation in tables.
+    least: the smallest mean that needs no `remark`.
+    is_in_legend: whether the legend of a table has its range over the rows.
     """
 
     name: str
@@ -36,19 +37,19 @@ class Metric:
     more_is_better: whether a higher value is better.
     digits: number of decimals in tables.
     side: the split that it is measured on, `dev` or `test`; empty if unknown.
-    of_100: whether scores range from 0 to about 100, so that larger differences are impossible.
+    is_percentage: whether scores range from 0 to about 100. Then no difference is larger than 100.
     scorer: the library that computes it and signs its scores; empty for metrics of ablate.
-    item: what the test split is a sequence of, and resampled in, for legends.
-    chance: of a metric up to 100, the highest score without learning, such as the share of the most
-        frequent label. If no score is above it, the conclusion says that nothing is learned.
-    parts: stored and shown with each score.
-    scale: `log` for a metric such as perplexity, of which a change is a factor. Its logarithm is
+    item: the unit of the test split, in which it is resampled, such as `sentence`.
+    chance: the highest score without learning, for a percentage, such as the share of the most
+        frequent label. If no score is higher, the conclusion says that nothing is learned.
+    parts: numbers that are stored and shown with each score.
+    scale: `log` for a metric that changes by factors, such as perplexity. Its logarithm is
         averaged, compared and judged: means are geometric, and differences are logarithms of
-        ratios, which texts print as ratios.
-    is_probe: whether it needs more of a model than the predictions for the test split: a study that
-        names it evaluates with `probes`.
-    is_not_negative: whether no score is below 0 on the scale, and none is too large, as of a loss,
-        or of a perplexity, whose logarithm is one.
+        ratios, which are printed as ratios.
+    is_probe: whether it needs the model, and not only the predictions for the test split. A study
+        that names it evaluates with `probes`.
+    is_not_negative: whether scores on the scale have the lower bound 0 and no upper bound, as
+        losses and logarithms of perplexities have.
     """
 
     name: str
@@ -56,7 +57,7 @@ class Metric:
     more_is_better: bool = True
     digits: int = 1
     side: str = "test"
-    of_100: bool = True
+    is_percentage: bool = True
     scorer: str = ""
     item: str = "sentence"
     chance: float = 0.0
@@ -80,73 +81,88 @@ class Metric:
         return self.scale == "log"
 
     @property
-    def reach(self) -> float:
-        """The largest difference that scores can have; for a ratio, a factor of a million."""
+    def largest_difference(self) -> float:
+        """The largest possible difference of two scores. Ratios count up to a factor of 1e6."""
         if self.is_log:
             return math.log(1e6)
-        return 100.0 if self.of_100 else math.inf
+        return 100.0 if self.is_percentage else math.inf
 
-    def least_from(self, mean: float) -> float:
-        """The smallest difference that scores can have from a mean on the scale."""
+    def lower_bound(self, mean: float) -> float:
+        """The smallest possible difference of a score from a mean on the scale."""
         return -mean if self.is_not_negative else -math.inf
 
-    def bounded(self, low: float, high: float, least: float) -> tuple[float, float]:
-        """An interval of a difference as far as scores can differ. `least`: of `least_from`."""
-        return max(low, -self.reach, least), min(high, self.reach)
+    def clipped(self, low: float, high: float, lower_bound: float) -> tuple[float, float]:
+        """An interval of a difference, clipped to the possible differences."""
+        low = max(low, -self.largest_difference, lower_bound)
+        return low, min(high, self.largest_difference)
 
-    def telling(
-        self, low: float, high: float, least: float, mean: float
+    def informative_interval(
+        self, low: float, high: float, lower_bound: float, mean: float
     ) -> tuple[float, float] | None:
-        """The interval of a difference, bounded; None if it holds every difference, so that it
-        tells nothing.
+        """Clip an interval of a difference; None if it is so wide that it excludes no difference.
 
-        Of losses, which have a least one and no largest, it then reaches below 0 and to twice the
-        larger mean; of ratios, over a factor of a million to each side. `mean`: the difference.
+        The width of such an interval is twice the largest difference. Losses have no largest
+        difference: the larger of the two mean losses takes its place.
+
+        Args:
+            low: lower end of the interval.
+            high: upper end of the interval.
+            lower_bound: the smallest possible difference, minus the mean score of base for losses.
+            mean: the mean difference.
         """
-        room = self.reach
-        if math.isfinite(least) and not self.is_log:
-            room = max(-least, mean - least)
-        return None if high - low >= 2 * room else self.bounded(low, high, least)
+        limit = self.largest_difference
+        if math.isfinite(lower_bound) and not self.is_log:
+            limit = max(-lower_bound, mean - lower_bound)
+        if high - low >= 2 * limit:
+            return None
+        return self.clipped(low, high, lower_bound)
 
-    def on_scale(self, score: float) -> float:
-        """A score as it is averaged and compared."""
+    def transform(self, score: float) -> float:
+        """A score on the scale of the metric: its logarithm if the scale is `log`."""
         return math.log(score) if self.is_log else score
 
-    def all_on_scale(self, scores: Sequence[float]) -> Sequence[float]:
-        """Scores as they are averaged and compared."""
+    def transform_all(self, scores: Sequence[float]) -> Sequence[float]:
+        """Scores on the scale of the metric: their logarithms if the scale is `log`."""
         return list(map(math.log, scores)) if self.is_log else scores
 
-    def difference_text(self, value: float | None, more: int = 0) -> str:
-        """A difference on the scale: `-1.2`, or `×0.950` for a ratio; empty where there is none."""
+    def difference_text(self, value: float | None, extra_digits: int = 0) -> str:
+        """A difference on the scale: `-1.2`, or `×0.950` for a ratio; empty for None."""
         if value is None:
             return ""
-        return f"×{ratio(value)}" if self.is_log else signed(value, self.digits + more)
+        return f"×{ratio(value)}" if self.is_log else signed(value, self.digits + extra_digits)
 
-    def interval_text(self, low: float, high: float, more: int = 0) -> str:
+    def interval_text(self, low: float, high: float, extra_digits: int = 0) -> str:
         """An interval of a difference: `[-9.1, +0.1]`, or `[0.910, 1.013]` for a ratio."""
         if self.is_log:
             return f"[{ratio(low)}, {ratio(high)}]"
-        return interval_text(low, high, self.digits + more)
+        return interval_text(low, high, self.digits + extra_digits)
 
     def size_text(self, size: float) -> str:
-        """A size on the scale, of a difference or a spread: `1.2`, or `×1.050` for a ratio."""
+        """The size of a difference or a spread: `1.2`, or `×1.050` for a ratio."""
         if self.is_log:
             return f"×{ratio(size)}"
-        if self.of_100 and size > 100:
+        if self.is_percentage and size > 100:
             return ">100"
         text = number(size, self.digits)
         return text if float(text) else f"{size:.1g}"
 
 
 PPL = Metric(
-    "ppl", "PPL", False, digits=2, side="dev", of_100=False, scale="log", is_not_negative=True
+    "ppl",
+    "PPL",
+    False,
+    digits=2,
+    side="dev",
+    is_percentage=False,
+    scale="log",
+    is_not_negative=True,
 )
 # Perplexities per token cannot be compared between vocabularies; perplexities per character can.
 PPL_CHAR = replace(PPL, name="ppl_char", title="PPL/char", digits=3)
 
-# The likelihood of a text per byte of UTF-8, which vocabularies and contexts leave comparable.
+# Negative log-likelihood per byte of UTF-8, which is comparable between vocabularies and contexts.
 BITS_PER_BYTE = Metric(
-    "bpb", "bits/byte", False, digits=4, of_100=False, item="block", is_not_negative=True
+    "bpb", "bits/byte", False, digits=4, is_percentage=False, item="block", is_not_negative=True
 )
 
 
@@ -154,9 +170,9 @@ def _probe_loss(name: str, title: str, item: str = "block") -> Metric:
     return replace(BITS_PER_BYTE, name=name, title=title, item=item, is_probe=True)
 
 
-# Mean losses in nats of some tokens of the test text: of those predicted from n to 4n - 1 tokens;
-# of those that end a pair of tokens which their context had before, and of all others (Arora et
-# al., 2023, split tokens so).
+# Mean losses, in nats, over groups of the test tokens: by the number of context tokens, from n to
+# 4n - 1; and by whether the pair of the token and the one before it has occurred in the context
+# (`repeated_loss`) or not (`new_loss`), as in Arora et al. (2023).
 LOSS_AFTER = {f"loss_after_{n}": n for n in (1, 4, 16, 64, 256, 1024, 4096, 16384)}
 TEXT_PROBES = (
     *(_probe_loss(name, f"loss after {n}") for name, n in LOSS_AFTER.items()),
@@ -165,23 +181,24 @@ TEXT_PROBES = (
 )
 # On the second of two equal random sequences (Olsson et al., 2022).
 INDUCTION_LOSS = _probe_loss("induction_loss", "induction loss", "sequence")
-# The share of pairs of sentences whose good one is more likely (BLiMP; Warstadt et al., 2020).
+# Share of sentence pairs with a higher likelihood of the acceptable sentence (BLiMP; Warstadt et
+# al., 2020).
 PAIRS_RIGHT = Metric("minimal_pairs", "pairs %", item="pair", chance=50.0, is_probe=True)
 PROBES = (*TEXT_PROBES, INDUCTION_LOSS, PAIRS_RIGHT)
 
-# Of tokens that a model cannot read: mean loss in nats, and the share that it ranks first.
+# Of masked tokens: mean loss in nats, and the share that the model ranks first.
 MASKED_LOSS = replace(BITS_PER_BYTE, name="masked_loss", title="loss")
 MASKED_ACCURACY = Metric("masked_accuracy", "accuracy", digits=2, item="block")
 
-# Of the tokens that a generator asks for, the answers: the share that a model ranks first, the
-# share of items with every answer right, and the mean negative log-likelihood in nats.
+# Of the answer tokens of generated items: the share that the model ranks first, the share of items
+# with every answer right, and the mean negative log-likelihood in nats.
 ANSWER_METRICS = (
     Metric("accuracy", "accuracy", item="item"),
     Metric("items_right", "items right", item="item"),
     replace(BITS_PER_BYTE, name="answer_loss", title="loss", item="item"),
 )
 
-# exp(1 - reference length / length) of too short translations (Papineni et al., 2002).
+# exp(1 - reference length / length) if translations are too short (Papineni et al., 2002).
 BREVITY_PENALTY = ScorePart(
     "brevity_penalty",
     "a factor of BLEU; 1: the translations are not shorter than the references",
@@ -190,17 +207,17 @@ BREVITY_PENALTY = ScorePart(
     is_in_legend=True,
 )
 EXACT = ScorePart("exact", "the share of translations that equal their references")
-# A model that ignores its sources scores no better against their references.
-BY_CHANCE = ScorePart(
+# A model that ignores the source sentence reaches this score too.
+CHANCE_SCORE = ScorePart(
     "by_chance", "the score of the translations against references of other sentences"
 )
-OF_TRANSLATIONS = (EXACT, BY_CHANCE)
+TRANSLATION_PARTS = (EXACT, CHANCE_SCORE)
 # sacreBLEU's metrics with its own defaults, and chrF++ with word bigrams.
 TRANSLATION_METRICS = (
-    Metric("bleu", "BLEU", scorer="sacreBLEU", parts=(BREVITY_PENALTY, *OF_TRANSLATIONS)),
-    Metric("chrf", "chrF", scorer="sacreBLEU", parts=OF_TRANSLATIONS),
-    Metric("chrf++", "chrF++", scorer="sacreBLEU", parts=OF_TRANSLATIONS),
-    Metric("ter", "TER", more_is_better=False, scorer="sacreBLEU", parts=OF_TRANSLATIONS),
+    Metric("bleu", "BLEU", scorer="sacreBLEU", parts=(BREVITY_PENALTY, *TRANSLATION_PARTS)),
+    Metric("chrf", "chrF", scorer="sacreBLEU", parts=TRANSLATION_PARTS),
+    Metric("chrf++", "chrF++", scorer="sacreBLEU", parts=TRANSLATION_PARTS),
+    Metric("ter", "TER", more_is_better=False, scorer="sacreBLEU", parts=TRANSLATION_PARTS),
 )
 
 # EVALB's labeled bracket F1 and complete matches; the share of predictions that are trees.

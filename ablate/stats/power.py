@@ -1,4 +1,4 @@
-"""Power of the verdicts: what a study can detect, and the seeds that a difference takes."""
+"""Power of the verdicts: detectable differences, and numbers of seeds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DRAWS = 4000
 
 
 @cache
-def detectable(
+def detectable_difference(
     seeds: int,
     rows: int,
     sd: float,
@@ -24,63 +24,66 @@ def detectable(
     further: int = 0,
     tests: int | None = None,
 ) -> float:
-    """Smallest true difference from base that a verdict finds with a probability of 80 %.
+    """Smallest true difference from base that a verdict finds with a power of 80 %.
 
-    The rule of `ablate.stats.judge` is simulated with fixed random numbers, for rows of equal noise
-    and for Holm's first step, in which the level is divided by all rows. With one row and without
-    noise of sentences, it is the difference at which the paired t test has this power. Rows and
-    base are taken to have no effect of the seed in common, as in most published studies.
+    The rule of `ablate.stats.judge` is simulated with fixed random numbers. The simulation assumes
+    rows with equal noise, no effect of the seed in common (as in most published studies), and
+    Holm's first step, which divides the level by the number of rows. With one row and without
+    noise of sentences, the result is the difference at which the paired t test has this power.
 
     Args:
         seeds: at least 2.
         rows: number of rows besides base, which share the noise of seeds.
         sd: standard deviation of a score over seeds.
         sentences: standard deviation of a difference from base over test sentences.
-        level: of the verdicts; smaller where a study is judged several times.
-        further: seeds that only base has.
+        level: of the verdicts; smaller in a study that is judged several times.
+        further: number of seeds that only base has.
         tests: number of rows that Holm's correction covers: more than `rows` in a study of several
             bases; None for `rows`.
     """
     tests = rows if tests is None else tests
-    # A fixed seed, so that a plan prints the same number each time.
-    draw, n = random.Random(0), seeds
-    of_base = n - 1 + max(0, further - 1)  # degrees of freedom of base's noise
-    df = (n - 1) * rows + of_base - (n - 1)
-    share = n / (n + further)  # of the noise that base's mean over the rows' seeds has
-    shared_t, row_t = critical_t(level / tests, df), critical_t(level, n - 1)
-    base_t = critical_t(level, of_base)
-    z, shared_z = critical_t(level, math.inf), critical_t(level / tests, math.inf)
-    needed = []
+    generator = random.Random(0)  # a fixed seed, so that a plan prints the same number each time
+    row_df = seeds - 1
+    base_df = row_df + max(0, further - 1)
+    pooled_df = row_df * rows + base_df
+    base_share = seeds / (seeds + further)  # further seeds reduce the noise of base's mean
+    shared_t = critical_t(level / tests, pooled_df - row_df)
+    shared_z = critical_t(level / tests, math.inf)
+    row_t = critical_t(level, row_df)
+    base_t = critical_t(level, base_df)
+    z = critical_t(level, math.inf)
+    found_from = []
     for _ in range(_DRAWS):
-        row = _variance(draw, n - 1)
-        # Without further seeds, the residuals of two rows mirror each other.
-        base, others = row, 0.0
+        # Estimates of variances that are 1.
+        row = _variance(generator, row_df)
+        base = row  # the residuals of two rows alone mirror each other
+        others = 0.0
         if rows > 1 or further:
-            base = _variance(draw, of_base)
+            base = _variance(generator, base_df)
         if rows > 1:
-            others = _variance(draw, (n - 1) * (rows - 1))
-        squares = (n - 1) * (row + (rows - 1) * others) + of_base * base
-        pooled = squares / ((n - 1) * rows + of_base)
-        together = max(row, pooled) + share * max(base, pooled)
-        shared_limit = math.hypot(shared_t * sd * math.sqrt(together / n), shared_z * sentences)
+            others = _variance(generator, row_df * (rows - 1))
+        pooled = (row_df * (row + (rows - 1) * others) + base_df * base) / pooled_df
+        # The two tests: with the pooled variance, and with those of the row and of base.
+        shared_variance = max(row, pooled) + base_share * max(base, pooled)
+        shared_error = sd * math.sqrt(shared_variance / seeds)
+        shared_limit = math.hypot(shared_t * shared_error, shared_z * sentences)
         if base > pooled:
             row = max(row, pooled)
-        alone = row_t**2 * row + base_t**2 * share * base
-        own_limit = math.hypot(sd * math.sqrt(alone / n), z * sentences)
-        # A difference has the noise of the row and that of base.
-        noise = draw.gauss(0, 1) * math.hypot(sd * math.sqrt((1 + share) / n), sentences)
-        needed.append(max(shared_limit, own_limit) - noise)
-    # In a draw, a true difference d is found if d + noise exceeds the limit. So the 80 % quantile
-    # of limit - noise is found in 80 % of the draws.
-    return sorted(needed)[int(POWER * _DRAWS)]
+        own_squares = row_t**2 * row + base_t**2 * base_share * base
+        own_limit = math.hypot(sd * math.sqrt(own_squares / seeds), z * sentences)
+        error = math.hypot(sd * math.sqrt((1 + base_share) / seeds), sentences)
+        noise = generator.gauss(0, 1) * error
+        # A true difference d is found in this draw if d + noise exceeds both limits.
+        found_from.append(max(shared_limit, own_limit) - noise)
+    return sorted(found_from)[int(POWER * _DRAWS)]
 
 
-def _variance(draw: random.Random, df: int) -> float:
-    """An estimate of a variance of 1 with these degrees of freedom."""
-    return draw.gammavariate(df / 2, 2 / df)
+def _variance(generator: random.Random, df: int) -> float:
+    """A random estimate of a variance of 1, with these degrees of freedom."""
+    return generator.gammavariate(df / 2, 2 / df)
 
 
-def seeds_to_see(
+def seeds_needed(
     difference: float,
     rows: int,
     sd: float,
@@ -88,21 +91,29 @@ def seeds_to_see(
     level: float = LEVEL,
     tests: int | None = None,
 ) -> int | None:
-    """Fewest seeds with which `detectable` is at most a difference; None above 1000."""
+    """Smallest number of seeds that detects a difference with a power of 80 %; None above 1000."""
 
     def is_enough(seeds: int) -> bool:
-        return detectable(seeds, rows, sd, sentences, level, tests=tests) <= difference
+        detectable = detectable_difference(seeds, rows, sd, sentences, level, tests=tests)
+        return detectable <= difference
 
     return fewest_seeds(1, is_enough)
 
 
-def fewest_seeds(above: int, is_enough: Callable[[int], bool]) -> int | None:
-    """Fewest seeds above a number that are enough, by doubling and bisection; None above 1000."""
-    low, high = above, above + 1
+def fewest_seeds(too_few: int, is_enough: Callable[[int], bool]) -> int | None:
+    """Smallest number of seeds that is enough, by doubling and bisection; None above 1000.
+
+    Args:
+        too_few: a number of seeds that is not enough; the search starts above it.
+        is_enough: whether a number of seeds is enough; if one is, every larger one is.
+    """
+    low = too_few
+    high = too_few + 1
     while not is_enough(high):
         if high >= MAX_SEEDS:
             return None
-        low, high = high, min(2 * high, MAX_SEEDS)
+        low = high
+        high = min(2 * high, MAX_SEEDS)
     while high - low > 1:
         middle = (low + high) // 2
         if is_enough(middle):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ablate.stats.distributions import critical_t, two_sided_p
 
 LEVEL = 0.05  # significance level of all verdicts; intervals are at 1 - LEVEL, that is 95 %
-POWER = 0.8  # probability with which a difference should be found
+POWER = 0.8  # probability of finding a true difference, in every statement about power
 
 
 @dataclass(frozen=True)
@@ -29,19 +29,20 @@ class PairedTTest:
 
 
 def paired_t_test(differences: Sequence[float], level: float = LEVEL) -> PairedTTest | None:
-    """Paired t test: t = mean / (std / sqrt(n)), with n - 1 degrees of freedom; the interval is at
-    1 - level.
+    """Paired t test: t = mean / (std / sqrt(n)), with n - 1 degrees of freedom. The confidence
+    interval is at 1 - level.
 
     Source: Student, "The Probable Error of a Mean", Biometrika (1908).
 
     Returns:
-        The test, or None without a spread: for fewer than two differences, or equal ones.
+        The test, or None for fewer than two differences, or equal ones.
     """
     n = len(differences)
     if n < 2:
         return None
-    mean, std = statistics.fmean(differences), statistics.stdev(differences)
-    if std < rounding(differences):
+    mean = statistics.fmean(differences)
+    std = statistics.stdev(differences)
+    if std < rounding_error(differences):
         return None
     standard_error = std / math.sqrt(n)
     margin = critical_t(level, n - 1) * standard_error
@@ -49,8 +50,8 @@ def paired_t_test(differences: Sequence[float], level: float = LEVEL) -> PairedT
     return PairedTTest(mean, mean - margin, mean + margin, p)
 
 
-def rounding(values: Iterable[float]) -> float:
-    """Spread below which values are equal: equal differences differ in their last digits."""
+def rounding_error(values: Iterable[float]) -> float:
+    """Largest spread that rounding gives to equal values: their last digits differ."""
     return 1e-12 * (1.0 + max(map(abs, values)))
 
 
@@ -61,7 +62,7 @@ def fisher_p(events: int, n: int, base_events: int, base_n: int) -> float:
     Source: Fisher, Statistical Methods for Research Workers (5th edition, 1934), section 21.02.
     """
     total = events + base_events
-    # In whole numbers, which do not round.
+    # Integers, which have no rounding errors.
     ways = 0
     for k in range(events, min(n, total) + 1):
         ways += math.comb(n, k) * math.comb(base_n, total - k)
@@ -72,45 +73,55 @@ def holm_levels(
     p_values: Sequence[float],
     family: int,
     level: float = LEVEL,
-    settled: frozenset[int] = frozenset(),
+    significant: frozenset[int] = frozenset(),
 ) -> list[tuple[float, float]]:
-    """(adjusted p value, level) of each of several tests by Holm's step-down method, with which the
-    probability of any false positive stays below the level.
+    """Correct several tests by Holm's step-down method. The probability of any false positive stays
+    below the level.
 
-    The i-th smallest of m p values becomes max over j <= i of min(1, (m - j + 1) p_j). The level of
-    a test that is not significant is the one at which the method stops. An interval at this level
-    excludes zero exactly if the adjusted p value is below LEVEL.
+    The i-th smallest of m p values is adjusted to max over j <= i of min(1, (m - j + 1) p_j). The
+    method stops at the first test that is not significant; the later ones are tested at the level
+    of that step.
 
     Source: Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scandinavian Journal of
         Statistics (1979).
 
     Args:
         p_values: of the tests.
-        family: number m of tests in all, of which those that are not given count as not
-            significant, so that no verdict is withdrawn when they are; 1 corrects nothing.
-        level: of all tests together.
-        settled: tests that are significant already; the method goes on with the others.
+        family: number m of all tests. Missing p values count as not significant, so that no verdict
+            is withdrawn when they come. 1 means no correction.
+        level: for all tests together.
+        significant: indexes of tests that were found significant at an earlier look; the method
+            continues with the others.
+
+    Returns:
+        (adjusted p value, level) of each test. A confidence interval at this level excludes zero
+        exactly if the adjusted p value is below LEVEL.
     """
     if family == 1:
         return [(min(1.0, p * LEVEL / level), level) for p in p_values]
-    first = max(1, family - len(settled))
-    left, stopped, highest = first, False, 0.0
-    of_settled = level / max(1, family - len(settled) + 1)
     result = {}
-    for index in settled:
-        result[index] = (min(1.0, p_values[index] * LEVEL / of_settled), of_settled)
-    ordered = sorted(set(range(len(p_values))) - settled, key=p_values.__getitem__)
-    for number, index in enumerate(ordered):
-        highest = max(highest, min(1.0, p_values[index] * LEVEL * max(1, first - number) / level))
-        stopped = stopped or p_values[index] >= level / left
-        result[index] = (highest, level / left)
-        left = max(1, left - (not stopped))
+    significant_level = level / max(1, family - len(significant) + 1)
+    for index in significant:
+        adjusted = min(1.0, p_values[index] * LEVEL / significant_level)
+        result[index] = (adjusted, significant_level)
+    open_tests = max(1, family - len(significant))
+    divisor = open_tests
+    has_stopped = False
+    highest = 0.0
+    ordered = sorted(set(range(len(p_values))) - significant, key=p_values.__getitem__)
+    for step, index in enumerate(ordered):
+        adjusted = min(1.0, p_values[index] * LEVEL * max(1, open_tests - step) / level)
+        highest = max(highest, adjusted)
+        has_stopped = has_stopped or p_values[index] >= level / divisor
+        result[index] = (highest, level / divisor)
+        if not has_stopped:
+            divisor = max(1, divisor - 1)
     return [result[index] for index in range(len(p_values))]
 
 
 def kendall_tau_b(x: Sequence[float], y: Sequence[float]) -> float | None:
-    """Kendall's rank correlation: 1 for the same order, -1 for the reverse, None if all of x or all
-    of y are equal.
+    """Kendall's rank correlation: 1 for the same order, -1 for the reverse order, None if all
+    values of x or of y are equal.
 
     tau_b = (concordant - discordant) / sqrt((pairs - ties in x) (pairs - ties in y)).
 

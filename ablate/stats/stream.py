@@ -1,11 +1,12 @@
-"""A gate for a stream of proposals, each tried on top of what has been kept.
+"""Decide on a stream of proposals, each of which changes the chain of the proposals kept so far.
 
-A proposal is run again until the evidence for a gain of SMALLEST standard deviations over seeds is
-1 / level, and it is kept, or at most DROP, and it is dropped (Wald's sequential ratio of
-likelihoods). The level grows with what has been kept: LORD++ with all of its wealth spread evenly
-over a stream of PROPOSALS. The noise of a run is estimated from all rows together. After a keep the
-proposal is the new chain, and only its further runs, which nobody has selected, are its scores.
-benchmarks/streams.py measures how often a keep is false, and the share of the gains that is found.
+A proposal is run again and again until Wald's sequential probability ratio test decides: it is kept
+when the evidence for a gain of SMALLEST_GAIN reaches 1 / level, and dropped when the evidence falls
+to DROP. The level grows with the number of proposals kept: LORD++, with its wealth spread evenly
+over MAX_PROPOSALS. The noise of a run is pooled over all rows. A proposal that is kept is the new
+end of the chain. Its runs so far have been selected for their scores, so only its further runs
+count for the chain. benchmarks/streams.py measures the false discovery rate and the share of the
+gains that is found.
 
 Source: Wald, "Sequential Tests of Statistical Hypotheses", Ann. Math. Statist. 16 (1945);
     Ramdas et al., "Online control of the false discovery rate with decaying memory" (2017).
@@ -21,39 +22,40 @@ from typing import Literal
 from ablate.stats.distributions import critical_t
 from ablate.stats.significance import LEVEL
 
-SMALLEST = 0.6
-DROP = 0.3
-PROPOSALS = 100
-RUNS_OF_CHAIN = 24  # the chain's least number of runs, and at least that of a proposal
-MOST_RUNS = 200  # of a proposal, which is then dropped
+SMALLEST_GAIN = 0.6  # the gain that is tested, in standard deviations over seeds
+DROP = 0.3  # evidence at which a proposal is dropped
+MAX_PROPOSALS = 100
+MIN_CHAIN_RUNS = 24  # the chain needs so many runs, and as many as the proposal, for a decision
+MAX_RUNS = 200  # a proposal that is still open after so many runs is dropped
 
 State = Literal["kept", "dropped", "open", "of an earlier chain", "untested"]
 
 
-def level(kept: int) -> float:
-    """The level of a proposal that is begun after so many keeps."""
-    return LEVEL / PROPOSALS * max(1, kept)
+def proposal_level(n_kept: int) -> float:
+    """The level of a proposal whose first run comes after `n_kept` proposals were kept."""
+    return LEVEL / MAX_PROPOSALS * max(1, n_kept)
 
 
-def log_evidence(difference: float, n: float, of_chain: float) -> float:
-    """Logarithm of the ratio of likelihoods: a gain of SMALLEST against none.
+def log_evidence(difference: float, n: float, n_chain: float) -> float:
+    """Logarithm of the likelihood ratio of a gain of SMALLEST_GAIN against no gain.
 
     Args:
         difference: of the means, in standard deviations; positive is better.
-        n: runs of the proposal.
-        of_chain: runs of the chain.
+        n: number of runs of the proposal.
+        n_chain: number of runs of the chain.
     """
-    information = 1 / (1 / n + 1 / of_chain)
-    return SMALLEST * information * (difference - SMALLEST / 2)
+    information = 1 / (1 / n + 1 / n_chain)
+    return SMALLEST_GAIN * information * (difference - SMALLEST_GAIN / 2)
 
 
 @dataclass
 class Proposal:
     """A change that was tried.
 
-    level: of its keep.
-    scores: of its runs; for what was kept, of those until then.
-    difference: from the chain when it was decided, by chance too high for what was kept.
+    level: the level at which it is kept.
+    scores: of its runs until it was decided.
+    difference: from the chain when it was last tested. It is biased upwards for a proposal that was
+        kept, because proposals are selected by it.
     """
 
     name: str
@@ -64,32 +66,40 @@ class Proposal:
 
 
 class Stream:
-    """The runs of a stream in their order.
+    """A stream of runs, in the order in which they ended.
 
     Attributes:
-        chain: base, and what has been kept, in order.
+        chain: base, then the proposals that were kept, in order.
         proposals: by name.
         ignored: number of runs of proposals that had been decided, or are not tested.
     """
 
     def __init__(self, base: str, more_is_better: bool) -> None:
-        self.chain, self.proposals, self.ignored = [base], dict[str, Proposal](), 0
+        self.chain = [base]
+        self.proposals: dict[str, Proposal] = {}
+        self.ignored = 0
         self._sign = 1.0 if more_is_better else -1.0
-        self._of_chain: list[float] = []
-        # Of the chain and of base since the last run of a proposal, so that no choice knew them.
-        self._fresh: dict[str, list[float]] = {}
-        self._earlier: list[list[float]] = []  # scores of earlier chains
+        self._chain_scores: list[float] = []
+        self._earlier_chains: list[list[float]] = []
+        # Scores of base and of the chain since the last run of a proposal. No decision has depended
+        # on them, so they give an unbiased estimate of the gain.
+        self._unselected: dict[str, list[float]] = {}
 
     def add(self, row: str, score: float) -> None:
-        """Add a run: of the chain, of base, or of a proposal; not finite if it diverged."""
+        """Add a run of base, of the end of the chain, or of a proposal.
+
+        Args:
+            row: name of base or of a proposal.
+            score: infinite or NaN if the run diverged.
+        """
         if row in (self.chain[0], self.chain[-1]):
-            self._fresh.setdefault(row, []).append(score)
+            self._unselected.setdefault(row, []).append(score)
             if row == self.chain[-1]:
-                self._of_chain.append(score)
+                self._chain_scores.append(score)
         else:
-            self._fresh = {}
-            new = Proposal(row, level(len(self.chain) - 1))
-            if len(self.proposals) >= PROPOSALS:  # which have spent the level
+            self._unselected = {}
+            new = Proposal(row, proposal_level(len(self.chain) - 1))
+            if len(self.proposals) >= MAX_PROPOSALS:  # the level is spent
                 new.state = "untested"
             proposal = self.proposals.setdefault(row, new)
             if proposal.state != "open":
@@ -101,58 +111,68 @@ class Stream:
                 self._decide(proposal)
 
     def _decide(self, proposal: Proposal) -> None:
-        n, sd = len(proposal.scores), self.sd
+        n = len(proposal.scores)
+        sd = self.sd
         if not math.isfinite(sum(proposal.scores)):
             proposal.state = "dropped"
         elif self.runs_missing(proposal) == 0 and sd:
-            chain = statistics.fmean(self._of_chain)
-            difference = statistics.fmean(proposal.scores) - chain
-            evidence = log_evidence(self._sign * difference / sd, n, len(self._of_chain))
+            chain_mean = statistics.fmean(self._chain_scores)
+            difference = statistics.fmean(proposal.scores) - chain_mean
+            evidence = log_evidence(self._sign * difference / sd, n, len(self._chain_scores))
             if evidence >= -math.log(proposal.level):
                 self._keep(proposal)
-            elif evidence <= math.log(DROP) or n >= MOST_RUNS:
+            elif evidence <= math.log(DROP) or n >= MAX_RUNS:
                 proposal.state = "dropped"
             proposal.difference = difference
 
-    def _keep(self, kept: Proposal) -> None:
+    def _keep(self, winner: Proposal) -> None:
+        """Make a proposal the end of the chain."""
         for proposal in self.proposals.values():
             if proposal.state == "open":
                 proposal.state = "of an earlier chain"
-        kept.state = "kept"
-        self.chain.append(kept.name)
-        self._earlier.append(self._of_chain)
-        self._of_chain = []
+        winner.state = "kept"
+        self.chain.append(winner.name)
+        self._earlier_chains.append(self._chain_scores)
+        self._chain_scores = []
 
     @property
     def sd(self) -> float:
-        """Standard deviation of a score over seeds, which all rows share; 0 if unknown."""
-        of_proposals = [proposal.scores for proposal in self.proposals.values()]
-        df, squares = 0, 0.0
-        for scores in (self._of_chain, *self._earlier, *of_proposals):
+        """Standard deviation of a score over seeds, pooled over all rows; 0 if unknown."""
+        samples = [self._chain_scores, *self._earlier_chains]
+        samples += [proposal.scores for proposal in self.proposals.values()]
+        df = 0
+        squares = 0.0
+        for scores in samples:
             if len(scores) > 1 and math.isfinite(sum(scores)):
                 df += len(scores) - 1
                 squares += (len(scores) - 1) * statistics.variance(scores)
         return math.sqrt(squares / max(1, df))
 
     def runs_missing(self, proposal: Proposal) -> int:
-        """Runs of the chain that are needed before a proposal with these runs can be decided."""
-        return max(0, max(RUNS_OF_CHAIN, len(proposal.scores)) - len(self._of_chain))
+        """Number of runs of the chain that are missing to decide on a proposal."""
+        return max(0, max(MIN_CHAIN_RUNS, len(proposal.scores)) - len(self._chain_scores))
 
     @property
     def gain(self) -> tuple[float, float, float] | None:
-        """What the chain has gained over base, with its 95 % interval: by runs since the last one
-        of a proposal, which no choice has favored. None without RUNS_OF_CHAIN of both.
+        """Gain of the chain over base: estimate, and 95 % interval (low, high).
+
+        It is estimated from the runs after the last run of a proposal, because no decision has
+        depended on these. None while base or the chain has fewer than MIN_CHAIN_RUNS of them.
         """
         if len(self.chain) == 1 or self.runs_last:
             return None
-        base, chain = self._fresh[self.chain[0]], self._fresh[self.chain[-1]]
-        gain, df = statistics.fmean(chain) - statistics.fmean(base), len(chain) + len(base) - 2
-        half = critical_t(LEVEL, df) * self.sd * math.sqrt(1 / len(chain) + 1 / len(base))
-        return gain, gain - half, gain + half
+        base = self._unselected[self.chain[0]]
+        chain = self._unselected[self.chain[-1]]
+        gain = statistics.fmean(chain) - statistics.fmean(base)
+        df = len(chain) + len(base) - 2
+        margin = critical_t(LEVEL, df) * self.sd * math.sqrt(1 / len(chain) + 1 / len(base))
+        return gain, gain - margin, gain + margin
 
     @property
     def runs_next(self) -> dict[str, int]:
-        """Runs that open proposals need before they can be decided, or tried again, by row."""
+        """Number of runs to do next, by row: those of the chain that a decision needs, else one of
+        each open proposal.
+        """
         runs: dict[str, int] = {}
         for proposal in self.proposals.values():
             if proposal.state == "open":
@@ -163,10 +183,10 @@ class Stream:
 
     @property
     def runs_last(self) -> dict[str, int]:
-        """Runs that say what the chain has gained, after those of all proposals, by row."""
+        """Number of runs that `gain` still needs, after all proposals, by row."""
         missing = {}
         for row in (self.chain[0], self.chain[-1]):
-            count = len(self._fresh.get(row, ()))
-            if count < RUNS_OF_CHAIN and len(self.chain) > 1:
-                missing[row] = RUNS_OF_CHAIN - count
+            count = len(self._unselected.get(row, ()))
+            if count < MIN_CHAIN_RUNS and len(self.chain) > 1:
+                missing[row] = MIN_CHAIN_RUNS - count
         return missing

@@ -1,5 +1,5 @@
-"""Verdict on one row: worse or better than base, as good as base within a margin, or not known; and
-its wording.
+"""The verdict on a row, and its wording: worse or better than base, as good as base within a
+margin, or undecided.
 """
 
 from __future__ import annotations
@@ -13,38 +13,38 @@ from typing import Any, Literal
 from ablate.formatting import p_text, plural, ratio
 from ablate.stats.bootstrap import BootstrapTest
 from ablate.stats.comparison import SeedTest
-from ablate.stats.looks import ONCE, Look
+from ablate.stats.looks import SINGLE_LOOK, Look
 from ablate.stats.metrics import Metric
 from ablate.stats.significance import LEVEL, POWER
 
 Word = Literal["worse", "better", "as good as base", "cannot tell", "no difference", "diverged", ""]
 DIFFERENT = ("worse", "better")
 SETTLED = (*DIFFERENT, "as good as base", "no difference")  # more seeds are not needed
-EARLY = "before the first look"  # of rows that are not judged yet
+EARLY = "before the first look"  # why rows are not judged yet
 
 
 @dataclass(frozen=True)
 class Verdict:
     """A row compared with base in one metric.
 
-    n: number of seeds that both have.
-    mean: mean difference over these seeds; None without any.
-    seed_test: test of the mean; None below two seeds, or if the seeds show no spread.
-    p_seeds: its p value after Holm's correction over the rows of the study.
-    minimum_detectable: true difference that is found with a probability of 80 % with this noise
-        and correction.
-    bootstrap: paired bootstrap over test sentences, a statement of its own, with an interval as far
-        as scores can differ; None without resampled scores.
-    p_bootstrap: its p value after Holm's correction over the rows.
-    diverged: number of the row's seeds that diverged; `ended`: of all its seeds that have ended.
+    n: number of seeds with a score of both.
+    mean: mean difference over these seeds; None without a seed.
+    seed_test: test of the mean; None with fewer than two seeds, or if the seeds show no spread.
+    p_seeds: p value of `seed_test` after Holm's correction over the rows of the study.
+    minimum_detectable: detectable difference: the true difference that is found with a power of
+        80 % at this noise and correction.
+    bootstrap: paired bootstrap over test sentences, which does not decide the verdict. Its interval
+        is clipped to the possible differences. None without resampled scores.
+    p_bootstrap: p value of `bootstrap` after Holm's correction over the rows.
+    diverged, ended: number of the row's seeds that diverged, and that have ended.
     margin: the study's margin of equivalence; None if it has none.
     is_within_margin: whether the difference is significantly smaller than the margin.
-    look: the last look of the study that has been judged, or the first one while it is to come
-        (`is_early`).
-    settled_at: number of the look since which the row is settled; None if it is not.
-    shift: what the seeds that only base has add to the difference with each seed.
-    least: the smallest difference that can be, of scores that are not below 0 on the metric's
-        scale.
+    look: the last look that has been judged; the first one if none has been (`is_early`).
+    settled_at: number of the look at which the verdict was reached; None while it is open.
+    shift: the change of each difference by the seeds that only base has.
+    lower_bound: the smallest possible difference (`PairedScores.lower_bound`).
+    compute_more_seeds: computes `more_seeds` on demand, because it takes some time; None without a
+        test.
     """
 
     metric: Metric
@@ -60,48 +60,50 @@ class Verdict:
     ended: int = 0
     margin: float | None = None
     is_within_margin: bool = False
-    look: Look = ONCE
+    look: Look = SINGLE_LOOK
     is_early: bool = False
     settled_at: int | None = None
     shift: float = 0.0
-    least: float = -math.inf
-    needed: Callable[[], int | None] | None = field(default=None, repr=False, compare=False)
+    lower_bound: float = -math.inf
+    compute_more_seeds: Callable[[], int | None] | None = field(
+        default=None, repr=False, compare=False
+    )
 
     @cached_property
     def more_seeds(self) -> int | None:
-        """Seeds to add so that a difference as large as the observed one is found with a
-        probability of 80 %; None if no number would do.
+        """Number of seeds to add so that a true difference as large as the observed one is found
+        with a power of 80 %; None for a verdict that is reached, and if no number suffices.
         """
-        if self.needed is None or self.word != "cannot tell" or self.is_of_survivors:
+        if self.word != "cannot tell" or self.is_survivors_only or self.compute_more_seeds is None:
             return None
-        return self.needed()
+        return self.compute_more_seeds()
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Interval of the difference, as far as scores can differ; None without a test, and if it
-        holds every difference: the seeds do not tell.
+        """Confidence interval of the difference, clipped to the possible differences; None without
+        a test, or if the interval excludes no difference.
         """
         test = self.seed_test
         if test is None or self.mean is None:
             return None
-        return self.metric.telling(test.low, test.high, self.least, self.mean)
+        return self.metric.informative_interval(test.low, test.high, self.lower_bound, self.mean)
 
     @property
-    def is_blind(self) -> bool:
-        """Whether there is a test, and its interval holds every difference that scores can have."""
+    def is_uninformative(self) -> bool:
+        """Whether the interval of the test excludes no possible difference."""
         return self.seed_test is not None and self.interval is None
 
     @property
-    def is_of_survivors(self) -> bool:
+    def is_survivors_only(self) -> bool:
         """Whether the difference is significant over the seeds that did not diverge, and undecided
-        because of these.
+        because others diverged.
         """
         test = self.seed_test
         return self.word == "cannot tell" and test is not None and not test.low <= 0 <= test.high
 
     @property
     def p(self) -> float | None:
-        """One p value for both tests of the difference: below 0.05 if both are significant."""
+        """The p value of both tests together: below 0.05 exactly if both are significant."""
         if self.p_seeds is None or self.seed_test is None:
             return None
         return max(self.p_seeds, min(1.0, self.seed_test.p_own * LEVEL / self.seed_test.own_level))
@@ -113,7 +115,7 @@ class Verdict:
 
     @property
     def is_settled(self) -> bool:
-        """Whether more seeds are not needed."""
+        """Whether the row needs no more seeds."""
         return self.word in SETTLED
 
     @property
@@ -122,16 +124,16 @@ class Verdict:
         return self.text_against("base")
 
     def text_against(self, reference: str) -> str:
-        """The verdict as a sentence that calls the row compared against `reference`."""
+        """The verdict as a sentence; `reference` names the row that it is compared with."""
         if self.word == "":
             return "no result yet"
         if self.n == 0:
             seeds = f"{self.diverged} of {plural(self.ended, 'seed')}"
             if self.ended == 1:
                 seeds = "its only seed"
-            before = "" if self.word == "diverged" else f"{self.word}: "
-            return f"{before}diverged with {seeds}"
-        phrases = [self._over_seeds(reference)]
+            prefix = "" if self.word == "diverged" else f"{self.word}: "
+            return f"{prefix}diverged with {seeds}"
+        phrases = [self._seeds_phrase(reference)]
         if self.diverged:
             phrases.append(f"{self.diverged} of {plural(self.ended, 'seed')} diverged")
         if self.n == 1 and self.bootstrap is not None and self.p_bootstrap is not None:
@@ -144,40 +146,33 @@ class Verdict:
 
     @property
     def short(self) -> str:
-        """The verdict in a cell: `cannot tell (6.3)` with the difference that is found with a
-        probability of 80 %, or with the margin.
+        """The verdict in a cell, with its margin or with the detectable difference:
+        `cannot tell (6.3)`.
         """
         if self.word == "as good as base":
             return f"{self.word} within {self.margin_text}"
-        if self.word == "cannot tell" and self.found_text:
-            return f"{self.word} ({self.found_text})"
+        if self.word == "cannot tell" and self.detectable_text:
+            return f"{self.word} ({self.detectable_text})"
         return self.word
 
     @property
-    def found_text(self) -> str:
-        """The minimum detectable difference; empty where it is not what the verdict lacks."""
-        return "" if self.is_of_survivors or self.is_blind else self.minimum_detectable_text
-
-    @property
-    def minimum_detectable_text(self) -> str:
-        """The minimum detectable difference, rounded for the metric, or to one digit where that
-        would be 0.
-
-        `>100` if the metric cannot differ by so much.
+    def detectable_text(self) -> str:
+        """The detectable difference, in the digits of the metric; empty if another reason leaves
+        the row undecided.
         """
-        if self.minimum_detectable is None:
+        if self.minimum_detectable is None or self.is_survivors_only or self.is_uninformative:
             return ""
         return self.metric.size_text(self.minimum_detectable)
 
     @property
     def margin_text(self) -> str:
-        """The margin: `±0.5`, or `×÷1.020` of a ratio."""
+        """The margin: `±0.5`, or `×÷1.020` for a ratio."""
         if self.margin is None:
             return ""
         return f"×÷{ratio(self.margin)}" if self.metric.is_log else f"±{self.margin:g}"
 
     def as_json(self) -> dict[str, Any]:
-        """The verdict for scripts; tests that were not possible are null."""
+        """The verdict for scripts; null for tests that were not possible."""
         low, high = self.interval or (None, None)
         std = p = p_own = test_set = None
         if self.seed_test is not None:
@@ -206,7 +201,8 @@ class Verdict:
             content["settled_at_look"] = self.settled_at
         return {**content, "test_set": test_set}
 
-    def _over_seeds(self, reference: str) -> str:
+    def _seeds_phrase(self, reference: str) -> str:
+        """The verdict and its reason, by the test over seeds."""
         title = self.metric.title
         if self.word == "as good as base":
             return f"as good as {reference} within {self.margin_text} {title}"
@@ -220,20 +216,20 @@ class Verdict:
             return "cannot tell: one seed shows no spread"
         if self.seed_test is None or self.minimum_detectable is None:
             return f"cannot tell: the seeds show no spread in {title}"
-        if self.is_of_survivors:
-            over = "over the seeds that did not diverge"
-            return f"cannot tell: the difference is significant only {over}"
-        if self.is_blind:
+        if self.is_survivors_only:
+            condition = "over the seeds that did not diverge"
+            return f"cannot tell: the difference is significant only {condition}"
+        if self.is_uninformative:
             return f"cannot tell: {seeds_text(self.n)} do not tell"
-        detected = f"{self.minimum_detectable_text} {title} is found with {POWER:.0%} probability"
+        detected = f"{self.detectable_text} {title} is found with {POWER:.0%} probability"
         if self.more_seeds is None:
             return f"cannot tell ({detected}; no number of seeds would find the observed one)"
-        return f"cannot tell ({detected}; {self.seeds_needed} would find the observed one)"
+        return f"cannot tell ({detected}; {self.more_seeds_text} would find the observed one)"
 
     @property
-    def seeds_needed(self) -> str:
-        """The seeds that find the observed difference: `about 2 more seeds` where a later look has
-        them, else `a new study of 7 seeds`, because seeds must not be added for a result.
+    def more_seeds_text(self) -> str:
+        """The seeds that would find the observed difference: `about 2 more seeds` if a later look
+        has them, else `a new study of 7 seeds`, because seeds must not be added to reach a result.
         """
         if self.more_seeds is None:
             return ""
@@ -244,35 +240,36 @@ class Verdict:
 
 
 def joint_word(verdicts: Sequence[Verdict]) -> str:
-    """The verdicts on one row by several metrics: `worse` by each of them, `worse by PPL` if the
-    others cannot tell, `better by PPL, worse by BLEU`.
+    """Join the verdicts on a row by several metrics: `worse` if all agree, `worse by PPL` if the
+    others are undecided, `better by PPL, worse by BLEU` if they disagree.
     """
     titles: dict[str, list[str]] = {}
     for verdict in verdicts:
         if verdict.word not in ("", "cannot tell"):
             titles.setdefault(verdict.word, []).append(verdict.metric.title)
     if not titles:
-        # A metric without a score yet says less than one that cannot tell.
+        # `cannot tell` before the empty word of a metric without a score.
         return max(verdict.word for verdict in verdicts)
-    parts = []
-    for word, by in titles.items():
-        if len(by) == len(verdicts):
+    phrases = []
+    for word, metric_titles in titles.items():
+        if len(metric_titles) == len(verdicts):
             return word
         short = "as good" if word == "as good as base" else word
-        parts.append(f"{short} by {' and '.join(by)}")
-    return ", ".join(parts)
+        phrases.append(f"{short} by {' and '.join(metric_titles)}")
+    return ", ".join(phrases)
 
 
 def joint_short(verdicts: Sequence[Verdict]) -> str:
-    """The verdicts by several metrics in a cell; if none can tell, with the difference that each
-    finds with a probability of 80 %.
+    """Join the verdicts by several metrics in a cell; with the detectable difference of each metric
+    if all are undecided.
     """
     if len(verdicts) == 1:
         return verdicts[0].short
-    word, sizes = joint_word(verdicts), []
+    word = joint_word(verdicts)
+    sizes = []
     for verdict in verdicts:
-        if verdict.found_text:
-            sizes.append(f"{verdict.found_text} {verdict.metric.title}")
+        if verdict.detectable_text:
+            sizes.append(f"{verdict.detectable_text} {verdict.metric.title}")
     if word == "cannot tell" and sizes:
         word += f" ({', '.join(sizes)})"
     return word
@@ -284,7 +281,7 @@ def seeds_text(n: int) -> str:
 
 
 def p_equation(p: float) -> str:
-    """`p = 0.03`, `p < 0.001`; as `p_text` near the level."""
+    """`p = 0.03`, `p < 0.001`; with more digits if rounding would give the level itself."""
     if p < 0.001:
         return "p < 0.001"
     short = f"{p:.2g}"

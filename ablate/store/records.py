@@ -33,7 +33,7 @@ from ablate.config import RowConfig
 from ablate.config.decoding import LengthPenalty
 from ablate.config.identity import DEFAULT_TASK, NOT_IDENTITY
 from ablate.errors import Damaged, Fault, StoreError
-from ablate.stats.metrics import LARGEST
+from ablate.stats.metrics import LARGEST_SCORE
 from ablate.store.files import open_file, read_bytes, read_json, write_json
 
 MAX_FAILED_HOSTS = 2  # on which a run may fail before the run itself is at fault
@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 # Numbers of files, which anybody may have written: no calculation with them overflows, as the
 # squares of scores in a variance.
-Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
+Number = Annotated[float, Field(ge=-LARGEST_SCORE, le=LARGEST_SCORE, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 _BOUNDS = {"greater_than_equal", "less_than", "less_than_equal", "finite_number"}
 
@@ -297,7 +297,7 @@ class Score(Record):
     @property
     def is_storable(self) -> bool:
         """Whether the value is finite and within the bounds of numbers in files."""
-        return abs(self.value) <= LARGEST  # false for NaN
+        return abs(self.value) <= LARGEST_SCORE  # false for NaN
 
 
 def _storable(score: Score) -> Score:

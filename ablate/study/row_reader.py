@@ -372,7 +372,7 @@ class RowReader:
         for design, mark in designs.items():
             labels = list(design.rows)
             if isinstance(design, PathDesign):
-                labels.insert(0, design.whole)
+                labels.insert(0, design.target)
                 if design.way != "leave-one-out":
                     labels.insert(0, next(iter(rows)))
             # By hash, because the pairs of a thousand rows are half a million.

@@ -101,7 +101,9 @@ def _in_paper(metric: Metric, base: TableRow, row: TableRow) -> float:
     paper, of_base = row.recipe.paper, base.recipe.paper
     assert paper is not None
     assert of_base is not None
-    return metric.on_scale(paper.scores[metric.name]) - metric.on_scale(of_base.scores[metric.name])
+    return metric.transform(paper.scores[metric.name]) - metric.transform(
+        of_base.scores[metric.name]
+    )
 
 
 def _interval(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ablate.formatting import enumeration, number, percent, plural, spread_text
-from ablate.stats.metrics import BY_CHANCE, EXACT, Metric
+from ablate.stats.metrics import CHANCE_SCORE, EXACT, Metric
 from ablate.stats.significance import LEVEL, POWER
 from ablate.stats.verdict import EARLY, Verdict, Word, joint_word, seeds_text
 from ablate.table.designs import base_name, bound_notes
@@ -161,9 +161,9 @@ def _sentences(
         sentences.append(f"Diverged: {_names(diverged)}.")
     survivors, blind, unknown = [], [], []
     for row in by_word.get("cannot tell", []):
-        if row.verdict.is_of_survivors:
+        if row.verdict.is_survivors_only:
             survivors.append(row)
-        elif row.verdict.is_blind:
+        elif row.verdict.is_uninformative:
             blind.append(row)
         else:
             unknown.append(row)
@@ -248,7 +248,7 @@ def _level(metric: Metric, rows: Sequence[TableRow]) -> str:
     count, chance = 0, [round(metric.chance, metric.digits)]
     for row in rows:
         count += row.scores[metric.name].n
-        chance += row.part(metric, BY_CHANCE).by_seed.values()
+        chance += row.part(metric, CHANCE_SCORE).by_seed.values()
     every = f"all {count} scores are"
     if count == 1:
         every = "the only score is"
@@ -340,7 +340,7 @@ def _unknown(metric: Metric, rows: list[Judged]) -> list[str]:
     if not needed:
         return [text]
     nearest = min(needed, key=lambda row: (row.verdict.more_seeds or 0, row.label))
-    seeds = nearest.verdict.seeds_needed
+    seeds = nearest.verdict.more_seeds_text
     return [
         f"{text} {seeds[:1].upper()}{seeds[1:]} would find the difference observed for "
         f"{nearest.label}, if it is the true one."

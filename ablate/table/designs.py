@@ -39,8 +39,8 @@ class Contrast:
         """The contrast of an effect of a design."""
         if estimate.low is None or estimate.high is None:
             return Contrast(estimate.value)
-        least = metric.least_from(estimate.at_low)
-        interval = metric.telling(estimate.low, estimate.high, least, estimate.value)
+        least = metric.lower_bound(estimate.low_mean)
+        interval = metric.informative_interval(estimate.low, estimate.high, least, estimate.value)
         low, high = interval or (None, None)
         return Contrast(estimate.value, low, high, estimate.p_holm)
 
@@ -114,9 +114,9 @@ def bound_notes(table: Table) -> Iterator[str]:
         mean, least = base.scores[metric.name].mean, math.inf
         for row in rows:
             verdict = row.verdicts.get(metric.name)
-            if verdict and not verdict.is_blind:
+            if verdict and not verdict.is_uninformative:
                 least = min(least, verdict.minimum_detectable or math.inf)
-        if not metric.of_100 or mean is None or math.isinf(least):
+        if not metric.is_percentage or mean is None or math.isinf(least):
             continue
         for bound, room in ((0, mean), (100, 100 - mean)):
             if room < least:
@@ -152,7 +152,7 @@ def _factorial(table: Table, design: FactorialDesign) -> DesignEffects:
         scores = []
         for row in cells:
             if row is not None and row.scores[metric.name].n:
-                scores.append(list(row.scores[metric.name].on_scale.values()))
+                scores.append(list(row.scores[metric.name].transformed.values()))
         if len(scores) == len(cells):
             estimates = effects(design.fraction, scores, table.level)
             by_metric[metric.name] = tuple(Contrast.of(estimate, metric) for estimate in estimates)
@@ -233,9 +233,9 @@ def _paths(table: Table, group: str, designs: list[PathDesign]) -> DesignEffects
             elif design.way == "add-one-in":
                 pairs.append(_Pair(f"{part}, added to base", rows.get(label), base, True))
             else:
-                whole = rows.get(design.whole)
+                whole = rows.get(design.target)
                 pairs.append(_Pair(f"{part}, in all others", whole, rows.get(label)))
-    pairs.append(_Pair("all parts", rows.get(designs[0].whole), base))
+    pairs.append(_Pair("all parts", rows.get(designs[0].target), base))
     names, rows_of_pairs, *_ = zip(*pairs, strict=True)
     by_metric = {}
     for metric in table.compared:
@@ -271,15 +271,16 @@ def _differences(pairs: list[_Pair], metric: Metric, level: float) -> tuple[Cont
         test = paired_t_test(differences)
         contrasts[index] = Contrast(without.mean)
         if test is not None:
-            of_base = base.scores[name].with_seeds(without.by_seed).on_scale.values()
-            removed[index] = differences, metric.least_from(statistics.fmean(of_base))
+            of_base = base.scores[name].with_seeds(without.by_seed).transformed.values()
+            removed[index] = differences, metric.lower_bound(statistics.fmean(of_base))
             p_values.append(test.p)
     levels = holm_levels(p_values, len(p_values), level)
     for (index, tested), (p, own_level) in zip(removed.items(), levels, strict=True):
         differences, least = tested
         test = paired_t_test(differences, own_level)
         assert test is not None
-        low, high = metric.telling(test.low, test.high, least, test.mean) or (None, None)
+        interval = metric.informative_interval(test.low, test.high, least, test.mean)
+        low, high = interval or (None, None)
         contrasts[index] = Contrast(test.mean, low, high, p)
     return tuple(contrasts)
 

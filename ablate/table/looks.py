@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ablate.formatting import first_few, percent, plural
-from ablate.stats.looks import Look, looks_of
+from ablate.stats.looks import Look, planned_looks
 from ablate.stats.significance import LEVEL
 
 
@@ -33,7 +33,7 @@ class Standing:
     @staticmethod
     def once(seeds: int) -> Standing:
         """The standing of an experiment with a single look, at so many seeds."""
-        return Standing((seeds,), looks_of((seeds,)))
+        return Standing((seeds,), planned_looks((seeds,)))
 
     @property
     def has_looks(self) -> bool:

@@ -12,10 +12,10 @@ from typing import Literal
 from ablate.formatting import plural
 from ablate.stats.bootstrap import paired_bootstrap
 from ablate.stats.comparison import PairedScores
-from ablate.stats.looks import Look, looks_of
+from ablate.stats.looks import Look, planned_looks
 from ablate.stats.metrics import Metric
 from ablate.stats.noise import seed_noise
-from ablate.stats.power import detectable, seeds_to_see
+from ablate.stats.power import detectable_difference, seeds_needed
 from ablate.stats.significance import LEVEL, POWER
 from ablate.table.experiment import Experiment
 from ablate.table.verdicts import paired_scores, repeated, resamples_of, scores_of
@@ -54,9 +54,9 @@ class Power:
     def looks(self) -> tuple[Look, ...]:
         """The looks of the experiment; empty for a single one."""
         standing = self.experiment.standing
-        return looks_of(standing.plan) if standing.has_looks else ()
+        return planned_looks(standing.plan) if standing.has_looks else ()
 
-    def detectable(
+    def detectable_difference(
         self, seeds: int, level: float = LEVEL, *, further: int | None = None
     ) -> float | None:
         """Smallest difference that is found with 80 % probability at this level; None with a single
@@ -75,7 +75,7 @@ class Power:
             if seeds == len(self.experiment.seeds):
                 further = len(self.experiment.further_seeds)
         level *= self.experiment.share_of_level(self.metric.name)
-        return detectable(
+        return detectable_difference(
             seeds, self.rows, self.sd, self.sentences, level, further, tests=self.experiment.tests
         )
 
@@ -84,23 +84,24 @@ class Power:
         """Smallest difference that all seeds find with 80 % probability, in standard deviations of
         a score over seeds, without the noise of sentences; None with a single seed.
         """
-        level = looks_of(self.experiment.standing.plan)[-1].level
-        return replace(self, sd=1.0, sentences=0.0).detectable(len(self.experiment.seeds), level)
+        level = planned_looks(self.experiment.standing.plan)[-1].level
+        in_sds = replace(self, sd=1.0, sentences=0.0)
+        return in_sds.detectable_difference(len(self.experiment.seeds), level)
 
-    def seeds_to_see(self, difference: float) -> int | None:
+    def seeds_needed(self, difference: float) -> int | None:
         """Number of seeds that find this difference with 80 % probability; None if 1000 are not
         enough.
 
         In a study with looks, the seeds of the first look that finds it; None if none does.
         """
         for look in self.looks:
-            smallest = self.detectable(look.seeds, look.level)
+            smallest = self.detectable_difference(look.seeds, look.level)
             if smallest is not None and smallest <= difference:
                 return look.seeds
         if self.looks:
             return None
         level = LEVEL * self.experiment.share_of_level(self.metric.name)
-        return seeds_to_see(
+        return seeds_needed(
             difference, self.rows, self.sd, self.sentences, level, tests=self.experiment.tests
         )
 
@@ -119,7 +120,7 @@ class Power:
         if self.looks:
             at_looks = []
             for look in self.looks:
-                amount = self.amount(self.detectable(look.seeds, look.level))
+                amount = self.amount(self.detectable_difference(look.seeds, look.level))
                 at = f"look {look.number} ({look.seeds} seeds, level {look.level:.3g})"
                 at_looks.append(f"{at} {amount}")
             known = f"{'; '.join(at_looks)}; {self._noise}"
@@ -128,15 +129,15 @@ class Power:
         others = []
         for number in OTHER_SEEDS:
             if number != own or further:
-                smallest = self._number(self.detectable(number, further=0))
+                smallest = self._number(self.detectable_difference(number, further=0))
                 others.append(f"{number} seeds {smallest}")
         seeds = plural(own, "seed")
         if further:
             seeds += f", {own + further} of base,"
         elif own > 1:
-            more = self._number(self.detectable(own, further=own))
+            more = self._number(self.detectable_difference(own, further=own))
             others.append(f"{own} seeds and {2 * own} of base {more}")
-        amount = self.amount(self.detectable(own))
+        amount = self.amount(self.detectable_difference(own))
         return (
             f"With {seeds} and {rows} the study finds {amount} with {POWER:.0%} probability "
             f"({', '.join(others)}); {self._noise}."
@@ -180,7 +181,7 @@ class Power:
         if self.metric.is_log:
             stated = self.metric.size_text(difference)
         what = f"A difference of {stated} {self.metric.title}"
-        needed = self.seeds_to_see(difference)
+        needed = self.seeds_needed(difference)
         if self.looks and needed is None:
             return f"{what}: no look finds it with {POWER:.0%} probability."
         if self.looks:

@@ -32,7 +32,7 @@ class Scores:
         if not self.n:
             return None
         # fmean and stdev round once, at the end: tables do not depend on the order of seeds.
-        middle = statistics.fmean(self.on_scale.values())
+        middle = statistics.fmean(self.transformed.values())
         return math.exp(middle) if self.is_log else middle
 
     @property
@@ -40,10 +40,10 @@ class Scores:
         """Sample standard deviation (n - 1 in the denominator), or that of logarithms; None for
         fewer than two values.
         """
-        return statistics.stdev(self.on_scale.values()) if self.n > 1 else None
+        return statistics.stdev(self.transformed.values()) if self.n > 1 else None
 
     @property
-    def on_scale(self) -> Mapping[int, float]:
+    def transformed(self) -> Mapping[int, float]:
         """The values as they are averaged and compared."""
         if not self.is_log:
             return self.by_seed
@@ -56,8 +56,8 @@ class Scores:
             base: scores that are subtracted.
             shift: added to each difference.
         """
-        theirs, differences = base.on_scale, {}
-        for seed, value in self.on_scale.items():
+        theirs, differences = base.transformed, {}
+        for seed, value in self.transformed.items():
             if seed in theirs:
                 differences[seed] = value - theirs[seed] + shift
         return Scores(differences)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ablate.formatting import number
-from ablate.stats.metrics import BY_CHANCE, EXACT, PPL, Metric, ScorePart
+from ablate.stats.metrics import CHANCE_SCORE, EXACT, PPL, Metric, ScorePart
 from ablate.stats.verdict import Verdict, joint_word
 from ablate.table.experiment import Experiment, Notes, Recipe, Row, Run
 from ablate.table.scores import Scores
@@ -58,10 +58,10 @@ class TableRow:
         """Whether a score is printed as better than chance, or a prediction is exact; also True
         without a score, and in a metric without a worst score, such as perplexity.
         """
-        scores, chance = self.scores[metric.name].by_seed, self.part(metric, BY_CHANCE).by_seed
+        scores, chance = self.scores[metric.name].by_seed, self.part(metric, CHANCE_SCORE).by_seed
         if not scores or any(self.part(metric, EXACT).by_seed.values()):
             return True
-        if not (chance or (metric.of_100 and metric.more_is_better)):
+        if not (chance or (metric.is_percentage and metric.more_is_better)):
             return True
         for seed, score in scores.items():
             level = round(chance.get(seed, metric.chance), metric.digits)

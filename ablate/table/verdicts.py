@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ablate.stats.comparison import PairedScores
-from ablate.stats.judge import verdicts_before, verdicts_over_looks
-from ablate.stats.looks import Look, looks_of
+from ablate.stats.judge import early_verdicts, verdicts_over_looks
+from ablate.stats.looks import Look, planned_looks
 from ablate.stats.metrics import Metric
 from ablate.stats.noise import BaseScores
 from ablate.stats.verdict import Verdict
@@ -35,7 +35,7 @@ def resamples_of(runs: Iterable[Run], metric: Metric) -> dict[int, Sequence[floa
     for run in runs:
         score = run.scores.get(metric.name)
         if score is not None and len(score.resamples):
-            by_seed[run.seed] = metric.all_on_scale(score.resamples)
+            by_seed[run.seed] = metric.transform_all(score.resamples)
     return by_seed
 
 
@@ -51,16 +51,16 @@ def paired_scores(
         seeds: of the row and of base.
         further: seeds that only base has.
     """
-    least, of_base, further_of_base = -math.inf, None, scores_of(base.runs, metric)
+    lower_bound, of_base, further_of_base = -math.inf, None, scores_of(base.runs, metric)
     ours = [run for run in row.runs if run.seed in seeds]
     theirs = [run for run in base.runs if run.seed in seeds]
     shared = scores_of(theirs, metric)
     differences = scores_of(ours, metric).minus(shared).by_seed
     if differences:
-        of_pairs = shared.with_seeds(differences).on_scale.values()
-        least = metric.least_from(statistics.fmean(of_pairs))
+        of_pairs = shared.with_seeds(differences).transformed.values()
+        lower_bound = metric.lower_bound(statistics.fmean(of_pairs))
     if further:
-        of_base = BaseScores(shared.on_scale, further_of_base.with_seeds(further).on_scale)
+        of_base = BaseScores(shared.transformed, further_of_base.with_seeds(further).transformed)
     resampled, base_resampled = resamples_of(ours, metric), resamples_of(theirs, metric)
     resamples = {}
     for seed in differences:
@@ -79,7 +79,7 @@ def paired_scores(
         pending=len(ours) - ended,
         same_training={run.id for run in ours} == {run.id for run in theirs},
         base=of_base,
-        least=least,
+        lower_bound=lower_bound,
         base_label=base.label,
     )
 
@@ -130,8 +130,8 @@ def verdicts_on(
         at_looks = [(look, scores(experiment.seeds[: look.seeds])) for look in looks]
         verdicts = verdicts_over_looks(metric, at_looks, **rule)[-1]
     else:
-        first = looks_of(experiment.standing.plan)[0]
-        verdicts = verdicts_before(metric, scores(experiment.seeds), first)
+        first = planned_looks(experiment.standing.plan)[0]
+        verdicts = early_verdicts(metric, scores(experiment.seeds), first)
     of_labels = {}
     for (_, row), verdict in zip(different, verdicts, strict=True):
         of_labels[row.label] = verdict

@@ -36,7 +36,7 @@ from ablate.kernels.ranks import ONLY_RANK, Ranks
 from ablate.metrics.perplexity import nats_per_token
 from ablate.model import build
 from ablate.own.loading import own_function
-from ablate.stats.metrics import LARGEST
+from ablate.stats.metrics import LARGEST_SCORE
 from ablate.store import RunFolder, checkpoints
 from ablate.store.records import TrainingState
 from ablate.tasks import Batch, Task
@@ -320,8 +320,8 @@ class Trainer:
         with self.optimizer.averaged():
             value = self.task.perplexity(self.model, self.dev, self.device)
         self.last_perplexity = value
-        if not value <= LARGEST:  # NaN is not, either
-            limit = math.log(LARGEST)
+        if not value <= LARGEST_SCORE:  # NaN is not, either
+            limit = math.log(LARGEST_SCORE)
             raise Diverged(progress.step, f"the dev loss is not below {limit:.0f} nats a token")
         # Strictly smaller: of equal perplexities the earliest step stays the best.
         progress.evaluations_since_best += 1

@@ -10,7 +10,7 @@ from ablate.plan.budget import fit
 from ablate.plan.plan import plan_of
 from ablate.plan.power import power_of
 from ablate.stats.noise import BaseScores, seed_noise
-from ablate.stats.power import detectable
+from ablate.stats.power import detectable_difference
 from tests.report.fakes import SMALL
 
 FURTHER = SMALL.replace("[1, 2, 3]", "{rows: 3, base: 7}")
@@ -68,8 +68,8 @@ def test_seeds_of_the_command_line_are_those_of_base_too(fake):
 
 def test_the_power_counts_them(given):
     [power, *_] = power_of(given.study, given.results, spread=0.5)
-    assert power.detectable(3) == detectable(3, power.rows, 0.5, further=4)
-    assert power.detectable(3) < power.detectable(3, further=0)
+    assert power.detectable_difference(3) == detectable_difference(3, power.rows, 0.5, further=4)
+    assert power.detectable_difference(3) < power.detectable_difference(3, further=0)
     assert "3 seeds, 7 of base," in power.text
 
 

@@ -15,8 +15,8 @@ from ablate.errors import StudyError, UsageError
 from ablate.plan.budget import fit
 from ablate.plan.plan import plan_of
 from ablate.plan.power import power_json, power_of
-from ablate.stats.looks import looks_of
-from ablate.stats.power import detectable
+from ablate.stats.looks import planned_looks
+from ablate.stats.power import detectable_difference
 from ablate.stats.significance import LEVEL
 from ablate.store.records import Judgments
 from ablate.table.conclusion import conclusion
@@ -242,11 +242,14 @@ def test_a_part_that_leaves_runs_to_others_ends_without_going_on(fake):
 def test_the_plan_shows_what_each_look_finds_and_the_look_that_sees_a_difference(given):
     results, words = given
     (power,) = power_of(results.study, results.results, spread=1.0)
-    found = [detectable(look.seeds, 3, 1.0, level=look.level) for look in looks_of((3, 4, 6))]
+    found = [
+        detectable_difference(look.seeds, 3, 1.0, level=look.level)
+        for look in planned_looks((3, 4, 6))
+    ]
     assert [one["detectable"] for one in power_json(power)["looks"]] == found
     assert f"look 3 (6 seeds, level 0.0167) {found[2]:.1f} BLEU" in power.text
     between = (min(found[:2]) + found[2]) / 2
-    assert power.seeds_to_see(between) == 6
+    assert power.seeds_needed(between) == 6
     assert power.seeds_text(between).endswith(
         "found at the look with 6 seeds with 80% probability."
     )
@@ -255,7 +258,7 @@ def test_the_plan_shows_what_each_look_finds_and_the_look_that_sees_a_difference
 
 
 def test_the_detectable_difference_at_a_smaller_level_is_larger():
-    assert detectable(5, 3, 1.0, level=0.0125) > 1.05 * detectable(5, 3, 1.0)
+    assert detectable_difference(5, 3, 1.0, level=0.0125) > 1.05 * detectable_difference(5, 3, 1.0)
 
 
 def test_a_budget_takes_whole_looks(given):

@@ -8,8 +8,8 @@ import pytest
 
 from ablate.cli.init import TEMPLATES
 from ablate.plan.power import power_json, power_of, power_warning
-from ablate.stats.looks import looks_of
-from ablate.stats.power import detectable
+from ablate.stats.looks import planned_looks
+from ablate.stats.power import detectable_difference
 from ablate.store import Results
 from ablate.store.score_cache import source, write_scores
 from ablate.study import read_study
@@ -47,7 +47,7 @@ def test_the_spread_is_that_of_the_layout_of_rows_and_seeds(fake):
         "bleu", "small", 4, "runs"
     )  # fmt: skip
     assert (
-        f"With 3 seeds and 4 rows the study finds {detectable(3, 4, bleu.sd):.1f} BLEU with 80%"
+        f"With 3 seeds and 4 rows the study finds {detectable_difference(3, 4, bleu.sd):.1f} BLEU with 80%"
         in bleu.text
     )
 
@@ -73,7 +73,7 @@ def test_before_a_row_has_finished_the_noise_of_sentences_is_that_between_seeds_
     bleu, *_ = power_of(results.study, results.results)
     # The mean of three differences between models whose scores vary independently.
     assert bleu.sentences == pytest.approx(0.5 * (2 / 3) ** 0.5, rel=0.05)
-    assert bleu.detectable(3) > detectable(3, 4, bleu.sd)
+    assert bleu.detectable_difference(3) > detectable_difference(3, 4, bleu.sd)
     assert f"over test sentences {bleu.sentences:.1f}, in the runs that exist" in bleu.text
 
 
@@ -122,7 +122,9 @@ def test_before_any_run_the_spread_is_that_of_published_studies_on_the_same_or_o
     sds = sorted(bleu.published.values())
     assert bleu.sd == pytest.approx(np.median(sds))
     assert power_json(bleu)["published"] == list(expected)
-    assert power_json(bleu)["detectable"]["3"] == detectable(3, 4, bleu.sd, bleu.sentences)
+    assert power_json(bleu)["detectable"]["3"] == detectable_difference(
+        3, 4, bleu.sd, bleu.sentences
+    )
     noun = "study" if len(expected) == 1 else "studies"
     assert f"typical of the published {noun} {', '.join(expected)}" in bleu.text
     assert (f" ({sds[0]:.1f} to {sds[-1]:.1f})" in bleu.text) == (len(sds) > 1)
@@ -134,8 +136,8 @@ def test_the_spread_of_another_metric_is_unknown_and_differences_are_in_standard
     assert (ter.source, power_json(ter)["sd"], power_json(ter)["detectable"]["3"]) == (
         "unknown", None, None,
     )  # fmt: skip
-    assert power_json(ter)["detectable_sds"] == detectable(3, 4, 1.0)
-    assert f"finds {detectable(3, 4, 1.0):.1f} standard deviations" in ter.text
+    assert power_json(ter)["detectable_sds"] == detectable_difference(3, 4, 1.0)
+    assert f"finds {detectable_difference(3, 4, 1.0):.1f} standard deviations" in ter.text
     refused = inside("plan", results.study.path, "--results", results.results.root, "--to-see", "1")
     assert (refused.code, refused.err.count("\n")) == (2, 1)
     assert "give --spread SD" in refused.err
@@ -171,7 +173,9 @@ def test_base_alone_has_no_difference_to_see(fake):
 def test_seeds_in_looks_are_judged_by_the_last_look(fake):
     results = fake(SMALL.replace("[1, 2, 3]", "{looks: [2, 5]}"))
     (bleu,) = power_of(results.study, results.results)
-    assert bleu.detectable_sds == detectable(5, 4, 1.0, level=looks_of((2, 5))[-1].level)
+    assert bleu.detectable_sds == detectable_difference(
+        5, 4, 1.0, level=planned_looks((2, 5))[-1].level
+    )
     assert power_warning(bleu) is None
 
 

@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from ablate.stats.comparison import PairedScores
-from ablate.stats.judge import verdicts, verdicts_before, verdicts_over_looks
-from ablate.stats.looks import Look, looks_of
+from ablate.stats.judge import early_verdicts, verdicts, verdicts_over_looks
+from ablate.stats.looks import Look, planned_looks
 from ablate.stats.metrics import TRANSLATION_METRICS
 from ablate.stats.significance import LEVEL
 from benchmarks import verdicts as simulation
@@ -27,7 +27,7 @@ def paired(*differences, **counts):
 
 def over_looks(*rows, plan=PLAN, **others):
     """Verdicts at each look of rows that are given by the differences of all of their seeds."""
-    looks = [(look, [paired(*row[: look.seeds]) for row in rows]) for look in looks_of(plan)]
+    looks = [(look, [paired(*row[: look.seeds]) for row in rows]) for look in planned_looks(plan)]
     return verdicts_over_looks(BLEU, looks, **others)
 
 
@@ -36,16 +36,16 @@ OPEN = (-1.0, 1.4, -0.9, 0.3, 1.1, -0.8, 0.5, -0.2)
 
 
 def test_a_verdict_is_early_before_the_first_look_only():
-    look = looks_of(PLAN)[0]
+    look = planned_looks(PLAN)[0]
     rows = [paired(*OPEN[:3])]
-    (before,), (judged,) = verdicts_before(BLEU, rows, look), verdicts(BLEU, rows, look=look)
+    (before,), (judged,) = early_verdicts(BLEU, rows, look), verdicts(BLEU, rows, look=look)
     assert (before.is_early, before.text) == (True, "cannot tell before look 1 of 3 (3 of 8 seeds)")
     assert (judged.is_early, judged.word) == (False, "cannot tell")
     assert "before" not in judged.text
 
 
 def test_every_look_spends_the_share_of_its_new_seeds_and_all_together_the_level():
-    looks = looks_of(PLAN)
+    looks = planned_looks(PLAN)
     assert [look.level for look in looks] == pytest.approx(
         [0.05 * 3 / 8, 0.05 * 2 / 8, 0.05 * 3 / 8]
     )
@@ -62,7 +62,7 @@ def test_seeds_added_for_lack_of_significance_raise_the_error_above_5_percent():
     assert 1.3 * LEVEL < np.mean(p[0] | p[1]) < 2 * LEVEL  # the bound that a table says
 
 
-@pytest.mark.parametrize("look", looks_of(PLAN))
+@pytest.mark.parametrize("look", planned_looks(PLAN))
 def test_a_single_row_at_a_look_is_the_paired_t_test_of_scipy_at_its_level(look):
     differences = OPEN[: look.seeds]
     expected = stats.ttest_1samp(differences, 0.0)
@@ -106,7 +106,7 @@ def test_scores_or_divergence_against_an_earlier_verdict_withdraw_it():
     ]
     better = [paired(2.0, 2.1, 1.9), paired(2.0, 2.1, 1.9, diverged=2)]
     found = verdicts_over_looks(
-        BLEU, [(look, [row]) for look, row in zip(looks_of((3, 5)), better, strict=True)]
+        BLEU, [(look, [row]) for look, row in zip(planned_looks((3, 5)), better, strict=True)]
     )
     assert [one.word for (one,) in found] == ["better", "cannot tell"]
 
@@ -126,7 +126,7 @@ def test_rows_settled_at_an_earlier_look_leave_their_part_of_the_level_to_the_ot
     """
     differences = (-1.2, -0.4, -0.9, -1.6, -0.2)
     apart = verdicts(BLEU, [paired(*differences)], family=1, look=Look(2, (3, 5)))[0]
-    looks = looks_of((3, 5))
+    looks = planned_looks((3, 5))
     clear, row = paired(*CLEAR[:3]), paired(*differences[:3])
     at_first = verdicts(BLEU, [clear, row], look=looks[0])
     assert [one.word for one in at_first] == ["worse", "cannot tell"]
@@ -142,7 +142,7 @@ def test_rows_settled_at_an_earlier_look_leave_their_part_of_the_level_to_the_ot
 
 def test_before_the_first_look_no_row_is_judged():
     rows = [paired(*CLEAR[:2]), PairedScores(), PairedScores({}, diverged=1, ended=1)]
-    found = verdicts_before(BLEU, rows, Look(1, PLAN))
+    found = early_verdicts(BLEU, rows, Look(1, PLAN))
     assert [one.word for one in found] == ["cannot tell", "", "diverged"]
     assert found[0].text == "cannot tell before look 1 of 3 (3 of 8 seeds)"
     assert (found[0].mean, found[0].p, found[0].seed_test) == (pytest.approx(-5.1), None, None)
@@ -165,7 +165,7 @@ def levels():
 
 
 def test_the_simulation_spends_what_the_looks_spend():
-    assert levels() == pytest.approx([look.level for look in looks_of(PLAN)])
+    assert levels() == pytest.approx([look.level for look in planned_looks(PLAN)])
 
 
 @pytest.mark.parametrize("spread", simulation.SPREADS)

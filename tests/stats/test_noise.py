@@ -6,7 +6,7 @@ import scipy.stats
 import statsmodels.api as sm
 
 from ablate.stats import noise as module
-from ablate.stats.noise import APART_LEVEL, BaseScores, FurtherSeeds, Variance, seed_noise
+from ablate.stats.noise import OUTLIER_LEVEL, BaseScores, FurtherSeeds, Variance, seed_noise
 
 
 def draw(rows, seeds, seed=0, sds=1.0, missing=0.0):
@@ -41,13 +41,13 @@ def least_squares(rows):
 def test_variances_match_statsmodels_with_and_without_missing_seeds(rows, seeds, missing):
     differences = draw(rows, seeds, missing=missing)
     noise, (fit, row_of) = seed_noise(differences), least_squares(differences)
-    assert not noise.apart
+    assert not noise.outliers
     leverage = fit.get_influence().hat_matrix_diag
     for row in range(rows + 1):
         ours = row_of == row
         expected = (fit.resid[ours] ** 2).sum() / (1 - leverage[ours]).sum()
-        assert noise.own[row].value == pytest.approx(expected)
-        assert noise.own[row].df == ours.sum() - 1
+        assert noise.row_variances[row].value == pytest.approx(expected)
+        assert noise.row_variances[row].df == ours.sum() - 1
     assert noise.pooled.df == fit.df_resid
     if not missing:
         assert noise.pooled.value == pytest.approx(fit.mse_resid)
@@ -55,10 +55,10 @@ def test_variances_match_statsmodels_with_and_without_missing_seeds(rows, seeds,
 
 def test_one_row_gives_the_variance_of_the_paired_t_test():
     differences = [{1: -1.0, 2: -2.0, 3: -4.5}]
-    (variance,) = seed_noise(differences).of_difference(1, 3)
+    (variance,) = seed_noise(differences).shared_variances(1, 3)
     assert variance.value == pytest.approx(np.var([-1.0, -2.0, -4.5], ddof=1))
     assert variance.df == 2
-    assert seed_noise(differences).own_of_difference(1, 3) == (variance,)
+    assert seed_noise(differences).own_variances(1, 3) == (variance,)
 
 
 @pytest.mark.parametrize(("sd_of_base", "base_is_noisier"), [(2.0, True), (0.1, False)])
@@ -66,12 +66,12 @@ def test_a_row_counts_with_no_less_than_the_shared_variance_if_base_is_noisier_t
     sd_of_base, base_is_noisier
 ):
     noise = seed_noise(draw(5, 4, sds=[sd_of_base, 0.1, 1.0, 1.0, 1.0, 1.0]))
-    base, row = noise.own[:2]
-    assert not noise.apart
+    base, row = noise.row_variances[:2]
+    assert not noise.outliers
     assert row.value < noise.pooled.value
     assert (base.value > noise.pooled.value) == base_is_noisier
     counted = noise.pooled.value if base_is_noisier else row.value
-    assert noise.own_of_difference(1, 4) == (Variance(base.value + counted, 3),)
+    assert noise.own_variances(1, 4) == (Variance(base.value + counted, 3),)
 
 
 def test_what_a_seed_adds_to_every_row_is_no_noise():
@@ -81,18 +81,18 @@ def test_what_a_seed_adds_to_every_row_is_no_noise():
     rows = draw(4, 3)
     shifted = [{seed: value + 10 * seed for seed, value in row.items()} for row in rows]
     plain, moved = seed_noise(rows), seed_noise(shifted)
-    assert moved.own[0].value > 50 > plain.own[0].value
-    assert max(own.value for own in moved.own[1:]) < 50
+    assert moved.row_variances[0].value > 50 > plain.row_variances[0].value
+    assert max(own.value for own in moved.row_variances[1:]) < 50
 
 
 def test_a_broken_row_is_set_apart_and_does_not_blind_the_others():
     sds = [1.0] * 9 + [100.0]
     noise = seed_noise(draw(9, 4, sds=sds))
-    assert noise.apart == {9}
+    assert noise.outliers == {9}
     assert noise.pooled.value < 3
     assert noise.pooled.df == 3 * 8
-    row, pool = noise.of_difference(9, 3)
-    assert (row, pool.df) == (noise.own[9], noise.pooled.df)
+    row, pool = noise.shared_variances(9, 3)
+    assert (row, pool.df) == (noise.row_variances[9], noise.pooled.df)
     scores = np.array([[0.0] * 4, *(list(one.values()) for one in draw(9, 4, sds=sds))])
     # Base and eight rows fit the effects of the seeds; of its residuals, the row apart loses its
     # own mean alone.
@@ -104,11 +104,11 @@ def test_a_broken_row_is_set_apart_and_does_not_blind_the_others():
 def test_a_row_quieter_than_the_pool_counts_with_the_pool_and_a_noisier_one_with_its_own_variance():
     noise = seed_noise(draw(6, 5, seed=3))
     pooled = noise.pooled.value
-    base = max(noise.own[0].value, pooled)
+    base = max(noise.row_variances[0].value, pooled)
     for row in range(1, 7):
-        (variance,) = noise.of_difference(row, 3)
-        assert variance.value == pytest.approx(max(noise.own[row].value, pooled) + base)
-    assert {own.value > pooled for own in noise.own} == {True, False}
+        (variance,) = noise.shared_variances(row, 3)
+        assert variance.value == pytest.approx(max(noise.row_variances[row].value, pooled) + base)
+    assert {own.value > pooled for own in noise.row_variances} == {True, False}
 
 
 def test_equal_differences_have_no_noise_in_spite_of_rounding():
@@ -116,19 +116,21 @@ def test_equal_differences_have_no_noise_in_spite_of_rounding():
     assert seed_noise([row]).pooled == Variance(0.0, 2)
 
 
-@pytest.mark.parametrize(("rows", "apart"), [(1, set()), (2, {2}), (3, {3})])
-def test_a_row_is_set_apart_only_if_two_others_remain(rows, apart):
+@pytest.mark.parametrize(("rows", "outliers"), [(1, set()), (2, {2}), (3, {3})])
+def test_a_row_is_set_apart_only_if_two_others_remain(rows, outliers):
     """Base is one of the others. Of two rows, neither can be called the noisy one."""
     scores = {row: {seed: 0.001 * (seed * row % 3) for seed in range(40)} for row in range(1, rows)}
     scores[rows] = {seed: 1000.0 * (-1) ** seed for seed in range(40)}
-    assert seed_noise(list(scores.values())).apart == apart
+    assert seed_noise(list(scores.values())).outliers == outliers
 
 
 def test_the_pool_weighs_each_row_by_its_degrees_of_freedom():
     noise = seed_noise(draw(5, 6, missing=0.5))
-    assert len({own.df for own in noise.own}) > 2
+    assert len({own.df for own in noise.row_variances}) > 2
     assert noise.pooled.value == pytest.approx(
-        np.average([o.value for o in noise.own], weights=[o.df for o in noise.own])
+        np.average(
+            [o.value for o in noise.row_variances], weights=[o.df for o in noise.row_variances]
+        )
     )
 
 
@@ -139,9 +141,9 @@ def test_variances_and_the_rows_apart_do_not_depend_on_the_unit_of_the_scores(sc
         seed_noise([{seed: scale * value for seed, value in row.items()} for row in rows]),
         seed_noise(rows),
     )
-    assert noise.apart == plain.apart == {9}
-    assert [own.value for own in noise.own] == pytest.approx(
-        [scale**2 * own.value for own in plain.own]
+    assert noise.outliers == plain.outliers == {9}
+    assert [own.value for own in noise.row_variances] == pytest.approx(
+        [scale**2 * own.value for own in plain.row_variances]
     )
 
 
@@ -151,20 +153,20 @@ def test_rounding_of_the_last_digits_is_no_noise(size):
     assert seed_noise([row]).pooled == Variance(0.0, 2)
 
 
-@pytest.mark.parametrize(("share", "apart"), [(0.99, {9}), (1.0, set())])
-def test_a_row_is_set_apart_below_the_level_of_all_rows_together(share, apart, monkeypatch):
-    levels = iter([share * APART_LEVEL / 10, 1.0])
+@pytest.mark.parametrize(("share", "outliers"), [(0.99, {9}), (1.0, set())])
+def test_a_row_is_set_apart_below_the_level_of_all_rows_together(share, outliers, monkeypatch):
+    levels = iter([share * OUTLIER_LEVEL / 10, 1.0])
     monkeypatch.setattr(module, "f_tail", lambda *_: next(levels))
-    assert seed_noise(draw(9, 4, sds=[1.0] * 9 + [100.0])).apart == apart
+    assert seed_noise(draw(9, 4, sds=[1.0] * 9 + [100.0])).outliers == outliers
 
 
 def test_a_seed_that_only_rows_apart_have_changes_no_other_row():
     """Base and the last row are noisy, and base has every seed that any row has."""
     rows = draw(7, 5, sds=[100.0, *[1.0] * 6, 1000.0])
     noise, more = seed_noise(rows), seed_noise([*rows[:-1], {**rows[-1], 99: 500.0}])
-    assert noise.apart == more.apart == {0, 7}
-    assert [own.value for own in more.own[1:7]] == pytest.approx(
-        [own.value for own in noise.own[1:7]]
+    assert noise.outliers == more.outliers == {0, 7}
+    assert [own.value for own in more.row_variances[1:7]] == pytest.approx(
+        [own.value for own in noise.row_variances[1:7]]
     )
     assert more.pooled.value == pytest.approx(noise.pooled.value)
 
@@ -251,7 +253,7 @@ def test_further_seeds_count_with_the_precision_of_their_variance(n, k):
     draw = np.random.default_rng(9)
     estimates = (effect + noise) * draw.chisquare(k - 1, 200_000) / (k - 1)
     estimates -= effect * draw.chisquare(n - 1, 200_000) / (n - 1)
-    before, after = alone.own[0], further.own[0]
+    before, after = alone.row_variances[0], further.row_variances[0]
     gained = after.df - before.df
     assert gained == pytest.approx(2 * noise**2 / estimates.var(), rel=0.1)
     assert further.pooled.df == pytest.approx(alone.pooled.df + gained)
@@ -283,7 +285,7 @@ def test_the_effect_of_the_seed_is_taken_from_what_each_row_has_beside_its_own_l
     for seed in range(5):
         residuals = [row[seed] - np.mean(list(row.values())) for row in rows if seed in row]
         effects.append(base.shared[seed] + np.mean(residuals))
-    noise = seed_noise(rows).own[1:]
+    noise = seed_noise(rows).row_variances[1:]
     of_rows = sum(own.value * own.df for own in noise) / sum(own.df for own in noise)
     count = [sum(seed in row for row in rows) for seed in range(5)]
     by_rows = np.var(effects, ddof=1) - of_rows * np.mean(1 / np.array(count))
@@ -291,7 +293,7 @@ def test_the_effect_of_the_seed_is_taken_from_what_each_row_has_beside_its_own_l
     expected = max(0.0, (4 * by_rows + 3 * by_further) / 7)
     assert further.seed_effect == pytest.approx(expected)
     alone, together = seed_noise(rows), seed_noise(rows, base)
-    gained = together.own[0].df - alone.own[0].df
+    gained = together.row_variances[0].df - alone.row_variances[0].df
     assert together.pooled.df == pytest.approx(alone.pooled.df + gained)
 
 
@@ -301,27 +303,27 @@ def test_further_seeds_of_a_base_that_is_apart_do_not_count_in_the_pool():
     scores[0] *= 50
     noise = with_further_seeds(scores, further)
     rows = [dict(enumerate(row - scores[0])) for row in scores[1:]]
-    assert noise.apart == seed_noise(rows).apart == {0}
+    assert noise.outliers == seed_noise(rows).outliers == {0}
     assert noise.pooled.df == seed_noise(rows).pooled.df
 
 
 def test_the_first_test_takes_from_base_s_variance_what_further_seeds_add():
     _, noise = with_exact_variances(3, 6, 0.5, 1.5)
-    row, base = (max(noise.own[place].value, noise.pooled.value) for place in (7, 0))
-    (variance,) = noise.of_difference(7, 3)
+    row, base = (max(noise.row_variances[place].value, noise.pooled.value) for place in (7, 0))
+    (variance,) = noise.shared_variances(7, 3)
     assert variance.value == pytest.approx(row + base * (1 - noise.weight(3)))
 
 
 def test_two_further_seeds_are_enough_for_an_estimate():
     alone, further = with_exact_variances(4, 2, 2.0, 3.0)
-    assert further.own[0].df > alone.own[0].df
+    assert further.row_variances[0].df > alone.row_variances[0].df
 
 
 def test_the_second_test_takes_row_and_base_by_themselves_if_base_has_further_seeds():
     """The variance of each has the degrees of freedom of its own estimate."""
     _, noise = with_exact_variances(3, 6, 2.0, 3.0)
-    row, base = noise.own[7], noise.own[0]
-    of_row, of_base = noise.own_of_difference(7, 3)
+    row, base = noise.row_variances[7], noise.row_variances[0]
+    of_row, of_base = noise.own_variances(7, 3)
     larger = max(row.value, noise.pooled.value) if base.value > noise.pooled.value else row.value
     assert of_row == Variance(larger, row.df)
     assert of_base.value == pytest.approx(base.value * (1 - noise.weight(3)))
@@ -331,10 +333,10 @@ def test_the_second_test_takes_row_and_base_by_themselves_if_base_has_further_se
 @pytest.mark.parametrize(("n", "k"), [(3, 6), (5, 5), (20, 3)])
 @pytest.mark.parametrize("share", [0.85, 1.15])  # of the limit
 def test_an_excess_is_base_s_own_if_it_is_significant(n, k, share):
-    effect, limit = 2.0, scipy.stats.f.isf(APART_LEVEL, k - 1, n - 1)
+    effect, limit = 2.0, scipy.stats.f.isf(OUTLIER_LEVEL, k - 1, n - 1)
     spread = share * limit * (effect + 1.0)
     alone, further = with_exact_variances(n, k, effect, spread)
-    gained = further.own[0].df - alone.own[0].df
+    gained = further.row_variances[0].df - alone.row_variances[0].df
     noise = spread - effect if share > 1 else 1.0
     variance = (noise + effect) ** 2 / (k - 1) + effect**2 / (n - 1)
     assert gained == pytest.approx(noise**2 / variance, rel=0.15)
@@ -354,7 +356,7 @@ def test_a_further_seed_of_base_that_diverged_is_noise_of_base_and_no_effect_of_
         further[0] -= 100
         noise = with_further_seeds(scores, further)
         # Base's mean over all seeds is known no better than the spread of them over their number.
-        error = sum(part.value for part in noise.of_difference(1, n)) / n
+        error = sum(part.value for part in noise.shared_variances(1, n)) / n
         uncertain += error > 0.3 * np.var([*scores[0], *further], ddof=1) / (n + k)
     assert uncertain >= 95
 
@@ -364,7 +366,7 @@ def test_the_farther_a_further_seed_of_base_the_less_certain_a_difference():
     scores, further, errors = draw.normal(size=(14, 3)), draw.normal(size=6), []
     for depth in (0, 10, 20, 40, 80):
         noise = with_further_seeds(scores, further - depth * (np.arange(6) == 0))
-        errors.append(sum(part.value for part in noise.of_difference(1, 3)))
+        errors.append(sum(part.value for part in noise.shared_variances(1, 3)))
     assert errors == sorted(errors)
     assert errors[-1] > 20 * errors[0]
 
@@ -381,7 +383,7 @@ def test_a_base_that_loses_the_rule_with_one_further_seed_is_uncertain():
         [60.6, 59.4, 59.4],
     ]
     noise = with_further_seeds(np.array(rows), [100.0, 100.0, 0.6, 100.0, 90.1, 100.0])
-    error = sum(part.value for part in noise.of_difference(1, 3)) / 3
+    error = sum(part.value for part in noise.shared_variances(1, 3)) / 3
     of_nine = np.var([*[100.0] * 7, 0.6, 90.1], ddof=1) / 9
     assert error > 0.7 * of_nine
     assert noise.weight(3) > 0.3

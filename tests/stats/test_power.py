@@ -10,14 +10,14 @@ from scipy import stats
 from statsmodels.stats.power import TTestPower
 
 from ablate.stats import power
-from ablate.stats.power import MAX_SEEDS, POWER, detectable, seeds_to_see
+from ablate.stats.power import MAX_SEEDS, POWER, detectable_difference, seeds_needed
 from benchmarks import verdicts as simulation
 
 
 @pytest.mark.parametrize("n", [3, 5, 8])
 def test_the_power_with_one_row_is_that_of_the_paired_t_test(n):
     """The sd of a difference is sqrt(2) times that of a score."""
-    effect = detectable(n, 1, 1.0) / math.sqrt(2)
+    effect = detectable_difference(n, 1, 1.0) / math.sqrt(2)
     assert TTestPower().power(effect, n, 0.05) == pytest.approx(POWER, abs=0.02)
     critical = stats.t.isf(0.025, n - 1)
     # About one standard error of 4000 draws, which are always the same.
@@ -36,7 +36,7 @@ def test_the_smallest_difference_matches_arrays_of_a_hundred_times_as_many_draws
     alone = base + np.where(base > pooled, np.maximum(row, pooled), row)
     limit = np.maximum(shared, own_t * np.sqrt(alone / n))
     expected = np.quantile(limit - draw.normal(size=count) * math.sqrt(2 / n), POWER)
-    assert detectable(n, rows, 1.0) == pytest.approx(expected, rel=0.02)
+    assert detectable_difference(n, rows, 1.0) == pytest.approx(expected, rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_the_verdicts_find_the_detectable_difference_in_80_percent_of_simulated_
     draw, studies = np.random.default_rng(rows + n), 4000
     scores = simulation.draw_study(draw, studies, rows, n, np.ones((1, 1, 1)))
     scores += draw.normal(size=(studies, rows + 1, 1)) * sentences / math.sqrt(2)
-    scores[:, 1] += detectable(n, rows, 1.0, sentences)
+    scores[:, 1] += detectable_difference(n, rows, 1.0, sentences)
     found = simulation.judge(scores, sentences**2)[:, 0].mean()
     assert found == pytest.approx(POWER, abs=0.04)
 
@@ -57,7 +57,7 @@ def test_the_verdicts_find_the_detectable_difference_in_80_percent_of_simulated_
 def test_further_seeds_of_base_find_the_detectable_difference_too(n, further):
     draw, studies, rows = np.random.default_rng(n), 4000, 13
     scores = simulation.draw_study(draw, studies, rows, n, np.ones((1, 1, 1)), 0.0)
-    scores[:, 1] += detectable(n, rows, 1.0, further=further)
+    scores[:, 1] += detectable_difference(n, rows, 1.0, further=further)
     more = draw.normal(size=(studies, further))
     found = simulation.judge_with_further_seeds(scores, more)[:, 0].mean()
     assert found == pytest.approx(POWER, abs=0.05)
@@ -68,7 +68,7 @@ def test_rows_of_several_sizes_find_the_detectable_difference_too(rows, sizes, n
     draw, studies = np.random.default_rng(n), 4000
     scores = simulation.draw_study(draw, studies * sizes, rows, n, np.ones((1, 1, 1)))
     of_sizes = scores.reshape(studies, sizes, rows + 1, n)
-    of_sizes[:, 0, 1] += detectable(n, rows, 1.0, tests=rows * sizes)
+    of_sizes[:, 0, 1] += detectable_difference(n, rows, 1.0, tests=rows * sizes)
     found = simulation.judge_sizes(of_sizes)[:, 0].mean()
     assert found == pytest.approx(POWER, abs=0.04)
 
@@ -79,7 +79,7 @@ def test_the_variances_of_the_row_of_base_and_of_the_others_have_their_degrees_o
 ):
     drawn = []
     monkeypatch.setattr(power, "_variance", lambda draw, df: drawn.append(df) or 1.0)
-    detectable.__wrapped__(n, rows, 1.0)
+    detectable_difference.__wrapped__(n, rows, 1.0)
     one_draw = [n - 1] if rows == 1 else [n - 1, n - 1, (n - 1) * (rows - 1)]
     assert drawn[: len(one_draw)] == one_draw
     assert set(drawn) == set(one_draw)
@@ -88,26 +88,35 @@ def test_the_variances_of_the_row_of_base_and_of_the_others_have_their_degrees_o
 @pytest.mark.parametrize("rows", [1, 5])
 @pytest.mark.parametrize("sd", [0.1, 10.0])
 def test_the_smallest_difference_is_in_proportion_to_the_standard_deviation(rows, sd):
-    assert detectable(3, rows, sd, 0.5 * sd) == pytest.approx(sd * detectable(3, rows, 1.0, 0.5))
+    assert detectable_difference(3, rows, sd, 0.5 * sd) == pytest.approx(
+        sd * detectable_difference(3, rows, 1.0, 0.5)
+    )
 
 
 def test_h_two_seeds_are_known_beforehand_to_see_almost_nothing():
-    assert detectable(2, 13, 1.0) > 10
-    assert detectable(3, 13, 1.0) < 6
-    assert detectable(8, 13, 1.0) < 2.5
+    assert detectable_difference(2, 13, 1.0) > 10
+    assert detectable_difference(3, 13, 1.0) < 6
+    assert detectable_difference(8, 13, 1.0) < 2.5
 
 
 def test_the_smallest_number_of_seeds_is_found():
-    n = seeds_to_see(2.0, 13, 1.0)
-    assert detectable(n, 13, 1.0) <= 2.0 < detectable(n - 1, 13, 1.0)
-    assert seeds_to_see(1000.0, 13, 1.0) == 2
-    assert [seeds_to_see(detectable(n, 5, 1.0), 5, 1.0) for n in (3, 6, 7, 15)] == [3, 6, 7, 15]
-    assert seeds_to_see(0.5, 1, 0.01, sentences=5.0) is None
-    assert detectable(5, 4, 3.0, 1.5) == pytest.approx(3 * detectable(5, 4, 1.0, 0.5))
+    n = seeds_needed(2.0, 13, 1.0)
+    assert detectable_difference(n, 13, 1.0) <= 2.0 < detectable_difference(n - 1, 13, 1.0)
+    assert seeds_needed(1000.0, 13, 1.0) == 2
+    assert [seeds_needed(detectable_difference(n, 5, 1.0), 5, 1.0) for n in (3, 6, 7, 15)] == [
+        3,
+        6,
+        7,
+        15,
+    ]
+    assert seeds_needed(0.5, 1, 0.01, sentences=5.0) is None
+    assert detectable_difference(5, 4, 3.0, 1.5) == pytest.approx(
+        3 * detectable_difference(5, 4, 1.0, 0.5)
+    )
 
 
 def test_no_study_can_have_the_seeds_that_a_smaller_difference_would_take():
-    smallest = detectable(MAX_SEEDS, 1, 1.0)
-    assert detectable(MAX_SEEDS + 1, 1, 1.0) < smallest
-    assert seeds_to_see(smallest, 1, 1.0) == MAX_SEEDS
-    assert seeds_to_see(smallest * (1 - 1e-9), 1, 1.0) is None
+    smallest = detectable_difference(MAX_SEEDS, 1, 1.0)
+    assert detectable_difference(MAX_SEEDS + 1, 1, 1.0) < smallest
+    assert seeds_needed(smallest, 1, 1.0) == MAX_SEEDS
+    assert seeds_needed(smallest * (1 - 1e-9), 1, 1.0) is None

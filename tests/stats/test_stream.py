@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 
 from ablate.judging.judge import next_steps
-from ablate.stats.stream import PROPOSALS, RUNS_OF_CHAIN, SMALLEST, Stream, level, log_evidence
+from ablate.stats.stream import (
+    MAX_PROPOSALS,
+    MIN_CHAIN_RUNS,
+    SMALLEST_GAIN,
+    Stream,
+    log_evidence,
+    proposal_level,
+)
 from benchmarks.streams import gate, greedy
 from tests.cli.inside import inside
 
@@ -25,7 +32,7 @@ def night(gains, draw):
             ):
                 stream.add(chain, true[chain] + draw.gauss(0, 1))
     for row in (stream.chain[0], stream.chain[-1]):
-        for _ in range(RUNS_OF_CHAIN):
+        for _ in range(MIN_CHAIN_RUNS):
             stream.add(row, true[row] + draw.gauss(0, 1))
     return stream, true
 
@@ -34,13 +41,13 @@ def test_the_evidence_is_the_logarithm_of_the_ratio_of_normal_densities():
     from scipy.stats import norm
 
     error = (1 / 7 + 1 / 24) ** 0.5
-    expected = norm.logpdf(0.4, SMALLEST, error) - norm.logpdf(0.4, 0.0, error)
+    expected = norm.logpdf(0.4, SMALLEST_GAIN, error) - norm.logpdf(0.4, 0.0, error)
     assert log_evidence(0.4, 7, 24) == pytest.approx(expected)
 
 
 def test_the_levels_of_a_night_without_a_keep_sum_to_the_error():
-    assert sum(level(0) for _ in range(100)) == pytest.approx(0.05)
-    assert level(3) == 3 * level(1)
+    assert sum(proposal_level(0) for _ in range(100)) == pytest.approx(0.05)
+    assert proposal_level(3) == 3 * proposal_level(1)
 
 
 def test_the_gate_keeps_what_the_simulation_keeps():
@@ -63,7 +70,7 @@ def test_the_gain_is_that_of_fresh_runs():
             gain, low, high = stream.gain
             errors.append(gain - 0.9)
             covered.append(low < 0.9 < high)
-    assert abs(sum(errors) / 40) < 3 * (2 / RUNS_OF_CHAIN) ** 0.5 / 40**0.5
+    assert abs(sum(errors) / 40) < 3 * (2 / MIN_CHAIN_RUNS) ** 0.5 / 40**0.5
     assert sum(covered) >= 34
 
 
@@ -77,7 +84,7 @@ def test_greedy_keeps_are_mostly_false():
 def test_a_lower_score_can_be_better_and_a_diverged_proposal_is_dropped():
     stream = Stream("base", more_is_better=False)
     draw = random.Random(2)
-    for _ in range(RUNS_OF_CHAIN):
+    for _ in range(MIN_CHAIN_RUNS):
         stream.add("base", 3 + draw.gauss(0, 0.01))
     for _ in range(40):
         stream.add("lower", 2.99 + draw.gauss(0, 0.01))
@@ -91,20 +98,20 @@ def test_a_lower_score_can_be_better_and_a_diverged_proposal_is_dropped():
 
 def test_a_proposal_after_those_that_spend_the_level_is_not_tested():
     stream = Stream("base", more_is_better=True)
-    for score in (0.1, -0.1) * RUNS_OF_CHAIN:
+    for score in (0.1, -0.1) * MIN_CHAIN_RUNS:
         stream.add("base", score)
-    for number in range(PROPOSALS):
+    for number in range(MAX_PROPOSALS):
         stream.add(f"worse {number}", -5.0)
     stream.add("best", 9.0)
     states = [proposal.state for proposal in stream.proposals.values()]
-    assert states == [*["dropped"] * PROPOSALS, "untested"]
+    assert states == [*["dropped"] * MAX_PROPOSALS, "untested"]
     (step,) = next_steps(stream)
     assert step.startswith("The level is spent over 100 proposals")
 
 
 def test_the_command_says_what_to_run_next(tmp_path):
     file, draw = tmp_path / "log.csv", random.Random(3)
-    lines = [f"base,{draw.gauss(3, 0.1)}" for _ in range(RUNS_OF_CHAIN)]
+    lines = [f"base,{draw.gauss(3, 0.1)}" for _ in range(MIN_CHAIN_RUNS)]
     lines += [f"worse,{draw.gauss(3.2, 0.1)}" for _ in range(9)]
     lines += [f"better,{draw.gauss(2.8, 0.1)}" for _ in range(20)]
     file.write_text("\n".join(["row,loss", *lines]))
@@ -120,7 +127,7 @@ def test_the_command_says_what_to_run_next(tmp_path):
 
 def test_the_stream_in_json_says_what_the_sentences_say(tmp_path):
     file, draw = tmp_path / "log.csv", random.Random(3)
-    lines = [f"base,{draw.gauss(3, 0.1)}" for _ in range(RUNS_OF_CHAIN - 2)]
+    lines = [f"base,{draw.gauss(3, 0.1)}" for _ in range(MIN_CHAIN_RUNS - 2)]
     lines += [f"open,{draw.gauss(3, 0.1)}" for _ in range(2)]
     content = "\n".join(["row,loss", *lines])
     file.write_text(content)
@@ -137,5 +144,5 @@ def test_the_stream_in_json_says_what_the_sentences_say(tmp_path):
     # Its runs after the keep are the new chain's.
     kept = next(one for one in found["proposals"] if one["row"] == "better")
     after = 20 - kept["runs"]
-    assert found["run_last"] == {"base": RUNS_OF_CHAIN, "better": RUNS_OF_CHAIN - after}
+    assert found["run_last"] == {"base": MIN_CHAIN_RUNS, "better": MIN_CHAIN_RUNS - after}
     assert found["run"] == {}

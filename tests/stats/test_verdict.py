@@ -15,14 +15,14 @@ from statsmodels.stats.weightstats import ttost_paired
 from ablate.stats.bootstrap import BootstrapTest
 from ablate.stats.comparison import (
     Comparison,
+    DifferenceNoise,
     Noise,
-    NoiseOfTests,
     PairedScores,
     SeedTest,
     compare,
 )
-from ablate.stats.judge import _Adjusted, _at_look, _verdict, _word, verdicts
-from ablate.stats.looks import ONCE, Look
+from ablate.stats.judge import _Adjusted, _carry_over, _verdict, _word, verdicts
+from ablate.stats.looks import SINGLE_LOOK, Look
 from ablate.stats.metrics import BITS_PER_BYTE, PPL, TRANSLATION_METRICS
 from ablate.stats.noise import Variance
 from ablate.stats.power import MAX_SEEDS
@@ -93,13 +93,13 @@ def test_an_insignificant_difference_reports_what_could_be_seen_and_the_seeds_th
 
 def test_two_seeds_that_hold_every_difference_do_not_tell():
     verdict = one(-30.0, 20.0)
-    assert (verdict.interval, verdict.is_blind) == (None, True)
+    assert (verdict.interval, verdict.is_uninformative) == (None, True)
     assert verdict.text == "cannot tell: two seeds do not tell"
     assert verdict.short == "cannot tell"
     clipped = one(-97.0, -96.0, -95.0)
     assert clipped.interval == (pytest.approx(-98.5, abs=0.05), pytest.approx(-93.5, abs=0.05))
     assert one(-99.0, -98.0, -97.0).interval[0] == -100.0
-    assert one(-30.0, 20.0, metric=replace(BLEU, of_100=False)).interval is not None
+    assert one(-30.0, 20.0, metric=replace(BLEU, is_percentage=False)).interval is not None
 
 
 def test_an_interval_of_a_perplexity_does_not_reach_below_1():
@@ -108,7 +108,7 @@ def test_an_interval_of_a_perplexity_does_not_reach_below_1():
     row = PairedScores(
         by_seed(*noise),
         dict.fromkeys((1, 2, 3), (resampled, [0.0] * len(resampled))),
-        least=PPL.least_from(base),
+        lower_bound=PPL.lower_bound(base),
     )
     (verdict,) = verdicts(PPL, [row])
     assert verdict.seed_test.low < -base
@@ -116,12 +116,12 @@ def test_an_interval_of_a_perplexity_does_not_reach_below_1():
     assert (verdict.bootstrap.low, verdict.bootstrap.high > 0.1) == (-base, True)
     assert PPL.interval_text(*verdict.interval).startswith("[0.980, ")
     # However near base is to 1, an interval is wide only over a factor of a million.
-    assert not verdict.is_blind
+    assert not verdict.is_uninformative
 
 
 def test_an_interval_of_a_loss_does_not_reach_below_0():
     def loss(base, *differences):
-        row = PairedScores(by_seed(*differences), ended=2, base_ended=2, least=-base)
+        row = PairedScores(by_seed(*differences), ended=2, base_ended=2, lower_bound=-base)
         (verdict,) = verdicts(BITS_PER_BYTE, [row])
         return verdict
 
@@ -131,7 +131,7 @@ def test_an_interval_of_a_loss_does_not_reach_below_0():
     assert loss(0.26, -0.01, -0.05).interval == (-0.26, pytest.approx(0.2241, abs=1e-4))
     # Up to twice the larger mean, and down to 0: the seeds do not tell.
     verdict = loss(0.2, 0.0, 0.06)
-    assert (verdict.interval, verdict.is_blind) == (None, True)
+    assert (verdict.interval, verdict.is_uninformative) == (None, True)
     assert verdict.text == "cannot tell: two seeds do not tell"
     # Base near 0 leaves a larger loss its interval.
     assert loss(0.001, 5.01, 5.05).interval == (
@@ -143,10 +143,10 @@ def test_an_interval_of_a_loss_does_not_reach_below_0():
 def test_seeds_are_added_only_where_later_looks_have_them():
     verdict = one(-1.0, -2.1, -1.9, -0.2)
     more = verdict.more_seeds
-    assert verdict.seeds_needed == f"a new study of {4 + more} seeds"
+    assert verdict.more_seeds_text == f"a new study of {4 + more} seeds"
     later = replace(verdict, look=Look(1, (4, 4 + more)))
-    assert later.seeds_needed == f"about {more} more seed{'s' if more > 1 else ''}"
-    assert replace(verdict, look=Look(1, (4, 3 + more))).seeds_needed.startswith("a new study")
+    assert later.more_seeds_text == f"about {more} more seed{'s' if more > 1 else ''}"
+    assert replace(verdict, look=Look(1, (4, 3 + more))).more_seeds_text.startswith("a new study")
 
 
 def test_a_share_of_the_level_makes_tests_stricter_and_p_values_comparable():
@@ -203,7 +203,7 @@ def test_a_quiet_row_is_as_good_as_base_only_if_the_shared_noise_agrees():
     quiet, margin = paired(0.1, -0.1, 0.05, 0.02), 0.9
     rows = [quiet, *noisy(5, seeds=4)]
     (row, *_) = compare(rows, LEVEL)
-    shared, own = row.p_equivalent(margin)
+    shared, own = row.equivalence_p_values(margin)
     assert own < LEVEL < 6 * shared
     assert verdicts(BLEU, [quiet], margin=margin)[0].is_within_margin
     assert not verdicts(BLEU, rows, margin=margin)[0].is_within_margin
@@ -427,20 +427,20 @@ def test_a_row_that_always_scores_far_below_base_is_worse(rows):
 def compared(*differences, own_level=LEVEL, **counts):
     """A row whose variances are given: the shared one has 10 degrees of freedom, and its own 2."""
     shared, own = Noise((Variance(0.02, 10),)), Noise((Variance(0.05, 2),))
-    noise = NoiseOfTests(shared, own, own_level)
+    noise = DifferenceNoise(shared, own, own_level)
     return Comparison(paired(*differences, **counts), None, noise)
 
 
 def test_equivalence_is_tested_with_the_shared_and_with_the_row_s_own_variance():
     near = compared(0.1, -0.2, 0.4)  # 0.1 in the mean
     expected = [stats.t.sf(0.2 / (value / 3) ** 0.5, df) for value, df in ((0.02, 10), (0.05, 2))]
-    assert near.p_equivalent(0.3) == pytest.approx(expected)
-    assert compared(-0.1, 0.2, -0.4).p_equivalent(0.3) == pytest.approx(expected)
+    assert near.equivalence_p_values(0.3) == pytest.approx(expected)
+    assert compared(-0.1, 0.2, -0.4).equivalence_p_values(0.3) == pytest.approx(expected)
     for margin in (near.row.mean, 0.05):
-        assert near.p_equivalent(margin) == (1.0, 1.0)
+        assert near.equivalence_p_values(margin) == (1.0, 1.0)
     for counts in ({"diverged": 1}, {"base_diverged": 1}):
-        assert compared(0.1, -0.2, 0.4, **counts).p_equivalent(0.3) == (1.0, 1.0)
-    assert Comparison(paired(0.1), None).p_equivalent(0.3) == (1.0, 1.0)
+        assert compared(0.1, -0.2, 0.4, **counts).equivalence_p_values(0.3) == (1.0, 1.0)
+    assert Comparison(paired(0.1), None).equivalence_p_values(0.3) == (1.0, 1.0)
 
 
 def test_a_p_value_that_equals_its_level_is_not_below_it():
@@ -460,14 +460,14 @@ def test_a_p_value_that_equals_its_level_is_not_below_it():
         "cannot tell",
         "worse",
     ]
-    _, p = compared(0.1, -0.1, 0.1).p_equivalent(0.5)
+    _, p = compared(0.1, -0.1, 0.1).equivalence_p_values(0.5)
     for own_level, adjusted, within in (
         (p, 0.01, False),
         (p * 1.001, 0.01, True),
         (p * 1.001, LEVEL, False),
     ):
         near = compared(0.1, -0.1, 0.1, own_level=own_level)
-        verdict = _verdict(BLEU, near, _Adjusted(1.0, LEVEL, adjusted, 1.0), 0.5, ONCE, None)
+        verdict = _verdict(BLEU, near, _Adjusted(1.0, LEVEL, adjusted, 1.0), 0.5, SINGLE_LOOK, None)
         assert (verdict.is_within_margin, verdict.word) == (
             within,
             "as good as base" if within else "cannot tell",
@@ -478,44 +478,44 @@ def test_a_row_that_diverges_more_often_counts_with_its_scores_or_its_divergence
     down, up = (-1.0, -1.1, -1.2), (1.0, 1.1, 1.2)
     p = compared(*down).noise.shared.p(1.1, 3)
     counts = {"diverged": 1, "ended": 4, "base_ended": 4}
-    assert compared(*down, **counts).p_for_holm(BLEU) == pytest.approx(2 * p)
+    assert compared(*down, **counts).p_uncorrected(BLEU) == pytest.approx(2 * p)
     assert (
-        compared(*up, **counts).p_for_holm(BLEU) == 1.0
+        compared(*up, **counts).p_uncorrected(BLEU) == 1.0
     )  # of Fisher's test: 1 of 4 against 0 of 4
-    assert compared(*up, **counts).p_for_holm(PPL) == pytest.approx(2 * p)
+    assert compared(*up, **counts).p_uncorrected(PPL) == pytest.approx(2 * p)
     p_own = compared(*down).p_own(compared(*down).row.mean)
-    assert compared(*down, own_level=p_own, **counts).p_for_holm(BLEU) == 1.0
+    assert compared(*down, own_level=p_own, **counts).p_uncorrected(BLEU) == 1.0
     counts = {"base_diverged": 1, "ended": 4, "base_ended": 4}
-    assert [compared(*each, **counts).p_for_holm(BLEU) for each in (down, up)] == pytest.approx(
+    assert [compared(*each, **counts).p_uncorrected(BLEU) for each in (down, up)] == pytest.approx(
         [1.0, p]
     )
     often = compared(*up, diverged=7, ended=10, base_ended=10)
     fisher = stats.fisher_exact([[7, 3], [0, 10]], alternative="greater").pvalue
-    assert often.p_for_holm(BLEU) == pytest.approx(2 * fisher)
-    assert compared(*up, diverged=7, ended=10, base_ended=0).p_for_holm(BLEU) == 1.0
+    assert often.p_uncorrected(BLEU) == pytest.approx(2 * fisher)
+    assert compared(*up, diverged=7, ended=10, base_ended=0).p_uncorrected(BLEU) == 1.0
 
 
 @pytest.mark.parametrize("seeds", [3, 4, 5, 6, 7, 12])
 def test_a_width_that_equals_the_observed_mean_needs_no_further_seed(seeds):
     two = compared(0.0, 0.0)
-    mean = two.detectable(LEVEL, seeds)
+    mean = two.detectable_difference(LEVEL, seeds)
     assert compared(mean, mean).more_seeds(LEVEL) == seeds - 2
     assert compared(mean * 0.9999, mean * 0.9999).more_seeds(LEVEL) == seeds - 1
     assert compared(1e-3, 1e-3).more_seeds(LEVEL) is None
 
 
 def test_no_more_seeds_are_named_than_a_study_can_have():
-    mean = compared(0.0, 0.0).detectable(LEVEL, MAX_SEEDS)
+    mean = compared(0.0, 0.0).detectable_difference(LEVEL, MAX_SEEDS)
     assert compared(mean, mean).more_seeds(LEVEL) == MAX_SEEDS - 2
     assert compared(mean * 0.9999, mean * 0.9999).more_seeds(LEVEL) is None
 
 
 def test_seeds_beyond_those_of_a_study_are_not_searched():
-    beyond = compared(0.0, 0.0).detectable(LEVEL, MAX_SEEDS + 1)
+    beyond = compared(0.0, 0.0).detectable_difference(LEVEL, MAX_SEEDS + 1)
     row = compared(*[0.0] * (MAX_SEEDS - 1))
-    size = row.detectable(LEVEL, MAX_SEEDS + 1)
-    assert size < row.detectable(LEVEL, MAX_SEEDS)
-    assert beyond < compared(0.0, 0.0).detectable(LEVEL, MAX_SEEDS)
+    size = row.detectable_difference(LEVEL, MAX_SEEDS + 1)
+    assert size < row.detectable_difference(LEVEL, MAX_SEEDS)
+    assert beyond < compared(0.0, 0.0).detectable_difference(LEVEL, MAX_SEEDS)
     assert compared(*[size] * (MAX_SEEDS - 1)).more_seeds(LEVEL) is None
 
 
@@ -528,8 +528,8 @@ def test_a_row_without_any_seed_or_noise_has_no_evidence():
         0,
         0,
     )
-    assert Comparison(nothing, None).p_for_holm(BLEU) == 1.0
-    assert Comparison(paired(-1.0), None).p_for_holm(BLEU) == 1.0
+    assert Comparison(nothing, None).p_uncorrected(BLEU) == 1.0
+    assert Comparison(paired(-1.0), None).p_uncorrected(BLEU) == 1.0
 
 
 def test_rows_of_one_seed_without_an_effect_or_of_no_seed_have_no_noise_and_change_that_of_no_other():
@@ -632,7 +632,7 @@ def test_a_verdict_of_an_earlier_look_stays_while_mean_and_divergences_agree(
     )
     differences = {} if mean is None else {1: mean}
     row = replace(paired(**counts), differences=differences)
-    found = _at_look(BLEU, row, "cannot tell", False, NOW, past)
+    found = _carry_over(BLEU, row, "cannot tell", False, NOW, past)
     settled_at = None if word == "cannot tell" else 1
     assert found == (word, word == "as good as base", settled_at)
 
@@ -649,10 +649,10 @@ def test_a_verdict_of_this_look_goes_before_an_earlier_one_and_keeps_what_it_kno
         settled_at=1,
     )
     row = replace(paired(), differences={1: -0.2})
-    assert _at_look(BLEU, row, "worse", False, NOW, past) == ("worse", False, 1)
-    assert _at_look(BLEU, row, "worse", False, NOW, None) == ("worse", False, 2)
+    assert _carry_over(BLEU, row, "worse", False, NOW, past) == ("worse", False, 1)
+    assert _carry_over(BLEU, row, "worse", False, NOW, None) == ("worse", False, 2)
     worse = Verdict(BLEU, "worse", 3, -0.2, margin=0.5, settled_at=1)
-    assert _at_look(BLEU, row, "cannot tell", True, NOW, worse) == ("worse", True, 1)
+    assert _carry_over(BLEU, row, "cannot tell", True, NOW, worse) == ("worse", True, 1)
 
 
 def test_a_verdict_without_details_says_its_word_alone():
@@ -660,7 +660,7 @@ def test_a_verdict_without_details_says_its_word_alone():
     assert (plain.text, plain.short, plain.p, plain.more_seeds) == ("worse", "worse", None, None)
     assert Verdict(BLEU, "cannot tell", 1, -1.0).short == "cannot tell"
     assert Verdict(BLEU, "worse", 3, -1.0, minimum_detectable=0.5).short == "worse"
-    assert (plain.minimum_detectable_text, plain.margin_text, plain.is_settled) == ("", "", True)
+    assert (plain.detectable_text, plain.margin_text, plain.is_settled) == ("", "", True)
     assert (
         Verdict(BLEU, "diverged", 0, None, diverged=1, ended=1).text
         == "diverged with its only seed"
@@ -689,7 +689,7 @@ def test_a_verdict_without_details_says_its_word_alone():
 
 def test_verdicts_are_equal_whatever_computes_the_seeds_that_they_need():
     plain = Verdict(BLEU, "cannot tell", 3, -1.0)
-    other = Verdict(BLEU, "cannot tell", 3, -1.0, needed=lambda: 7)
+    other = Verdict(BLEU, "cannot tell", 3, -1.0, compute_more_seeds=lambda: 7)
     assert (plain.ended, plain.more_seeds, other.more_seeds) == (0, None, 7)
     assert plain == other
     assert repr(plain) == repr(other)
@@ -757,6 +757,6 @@ def test_a_cell_of_two_metrics_has_no_difference_that_the_verdict_does_not_lack(
     ppl, bleu = by_both("cannot tell", "cannot tell")
     test = SeedTest(1.0, 0.01, 0.05, 0.01, 0.05, -3.0, -1.0, 0.3)
     survivors = replace(bleu, seed_test=test, diverged=1, ended=4)
-    assert survivors.is_of_survivors
+    assert survivors.is_survivors_only
     assert joint_short([ppl, survivors]) == "cannot tell (×1.050 PPL)"
     assert survivors.short == "cannot tell"

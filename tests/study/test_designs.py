@@ -93,7 +93,7 @@ def test_paths_lead_from_base_to_the_whole_by_one_part_at_a_time(read):
     added, left_out = study.designs
     assert isinstance(added, PathDesign)
     assert (added.way, left_out.way) == ("add-one-in", "leave-one-out")
-    assert added.whole == left_out.whole == "path all"
+    assert added.target == left_out.target == "path all"
     assert added.rows == ("path + norm_position", "path + modern", "path + P_drop")
 
 
@@ -108,7 +108,7 @@ def test_a_cumulative_path_has_one_part_more_in_each_row(read):
     second = first | {"activation", "norm"}
     assert found == [first, second, second | {"dropout"}]
     design, added = study.designs
-    assert (design.way, design.rows, design.whole) == ("cumulative", tuple(steps), added.whole)
+    assert (design.way, design.rows, design.target) == ("cumulative", tuple(steps), added.target)
     assert design.parts == added.parts == ("norm_position", "modern", "P_drop")
 
 

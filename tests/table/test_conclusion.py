@@ -135,7 +135,7 @@ def test_the_probability_of_chance_leaves_out_rows_that_no_test_names():
 
 def test_the_differences_that_could_be_seen_have_their_smallest_and_largest():
     rows = [judged(1, [-3.0, 3.3, -2.9]), judged(2, [-1.0, 1.3, -0.9])]
-    wide, narrow = (row.verdict.minimum_detectable_text for row in rows)
+    wide, narrow = (row.verdict.detectable_text for row in rows)
     assert float(narrow) < float(wide)
     assert (
         f"a true difference of {narrow} to {wide} BLEU would be found in them with 80% probability"
