@@ -3,43 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from ablate.analysis import stages
-from ablate.store import Results, RunFolder
-from ablate.study import Selection, Study, read_study
-from tests.cli.inside import Done, inside
 from tests.end_to_end.studies import ablate, write_study
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A study, its results root, and the output of the command that trained it."""
-
-    file: Path
-    root: Path
-    said: str = ""
-
-    @property
-    def study(self) -> Study:
-        return read_study(self.file)
-
-    def run(self, *words: object) -> Done:
-        """Call `ablate run` in this process."""
-        return inside("run", self.file, "--results", self.root, *words)
-
-    def ask(self, verb: str, *words: object) -> Done:
-        """Call another command in this process."""
-        return inside(verb, self.file, "--results", self.root, *words)
-
-    def folder(self, label: str, seed: int = 1) -> RunFolder:
-        """The folder of a row's run."""
-        study = read_study(self.file, Selection(seeds=str(seed)))
-        row = next(row for row in study.rows if row.label == label)
-        return Results(self.root).run(study.runs_of(row)[0].id)
+from tests.trained import Trained
 
 
 @pytest.fixture(scope="session")

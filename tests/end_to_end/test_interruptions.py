@@ -13,10 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.end_to_end.conftest import Trained
 from tests.end_to_end.kills import compare
 from tests.end_to_end.studies import alive_in, command, outcome
 from tests.forked import Forked
+from tests.trained import Trained
 
 PART = ("--rows", "base", "--seeds", "1", "--jobs", "2")  # one run on one core, as in `calm`
 PATIENCE = 60  # seconds; on a busy machine, work of one second may take this long

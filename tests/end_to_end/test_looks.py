@@ -9,8 +9,8 @@ import pytest
 from ablate.analysis.position import position_of
 from ablate.store import Results
 from tests.cli.inside import inside
-from tests.end_to_end.conftest import Trained
 from tests.end_to_end.studies import write_study
+from tests.trained import Trained
 
 LOOKS = """\
 study: tiny

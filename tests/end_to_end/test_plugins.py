@@ -17,8 +17,8 @@ from ablate.run.pipeline import execute
 from ablate.store.records import Result
 from ablate.training import RunContext
 from tests.cli.inside import inside
-from tests.end_to_end.conftest import Trained
 from tests.end_to_end.studies import outcome
+from tests.trained import Trained
 
 PAGE = Path(__file__).parents[2] / "docs" / "components.md"
 

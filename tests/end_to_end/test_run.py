@@ -20,8 +20,8 @@ from ablate.store.files import read_json
 from ablate.store.records import Execution, Progress, Provenance
 from ablate.study import read_study
 from tests.cli.inside import inside
-from tests.end_to_end.conftest import Trained
 from tests.end_to_end.studies import TINY, write_study
+from tests.trained import Trained
 
 
 def stamps(folder):

@@ -10,9 +10,9 @@ from ablate.analysis.settle import settle
 from ablate.store import Results
 from ablate.store.jobs import jobs_of
 from tests.cli.inside import inside
-from tests.end_to_end.conftest import Trained
 from tests.end_to_end.studies import write_study
 from tests.end_to_end.test_run import stamps
+from tests.trained import Trained
 
 TUNED = """\
 study: tiny

@@ -1,11 +1,8 @@
-"""Masked language models from a study to a table: scores, filled masks, attention, export, resume,
-what is refused.
-"""
+"""Masked language models from a study to a table: scores, filled masks, attention, and export."""
 
 import json
 import math
 import os
-import random
 import re
 
 import pytest
@@ -15,80 +12,21 @@ from ablate.config import cost, resolve_row
 from ablate.config.cost import Lengths
 from ablate.data.batches import BatchOrder
 from ablate.data.tokenizer import MASK
-from ablate.errors import StudyError
-from ablate.run.inference import load_run
-from ablate.store import Results
-from ablate.study import read_study
 from ablate.tasks import MaskedLanguageModel
 from ablate.training.step_batches import StepBatches
 from tests.cli.inside import inside
-from tests.tasks.language import scarce
 
-STUDY = """\
-study: mlm
-task: masked-lm
-data: {corpus: files, train: text.txt, dev: 5%, test: 10%}
-base:
-  N: 1
-  d_model: 32
-  d_ff: 64
-  h: 2
-  dropout: 0.0
-  positional_encoding: learned
-  activation: gelu
-  embedding_scale: 1
-  embedding_norm: true
-  output_transform: true
-  output_bias: true
-  max_positions: 64
-  context: 16
-  batch_tokens: 256
-  train_steps: 60
-  warmup_steps: 10
-  learning_rate: 0.01
-  eval_every: 30
-  checkpoint_every: 30
-rows:
-  masks: {set: {mask_rate: 0.4, mask_split: 100/0/0, whole_word: true}}
-  lstm: {set: {mixer: lstm, positional_encoding: none}}
-  evaluation: {each: {eval_context: [32], eval_mask_rate: [0.5], eval_mask_seed: [2], eval_whole_word: [true]}}
-"""
-HEAD = "study: s\ntask: masked-lm\ndata: {corpus: toy}\n"
 CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """The study and its text: lines of one letter each, so that a masked letter can be known."""
-    path, draw = tmp_path_factory.mktemp("mlm"), random.Random(1)
-    lines = (8 * draw.choice("abcdef") for _ in range(1500))
-    (path / "text.txt").write_text("".join(f"{line}\n" for line in lines))
-    (path / "mlm.yaml").write_text(STUDY)
-    return path
+def mlm(trained):
+    """The trained study."""
+    return trained("masked-lm")
 
 
-@pytest.fixture(scope="module")
-def trained(folder):
-    """The results root after `ablate run`."""
-    done = inside("run", folder / "mlm.yaml", "--results", folder / "results", "--device", "cpu")
-    assert done.code == 0, done.err
-    return folder / "results"
-
-
-def of_row(folder, label):
-    study = read_study(folder / "mlm.yaml")
-    row = next(row for row in study.rows if row.label.startswith(label))
-    return study.runs_of(row)[0].id, row
-
-
-def loaded(folder, trained, label="base"):
-    id, row = of_row(folder, label)
-    return load_run(Results(trained).run(id), Results(trained)), row
-
-
-def test_the_table_has_loss_and_accuracy_with_a_signature_for_each_evaluation(folder, trained):
-    done = inside("table", folder / "mlm.yaml", "--results", trained, "--format", "json")
-    table = json.loads(done.out)
+def test_the_table_has_loss_and_accuracy_with_a_signature_for_each_evaluation(mlm):
+    table = mlm.data("table")
     assert table["metrics"] == ["ppl", "masked_loss", "masked_accuracy"]
     rows = {row["row"]: row for row in table["rows"]}
     starts = [
@@ -108,17 +46,16 @@ def test_the_table_has_loss_and_accuracy_with_a_signature_for_each_evaluation(fo
         rows["evaluation eval_mask_rate=0.5"]["masked_loss"]["values"][0] > base["masked_loss"]
     )  # fewer to read
     assert rows["evaluation eval_whole_word=true"]["params"] == rows["base"]["params"]
-    assert len({run.id for run in read_study(folder / "mlm.yaml").runs()}) == 3
 
 
 @pytest.mark.parametrize(
     "label", ["base", "lstm", "evaluation eval_context", "evaluation eval_whole_word"]
 )
-def test_the_scores_are_those_of_a_plain_loop(folder, trained, label):
+def test_the_scores_are_those_of_a_plain_loop(mlm, label):
     """One forward pass for each context, with the masks that the batches name and the other tokens
     of the text.
     """
-    run, row = loaded(folder, trained, label)
+    run, row = mlm.loaded(label)
     context = row.config.eval_context or row.config.context
     stream = run.corpus.split("test")["text"].ids.astype("int64")
     nats = correct = count = 0
@@ -143,10 +80,10 @@ def test_the_scores_are_those_of_a_plain_loop(folder, trained, label):
     assert f"|masked:{count}|" in scores["masked_loss"].signature
 
 
-def test_rows_of_other_contexts_and_masks_of_training_predict_the_same_tokens(folder, trained):
+def test_rows_of_other_contexts_and_masks_of_training_predict_the_same_tokens(mlm):
     lines = {}
     for label in ("base", "masks", "lstm", "evaluation eval_context"):
-        run, row = loaded(folder, trained, label)
+        run, row = mlm.loaded(label)
         found = run.task.predict(run.model, run.corpus, row.config, CPU)
         lines[label] = [line.split()[2] for line in found]
         assert len(found) == run.task.n_predictions(run.corpus) > 1
@@ -161,44 +98,23 @@ def test_rows_of_other_contexts_and_masks_of_training_predict_the_same_tokens(fo
 
 
 @pytest.mark.parametrize("label", ["base", "evaluation eval_mask_rate", "masks"])
-def test_the_dev_split_is_masked_at_one_rate_whatever_the_row(folder, trained, label):
+def test_the_dev_split_is_masked_at_one_rate_whatever_the_row(mlm, label):
     """15 % of the tokens, as in BERT: a binomial number with a standard deviation of 1 %."""
-    run, row = loaded(folder, trained, label)
+    run, row = mlm.loaded(label)
     contexts = run.task.items(run.corpus, "dev", row.config)["text"]
     places = contexts.collate(range(len(contexts))).places
     assert len(places) / contexts.lengths.sum() == pytest.approx(0.15, abs=0.04)
 
 
-def test_a_test_text_that_needs_too_much_memory_is_scored_in_smaller_batches(
-    folder, trained, monkeypatch
-):
-    run, row = loaded(folder, trained)
-    arguments = run.model, run.corpus, row.config, CPU
-    expected = run.task.measure("masked_loss", run.task.predict(*arguments), run.corpus).value
-    output_terms, sizes = scarce(run.task, 300)
-    monkeypatch.setattr(run.task, "output_terms", output_terms)
-    assert run.task.measure(
-        "masked_loss", run.task.predict(*arguments), run.corpus
-    ).value == pytest.approx(expected)
-    assert sizes[0] > 300 >= sizes[-1]
-
-
-def test_the_test_text_is_scored_without_dropout(folder, trained):
-    run, row = loaded(folder, trained)
-    run.model.train()
-    run.task.predict(run.model, run.corpus, row.config, CPU)
-    assert not run.model.training
-
-
-def test_masks_are_drawn_by_seed_and_step_in_this_order(folder, trained):
+def test_masks_are_drawn_by_seed_and_step_in_this_order(mlm):
     """Another order would be as good, but would change the weights of existing runs."""
-    run, _ = loaded(folder, trained)
+    run, _ = mlm.loaded("base")
     split = run.task.items(run.corpus, "train", run.config)
     assert run.task.at_step(split, seed=1, step=2)["text"].key == (1, 2)
 
 
-def test_blocks_add_up_to_the_score_and_resampled_scores_spread_around_it(folder, trained):
-    run, row = loaded(folder, trained)
+def test_blocks_add_up_to_the_score_and_resampled_scores_spread_around_it(mlm):
+    run, row = mlm.loaded("base")
     lines = run.task.predict(run.model, run.corpus, row.config, CPU)
     for name in ("masked_loss", "masked_accuracy"):
         measured = run.task.measure(name, lines, run.corpus)
@@ -209,8 +125,8 @@ def test_blocks_add_up_to_the_score_and_resampled_scores_spread_around_it(folder
         assert min(measured.resamples) <= measured.value <= max(measured.resamples)
 
 
-def test_batches_are_a_function_of_seed_and_step(folder, trained):
-    run, _ = loaded(folder, trained)
+def test_batches_are_a_function_of_seed_and_step(mlm):
+    run, _ = mlm.loaded("base")
     split = run.task.items(run.corpus, "train", run.config)
 
     def inputs(seed, step, limit=10_000):
@@ -231,202 +147,89 @@ def test_batches_are_a_function_of_seed_and_step(folder, trained):
     assert masks[0] != masks[1] != masks[2] != masks[0]  # of the same contexts
 
 
-def test_fill_names_candidates_by_run_and_by_row(folder, trained):
-    id, _ = of_row(folder, "base")
-    words = ("--results", trained, "--top", "3", "--format", "json")
-    text = "aabb<mask>cdd\n<mask>"
-    by_run = json.loads(inside("predict", id[:6], "--text", text, *words).out)
-    assert by_run == json.loads(inside("predict", folder / "mlm.yaml", "--text", text, *words).out)
-    assert by_run == json.loads(
-        inside("predict", folder / "mlm.yaml", *words, stdin=text.encode()).out
+def test_fill_names_candidates_by_run_and_by_row(mlm):
+    run, _ = mlm.loaded("base")
+    id, text = run.record.id, "aabb<mask>cdd\n<mask>"
+    words = ("--top", "3")
+    shown = mlm.data("predict", "--text", text, *words)
+    by_run = inside(
+        "predict", id[:6], "--text", text, *words, "--results", mlm.root, "--format", "json"
     )
-    assert by_run == json.loads(inside("fill", folder / "mlm.yaml", "base", text, *words).out)
-    assert by_run["run"] == id
-    assert [len(mask) for mask in by_run["masks"]] == [3, 3]
-    run, _ = loaded(folder, trained)
-    ids = [
-        *run.corpus.tokenizer.encode(["aabb"])[0],
-        MASK,
-        *run.corpus.tokenizer.encode(["cdd\n"])[0],
-        MASK,
-    ]
-    logits = run.model.logits(run.model.read(torch.tensor([ids])))[0, [4, 9]].double()
+    assert json.loads(by_run.out) == shown
+    assert mlm.data("predict", *words, stdin=text.encode()) == shown
+    assert mlm.data("fill", "base", text, *words) == shown
+    assert shown["run"] == id
+    assert [len(mask) for mask in shown["masks"]] == [3, 3]
+    before, after = (run.corpus.tokenizer.encode([part])[0] for part in ("aabb", "cdd\n"))
+    ids = torch.tensor([[*before, MASK, *after, MASK]])
+    logits = run.model.logits(run.model.read(ids))[0, [4, 9]].double()
     logits[:, :3] = -torch.inf
-    for mask, expected in zip(by_run["masks"], logits.softmax(-1), strict=True):
+    for mask, expected in zip(shown["masks"], logits.softmax(-1), strict=True):
         values, tokens = expected.topk(3)
         assert [one["id"] for one in mask] == tokens.tolist()
         assert [one["probability"] for one in mask] == pytest.approx(values.tolist(), rel=1e-5)
-    best = [mask[0]["piece"] for mask in by_run["masks"]]
-    assert by_run["filled"].replace("\n", "") == "aabb{}cdd{}".format(
-        *(piece.replace("<0x0A>", "") for piece in best)
-    )
-    said = inside("predict", id, "--text", text, "--results", trained, "--top", "300").out
+    best = [mask[0]["piece"].replace("<0x0A>", "") for mask in shown["masks"]]
+    assert shown["filled"].replace("\n", "") == "aabb{}cdd{}".format(*best)
+    said = mlm.answer("predict", "--text", text, "--top", "300")
     assert re.search(r'mask 2:.*   " " 0\.\d{3}   ', said)  # a space is seen
 
 
-def test_fill_averages_as_the_row_does_or_says_that_it_cannot(folder, trained):
-    (folder / "mean.yaml").write_text(STUDY + "  mean: {set: {average_checkpoints: 2}}\n")
-    done = inside(
-        "predict", folder / "mean.yaml", "mean*", "--text", "aa<mask>", "--results", trained
-    )
-    assert (done.code, done.out) == (2, "")
-    assert "has 1 checkpoint, and average_checkpoints=2 needs more" in done.err
-
-
-def test_fill_refuses_what_it_cannot_use(folder, trained):
-    id, _ = of_row(folder, "base")
+def test_fill_refuses_what_it_cannot_use(mlm):
     for words, part in (
-        ((id, "--text", "no masks"), "the text has no <mask>"),
-        ((id, "--text", "<mask>" * 65), "has 65 tokens, too many for max_positions=64"),
-        ((folder / "mlm.yaml", "bas", "--text", "<mask>"), "bas"),
-        ((id, "a <mask>"), "--text takes it"),
-        ((id,), "--text is missing"),
+        (("--text", "no masks"), "the text has no <mask>"),
+        (("--text", "<mask>" * 65), "has 65 tokens, too many for max_positions=64"),
+        (("bas", "--text", "<mask>"), "bas"),
+        ((), "--text is missing"),
     ):
-        done = inside("predict", *words, "--results", trained)
+        done = mlm.ask("predict", *words)
         assert (done.code, done.err.count("\n"), part in done.err) == (2, 1, True), done.err
+    done = inside("predict", mlm.folder("base").id, "a <mask>", "--results", mlm.root)
+    assert (done.code, "--text takes it" in done.err) == (2, True)
 
 
-def test_attention_and_importance(folder, trained, tmp_path):
-    id, _ = of_row(folder, "base")
+def test_attention_and_importance(mlm, tmp_path):
     figure = tmp_path / "a.svg"
-    words = ("--sentence", "aa<mask>b", "--format", "json", "--out", figure)
-    done = inside("attention", id, "--results", trained, *words)
-    assert done.code == 0, done.err
-    shown = json.loads(done.out)
+    shown = mlm.data("attention", "base", "--sentence", "aa<mask>b", "--out", figure)
     assert (shown["source"], shown["target"]) == ([], ["a", "a", "<mask>", "b"])
     assert [(one["kind"], len(one["keys"])) for one in shown["attentions"]] == [("encoder", 4)]
     assert "aa&lt;mask&gt;b" in figure.read_text() or "aa<mask>b" in figure.read_text()
-    done = inside(
-        "attention", id, "--results", trained, "--importance", "--pairs", "4", "--format", "json"
-    )
-    assert len(json.loads(done.out)["heads"]) == 2
-    done = inside("attention", of_row(folder, "lstm")[0], "--results", trained, "--importance")
+    assert len(mlm.data("attention", "base", "--importance", "--pairs", 4)["heads"]) == 2
+    done = mlm.ask("attention", "lstm*", "--importance")
     assert done.err == "the run has no attention: architecture=encoder-only with mixer=lstm\n"
 
 
-def test_export_fills_the_same_tokens(folder, trained, tmp_path):
+def test_export_fills_the_same_tokens(mlm, tmp_path):
     os.environ["HF_HUB_OFFLINE"] = "1"
     transformers = pytest.importorskip("transformers")
-    id, _ = of_row(folder, "base")
-    done = inside("export", id, tmp_path / "model", "--to", "huggingface", "--results", trained)
-    assert (done.code, "BertForMaskedLM" in done.out) == (0, True), done.err
+    said = mlm.answer("export", "base", tmp_path / "model", "--to", "huggingface")
+    assert "BertForMaskedLM" in said
     there = transformers.BertForMaskedLM.from_pretrained(tmp_path / "model").eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
     text = "aab<mask>ccd<mask>\n<mask>b"
     ids = tokenizer(text, return_tensors="pt", add_special_tokens=False).input_ids
     best = there(ids).logits[ids == tokenizer.mask_token_id].argmax(-1).tolist()
-    words = (id, "--text", text, "--results", trained, "--format", "json")
-    assert [mask[0]["id"] for mask in json.loads(inside("predict", *words).out)["masks"]] == best
-    done = inside(
-        "export",
-        of_row(folder, "lstm")[0],
-        tmp_path / "other",
-        "--to",
-        "huggingface",
-        "--results",
-        trained,
-    )
-    assert (done.code, "it has mixer=lstm, but" in done.err) == (2, True)
-    done = inside("export", id, tmp_path / "other", "--to", "ctranslate2", "--results", trained)
-    assert "has the task masked-lm; only translation is supported by --to ctranslate2" in done.err
+    assert [mask[0]["id"] for mask in mlm.data("predict", "--text", text)["masks"]] == best
 
 
-def test_report_and_compare_show_the_blocks(folder, trained, tmp_path):
-    done = inside(
-        "report", folder / "mlm.yaml", "--results", trained, "--out", tmp_path / "page.html"
-    )
-    assert done.code == 0, done.err
+def test_report_and_compare_show_the_blocks(mlm, tmp_path):
+    mlm.answer("report", "--out", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     assert "accuracy" in page
-    names = (
-        "beam",
-        "temperature",
-        "eval_stride",
-        "decoder_layers",
-        "attention_window",
-    )  # without effect
-    assert not [name for name in names if f">{name}<" in page]
+    without_effect = ("beam", "temperature", "eval_stride", "decoder_layers", "attention_window")
+    assert not [name for name in without_effect if f">{name}<" in page]
     assert ">mask_rate<" in page
-    done = inside("compare", folder / "mlm.yaml", "base", "lstm*", "--results", trained)
-    assert done.code == 0, done.err
-    assert "mixer" in done.out
-    assert "95 % over test blocks" in done.out
-    assert "Blocks that differ most in loss" in done.out
+    shown = mlm.answer("compare", "base", "lstm*")
+    for part in ("mixer", "95 % over test blocks", "Blocks that differ most in loss"):
+        assert part in shown
 
 
-def test_resuming_gives_the_same_bytes(folder, trained):
-    done = inside(
-        "verify", folder / "mlm.yaml", "--results", trained, "--device", "cpu", "--rows", "masks"
-    )
-    assert done.code == 0, done.out + done.err
-    assert "identical" in done.out
-
-
-@pytest.mark.parametrize(
-    ("base", "line"),
-    [
-        ("{beam: 4}", "s:4:14: beam: 4 has no effect with task masked-lm; remove it"),
-        ("{temperature: 2.0}", "temperature: 2.0 has no effect with task masked-lm; remove it"),
-        ("{eval_stride: 4}", "eval_stride: 4 has no effect with task masked-lm; remove it"),
-        (
-            "{decoder_layers: 2}",
-            "s:4:24: decoder_layers: 2 has no effect: it belongs to the decoder .architecture., "
-            "which is not chosen; remove it",
-        ),
-        (
-            "{n_cross_heads: 2}",
-            "n_cross_heads: 2 has no effect: it belongs to attention over the source",
-        ),
-        ("{tied_embeddings: decoder}", "tied_embeddings=decoder does not work without a decoder"),
-        (
-            "{architecture: decoder-only}",
-            "architecture=decoder-only does not work with task masked-lm; use encoder-only",
-        ),
-        ("{mask_split: 80/10/11}", "must be three percentages that add up to 100"),
-        ("{mask_rate: 1.5}", "mask_rate: 1.5 is not allowed"),
-        ("{context: 2048}", "context=2048 is longer than max_positions=1024"),
-    ],
-)
-def test_fields_that_do_not_go_together_are_found_when_the_study_is_read(tmp_path, base, line):
-    path = tmp_path / "s"
-    path.write_text(f"{HEAD}base: {base}\n")
-    with pytest.raises(StudyError, match=line):
-        read_study(path)
-
-
-@pytest.mark.parametrize("task", ["translation", "language-model"])
-def test_other_tasks_refuse_the_fields_of_masks(tmp_path, task):
-    path = tmp_path / "s"
-    path.write_text(
-        f"study: s\ntask: {task}\ndata: {{corpus: toy}}\nrows: "
-        f"{{A: {{each: {{mask_rate: [0.4]}}}}}}\n"
-    )
-    with pytest.raises(
-        StudyError, match=rf":4:.*: mask_rate: 0.4.* has no effect with task {task}; remove it"
-    ):
-        read_study(path)
-
-
-def test_the_task_s_defaults_are_those_of_an_encoder(tmp_path):
-    (tmp_path / "s.yaml").write_text(HEAD + "rows: {}\n")
-    config = read_study(tmp_path / "s.yaml").base.config
-    assert (config.architecture, config.label_smoothing, config.context) == (
-        "encoder-only",
-        0.0,
-        256,
-    )
-
-
-def test_the_same_text_is_prepared_once_for_both_kinds_of_language_models(folder, trained):
-    other = folder / "lm.yaml"
-    other.write_text(
-        "study: lm\ntask: language-model\ndata: {corpus: files, train: text.txt, dev: 5%, test: "
-        "10%}\n"
-    )
-    prepared = {path.name for path in (trained / "corpora").iterdir()}
-    study = read_study(other)
-    study.task.prepare(study.data, folder, trained / "corpora")
-    assert {path.name for path in (trained / "corpora").iterdir()} == prepared
+def test_the_same_text_is_prepared_once_for_both_kinds_of_language_models(mlm):
+    data = "{corpus: files, train: text.txt, dev: 5%, test: 10%}"
+    study = mlm.beside("lm.yaml", f"study: lm\ntask: language-model\ndata: {data}\n").study
+    corpora = mlm.root / "corpora"
+    prepared = {path.name for path in corpora.iterdir()}
+    study.task.prepare(study.data, mlm.file.parent, corpora)
+    assert {path.name for path in corpora.iterdir()} == prepared
 
 
 def test_flops_are_those_of_contexts_and_of_the_predicted_tokens():

@@ -14,8 +14,8 @@ from ablate.run.inference import load_run
 from ablate.store import Results
 from ablate.study import read_study
 from tests.cli.inside import inside
-from tests.end_to_end.conftest import Trained
 from tests.end_to_end.test_plugins import begun
+from tests.trained import Trained
 
 STUDY = """\
 study: colors

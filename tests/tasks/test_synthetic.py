@@ -5,7 +5,6 @@ generators.
 import json
 import math
 import os
-import re
 import signal
 import time
 import zipfile
@@ -20,12 +19,10 @@ from ablate.analysis.outcome import outcome_of
 from ablate.config import resolve_row
 from ablate.config.synthetic_data import GENERATORS, SyntheticData
 from ablate.data.items import items_of
-from ablate.errors import StudyError
 from ablate.model import build
 from ablate.page.figures import draw_curves, draw_lines
 from ablate.page.points import over_test_sizes, panels
 from ablate.page.sections import figure_files
-from ablate.run.inference import load_run
 from ablate.store import Results
 from ablate.study import read_study
 from ablate.tasks import Synthetic
@@ -33,29 +30,8 @@ from ablate.tasks.synthetic import signature_of
 from tests.cli.inside import inside
 from tests.end_to_end.studies import alive_in, outcome, write_study
 from tests.forked import Forked
+from tests.tasks.studies import SYNTHETIC
 
-STUDY = """\
-study: syn
-task: synthetic
-data: {corpus: recall, pairs: 2, symbols: 8, test: 60, dev: 40}
-base:
-  N: 1
-  d_model: 32
-  d_ff: 64
-  h: 2
-  norm_position: pre
-  max_positions: 64
-  batch_tokens: 128
-  train_steps: 30
-  warmup_steps: 5
-  learning_rate: 0.01
-  eval_every: 15
-  checkpoint_every: 15
-rows:
-  lstm: {set: {mixer: lstm, positional_encoding: none}}
-  both: {set: {architecture: encoder-decoder}}
-  load: {each: {eval_pairs: [3]}}
-"""
 HEAD = "study: s\ntask: synthetic\ndata: {corpus: recall}\n"
 CPU = torch.device("cpu")
 PUBLISHED = Path(__file__).parents[2] / "results"
@@ -63,35 +39,17 @@ SORTING = (Path(__file__).parent / "sorting.py").read_text()
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """The study."""
-    path = tmp_path_factory.mktemp("syn")
-    (path / "syn.yaml").write_text(STUDY)
-    return path
+def synthetic(trained):
+    """The trained study."""
+    return trained("synthetic")
 
 
-@pytest.fixture(scope="module")
-def trained(folder):
-    """The results root after `ablate run`."""
-    done = inside("run", folder / "syn.yaml", "--results", folder / "results", "--device", "cpu")
-    assert done.code == 0, done.err
-    return folder / "results"
-
-
-def loaded(folder, trained, label):
-    study = read_study(folder / "syn.yaml")
-    row = next(row for row in study.rows if row.label.startswith(label))
-    return load_run(Results(trained).run(study.runs_of(row)[0].id), Results(trained)), row
-
-
-def test_rows_of_the_evaluation_train_nothing_and_are_signed_with_their_sizes(folder, trained):
-    done = inside("table", folder / "syn.yaml", "--results", trained, "--format", "json")
-    table = json.loads(done.out)
+def test_rows_of_the_evaluation_are_signed_with_their_sizes(synthetic):
+    table = synthetic.data("table")
     assert table["metrics"] == ["ppl", "accuracy", "items_right"]
     assert sorted(table["signatures"]["accuracy"]) == [
         f"recall|pairs:{pairs}|symbols:8|gap:0|items:60|answers:{60 * pairs}" for pairs in (2, 3)
     ]
-    assert len({run.id for run in read_study(folder / "syn.yaml").runs()}) == 3
 
 
 def test_the_loss_of_items_that_repeat_is_drawn_beside_that_of_dev(tmp_path):
@@ -116,14 +74,14 @@ def test_the_loss_of_items_that_repeat_is_drawn_beside_that_of_dev(tmp_path):
     assert curve.by("tokens").training.mean[0][0] > curve.training.mean[0][0]
 
 
-def test_items_that_are_drawn_have_no_curve_of_training(folder, trained):
-    outcome = outcome_of(read_study(folder / "syn.yaml"), Results(trained))
-    assert {curve.training for curve in curves_of(outcome, Results(trained))} == {None}
+def test_items_that_are_drawn_have_no_curve_of_training(synthetic):
+    results = Results(synthetic.root)
+    outcome = outcome_of(synthetic.study, results)
+    assert {curve.training for curve in curves_of(outcome, results)} == {None}
 
 
-def test_a_training_is_one_curve_over_the_sizes_of_its_evaluation(folder, trained):
-    study, results = read_study(folder / "syn.yaml"), Results(trained)
-    table = outcome_of(study, results).table
+def test_a_training_is_one_curve_over_the_sizes_of_its_evaluation(synthetic, tmp_path):
+    table = outcome_of(synthetic.study, Results(synthetic.root)).table
     lines, size = over_test_sizes(table)
     base, load = (table.rows[place].scores["accuracy"] for place in (0, 3))
     assert size == "pairs"
@@ -133,17 +91,14 @@ def test_a_training_is_one_curve_over_the_sizes_of_its_evaluation(folder, traine
     values = [*base.by_seed.values(), *load.by_seed.values()]
     assert [(x.tolist(), y.tolist()) for x, y in map(np.asarray, drawn)] == 2 * [([2, 3], values)]
     assert "over-pairs-accuracy.svg" in figure_files(table, [])
-    done = inside(
-        "report", folder / "syn.yaml", "--results", trained, "--out", folder / "page.html"
-    )
-    assert done.code == 0, done.err
-    assert "Over the pairs of test items" in (folder / "page.html").read_text()
+    synthetic.answer("report", "--out", tmp_path / "page.html")
+    assert "Over the pairs of test items" in (tmp_path / "page.html").read_text()
 
 
 @pytest.mark.parametrize("label", ["base", "lstm", "load"])
-def test_the_scores_are_those_of_a_plain_loop(folder, trained, label):
+def test_the_scores_are_those_of_a_plain_loop(synthetic, label):
     """One forward pass for each answer, from the tokens before it."""
-    run, row = loaded(folder, trained, label)
+    run, row = synthetic.loaded(label)
     data = run.task.data_of(run.corpus)
     items = items_of(data, "test", size=row.config.eval_pairs)
     nats, right, count, whole = 0.0, 0, 0, 0
@@ -198,7 +153,7 @@ def test_a_run_that_was_stopped_trains_on_the_same_items():
 
 @pytest.mark.slow
 def test_a_run_that_is_killed_and_resumed_gives_the_same_bits(tmp_path):
-    text = STUDY.partition("rows:")[0].replace("train_steps: 30", "train_steps: 400")
+    text = SYNTHETIC.partition("rows:")[0].replace("train_steps: 30", "train_steps: 400")
     study = write_study(tmp_path, text)
     calm, rough = tmp_path / "calm", tmp_path / "rough"
     assert inside("run", study, "--results", calm, "--jobs", 2).code == 0
@@ -227,34 +182,6 @@ def test_a_set_of_stated_size_is_the_same_at_every_step():
     assert torch.equal(*inputs)
 
 
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        (HEAD.replace("recall", "recal"), 'did you mean "recall"'),
-        (HEAD.replace("recall", "recall, depth: 3"), '"depth" has no effect on corpus recall'),
-        (HEAD.replace("recall", "recall, vocab_size: 99"), '"vocab_size" has no effect'),
-        (HEAD.replace("recall", "recall, test: 0"), 'test: "0" is not allowed'),
-        (HEAD.replace("recall", "recall, folder: x"), '"folder" has no effect'),
-        (HEAD.replace("recall", "recall, shortest: 9"), "shortest=9 is larger than pairs=4"),
-        (HEAD + "base: {train_fraction: 0.5}", "train_fraction=0.5 has no effect"),
-        (HEAD + "base: {eval_length: 5}", "eval_length has no effect on corpus recall"),
-        (HEAD + "base: {eval_pairs: 17}", "pairs=17 is larger than symbols=16"),
-        (HEAD + "base: {max_positions: 10}", "items have up to 15 tokens"),
-        (HEAD + "base: {batch_tokens: 10}", "does not fit in batch_tokens=10"),
-        (
-            HEAD + "base: {batch_tokens: 32, batch_growth: 4}",
-            "batches of 8 of 32 tokens, too few for an item; use at most 2",
-        ),
-        (HEAD + "base: {beam: 4}", "beam"),
-    ],
-)
-def test_what_has_no_effect_or_does_not_fit_is_refused(tmp_path, text, fault):
-    path = tmp_path / "s.yaml"
-    path.write_text(f"{text.rstrip()}\nrows: {{A: {{each: {{h: [1]}}}}}}\n")
-    with pytest.raises(StudyError, match=re.escape(fault)):
-        read_study(path)
-
-
 RETURNED = "return text[:, :-1], targets[:, 1:]"
 
 
@@ -262,7 +189,7 @@ RETURNED = "return text[:, :-1], targets[:, 1:]"
 def test_a_generator_of_ones_own_is_a_function_in_a_file(tmp_path, before):
     """Also with arrays that cannot be written."""
     (tmp_path / "sorting.py").write_text(SORTING.replace(RETURNED, before + RETURNED))
-    study = STUDY.replace("task: synthetic", "task: sorting:Sorting")
+    study = SYNTHETIC.replace("task: synthetic", "task: sorting:Sorting")
     study = study.replace("{corpus: recall, pairs: 2, symbols: 8, ", "{length: 2, ")
     (tmp_path / "own.yaml").write_text(study.replace("eval_pairs: [3]", "eval_length: [4]"))
     done = inside(
