@@ -162,18 +162,14 @@ def test_the_ends_of_an_interval_are_not_rounded_to_zero(low, high, digits, text
     ("text", "width", "lines"),
     [
         ("A h=1 d_k=512 d_v=512", 12, ["A h=1", "d_k=512", "d_v=512"]),
-        (
-            "big d_ff=512 positional_encoding=learned",
-            20,
-            ["big d_ff=512", "positional_encoding=", "learned"],
-        ),
+        ("big d_ff=512 positional_encoding=learned", 20, ["big d_ff=512", "positional_encoding=", "learned"]),
         ("E positional_encoding=learned", 12, ["E", "positional_", "encoding=", "learned"]),
         ("cannot tell (24.8)", 12, ["cannot tell", "(24.8)"]),
         ("abcdefgh", 3, ["abc", "def", "gh"]),
         ("short", 80, ["short"]),
         ("", 5, [""]),
     ],
-)
+)  # fmt: skip
 def test_a_text_is_folded_at_spaces_before_signs_and_signs_before_letters(text, width, lines):
     assert fold(text, width) == lines
 

@@ -236,26 +236,20 @@ def test_no_code_reads_a_sentence_that_is_for_people():
 
 FORMERLY_READ = (
     # study/settings.py
-    "def named_mark(message, places):\n"
-    "    for match in _FIELD_NAMES.finditer(message):\n"
-    "        yield match[1]",
+    "def named_mark(message, places):\n    for match in _FIELD_NAMES.finditer(message):\n        yield match[1]",
     # study/settings_reader.py
     "def for_a_group(message, beside):\n    reason = message.partition(' has no effect with ')[2]",
     "def for_a_group(reason, name):\n    return re.search(name, reason)",
     "def for_a_group(message):\n    return message.replace('; remove it', '; change it')",
     # study/reader.py
-    "def blame(lines):\n"
-    "    for line in lines:\n"
-    "        position, _, message = line.partition(': ')",
+    "def blame(lines):\n    for line in lines:\n        position, _, message = line.partition(': ')",
     # study/sections.py
-    "try:\n    parse()\n"
-    "except StudyError as error:\n    raise ValueError(error.lines[0].partition(': ')[2])",
+    "try:\n    parse()\nexcept StudyError as error:\n    raise ValueError(error.lines[0].partition(': ')[2])",
     # launch/launch.py
     "def log(run):\n    damage = damage_of(run)\n    fault, _, _ = damage.partition('; `ablate')",
     # store/jobs.py
     "def awaited(report):\n    return report.reason.startswith(REQUEUED)",
-    "NOTHING_LEFT = 'nothing is left to do'\n"
-    "def stop_reason(text):\n    return text.decode().strip() == NOTHING_LEFT",
+    "NOTHING_LEFT = 'nothing is left to do'\ndef stop_reason(text):\n    return text.decode().strip() == NOTHING_LEFT",
     # page/html.py
     "def warnings(legend):\n    return [line for line in legend if line.startswith('WARNING')]",
     # data/builder.py
@@ -279,7 +273,7 @@ FORMERLY_READ = (
     "def is_known(error: Exception):\n    return f'{error}'.endswith('known')",
     "def unfit(task):\n    for line in task.check(data):\n        yield line.split(':')[0]",
     "is_size = details['msg'].startswith('Input should be greater')",
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("code", FORMERLY_READ)

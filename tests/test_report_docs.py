@@ -224,8 +224,7 @@ ORDERS = [
     ("length", "better", ["at 24 positional_encoding=relative"]),
     ("state", "better", ["mixers mixer=lstm", "lengths of mixers mixer=lstm eval_length=128"]),
     ("state", "worse", ["64 bits eval_length=64", "lengths eval_length=128"]),
-    ("state", "worse", [f"at 64 bits mixer={mixer} eval_length=64"
-                        for mixer in ("mamba2", "gated_linear_attention")]),
+    ("state", "worse", [f"at 64 bits mixer={mixer} eval_length=64" for mixer in ("mamba2", "gated_linear_attention")]),
     ("grokking", "cannot tell", ["decay weight_decay=0.0"]),
     ("permutations", "better", ["mixers mixer=lstm", "lengths of mixers mixer=lstm eval_length=48",
                                 "lengths of mixers mixer=gru eval_length=48"]),

@@ -270,8 +270,7 @@ def small(tmp_path_factory):
         ("ablate plan study.yaml >&-", 0, ""),
         ("ablate status study.yaml >&- 2>&- <&-", 0, ""),
         ("ablate table no.yaml 2>&-", 2, ""),
-        ("ablate predict study.yaml <&-", 2,
-         "standard input is closed; text is read from it, as in `... < FILE`\n"),
+        ("ablate predict study.yaml <&-", 2, "standard input is closed; text is read from it, as in `... < FILE`\n"),
     ],
 )  # fmt: skip
 def test_a_stream_that_is_closed_full_or_gone_gives_no_traceback(small, command, code, err):

@@ -81,11 +81,9 @@ LONG = tuple(f"▁word{i}" for i in range(60))
     [
         lambda: draw_weights(WEIGHTS, RUN),
         lambda: draw_weights(all_weights(random_weights(1, 1, 1)), RUN),
-        lambda: draw_weights(
-            all_weights(random_weights(2, 60, 60, "cross", queries=LONG, keys=LONG)), RUN
-        ),
+        lambda: draw_weights(all_weights(random_weights(2, 60, 60, "cross", queries=LONG, keys=LONG)), RUN),
     ],
-)
+)  # fmt: skip
 def test_no_text_is_cut_off(figure):
     for box in boxes(figure()):
         assert 0 <= box.x0 <= box.x1 <= 1

@@ -187,14 +187,9 @@ def test_white_space_around_a_sentence_is_ignored(run):
         (" ", None, UsageError, "--sentence: is empty"),
         (SENTENCE, " ", UsageError, "--translation: is empty"),
         ("a " * 97, None, DataError, "--sentence: has 97 tokens, too many for max_positions=97"),
-        (
-            SENTENCE,
-            "a " * 97,
-            DataError,
-            "--translation: has 97 tokens, too many for max_positions=97",
-        ),
+        (SENTENCE, "a " * 97, DataError, "--translation: has 97 tokens, too many for max_positions=97"),
     ],
-)
+)  # fmt: skip
 def test_empty_and_too_long_texts_are_refused(run, sentence, translation, error, expected):
     with pytest.raises(error, match=expected):
         look(run, sentence, translation)

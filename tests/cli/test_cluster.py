@@ -64,63 +64,27 @@ def here(tmp_path, monkeypatch):
         (["run", "small.yaml", "--detach"], "--detach has an effect only with --on"),
         (["run", "small.yaml", "--on", "manual", "--budget", "2h"], "--budget is for this machine"),
         (["run", "small.yaml", "--on", "gpu"], 'no profile "gpu" in'),
-        (
-            ["plan", "small.yaml", "--on", "slurm", "--time", "x"],
-            '--sbatch time: "x" is not a time',
-        ),
+        (["plan", "small.yaml", "--on", "slurm", "--time", "x"], '--sbatch time: "x" is not a time'),
         (["work", "--job", "missing"], "missing: not the folder of a job: job.json is missing"),
-        (
-            ["run", "small.yaml", "--gpus-per-run", "3"],
-            "--gpus-per-run: 3 is not 1, 2, 4, 8 ... or auto",
-        ),
-        (
-            ["run", "small.yaml", "--gpus-per-run", "many"],
-            "--gpus-per-run: many is not 1, 2, 4, 8 ... or auto",
-        ),
-        (
-            ["run", "small.yaml", "--processes-per-run", "6"],
-            "--processes-per-run: 6 is not 1, 2, 4, 8 ...",
-        ),
-        (
-            ["run", "small.yaml", "--gpus-per-run", "2"],
-            "there is no GPU here; --processes-per-run 2 trains each run by 2",
-        ),
+        (["run", "small.yaml", "--gpus-per-run", "3"], "--gpus-per-run: 3 is not 1, 2, 4, 8 ... or auto"),
+        (["run", "small.yaml", "--gpus-per-run", "many"], "--gpus-per-run: many is not 1, 2, 4, 8 ... or auto"),
+        (["run", "small.yaml", "--processes-per-run", "6"], "--processes-per-run: 6 is not 1, 2, 4, 8 ..."),
+        (["run", "small.yaml", "--gpus-per-run", "2"], "there is no GPU here; --processes-per-run 2 trains each run by 2"),
         (["plan", "small.yaml", "--gpus-per-run", "2"], "--gpus-per-run 2: there is no GPU here"),
-        (
-            ["run", "small.yaml", "--gpus-per-run", "2", "--device", "cpu"],
-            "--device cpu uses no GPU",
-        ),
-        (
-            ["run", "small.yaml", "--gpus-per-run", "1", "--processes-per-run", "1"],
-            "give one of them",
-        ),
-        (
-            ["run", "small.yaml", "--processes-per-run", "2", "--device", "cuda"],
-            "is for CPUs; add --device cpu",
-        ),
+        (["run", "small.yaml", "--gpus-per-run", "2", "--device", "cpu"], "--device cpu uses no GPU"),
+        (["run", "small.yaml", "--gpus-per-run", "1", "--processes-per-run", "1"], "give one of them"),
+        (["run", "small.yaml", "--processes-per-run", "2", "--device", "cuda"], "is for CPUs; add --device cpu"),
         (
             ["plan", "small.yaml", "--on", "slurm", "--gpus-per-node", "2", "--gpus-per-run", "4"],
             "--gpus-per-run 4: a pilot has 2 GPUs; set gpus-per-node",
         ),
         (["verify"], "STUDY is missing: give a study's file, or --filesystem DIR"),
-        (
-            ["verify", "small.yaml", "--filesystem", "x"],
-            "--filesystem checks a folder and no study; leave out small",
-        ),
-        (
-            ["verify", "--filesystem", "x", "--stored"],
-            "--filesystem checks a folder and no study; leave out --stored",
-        ),
-        (
-            ["verify", "small.yaml", "--stored", "--steps", "4"],
-            "--steps has no effect with --stored",
-        ),
-        (
-            ["status", "abc123", "--rows", "A"],
-            "--rows has no effect on one run; give the study's file",
-        ),
+        (["verify", "small.yaml", "--filesystem", "x"], "--filesystem checks a folder and no study; leave out small"),
+        (["verify", "--filesystem", "x", "--stored"], "--filesystem checks a folder and no study; leave out --stored"),
+        (["verify", "small.yaml", "--stored", "--steps", "4"], "--steps has no effect with --stored"),
+        (["status", "abc123", "--rows", "A"], "--rows has no effect on one run; give the study's file"),
     ],
-)
+)  # fmt: skip
 def test_options_that_would_be_without_effect_are_refused_in_one_line(
     here, monkeypatch, words, message
 ):
@@ -137,15 +101,12 @@ def test_options_that_would_be_without_effect_are_refused_in_one_line(
         (["--gpus-per-run", "2"], "Each run is trained on 2 GPUs, 2 runs at once on 5 GPUs."),
         (["--gpus-per-run", "4"], "Each run is trained on 4 GPUs, 1 run at once on 5 GPUs."),
         (["--gpus-per-run", "auto"], "Each run is trained on 2 GPUs, 2 runs at once on 5 GPUs."),
-        (
-            ["--gpus-per-run", "auto", "--set", "train_steps=9"],
-            "Each run is trained on 2 GPUs, 2 runs at once on",
-        ),
+        (["--gpus-per-run", "auto", "--set", "train_steps=9"], "Each run is trained on 2 GPUs, 2 runs at once on"),
         (["--processes-per-run", "2"], "Each run is trained by 2 processes."),
         (["--gpus-per-run", "8"], "--gpus-per-run 8: there are 5 GPUs here"),
         (["--gpus-per-run", "1"], ""),
     ],
-)
+)  # fmt: skip
 def test_the_plan_says_how_the_runs_share_the_devices(here, monkeypatch, words, expected):
     for number in range(5):
         (here / "dev").mkdir(exist_ok=True)

@@ -240,22 +240,13 @@ def test_several_results_roots_share_one_folder_of_corpora(written, monkeypatch)
 @pytest.mark.parametrize(
     ("data", "line"),
     [
-        (
-            "{corpus: hf:multi30k, direction: en-de}",
-            'corpus "hf:multi30k" is not of the form hf:OWNER/NAME',
-        ),
-        (
-            "{corpus: toy, max_ratio: 0.5}",
-            "max_ratio: 0.5 is not allowed: must be greater than or equal to 1",
-        ),
+        ("{corpus: hf:multi30k, direction: en-de}", 'corpus "hf:multi30k" is not of the form hf:OWNER/NAME'),
+        ("{corpus: toy, max_ratio: 0.5}", "max_ratio: 0.5 is not allowed: must be greater than or equal to 1"),
         ("{corpus: toy, tokenizer: wordpiece}", 'tokenizer: "wordpiece" is not allowed'),
-        (
-            "{corpus: toy, vocabulary: separate}",
-            "data.vocabulary=separate does not work with tied_embeddings=all",
-        ),
+        ("{corpus: toy, vocabulary: separate}", "data.vocabulary=separate does not work with tied_embeddings=all"),
         ("{corpus: toy, source_column: 1}", "source_column and target_column go together"),
     ],
-)
+)  # fmt: skip
 def test_invalid_data_settings_are_reported_with_their_position(here, data, line):
     (here / "bad.yaml").write_text(f"study: bad\ndata: {data}\n")
     done = inside("plan", "bad.yaml")

@@ -276,15 +276,12 @@ def test_status_in_a_terminal_has_every_run_and_a_count(fake, given):
     ("progress", "text"),
     [
         ({"phase": "starting"}, "starting"),
-        (
-            {"phase": "starting", "step": None, "steps": None, "loss": None, "perplexity": None},
-            "starting",
-        ),
+        ({"phase": "starting", "step": None, "steps": None, "loss": None, "perplexity": None}, "starting"),
         ({"phase": "training", "step": 3, "steps": None}, "step 3 of ?"),
         ({"phase": "training", "step": 3, "steps": 9, "loss": 1.0}, "step 3 of 9, loss 1.00"),
         ({"phase": "left"}, ""),
     ],
-)
+)  # fmt: skip
 def test_unknown_values_are_left_out_of_a_progress_line(progress, text):
     assert progress_line(Progress(host="here", pid=1, born=None, **progress)) == text
 

@@ -265,26 +265,14 @@ def test_runs_that_others_hold_are_left_to_them(pilot):
     [
         ((signal.SIGUSR1,), {}, 5, "requeued", True),  # preempted, or the time limit
         ((signal.SIGUSR1, signal.SIGTERM), {}, 5, "requeued", True),
-        (
-            (signal.SIGUSR1,),
-            {"left": 10.0},
-            0,
-            "not requeued: its time limit came before any step was made",
-            False,
-        ),
+        ((signal.SIGUSR1,), {"left": 10.0}, 0, "not requeued: its time limit came before any step was made", False),
         ((signal.SIGUSR1,), {"left": 9999.0}, 0, "requeued", True),  # preempted at once
         ((signal.SIGTERM,), {"state": "COMPLETING"}, 5, "cancelled", False),  # scancel
         ((signal.SIGTERM,), {}, 5, "requeued", True),  # preempted without a warning
-        (
-            (signal.SIGUSR1, signal.SIGTERM),
-            {"state": "COMPLETING", "restarts": 1},
-            5,
-            "requeued by Slurm",
-            False,
-        ),
+        ((signal.SIGUSR1, signal.SIGTERM), {"state": "COMPLETING", "restarts": 1}, 5, "requeued by Slurm", False),
         ((signal.SIGUSR1,), {"refusal": "disabled"}, 5, "not requeued: disabled", True),
     ],
-)
+)  # fmt: skip
 def test_a_pilot_that_the_cluster_ends_goes_back_into_the_queue_if_that_helps(
     pilot, signals, answers, steps, reason, requeued
 ):

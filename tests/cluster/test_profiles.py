@@ -130,18 +130,9 @@ def test_other_times_are_refused(text):
     ("text", "lines"),
     [
         ("- gpu\n", [":1:1: expected a mapping of names to profiles; got a list"]),
-        (
-            "gpu: 7\n",
-            [':1:6: profile "gpu": 7 is not allowed: must be a mapping of engine, workers'],
-        ),
-        (
-            "slurm: {engine: slurm}\n",
-            [':1:1: "slurm" is the name of an engine; choose another name for the profile'],
-        ),
-        (
-            "gpu:\n  engine: slurm\n  wokers: 3\n",
-            [':3:3: unknown key "wokers"; did you mean "workers"?'],
-        ),
+        ("gpu: 7\n", [':1:6: profile "gpu": 7 is not allowed: must be a mapping of engine, workers']),
+        ("slurm: {engine: slurm}\n", [':1:1: "slurm" is the name of an engine; choose another name for the profile']),
+        ("gpu:\n  engine: slurm\n  wokers: 3\n", [':3:3: unknown key "wokers"; did you mean "workers"?']),
         (
             "gpu: {engine: slrum}\n",
             [
@@ -160,17 +151,11 @@ def test_other_times_are_refused(text):
                 ":7:12: array: is set by ablate: `workers` is the number of pilots",
             ],
         ),
-        (
-            "gpu: {engine: slurm, sbatch: [a]}\n",
-            [":1:30: sbatch: "],
-        ),
-        (
-            "gpu: {engine: manual, sbatch: {partition: x}}\n",
-            [":1:23: sbatch: has no effect with the engine manual"],
-        ),
+        ("gpu: {engine: slurm, sbatch: [a]}\n", [":1:30: sbatch: "]),
+        ("gpu: {engine: manual, sbatch: {partition: x}}\n", [":1:23: sbatch: has no effect with the engine manual"]),
         ("gpu: {engine: slurm, grace: 1}\n", [":1:29: grace: 1 is not allowed"]),
     ],
-)
+)  # fmt: skip
 def test_every_fault_of_the_file_is_reported_with_its_line(clusters, text, lines):
     file = clusters(text) or profile_file()
     with pytest.raises(StudyError) as error:
@@ -184,14 +169,11 @@ def test_every_fault_of_the_file_is_reported_with_its_line(clusters, text, lines
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            {"partitoin": "x"},
-            '--sbatch partitoin: not an option of sbatch; did you mean "partition"',
-        ),
+        ({"partitoin": "x"}, '--sbatch partitoin: not an option of sbatch; did you mean "partition"'),
         ({"output": "x"}, "--sbatch output: is set by ablate: logs are in the folder of the job"),
         ({"time": "x"}, '--sbatch time: "x" is not a time'),
     ],
-)
+)  # fmt: skip
 def test_options_of_the_command_line_are_checked(clusters, options, message):
     clusters(GOOD)
     with pytest.raises(UsageError, match=message):

@@ -51,8 +51,7 @@ INCOMPATIBLE = [
     ({"attention": "differential", "positional_encoding": "relative"},
      "attention=differential has the values of two heads in one, which positional_encoding=relative "
      "cannot add to"),
-    ({"kv_rank": 16, "n_kv_heads": 4},
-     "kv_rank=16 makes keys and values for all heads, so n_kv_heads must be unset; it is 4"),
+    ({"kv_rank": 16, "n_kv_heads": 4}, "kv_rank=16 makes keys and values for all heads, so n_kv_heads must be unset; it is 4"),
     ({"architecture": "decoder-only", "embedding_skip": True, "stream_scale": True},
      "stream_scale=true is part of embedding_skip=true: it has a number for the stream"),
     ({"architecture": "decoder-only", "value_residual": True, "n_kv_heads": [8, 4]},
@@ -66,28 +65,16 @@ COMPATIBLE = [
     {"n_kv_heads": 1, "n_cross_heads": 3},
     {"n_kv_heads": 4, "n_cross_heads": 12},
     {"n_kv_heads": 8, "n_cross_heads": 16},
-    {
-        "architecture": "decoder-only",
-        "mixer": "lstm",
-        "d_model": 15,
-        "n_heads": 3,
-        "positional_encoding": "none",
-    },
+    {"architecture": "decoder-only", "mixer": "lstm", "d_model": 15, "n_heads": 3, "positional_encoding": "none"},
     {"mixer": "lstm", "positional_encoding": "learned"},
-    {
-        "positional_encoding": "rope",
-        "rope_fraction": 0.5,
-        "n_layers": 2,
-        "d_k": (8, 6),
-        "mixer": ("attention", "lstm"),
-    },
+    {"positional_encoding": "rope", "rope_fraction": 0.5, "n_layers": 2, "d_k": (8, 6), "mixer": ("attention", "lstm")},
     {"attention": "linear", "positional_encoding": "learned", "activation_dropout": 0.1},
     {"attention": "local", "positional_encoding": "relative", "attention_dropout": 0.1},
     {"schedule": "cosine", "epochs": 3},
     {"schedule": "constant", "train_steps": None, "patience": 5},
     {"weight_decay": 0.1},
     {"optimizer": "adamw", "weight_decay": 0.1},
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("settings", "reason"), INCOMPATIBLE)

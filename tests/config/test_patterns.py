@@ -84,14 +84,11 @@ def test_parameters_are_the_sum_over_the_layers():
         ({"attention": ["full", "lokal"]}, ['"lokal"', '"local"']),
         ({"positional_encoding": ["sinusoidal", "none"]}, ["sinusoidal", "alternate"]),
         ({"positional_encoding": "relative", "d_k": [8, 16]}, ["relative", "alternate"]),
-        (
-            {"positional_encoding": ["rope", "none"], "mixer": ["lstm", "attention"]},
-            ["rope", "mixer=lstm"],
-        ),
+        ({"positional_encoding": ["rope", "none"], "mixer": ["lstm", "attention"]}, ["rope", "mixer=lstm"]),
         ({"n_kv_heads": [3, 8]}, ["layer 1", "n_kv_heads=3", "h=8"]),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_what_cannot_alternate_is_refused(fields, words):
     with pytest.raises(ValidationError) as error:
         resolve_row(fields)

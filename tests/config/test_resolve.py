@@ -233,29 +233,17 @@ def test_corpus_files_requires_splits_and_a_direction():
             {"corpus": "hf:multi30k", "direction": "en-de"},
             'corpus "hf:multi30k" is not of the form hf:OWNER/NAME or hf:OWNER/NAME@REVISION',
         ),
-        (
-            {"corpus": "hf:a/b", "direction": "en-de", "folder": "x"},
-            '"folder" has no effect on hf:a/b',
-        ),
+        ({"corpus": "hf:a/b", "direction": "en-de", "folder": "x"}, '"folder" has no effect on hf:a/b'),
         ({"corpus": "multi30k", "source_column": 1}, "source_column and target_column go together"),
-        (
-            {"corpus": "multi30k", "source_column": 1, "target_column": "de"},
-            "both names, or both numbers from 1",
-        ),
+        ({"corpus": "multi30k", "source_column": 1, "target_column": "de"}, "both names, or both numbers from 1"),
         ({"corpus": "multi30k", "source_column": 2, "target_column": 2}, "are the same column"),
-        (
-            {"corpus": "multi30k", "source_column": 0, "target_column": 1},
-            "columns are counted from 1",
-        ),
+        ({"corpus": "multi30k", "source_column": 0, "target_column": 1}, "columns are counted from 1"),
         ({"corpus": 14}, 'corpus "14" is not known'),
-        (
-            {"corpus": "multi30k", "direction": "en-fr"},
-            'corpus "multi30k" has no direction "en-fr": en-de or de-en',
-        ),
+        ({"corpus": "multi30k", "direction": "en-fr"}, 'corpus "multi30k" has no direction "en-fr": en-de or de-en'),
         ({"corpus": "toy", "folder": "/data"}, '"folder" has no effect on the toy corpus'),
         ({"corpus": "toy", "train": "train"}, '"train" has no effect on the toy corpus'),
     ],
-)
+)  # fmt: skip
 def test_an_unknown_corpus_is_an_error_with_the_known_ones(settings, message):
     with pytest.raises(ValueError) as caught:
         TranslationData.resolve(settings)

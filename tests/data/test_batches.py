@@ -208,12 +208,9 @@ def test_read_only_sequences_as_those_of_a_split_are_padded_without_a_warning():
         ({}, [[8, 9, 10], [PAD, PAD, PAD], [5, 6, PAD]]),
         ({"start": BOS}, [[BOS, 8, 9, 10], [BOS, PAD, PAD, PAD], [BOS, 5, 6, PAD]]),
         ({"end": EOS}, [[8, 9, 10, EOS], [EOS, PAD, PAD, PAD], [5, 6, EOS, PAD]]),
-        (
-            {"start": BOS, "end": EOS},
-            [[BOS, 8, 9, 10, EOS], [BOS, EOS, PAD, PAD, PAD], [BOS, 5, 6, EOS, PAD]],
-        ),
+        ({"start": BOS, "end": EOS}, [[BOS, 8, 9, 10, EOS], [BOS, EOS, PAD, PAD, PAD], [BOS, 5, 6, EOS, PAD]]),
     ],
-)
+)  # fmt: skip
 def test_bos_and_eos_surround_the_tokens_and_padding_follows(marks, expected):
     split = split_of_fields(text=[[5, 6], [], [8, 9, 10], [11] * 9])
     padded = pad_sequences(split["text"], [2, 1, 0], **marks)

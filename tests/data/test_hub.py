@@ -84,8 +84,7 @@ FAULTS = {
     "missing": "hf:test/missing@main: train.jsonl: the Hub does not have this file",
     "hash": f"hf:test/hash@main: train.jsonl has the SHA-256 hash {SHA256}"
     f", expected {'0' * 64}; it was removed; run again to download it",
-    "nothing": "hf:test/nothing@main: the Hub has no such data set, or it is private; `hf auth login` gives "
-    "access to yours",
+    "nothing": "hf:test/nothing@main: the Hub has no such data set, or it is private; `hf auth login` gives access to yours",
     "gated": "hf:test/gated@main: requires a login: accept its terms on the Hub, then run `hf auth login`",
     "served@nowhere": "hf:test/served@nowhere: the data set has no such revision",
     "script": "hf:test/script@main: consists of a Python script, which ablate does not execute; try its "

@@ -148,20 +148,12 @@ def test_a_folder_in_place_of_a_file_is_an_error(fault, tmp_path):
 @pytest.mark.parametrize(
     ("en", "de", "expected"),
     [
-        (
-            "1\n2\n3\n4\n",
-            "1\n2\n",
-            "train.de: has 2 lines, but train.en has 4; each line needs its counterpart",
-        ),
-        (
-            "1\n2\n",
-            "1\n2\n3\n4\n5\n",
-            "train.en: has 2 lines, but train.de has 5; each line needs its counterpart",
-        ),
+        ("1\n2\n3\n4\n", "1\n2\n", "train.de: has 2 lines, but train.en has 4; each line needs its counterpart"),
+        ("1\n2\n", "1\n2\n3\n4\n5\n", "train.en: has 2 lines, but train.de has 5; each line needs its counterpart"),
         ("1\n", "", "train.de: has 0 lines, but train.en has 1; each line needs its counterpart"),
         ("", "1\n", "train.en: has 0 lines, but train.de has 1; each line needs its counterpart"),
     ],
-)
+)  # fmt: skip
 def test_different_numbers_of_lines_are_an_error_with_both_numbers(fault, en, de, expected):
     assert fault(en=en, de=de) == expected
 

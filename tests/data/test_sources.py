@@ -442,18 +442,11 @@ def test_columns_for_plain_text_are_an_error(tmp_path):
 @pytest.mark.parametrize(
     ("files", "line"),
     [
-        (
-            ["a.tsv", "b.jsonl"],
-            "train: holds files of several formats (.jsonl, .tsv); keep one, or choose a file",
-        ),
+        (["a.tsv", "b.jsonl"], "train: holds files of several formats (.jsonl, .tsv); keep one, or choose a file"),
         (["a.en", "a.de", "b.en"], "train/b.en: has no counterpart b.de"),
-        (
-            ["readme.txt"],
-            "train: holds no file that ends in .tsv, .csv, .jsonl, .ndjson, .json, .parquet, .en, .de, "
-            "or these",
-        ),
+        (["readme.txt"], "train: holds no file that ends in .tsv, .csv, .jsonl, .ndjson, .json, .parquet, .en, .de, or these"),
     ],
-)
+)  # fmt: skip
 def test_a_folder_that_is_not_a_valid_split_is_an_error(tmp_path, files, line):
     for name in files:
         write(tmp_path / "train" / name)

@@ -265,17 +265,14 @@ def test_a_stopped_preparation_resumes_at_the_last_commit(corpus, tmp_path, monk
     [
         ({"corpus": "wikitxt-2"}, 'did you mean "wikitext-2"'),
         ({}, "data needs a corpus: toy, wikitext-2"),
-        (
-            {"corpus": "files", "train": "a.txt", "dev": "60%", "test": "40%"},
-            "leave no text for training",
-        ),
+        ({"corpus": "files", "train": "a.txt", "dev": "60%", "test": "40%"}, "leave no text for training"),
         ({"corpus": "files", "train": "10%", "dev": "b"}, 'train "10%" is a share'),
         ({"corpus": "files", "train": "a", "dev": "0%"}, "not a share between"),
         ({"corpus": "toy", "vocab_size": 500}, "vocab_size=500 has no effect with tokenizer=bytes"),
         ({"corpus": "toy", "train": "x"}, '"train" has no effect on the toy corpus'),
         ({"corpus": "hf:x"}, "is not of the form hf:OWNER/NAME"),
     ],
-)
+)  # fmt: skip
 def test_settings_that_cannot_go_together_are_refused(settings, message):
     with pytest.raises((ValueError, ValidationError), match=message):
         LanguageData.resolve(settings)

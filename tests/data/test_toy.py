@@ -149,14 +149,11 @@ def test_every_source_sentence_is_unique_over_all_splits(pairs):
         ("the dog hears a cat", "kana la felo uno audat"),
         ("the cats hear a dog", "felos lo kana una audont"),
         ("these tall children often sell the house", "ninos veto esto domo lo saep vendont"),
-        (
-            "the tall dog near these rivers quickly feeds a crane",
-            "flumas esta prok kana veta la grua una rapid nutrat",
-        ),
+        ("the tall dog near these rivers quickly feeds a crane", "flumas esta prok kana veta la grua una rapid nutrat"),
         ("a mouse buys a mouse", "klikilo uno klikilo uno kupot"),
         ("a mouse loves a mouse", "muso uno muso uno amot"),
     ],
-)
+)  # fmt: skip
 def test_the_reference_translator_agrees_with_translations_by_hand(source, target):
     assert translate(source) == target
 

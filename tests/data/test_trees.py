@@ -95,10 +95,7 @@ def test_trees_have_their_lines_and_may_share_one():
     [
         ("(S (NN a)))", 'a.ptb:1: ")" is outside of brackets'),
         ("(S (NN a))\nword", 'a.ptb:2: "word" is outside of brackets'),
-        (
-            "(S (NN a)\n(S (NN b))\n",
-            'a.ptb:1: "(S" is never closed; line 2 begins with another bracket',
-        ),
+        ("(S (NN a)\n(S (NN b))\n", 'a.ptb:1: "(S" is never closed; line 2 begins with another bracket'),
         ("(S (NN a))\n(S (NP\n  (NN b))", 'a.ptb:2: "(S" is never closed'),
         *(
             (text, f'a.ptb:{line}: "({label}" holds neither one word nor constituents alone')
@@ -112,7 +109,7 @@ def test_trees_have_their_lines_and_may_share_one():
         ),
         ("(S " * (MAX_DEPTH + 1), f"a.ptb:1: brackets are more than {MAX_DEPTH} deep"),
     ],
-)
+)  # fmt: skip
 def test_faults_name_file_and_line(text, message):
     with pytest.raises(DataError, match=f"^{re.escape(message)}$"):
         read(text)
@@ -218,13 +215,10 @@ def test_a_missing_section_is_one_line(tmp_path):
         ({"corpus": "wjs"}, 'corpus "wjs" is not known: toy, wsj or files; did you mean "wsj"'),
         ({"corpus": "wsj", "train": "21-02"}, 'sections "21-02" are not in ascending order'),
         ({"corpus": "toy", "dev": "x"}, '"dev" has no effect on the toy corpus'),
-        (
-            {"corpus": "hf:a/b", "train": "x", "dev": "y", "test": "z"},
-            "treebanks are read from files",
-        ),
+        ({"corpus": "hf:a/b", "train": "x", "dev": "y", "test": "z"}, "treebanks are read from files"),
         ({"corpus": "files", "train": "x", "dev": "y"}, "test"),
     ],
-)
+)  # fmt: skip
 def test_settings_that_cannot_be_used_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         ParsingData.resolve(settings)
@@ -256,13 +250,10 @@ GOOD = {
         ({"dev": ""}, "dev.ptb: contains no records"),
         ({"dev": "(S (-NONE- *))"}, "dev.ptb: contains no records"),
         ({"test": "(S (NN a)"}, 'test.ptb:1: "(S" is never closed'),
-        (
-            {"dev": f"(S (NN a))\n(S {'(NN a) ' * 600})"},
-            "dev.ptb:2: is longer than data.max_length=500 tokens",
-        ),
+        ({"dev": f"(S (NN a))\n(S {'(NN a) ' * 600})"}, "dev.ptb:2: is longer than data.max_length=500 tokens"),
         ({"train": "(S (NN a\0))"}, "train.ptb:1: contains a NUL byte"),
     ],
-)
+)  # fmt: skip
 def test_splits_that_cannot_be_used_are_one_line(tmp_path, splits, message):
     with pytest.raises(DataError, match=re.escape(message)):
         prepared(tmp_path, **{**GOOD, **splits})

@@ -41,31 +41,15 @@ def test_a_supported_configuration_has_no_violation(target, fields):
 @pytest.mark.parametrize(
     ("target", "fields", "expected"),
     [
-        (
-            MARIAN,
-            {"norm_position": "pre"},
-            "norm_position=pre, but MarianMTModel supports only post",
-        ),
-        (
-            MARIAN,
-            {"d_k": 32},
-            "d_k=32 and d_v=64, but every head of MarianMTModel has size d_model / h",
-        ),
-        (
-            LLAMA_MODEL,
-            {**LLAMA, "norm": "layernorm"},
-            "norm=layernorm, but LlamaForCausalLM supports only rmsnorm",
-        ),
+        (MARIAN, {"norm_position": "pre"}, "norm_position=pre, but MarianMTModel supports only post"),
+        (MARIAN, {"d_k": 32}, "d_k=32 and d_v=64, but every head of MarianMTModel has size d_model / h"),
+        (LLAMA_MODEL, {**LLAMA, "norm": "layernorm"}, "norm=layernorm, but LlamaForCausalLM supports only rmsnorm"),
         (
             LLAMA_MODEL,
             {**LLAMA, "n_heads": 7, "d_k": 64, "d_v": 64},
             "n_heads=7 and d_model=512, but LlamaForCausalLM needs n_heads to divide d_model",
         ),
-        (
-            TRANSLATOR,
-            {"residual": False},
-            "residual=false, but ctranslate2's Translator supports only true",
-        ),
+        (TRANSLATOR, {"residual": False}, "residual=false, but ctranslate2's Translator supports only true"),
         (
             TRANSLATOR,
             {"n_cross_heads": 4},
@@ -78,7 +62,7 @@ def test_a_supported_configuration_has_no_violation(target, fields):
             "d_k=64 and d_v=32, but ctranslate2's Generator needs them equal",
         ),
     ],
-)
+)  # fmt: skip
 def test_an_unsupported_configuration_is_refused_with_the_reason(target, fields, expected):
     assert target.violations(resolve_row(fields)) == [expected]
 

@@ -57,9 +57,7 @@ STUDIES = {
         base="context: 16, generated_tokens: 4, norm_position: pre",
         more="",
     ),
-    "parsing": STUDY.format(
-        task="parsing", data="corpus: toy, leaves: words", base=SEARCH, more=""
-    ),
+    "parsing": STUDY.format(task="parsing", data="corpus: toy, leaves: words", base=SEARCH, more=""),
     "masked-lm": STUDY.format(task="masked-lm", data="corpus: toy", base="context: 16", more=""),
     "synthetic": STUDY.format(
         task="synthetic",
@@ -67,7 +65,7 @@ STUDIES = {
         base="max_positions: 32",
         more="",
     ),
-}
+}  # fmt: skip
 # Commands that read a run, by task.
 OF_RUN = {
     "translation": ("predict", "attention", "export"),

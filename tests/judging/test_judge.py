@@ -101,15 +101,11 @@ def test_scalars_of_tensorboard_are_judged_by_their_last_value(tmp_path):
     ("name", "content", "line"),
     [
         ("nothing.csv", None, "nothing.csv: No such file or directory"),
-        (
-            "run-a_seed1-tag-loss.csv",
-            "Wall time,Step,Value\n1,,2\n",
-            "loss.csv: line 2: a Step or a Wall time is no number",
-        ),
+        ("run-a_seed1-tag-loss.csv", "Wall time,Step,Value\n1,,2\n", "loss.csv: line 2: a Step or a Wall time is no number"),
         ("wide.csv", "row,seed,loss\na,1,2,3,4\n", "wide.csv:2: has more cells than the header"),
         ("far.csv", "row,seed,loss\na,1,1e200\n", "loss 1e200 is not allowed: must be between"),
     ],
-)
+)  # fmt: skip
 def test_a_file_that_cannot_be_judged_is_one_line_that_names_it_once(tmp_path, name, content, line):
     file = tmp_path / name
     if content is not None:

@@ -187,22 +187,14 @@ def test_an_occupied_slot_takes_no_second_job(local_executor):
 @pytest.mark.parametrize(
     ("plan", "reason", "from_outside"),
     [
-        (
-            -signal.SIGKILL,
-            "the worker was ended by SIGKILL: the system may have run out of memory",
-            True,
-        ),
+        (-signal.SIGKILL, "the worker was ended by SIGKILL: the system may have run out of memory", True),
         (-signal.SIGHUP, "the worker was ended by SIGHUP", True),
         (-signal.SIGSEGV, "the worker was ended by SIGSEGV", False),
         (3, "the worker ended with exit code 3; see log.txt", False),
         (0, "the worker ended with exit code 0; see log.txt", False),
-        (
-            "half a line",
-            "the worker was ended by SIGKILL: the system may have run out of memory",
-            True,
-        ),
+        ("half a line", "the worker was ended by SIGKILL: the system may have run out of memory", True),
     ],
-)
+)  # fmt: skip
 def test_the_death_of_a_worker_is_a_loss_with_its_cause(local_executor, plan, reason, from_outside):
     one = local_executor()
     one.submit(A, "done")

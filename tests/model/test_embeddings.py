@@ -14,9 +14,7 @@ SOURCE, TARGET = torch.tensor([[5, 7]]), torch.tensor([[11, 13]])
 DEPENDENCE = {
     ("encoder-decoder", "all"): {"embedding": {"source", "target", "logits"}},
     ("encoder-decoder", "decoder"): {"embedding": {"target", "logits"}, "source_embedding": {"source"}},
-    ("encoder-decoder", "none"): {
-        "embedding": {"target"}, "source_embedding": {"source"}, "output": {"logits"},
-    },
+    ("encoder-decoder", "none"): {"embedding": {"target"}, "source_embedding": {"source"}, "output": {"logits"}},
     ("decoder-only", "all"): {"embedding": {"source", "target", "logits"}},
     ("decoder-only", "none"): {"embedding": {"source", "target"}, "output": {"logits"}},
 }  # fmt: skip

@@ -25,15 +25,13 @@ def feed_forward(**fields):
 FUNCTIONS = {
     "relu": lambda x: max(0.0, x),
     "gelu": lambda x: x * 0.5 * (1 + math.erf(x / math.sqrt(2))),
-    "gelu_tanh": lambda x: (
-        0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-    ),
+    "gelu_tanh": lambda x: (0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))),
     "silu": lambda x: x / (1 + math.exp(-x)),
     "relu2": lambda x: max(0.0, x) ** 2,
     "leaky_relu2": lambda x: (x if x > 0 else 0.5 * x) ** 2,
     "swiglu": lambda x: x / (1 + math.exp(-x)),
     "swiglu_clamped": lambda x: min(x, 7.0) / (1 + math.exp(-1.702 * min(x, 7.0))),
-}
+}  # fmt: skip
 FUNCTIONS |= {
     "geglu": FUNCTIONS["gelu"],
     "geglu_tanh": FUNCTIONS["gelu_tanh"],

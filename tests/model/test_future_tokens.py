@@ -143,13 +143,10 @@ def test_two_heads_cost_what_two_layers_and_two_more_outputs_do():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        (
-            "future_loss: 0.5",
-            "0.5 has no effect: it belongs to a head of future tokens",
-        ),
+        ("future_loss: 0.5", "0.5 has no effect: it belongs to a head of future tokens"),
         ("future_tokens: 17", "17 is not allowed: must be less than or equal to 16"),
     ],
-)
+)  # fmt: skip
 def test_settings_without_effect_are_refused(tmp_path, fields, message):
     path = tmp_path / "s.yaml"
     path.write_text(f"study: s\ntask: language-model\ndata: {{corpus: toy}}\nbase: {{{fields}}}")

@@ -48,16 +48,10 @@ PUBLISHED = {
     "gemma2": ("Gemma2", {"preset": "gemma2", **GATED, **WINDOW}),
     "gemma3": ("Gemma3", {"preset": "gemma3", **GATED, "n_layers": 6, **WINDOW}),
     "smollm3": ("SmolLM3", {"preset": "smollm3", **GATED}),
-    "cohere": (
-        "Cohere",
-        {**LLAMA, "norm": "layernorm_no_bias", "sublayers": "parallel_shared_norm",
-         "tied_embeddings": "all"},
-    ),
+    "cohere": ("Cohere", {**LLAMA, "norm": "layernorm_no_bias", "sublayers": "parallel_shared_norm", "tied_embeddings": "all"}),
     "mixtral": ("Mixtral", {"preset": "mixtral", **EXPERTS}),
     "qwen3-moe": ("Qwen3Moe", {"preset": "qwen3-moe", **EXPERTS}),
-    "qwen3-moe of all": (
-        "Qwen3Moe", {"preset": "qwen3-moe", **EXPERTS, "expert_weights": "softmax"}
-    ),
+    "qwen3-moe of all": ("Qwen3Moe", {"preset": "qwen3-moe", **EXPERTS, "expert_weights": "softmax"}),
     "nanochat": ("NanoChat", {"preset": "nanochat", **SIZES, "n_kv_heads": 2}),
     "gpt-neox": ("GPTNeoX", NEOX),
     "gpt-neox in turn": ("GPTNeoX", {**NEOX, "sublayers": "sequential", "n_kv_heads": 2}),

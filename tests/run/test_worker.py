@@ -336,19 +336,13 @@ def test_a_decoding_that_ends_after_the_lease_is_lost_leaves_the_files_of_the_ne
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (
-            OSError(28, "No space left on device", "/x/y"),
-            "/x/y: No space left on device; the run resumes from its last",
-        ),
-        (
-            OSError(5, "Input/output error"),
-            "/runs/0123456789ab: Input/output error; the run resumes from its last",
-        ),
+        (OSError(28, "No space left on device", "/x/y"), "/x/y: No space left on device; the run resumes from its last"),
+        (OSError(5, "Input/output error"), "/runs/0123456789ab: Input/output error; the run resumes from its last"),
         (StoreError("/x: is damaged"), "/x: is damaged"),
         (ValueError("one line\nand another"), "ValueError: one line"),
         (KeyError(), "KeyError: "),
     ],
-)
+)  # fmt: skip
 def test_a_failure_is_described_in_one_line(error, reason):
     line = failure_reason(error, RunFolder(Path("/runs") / RUN))
     assert line.startswith(reason)

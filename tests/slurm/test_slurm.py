@@ -116,17 +116,11 @@ def test_a_list_of_partitions_is_slurms_to_judge(slurm, tmp_path):
     ("options", "message"),
     [
         (["--partition", "lo"], "invalid partition specified: lo"),
-        (
-            ["--partition", "low", "--time", "2h"],
-            "time: 2h is longer than the limit of partition low, 60 min",
-        ),
+        (["--partition", "low", "--time", "2h"], "time: 2h is longer than the limit of partition low, 60 min"),
         (["--gpus-per-node", "1"], "sbatch: Invalid generic resource"),
-        (
-            ["--sbatch", "cpus-per-task=3"],
-            "sbatch: allocation failure: Requested node configuration is not available",
-        ),
+        (["--sbatch", "cpus-per-task=3"], "sbatch: allocation failure: Requested node configuration is not available"),
     ],
-)
+)  # fmt: skip
 def test_a_plan_refuses_what_the_partition_cannot_give(slurm, tmp_path, options, message):
     trial = Trial(slurm, tmp_path / "t")
     assert message in trial.ablate("plan", "small.yaml", "--on", "slurm", *options, code=2)

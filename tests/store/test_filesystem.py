@@ -147,10 +147,8 @@ def test_a_lease_that_its_holder_cannot_take_fails(tmp_path, monkeypatch):
     ("free_from", "expected"),
     [
         (5.0, [(False, "was taken from it"), (False, "taken over after 0.0 s of silence; its term is 3 s")]),
-        (6.75, [(True, "kept for 6 s against another process"),
-                (False, "taken over after 0.8 s of silence; its term is 3 s")]),
-        (7.25, [(True, "kept for 6 s against another process"),
-                (True, "taken over after 1.2 s of silence; its term is 3 s")]),
+        (6.75, [(True, "kept for 6 s against another process"), (False, "taken over after 0.8 s of silence; its term is 3 s")]),
+        (7.25, [(True, "kept for 6 s against another process"), (True, "taken over after 1.2 s of silence; its term is 3 s")]),
         (35.75, [(True, "kept for 6 s against another process"),
                  (True, "taken over after 29.8 s of silence; its term is 3 s")]),
         (36.5, [(True, "kept for 6 s against another process"), (False, "is not taken over")]),

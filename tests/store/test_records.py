@@ -47,9 +47,7 @@ RECORDS = {
         ablate=CodeVersion(version="0.3", revision="a" * 40, dirty=True),
         packages={"torch": "2.9", "numpy": None},
     ),
-    "progress": a_progress(
-        step=3, steps=None, loss=1 / 3, perplexity=0.1 + 0.2, memory=Memory(held=1, total=2)
-    ),
+    "progress": a_progress(step=3, steps=None, loss=1 / 3, perplexity=0.1 + 0.2, memory=Memory(held=1, total=2)),
     "failure": a_failure(killed=True),
     "done": a_result(
         chosen_step=90,
@@ -62,9 +60,7 @@ RECORDS = {
         },
     ),
     "diverged": a_result(outcome="diverged", reason="the loss exploded to 31.4 nats a token"),
-    "decoding without predictions": a_result(
-        decodings={"abc": a_decoding(predictions=None, sha256=None)}
-    ),
+    "decoding without predictions": a_result(decodings={"abc": a_decoding(predictions=None, sha256=None)}),
     "manifest": CheckpointManifest(
         step=4,
         scheduled=True,
@@ -72,11 +68,8 @@ RECORDS = {
         info=a_training_state(4, best_perplexity=None),
     ),
     "corpus": a_manifest(),
-    "scores": ScoreCache(
-        of=ScoreSource(format=1, translations="c" * 64, corpus="d" * 12),
-        metrics={"bleu": a_measurement()},
-    ),
-}
+    "scores": ScoreCache(of=ScoreSource(format=1, translations="c" * 64, corpus="d" * 12), metrics={"bleu": a_measurement()}),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", RECORDS)
@@ -109,32 +102,11 @@ ABSENT = {
     "run": {"task": "translation"},
     "execution": {"halvings": 0, "deterministic": False, "parts": 1},
     "provenance": {"ablate": None, "packages": {}, "precision": None, "processes": 1},
-    "progress": {
-        "time": 0.0,
-        "threads": 1,
-        "device": "cpu",
-        "seconds": 0.0,
-        "memory": None,
-        "peak_memory": None,
-    },
+    "progress": {"time": 0.0, "threads": 1, "device": "cpu", "seconds": 0.0, "memory": None, "peak_memory": None},
     "failure": {"kind": "", "killed": False, "hosts": ()},
-    "done": {
-        "checkpoints_made": 0,
-        "chosen_step": None,
-        "weights": None,
-        "kept_steps": (),
-        "decodings": {},
-    },
-    "corpus": {
-        "fields": None,
-        "repaired": {},
-        "noticed": [],
-        "warnings": {},
-        "overlap": None,
-        "sources": {},
-        "sizes": {},
-    },
-}
+    "done": {"checkpoints_made": 0, "chosen_step": None, "weights": None, "kept_steps": (), "decodings": {}},
+    "corpus": {"fields": None, "repaired": {}, "noticed": [], "warnings": {}, "overlap": None, "sources": {}, "sizes": {}},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ABSENT)

@@ -165,35 +165,16 @@ def test_the_value_that_a_condition_requires_is_the_resolved_one(read, faults):
     ("match", "fault"),
     [
         ("{params: dff}", '5:39: params: unknown free field "dff"; did you mean "d_ff"?'),
-        (
-            "{params: train_steps}",
-            '5:39: params: "train_steps" does not change params; use d_ff, d_model or n_layers',
-        ),
+        ("{params: train_steps}", '5:39: params: "train_steps" does not change params; use d_ff, d_model or n_layers'),
         ("{parms: d_ff}", '5:31: unknown key "parms"; did you mean "params"?'),
-        (
-            "{params: d_ff, within: 2}",
-            "5:53: within: 2 is not allowed: must be less than or equal to 0.5",
-        ),
-        (
-            "{flops: d_ff, tokens: 0}",
-            "5:52: tokens: 0 is not allowed: must be greater than or equal to 1",
-        ),
-        (
-            "{params: d_ff, flops: d_ff}",
-            "5:30: match needs exactly one of the keys params, active_params or flops; got 2",
-        ),
-        (
-            "params",
-            '5:30: match: "params" is not allowed: must be a mapping of params, active_params, flops, '
-            "within, tokens",
-        ),
-        (
-            "{params: [d_ff]}",
-            "5:39: params: takes a single free field: d_ff, d_model or n_layers",
-        ),
+        ("{params: d_ff, within: 2}", "5:53: within: 2 is not allowed: must be less than or equal to 0.5"),
+        ("{flops: d_ff, tokens: 0}", "5:52: tokens: 0 is not allowed: must be greater than or equal to 1"),
+        ("{params: d_ff, flops: d_ff}", "5:30: match needs exactly one of the keys params, active_params or flops; got 2"),
+        ("params", '5:30: match: "params" is not allowed: must be a mapping of params, active_params, flops, within, tokens'),
+        ("{params: [d_ff]}", "5:39: params: takes a single free field: d_ff, d_model or n_layers"),
         ("{params: h}", '5:39: params: unknown free field "h"; allowed: d_ff, d_model, n_layers'),
     ],
-)
+)  # fmt: skip
 def test_a_fault_in_the_key_is_reported_at_its_place(faults, match, fault):
     lines = faults(
         f"{HEAD}rows:\n  A: {{each: {{N: [2]}}, match: {match}}}\n".replace("{h: [2]}", "{N: [2]}")

@@ -55,12 +55,9 @@ def test_verdicts_are_by_the_first_metric_or_by_those_named(read, text, judged):
         ("judge: perplexity", 'unknown metric "perplexity"; did you mean "ppl"?'),
         ("judge: [ppl, ppl]", 'duplicate metric "ppl"'),
         ("judge: []", "judge: [] is not allowed: needs 1 or more entries"),
-        (
-            "judge: [ppl, bleu]\nmargin: 0.5",
-            "margin: verdicts are by 2 metrics; write {ppl: 0.5, bleu: 0.5}",
-        ),
+        ("judge: [ppl, bleu]\nmargin: 0.5", "margin: verdicts are by 2 metrics; write {ppl: 0.5, bleu: 0.5}"),
     ],
-)
+)  # fmt: skip
 def test_other_metrics_of_verdicts_are_errors(faults, text, message):
     (line,) = faults(HEAD + text)
     assert message in line

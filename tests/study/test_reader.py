@@ -240,16 +240,12 @@ def test_data_folder_defaults_to_the_folder_of_the_study(read, study_file):
         ("d_state", 'did you mean "d_k"?'),
         ("depth", 'did you mean "n_layers"?'),
         ("bias", 'did you mean "attention_bias" or "feed_forward_bias"?'),
-        (
-            "layer_types",
-            'did you mean "mixer" or "attention" with a list of values, such as "mixer: [lstm, '
-            'attention]"?',
-        ),
+        ("layer_types", 'did you mean "mixer" or "attention" with a list of values, such as "mixer: [lstm, attention]"?'),
         ("kv_latent", "a class of your own could have it: attention: module:Class"),
         ("rope_style", "a class of your own could have it: positional_encoding: module:Class"),
         ("xyzzy", "`ablate schema` lists the fields"),
     ],
-)
+)  # fmt: skip
 def test_a_guess_is_near_in_spelling_or_meaning(faults, field, remedy):
     (line,) = faults(f"{HEAD}base: {{{field}: 3}}")
     assert line.startswith(f'table3.yaml:3:8: unknown field "{field}"')
@@ -431,16 +427,10 @@ def test_selecting_every_row_changes_nothing(read):
     ("pattern", "line"),
     [
         ("wram", '--rows: study "table3" has no row or group "wram"; did you mean "warm"?'),
-        (
-            "B d_k=61",
-            '--rows: study "table3" has no row or group "B d_k=61"; did you mean "B d_k=16"?',
-        ),
-        (
-            "Z9*",
-            '--rows: study "table3" has no row or group "Z9*"; groups: base, A, B, D, E, warm, big',
-        ),
+        ("B d_k=61", '--rows: study "table3" has no row or group "B d_k=61"; did you mean "B d_k=16"?'),
+        ("Z9*", '--rows: study "table3" has no row or group "Z9*"; groups: base, A, B, D, E, warm, big'),
     ],
-)
+)  # fmt: skip
 def test_an_unknown_row_is_an_error_with_the_nearest_match(faults, pattern, line):
     assert faults(TABLE_3, rows=[pattern]) == [line]
 
@@ -582,18 +572,15 @@ rows:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("device: cuda", '3:1: unknown section "device"; it is an option of the command line: '
-         "ablate run STUDY --device cuda"),
-        ("base: {gpu: 1}", '3:8: unknown field "gpu"; it is an option of the command line: '
-         "ablate run STUDY --device cuda"),
+        ("device: cuda", '3:1: unknown section "device"; it is an option of the command line: ablate run STUDY --device cuda'),
+        ("base: {gpu: 1}", '3:8: unknown field "gpu"; it is an option of the command line: ablate run STUDY --device cuda'),
         ("looks: [2, 3]", '3:1: unknown section "looks"; write seeds: {looks: [3, 5, 8]}'),
         ("dropout: 0.1", '3:1: unknown section "dropout"; it is a field of base: base: {dropout: VALUE}'),
         ("each: {h: [1]}", '3:1: unknown section "each"; it is a key of a group of rows: rows: {GROUP: {each: ...}}'),
         ("rows: {each: {h: [1]}}", '3:8: "each" is a key of a group; write rows: {GROUP: {each: ...}}'),
         ("base: {match: {params: d_ff}}", '3:8: unknown field "match"; it is a section of the study or a key of a '
          "group, and not a field"),
-        ("base: {seed: 1}", '3:8: unknown field "seed"; it is `seeds: [1, 2, 3]`, a section of the '
-         "study, and not a field"),
+        ("base: {seed: 1}", '3:8: unknown field "seed"; it is `seeds: [1, 2, 3]`, a section of the study, and not a field'),
         ("rows: {A: {each: {train: [a.txt]}}}", '3:19: unknown field "train"; it is a key of data, which all rows '
          "share, and not a field"),
         ("rows: {A: {factorial: {N: [1, 2], h: [1, 2], resolution: 3}}}", '3:46: unknown field "resolution"; it is a '
@@ -677,8 +664,7 @@ def test_all_errors_are_reported_at_once_in_the_files_order(faults):
         (HEAD + "base: {h: 3}", ["table3.yaml:3:11: h=3 does not divide d_model=512; set d_k, or change h or d_model"]),
         (HEAD + "base: {d_model: 9999999}", [
             "table3.yaml:3:17: d_model: 9999999 is not allowed: must be less than or equal to 65536"]),
-        (HEAD + "base: {train_steps: null}", [
-            "table3.yaml:3:21: training has no end; set train_steps, epochs or patience"]),
+        (HEAD + "base: {train_steps: null}", ["table3.yaml:3:21: training has no end; set train_steps, epochs or patience"]),
         (HEAD + "base: {max_positions: 256}", [
             "table3.yaml:3:23: row \"base\": data.max_length=256 needs 257 positions with begin "
             "and end tokens, "
@@ -705,8 +691,7 @@ def test_all_errors_are_reported_at_once_in_the_files_order(faults):
         ("study: t\ndata: {corpus: toy, vocab_size: 350, d_model: 64}", [
             'table3.yaml:2:38: unknown data field "d_model"; it is a field of base: base: {d_model: VALUE}']),
         (HEAD + "seeds: []", ["table3.yaml:3:8: seeds: [] is not allowed: needs 1 or more entries"]),
-        (HEAD + "seeds: [true]", [
-            "table3.yaml:3:9: seeds: true is not allowed: must be a valid integer"]),
+        (HEAD + "seeds: [true]", ["table3.yaml:3:9: seeds: true is not allowed: must be a valid integer"]),
         (HEAD + "seeds: 3", ['table3.yaml:3:8: seeds: 3 is not allowed: must be a list; write [1, 2, 3]']),
         (HEAD + "seeds: 2-4", ['table3.yaml:3:8: seeds: "2-4" is not allowed: must be a list; write [2, 3, 4]']),
         (HEAD + "seeds: many", ['table3.yaml:3:8: seeds: "many" is not allowed: must be a list']),
@@ -885,14 +870,11 @@ def test_an_invalid_row_does_not_hide_that_another_one_does_not_fit_the_data(fau
 @pytest.mark.parametrize(
     ("group", "remedy"),
     [
-        (
-            "{grid: {parametrization: [standard, mup], base_width: [32]}}",
-            "give the rows where it acts a group of their own",
-        ),
+        ("{grid: {parametrization: [standard, mup], base_width: [32]}}", "give the rows where it acts a group of their own"),
         ("{grid: {d_model: [32, 64], base_width: [32]}}", "remove it"),
         ("{set: {parametrization: standard, base_width: 32}}", "remove it"),
     ],
-)
+)  # fmt: skip
 def test_a_value_that_acts_in_other_rows_of_a_grid_is_not_to_be_removed(faults, group, remedy):
     (line,) = faults(f"{HEAD}base: {{learning_rate: 0.01}}\nrows: {{A: {group}}}\n")
     why = "base_width: 32 has no effect: it belongs to parametrization=mup or completep, which is"

@@ -41,19 +41,13 @@ def written(text, group="A", budget=MAX_ROWS):
     [
         ("each: {h: [1, 4], dropout: [0.2]}", [{"h": 1}, {"h": 4}, {"dropout": 0.2}]),
         ("zip: {h: [1, 4], d_k: [512, 128]}", [{"h": 1, "d_k": 512}, {"h": 4, "d_k": 128}]),
-        (
-            "grid: {h: [1, 4], N: [2, 3]}",
-            [{"h": 1, "N": 2}, {"h": 1, "N": 3}, {"h": 4, "N": 2}, {"h": 4, "N": 3}],
-        ),
+        ("grid: {h: [1, 4], N: [2, 3]}", [{"h": 1, "N": 2}, {"h": 1, "N": 3}, {"h": 4, "N": 2}, {"h": 4, "N": 3}]),
         ("set: {preset: big, train_steps: 300000}", [{"preset": "big", "train_steps": 300_000}]),
         ("set: {epochs: null}", [{"epochs": None}]),
-        (
-            "[{set: {h: 1}}, {each: {N: [2, 3]}}, {set: {h: 4}}]",
-            [{"h": 1}, {"N": 2}, {"N": 3}, {"h": 4}],
-        ),
+        ("[{set: {h: 1}}, {each: {N: [2, 3]}}, {set: {h: 4}}]", [{"h": 1}, {"N": 2}, {"N": 3}, {"h": 4}]),
         ("[]", []),
     ],
-)
+)  # fmt: skip
 def test_each_zip_grid_and_set_make_rows_in_the_order_of_writing(text, expected):
     assert written(text if text.startswith("[") else f"{{{text}}}") == (expected, [])
 
@@ -111,10 +105,7 @@ def test_a_list_makes_the_rows_of_all_its_entries(parts):
         ("{h: [4]}", 's:1:2: "h" is a field; write set: {h: VALUE}, or each: {h: [VALUE, VALUE]}'),
         ("{each: {h: [1], n_heads: [1]}}", 's:1:17: "n_heads" and "h" are the same field'),
         ("{set: {preset: bigg}}", 's:1:16: unknown preset "bigg"; did you mean "big"?'),
-        (
-            "{each: {preset: [big, 7]}}",
-            f's:1:23: unknown preset "7"; allowed: {", ".join(PRESETS)}',
-        ),
+        ("{each: {preset: [big, 7]}}", f's:1:23: unknown preset "7"; allowed: {", ".join(PRESETS)}'),
         ("{each: {}}", 's:1:8: each needs at least one field'),
         ("{grid: [1]}", 's:1:8: grid: [1] is not allowed: must be a mapping of fields, such as {d_model: 64}'),
         ("{each: }", 's:1:8: each needs at least one field'),
@@ -123,10 +114,8 @@ def test_a_list_makes_the_rows_of_all_its_entries(parts):
         ("{each: {h: [1]}, requires: h == 1}", 's:1:18: unknown key "requires"; did you mean "require"?'),
         ("3", f's:1:1: A: 3 is not allowed: must be a mapping of {GROUP}'),
         ("[{set: {h: 1}}, null]", f"s:1:17: A: null is not allowed: must be a mapping of {GROUP}"),
-        ("{each: {h: [1]}, where: h ==}",
-         's:1:25: where: "h ==" is not a valid condition; an example: h * d_k == d_model'),
-        ("{each: {h: [1]}, require: [h]}",
-         's:1:27: require: "" is not a valid condition; an example: h * d_k == d_model'),
+        ("{each: {h: [1]}, where: h ==}", 's:1:25: where: "h ==" is not a valid condition; an example: h * d_k == d_model'),
+        ("{each: {h: [1]}, require: [h]}", 's:1:27: require: "" is not a valid condition; an example: h * d_k == d_model'),
         ("{each: {h: [1, 4]}, where: H > 1}", 's:1:28: where: unknown field "H" in "H > 1"; did you mean "h"?'),
         ("{each: {h: [1, 4]}, require: h > 9 or h.x}", 's:1:30: require: "h.x" is not allowed in a condition'),
     ],
@@ -173,16 +162,13 @@ def test_rows_of_a_cumulative_path_are_as_many_as_its_parts(budget, rows):
     ("rows", "labels"),
     [
         ("A: {zip: {h: [1], d_k: [512], d_v: [512]}}", ["A h=1 d_k=512 d_v=512"]),
-        (
-            "D: {each: {dropout: [0.0, 0.20], eps_ls: [0]}}",
-            ["D dropout=0.0", "D dropout=0.2", "D eps_ls=0"],
-        ),
+        ("D: {each: {dropout: [0.0, 0.20], eps_ls: [0]}}", ["D dropout=0.0", "D dropout=0.2", "D eps_ls=0"]),
         ("E: {each: {positional_encoding: [learned]}}", ["E positional_encoding=learned"]),
         ("big: {set: {train_steps: 300000, preset: big}}", ["big train_steps=300000 preset=big"]),
         ("F: {set: {epochs: 3, train_steps: null}}", ["F epochs=3 train_steps=null"]),
         ("two words: {set: {h: 4}}", ["two words h=4"]),
     ],
-)
+)  # fmt: skip
 def test_a_label_is_the_group_and_what_the_row_sets_as_written(read, rows, labels):
 
     assert [row.label for row in read(f"{HEAD}rows:\n  {rows}\n").rows[1:]] == labels
@@ -209,8 +195,7 @@ def test_a_written_label_names_the_row_and_does_not_change_its_runs(read):
 @pytest.mark.parametrize(
     ("rows", "fault"),
     [
-        ("{A: {each: {h: [4]}, label: x}}",
-         '3:35: label is the name of one row, so it is a key beside "set"; got "each"'),
+        ("{A: {each: {h: [4]}, label: x}}", '3:35: label is the name of one row, so it is a key beside "set"; got "each"'),
         ("{A: {set: {h: 4}, label: 3}}", '3:32: label: 3 is not allowed: must be a valid string'),
         ('{A: {set: {h: 4}, label: ""}}',
          '3:32: label "" must have 1 to 60 printable characters, none of * ? [ ] , " | < >, and no space at its ends'),

@@ -78,13 +78,12 @@ def test_the_schema_has_the_sections_and_fields_of_the_reader():
         "study: x\ntask: language-model\ndata: {corpus: toy}\nmetrics: [bpb]",
         "study: x\ntask: parsing\ndata: {corpus: wsj, folder: wsj, leaves: tags}\nmetrics: [f1]",
         "study: x\ntask: parsing\ndata: {corpus: files, train: a, dev: b, test: c}",
-        "study: x\ntask: language-model\ndata: {corpus: files, train: a.txt, dev: 5%, tokenizer: "
-        "bpe}",
+        "study: x\ntask: language-model\ndata: {corpus: files, train: a.txt, dev: 5%, tokenizer: bpe}",
         "study: x\ntask: mine:Task\ndata: {corpus: files}\nmetrics: [accuracy]",
         "study: x\ntask: mine:Task\ndata: {corpus: files, train: a, field_of_mine: 3}",
         "study: x\ndata: {corpus: 'hf:owner/name@main', direction: en-de}",
     ],
-)
+)  # fmt: skip
 def test_tasks_and_data_sets_of_the_hub_are_valid(text):
     assert CHECK.is_valid(parse_yaml(text, "study.yaml").to_python())
 

@@ -76,12 +76,9 @@ def test_a_valid_mapping_is_the_model_with_the_places_of_its_keys():
         ("either: [{}, {size: x}]", ['1:21: size: "x" is not allowed: must be a valid integer']),
         ("either: {size: x}", ['1:16: size: "x" is not allowed: must be a valid integer']),
         ("either: 3", ["1:9: either: 3 is not allowed: must be a mapping of size, train-steps"]),
-        (
-            "numbers: [1, -2]",
-            ["1:14: numbers: -2 is not allowed: must be greater than or equal to 0"],
-        ),
+        ("numbers: [1, -2]", ["1:14: numbers: -2 is not allowed: must be greater than or equal to 0"]),
     ],
-)
+)  # fmt: skip
 def test_a_fault_has_its_place_and_the_nearest_match(text, faults):
     assert reading(text)[1] == faults
 

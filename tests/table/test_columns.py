@@ -329,13 +329,10 @@ def test_mixed_corpora_bring_a_warning(fake):
 @pytest.mark.parametrize(
     ("match", "words"),
     [
-        (
-            "{flops: train_steps, tokens: 12}",
-            "training FLOPs within 1 % of base's, counted for sentences of 12 tokens.",
-        ),
+        ("{flops: train_steps, tokens: 12}", "training FLOPs within 1 % of base's, counted for sentences of 12 tokens."),
         ("{params: d_model, within: 0.2}", "parameters within 20 % of base's."),
     ],
-)
+)  # fmt: skip
 def test_matched_flops_name_the_length_that_they_are_counted_for(fake, match, words):
     table = fake(f"""\
 study: matched

@@ -110,8 +110,7 @@ def test_a_task_of_a_class_without_a_method_is_refused_with_its_name(tmp_path):
         ({"data_config": CorpusConfig}, "data_config is not a subclass of ablate.tasks.DataConfig"),
         ({"data_config": type("One", (DataConfig,), {"fields": ("text",)})},
          "data_config has one text field; a SequenceToSequence task reads one and predicts another"),
-        ({"model_metrics": ()},
-         "model_metrics does not have PPL, which early stopping and learning curves use"),
+        ({"model_metrics": ()}, "model_metrics does not have PPL, which early stopping and learning curves use"),
         ({"settings": ()}, None),
         ({"settings": ["beam"]}, "settings is not a tuple"),
         ({"settings": ("beam",)}, "settings has another entry than classes such as "),
@@ -175,15 +174,9 @@ def test_a_row_is_checked_against_the_data(settings, faults):
     ("settings", "fault"),
     [
         ({"context": 64, "max_positions": 64}, None),
-        (
-            {"context": 65, "max_positions": 64},
-            "context=65 is longer than max_positions=64; increase max_positions",
-        ),
+        ({"context": 65, "max_positions": 64}, "context=65 is longer than max_positions=64; increase max_positions"),
         ({"context": 32, "max_positions": 64, "eval_context": 64}, None),
-        (
-            {"context": 32, "max_positions": 64, "eval_context": 65},
-            "eval_context=65 is longer than max_positions=64",
-        ),
+        ({"context": 32, "max_positions": 64, "eval_context": 65}, "eval_context=65 is longer than max_positions=64"),
         ({"context": 64, "batch_tokens": 64}, None),
         ({"context": 65, "batch_tokens": 64}, "context=65 does not fit in batch_tokens=64"),
         ({"context": 32, "batch_tokens": 256, "batch_growth": 8}, None),
@@ -193,15 +186,9 @@ def test_a_row_is_checked_against_the_data(settings, faults):
             "most 8",
         ),
         ({"context": 64, "stride": 64}, None),
-        (
-            {"context": 64, "stride": 65},
-            "stride=65 leaves out tokens: it must be at most context=64",
-        ),
+        ({"context": 64, "stride": 65}, "stride=65 leaves out tokens: it must be at most context=64"),
         ({"context": 64, "eval_stride": 64}, None),
-        (
-            {"context": 64, "eval_stride": 65},
-            "eval_stride=65 leaves out tokens: it must be at most eval_context=64",
-        ),
+        ({"context": 64, "eval_stride": 65}, "eval_stride=65 leaves out tokens: it must be at most eval_context=64"),
         ({"context": None}, "context must be given: the number of tokens in a training context"),
         ({"context": 64, "vocab_size": 260}, None),
         (
@@ -210,7 +197,7 @@ def test_a_row_is_checked_against_the_data(settings, faults):
             "data.tokenizer to bpe or unigram",
         ),
     ],
-)
+)  # fmt: skip
 def test_a_row_of_a_language_model_is_checked_against_its_contexts(settings, fault):
     data = LanguageData.resolve({"corpus": "toy", "tokenizer": "bytes"})
     row = resolve_row({"architecture": "decoder-only"}).model_copy(

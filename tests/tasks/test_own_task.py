@@ -131,26 +131,14 @@ def test_an_edit_of_it_makes_new_runs(folder, tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (
-            "classification:Classification",
-            "translatoin",
-            r'3:7|2:7: unknown task "translatoin"; did you mean',
-        ),
-        (
-            "classification:Classification",
-            "classification:Clasification",
-            "has no class Clasification",
-        ),
+        ("classification:Classification", "translatoin", r'3:7|2:7: unknown task "translatoin"; did you mean'),
+        ("classification:Classification", "classification:Clasification", "has no class Clasification"),
         ("classification:Classification", "classification:LabeledText", "does not derive from"),
         ("vocab_size: 60", "vocab_size: 60, direction: en-de", 'unknown data field "direction"'),
-        (
-            "  h: 2\n",
-            "  h: 2\n  architecture: decoder-only\n",
-            "architecture=decoder-only does not work with task",
-        ),
+        ("  h: 2\n", "  h: 2\n  architecture: decoder-only\n", "architecture=decoder-only does not work with task"),
         ("rows:", "metrics: [bleu]\nrows:", 'unknown metric "bleu"'),
     ],
-)
+)  # fmt: skip
 def test_faults_are_found_when_the_study_is_read(folder, tmp_path, old, new, message):
     shutil.copytree(folder, tmp_path / "faulty", ignore=shutil.ignore_patterns("results"))
     path = tmp_path / "faulty" / "colors.yaml"
@@ -175,22 +163,14 @@ def test_a_task_that_lacks_a_method_is_refused_when_the_study_is_read(folder, tm
     [
         ('name = "classification"', "pass", "name is not a str"),
         ("data_config = LabeledText", "pass", "data_config is not a subclass"),
-        (
-            'default_metrics = ("accuracy",)',
-            'default_metrics = ("acuracy",)',
-            "default_metrics has acuracy, which is not",
-        ),
+        ('default_metrics = ("accuracy",)', 'default_metrics = ("acuracy",)', "default_metrics has acuracy, which is not"),
         ('default_metrics = ("accuracy",)', "default_metrics = ()", "default_metrics is empty"),
         ('fields = ("text", "label")', 'fields = ("text",)', "data_config has one text field"),
         ("model_metrics = (PPL,)", "model_metrics = ()", "model_metrics does not have PPL"),
-        (
-            "import numpy as np",
-            "import numpy as np\n1 / 0",
-            r"classification.py:4: .*: ZeroDivisionError",
-        ),
+        ("import numpy as np", "import numpy as np\n1 / 0", r"classification.py:4: .*: ZeroDivisionError"),
         ("import numpy as np", "import sys\nsys.exit(3)", r"classification.py:4: .*: SystemExit"),
     ],
-)
+)  # fmt: skip
 def test_an_incomplete_task_is_one_error_when_the_study_is_read(
     folder, tmp_path, old, new, message
 ):

@@ -157,33 +157,13 @@ def test_two_items_are_the_shortest_and_the_longest_of_all_fields_together():
         ((600.0, 400.0, 998.9), {}, "the loss of two items is 998.9, and 600 + 400 of each alone"),
         ((0.1, 0.1, 0.2009), {}, None),
         ((0.1, 0.1, 0.2011), {}, "the loss of two items is 0.2011, and 0.1 + 0.1 of each alone"),
-        (
-            (1.0, 2.0, 3.0),
-            {"states": 1},
-            "output_terms has 12 states and 11 targets for 11 target tokens",
-        ),
-        (
-            (1.0, 2.0, 3.0),
-            {"targets": 1},
-            "output_terms has 11 states and 12 targets for 11 target tokens",
-        ),
-        (
-            (1.0, 2.0, 3.0),
-            {"padding": 1},
-            "n_targets counts 12 targets of two items, and 3 + 8 of each alone",
-        ),
-        (
-            (1.0, 2.0, 3.0),
-            {"tokens": 1},
-            "n_targets counts 11 targets, and collate 12: padding is no target",
-        ),
-        (
-            (1.0, 2.0, 3.0),
-            {"counted": 1},
-            "n_targets counts 11 targets, and loss_terms 12: padding is no target",
-        ),
+        ((1.0, 2.0, 3.0), {"states": 1}, "output_terms has 12 states and 11 targets for 11 target tokens"),
+        ((1.0, 2.0, 3.0), {"targets": 1}, "output_terms has 11 states and 12 targets for 11 target tokens"),
+        ((1.0, 2.0, 3.0), {"padding": 1}, "n_targets counts 12 targets of two items, and 3 + 8 of each alone"),
+        ((1.0, 2.0, 3.0), {"tokens": 1}, "n_targets counts 11 targets, and collate 12: padding is no target"),
+        ((1.0, 2.0, 3.0), {"counted": 1}, "n_targets counts 11 targets, and loss_terms 12: padding is no target"),
     ],
-)
+)  # fmt: skip
 def test_two_items_together_are_compared_with_each_alone(losses, changed, said):
     extra = {"states": 0, "targets": 0, "padding": 0, "tokens": 0, "counted": 0, **changed}
 

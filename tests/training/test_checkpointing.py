@@ -437,10 +437,8 @@ def scarce(run, step, tokens, error, fitting=1):
 ERRORS = [
     torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB."),
     MemoryError(),
-    RuntimeError(
-        "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory"
-    ),
-]
+    RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=["gpu", "python", "cpu"])

@@ -114,14 +114,11 @@ def test_a_run_trains_with_its_term_and_keeps_its_source(tmp_path):
         ("def Mine(logits, targets):\n    return logits.sum().detach()\n", "gradient is cut off"),
         ("def Mine(logits, targets):\n    return 0.0\n", "returns float, and not a finite number"),
         ("def Mine(logits, targets):\n    return logits.sum(1)\n", "returns shape (5,), and not"),
-        (
-            "def Mine(logits, targets):\n    return (logits * 0).log().sum()\n",
-            "returns -inf, and not",
-        ),
+        ("def Mine(logits, targets):\n    return (logits * 0).log().sum()\n", "returns -inf, and not"),
         ("def Mine(logits):\n    return logits.sum()\n", "TypeError"),
         ("class Mine:\n    pass\n", "is not a function"),
     ],
-)
+)  # fmt: skip
 def test_a_term_that_does_not_fit_is_refused_before_training(tmp_path, source, message):
     with pytest.raises(StudyError) as caught:
         check_own_training(resolve_row({"loss_term": own(tmp_path, source)}), tmp_path)

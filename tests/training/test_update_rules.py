@@ -232,13 +232,8 @@ STACKS = [
     {},
     {"architecture": "decoder-only", "attention_bias": True, "router_bias": True},
     {"architecture": "decoder-only", "norm_position": "pre", "positional_encoding": "none"},
-    {
-        "architecture": "encoder-only",
-        "token_types": 2,
-        "output_transform": True,
-        "output_bias": True,
-    },
-]
+    {"architecture": "encoder-only", "token_types": 2, "output_transform": True, "output_bias": True},
+]  # fmt: skip
 
 
 def test_biases_are_vectors_and_modules_declare_all_of_their_parameters():
