@@ -51,24 +51,12 @@ def test_a_duration_is_written_in_units_of_its_size(seconds, text):
 @pytest.mark.parametrize(
     ("n", "text"),
     [
-        (None, "? B"),
-        (0, "0 B"),
-        (850, "850 B"),
-        (999.4, "999 B"),
-        (999.6, "1.00 KB"),
-        (1000, "1.00 KB"),
-        (9_994, "9.99 KB"),
-        (9_996, "10.0 KB"),
-        (99_940, "99.9 KB"),
-        (99_960, "100 KB"),
-        (850_000, "850 KB"),
-        (999_600, "1.00 MB"),
-        (1.2e9, "1.20 GB"),
-        (9.53e12, "9.53 TB"),
-        (28.3e18, "28.3 EB"),
-        (5e21, "5000 EB"),
+        (None, "? B"), (0, "0 B"), (850, "850 B"), (999.4, "999 B"), (999.6, "1.00 KB"),
+        (1000, "1.00 KB"), (9_994, "9.99 KB"), (9_996, "10.0 KB"), (99_940, "99.9 KB"),
+        (99_960, "100 KB"), (850_000, "850 KB"), (999_600, "1.00 MB"), (1.2e9, "1.20 GB"),
+        (9.53e12, "9.53 TB"), (28.3e18, "28.3 EB"), (5e21, "5000 EB"),
     ],
-)
+)  # fmt: skip
 def test_a_number_is_scaled_to_three_digits(n, text):
     assert scaled(n, "B") == text
     assert n is None or size(n) == text
@@ -109,15 +97,10 @@ def test_printable_escapes_only_control_characters(text, escaped):
 @pytest.mark.parametrize(
     ("piece", "text"),
     [
-        ("a", "a"),
-        (" ", '" "'),
-        (" dog", '" dog"'),
-        ("", '""'),
-        ("\n", r"\n"),
-        ("new york", "new york"),
-        ('"', '"'),
+        ("a", "a"), (" ", '" "'), (" dog", '" dog"'), ("", '""'), ("\n", r"\n"),
+        ("new york", "new york"), ('"', '"'),
     ],
-)
+)  # fmt: skip
 def test_a_token_of_spaces_is_in_quotes(piece, text):
     assert token_text(piece) == text
 

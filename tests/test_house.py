@@ -362,22 +362,9 @@ def test_every_path_and_name_in_the_pages_for_contributors_exists(page):
         path.stem for path in (ROOT / "tests").rglob("*.py")
     }
     known |= {
-        "TESTS",
-        "LINES",
-        "SOLVERS",
-        "pyproject",
-        "git",
-        "add",
-        "pip",
-        "tests",
-        "yaml",
-        "json",
-        "md",
-        "txt",
-        "constraints",
-        "yml",
-        "toml",
-    }
+        "TESTS", "LINES", "SOLVERS", "pyproject", "git", "add", "pip", "tests", "yaml", "json",
+        "md", "txt", "constraints", "yml", "toml",
+    }  # fmt: skip
     assert sorted(names - known) == []
 
 

@@ -25,12 +25,9 @@ ROOT = Path(__file__).parents[1]
 # The oracle: Unicode's own classes. Bidirectional controls have classes of their own, or are marks.
 _BIDI = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 _MARKS = {
-    "LEFT-TO-RIGHT MARK",
-    "RIGHT-TO-LEFT MARK",
-    "ARABIC LETTER MARK",
-    "LINE SEPARATOR",
+    "LEFT-TO-RIGHT MARK", "RIGHT-TO-LEFT MARK", "ARABIC LETTER MARK", "LINE SEPARATOR",
     "PARAGRAPH SEPARATOR",
-}
+}  # fmt: skip
 HARMFUL = {
     c for c in map(chr, range(sys.maxunicode + 1))
     if unicodedata.category(c) in ("Cc", "Cs") or unicodedata.bidirectional(c) in _BIDI

@@ -37,26 +37,14 @@ def test_json_has_the_keys_of_the_contract(fake):
     ]
     for row in content["rows"]:
         assert {
-            "row",
-            "verdict",
-            "group",
-            "changed",
-            "params",
-            "steps",
-            "state",
-            "ppl",
-            "bleu",
+            "row", "verdict", "group", "changed", "params", "steps", "state", "ppl", "bleu",
             "delta_bleu",
-        } <= row.keys()
+        } <= row.keys()  # fmt: skip
         for metric in ("ppl", "bleu", "delta_bleu"):
             assert row[metric].keys() == {"mean", "std", "n", "values"}
     assert [row["row"] for row in content["rows"]] == [
-        "base",
-        "A h=1",
-        "A h=2",
-        "D dropout=0.3",
-        "decoding beam=1",
-    ]
+        "base", "A h=1", "A h=2", "D dropout=0.3", "decoding beam=1",
+    ]  # fmt: skip
     assert content["rows"][1]["changed"] == {"n_heads": 1, "d_k": 64, "d_v": 64}
     assert content["rows"][1]["group"] == "A"
     assert content["signatures"]["bleu"] == [SIGNATURE]

@@ -170,16 +170,9 @@ def test_a_job_without_a_scheduler_is_carried_out_by_pilots_that_somebody_starts
     here, slurm_without_settings
 ):
     words = (
-        "--workers",
-        "8",
-        "--device",
-        "cpu",
-        "--processes-per-run",
-        "2",
-        "--jobs",
-        "1",
+        "--workers", "8", "--device", "cpu", "--processes-per-run", "2", "--jobs", "1",
         "--detach",
-    )
+    )  # fmt: skip
     done = inside("run", "small.yaml", "--on", "manual", *words)
     assert done.code == 0
     job = jobs_of(Results(here / "results"), "small")[0]

@@ -75,12 +75,9 @@ def here(prepared, monkeypatch):
 def valid(parameter, run):
     """A value for an argument that is not the odd one."""
     return {
-        "run": run,
-        "study": "study.yaml",
-        "first": "base",
-        "second": "A h=1",
+        "run": run, "study": "study.yaml", "first": "base", "second": "A h=1",
         "to": "huggingface",
-    }.get(parameter.name, "out")
+    }.get(parameter.name, "out")  # fmt: skip
 
 
 @pytest.mark.parametrize(("words", "odd"), CASES)
@@ -142,12 +139,8 @@ PATHS = ["~nosuchuser/t", "reference://x", "s3://a/b", "gopher://a/b", "dir://x"
 @pytest.mark.parametrize("task", ["translation", "language-model"])
 def test_an_odd_path_of_a_study_is_one_line(here, field, path, task):
     settings = {
-        "corpus": "files",
-        "train": "train",
-        "dev": "dev",
-        "test": "test",
-        "vocab_size": "200",
-    }
+        "corpus": "files", "train": "train", "dev": "dev", "test": "test", "vocab_size": "200",
+    }  # fmt: skip
     settings |= {"direction": "en-de"} if task == "translation" else {}
     text = ", ".join(f"{name}: {value}" for name, value in settings.items() if name != field)
     (here[0] / "odd.yaml").write_text(

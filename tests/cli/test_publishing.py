@@ -210,13 +210,8 @@ def test_publishing_writes_tables_figures_and_records_and_says_so(whole, tmp_pat
     monkeypatch.undo()  # draw the figures
     files = published(whole, tmp_path / "one")
     assert {
-        "table.md",
-        "table.csv",
-        "table.json",
-        "study.yaml",
-        "provenance.json",
-        "records.zip",
-    } < files.keys()
+        "table.md", "table.csv", "table.json", "study.yaml", "provenance.json", "records.zip",
+    } < files.keys()  # fmt: skip
     assert b"</svg>" in files["against-base-bleu.svg"]
     assert published(whole, tmp_path / "two") == files
     done = inside(

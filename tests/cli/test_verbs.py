@@ -186,15 +186,9 @@ def test_init_leaves_nothing_on_a_full_disk(tmp_path, monkeypatch):
 
 def test_set_reaches_the_configuration_of_every_row(given):
     words = [
-        "--set",
-        "train_steps=7",
-        "--set",
-        "P_drop=0.25",
-        "--set",
-        "data.vocab_size=999",
-        "--format",
-        "json",
-    ]
+        "--set", "train_steps=7", "--set", "P_drop=0.25", "--set", "data.vocab_size=999",
+        "--format", "json",
+    ]  # fmt: skip
     plain = json.loads(inside("plan", *given, "--format", "json").out)
     changed = json.loads(inside("plan", *given, *words).out)
     for before, after in zip(plain["rows"], changed["rows"], strict=True):

@@ -246,11 +246,8 @@ def test_a_pilot_reports_its_runs_and_its_end(pilot):
     assert one.leave(Counter(done=4)) == 0
     report = report_of(one)
     assert (report.phase, report.ended, report.reason, report.is_alive) == (
-        "left",
-        1,
-        "nothing is left to do",
-        False,
-    )
+        "left", 1, "nothing is left to do", False,
+    )  # fmt: skip
     assert "requeued" not in FakeTask.answers
 
 

@@ -251,14 +251,10 @@ def trained(tmp_path_factory):
     folder = RunFolder(tmp_path_factory.mktemp("runs") / "0123456789ab")
     config = resolve_row(
         {
-            "n_layers": 2,
-            "d_model": 128,
-            "d_ff": 512,
-            "n_heads": 4,
-            "batch_tokens": 50,
+            "n_layers": 2, "d_model": 128, "d_ff": 512, "n_heads": 4, "batch_tokens": 50,
             "train_steps": 1,
         }
-    )
+    )  # fmt: skip
     vocab_size = 1000
     split = split_of_lengths([(9, 11)] * 10)
     corpus = SimpleNamespace(

@@ -28,14 +28,9 @@ TRAIN = PAIRS["train"]
 
 def test_each_filter_drops_and_counts_its_records(files):
     extra = [
-        ("same", "same"),
-        ("", "kana"),
-        TRAIN[3],
-        TRAIN[5],
-        TRAIN[3],
-        ("dog " * 90, "kana"),
+        ("same", "same"), ("", "kana"), TRAIN[3], TRAIN[5], TRAIN[3], ("dog " * 90, "kana"),
         ("the dog", "kana " * 9),
-    ]
+    ]  # fmt: skip
     settings = {"drop_identical": True, "drop_duplicates": True, "max_ratio": 4.0, "max_length": 80}
     corpus = files.write(train=[*TRAIN, *extra]).prepare(**settings)
     assert corpus.manifest.left_out == {

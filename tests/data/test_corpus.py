@@ -83,12 +83,8 @@ def test_sums_do_not_overflow_32_bits(dtype):
 def test_length_sums_of_a_single_field():
     sums = length_sums(("text",), [np.array([[3, 5]])])
     assert sums == {
-        "pairs": 2,
-        "text_tokens": 8,
-        "longer_tokens": 8,
-        "text_squares": 34,
-        "longest": 5,
-    }
+        "pairs": 2, "text_tokens": 8, "longer_tokens": 8, "text_squares": 34, "longest": 5,
+    }  # fmt: skip
     assert Lengths.of_fields(sums, ("text",)) == Lengths(2, 0, 8, 8, 0, 0, 34)
 
 

@@ -280,11 +280,8 @@ def test_settings_that_cannot_go_together_are_refused(settings, message):
 
 def test_shares():
     assert [share_of("5%"), share_of("0.5 %"), share_of("5"), share_of("dev.txt")] == [
-        0.05,
-        0.005,
-        None,
-        None,
-    ]
+        0.05, 0.005, None, None,
+    ]  # fmt: skip
 
 
 HUB_SCRIPT = """

@@ -277,12 +277,8 @@ def test_each_symbol_is_a_token_and_words_are_learned_apart(tmp_path):
 def test_a_vocabulary_without_space_for_the_symbols_is_refused(tmp_path):
     (tmp_path / "a.ptb").write_text(GOOD["train"])
     settings = {
-        "corpus": "files",
-        "train": "a.ptb",
-        "dev": "a.ptb",
-        "test": "a.ptb",
-        "vocab_size": 12,
-    }
+        "corpus": "files", "train": "a.ptb", "dev": "a.ptb", "test": "a.ptb", "vocab_size": 12,
+    }  # fmt: skip
     with pytest.raises(DataError, match=r"data.vocab_size=12 is too small"):
         prepare(ParsingData.resolve(settings), tmp_path, tmp_path / "corpora")
 

@@ -227,12 +227,8 @@ def test_provenance_records_code_packages_and_machine(calm):
     assert len(paths) == 4
     for provenance in map(Provenance.read, paths):
         assert provenance.packages.keys() == {
-            "torch",
-            "numpy",
-            "sentencepiece",
-            "sacrebleu",
-            "safetensors",
-        }
+            "torch", "numpy", "sentencepiece", "sacrebleu", "safetensors",
+        }  # fmt: skip
         assert all(provenance.packages.values())
         assert provenance.device == "cpu"
 
@@ -246,19 +242,8 @@ def test_the_plan_estimates_time_once_runs_have_finished(copy):
 
 
 WORDS = (
-    "ein",
-    "haus",
-    "baum",
-    "steht",
-    "im",
-    "wald",
-    "und",
-    "der",
-    "hund",
-    "läuft",
-    "weit",
-    "fort",
-)
+    "ein", "haus", "baum", "steht", "im", "wald", "und", "der", "hund", "läuft", "weit", "fort",
+)  # fmt: skip
 
 
 def pairs(count, seed):

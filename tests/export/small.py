@@ -37,13 +37,9 @@ rows:
 """
 
 SIZES = {
-    "n_layers": 2,
-    "d_model": 24,
-    "d_ff": 19,
-    "n_heads": 4,
-    "max_positions": 41,
+    "n_layers": 2, "d_model": 24, "d_ff": 19, "n_heads": 4, "max_positions": 41,
     "relative_clip": 3,
-}
+}  # fmt: skip
 LLAMA = {
     "architecture": "decoder-only", "positional_encoding": "rope", "norm": "rmsnorm", "norm_position": "pre",
     "activation": "swiglu",

@@ -149,14 +149,9 @@ def test_the_origin_of_the_model_is_written_beside_it(translator, exported):
 
 def test_the_command_names_the_model_that_it_wrote(translator, tmp_path):
     words = (
-        "export",
-        translator.id,
-        tmp_path / "out",
-        "--to",
-        "huggingface",
-        "--results",
+        "export", translator.id, tmp_path / "out", "--to", "huggingface", "--results",
         translator.root,
-    )
+    )  # fmt: skip
     done = inside(*words)
     assert (done.code, done.err) == (0, "")
     assert "for MarianMTModel" in done.out

@@ -24,12 +24,9 @@ SPACE = (
     "mkdir",
 )  # operations that fail on a full disk
 EVENTS = {
-    "os.rename": "rename",
-    "os.link": "link",
-    "os.remove": "remove",
-    "os.mkdir": "mkdir",
+    "os.rename": "rename", "os.link": "link", "os.remove": "remove", "os.mkdir": "mkdir",
     "os.rmdir": "rmdir",
-}
+}  # fmt: skip
 _TEMPORARY = re.compile(r"^\.(.*)\.[0-9a-f]{8}\.tmp$")
 # Progress is written by the clock and nothing depends on it; the lease belongs to filelock, which
 # has its own tests.

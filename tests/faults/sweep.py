@@ -92,13 +92,9 @@ STATES = (
 )
 # Files with times of the clock: two trainings never write the same bytes.
 TIMED = (
-    "result.json",
-    "progress.json",
-    "log.txt",
-    "metrics.jsonl",
-    "provenance.json",
+    "result.json", "progress.json", "log.txt", "metrics.jsonl", "provenance.json",
     "execution.json",
-)
+)  # fmt: skip
 OF_STUDY = (
     "plan",
     "status",

@@ -48,13 +48,8 @@ def test_the_benchmark_prints_a_line_for_each_measurement_and_a_table():
     done = subprocess.run(script, capture_output=True, text=True, env=environment, check=True)
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert [line["kind"] for line in lines] == [
-        "device",
-        "ceiling",
-        "train",
-        "save",
-        "jobs",
-        "decode",
-    ]
+        "device", "ceiling", "train", "save", "jobs", "decode",
+    ]  # fmt: skip
     ceiling, train, save, jobs, decode = lines[1:]
     assert ceiling["product_tflops"] > 0
     assert train["met_shape_ms"] > 0

@@ -113,14 +113,8 @@ def by_evalb(program, folder, gold, test):
     (folder / "gold").write_text("".join(f"{tree}\n" for tree in gold))
     (folder / "test").write_text("".join(f"{tree}\n" for tree in test))
     words = [
-        program,
-        "-p",
-        EVALB / "COLLINS.prm",
-        "-e",
-        "1000000",
-        folder / "gold",
-        folder / "test",
-    ]
+        program, "-p", EVALB / "COLLINS.prm", "-e", "1000000", folder / "gold", folder / "test",
+    ]  # fmt: skip
     text = subprocess.run(words, check=True, capture_output=True, text=True).stdout
     rows = [line.split() for line in text.splitlines() if re.match(r" *\d+ +\d+ +\d ", line)]
     summary = {

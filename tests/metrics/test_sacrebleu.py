@@ -150,21 +150,9 @@ MAKERS = {
 
 
 WORDS = (
-    "the",
-    "old",
-    "dog",
-    "sleeps",
-    "near",
-    "a",
-    "river",
-    "and",
-    "writes",
-    "slowly",
-    "to",
-    "two",
-    "birds",
-    "sing",
-)
+    "the", "old", "dog", "sleeps", "near", "a", "river", "and", "writes", "slowly", "to", "two",
+    "birds", "sing",
+)  # fmt: skip
 
 
 def systems(count, seed=0):

@@ -94,13 +94,9 @@ def test_a_position_adds_the_same_vector_to_every_token(encoding):
 def test_each_encoding_has_the_parameters_of_its_paper_and_saves_nothing_else(causal):
     clip, layers = 5, 2 if causal else 3
     fields = {
-        "n_heads": 3,
-        "d_k": 4,
-        "d_v": 7,
-        "relative_clip": clip,
-        "encoder_layers": 3,
+        "n_heads": 3, "d_k": 4, "d_v": 7, "relative_clip": clip, "encoder_layers": 3,
         "decoder_layers": 2,
-    }
+    }  # fmt: skip
     distances = clip + 1 if causal else 2 * clip + 1
     found = {}
     for encoding in ENCODINGS:

@@ -89,11 +89,8 @@ def test_the_lstm_replaces_self_attention_only(architecture):
              for kind in (RecurrentNetwork, MultiHeadAttention)}  # fmt: skip
     if architecture == "encoder-decoder":
         assert names[RecurrentNetwork] == [
-            "encoder.0.mixer",
-            "encoder.1.mixer",
-            "decoder.0.mixer",
-            "decoder.1.mixer",
-        ]
+            "encoder.0.mixer", "encoder.1.mixer", "decoder.0.mixer", "decoder.1.mixer",
+        ]  # fmt: skip
         assert names[MultiHeadAttention] == [
             "decoder.0.cross_attention",
             "decoder.1.cross_attention",

@@ -258,11 +258,8 @@ def test_a_base_far_above_all_rows_is_in_panels_with_the_same_axes():
 def test_a_name_includes_its_group_only_if_it_would_be_ambiguous():
     groups = {"base": "base", "A h=1": "A", "B h=1": "B", "A h=2": "A"}
     assert list(names(groups).values()) == [
-        "base",
-        "A h=1",
-        "B h=1",
-        "h=2",
-    ]
+        "base", "A h=1", "B h=1", "h=2",
+    ]  # fmt: skip
 
 
 def whole_texts(figure):

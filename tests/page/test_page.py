@@ -40,15 +40,8 @@ def test_headings_are_in_order_and_every_section_is_named_by_one(tags):
     assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
     ids = [attributes["id"] for attributes, _ in tags.all("h2")]
     assert ids == [
-        "table",
-        "differences",
-        "curves",
-        "cost",
-        "speed-up",
-        "samples",
-        "settings",
-        "provenance",
-    ]
+        "table", "differences", "curves", "cost", "speed-up", "samples", "settings", "provenance",
+    ]  # fmt: skip
     assert [attributes["aria-labelledby"] for attributes, _ in tags.all("section")] == ids
     links = [attributes["href"] for attributes, _ in tags.all("a")]
     assert links[: len(ids) + 1] == ["#table", *(f"#{id}" for id in ids)]

@@ -29,13 +29,8 @@ NAMES = {
 }
 # Weights with d_model as last axis, and weights without d_model; all others have it as first axis.
 READS_D_MODEL = (
-    "embedding.weight",
-    "output.weight",
-    "W_Q.weight",
-    "W_K.weight",
-    "W_V.weight",
-    "W_1.weight",
-)
+    "embedding.weight", "output.weight", "W_Q.weight", "W_K.weight", "W_V.weight", "W_1.weight",
+)  # fmt: skip
 APART_FROM_D_MODEL = ("W_Q.bias", "W_K.bias", "W_V.bias", "W_1.bias")
 
 

@@ -44,13 +44,9 @@ def fitting(fake, minutes):
 
 
 ALL = [
-    "base",
-    "D dropout=0.2",
-    "D dropout=0.3",
-    "long train_steps=300",
-    "E label_smoothing=0.0",
+    "base", "D dropout=0.2", "D dropout=0.3", "long train_steps=300", "E label_smoothing=0.0",
     "decoding beam=1",
-]
+]  # fmt: skip
 ONE_SEED = 1 + 1 + 1 + 3 + 1  # minutes
 
 
@@ -161,15 +157,10 @@ def test_base_alone_is_base_with_one_seed_and_the_rows_that_decode_it(fake):
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
-        ("2h", 7200),
-        ("90min", 5400),
-        ("90m", 5400),
-        ("1d12h", 129_600),
-        ("1h 30m", 5400),
-        ("0.5 H", 1800),
-        ("45s", 45),
+        ("2h", 7200), ("90min", 5400), ("90m", 5400), ("1d12h", 129_600), ("1h 30m", 5400),
+        ("0.5 H", 1800), ("45s", 45),
     ],
-)
+)  # fmt: skip
 def test_a_budget_is_a_time(text, seconds):
     assert Budget.parse(text) == Budget(text, seconds)
     assert Budget.parse(text).available(0) == seconds

@@ -62,14 +62,8 @@ def test_json_has_the_keys_of_the_contract(fake):
     assert content["judge"] == ["bleu"]
     for row in content["rows"]:
         assert {
-            "row",
-            "group",
-            "changed",
-            "config",
-            "params",
-            "flops_per_step",
-            "runs",
-        } <= row.keys()
+            "row", "group", "changed", "config", "params", "flops_per_step", "runs",
+        } <= row.keys()  # fmt: skip
         assert isinstance(row["params"], int)
         assert [run.keys() for run in row["runs"]] == [{"id", "seed", "state"}] * 2
         assert [run["seed"] for run in row["runs"]] == [1, 2]

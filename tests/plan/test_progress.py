@@ -144,12 +144,8 @@ def test_the_share_is_that_of_the_work_of_all_runs(flat):
     found = read(flat)  # the missing decoding of base's first run does not count as work
     assert found.share == pytest.approx((3 + 0.5 + 0.25) / 6)
     assert found.counts == {
-        "pending": 2,
-        "diverged": 1,
-        "failed": 1,
-        "running": 1,
-        "interrupted": 1,
-    }
+        "pending": 2, "diverged": 1, "failed": 1, "running": 1, "interrupted": 1,
+    }  # fmt: skip
     assert found.ended == 2  # base's first run still lacks the decoding with a beam of 1
 
 

@@ -97,14 +97,11 @@ class OneNodeSlurm:
             *(
                 f"--{name}={self.folder}/munge.{end}"
                 for name, end in (
-                    ("key-file", "key"),
-                    ("socket", "sock"),
-                    ("pid-file", "pid"),
-                    ("log-file", "log"),
-                    ("seed-file", "seed"),
+                    ("key-file", "key"), ("socket", "sock"), ("pid-file", "pid"),
+                    ("log-file", "log"), ("seed-file", "seed"),
                 )
             ),
-        )
+        )  # fmt: skip
         self.wait_for(lambda: (self.folder / "munge.sock").exists(), "munged")
         self.start_controller()
         self.start("slurmd", "-D", "-c", "-f", str(self.config), "-N", self.host)

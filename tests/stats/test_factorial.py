@@ -75,11 +75,8 @@ def test_aliases_have_equal_columns_and_contrasts_orthogonal_ones(fraction):
 def test_the_signs_of_a_negative_generator():
     fraction = Fraction(("A", "B", "C"), (DesignGenerator("C", frozenset("AB"), -1),))
     assert [tuple(cell.values()) for cell in fraction.cells()] == [
-        (-1, -1, -1),
-        (-1, 1, 1),
-        (1, -1, 1),
-        (1, 1, -1),
-    ]
+        (-1, -1, -1), (-1, 1, 1), (1, -1, 1), (1, 1, -1),
+    ]  # fmt: skip
     assert fraction.aliases(frozenset("A")) == {frozenset("BC"): -1}
     assert fraction.signed_text(frozenset("CB"), -1) == "-B × C"
 

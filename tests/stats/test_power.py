@@ -104,11 +104,8 @@ def test_the_smallest_number_of_seeds_is_found():
     assert detectable_difference(n, 13, 1.0) <= 2.0 < detectable_difference(n - 1, 13, 1.0)
     assert seeds_needed(1000.0, 13, 1.0) == 2
     assert [seeds_needed(detectable_difference(n, 5, 1.0), 5, 1.0) for n in (3, 6, 7, 15)] == [
-        3,
-        6,
-        7,
-        15,
-    ]
+        3, 6, 7, 15,
+    ]  # fmt: skip
     assert seeds_needed(0.5, 1, 0.01, sentences=5.0) is None
     assert detectable_difference(5, 4, 3.0, 1.5) == pytest.approx(
         3 * detectable_difference(5, 4, 1.0, 0.5)

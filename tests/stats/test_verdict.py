@@ -522,12 +522,8 @@ def test_seeds_beyond_those_of_a_study_are_not_searched():
 def test_a_row_without_any_seed_or_noise_has_no_evidence():
     nothing = PairedScores()
     assert (nothing.n, nothing.mean, nothing.ended, nothing.base_ended, nothing.pending) == (
-        0,
-        None,
-        0,
-        0,
-        0,
-    )
+        0, None, 0, 0, 0,
+    )  # fmt: skip
     assert Comparison(nothing, None).p_uncorrected(BLEU) == 1.0
     assert Comparison(paired(-1.0), None).p_uncorrected(BLEU) == 1.0
 

@@ -179,19 +179,10 @@ def test_json_without_its_file_is_none(tmp_path):
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
-        b"{",
-        b'{"a": 1',
-        b'{"a": 1}}',
-        b"\xff\xfe",
-        b"\0\0\0\0",
-        b'{"a": "\xff"}',
-        b"[1]",
-        b"null",
-        b"3",
-        b'"a"',
+        b"", b"{", b'{"a": 1', b'{"a": 1}}', b"\xff\xfe", b"\0\0\0\0", b'{"a": "\xff"}', b"[1]",
+        b"null", b"3", b'"a"',
     ],
-)
+)  # fmt: skip
 def test_damaged_json_is_refused_in_one_line_that_names_it(tmp_path, content):
     path = tmp_path / "result.json"
     path.write_bytes(content)

@@ -264,13 +264,10 @@ def test_the_holder_of_a_lease_has_the_name_of_another_host_and_reports_once(tmp
 @pytest.mark.parametrize(
     ("now", "skew", "passed"),
     [
-        (1000.0, "0.0", True),
-        (1014.5, "14.5", True),
-        (1015.0, "15.0", False),
-        (985.5, "14.5", True),
-        (985.0, "15.0", False),
+        (1000.0, "0.0", True), (1014.5, "14.5", True), (1015.0, "15.0", False),
+        (985.5, "14.5", True), (985.0, "15.0", False),
     ],
-)
+)  # fmt: skip
 def test_a_clock_that_is_not_the_file_systems_fails(tmp_path, monkeypatch, now, skew, passed):
     def write(path, content, durable=True):
         path.parent.mkdir(exist_ok=True)

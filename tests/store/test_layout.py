@@ -65,12 +65,9 @@ def test_a_missing_root_has_no_runs(results):
 def test_every_record_of_an_empty_run_is_none(results):
     run = results.run(ID)
     readers = (
-        run.read_run,
-        run.read_execution,
-        run.read_provenance,
-        run.read_progress,
+        run.read_run, run.read_execution, run.read_provenance, run.read_progress,
         run.read_failure,
-    )
+    )  # fmt: skip
     assert [read() for read in (*readers, run.read_result)] == [None] * 6
 
 
@@ -119,12 +116,8 @@ def test_whatever_is_no_file_or_folder_of_its_name_is_put_aside(results):
     wrong = [run.sources, run.progress, run.lease, run.predictions("def"), run.scores("abc")]
     assert run.make_room() == wrong
     assert [path.with_name(f"{path.name}.damaged").exists() for path in wrong] == [
-        True,
-        True,
-        False,
-        True,
-        True,
-    ]
+        True, True, False, True, True,
+    ]  # fmt: skip
     assert run.lease.with_name("lease.damaged").is_symlink()
     assert not any(path.exists() or path.is_symlink() for path in wrong)
     assert (run.predictions("abc").read_text(), run.log.read_text()) == ("kana\n", "a line\n")

@@ -13,13 +13,9 @@ from ablate.study.matching import Match, match_row
 
 V = 350
 BASE = {
-    "n_layers": 2,
-    "d_model": 64,
-    "d_ff": 256,
-    "n_heads": 4,
-    "train_steps": 300,
+    "n_layers": 2, "d_model": 64, "d_ff": 256, "n_heads": 4, "train_steps": 300,
     "batch_tokens": 1024,
-}
+}  # fmt: skip
 HEAD = """\
 study: table3
 data: {corpus: toy, vocab_size: 350}

@@ -61,13 +61,8 @@ def test_the_study_of_table_3_has_the_rows_of_the_paper(read):
     ]  # fmt: skip
     assert (study.name, study.seeds, study.whole.dropped) == ("table3", (1, 2, 3), 1)
     assert [row.group for row in study.rows] == [
-        "base",
-        *"AAAABBDDDDE",
-        "warm",
-        "warm",
-        "warm",
-        "big",
-    ]
+        "base", *"AAAABBDDDDE", "warm", "warm", "warm", "big",
+    ]  # fmt: skip
     assert study.data.vocab_size == 8000
 
 
@@ -163,13 +158,8 @@ def test_rows_that_differ_in_decoding_share_a_run_with_several_decodings(read):
 def test_runs_are_ordered_by_seed_then_row(read):
     study = read(HEAD + "seeds: [3, 1]\nrows: {A: {each: {h: [4, 8, 2]}}}")
     assert [(run.seed, run.config.n_heads) for run in study.runs()] == [
-        (3, 8),
-        (3, 4),
-        (3, 2),
-        (1, 8),
-        (1, 4),
-        (1, 2),
-    ]
+        (3, 8), (3, 4), (3, 2), (1, 8), (1, 4), (1, 2),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -717,22 +707,10 @@ def test_valid_study_names(read, name):
 @pytest.mark.parametrize(
     "name",
     [
-        "..",
-        ".hidden",
-        "a..b",
-        "a/b",
-        "/etc",
-        "../up",
-        r"a\b",
-        "a b",
-        "-a",
-        "A" * 65,
-        "é",
-        "runs",
-        "corpora",
-        "[a]",
+        "..", ".hidden", "a..b", "a/b", "/etc", "../up", r"a\b", "a b", "-a", "A" * 65, "é",
+        "runs", "corpora", "[a]",
     ],
-)
+)  # fmt: skip
 def test_names_unsafe_as_folders_are_errors(faults, name):
     [line] = faults(f"study: {name}\ndata: {{corpus: toy}}")
     assert line.startswith("table3.yaml:1:8: ")

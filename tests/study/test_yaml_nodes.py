@@ -149,14 +149,10 @@ def test_unsupported_yaml_is_an_error_with_its_position(text, line):
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("a: [1, 2\n", "2:1"),
-        ("a: 'x", "1:6"),
-        ("a: 1\n b: 2", "2:3"),
-        ("a: b: c", "1:5"),
-        ("a: @b", "1:4"),
-        ("\ta: 1", "1:1"),
+        ("a: [1, 2\n", "2:1"), ("a: 'x", "1:6"), ("a: 1\n b: 2", "2:3"), ("a: b: c", "1:5"),
+        ("a: @b", "1:4"), ("\ta: 1", "1:1"),
     ],
-)
+)  # fmt: skip
 def test_invalid_yaml_is_an_error_with_its_position(text, place):
     assert fault(text).startswith(f"s.yaml:{place}: not valid YAML: ")
 

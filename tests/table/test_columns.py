@@ -136,24 +136,11 @@ def test_head_sizes_that_follow_from_another_change_are_shown(fake):
 def test_columns_have_the_order_of_the_paper(fake):
     heads = list(columns(fake(seeds="1").all_done().table()))
     assert heads[:10] == [
-        "",
-        "N",
-        "d_model",
-        "d_ff",
-        "h",
-        "d_k",
-        "d_v",
-        "P_drop",
-        "eps_ls",
-        "steps",
-    ]
+        "", "N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "eps_ls", "steps",
+    ]  # fmt: skip
     assert heads[-5:] == [
-        "PPL (dev)",
-        "BLEU (test)",
-        "ΔPPL (n = 1)",
-        "ΔBLEU (n = 1)",
-        "params (10^6)",
-    ]
+        "PPL (dev)", "BLEU (test)", "ΔPPL (n = 1)", "ΔBLEU (n = 1)", "params (10^6)",
+    ]  # fmt: skip
 
 
 def test_best_value_of_each_metric_is_marked(fake):
@@ -288,13 +275,10 @@ def test_steps_are_abbreviated_only_if_exact(steps, text):
 @pytest.mark.parametrize(
     ("params", "text"),
     [
-        (8576, "0.00858"),
-        (230_000, "0.230"),
-        (254_336, "0.254"),
-        (36_200_000, "36.2"),
+        (8576, "0.00858"), (230_000, "0.230"), (254_336, "0.254"), (36_200_000, "36.2"),
         (213_900_000, "214"),
     ],
-)
+)  # fmt: skip
 def test_parameters_are_in_millions(params, text):
     assert millions(params) == text
 
@@ -772,12 +756,9 @@ def test_a_verdict_for_scripts_names_metrics_that_do_not_agree(tmp_path):
         results.done("A h=2", seed, 9.0 + noise / 10, 5.0 - noise)
     rows = {row["row"]: row["verdict"] for row in json.loads(as_json(results.table()))["rows"]}
     assert rows == {
-        "base": None,
-        "A h=1": "worse by PPL",
-        "A h=2": "worse",
-        "D dropout=0.3": "",
+        "base": None, "A h=1": "worse by PPL", "A h=2": "worse", "D dropout=0.3": "",
         "decoding beam=1": "",
-    }
+    }  # fmt: skip
 
 
 def test_two_metrics_have_one_verdict_together_and_a_p_value_each(tmp_path):

@@ -223,12 +223,8 @@ def test_rows_are_selected_by_size_or_across_sizes_with_their_bases(tmp_path):
     assert labels("D") == ["small base", "small D dropout=0.3", "medium base", "medium D dropout=0.3", "large base",
                            "large D dropout=0.3"]  # fmt: skip
     assert labels("medium") == [
-        "small base",
-        "medium base",
-        "medium A h=1",
-        "medium A h=2",
-        "medium D dropout=0.3",
-    ]
+        "small base", "medium base", "medium A h=1", "medium A h=2", "medium D dropout=0.3",
+    ]  # fmt: skip
 
 
 def test_sizes_go_with_match_tune_and_designs(tmp_path):

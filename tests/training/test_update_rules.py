@@ -310,21 +310,13 @@ def test_each_kind_of_parameters_has_its_rate_and_its_decay():
     config = resolve_row({**SMALL, **UNTIED, **FACTORS, "optimizer": "adamw", "weight_decay": 0.3})
     ours, theirs = build(config, 11, seed=1), build(config, 11, seed=1)
     rates = {
-        "embedding": 0.2,
-        "position": 0.2,
-        "output": 0.5,
-        "vector": 3.0,
-        "feed_forward": 0.25,
+        "embedding": 0.2, "position": 0.2, "output": 0.5, "vector": 3.0, "feed_forward": 0.25,
         "matrix": 1.0,
-    }
+    }  # fmt: skip
     decays = {
-        "embedding": 0.0,
-        "position": 0.0,
-        "output": 0.15,
-        "vector": 0.6,
-        "feed_forward": 0.3,
+        "embedding": 0.0, "position": 0.0, "output": 0.15, "vector": 0.6, "feed_forward": 0.3,
         "matrix": 0.3,
-    }
+    }  # fmt: skip
     kinds = kinds_of_parameters(theirs)
     plain = torch.optim.AdamW(
         [{"params": [p], "weight_decay": decays[kinds[name]], "kind": kinds[name]}
