@@ -67,12 +67,16 @@ COPIED = (
 )
 
 # Without tests/tasks/test_own_task.py, which trains in processes of its own for a minute.
-TASKS = ("tests/tasks/test_translation.py", "tests/tasks/test_task_check.py", "tests/tasks/test_parsing.py",
+TASKS = ("tests/tasks/test_translation.py", "tests/checks/test_tasks.py", "tests/tasks/test_parsing.py",
          "tests/tasks/test_language_model.py", "tests/tasks/test_masked_lm.py")  # fmt: skip
 
 # The direct tests of each module, the fastest and most specific first. The first failure ends the
 # tests of a mutant.
 TESTS: dict[str, tuple[str, ...]] = {
+    "checks/layers": ("tests/checks/test_layers.py",),
+    "checks/properties": ("tests/checks/test_tasks.py", "tests/checks/test_layers.py"),
+    "checks/tasks": ("tests/checks/test_tasks.py",),
+    "checks/training": ("tests/training/test_update_rules.py", "tests/training/test_loss_term.py"),
     "stats/bootstrap": ("tests/stats/test_bootstrap.py", "tests/metrics/test_resampling.py"),
     "stats/comparison": ("tests/stats/test_verdict.py", "tests/stats/test_power.py", "tests/stats/test_looks.py",
                          "tests/analysis/test_further_seeds.py"),
@@ -104,7 +108,6 @@ TESTS: dict[str, tuple[str, ...]] = {
     "tasks/masked_lm": ("tests/tasks/test_masked_lm.py", "tests/data/test_masking.py"),
     "tasks/synthetic": ("tests/tasks/test_synthetic.py", "tests/data/test_items.py"),
     "tasks/text": ("tests/tasks/test_language_model.py", "tests/tasks/test_masked_lm.py"),
-    "tasks/task_check": ("tests/tasks/test_task_check.py",),
     "tasks/parsing": ("tests/tasks/test_parsing.py",),
     "tasks/sequence_to_sequence": ("tests/tasks/test_base.py", *TASKS),
     "tasks/translation": ("tests/tasks/test_translation.py", "tests/tasks/test_base.py", "tests/tasks/test_parsing.py"),
@@ -114,7 +117,6 @@ TESTS: dict[str, tuple[str, ...]] = {
     "training/metrics_log": ("tests/training/test_metrics_log.py", "tests/training/test_checkpointing.py",
                              "tests/training/test_resume.py", "tests/training/test_trainer.py"),
     "training/optimizer": ("tests/training/test_optimizer.py", "tests/training/test_update_rules.py"),
-    "training/own_check": ("tests/training/test_update_rules.py",),
     "training/update_rules": ("tests/training/test_optimizer.py", "tests/training/test_update_rules.py"),
     "training/schedule": ("tests/training/test_schedule.py",),
     "training/step_batches": ("tests/training/test_step_batches.py", "tests/training/test_growing_batches.py",

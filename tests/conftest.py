@@ -24,6 +24,7 @@ SLOW = ("end_to_end", "faults", "slurm")  # folders whose tests start processes 
 # clusters, random input, other libraries and browsers, devices, kernels, simulations.
 EXTENDED = (
     "attention/test_figures.py",
+    "checks/test_layers.py",
     "cli/test_cluster.py",
     "cli/test_fuzz.py",
     "cluster/test_ray.py",
@@ -37,7 +38,6 @@ EXTENDED = (
     "launch/test_dummy_executor.py",
     "loggers",
     "model/test_pairs.py",
-    "model/test_plugin_check.py",
     "model/test_properties.py",
     "model/test_published.py",
     "model/test_size.py",

@@ -37,6 +37,7 @@ FLOORS = (
     ("metrics",),
     ("tasks",),
     ("study", "training"),
+    ("checks",),
     ("analysis", "run"),
     ("plan",),
     ("report", "publication", "launch", "loggers", "export", "attention"),

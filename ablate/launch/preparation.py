@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ablate.analysis.missing import unusable_record
+from ablate.checks.row import check_row
 from ablate.config.data import CorpusConfig
 from ablate.config.training import resolve_precision
 from ablate.errors import StoreError
 from ablate.own.reference import parse_import
 from ablate.parts.variant import references
-from ablate.run.own_classes import refuse_own_faults
 from ablate.store import Results, RunFolder
 from ablate.store.files import write_bytes
 from ablate.store.records import Execution, RunRecord, if_whole
@@ -67,7 +67,7 @@ def _check_plugins(
         combination = (references(c), str(parse_import(c.optimizer) or ""), run.data, *parts)
         if combination not in checked:
             sources = results.run(run.id).sources
-            refuse_own_faults(c, study.task, study.task_name, corpora[run.data], sources)
+            check_row(c, study.task, study.task_name, corpora[run.data], sources)
             checked.add(combination)
 
 

@@ -3,54 +3,16 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ablate.errors import AblateError, Fault, Mark, StudyError
 from ablate.formatting import in_one_line
+from ablate.own.kinds import arguments_of
 from ablate.own.reference import PREFIX, Reference
-
-
-@dataclass(frozen=True)
-class _Call:
-    """A call of a part: its number of arguments, and the names of further ones."""
-
-    count: int
-    names: tuple[str, ...] = ()
-
-    def fits(self, part: Any) -> bool:
-        """Whether a class or a function can be called so."""
-        try:
-            inspect.signature(part).bind(*range(self.count), **dict.fromkeys(self.names))
-        except TypeError:
-            return False
-        except ValueError:  # it has no signature
-            return True
-        return True
-
-
-# What own parts are constructed or called with, by their base class. Modules have the last line.
-_GIVEN: dict[str, tuple[str, tuple[_Call, ...]]] = {
-    "AttentionMechanism": ("config", (_Call(1),)),
-    "TokenMixer": ("config", (_Call(1),)),
-    "PositionalEncoding": ("config, causal and init", (_Call(1, ("causal", "init")),)),
-    "Activation": ("no arguments", (_Call(0),)),
-    "Residual": (
-        "norm, residual, rate, random, scale and config; take them as *given",
-        (_Call(6),),
-    ),
-    "function": (
-        "config, step and last as a schedule, logits and targets as a loss term",
-        (_Call(3), _Call(2)),
-    ),
-    "Module": ("d_model as a norm, config as a feed-forward network", (_Call(1),)),
-}
 
 
 class OwnClassFault(Exception):  # noqa: N818
@@ -106,7 +68,7 @@ def describe(
         place: file and line for an exception that passed through none of their modules.
     """
     modules = {plugin.file: plugin.written_file for plugin in plugins if plugin.digest}
-    remedy = _given(plugins) if isinstance(error, TypeError) else ""
+    remedy = _arguments(plugins) if isinstance(error, TypeError) else ""
     for frame in traceback.extract_tb(error.__traceback__):
         file = modules.get(Path(frame.filename).name)
         if file is not None:
@@ -116,16 +78,13 @@ def describe(
     return Fault(problem, subject=classes_text(plugins), remedy=remedy, place=place)
 
 
-def _given(plugins: Iterable[Reference]) -> str:
-    """What a part gets, if it has other parameters; else empty."""
-    for plugin in plugins:
-        part = getattr(sys.modules.get(f"{PREFIX}{plugin.digest}"), plugin.name, None)
-        for kind in getattr(part, "__mro__", (type(part),)):
-            if kind.__name__ in _GIVEN:
-                said, calls = _GIVEN[kind.__name__]
-                if not any(call.fits(part) for call in calls):
-                    return f"it gets {said}"
-                break
+def _arguments(classes: Iterable[Reference]) -> str:
+    """What a class gets, of the first one that has other parameters; else empty."""
+    for reference in classes:
+        module = sys.modules.get(f"{PREFIX}{reference.digest}")
+        arguments = arguments_of(getattr(module, reference.name, None))
+        if arguments:
+            return f"it gets {arguments}"
     return ""
 
 

@@ -13,13 +13,13 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from ablate.checks.row import check_row
 from ablate.config import RowConfig
 from ablate.data.corpus import Corpus
 from ablate.errors import Interrupted
 from ablate.kernels.device import on_gpu, prepare
 from ablate.own.reference import parse_reference
 from ablate.parts.variant import references
-from ablate.run.own_classes import refuse_own_faults
 from ablate.store import RunFolder, checkpoints
 from ablate.tasks import Task
 from ablate.training import RunContext, Trainer
@@ -85,7 +85,7 @@ def check_resume(
             folder.sources.mkdir(parents=True)
             for plugin in filter(None, (*references(config), parse_reference(task_name))):
                 (folder.sources / plugin.file).write_bytes(sources[str(plugin.digest)])
-        refuse_own_faults(config, task, task_name, corpus, whole.sources)
+        check_row(config, task, task_name, corpus, whole.sources)
         train(whole, steps)
         train(resumed, max(1, steps // 2))
         train(resumed, steps)

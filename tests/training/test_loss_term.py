@@ -2,11 +2,14 @@
 and what is refused.
 """
 
+import re
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
+from ablate.checks.training import check_training
 from ablate.config import resolve_row
 from ablate.data.contexts import ContextBatch
 from ablate.errors import StudyError
@@ -15,7 +18,6 @@ from ablate.own.source import source_hash
 from ablate.store import Results
 from ablate.study import read_study
 from ablate.tasks import LanguageModel
-from ablate.training.own_check import check_own_training
 from tests.cli.inside import inside
 from tests.tasks.language import small
 
@@ -60,7 +62,7 @@ def gradients(model, loss):
 def test_the_loss_and_its_gradients_are_those_of_a_plain_expression(tmp_path):
     model = small()[1].double().requires_grad_(True)
     config = resolve_row({"loss_term": own(tmp_path, PENALTY)})
-    check_own_training(config, tmp_path)
+    check_training(config, tmp_path)
     model.loss_term = own_function(config.loss_term, tmp_path)
     loss, logits, targets = losses(model)
     logs = logits.log_softmax(1)
@@ -115,15 +117,17 @@ def test_a_run_trains_with_its_term_and_keeps_its_source(tmp_path):
         ("def Mine(logits, targets):\n    return 0.0\n", "returns float, and not a finite number"),
         ("def Mine(logits, targets):\n    return logits.sum(1)\n", "returns shape (5,), and not"),
         ("def Mine(logits, targets):\n    return (logits * 0).log().sum()\n", "returns -inf, and not"),
+        ("import random\ndef Mine(logits, targets):\n    return random.random() * logits.sum()\n",
+         "another number when asked again"),
         ("def Mine(logits):\n    return logits.sum()\n", "TypeError"),
         ("class Mine:\n    pass\n", "is not a function"),
     ],
 )  # fmt: skip
 def test_a_term_that_does_not_fit_is_refused_before_training(tmp_path, source, message):
     with pytest.raises(StudyError) as caught:
-        check_own_training(resolve_row({"loss_term": own(tmp_path, source)}), tmp_path)
+        check_training(resolve_row({"loss_term": own(tmp_path, source)}), tmp_path)
     (line,) = caught.value.lines
-    assert line.startswith("mine.py:1: mine:Mine")
+    assert re.match(r"mine\.py:[12]: mine:Mine", line)
     assert message in line
 
 

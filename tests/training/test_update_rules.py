@@ -12,6 +12,7 @@ from safetensors.torch import load as from_bytes
 from safetensors.torch import save as to_bytes
 from torch import nn
 
+from ablate.checks.training import check_training
 from ablate.config import resolve_row
 from ablate.errors import StudyError
 from ablate.model import build
@@ -22,7 +23,6 @@ from ablate.training.optimizer import (
     kinds_of_parameters,
     make_optimizer,
 )
-from ablate.training.own_check import check_own_training
 from ablate.training.schedule import decay_share, learning_rate, schedule_of
 from ablate.training.update_rules import RULES, RULES_OF_MATRICES, orthogonalized
 from tests.model.random_shapes import VALUES, resolved
@@ -503,7 +503,7 @@ def test_a_class_is_told_which_parameters_are_hidden_matrices(own, tmp_path, set
 def test_a_class_goes_on_from_its_state_to_the_bit(own, tmp_path, source, ema):
     optimizer = source if source.startswith("torch") else own(source)
     config = resolve_row({"optimizer": optimizer, "ema_decay": ema})
-    check_own_training(config, tmp_path)
+    check_training(config, tmp_path)
     whole, stopped = Matrix(), Matrix()
     unbroken, first = (make_optimizer(model, config, tmp_path) for model in (whole, stopped))
     drawn = gradients(whole.matrix)
@@ -550,7 +550,7 @@ def test_an_own_class_that_does_not_fit_is_refused_before_training(
     own, tmp_path, source, settings, message
 ):
     with pytest.raises(StudyError) as caught:
-        check_own_training(resolve_row({"optimizer": own(source), **settings}), tmp_path)
+        check_training(resolve_row({"optimizer": own(source), **settings}), tmp_path)
     (line,) = caught.value.lines
     assert re.match(r"mine\.py:\d+: ", line)
     assert message in line
@@ -576,7 +576,7 @@ class Mine(torch.optim.Optimizer):
 
 def test_the_check_of_a_class_saves_its_state_as_a_checkpoint_does(own, tmp_path):
     """What passes is trained from its checkpoints; what a file cannot hold is refused before."""
-    check_own_training(resolve_row({"optimizer": own(STRIDED)}), tmp_path)
+    check_training(resolve_row({"optimizer": own(STRIDED)}), tmp_path)
     model = Matrix()
     optimizer = make_optimizer(model, resolve_row({"optimizer": own(STRIDED)}), tmp_path)
     (gradient, *_) = gradients(model.matrix)
@@ -588,7 +588,7 @@ def test_the_check_of_a_class_saves_its_state_as_a_checkpoint_does(own, tmp_path
         "torch.zeros_like(p.t().contiguous()).t()", 'state["shared"] = torch.zeros_like(p)'
     ).replace('state["shared"] = torch.zeros(()).expand(p.shape)', "pass")
     with pytest.raises(StudyError, match="has a state that a checkpoint cannot hold") as caught:
-        check_own_training(resolve_row({"optimizer": own(two_names)}), tmp_path)
+        check_training(resolve_row({"optimizer": own(two_names)}), tmp_path)
     assert len(caught.value.lines) == 1
 
 
@@ -605,7 +605,7 @@ def test_an_installed_class_that_does_not_fit_is_refused_before_training(
     tmp_path, optimizer, message
 ):
     with pytest.raises(StudyError) as caught:
-        check_own_training(resolve_row({"optimizer": optimizer}), tmp_path)
+        check_training(resolve_row({"optimizer": optimizer}), tmp_path)
     (line,) = caught.value.lines
     assert message in line
 
@@ -614,7 +614,7 @@ def test_an_own_function_gives_the_share_of_the_peak_after_the_warm_up(own, tmp_
     source = "def Mine(config, step, last):\n    return 1 - (step - config.warmup_steps) / last\n"
     row = {"schedule": own(source), "learning_rate": 0.5, "warmup_steps": 10, "train_steps": 100}
     config = resolve_row(row)
-    check_own_training(config, tmp_path)
+    check_training(config, tmp_path)
     schedule = schedule_of(config, tmp_path)
     rates = [learning_rate(config, step, 100, schedule) for step in (5, 10, 60)]
     assert rates == [0.25, 0.5, 0.25]
@@ -625,9 +625,9 @@ def test_an_own_function_is_asked_with_a_last_step_unless_patience_alone_ends_th
 ):
     source = "def Mine(config, step, last):\n    return 1 - step / (10 * last)\n"
     row = {"schedule": own(source), "learning_rate": 0.5}
-    check_own_training(resolve_row({**row, "epochs": 10}), tmp_path)
+    check_training(resolve_row({**row, "epochs": 10}), tmp_path)
     with pytest.raises(StudyError, match="NoneType"):
-        check_own_training(resolve_row({**row, "train_steps": None, "patience": 3}), tmp_path)
+        check_training(resolve_row({**row, "train_steps": None, "patience": 3}), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -649,7 +649,7 @@ def test_an_own_function_that_does_not_fit_is_refused_before_training(
     own, tmp_path, source, message
 ):
     with pytest.raises(StudyError) as caught:
-        check_own_training(resolve_row({"schedule": own(f"# A comment\n{source}")}), tmp_path)
+        check_training(resolve_row({"schedule": own(f"# A comment\n{source}")}), tmp_path)
     (line,) = caught.value.lines
     assert line.startswith("mine.py:2: mine:Mine")
     assert message in line
@@ -658,7 +658,7 @@ def test_an_own_function_that_does_not_fit_is_refused_before_training(
 def test_an_error_in_an_own_function_has_its_line(own, tmp_path):
     source = "def Mine(config, step, last):\n    half = step / 2\n    return half / nothing\n"
     with pytest.raises(StudyError) as caught:
-        check_own_training(resolve_row({"schedule": own(source)}), tmp_path)
+        check_training(resolve_row({"schedule": own(source)}), tmp_path)
     assert caught.value.lines == ("mine.py:3: mine:Mine: NameError: name 'nothing' is not defined",)
 
 

@@ -8,16 +8,18 @@ from types import SimpleNamespace
 
 import pytest
 
+from ablate.checks.properties import check
+from ablate.checks.tasks import TaskTrial, two_items
 from ablate.errors import StudyError
 from ablate.launch.preparation import prepare_runs
 from ablate.own.faults import OwnClassFault
+from ablate.own.kinds import KINDS
 from ablate.store import Results
 from ablate.study import read_study
-from ablate.tasks.task_check import _check, _two_items
 from tests.data.small import split_of
 from tests.tasks.test_own_task import STUDY, write_split
 
-CLASS = Path(__file__).with_name("classification.py").read_text()
+CLASS = (Path(__file__).parents[1] / "tasks/classification.py").read_text()
 LAST = len(CLASS.splitlines())
 LANGUAGE = """\
 from ablate.tasks import LanguageModel
@@ -115,12 +117,13 @@ LOSS = "def loss_terms(self, model, batch, label_smoothing):"
         ((LOSS, f"    {SUPER}"), "loss_terms returns NoneType, not (loss, number of targets); is a return missing?"),
         ((LOSS, f"    {SUPER}", "    return loss"), "loss_terms returns Tensor, not (loss, number of targets)"),
         ((LOSS, f"    {SUPER}", "    return loss, n + 1"), "n_targets counts "),
+        ((LOSS, f"    {SUPER}", "    import random; return loss * random.random(), n"), "gives another loss"),
         ((LOSS, "    return 1 / 0, 1"), "ZeroDivisionError: division by zero"),
         (("def n_targets(self, split, items):", "    return int(split['label'].lengths[items].max()) * len(items) + 1"),
          "n_targets counts "),
         (("def n_targets(self, split, items):", "    return len(items)"), "n_targets counts 2 targets, and collate "),
         (("def output_terms(self, model, batch):", "    terms = super().output_terms(model, batch)",
-          "    return terms._replace(states=terms.states[:-1], targets=terms.targets[:-1])"), "the loss of two items"),
+          "    return terms._replace(states=terms.states[:-1], targets=terms.targets[:-1])"), "output_terms has 3 states and 3 "),
     ],
 )  # fmt: skip
 def test_a_task_with_a_fault_is_refused_with_file_and_line(checked, lines, said):
@@ -143,9 +146,9 @@ SPLIT = split_of(
 
 
 def test_two_items_are_the_shortest_and_the_longest_of_all_fields_together():
-    assert _two_items(SPLIT) == [1, 2]
-    assert _two_items(split_of([[5], [5, 6]], [[6], [6]])) == [0, 1]
-    assert _two_items(split_of([[5]], [[6]])) == [0, 0]
+    assert two_items(SPLIT) == [1, 2]
+    assert two_items(split_of([[5], [5, 6]], [[6], [6]])) == [0, 1]
+    assert two_items(split_of([[5]], [[6]])) == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -183,15 +186,16 @@ def test_two_items_together_are_compared_with_each_alone(losses, changed, said):
 
     def output_terms(model, batch):
         return SimpleNamespace(
-            states=[0] * (batch.tokens + extra["states"]), targets=[0] * (11 + extra["targets"])
+            states=[0] * (batch.tokens + extra["states"]),
+            targets=[0] * (batch.tokens + extra["targets"]),
         )
 
     task = SimpleNamespace(
         n_targets=n_targets, collate=collate, loss_terms=loss_terms, output_terms=output_terms
     )
     if said is None:
-        _check(task, "model", SPLIT, 0.1)
+        check(TaskTrial(task, "model", SPLIT, 0.1), KINDS["task"].properties)
         return
     with pytest.raises(OwnClassFault) as caught:
-        _check(task, "model", SPLIT, 0.1)
+        check(TaskTrial(task, "model", SPLIT, 0.1), KINDS["task"].properties)
     assert caught.value.text.startswith(said)

@@ -7,10 +7,10 @@ import textwrap
 import pytest
 import torch
 
+from ablate.checks.layers import check_layers
 from ablate.config.cost import parameters
 from ablate.errors import StoreError, StudyError
 from ablate.model import build
-from ablate.model.plugin_check import check_plugins
 from ablate.own.reference import PREFIX
 from ablate.own.source import source_hash
 from tests.model.small import V, sentences, shape
@@ -51,7 +51,7 @@ def refused(tmp_path, kept, places):
 
     def line(field, source, error=StudyError, **fields):
         with pytest.raises(error) as caught:
-            check_plugins(shape(**{field: kept(source)}, **fields), tmp_path)
+            check_layers(shape(**{field: kept(source)}, **fields), tmp_path)
         (message,) = caught.value.lines
         assert "\n" not in message
         place = re.fullmatch(r"mymodule\.py:(\d+): (.*)", message)
@@ -117,15 +117,13 @@ both = pytest.mark.parametrize("architecture", ARCHITECTURES)
     "others", [{}, {"positional_encoding": "alibi"}, {"norm_position": "pre"}], ids=str
 )
 def test_a_correct_class_passes(tmp_path, kept, field, architecture, others):
-    check_plugins(
-        shape(architecture=architecture, **{**others, field: kept(GOOD[field])}), tmp_path
-    )
+    check_layers(shape(architecture=architecture, **{**others, field: kept(GOOD[field])}), tmp_path)
 
 
 @both
 def test_classes_for_all_four_fields_pass_together(tmp_path, kept, architecture):
     fields = {field: kept(source) for field, source in GOOD.items()}
-    check_plugins(
+    check_layers(
         shape(architecture=architecture, max_positions=8, n_layers=5, dropout=0.5, **fields),
         tmp_path,
     )
@@ -135,7 +133,7 @@ def test_classes_for_all_four_fields_pass_together(tmp_path, kept, architecture)
 @pytest.mark.parametrize("others", [{}, {"n_experts": 2}, {"norm_position": "none"}], ids=str)
 def test_a_feed_forward_network_of_its_own_passes(tmp_path, kept, architecture, others):
     network = kept(NETWORK.replace("BODY", "(x @ self.W).tanh()"))
-    check_plugins(shape(architecture=architecture, feed_forward=network, **others), tmp_path)
+    check_layers(shape(architecture=architecture, feed_forward=network, **others), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +161,7 @@ RESIDUAL = """
 @both
 def test_a_residual_connection_of_its_own_passes(tmp_path, kept, architecture):
     residual = kept(RESIDUAL.replace("BODY", "output * x.sigmoid()"))
-    check_plugins(shape(architecture=architecture, norm_position=residual), tmp_path)
+    check_layers(shape(architecture=architecture, norm_position=residual), tmp_path)
     config = shape(architecture=architecture, norm_position=residual)
     counted = sum(p.numel() for p in build(config, V, 1, sources=tmp_path).parameters())
     assert counted == parameters(config, V)
@@ -212,7 +210,7 @@ MIXER = """
 @pytest.mark.parametrize("architecture", [*ARCHITECTURES, "encoder-only"])
 def test_a_mixer_of_its_own_passes(tmp_path, kept, architecture):
     fields = {"mixer": kept(MIXER), "d_k": 7, "qk_norm": "head"}
-    check_plugins(shape(architecture=architecture, **fields), tmp_path)
+    check_layers(shape(architecture=architecture, **fields), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -280,7 +278,7 @@ def test_a_class_may_derive_from_a_built_in_variant(tmp_path, kept):
                 return 2 * super().forward(Q, K, V, context)
         """
     for encoding in ("sinusoidal", "rope", "relative", "t5", "alibi"):
-        check_plugins(shape(attention=kept(source), positional_encoding=encoding), tmp_path)
+        check_layers(shape(attention=kept(source), positional_encoding=encoding), tmp_path)
 
 
 SAME = {
@@ -342,7 +340,7 @@ def test_a_residual_connection_knows_the_fields_of_the_model(tmp_path, kept):
         1,
     )
     config = shape(norm_position=kept(source))
-    check_plugins(config, tmp_path)
+    check_layers(config, tmp_path)
     model = build(config, V, 1, sources=tmp_path)
     gates = [value for name, value in model.named_parameters() if name.endswith("gate")]
     assert {value.shape for value in gates} == {(26,)}
@@ -437,7 +435,7 @@ def test_attention_that_ignores_caps_and_sinks_is_refused(refused, fields):
 
 @pytest.mark.parametrize("fields", [{"score_cap": 50.0}, {"attention_sinks": True}], ids=str)
 def test_attention_with_caps_and_sinks_passes(tmp_path, kept, fields):
-    check_plugins(shape(attention=kept(GOOD["attention"]), **fields), tmp_path)
+    check_layers(shape(attention=kept(GOOD["attention"]), **fields), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -473,7 +471,7 @@ def test_a_list_of_known_modules_and_a_kept_activation_pass(tmp_path, kept):
                 self.last = self.all[0](x)
                 return self.last
         """
-    check_plugins(shape(norm=kept(source)), tmp_path)
+    check_layers(shape(norm=kept(source)), tmp_path)
 
 
 def test_an_unused_parameter_is_refused(refused):
@@ -539,7 +537,7 @@ def test_attention_that_declares_query_masks_but_ignores_them_is_refused(
     promise = "with `supports_query_masks`, all that `context.mask()` leaves out must be left out"
     line = refused("attention", source.format(True), architecture=architecture)
     assert line == f"mymodule:Mine: {STEPS}; {promise}"
-    check_plugins(shape(attention=kept(source.format(False)), architecture=architecture), tmp_path)
+    check_layers(shape(attention=kept(source.format(False)), architecture=architecture), tmp_path)
 
 
 # In a causal stack padding is behind every token, until tokens are decoded one by one after a
@@ -631,7 +629,7 @@ def test_a_class_that_changes_what_others_read_is_refused(
 
 def test_an_activation_may_change_its_input(tmp_path, kept):
     source = BODIES["activation"] + "        return F.relu(x, inplace=True)\n"
-    check_plugins(shape(activation=kept(source)), tmp_path)
+    check_layers(shape(activation=kept(source)), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -734,7 +732,7 @@ def test_attention_without_bias_is_refused_with_an_encoding_that_has_one(refused
 @pytest.mark.parametrize("encoding", ["sinusoidal", "rope"])
 def test_attention_without_bias_passes_with_an_encoding_that_has_none(tmp_path, kept, encoding):
     source = GOOD["attention"].replace("supports_bias = True", "supports_bias = False")
-    check_plugins(shape(attention=kept(source), positional_encoding=encoding), tmp_path)
+    check_layers(shape(attention=kept(source), positional_encoding=encoding), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -868,7 +866,7 @@ def test_a_class_in_a_pattern_is_checked(tmp_path, kept):
         """)
     config = shape(architecture="decoder-only", activation=["relu", mine])
     with pytest.raises(StudyError, match="each token must be treated alone"):
-        check_plugins(config, tmp_path)
+        check_layers(config, tmp_path)
 
 
 def test_of_several_classes_the_one_at_fault_is_named(tmp_path, kept):
@@ -877,7 +875,7 @@ def test_of_several_classes_the_one_at_fault_is_named(tmp_path, kept):
     with pytest.raises(
         StudyError, match=r"^other\.py:\d+: other:Mine: lets a token depend on later ones"
     ):
-        check_plugins(shape(**fields), tmp_path)
+        check_layers(shape(**fields), tmp_path)
 
 
 # The source of the class
@@ -897,7 +895,7 @@ def test_a_source_with_another_hash_than_pinned_is_refused(tmp_path, kept, chang
     elif change in ("folder", "pipe"):
         {"folder": os.mkdir, "pipe": os.mkfifo}[change](path)
     with pytest.raises(StoreError) as caught:
-        check_plugins(config, tmp_path)
+        check_layers(config, tmp_path)
     expected = f"{path}: is not the source of {pinned}; remove the run to train it again"
     assert caught.value.lines == (expected,)
 

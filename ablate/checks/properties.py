@@ -1,0 +1,145 @@
+"""The five properties of a part, each as one function. The table of kinds (`ablate/own/kinds.py`)
+says which properties a part must have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ablate.errors import StudyError
+from ablate.own.faults import OwnClassFault, faults_of, with_place
+from ablate.own.kinds import KINDS, Property
+from ablate.own.reference import Reference
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A result that is computed in two ways.
+
+    result, expected: what must be equal.
+    fault: what a difference shows.
+    methods: those that may be the cause, the likeliest first.
+    tolerance: of rounding, as a share of the largest expected number, taken as 1 at least.
+    """
+
+    result: Tensor
+    expected: Tensor
+    fault: str
+    methods: tuple[str, ...] = ()
+    tolerance: float = 1e-3
+
+    @property
+    def is_close(self) -> bool:
+        """Whether both are equal up to rounding."""
+        x, y = self.result, self.expected
+        tolerance = self.tolerance * max(1.0, float(y.abs().max()))
+        return x.shape == y.shape and torch.allclose(x, y, atol=tolerance)
+
+
+class Trial:
+    """A part at work on small inputs. A kind of part overrides the methods of its properties."""
+
+    def compute(self) -> None:
+        """Compute results with gradients, and refuse a wrong one."""
+        raise NotImplementedError
+
+    def with_other_futures(self) -> Iterator[Comparison]:
+        """Results for inputs that differ in what comes later."""
+        raise NotImplementedError
+
+    def with_padding(self) -> Iterator[Comparison]:
+        """Results for inputs that stand together, and alone."""
+        raise NotImplementedError
+
+    def in_steps(self) -> Iterator[Comparison]:
+        """Results that are computed step by step, and at once."""
+        raise NotImplementedError
+
+    def repeated(self) -> Iterator[Comparison]:
+        """Results that are computed again, or from what a checkpoint holds."""
+        raise NotImplementedError
+
+    def parameters(self) -> Iterator[None]:
+        """Set the initial parameters, and others: a gate that begins at 0 would hide a fault."""
+        yield
+
+
+def results_have_their_shapes(trial: Trial) -> None:
+    """Results have the type, the shape and the range that are read."""
+    trial.compute()
+
+
+def the_past_cannot_see_the_future(trial: Trial) -> None:
+    """What comes later changes nothing before it."""
+    _refuse_unequal(trial.with_other_futures())
+
+
+def padding_changes_nothing(trial: Trial) -> None:
+    """An item gives the same result alone and beside a longer one."""
+    _refuse_unequal(trial.with_padding())
+
+
+def steps_equal_the_whole(trial: Trial) -> None:
+    """The parts of an input give what the whole gives."""
+    _refuse_unequal(trial.in_steps())
+
+
+def resume_is_exact(trial: Trial) -> None:
+    """The same is computed again to the bit: nothing is random, and checkpoints hold all of it."""
+    for comparison in trial.repeated():
+        if not torch.equal(comparison.result, comparison.expected):
+            raise OwnClassFault(comparison.fault, *comparison.methods)
+
+
+def _refuse_unequal(comparisons: Iterable[Comparison]) -> None:
+    for comparison in comparisons:
+        if not comparison.is_close:
+            raise OwnClassFault(comparison.fault, *comparison.methods)
+
+
+CHECKS: dict[Property, Callable[[Trial], None]] = {
+    Property.SHAPES: results_have_their_shapes,
+    Property.FUTURE: the_past_cannot_see_the_future,
+    Property.PADDING: padding_changes_nothing,
+    Property.STEPS: steps_equal_the_whole,
+    Property.RESUME: resume_is_exact,
+}
+
+
+def check(trial: Trial, properties: Collection[Property]) -> None:
+    """Check the properties of a part.
+
+    Raises:
+        OwnClassFault: it lacks one of them.
+    """
+    if Property.SHAPES in properties:
+        results_have_their_shapes(trial)
+    with torch.no_grad():  # with gradients, some processors round sums in another order
+        if Property.RESUME in properties:
+            resume_is_exact(trial)
+        for _ in trial.parameters():
+            for property in (Property.FUTURE, Property.PADDING, Property.STEPS):
+                if property in properties:
+                    CHECKS[property](trial)
+
+
+def check_classes(
+    classes: Mapping[str, Reference], sources: Path, make: Callable[[], Trial]
+) -> None:
+    """Check the classes of a row that a trial has, by the fields that name them.
+
+    Raises:
+        StudyError: they lack a property, or fail; in one line, with file and line.
+    """
+    references = list(classes.values())
+    properties = {property for field in classes for property in KINDS[field].properties}
+    with faults_of(references, sources):
+        try:
+            check(make(), properties)
+        except StudyError as error:
+            raise with_place(error, references, sources) from None

@@ -1,0 +1,40 @@
+"""Check all classes and functions that a row names, before anything is trained with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ablate.config import RowConfig
+from ablate.own.reference import parse_import, parse_reference
+from ablate.parts.variant import references
+from ablate.tasks import Task
+
+if TYPE_CHECKING:
+    from ablate.data.corpus import Corpus
+
+
+def check_row(config: RowConfig, task: Task, task_name: str, corpus: Corpus, sources: Path) -> None:
+    """Check the classes and the task of a row; torch is loaded only if there are some.
+
+    Args:
+        config: the row.
+        task: the task of its study.
+        task_name: its name, or a pinned reference to it.
+        corpus: of the row.
+        sources: folder with the sources of classes by hash.
+
+    Raises:
+        StudyError: one of them fails, or lacks a property.
+    """
+    if references(config) or parse_import(config.optimizer):
+        from ablate.checks.layers import check_layers
+        from ablate.checks.training import check_training
+
+        check_layers(config, sources)
+        check_training(config, sources)
+    task_class = parse_reference(task_name)
+    if task_class is not None:
+        from ablate.checks.tasks import check_task
+
+        check_task(task, task_class, corpus, config, sources)

@@ -1,0 +1,153 @@
+"""Try a user's own task on two items of its corpus, in a model of one layer, and its metrics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from ablate.checks.properties import Comparison, Trial, check
+from ablate.config import RowConfig
+from ablate.data.corpus import Corpus, Split
+from ablate.formatting import plural
+from ablate.model import Transformer, build
+from ablate.own.faults import OwnClassFault, faults_of
+from ablate.own.kinds import KINDS
+from ablate.own.reference import Reference
+from ablate.store.records import Measurement
+from ablate.tasks.base import Task
+from ablate.tasks.sequence_to_sequence import SequenceToSequence
+
+_AMONG = 1000  # items of the training split, from which the two are taken
+
+
+def check_task(
+    task: Task, reference: Reference, corpus: Corpus, config: RowConfig, sources: Path
+) -> None:
+    """Compare a batch of two items with each item alone; score texts.
+
+    A step may be split into micro-batches, so the loss and the number of targets must be sums over
+    the items.
+
+    Raises:
+        StudyError: a method fails, or the task lacks a property; with file and line.
+    """
+    with faults_of([reference], sources):
+        split = task.at_step(task.items(corpus, "train", config), seed=1, step=1)
+        small, V = config.with_one_layer(), corpus.tokenizer.vocab_size
+        model = build(small, V, seed=1, sources=sources).eval()
+        check(TaskTrial(task, model, split, config.label_smoothing), KINDS["task"].properties)
+        _check_scores(task, corpus)
+
+
+class _Measured(NamedTuple):
+    """The loss of some items, and their number of targets."""
+
+    loss: float
+    targets: int
+
+
+class TaskTrial(Trial):
+    """A task with the shortest and the longest of some items."""
+
+    def __init__(
+        self, task: Task, model: Transformer, split: Split, label_smoothing: float
+    ) -> None:
+        self.task, self.model, self.split = task, model, split
+        self.label_smoothing, self.pair = label_smoothing, two_items(split)
+
+    def compute(self) -> None:
+        """Refuse results of a wrong type, and other numbers of targets.
+
+        Perplexity is measured from `output_terms`, whatever the loss is.
+        """
+        with torch.no_grad():
+            loss = self._measure(self.pair).loss
+            batch = self.task.collate(self.split, np.array(self.pair))
+            terms = self.task.output_terms(self.model, batch)
+        counts = len(terms.states), len(terms.targets), batch.tokens
+        if len(set(counts)) > 1:
+            text = "output_terms has {} states and {} targets for {} target tokens".format(*counts)
+            raise OwnClassFault(text, "output_terms", "collate")
+        if not math.isfinite(loss):
+            raise OwnClassFault(f"the loss of two items is {loss}", "loss_terms")
+
+    def with_padding(self) -> Iterator[Comparison]:
+        """The loss and the number of targets of two items, and the sums of each alone."""
+        both = self._measure(self.pair)
+        first, second = (self._measure([item]) for item in self.pair)
+        if both.targets != first.targets + second.targets:
+            raise OwnClassFault(
+                f"n_targets counts {both.targets} targets of two items, and {first.targets} + "
+                f"{second.targets} of each alone: padding is no target",
+                "n_targets",
+            )
+        yield Comparison(
+            torch.tensor(both.loss),
+            torch.tensor(first.loss + second.loss),
+            f"the loss of two items is {both.loss:.4g}, and {first.loss:.4g} + {second.loss:.4g} "
+            "of each alone: it must be the sum over the targets, without padding and without a "
+            "mean",
+            ("loss_terms", "output_terms", "collate"),
+        )
+
+    def repeated(self) -> Iterator[Comparison]:
+        """The loss of two items, computed twice."""
+        again = torch.tensor(self._measure(self.pair).loss)
+        loss = torch.tensor(self._measure(self.pair).loss)
+        fault = "gives another loss for the same items when asked again: nothing may be random"
+        yield Comparison(again, loss, fault, ("loss_terms", "collate"))
+
+    def _measure(self, items: list[int]) -> _Measured:
+        targets = self.task.n_targets(self.split, np.array(items))
+        batch = self.task.collate(self.split, np.array(items))
+        result: object = self.task.loss_terms(self.model, batch, self.label_smoothing)
+        if not isinstance(result, tuple) or len(result) != 2:
+            hint = "; is a return missing?" if result is None else ""
+            raise OwnClassFault(
+                f"loss_terms returns {type(result).__name__}, not (loss, number of targets){hint}",
+                "loss_terms",
+            )
+        for count, method in ((batch.tokens, "collate"), (result[1], "loss_terms")):
+            if count != targets:
+                raise OwnClassFault(
+                    f"n_targets counts {targets} targets, and {method} {count}: padding is no "
+                    "target",
+                    "n_targets",
+                    method,
+                )
+        return _Measured(float(result[0]), targets)
+
+
+def _check_scores(task: Task, corpus: Corpus) -> None:
+    """Score empty texts, which beam search may return; other predictions have their own format."""
+    if not isinstance(task, SequenceToSequence):
+        return
+    texts = [""] * task.n_predictions(corpus)
+    for metric in task.prediction_metrics:
+        items: object = task.measure_items(metric.name, texts, corpus)
+        if not isinstance(items, list) or len(items) != len(texts):
+            returned = type(items).__name__
+            if isinstance(items, list):
+                returned = plural(len(items), "score")
+            raise OwnClassFault(
+                f"measure_items returns {returned} for {plural(len(texts), 'prediction')} in "
+                f"{metric.name}, not a list with one score for each",
+                "measure_items",
+            )
+        whole: object = task.measure(metric.name, texts, corpus)
+        if not isinstance(whole, Measurement):
+            raise OwnClassFault(
+                f"measure returns {type(whole).__name__} in {metric.name}, not a Measurement",
+                "measure",
+            )
+
+
+def two_items(split: Split) -> list[int]:
+    """The shortest and the longest of the first items."""
+    lengths = split.lengths(np.arange(min(len(split), _AMONG))).sum(0)
+    return [int(lengths.argmin()), int(lengths.argmax())]
