@@ -63,15 +63,6 @@ def test_a_missing_study_is_one_line(here, verb):
     assert not list(here.iterdir())
 
 
-@pytest.mark.parametrize("text", ["", "study: [", "- 1", "\x00", "a: &b 1", "study: x\nstudy: y"])
-def test_an_invalid_study_is_one_line_with_its_position(here, text):
-    (here / "odd.yaml").write_text(text)
-    done = inside("plan", "odd.yaml")
-    assert (done.code, done.out) == (2, "")
-    assert len(done.err.splitlines()) == 1
-    assert done.err.startswith("odd.yaml:")
-
-
 @pytest.mark.parametrize(
     ("words", "line"),
     [
@@ -180,13 +171,6 @@ def test_a_row_that_set_breaks_is_blamed_on_it(here):
     done = inside("plan", "a.yaml", "--set", "d_model=60")
     assert done.err.startswith("--set d_model=60: h=8 does not divide d_model=60; ")
     assert done.err.endswith(" (a.yaml:4:26)\n")
-
-
-def test_a_misspelt_key_of_a_group_is_one_line(here):
-    (here / "a.yaml").write_text(
-        "study: a\ndata: {corpus: toy, vocab_size: 200}\nrows: {A: {eahc: {h: [2, 8]}}}\n"
-    )
-    assert inside("plan", "a.yaml").err == 'a.yaml:3:12: unknown key "eahc"; did you mean "each"?\n'
 
 
 @pytest.mark.parametrize(

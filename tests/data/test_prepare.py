@@ -92,16 +92,6 @@ def test_a_named_corpus_is_found_under_the_file_names_of_its_release(tmp_path, z
     assert backwards.id != corpus.id
 
 
-def test_a_corpus_in_tsv_files(tmp_path):
-    for split, pairs in PAIRS.items():
-        (tmp_path / f"{split}.tsv").write_text(
-            "".join(f"{source}\t{target}\n" for source, target in pairs)
-        )
-    names = {split: f"{split}.tsv" for split in PAIRS}
-    corpus = prepare(TranslationData.resolve({**SETTINGS, **names}), tmp_path, tmp_path / "corpora")
-    assert corpus.text("test", "target") == [target for _, target in PAIRS["test"]]
-
-
 @pytest.mark.parametrize("columns", [("en text", "de text"), (2, 3)])
 def test_a_corpus_of_chosen_columns_is_prepared_once(tmp_path, columns):
     for split, pairs in PAIRS.items():
@@ -502,12 +492,6 @@ def test_a_vocabulary_is_learned_beforehand_on_little_text_that_may_have_too_few
         assert learns_in_a_moment(data, files.folder, files.corpora) == (size > toy.PIECES)
 
 
-def test_a_missing_split_is_an_error(files):
-    files.write()
-    (files.folder / "test.de").unlink()
-    assert fault(files) == "test.de(.gz) not found; its folder has test.en"
-
-
 # Another test split
 
 
@@ -573,12 +557,6 @@ def test_a_test_split_equal_to_the_training_split_is_a_warning(files):
     assert files.prepare().manifest.notes == []
     assert files.prepare(test="train").manifest.notes == [line]
     files.write(other=PAIRS["test"][:7])
-    assert files.prepare(test="other").manifest.notes == []
-
-
-def test_warnings_about_the_old_test_split_are_not_reused(files):
-    files.write(other=PAIRS["test"][:7])
-    assert len(files.prepare(test="train").manifest.notes) == 1
     assert files.prepare(test="other").manifest.notes == []
 
 

@@ -13,7 +13,6 @@ from ablate.export.causal import GPT2 as GPT2_TARGET
 from ablate.export.causal import LLAMA as LLAMA_TARGET
 from ablate.export.target import TrainedModel
 from ablate.export.targets import target_of
-from ablate.model import build
 from tests.tasks.language import SIZES, small
 
 transformers = pytest.importorskip("transformers")
@@ -117,15 +116,6 @@ def test_known_counts_of_presets():
         cost.parameters(resolve_row({"preset": "gpt2-small"}), 50_257) == 124_439_808
     )  # as published
     assert cost.parameters(resolve_row({"preset": "llama-tiny"}), 32_000) == 15_191_712
-
-
-def test_closed_counts_are_those_of_the_model():
-    for preset in ("gpt-nano", "llama-tiny"):
-        config = resolve_row({"preset": preset})
-        model = build(config, 260, seed=1)
-        assert sum(parameter.numel() for parameter in model.parameters()) == cost.parameters(
-            config, 260
-        )
 
 
 def reasons(library="huggingface", **fields):

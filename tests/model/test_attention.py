@@ -170,23 +170,6 @@ def test_grouped_heads_attend_by_the_formula(kv_heads):
     )
 
 
-@pytest.mark.parametrize("kv_heads", [1, 2, 3])
-def test_grouped_attention_equals_multi_head_attention_with_repeated_projections(kv_heads):
-    grouped = attention(n_heads=6, n_kv_heads=kv_heads, attention_bias=True)
-    whole = attention(n_heads=6, attention_bias=True)
-    assert (grouped.g, whole.g) == (kv_heads, 6)
-    weights = grouped.state_dict()
-    for name, size in (("W_K", D_K), ("W_V", D_V)):
-        for kind in ("weight", "bias"):
-            heads = weights[f"{name}.{kind}"].unflatten(0, (kv_heads, size))
-            copies = [heads[i * kv_heads // 6] for i in range(6)]
-            weights[f"{name}.{kind}"] = torch.cat(copies)
-    whole.load_state_dict(weights)
-    x, y = x_and_y()
-    torch.testing.assert_close(over(grouped, x, y, real(4, 7)), over(whole, x, y, real(4, 7)))
-    torch.testing.assert_close(causal(grouped, x)[0], causal(whole, x)[0])
-
-
 @pytest.mark.parametrize(("self_heads", "cross_heads"), [(3, 1), (2, 6), (1, 4)])
 def test_cross_attention_may_have_another_number_of_heads(self_heads, cross_heads):
     made = parts(n_heads=self_heads, n_cross_heads=cross_heads)
@@ -355,14 +338,6 @@ def test_dropout_acts_on_attention_weights_after_the_softmax():
     # Each weight is w / (1 - rate) or 0, so its variance is w^2 rate / (1 - rate).
     deviation = weights[0] * math.sqrt(rate / (1 - rate) / B)
     assert bool(((dropped.mean(0) - weights[0]).abs() < 5 * deviation).all())
-
-
-def test_attention_dropout_is_the_identity_in_evaluation_and_draws_no_numbers():
-    module, plain = revealing(0.5), revealing(0.0)
-    before = module.dropout.random.get_state()
-    x, y = normal(1, T, S), torch.eye(S)[None]
-    torch.testing.assert_close(over(module, x, y), over(plain, x, y))
-    assert torch.equal(module.dropout.random.get_state(), before)
 
 
 def test_reported_weights_are_those_before_dropout():

@@ -72,22 +72,43 @@ def test_a_run_is_done_in_any_decoding_if_one_decoding_is(folder):
     assert state_in_any_decoding(folder) == "interrupted"
 
 
-def test_an_empty_run_is_pending(folder):
-    assert state_of(folder, BEAM) == "pending"
+LEFT, DECODING = a_progress(phase="left"), a_progress(phase="decoding")
+DEAD = ProcessMark(host=socket.gethostname(), pid=2**22 + 1, born=None)  # and of no known start
+LONG_AGO = a_progress(time=time.time() - 1e6)
 
 
-def test_a_run_without_a_folder_is_pending(tmp_path):
+@pytest.mark.parametrize(
+    ("records", "decoding", "state"),
+    [
+        ({}, BEAM, "pending"),
+        ({"progress": a_progress()}, BEAM, "running"),
+        ({"progress": LONG_AGO}, BEAM, "running"),  # on this host a living process counts
+        ({"progress": LEFT}, BEAM, "interrupted"),  # the process lives and has left the run
+        ({"progress": a_progress(DEAD)}, BEAM, "interrupted"),
+        ({"failure": a_failure()}, BEAM, "failed"),
+        ({"failure": a_failure(), "progress": a_progress()}, BEAM, "running"),  # it is tried again
+        ({"failure": a_failure(), "progress": LEFT}, BEAM, "failed"),
+        ({"result": DONE}, BEAM, "done"),
+        ({"result": DONE, "progress": LEFT}, BEAM, "done"),
+        ({"result": DONE, "progress": DECODING}, BEAM, "done"),
+        # A missing decoding waits, runs and fails as a training does.
+        ({"result": DONE, "progress": LEFT}, GREEDY, "pending"),
+        ({"result": DONE, "progress": DECODING}, GREEDY, "running"),
+        ({"result": DONE, "progress": LEFT, "failure": a_failure()}, GREEDY, "failed"),
+        ({"result": DONE, "progress": LEFT, "failure": a_failure()}, BEAM, "done"),
+        ({"result": DIVERGED, "progress": LEFT}, BEAM, "diverged"),
+        ({"result": DIVERGED, "progress": LEFT}, GREEDY, "diverged"),
+    ],
+)
+def test_the_state_follows_from_the_records(folder, records, decoding, state):
+    write(folder, **records)
+    assert state_of(folder, decoding) == state
+
+
+def test_a_run_without_a_folder_or_with_its_settings_alone_is_pending(folder, tmp_path):
     assert state_of(RunFolder(tmp_path / "nowhere"), BEAM) == "pending"
-
-
-def test_a_run_with_its_settings_alone_is_pending(folder):
     a_run(folder.id).write(folder.run)
     assert state_of(folder, BEAM) == "pending"
-
-
-def test_a_run_whose_process_lives_is_running(folder):
-    write(folder, a_progress())
-    assert state_of(folder, BEAM) == "running"
 
 
 def test_a_run_is_interrupted_once_its_process_has_died(folder, other):
@@ -101,16 +122,6 @@ def test_a_run_is_interrupted_once_its_process_has_died(folder, other):
 def test_a_recycled_process_id_is_another_process(folder, other):
     mark = mark_of(other)
     write(folder, a_progress(mark.model_copy(update={"born": mark.born - 3600})))
-    assert state_of(folder, BEAM) == "interrupted"
-
-
-def test_a_process_without_a_known_start_is_not_alive(folder):
-    write(folder, a_progress(ProcessMark(host=socket.gethostname(), pid=2**22 + 1, born=None)))
-    assert state_of(folder, BEAM) == "interrupted"
-
-
-def test_a_living_process_that_has_left_the_run_does_not_count(folder):
-    write(folder, a_progress(phase="left"))
     assert state_of(folder, BEAM) == "interrupted"
 
 
@@ -150,49 +161,6 @@ def test_a_process_of_another_container_on_this_host_is_not_looked_up(folder):
         assert state_of(folder, BEAM) == "running"
         write(folder, a_progress(mark, time=time.time() - 2 * HEARTBEAT_SECONDS))
         assert state_of(folder, BEAM) == "interrupted"
-
-
-def test_on_this_host_an_old_report_of_a_living_process_counts(folder):
-    write(folder, a_progress(time=time.time() - 1e6))
-    assert state_of(folder, BEAM) == "running"
-
-
-def test_a_failure_shows_once_no_process_works_on_it(folder):
-    write(folder, a_progress(), failure=a_failure())
-    assert state_of(folder, BEAM) == "running"  # it is tried again
-    write(folder, a_progress(phase="left"))
-    assert state_of(folder, BEAM) == "failed"
-
-
-def test_a_failure_before_any_progress(folder):
-    write(folder, failure=a_failure())
-    assert state_of(folder, BEAM) == "failed"
-
-
-@pytest.mark.parametrize("progress", [None, "left", "decoding"])
-def test_a_result_with_its_decoding_is_done(folder, progress):
-    write(folder, progress and a_progress(phase=progress), DONE)
-    assert state_of(folder, BEAM) == "done"
-
-
-def test_a_trained_run_with_another_decoding_is_pending(folder):
-    write(folder, a_progress(phase="left"), DONE)
-    assert state_of(folder, BEAM) == "done"
-    assert state_of(folder, GREEDY) == "pending"
-
-
-def test_a_missing_decoding_runs_and_fails_like_a_training(folder):
-    write(folder, a_progress(phase="decoding"), DONE)
-    assert state_of(folder, GREEDY) == "running"
-    write(folder, a_progress(phase="left"), failure=a_failure())
-    assert state_of(folder, GREEDY) == "failed"
-    assert state_of(folder, BEAM) == "done"
-
-
-@pytest.mark.parametrize("decoding", [BEAM, GREEDY])
-def test_a_diverged_run_is_diverged_in_every_decoding(folder, decoding):
-    write(folder, a_progress(phase="left"), DIVERGED)
-    assert state_of(folder, decoding) == "diverged"
 
 
 def test_a_run_with_a_damaged_result_is_interrupted(folder):
