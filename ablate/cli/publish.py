@@ -14,7 +14,10 @@ from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, StudyFile, StudyOpt
 from ablate.cli.scoring import scored_outcome
 from ablate.errors import UsageError
 from ablate.publication.archive import ARCHIVE, archive_of
-from ablate.publication.folder import publish
+from ablate.publication.crate import METADATA, crate
+from ablate.publication.folder import TEXTS, publish, publishable
+from ablate.publication.paper import paper_files
+from ablate.publication.provenance import provenance_of
 from ablate.streams import echo
 
 EXAMPLE = "ablate publish study.yaml --to supplement/study"
@@ -27,7 +30,7 @@ def command(
     ],
     results: ResultsRoot = DEFAULT_RESULTS,
 ) -> None:
-    """Write tables, figures and records, from which others recompute the results."""
+    """Write tables, figures, records, and the texts of a paper: methods, checklists, references."""
     from ablate.page.sections import figure_files
 
     content, root = StudyOptions(results).open(study)
@@ -37,5 +40,9 @@ def command(
     print_faults(outcome.table)
     more = figure_files(outcome.table, curves_of(outcome, root), kinds=("svg",))
     more[ARCHIVE] = archive_of(content, root)
+    outcome = publishable(outcome, root)
+    more |= paper_files(outcome, root)
+    files = (*TEXTS, *more)
+    more[METADATA] = crate(content.name, files, provenance_of(outcome, root))
     for name in publish(outcome, root, to, more):
         echo(f"Wrote {to / name}")

@@ -17,6 +17,8 @@ from ablate.store.files import read_bytes, write_bytes
 from ablate.study import Study
 from ablate.table.render import as_json, comma_separated, markdown
 
+TEXTS = ("table.md", "table.csv", "table.json", "study.yaml", "provenance.json")
+
 
 def publish(
     outcome: Outcome,
@@ -24,7 +26,8 @@ def publish(
     folder: Path | None = None,
     more: Mapping[str, bytes] | None = None,
 ) -> list[str]:
-    """Write the table in three formats, the study, its provenance and `more`; return their names.
+    """Write TEXTS (the table in three formats, the study, its provenance) and `more`; return their
+    names.
 
     The files are small, contain no text of the corpus, and are the same each time the study is
     repeated: they have no measured times.
@@ -39,19 +42,18 @@ def publish(
         StoreError: the folder is a symbolic link, has a folder in the place of a file, or has a
             file that was not published for this study. Nothing is written then.
     """
-    table, study = without_paths(outcome, results).table, outcome.study
-    # The folder has no predictions of any run.
-    table = table.with_notes(replace(table.experiment.notes, archived=()))
+    outcome = publishable(outcome, results)
+    table, study = outcome.table, outcome.study
     own = results.study(study.name)
     folder = folder or own
-    texts = {
-        "table.md": markdown(table, against_paper=False),
-        "table.csv": comma_separated(table, timed=False),
-        "table.json": as_json(table, timed=False),
-        "study.yaml": study.source.text,
-        "provenance.json": json.dumps(provenance_of(outcome, results).as_json(), indent=1) + "\n",
-    }
-    files = {name: text.encode() for name, text in texts.items()}
+    texts = (
+        markdown(table, against_paper=False),
+        comma_separated(table, timed=False),
+        as_json(table, timed=False),
+        study.source.text,
+        json.dumps(provenance_of(outcome, results).as_json(), indent=1) + "\n",
+    )
+    files = {name: text.encode() for name, text in zip(TEXTS, texts, strict=True)}
     files |= more or {}
     # All is refused before any file is written: all of them belong to one table.
     if folder.is_symlink():  # it may point outside of the results root
@@ -67,8 +69,17 @@ def publish(
         _refuse_files_of_others(folder, files, study)
     # First the two by which the next publication knows this one, which may be interrupted.
     for name in dict.fromkeys(("study.yaml", "table.json", *files)):
-        write_bytes(folder / name, files[name], durable=name in texts)
+        write_bytes(folder / name, files[name], durable=name in TEXTS)
     return list(files)
+
+
+def publishable(outcome: Outcome, results: Results) -> Outcome:
+    """The outcome as others may read it: without paths, and without the note that predictions are
+    not here, which the folder has of no run.
+    """
+    outcome = without_paths(outcome, results)
+    notes = replace(outcome.experiment.notes, archived=())
+    return replace(outcome, table=outcome.table.with_notes(notes))
 
 
 def without_paths(outcome: Outcome, results: Results) -> Outcome:

@@ -69,21 +69,40 @@ _BOLD = "\N{START OF HEADING}"  # marks a best value until the text is escaped; 
 
 def latex(table: Table, against_paper: bool = False, with_cost: bool = False) -> str:
     """The table in LaTeX with conclusion and legend, then one for each design, and for sizes."""
-    mark = f"{_BOLD}{{}}".format
-    layout = paper_layout(table, mark, against_paper, with_cost, best="bold:", every_setting=False)
-    name = escaped(table.experiment.name)
-    label = f"tab:{re.sub(r'[^A-Za-z0-9-]', '-', table.experiment.name)}"
-    caption = f"Ablation study {name}: each row equals base except for the settings shown."
+    layout = _layout(table, against_paper, with_cost)
     advice = table.experiment.notes.advice
     legend = [line for line in layout.legend if line not in advice]
-    notes = [" ".join(conclusion(table)), *legend]
-    groups = [row.row.group for row in table.rows]
-    tables = [_environment(layout, caption, label, groups, notes)]
+    name, label = escaped(table.experiment.name), _label(table)
+    tables = [_results(table, layout, [" ".join(conclusion(table)), *legend])]
     for number, (title, further) in enumerate(further_tables(table), 1):
         caption = f"Ablation study {name}: {escaped(title)}."
         groups = [""] * len(further.rows)
         tables.append(_environment(further, caption, f"{label}-{number}", groups, further.legend))
     return "\n".join([_TOP + "\n".join(tables), r"\ablateend"]) + "\n"
+
+
+def latex_environment(table: Table, notes: Sequence[str]) -> str:
+    """The environment of the results with other notes than conclusion and legend, for a document
+    with one column.
+    """
+    text = _results(table, _layout(table), notes)
+    return text.replace(r"{\ablatetable}", "{table}")
+
+
+def _layout(table: Table, against_paper: bool = False, with_cost: bool = False) -> Layout:
+    mark = f"{_BOLD}{{}}".format
+    return paper_layout(table, mark, against_paper, with_cost, best="bold:", every_setting=False)
+
+
+def _results(table: Table, layout: Layout, notes: Sequence[str]) -> str:
+    name = escaped(table.experiment.name)
+    caption = f"Ablation study {name}: each row equals base except for the settings shown."
+    groups = [row.row.group for row in table.rows]
+    return _environment(layout, caption, _label(table), groups, notes)
+
+
+def _label(table: Table) -> str:
+    return f"tab:{re.sub(r'[^A-Za-z0-9-]', '-', table.experiment.name)}"
 
 
 def _environment(

@@ -1,0 +1,97 @@
+"""Papers that the parts, measures and tests of a study come from: references.yaml as BibTeX.
+
+Texts cite as Pandoc's Markdown does: `[@vaswani2017attention]`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+FILE = Path(__file__).with_name("references.yaml")
+CITATION = re.compile(r" \[(@[\w; @]+)\]")  # with the space before it
+_SPECIAL = re.compile(r"(?<!\\)[&%#]")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A paper.
+
+    key: that texts cite it by.
+    fields: of its BibTeX entry.
+    uses: settings and words that cite it.
+    """
+
+    key: str
+    fields: dict[str, str]
+    uses: frozenset[str]
+
+    @property
+    def kind(self) -> str:
+        """The type of its BibTeX entry."""
+        if "booktitle" in self.fields:
+            return "inproceedings"
+        return "article" if "journal" in self.fields else "misc"
+
+    def bibtex(self) -> str:
+        """The BibTeX entry. Braces keep the capitals of the title."""
+        fields = {**self.fields, "title": f"{{{self.fields['title']}}}"}
+        if eprint := fields.pop("eprint", ""):
+            fields |= {"eprint": eprint, "archiveprefix": "arXiv", "note": f"arXiv:{eprint}"}
+        if url := fields.pop("url", ""):
+            fields["howpublished"] = f"\\url{{{url}}}"
+        lines = [f"@{self.kind}{{{self.key},"]
+        for name, text in fields.items():
+            escaped = _SPECIAL.sub(r"\\\g<0>", text)
+            lines.append(f"  {name} = {{{escaped}}},")
+        return "\n".join([*lines, "}"])
+
+
+@cache
+def references() -> dict[str, Reference]:
+    """Every known paper by its key, in the order of the file."""
+    papers = {}
+    for key, entry in yaml.safe_load(FILE.read_text(encoding="utf-8")).items():
+        fields = {name: str(value) for name, value in entry.items() if name != "uses"}
+        papers[key] = Reference(key, fields, frozenset(entry["uses"]))
+    return papers
+
+
+def cite(*uses: str) -> str:
+    """The citation of the papers for these uses, with a space before it; empty without a paper."""
+    keys = [key for key, paper in references().items() if paper.uses.intersection(uses)]
+    if not keys:
+        return ""
+    return f" [{'; '.join(f'@{key}' for key in keys)}]"
+
+
+def cite_setting(name: str, value: Any) -> str:
+    """The citation of the papers for a setting that differs from the original Transformer's."""
+    return cite(name, f"{name}={value}")
+
+
+def cited(texts: Iterable[str]) -> list[Reference]:
+    """The papers that texts cite, each once, in the order of the file.
+
+    Raises:
+        KeyError: a text cites an unknown key.
+    """
+    keys: dict[str, None] = {}
+    for text in texts:
+        for citation in CITATION.findall(text):
+            keys |= dict.fromkeys(re.findall(r"@(\w+)", citation))
+    unknown = [key for key in keys if key not in references()]
+    if unknown:
+        raise KeyError(*unknown)
+    return [paper for key, paper in references().items() if key in keys]
+
+
+def bibtex(papers: Iterable[Reference]) -> str:
+    """A BibTeX file."""
+    return "\n\n".join(paper.bibtex() for paper in papers) + "\n"

@@ -1,0 +1,103 @@
+"""What a study has cost: trainings, tuning, failures, hours and FLOPs, by its records."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ablate.analysis.outcome import Outcome
+from ablate.formatting import plural, scaled
+from ablate.store import Results, if_readable
+from ablate.store.layout import RunFolder
+from ablate.store.records import Provenance
+
+
+@dataclass
+class Compute:
+    """The cost of the runs of a study.
+
+    trainings: number of runs with a result; tuning: those of them that only choose settings.
+    diverged, failed: numbers of runs. untimed: failed runs without a record of their time.
+    hours: by kind of device, hours times devices.
+    machines: processors and GPUs that trained the runs.
+    """
+
+    trainings: int = 0
+    tuning: int = 0
+    diverged: int = 0
+    failed: int = 0
+    untimed: int = 0
+    hours: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    machines: Counter[str] = field(default_factory=Counter)
+
+    def add(self, folder: RunFolder, is_tuning: bool) -> None:
+        """Count a run, by its files."""
+        result = if_readable(folder.read_result)
+        progress = if_readable(folder.read_progress)
+        made = if_readable(folder.read_provenance)
+        if result is not None:
+            self.trainings += 1
+            self.tuning += is_tuning
+            self.diverged += result.outcome == "diverged"
+            self._add_time(result.seconds, made)
+        elif if_readable(folder.read_failure) is not None:
+            self.failed += 1
+            self.untimed += progress is None
+            self._add_time(progress.seconds if progress else 0.0, made)
+
+    def _add_time(self, seconds: float, made: Provenance | None) -> None:
+        if made is None:
+            return
+        kind = "GPU" if made.device.startswith("cuda") else "CPU core"
+        devices = made.processes if kind == "GPU" else made.threads * made.processes
+        self.hours[kind] += seconds * devices / 3600
+        self.machines[made.machine.processor] += 1
+
+
+def compute_of(outcome: Outcome, results: Results) -> Compute:
+    """The cost of every run of a study, tuning runs and failed runs included."""
+    study = outcome.study
+    of_rows = {run.id for run in study.runs()}
+    cost = Compute()
+    for run in study.all_runs():
+        if not run.awaits_choice:
+            cost.add(results.run(run.id), is_tuning=run.id not in of_rows)
+    return cost
+
+
+def compute(outcome: Outcome, results: Results) -> Iterator[str]:
+    """Yield the cost of a study in sentences."""
+    cost = compute_of(outcome, results)
+    text = f"The study has {plural(cost.trainings, 'training')}"
+    if cost.tuning:
+        text += f", {cost.tuning} of them to choose settings"
+    hours = [f"{hours:.1f} {kind} hours" for kind, hours in sorted(cost.hours.items())]
+    if hours:
+        text += f", which took {' and '.join(hours)} with evaluation and decoding"
+    text += ". Work that was repeated after an interruption is included."
+    if cost.machines:
+        text += f" Machines: {', '.join(sorted(cost.machines))}."
+    yield text
+    flops = _flops(outcome)
+    if flops:
+        yield f"The trainings of the table have {scaled(flops, 'FLOPs')} in closed form."
+    ended = [f"{plural(cost.diverged, 'run')} diverged"] if cost.diverged else []
+    if cost.failed:
+        ended.append(f"{plural(cost.failed, 'run')} failed")
+    if ended:
+        text = f"{' and '.join(ended)}."
+        if cost.untimed:
+            text += f" The time of {plural(cost.untimed, 'failed run')} is not known."
+        yield text
+    yield "Energy was not measured."
+
+
+def _flops(outcome: Outcome) -> float:
+    """FLOPs of the finished trainings behind a table; a training that rows share counts once."""
+    flops: dict[str, float] = {}
+    for row in outcome.table.rows:
+        for run in row.runs:
+            if run.state == "done" and row.recipe.cost.flops is not None:
+                flops[run.id] = row.recipe.cost.flops
+    return sum(flops.values())

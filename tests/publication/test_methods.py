@@ -1,0 +1,165 @@
+"""Methods, compute, limitations and checklists of a study with known results."""
+
+import re
+import shutil
+
+import pytest
+from rocrate.rocrate import ROCrate
+
+from ablate.publication.bibliography import references
+from ablate.publication.checklists import ACL, NEURIPS, checklists
+from ablate.publication.compute import compute, compute_of
+from ablate.publication.crate import METADATA, crate
+from ablate.publication.methods import limitations, methods
+from ablate.publication.paper import paper_files
+from ablate.publication.provenance import provenance_of
+from ablate.store.records import Provenance
+from tests.cli.inside import inside
+from tests.records import change
+from tests.report.fakes import SMALL
+from tests.table.test_latex import compiled
+
+PARTS = SMALL.replace("decoding:", "norm: {each: {norm: [rmsnorm]}}\n  decoding:")
+
+
+def texts(results):
+    """The sections of the methods by title, each as one text."""
+    sections = methods(results.outcome(), results.results)
+    return {section.title: " ".join(section.paragraphs) for section in sections}
+
+
+def test_the_methods_state_the_study_s_settings_seeds_and_metrics(fake):
+    results = fake(PARTS.replace("h: 4,", "h: 4, norm_position: pre, learning_rate: 0.002,"))
+    found = texts(results.all_done())
+    assert "N=2, d_model=64, d_ff=128, h=4, d_k=16, d_v=16" in found["Models"]
+    assert "differs from the original in norm_position=pre [@xiong2020layer]." in found["Models"]
+    assert "5 rows of the table" in found["Models"]
+    assert "norm=rmsnorm [@zhang2019root]" in found["Models"]
+    assert "corpus=toy, vocab_size=200" in found["Data"]
+    assert "100 steps of 25,000 tokens with optimizer=adam [@kingma2015adam]" in found["Training"]
+    assert "peak learning rate is 0.002, after 4,000 steps of warm-up" in found["Training"]
+    assert "No setting was chosen by the tool" in found["Training"]
+    assert "BLEU [@papineni2002bleu; @post2018call] (test; nrefs:1|" in found["Evaluation"]
+    assert "beam=4 and a length penalty [@wu2016google] of alpha=0.6" in found["Evaluation"]
+    assert found["Statistics"].startswith("Each row is trained with 3 seeds. ")
+    assert "Holm's method [@holm1979simple] for 5 rows" in found["Statistics"]
+
+
+def test_further_seeds_looks_margins_and_tuning_are_stated(fake):
+    further = texts(fake(SMALL.replace("[1, 2, 3]", "{rows: 3, base: 5}")).all_done())
+    assert "with 3 seeds, and base with 5." in further["Statistics"]
+    looks = texts(fake(SMALL.replace("[1, 2, 3]", "{looks: [2, 3]}")).all_done())
+    assert "at 2, 3 seeds, by a uniform spending of the error [@lan1983discrete]" in str(looks)
+    margin = fake(SMALL + "margin: {bleu: 0.5}\n").all_done()
+    assert "smaller than 0.5 BLEU [@schuirmann1987comparison]" in texts(margin)["Statistics"]
+    tune = "tune: {grid: {learning_rate: [0.001, 0.002]}, seeds: [101]}\n"
+    tuned = fake(SMALL + tune).outcome()
+    assert any("tuned" in text for s in methods(tuned, fake().results) for text in s.paragraphs)
+
+
+def test_every_setting_that_differs_from_the_original_is_named(fake):
+    settings = {
+        "norm": "rmsnorm", "activation": "swiglu", "optimizer": "adamw", "weight_decay": 0.1, "adam_beta2": 0.95,
+        "tied_embeddings": "none", "gradient_clipping": 1.0, "schedule": "cosine",
+    }  # fmt: skip
+    words = ", ".join(f"{name}: {value}" for name, value in settings.items())
+    found = texts(
+        fake(
+            SMALL.replace("h: 4,", f"h: 4, warmup_steps: 10, learning_rate: 0.001, {words},")
+        ).all_done()
+    )
+    for name, value in settings.items():
+        assert f"{name}={value}" in found["Models"] + found["Training"]
+
+
+@pytest.mark.parametrize(
+    ("device", "processes", "threads", "words"),
+    [("cpu", 1, 2, "CPU core"), ("cuda", 1, 4, "GPU"), ("cuda", 2, 4, "GPU")],
+)
+def test_hours_are_those_of_every_training_times_its_devices(
+    fake, device, processes, threads, words
+):
+    results = fake(seeds="1").all_done()  # base, A h=1, A h=2, D; beam=1 shares base's run
+    for run in results.study.runs():
+        folder = results.results.run(run.id)
+        fields = {"device": device, "processes": processes, "threads": threads}
+        change(Provenance, folder.provenance, **fields)
+    cost = compute_of(results.outcome(), results.results)
+    devices = processes * (threads if device == "cpu" else 1)
+    assert (cost.trainings, cost.tuning, cost.failed) == (4, 0, 0)
+    assert cost.hours == pytest.approx({words: 4 * 60.0 / 3600 * devices})
+
+
+def test_failures_and_divergence_are_counted_and_lost_time_is_said(fake):
+    results = fake().all_done()
+    for seed, end in ((1, results.failed), (2, results.failed)):
+        results.folder("A h=1", seed).result.unlink()
+        end("A h=1", seed, "RuntimeError")
+    results.folder("A h=1", 2).progress.unlink()
+    results.folder("D dropout=0.3", 1).result.unlink()
+    results.diverged("D dropout=0.3", 1, 50, "the loss exploded")
+    text = " ".join(compute(results.outcome(), results.results))
+    assert "The study has 10 trainings, which took" in text
+    assert "1 run diverged and 2 runs failed. The time of 1 failed run is not known." in text
+
+
+def test_limitations_name_each_undecided_row_with_what_would_be_found(fake):
+    results = fake().all_done()
+    for seed, score in ((1, 20.0), (2, 26.0), (3, 23.0)):  # as base, with noise
+        results.done("A h=1", seed, 5.0, score)
+    outcome = results.outcome()
+    (bleu,) = outcome.table.judged
+    text = next(limitations(outcome))
+    undecided = 0
+    for row in outcome.table.rows[1:]:
+        verdict = row.verdicts[bleu.name]
+        is_named = f"{row.label} ({bleu.size_text(verdict.minimum_detectable)})" in text
+        assert is_named == (verdict.word == "cannot tell")
+        undecided += is_named
+    assert undecided
+    assert any("No margin" in line for line in limitations(outcome))
+
+
+def test_the_checklists_answer_with_the_sections_of_the_methods(fake):
+    results = fake().all_done()
+    sections = methods(results.outcome(), results.results)
+    text = checklists(sections)
+    for item in (*NEURIPS, *ACL):
+        answer = text.split(f"### {item.title}\n")[1].split("###")[0]
+        for title in item.sections:
+            (section,) = [section for section in sections if section.title == title]
+            assert all(paragraph in answer for paragraph in section.paragraphs)
+
+
+def test_a_paper_cites_what_its_references_have_and_nothing_else(fake):
+    results = fake(PARTS).all_done()
+    files = {
+        name: content.decode()
+        for name, content in paper_files(results.outcome(), results.results).items()
+    }
+    commands = re.findall(r"\\cite\{([^}]+)\}", files["paper.tex"])
+    keys = {key for command in commands for key in command.split(",")}
+    entries = re.findall(r"^@\w+\{(\w+),", files["references.bib"], re.M)
+    assert keys == set(entries) <= set(references())
+    assert set(re.findall(r"@(\w+)", files["methods.md"])) == keys
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_pdflatex_compiles_the_paper_on_one_page(fake, tmp_path):
+    results = fake(PARTS).all_done()
+    for name, content in paper_files(results.outcome(), results.results).items():
+        (tmp_path / name).write_bytes(content)
+    assert "Output written on paper.pdf (1 page" in compiled(tmp_path, "paper.tex")
+
+
+def test_the_crate_describes_every_file_and_is_read_again(fake, tmp_path):
+    results = fake(seeds="1").all_done()
+    folder = tmp_path / "to"
+    words = ("--results", results.results.root, "--to", folder)
+    assert inside("publish", results.study.path, *words).code == 0
+    files = {path.name for path in folder.iterdir()} - {METADATA}
+    read = ROCrate(folder)
+    assert {entity.id for entity in read.get_by_type("File")} == files
+    assert all(entity["description"] for entity in read.get_by_type("File"))
+    made = provenance_of(results.outcome(), results.results)
+    assert crate("small", sorted(files), made) == crate("small", sorted(files), made)
