@@ -17,12 +17,9 @@ JSON = ("--format", "json")
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """An encoder-decoder of 2 layers and 3 heads, and a decoder-only model."""
+    """An encoder-decoder of 2 layers and 3 heads."""
     results, corpus = corpus_in(tmp_path_factory.mktemp("runs"))
     lay_out(results, corpus)
-    lay_out(results, corpus, id="a" * 12, architecture="decoder-only")
-    lay_out(results, corpus, id="b" * 12, architecture="decoder-only", mixer="lstm")
-    lay_out(results, corpus, id="c" * 12, mixer="lstm")
     return results
 
 
@@ -130,26 +127,6 @@ def test_importance_is_measured_on_the_requested_number_of_pairs(attention):
     ]
     assert [content["pairs"] for content in found] == [2, 1]
     assert found[0]["loss"] != found[1]["loss"]
-
-
-def kinds(done):
-    """The kind of attention and the number of heads of each layer."""
-    shown = json.loads(done.out)["attentions"]
-    return [(attention["kind"], len(attention["heads"])) for attention in shown]
-
-
-def test_a_decoder_only_run_has_one_kind_and_one_sequence(attention):
-    done = attention(*GIVEN, "--format", "json", run="a")
-    assert kinds(done) == [("decoder", 3), ("decoder", 3)]
-
-
-def test_an_lstm_run_has_only_cross_attention_or_none(attention):
-    done = attention(*GIVEN, "--format", "json", run="c")
-    assert kinds(done) == [("cross", 3), ("cross", 3)]
-    for words in ((*GIVEN, "--format", "json"), ("--importance",)):
-        done = attention(*words, run="b")
-        assert (done.code, done.printed) == (2, "")
-        assert done.err == "the run has no attention: architecture=decoder-only with mixer=lstm\n"
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,6 @@ ODD = (
     "STUDY/x", "RESULT", "LOOP", "FIFOLESS.png", "x.png", "x/y/z.svg",
 )  # fmt: skip
 LEFT_OUT = ("stop", "work")  # which act on jobs of a cluster
-RUNS_ALONE = {"--watch", "--help", "--version", "--detach"}  # flags, without a value
 TRIALS = 6  # values of each parameter
 
 

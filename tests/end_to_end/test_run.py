@@ -233,14 +233,6 @@ def test_provenance_records_code_packages_and_machine(calm):
         assert provenance.device == "cpu"
 
 
-def test_the_plan_estimates_time_once_runs_have_finished(copy):
-    copy.file.write_text(TINY + "  C: {each: {N: [2]}}\n")
-    plan = json.loads(copy.ask("plan", "--format", "json").out)
-    assert plan["totals"]["missing"] == 2
-    assert 0 < plan["totals"]["seconds"] < 1000
-    assert plan["assumed_length"] is None
-
-
 WORDS = (
     "ein", "haus", "baum", "steht", "im", "wald", "und", "der", "hund", "läuft", "weit", "fort",
 )  # fmt: skip
@@ -399,12 +391,6 @@ def test_a_budget_on_an_unknown_machine_trains_base_first_and_leaves_the_rest(fr
     assert len(list(fresh.root.glob("runs/*/result.json"))) == 1
     assert (fresh.root / "tiny" / "table.md").exists()  # of the whole study; the rest is pending
     assert "1 of 2 seeds done" in (fresh.root / "tiny" / "table.md").read_text()
-
-
-def test_a_budget_for_a_finished_study_trains_nothing(copy, no_workers):
-    done = copy.run("--budget", "1s")
-    assert done.code == 0
-    assert "--budget 1s: the whole study fits, about 0 s." in done.out
 
 
 def test_a_logger_receives_finished_runs_and_does_not_change_them(copy, no_workers):

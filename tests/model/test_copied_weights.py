@@ -9,7 +9,6 @@ from ablate.config import resolve_row
 from ablate.config.cost import parameters
 from ablate.model import build
 from ablate.model.experts import MixtureOfExperts
-from tests.model.small import sentences
 from tests.model.test_published import (  # noqa: F401
     EXPERTS,
     GATED,
@@ -20,7 +19,9 @@ from tests.model.test_published import (  # noqa: F401
     SIZES,
     WINDOW,
     D,
+    assert_equal_logits,
     in_double,
+    share_rotations,
 )
 
 transformers = pytest.importorskip("transformers")
@@ -123,28 +124,6 @@ def copy_norms(mine, layer, change=lambda weight: weight):
         copy(mine.get_submodule(own), getattr(layer, their), change)
 
 
-def share_rotations(ours, rotary, **layer_type):
-    """Give our tables the reference's sines and cosines, where both agree to fp32."""
-    at = torch.arange(LENGTH)[None]
-    found = rotary(torch.zeros(1, LENGTH, D, dtype=torch.float64), at, **layer_type)
-    cos, sin = (table.double() for table in found)
-    half = cos.shape[-1] // 2
-    for table, values in zip(ours.rotations.unbind(-1), (cos, sin), strict=True):
-        torch.testing.assert_close(table[:LENGTH], values[0, :, :half], rtol=0, atol=1e-5)
-        table[:LENGTH] = values[0, :, :half]
-
-
-def assert_equal_logits(ours, theirs, tokens=None):
-    tokens = sentences(LENGTH, LENGTH, vocab_size=V) if tokens is None else tokens
-    expected = theirs(tokens, use_cache=False).logits
-    torch.testing.assert_close(ours.logits(ours.read(tokens)), expected, rtol=0, atol=1e-8)
-    # Token by token, from the cache: what generation does.
-    cache = ours.start(tokens[:, :0], 1)
-    for t in range(tokens.shape[1]):
-        states = ours.step(tokens[:, t : t + 1], cache)
-        torch.testing.assert_close(ours.logits(states)[:, 0], expected[:, t], rtol=0, atol=1e-8)
-
-
 def test_diffllama_has_differential_attention():
     theirs = reference("DiffLlama", **COMMON)
     _, ours = built(theirs, {"preset": "diffllama", **GATED})
@@ -156,7 +135,7 @@ def test_diffllama_has_differential_attention():
         mine.mixer.mechanism.lambdas.copy_(torch.cat(lambdas))
         copy_feed_forward(mine.feed_forward, layer.mlp)
         copy_norms(mine, layer)
-    share_rotations(ours.positions, theirs.model.rotary_emb)
+    share_rotations(ours, theirs)
     assert_equal_logits(ours, theirs)
 
 
@@ -225,7 +204,7 @@ def test_deepseek_v3_has_latent_attention_and_experts_that_a_bias_balances(query
             bias.copy_(torch.randn(4, dtype=torch.float64))
             mine.feed_forward.choice_bias.copy_(bias)
         copy_norms(mine, layer)
-    share_rotations(ours.positions, theirs.model.rotary_emb)
+    share_rotations(ours, theirs)
     assert_equal_logits(ours, theirs)
 
 
@@ -253,7 +232,7 @@ def test_lfm2_has_two_short_convolutions_before_attention():
         copy_network(mine.feed_forward, network.w1, network.w3, network.w2)
         copy(mine.around_mixer.norm, layer.operator_norm)
         copy(mine.around_feed_forward.norm, layer.ffn_norm)
-    share_rotations(ours.positions, theirs.model.rotary_emb)
+    share_rotations(ours, theirs)
     assert_equal_logits(ours, theirs)
 
 
@@ -340,7 +319,7 @@ def test_qwen3_next_mixes_gated_deltanet_with_gated_attention():
         copy_feed_forward(mine.feed_forward.shared[0], layer.mlp.shared_expert)
         copy(mine.feed_forward.shared_gate, layer.mlp.shared_expert_gate)
         copy_norms(mine, layer, of_one)
-    share_rotations(ours.positions, theirs.model.rotary_emb)
+    share_rotations(ours, theirs)
     assert_equal_logits(ours, theirs)
 
 

@@ -144,13 +144,14 @@ def _share(encoding, cos, sin):
 
 
 def assert_equal_logits(ours, theirs):
+    vocab_size = len(ours.embedding.weight)
     if ours.config.has_encoder:
-        tokens = sentences(LENGTH, LENGTH - 5, vocab_size=V)
+        tokens = sentences(LENGTH, LENGTH - 5, vocab_size=vocab_size)
         expected = theirs(tokens, attention_mask=(tokens != 0).long()).logits[tokens != 0]
         logits = ours.logits(ours.read(tokens))[tokens != 0]
         torch.testing.assert_close(logits, expected, rtol=0, atol=1e-8)
         return
-    tokens = sentences(LENGTH, LENGTH, vocab_size=V)
+    tokens = sentences(LENGTH, LENGTH, vocab_size=vocab_size)
     expected = theirs(tokens, use_cache=False).logits
     torch.testing.assert_close(ours.logits(ours.read(tokens)), expected, rtol=0, atol=1e-8)
     # Token by token, from the cache: what generation does.
