@@ -15,6 +15,7 @@ from ablate.errors import Damaged, UsageError, listed
 from ablate.publication.folder import without_paths
 from ablate.publication.name import claim
 from ablate.store import Results
+from ablate.store.corpora import is_archived
 from ablate.store.files import write_bytes
 from ablate.streams import echo
 from ablate.study import Study
@@ -99,15 +100,23 @@ def _refuse_unwritable(out: Path | None, study: Study) -> None:
 
 
 def _samples(outcome: Outcome, root: Results, count: int) -> list[Example]:
-    """Samples, if the one corpus of the results is there: several have none in common."""
+    """Samples of predictions. Those for a test split need the one corpus of the results; several
+    have none in common.
+    """
+    from ablate.page.study_page import generated_samples, samples
+
+    generated = generated_samples(outcome, count)
     corpora = outcome.experiment.corpora
-    if len(corpora) != 1 or not root.has_corpus(corpora[0]) or not count:
+    if generated or not count or len(corpora) != 1 or not root.has_corpus(corpora[0]):
+        return generated
+    folder = root.corpus(corpora[0])
+    if is_archived(folder):
+        echo(f"{folder}: is of an archive of records, without texts. The page has no samples")
         return []
     from ablate.data.corpus import Corpus
-    from ablate.page.study_page import samples
 
     try:
-        return samples(outcome, root, Corpus(root.corpus(corpora[0])), count)
+        return samples(outcome, root, Corpus(folder), count)
     except Damaged as error:
         echo(f"{error}; `ablate run` prepares the corpus again. The page has no samples", err=True)
         return []

@@ -19,7 +19,7 @@ from ablate.launch import Demand
 from ablate.launch.devices import local_slots, micro_batch
 from ablate.store import Results, if_readable
 from ablate.store.audit import Audit, audit
-from ablate.store.corpora import MANIFEST, known_corpus, names_other_files
+from ablate.store.corpora import MANIFEST, is_archived, known_corpus, names_other_files
 from ablate.store.filesystem import check_filesystem
 from ablate.store.jobs import Resources
 from ablate.store.records import CorpusManifest
@@ -108,6 +108,8 @@ def _stored(study: Study, results: Results) -> int:
             continue
         if names_other_files(manifest):
             report.faults.append(f"{corpus}: lists a file outside its folder")
+            continue
+        if is_archived(corpus.parent):
             continue
         for name, expected in manifest.files.items():
             report.file(corpus.parent / name, expected)

@@ -74,30 +74,33 @@ def _made_with(made: Provenance) -> Iterator[tuple[str, str]]:
     yield "machine", f"{where}; {machine.processor}, {plural(machine.cores, 'core')}"
 
 
+def generated_samples(outcome: Outcome, count: int) -> list[Example]:
+    """Return at most `count` texts that each row's first run has generated; they have nothing
+    given.
+    """
+    generated: dict[str, Sequence[str]] = {}
+    for label, runs in outcome.by_label.items():
+        if runs[0].decoding:
+            generated[label] = runs[0].decoding.generated
+    longest = max(map(len, generated.values()), default=0)
+    return [Example(i + 1, (), _predictions(generated, i)) for i in range(min(count, longest))]
+
+
 def samples(outcome: Outcome, results: Results, corpus: Corpus, count: int) -> list[Example]:
     """Return `count` items of the test split, spread evenly over it, with the predictions of each
     row's first seed.
 
-    Of a task that generates texts, the samples are those, and have nothing given; of one whose
-    predictions are no texts to read, there are none. Rows without a prediction for every item are
-    left out. Each prediction has its score in the main metric, if the task scores single items in
-    it.
+    Of a task whose predictions are no texts to read, there are none. Rows without a prediction for
+    every item are left out. Each prediction has its score in the main metric, if the task scores
+    single items in it.
     """
-    generated: dict[str, Sequence[str]] = {}
-    first_runs = {label: runs[0] for label, runs in outcome.by_label.items()}
-    for label, run in first_runs.items():
-        if run.decoding:
-            generated[label] = run.decoding.generated
-    if any(generated.values()):
-        longest = max(map(len, generated.values()))
-        return [Example(i + 1, (), _predictions(generated, i)) for i in range(min(count, longest))]
     task, metric = outcome.study.task, outcome.table.of_items
     if not task.predicts_texts:
         return []
     total = task.n_predictions(corpus)
     texts: dict[str, Sequence[str]] = {}
-    for label, run in first_runs.items():
-        lines = task.of_items(predictions_of(run, results))
+    for label, runs in outcome.by_label.items():
+        lines = task.of_items(predictions_of(runs[0], results))
         if len(lines) == total:
             texts[label] = lines
     if not total or not texts:

@@ -32,6 +32,13 @@ def is_prepared(folder: Path) -> bool:
     return (folder / MANIFEST).exists()
 
 
+def is_archived(folder: Path) -> bool:
+    """Whether a folder has the manifest of a corpus and no text, as in an unpacked archive of
+    `ablate publish`.
+    """
+    return is_prepared(folder) and len(list(folder.iterdir())) == 1
+
+
 def fields_of(manifest: CorpusManifest) -> tuple[str, ...]:
     """The text fields of a corpus, by its manifest."""
     return manifest.fields or _FIRST_FIELDS

@@ -252,6 +252,22 @@ def test_what_is_published_from_an_unpacked_archive_is_what_was_published_first(
         assert (again / name).read_bytes() == (first / name).read_bytes(), name
 
 
+def test_the_corpus_of_an_unpacked_archive_is_not_damaged_and_the_page_has_no_samples(
+    whole, tmp_path
+):
+    root = unpack(whole, tmp_path)
+    (corpus,) = (root / "corpora").iterdir()
+    shown = inside("report", whole.study.path, "--results", root, "--out", tmp_path / "page.html")
+    said = f"{corpus}: is of an archive of records, without texts. The page has no samples"
+    assert (shown.code, shown.err) == (0, "")
+    assert shown.out.splitlines()[0] == said
+    assert 'id="samples"' not in (tmp_path / "page.html").read_text()
+    verify = ("verify", whole.study.path, "--results", root, "--stored")
+    assert str(corpus) not in inside(*verify).out
+    (corpus / "test.source.txt").write_text("no longer the text")
+    assert f"{corpus / 'test.source.txt'}: is damaged" in inside(*verify).out
+
+
 def test_rows_are_added_to_an_unpacked_archive_without_training_it_again(whole, tmp_path):
     unpacked = Results(unpack(whole, tmp_path))
     assert missing_runs(whole.study.runs(), unpacked) == []
