@@ -193,6 +193,20 @@ class Facts:
     per_layer: bool = False
 
 
+@dataclass(frozen=True)
+class Aliases:
+    """Names of a field in PyTorch, nanoGPT and Hugging Face, too different to be found by their
+    letters.
+    """
+
+    names: tuple[str, ...]
+
+
+def aliases(*names: str) -> Aliases:
+    """Other names of a field, which a message about an unknown field answers with it."""
+    return Aliases(names)
+
+
 CHOSEN_ON_DEV = Facts(chosen_on_dev=True)
 EXPORTED = Facts(is_exported=True)
 PER_LAYER = Facts(per_layer=True)
@@ -214,6 +228,17 @@ def facts_of(section: type[BaseModel]) -> dict[str, Facts]:
             if isinstance(item, Facts):
                 facts[name] = item
     return facts
+
+
+@cache
+def fields_by_alias(section: type[BaseModel]) -> dict[str, str]:
+    """The name of the field that other libraries call so, by that name."""
+    fields: dict[str, str] = {}
+    for name, info in section.model_fields.items():
+        for item in info.metadata:
+            if isinstance(item, Aliases):
+                fields |= dict.fromkeys(item.names, name)
+    return fields
 
 
 @cache

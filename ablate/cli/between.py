@@ -9,8 +9,7 @@ from typing import Any
 import yaml
 
 from ablate.config.inactive import inactive_fields
-from ablate.config.model import ModelConfig
-from ablate.config.presets import PRESETS
+from ablate.config.presets import PRESETS, small_sizes
 from ablate.config.resolve import SYMBOL_OF, resolve_row
 from ablate.config.steps import steps_between
 from ablate.errors import UsageError, unknown_name
@@ -18,12 +17,8 @@ from ablate.formatting import plural
 
 # The study, with places such as <from>; it is no YAML until they are filled.
 STUDY = Path(__file__).parent / "templates" / "between.txt"
-# Sizes for a start on a CPU; those of parts are written where a preset has them.
+# Sizes for a start on a CPU.
 SIZES = {"n_layers": 6, "d_model": 64, "d_ff": 256, "n_heads": 4}
-SIZES_OF_PARTS = {
-    "kv_rank": 16, "query_rank": 32, "d_k": 24, "d_v": 16, "n_experts": 4, "experts_per_token": 2,
-    "attention_window": 16,
-}  # fmt: skip
 
 
 def study_between(start: str, end: str) -> str:
@@ -35,7 +30,7 @@ def study_between(start: str, end: str) -> str:
     for name in (start, end):
         if name not in PRESETS:
             raise UsageError("--between: " + unknown_name("preset", name, PRESETS))
-    first, last = ({"preset": name, **_small(PRESETS[name])} for name in (start, end))
+    first, last = ({"preset": name, **small_sizes(PRESETS[name])} for name in (start, end))
     # A size without effect in the first preset, such as heads without attention, is of the last.
     model = resolve_row({**PRESETS[start], **SIZES})
     unused = inactive_fields(model)
@@ -56,16 +51,6 @@ def study_between(start: str, end: str) -> str:
     filled = filled.replace("<parts>", "\n# ".join(textwrap.wrap(", ".join(steps) + ".", 96)))
     filled = filled.replace("<start>", textwrap.indent(_yaml(first, is_flow=False), "  "))
     return filled.replace("<end>", _yaml(last, is_flow=True))
-
-
-def _small(preset: dict[str, Any]) -> dict[str, Any]:
-    """The sizes of the parts of a preset for a start on a CPU."""
-    fields = ModelConfig.model_fields
-    small = {}
-    for name, value in SIZES_OF_PARTS.items():
-        if preset.get(name) not in (None, fields[name].default):
-            small[name] = value
-    return small
 
 
 def _yaml(settings: dict[str, Any], is_flow: bool) -> str:

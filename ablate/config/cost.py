@@ -24,9 +24,8 @@ from ablate.parts import (
     positions,
     residual,
 )
-from ablate.parts.cost import Cost, Place
+from ablate.parts.cost import BYTES, Cost, Place
 
-BYTES = 4  # fp32: weights, gradients and optimizer state, whatever `precision` is
 FORWARD_AND_BACKWARD = 3
 # Assumed tokens per sentence while the corpus is not prepared.
 ASSUMED_LENGTH = 30

@@ -15,6 +15,7 @@ from ablate.errors import Fault, Invalid
 from ablate.fields import Part, facts_of
 from ablate.formatting import setting_text
 from ablate.own.reference import without_digest
+from ablate.parts import attention
 
 _FACTS = facts_of(RowConfig)
 
@@ -134,17 +135,13 @@ def canonical_values(config: RowConfig, inactive: Collection[str]) -> dict[str, 
             values[name] = field.default
     if values["momentum"] == DEFAULT_MOMENTUM.get(values["optimizer"]):
         values["momentum"] = None
-    if values["n_cross_heads"] == values["n_heads"]:
-        values["n_cross_heads"] = None
+    attention.unset_repetitions(values)
     if values["stride"] == values["context"]:
         values["stride"] = None
     if values["eval_stride"] == (values["eval_context"] or values["context"]):
         values["eval_stride"] = None
     if values["eval_context"] == values["context"]:
         values["eval_context"] = None
-    # With other heads in cross-attention, the number of key heads is not that of both attentions.
-    if values["n_kv_heads"] == values["n_heads"] and values["n_cross_heads"] is None:
-        values["n_kv_heads"] = None
     # The depths are set: the encoder's becomes N; without an encoder, the decoder's.
     if "n_layers" in inactive:
         values["n_layers"] = values["encoder_layers"] or values["decoder_layers"]

@@ -21,6 +21,7 @@ from ablate.fields import (
     TaskSettings,
     TextLength,
     VocabularySize,
+    aliases,
 )
 from ablate.parts.sizes import DECODER_ONLY
 
@@ -164,7 +165,9 @@ def share_of(split: str) -> float | None:
 class ContextSettings(TaskSettings):
     """How the training text is cut."""
 
-    context: int | None = Field(None, ge=2, le=MAX_CONTEXT)
+    context: Annotated[int | None, aliases("block_size", "n_ctx", "seq_len", "max_seq_len")] = (
+        Field(None, ge=2, le=MAX_CONTEXT)
+    )
     """number of tokens in a context of training, and by default of the evaluation"""
     stride: TextLength | None = None
     """tokens between the beginnings of two training contexts; unset: context"""
@@ -229,7 +232,7 @@ class GenerationSettings(TaskSettings):
     """divides the logits of generated text; 0 is greedy"""
     top_k: Count | None = None
     """generated tokens are among the k most likely"""
-    generated_tokens: int = Field(200, ge=1, le=100_000)
+    generated_tokens: Annotated[int, aliases("max_new_tokens")] = Field(200, ge=1, le=100_000)
     """length of each sample of generated text"""
 
 

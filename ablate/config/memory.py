@@ -6,10 +6,11 @@ Exact counts would follow every kernel. A run that has too little memory halves 
 from __future__ import annotations
 
 from ablate.config import cost
-from ablate.config.cost import ASSUMED_LENGTH, BYTES
+from ablate.config.cost import ASSUMED_LENGTH
 from ablate.config.row import RowConfig
 from ablate.config.training import LOGIT_CHUNK_TOKENS, resolve_precision
-from ablate.parts import attention, feed_forward, mixers, norms, positions
+from ablate.parts import attention, feed_forward, mixers, residual
+from ablate.parts.cost import BYTES, Tensors
 
 # In tokens, padding included. On a CPU, larger micro-batches are no faster and take more memory.
 CPU_MICRO_BATCH = 8192
@@ -47,7 +48,7 @@ def peak_memory(
     P = BYTES * count
     bf16 = resolve_precision(c.precision, device, has_bf16=True) == "bf16"
     length = length or c.context or ASSUMED_LENGTH
-    activations = kept_for_backward(c, micro_batch_tokens, length, bf16, device == "cuda")
+    activations = activation_bytes(c, micro_batch_tokens, length, bf16, device == "cuda")
     predicted = round(cost.predicted_tokens(c, micro_batch_tokens))
     # The states that the loss reads and their gradients; each head of future tokens has its own.
     states = 2 * BYTES * predicted * c.d_model * (1 + c.future_tokens)
@@ -64,7 +65,7 @@ def peak_memory(
     return state + max(accumulation, round(exchange))
 
 
-def kept_for_backward(c: RowConfig, tokens: int, length: int, bf16: bool, gpu: bool) -> int:
+def activation_bytes(c: RowConfig, tokens: int, length: int, bf16: bool, on_gpu: bool) -> int:
     """Bytes that the backward pass of one micro-batch needs, without the weights in fp32.
 
     Args:
@@ -72,69 +73,24 @@ def kept_for_backward(c: RowConfig, tokens: int, length: int, bf16: bool, gpu: b
         tokens: padded tokens of each side.
         length: tokens of a sentence.
         bf16: whether operands of products are in bf16.
-        gpu: whether Q, K and V have the precision of operands, and dropout masks take one byte.
+        on_gpu: whether it runs on a GPU.
     """
     operand = BYTES // (1 + bf16)
     ends = 3 * BYTES * c.d_model  # embeddings with their dropout, and the norm at the end
     # A decoder-only model of pairs reads both sentences as one sequence.
     sides = 1 if c.has_encoder or c.context is not None else 2
-    kept = 0
+    layers = 0
     for layer, causal, times in c.trained_layers():
-        around = _around(layer, gpu)
-        of_layer = around + _mixed(layer, causal, sides * length, operand, gpu)
+        tensors = Tensors(causal, sides * length, operand, on_gpu)
+        around = residual.activation_bytes(layer, tensors)
+        layers += times * (around + mixers.activation_bytes(layer, tensors))
         if causal and c.has_both_stacks:
-            of_layer += around + _attention(layer, layer.cross_heads, False, length, operand, gpu)
+            over_source = Tensors(False, length, operand, on_gpu)
+            heads = attention.activation_bytes(layer, layer.cross_heads, over_source)
+            layers += times * (around + heads)
         if c.feed_forward != "none":
-            of_layer += around + _feed_forward(layer, operand)
-        kept += times * of_layer
+            layers += times * (around + feed_forward.activation_bytes(layer, tensors))
     copies = operand * cost.hidden_weights(c, of_mixers=False) if bf16 else 0
     if c.has_both_stacks:
-        return copies + tokens * (kept + 2 * ends)
-    return copies + tokens * sides * (kept + ends)
-
-
-def _around(c: RowConfig, gpu: bool) -> int:
-    """Bytes for a token of what is around a sub-layer: dropout mask, norms, scale and streams."""
-    mask = (c.dropout > 0) * (1 if gpu else BYTES) * c.d_model
-    states = norms.NORM_POSITIONS[c.norm_position].norms + 3 * c.streams
-    states += c.residual_scale in ("rezero", "scalar", "layerscale")
-    return mask + BYTES * c.d_model * states
-
-
-def _mixed(c: RowConfig, causal: bool, length: int, operand: int, gpu: bool) -> int:
-    """Bytes for a token of its mixer."""
-    mixer, mechanism = mixers.MIXERS[c.mixer], attention.ATTENTIONS[c.attention]
-    if mixer.kept:
-        return BYTES * mixer.kept(c, causal)
-    if mechanism.kept:
-        return operand * c.d_model + BYTES * mechanism.kept(c, causal, length)
-    return _attention(c, c.n_heads, causal, length, operand, gpu)
-
-
-def _attention(c: RowConfig, heads: int, causal: bool, length: int, operand: int, gpu: bool) -> int:
-    """Bytes for a token of attention: its input, Q, K, V, the heads, their gate and the scores."""
-    numbers = 2 * heads * (c.d_k + c.d_v)
-    if c.attention_convolution != "none":
-        numbers += attention.convolved_width(c)
-    kept = operand * c.d_model + (operand if gpu else BYTES) * numbers
-    normalized = (c.qk_norm != "none") * 2 * heads * c.d_k
-    gate = attention.gate_width(c, heads)
-    gated = (gate > 0) * (gate + heads * c.d_v)
-    own_scores = c.attention_dropout > 0 or c.score_cap is not None or c.attention_sinks
-    own_scores |= positions.POSITIONAL_ENCODINGS[c.positional_encoding].adds_to_scores
-    own_scores |= c.d_k != c.d_v or (causal and c.attention == "local")
-    # The weights, the cap's tanh, and dropout's mask and result; fused attention keeps none.
-    tensors = 1 + (c.score_cap is not None) + 2 * (c.attention_dropout > 0)
-    return kept + BYTES * (normalized + gated + own_scores * tensors * heads * length)
-
-
-def _feed_forward(c: RowConfig, operand: int) -> int:
-    """Bytes for a token of its feed-forward network: the input and each inner vector."""
-    inner_vectors = 1 + (c.activation != "relu") + (c.activation_dropout > 0)
-    if feed_forward.ACTIVATIONS[c.activation].gated:
-        inner_vectors += 2
-    kept = operand * (c.d_model + inner_vectors * feed_forward.inner_width(c))
-    if c.n_experts is None:
-        return kept
-    networks = c.experts_per_token + c.shared_experts
-    return networks * (kept + 2 * BYTES * c.d_model)
+        return copies + tokens * (layers + 2 * ends)
+    return copies + tokens * sides * (layers + ends)

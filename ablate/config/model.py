@@ -124,7 +124,7 @@ class ModelConfig(OutputHead, Initialization, CausalSettings):
     def largest_balance(self) -> float:
         """The balance of experts in the loss if each token is sent to the same ones."""
         layers = self.trained_layers()
-        return sum(passes * c.expert_balance * (c.n_experts or 0) for c, _, passes in layers)
+        return sum(passes * feed_forward.largest_balance(c) for c, _, passes in layers)
 
     def positions_needed(self, source: int, target: int) -> int:
         """Positions of a pair, with BOS and EOS: the longer side, or both as one sequence.

@@ -139,6 +139,11 @@ SIZES = (
     "n_layers", "encoder_layers", "decoder_layers", "d_model", "d_ff", "n_heads", "n_kv_heads",
     "n_cross_heads", "d_k", "d_v",
 )  # fmt: skip
+# Sizes of parts for a start on a CPU, where a preset has them.
+_SMALL_SIZES = {
+    "kv_rank": 16, "query_rank": 32, "d_k": 24, "d_v": 16, "n_experts": 4, "experts_per_token": 2,
+    "attention_window": 16,
+}  # fmt: skip
 # Parts of an architecture, in the order of a model, and the fields that choose each.
 _CHOICES: dict[str, tuple[str, ...]] = {
     "embeddings": (
@@ -194,6 +199,15 @@ def _whole(fields: dict[str, Any]) -> dict[str, Any]:
         for name in names:
             parts[name] = ModelConfig.model_fields[name].default
     return {**parts, **fields}
+
+
+def small_sizes(preset: dict[str, Any]) -> dict[str, int]:
+    """The sizes of the parts of a preset for a start on a CPU."""
+    small = {}
+    for name, value in _SMALL_SIZES.items():
+        if preset.get(name) not in (None, ModelConfig.model_fields[name].default):
+            small[name] = value
+    return small
 
 
 PRESETS: dict[str, dict[str, Any]] = {

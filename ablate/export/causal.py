@@ -104,7 +104,7 @@ def _sizes(c: ModelConfig) -> dict[str, Any]:
 def _llama_settings(c: ModelConfig) -> dict[str, Any]:
     return {
         **_sizes(c),
-        "num_key_value_heads": c.n_kv_heads or c.n_heads,
+        "num_key_value_heads": c.kv_heads,
         "head_dim": c.d_k,
         "rms_norm_eps": EPS,
         "rope_theta": c.rope_base,
@@ -447,7 +447,7 @@ PHI = transformers_model(
     "PhiForCausalLM",
     lambda c: {
         **_sizes(c),
-        "num_key_value_heads": c.n_kv_heads or c.n_heads,
+        "num_key_value_heads": c.kv_heads,
         "rope_theta": c.rope_base,
         "layer_norm_eps": EPS,
         "resid_pdrop": c.dropout,
@@ -482,7 +482,7 @@ PHI = transformers_model(
 def _recurrent_gemma_settings(c: ModelConfig) -> dict[str, Any]:
     return {
         **_sizes(c),
-        "num_key_value_heads": c.n_kv_heads or c.n_heads,
+        "num_key_value_heads": c.kv_heads,
         "intermediate_size": 2 * c.inner_width(gated=True),  # theirs counts both projections
         "hidden_activation": ACTIVATION_NAMES[c.activation],
         "lru_width": c.n_heads * c.d_v,

@@ -77,9 +77,8 @@ def _by_pair(heads: Tensor, c: ModelConfig, turns: tuple[int, int]) -> Tensor:
 
 def repeated_heads(heads: Tensor, c: ModelConfig) -> Tensor:
     """Heads of keys or values, each repeated for all heads of queries that it serves."""
-    n = c.n_kv_heads or c.n_heads
-    by_head: Tensor = heads.unflatten(0, (n, -1))
-    return by_head.repeat_interleave(c.n_heads // n, 0).flatten(0, 1)
+    by_head: Tensor = heads.unflatten(0, (c.kv_heads, -1))
+    return by_head.repeat_interleave(c.n_heads // c.kv_heads, 0).flatten(0, 1)
 
 
 # Queries, keys and values in one tensor, with a head of keys and of values for each of queries.

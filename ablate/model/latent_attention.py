@@ -97,10 +97,8 @@ def is_absorbed(
     """Whether keys and values are linear in the latent vectors when they are attended to: nothing
     changes them after they are made, but the rotation of the shared entries.
     """
-    changes_values = c.value_embeddings != "none" or c.value_residual or c.exclude_own_value
-    is_changed = c.attention_convolution != "none" or c.qk_norm != "none" or changes_values
     # A class of one's own may rotate all of a key.
     adds_nothing = type(encoding).rotate is PositionalEncoding.rotate
     has_place = adds_nothing or type(encoding) is RotaryPositions
     is_plain = type(mechanism) in (FullAttention, LocalAttention)
-    return is_plain and has_place and not encoding.acts_on_scores and not is_changed
+    return is_plain and has_place and not encoding.acts_on_scores and c.has_plain_keys

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ablate.config import ModelConfig
 from ablate.model.attention_context import Earlier
 from ablate.model.layers import Embedding, Linear, ParameterKinds, optional
+from ablate.parts.attention import value_width
 
 
 class ValueEmbedding(nn.Module):
@@ -17,8 +18,7 @@ class ValueEmbedding(nn.Module):
 
     def __init__(self, config: ModelConfig, vocab_size: int, init: torch.Generator) -> None:
         super().__init__()
-        heads = config.n_kv_heads or config.n_heads
-        width = heads * config.d_v
+        heads, width = config.kv_heads, value_width(config)
         rank = config.value_embedding_rank
         self.table = Embedding(vocab_size, rank or width, init, scale=1.0)
         self.widen: Linear | None = None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from ablate.errors import Fault
-from ablate.fields import SET, Facts, Part, Share, chosen, only
-from ablate.parts.cost import Cost, Place, matrices
+from ablate.fields import SET, Facts, Part, Share, aliases, chosen, only
+from ablate.parts.cost import BYTES, Cost, Place, Tensors, matrices
 from ablate.parts.positions import POSITIONAL_ENCODINGS, Positions, odd_rotation, rotated_entries
 from ablate.parts.sizes import SECOND_LAYER, Cap, Heads, Size
 from ablate.parts.variant import Variant, VariantName, Variants
@@ -24,7 +24,7 @@ class Mechanism(Variant):
     forms_scores: whether it computes a score for every pair of tokens.
     parameters: trained parameters beside the projections.
     products: multiplications, by (c, place); None: of scores.
-    kept: fp32 numbers per token that the backward pass needs, by (c, causal, length of a
+    activations: fp32 numbers per token that the backward pass needs, by (c, causal, length of a
         sentence); None: of scores.
     fault: why a configuration cannot have it, or None.
     """
@@ -32,7 +32,7 @@ class Mechanism(Variant):
     forms_scores: bool = True
     parameters: Callable[[Attention], int] = lambda c: 0
     products: Callable[[Attention, Place], int] | None = None
-    kept: Callable[[Attention, bool, int], int] | None = None
+    activations: Callable[[Attention, bool, int], int] | None = None
     fault: Callable[[Attention], Fault | None] = lambda c: None
 
 
@@ -68,13 +68,13 @@ ATTENTIONS = Variants(
         parameters=lambda c: 4 * c.d_k,
         # Each of two heads has the values of both.
         products=lambda c, place: place.squares * c.n_heads * (c.d_k + 2 * c.d_v),
-        kept=lambda c, causal, length: c.n_heads * (2 * c.d_k + 5 * c.d_v + length),
+        activations=lambda c, causal, length: c.n_heads * (2 * c.d_k + 5 * c.d_v + length),
     ),
     linear=Mechanism(
         "ablate.model.attention:LinearAttention",
         forms_scores=False,
         products=_linear_products,
-        kept=lambda c, causal, length: (
+        activations=lambda c, causal, length: (
             c.n_heads * (5 * c.d_k + 2 * c.d_v + causal * min(length, LINEAR_CHUNK))
         ),
     ),
@@ -98,6 +98,7 @@ VALUES = Part(
 VALUE_EMBEDDINGS = Part("a value embedding", {"value_embeddings": ("added", "gated")}, (VALUES,))
 # It is there where both of the parts around it are.
 EARLIER_VALUES = Part("values of an earlier layer", within=(SECOND_LAYER, VALUES))
+SHARED_KEYS = {"mla": "kv_rank", "gqa": "n_kv_heads", "mqa": "n_kv_heads"}  # by their short names
 OF_SELF_ATTENTION = Facts(part=SELF_ATTENTION, per_layer=True)
 OF_ATTENTION = Facts(part=ATTENTION, per_layer=True)
 OF_SOFTMAX = Facts(part=SOFTMAX, per_layer=True)
@@ -106,12 +107,14 @@ OF_SOFTMAX = Facts(part=SOFTMAX, per_layer=True)
 class Attention(Positions):
     """Attention of a layer, over its own sequence and over the source."""
 
-    n_kv_heads: Annotated[Heads | None, Facts(part=ATTENTION, is_exported=True, per_layer=True)] = (
-        None
-    )
+    n_kv_heads: Annotated[
+        Heads | None,
+        Facts(part=ATTENTION, is_exported=True, per_layer=True),
+        aliases("num_key_value_heads", "gqa", "mqa"),
+    ] = None
     """number of key and value heads, each shared by a group of query heads (Ainslie et al., 2023);
     1 is multi-query attention (Shazeer, 2019); unset: h"""
-    kv_rank: Annotated[Size | None, OF_SELF_ATTENTION] = None
+    kv_rank: Annotated[Size | None, OF_SELF_ATTENTION, aliases("mla", "kv_lora_rank")] = None
     """entries of the latent vector that keys and values are made from, beside those that `rope`
     rotates, which all heads share (MLA; DeepSeek-V2, 2024); unset: none"""
     query_rank: Annotated[Size | None, Facts(part=LATENT, per_layer=True)] = None
@@ -123,9 +126,13 @@ class Attention(Positions):
     """number of heads in cross-attention, with unchanged d_k and d_v; unset: h"""
     attention_dropout: Annotated[Share, Facts(part=SOFTMAX, is_exported=True, per_layer=True)] = 0.0
     """dropout of attention weights"""
-    attention: Annotated[str, VariantName(tuple(ATTENTIONS)), OF_SELF_ATTENTION] = "full"
+    attention: Annotated[
+        str, VariantName(tuple(ATTENTIONS), fields=SHARED_KEYS), OF_SELF_ATTENTION
+    ] = "full"
     """kind of self-attention; cross-attention is always full"""
-    attention_window: Annotated[Size, Facts(part=LOCAL, per_layer=True)] = 16
+    attention_window: Annotated[
+        Size, Facts(part=LOCAL, per_layer=True), aliases("sliding_window", "window_size")
+    ] = 16
     """number of tokens on either side that `local` attention reaches"""
     attention_scale: Annotated[Literal["1/sqrt(d_k)", 1], only("1/sqrt(d_k)", 1), OF_SOFTMAX] = (
         "1/sqrt(d_k)"
@@ -167,13 +174,22 @@ class Attention(Positions):
     attention_sinks: Annotated[bool, OF_SOFTMAX] = False
     """a learned score for each head in the sum of its softmax, for attention to nothing, as in
     gpt-oss"""
-    score_cap: Annotated[Cap | None, OF_SOFTMAX] = None
+    score_cap: Annotated[Cap | None, OF_SOFTMAX, aliases("attn_logit_softcapping")] = None
     """soft cap of attention scores, which become cap * tanh(score / cap), as in Gemma 2; unset:
     none"""
     qk_norm: Annotated[Literal["none", "head", "width", "unit"], OF_ATTENTION] = "none"
     """normalization of queries and keys before their positions: RMSNorm of each `head` with a gain
     for its entries (Qwen3), of the whole `width` of all heads (OLMo 2), or of each head without
     a gain (`unit`)"""
+
+    @property
+    def has_plain_keys(self) -> bool:
+        """Whether nothing changes keys and values after they are made, but their positions."""
+        changes_values = self.value_embeddings != "none" or self.value_residual
+        changes_values |= self.exclude_own_value
+        return (
+            self.attention_convolution == "none" and self.qk_norm == "none" and not changes_values
+        )
 
     @property
     def kv_heads(self) -> int:
@@ -187,6 +203,15 @@ class Attention(Positions):
 
 
 # Rules
+
+
+def unset_repetitions(values: dict[str, Any]) -> None:
+    """Unset numbers of heads that are h, among the values of all fields."""
+    if values["n_cross_heads"] == values["n_heads"]:
+        values["n_cross_heads"] = None
+    # With other heads in cross-attention, the number of key heads is not that of both attentions.
+    if values["n_kv_heads"] == values["n_heads"] and values["n_cross_heads"] is None:
+        values["n_kv_heads"] = None
 
 
 def faults(c: Attention) -> Iterator[Fault]:
@@ -325,6 +350,25 @@ def convolved_width(c: Attention) -> int:
     return (c.attention_convolution == "input") * c.d_model
 
 
+def activation_bytes(c: Attention, heads: int, tensors: Tensors) -> int:
+    """Bytes for a token: the input, Q, K, V, the heads, their gate and the scores."""
+    numbers = 2 * heads * (c.d_k + c.d_v)
+    if c.attention_convolution != "none":
+        numbers += convolved_width(c)
+    projected = tensors.operand * c.d_model
+    projected += (tensors.operand if tensors.on_gpu else BYTES) * numbers
+    normalized = (c.qk_norm != "none") * 2 * heads * c.d_k
+    gate = gate_width(c, heads)
+    gated = (gate > 0) * (gate + heads * c.d_v)
+    own_scores = c.attention_dropout > 0 or c.score_cap is not None or c.attention_sinks
+    own_scores |= POSITIONAL_ENCODINGS[c.positional_encoding].adds_to_scores
+    own_scores |= c.d_k != c.d_v or (tensors.causal and c.attention == "local")
+    # The weights, the cap's tanh, and dropout's mask and result; fused attention has none.
+    count = 1 + (c.score_cap is not None) + 2 * (c.attention_dropout > 0)
+    scores = own_scores * count * heads * tensors.length
+    return projected + BYTES * (normalized + gated + scores)
+
+
 # Latent attention
 
 
@@ -333,9 +377,16 @@ def shared_entries(c: Attention) -> int:
     return (c.positional_encoding == "rope") * rotated_entries(c)
 
 
-def shares_whole_keys(layers: Iterable[Attention]) -> bool:
-    """Whether a layer's latent vectors make values alone, because all of its keys is rotated."""
-    return any(layer.kv_rank is not None and shared_entries(layer) == layer.d_k for layer in layers)
+def note_on_shared_keys(layers: Iterable[Attention]) -> str:
+    """A note on latent vectors that make values alone, because all of a key is rotated."""
+    for layer in layers:
+        if layer.kv_rank is not None and shared_entries(layer) == layer.d_k:
+            return (
+                "rope rotates all entries of a key, which all heads then share, so that the latent "
+                "vectors of kv_rank make values alone; a rope_fraction below 1 leaves entries to "
+                "them"
+            )
+    return ""
 
 
 def _latent_weights(c: Attention) -> int:

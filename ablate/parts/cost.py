@@ -1,8 +1,10 @@
-"""What a part of a layer costs: trained parameters and multiplications."""
+"""What a part of a layer costs: trained parameters, multiplications and memory."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+BYTES = 4  # fp32: weights, gradients and optimizer state, whatever `precision` is
 
 
 @dataclass(frozen=True)
@@ -17,6 +19,22 @@ class Place:
     causal: bool = False
     tokens: int = 0
     squares: int = 0
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """The tensors of a layer in training.
+
+    causal: whether its stack is causal.
+    length: tokens of a sentence, padding included.
+    operand: bytes of a number in operands of products.
+    on_gpu: whether Q, K and V have the precision of operands, and dropout masks take one byte.
+    """
+
+    causal: bool
+    length: int
+    operand: int
+    on_gpu: bool
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ablate.errors import Fault
-from ablate.fields import PER_LAYER, SET, Facts, Part, Share
-from ablate.parts.cost import Cost, Place
+from ablate.fields import PER_LAYER, SET, Facts, Part, Share, aliases
+from ablate.parts.cost import BYTES, Cost, Place, Tensors
 from ablate.parts.sizes import NETWORK, Sizes
 from ablate.parts.variant import Variant, VariantName, Variants
 
@@ -52,7 +52,9 @@ class FeedForward(Sizes):
     feed_forward: Annotated[str, VariantName(("network", "none")), PER_LAYER] = "network"
     """feed-forward sub-layer: a network of two linear layers (3.3), gated or a mixture of experts
     by the fields below, or none, as in Mamba 2"""
-    activation: Annotated[str, VariantName(tuple(ACTIVATIONS)), OF_NETWORK] = "relu"
+    activation: Annotated[
+        str, VariantName(tuple(ACTIVATIONS)), OF_NETWORK, aliases("hidden_act")
+    ] = "relu"
     """activation of the feed-forward network; a gated one uses an inner size of 2/3 d_ff"""
     activation_dropout: Annotated[Share, Facts(part=NETWORK, is_exported=True, per_layer=True)] = (
         0.0
@@ -60,10 +62,16 @@ class FeedForward(Sizes):
     """dropout after the feed-forward activation"""
     feed_forward_bias: Annotated[bool, OF_NETWORK] = True
     """biases in the feed-forward network (3.3, eq. 2)"""
-    n_experts: Annotated[int | None, OF_NETWORK] = Field(None, ge=2, le=1024)
+    n_experts: Annotated[
+        int | None,
+        OF_NETWORK,
+        aliases("num_experts", "num_local_experts", "n_routed_experts", "moe"),
+    ] = Field(None, ge=2, le=1024)
     """experts of a mixture, each a feed-forward network of d_ff, in the place of one network
     (Shazeer et al., 2017); unset: none"""
-    experts_per_token: Annotated[int, OF_MIXTURE] = Field(2, ge=1, le=1024)
+    experts_per_token: Annotated[int, OF_MIXTURE, aliases("num_experts_per_tok")] = Field(
+        2, ge=1, le=1024
+    )
     """experts that each token is sent to"""
     shared_experts: Annotated[int, OF_MIXTURE] = Field(0, ge=0, le=64)
     """further experts that every token passes (DeepSeek-V3)"""
@@ -103,6 +111,11 @@ def faults(c: FeedForward) -> Iterator[Fault]:
         )
 
 
+def largest_balance(c: FeedForward) -> float:
+    """The balance of a layer's experts in the loss if each token is sent to the same ones."""
+    return c.expert_balance * (c.n_experts or 0)
+
+
 def inner_width(c: FeedForward) -> int:
     """Width between the layers of the feed-forward network, with its activation."""
     return c.inner_width(ACTIVATIONS[c.activation].gated)
@@ -127,3 +140,15 @@ def cost(c: FeedForward, place: Place) -> Cost:
         idle=(networks - met) * (weights + biases),
         products=(met * weights + router) * place.tokens,
     )
+
+
+def activation_bytes(c: FeedForward, tensors: Tensors) -> int:
+    """Bytes for a token of the network: the input and each inner vector."""
+    inner_vectors = 1 + (c.activation != "relu") + (c.activation_dropout > 0)
+    if ACTIVATIONS[c.activation].gated:
+        inner_vectors += 2
+    network = tensors.operand * (c.d_model + inner_vectors * inner_width(c))
+    if c.n_experts is None:
+        return network
+    networks = c.experts_per_token + c.shared_experts
+    return networks * (network + 2 * BYTES * c.d_model)

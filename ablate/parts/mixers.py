@@ -10,8 +10,8 @@ from ablate.errors import Fault
 from ablate.fields import PER_LAYER
 from ablate.own.reference import is_own
 from ablate.parts import attention
-from ablate.parts.attention import ATTENTIONS, CONVOLUTION_WIDTH, Attention
-from ablate.parts.cost import Cost, Place, matrices
+from ablate.parts.attention import ATTENTIONS, CONVOLUTION_WIDTH, SHARED_KEYS, Attention
+from ablate.parts.cost import BYTES, Cost, Place, Tensors, matrices
 from ablate.parts.positions import POSITIONAL_ENCODINGS, odd_rotation
 from ablate.parts.sizes import Sizes
 from ablate.parts.variant import Variant, VariantName, Variants
@@ -35,7 +35,7 @@ class Mixer(Variant):
         token once, by (c, causal); None: of self-attention, and assumed so of a class of a user's.
     vectors: further trained parameters, such as biases and convolutions.
     elementwise: further multiplications per token, such as those with the state.
-    kept: fp32 numbers per token that the backward pass needs, by (c, causal); None: of
+    activations: fp32 numbers per token that the backward pass needs, by (c, causal); None: of
         self-attention.
     fault: why a configuration cannot have it, or None.
     """
@@ -45,19 +45,19 @@ class Mixer(Variant):
     matrices: Callable[[Sizes, bool], int] | None = None
     vectors: Callable[[Sizes], int] = lambda c: 0
     elementwise: Callable[[Sizes], int] = lambda c: 0
-    kept: Callable[[Sizes, bool], int] | None = None
+    activations: Callable[[Sizes, bool], int] | None = None
     fault: Callable[[Mixers], Fault | None] = lambda c: None
 
 
-def _network(build: str, gates: int, kept: int, kept_causal: int) -> Mixer:
+def _network(build: str, gates: int, stored: int, stored_causal: int) -> Mixer:
     """Facts about a recurrent network of torch.
 
     Args:
         build: its class.
         gates: products of the input, each of the network's width; the candidate is one of them.
-        kept: multiple of d_model that is kept of a packed batch, of inputs, outputs, gates and
+        stored: multiple of d_model in the memory of a packed batch, of inputs, outputs, gates and
             states.
-        kept_causal: of a batch without padding, with the larger workspace of oneDNN, measured at
+        stored_causal: of a batch without padding, with the larger workspace of oneDNN, measured at
             d_model 48 to 512.
     """
 
@@ -72,7 +72,7 @@ def _network(build: str, gates: int, kept: int, kept_causal: int) -> Mixer:
         fault=_odd_halves,
         matrices=weights,
         vectors=lambda c: 2 * gates * c.d_model,
-        kept=lambda c, causal: (kept_causal if causal else kept) * c.d_model,
+        activations=lambda c, causal: (stored_causal if causal else stored) * c.d_model,
     )
 
 
@@ -154,7 +154,7 @@ def _recurrence(
         pairs = chunk * (c.d_k + c.d_v) * products // 2
         return convolutions(c) + c.n_heads * (pairs + state * c.d_k * c.d_v)
 
-    def kept(c: Sizes, causal: bool) -> int:
+    def activations(c: Sizes, causal: bool) -> int:
         # With a decay for each row, both factors of the products of each halving of a chunk.
         chunk = VECTOR_HALVINGS * c.d_k if rank else RECURRENCE_CHUNK
         heads = 12 * c.d_k + (7 + 3 * gated) * c.d_v + (2 + 2 * delta) * chunk
@@ -167,15 +167,15 @@ def _recurrence(
         matrices=weights,
         vectors=lambda c: convolutions(c) + vectors(c),
         elementwise=elementwise,
-        kept=kept,
+        activations=activations,
     )
 
 
 MIXERS = Variants(
     Mixer(reads_both_ways=True),
     attention=Mixer(reads_both_ways=True),  # its own module has its facts
-    lstm=_network("ablate.model.token_mixer:LSTM", gates=4, kept=8, kept_causal=19),
-    gru=_network("ablate.model.token_mixer:GRU", gates=3, kept=8, kept_causal=8),
+    lstm=_network("ablate.model.token_mixer:LSTM", gates=4, stored=8, stored_causal=19),
+    gru=_network("ablate.model.token_mixer:GRU", gates=3, stored=8, stored_causal=8),
     retention=_recurrence(
         "ablate.model.recurrent_mixers:Retention",
         gated=True,
@@ -217,7 +217,7 @@ MIXERS = Variants(
         matrices=lambda c, causal: 4 * c.d_model**2,
         vectors=lambda c: GATED_CONVOLUTION_WIDTH * c.d_model,
         elementwise=lambda c: (GATED_CONVOLUTION_WIDTH + 2) * c.d_model,
-        kept=lambda c, causal: 7 * c.d_model,
+        activations=lambda c, causal: 7 * c.d_model,
     ),
     rg_lru=Mixer(
         "ablate.model.recurrent_mixers:RGLRU",
@@ -226,14 +226,14 @@ MIXERS = Variants(
         matrices=lambda c, causal: 3 * c.d_model * c.n_heads * c.d_v,
         vectors=_lru_vectors,
         elementwise=lambda c: (2 * c.d_v + CONVOLUTION_WIDTH + 5) * c.n_heads * c.d_v,
-        kept=lambda c, causal: c.d_model + 21 * c.n_heads * c.d_v,
+        activations=lambda c, causal: c.d_model + 21 * c.n_heads * c.d_v,
     ),
     rwkv=Mixer(
         "ablate.model.recurrent_mixers:RWKV",
         matrices=lambda c, causal: 4 * c.d_model**2,
         vectors=lambda c: 5 * c.d_model,
         elementwise=lambda c: 16 * c.d_model,
-        kept=lambda c, causal: 25 * c.d_model,
+        activations=lambda c, causal: 25 * c.d_model,
     ),
     rwkv_channels=Mixer(
         "ablate.model.recurrent_mixers:RWKVChannels",
@@ -241,7 +241,7 @@ MIXERS = Variants(
         matrices=lambda c, causal: (2 * RWKV_EXPANSION + 1) * c.d_model**2,
         vectors=lambda c: 2 * c.d_model,
         elementwise=lambda c: (RWKV_EXPANSION + 3) * c.d_model,
-        kept=lambda c, causal: (6 + 2 * RWKV_EXPANSION) * c.d_model,
+        activations=lambda c, causal: (6 + 2 * RWKV_EXPANSION) * c.d_model,
     ),
 )
 
@@ -249,7 +249,7 @@ MIXERS = Variants(
 class Mixers(Attention):
     """What mixes the tokens in a layer."""
 
-    mixer: Annotated[str, VariantName(tuple(MIXERS)), PER_LAYER] = "attention"
+    mixer: Annotated[str, VariantName(tuple(MIXERS), fields=SHARED_KEYS), PER_LAYER] = "attention"
     """self-attention, or in its place an LSTM or a GRU, a recurrence with a matrix as its state, or
     a convolution"""
 
@@ -319,3 +319,14 @@ def cost(c: Mixers, place: Place, vocab_size: int) -> Cost:
         return attention.cost(c, place, vocab_size)
     inner = Cost(others=mixer.vectors(c), products=mixer.elementwise(c) * place.tokens)
     return matrices(mixer.matrices(c, place.causal), place) + inner
+
+
+def activation_bytes(c: Mixers, tensors: Tensors) -> int:
+    """Bytes for a token of what mixes the tokens in a layer."""
+    mixer, mechanism = MIXERS[c.mixer], ATTENTIONS[c.attention]
+    if mixer.activations:
+        return BYTES * mixer.activations(c, tensors.causal)
+    if mechanism.activations:
+        numbers = mechanism.activations(c, tensors.causal, tensors.length)
+        return tensors.operand * c.d_model + BYTES * numbers
+    return attention.activation_bytes(c, c.n_heads, tensors)

@@ -12,7 +12,7 @@ from ablate.errors import Fault
 from ablate.fields import PER_LAYER, Facts, Part
 from ablate.own.reference import without_digest
 from ablate.parts import norms
-from ablate.parts.cost import Cost, Place
+from ablate.parts.cost import BYTES, Cost, Place, Tensors
 from ablate.parts.feed_forward import FeedForward
 from ablate.parts.norms import Norms
 from ablate.parts.sizes import ONE_STACK, SECOND_LAYER
@@ -216,3 +216,11 @@ def _cost_around(c: Residuals, place: Place) -> Cost:
     weights = c.has_dynamic_streams * c.d_model * (streams + 2)
     # Dynamic weights are made of each stream, before and after the sub-layer.
     return Cost(matrices=weights, others=others, products=2 * streams * weights * place.tokens)
+
+
+def activation_bytes(c: Residuals, tensors: Tensors) -> int:
+    """Bytes for a token around a sub-layer: the dropout mask, norms, the scale and streams."""
+    mask = (c.dropout > 0) * (1 if tensors.on_gpu else BYTES) * c.d_model
+    states = norms.NORM_POSITIONS[c.norm_position].norms + 3 * c.streams
+    states += c.residual_scale in ("rezero", "scalar", "layerscale")
+    return mask + BYTES * c.d_model * states

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ablate.fields import EXPORTED, Facts, Part, Section, Share
+from ablate.fields import EXPORTED, Facts, Part, Section, Share, aliases
 
 MAX_SIZE = 65_536
 Size = Annotated[int, Field(ge=1, le=MAX_SIZE)]
@@ -47,6 +47,7 @@ class Sizes(Section):
     n_layers: Annotated[
         Depth,
         Facts(symbol="N", column=1, latex="$N$", part=OPEN_DEPTH, is_exported=True, is_reset=False),
+        aliases("num_hidden_layers", "depth"),
     ] = 6
     """N: number of layers in the encoder and in the decoder"""
     encoder_layers: Annotated[
@@ -61,13 +62,16 @@ class Sizes(Section):
     """number of decoder layers; unset: N"""
     loops: int = Field(1, ge=1, le=64)
     """how often the layers of a stack are passed, with the same weights (Dehghani et al., 2019)"""
-    d_model: Annotated[int, Facts(column=2, latex=r"$d_{\mathrm{model}}$", is_exported=True)] = (
-        Field(512, ge=2, le=MAX_SIZE)
-    )
+    d_model: Annotated[
+        int,
+        Facts(column=2, latex=r"$d_{\mathrm{model}}$", is_exported=True),
+        aliases("hidden_size", "hidden_dim", "embed_dim", "n_embd", "dim", "width"),
+    ] = Field(512, ge=2, le=MAX_SIZE)
     """size of embeddings and of sub-layer outputs (3.1)"""
     d_ff: Annotated[
         Size,
         Facts(column=3, latex=r"$d_{\mathrm{ff}}$", part=NETWORK, is_exported=True, per_layer=True),
+        aliases("dim_feedforward", "ffn_dim", "intermediate_size"),
     ] = 2048
     """inner size of the feed-forward network (3.3)"""
     n_heads: Annotated[
@@ -81,10 +85,13 @@ class Sizes(Section):
             is_reset=False,
             per_layer=True,
         ),
+        aliases("nhead", "num_attention_heads"),
     ] = 8
     """h: number of attention heads (3.2.2)"""
     d_k: Annotated[
-        Size, Facts(column=5, latex="$d_k$", part=HEADS, is_exported=True, per_layer=True)
+        Size,
+        Facts(column=5, latex="$d_k$", part=HEADS, is_exported=True, per_layer=True),
+        aliases("head_dim", "d_head", "d_state", "state_size"),
     ]
     """query and key size of a head; unset: d_model / h"""
     d_v: Annotated[

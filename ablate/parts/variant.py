@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from typing import Any, TypeVar
@@ -19,9 +20,6 @@ from ablate.own.reference import (
     parse_import,
     parse_reference,
 )
-
-# Variants that are a field of their own, beside the one in which they are looked for.
-_FIELDS = {"mla": "kv_rank", "gqa": "n_kv_heads", "mqa": "n_kv_heads", "z_loss": "z_loss"}
 
 
 @dataclass(frozen=True)
@@ -57,12 +55,13 @@ class Variants(dict[str, Entry]):
 @dataclass(frozen=True)
 class VariantName:
     """The values of a field: one of `names`, `module:Class` or `module:function`, or, where
-    `example` is set, an import path like it.
+    `example` is set, an import path like it. `fields`: variants that are another field, by value.
     """
 
     names: tuple[str, ...]
     example: str = ""
     is_function: bool = False
+    fields: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def check(self, value: Any) -> Any:
         """Return a valid value.
@@ -79,8 +78,8 @@ class VariantName:
         if self.example:
             allowed += f", or an installed one as {self.example}"
         remedy = suggestion(value, self.names)
-        if isinstance(value, str) and value in _FIELDS:
-            remedy = f'did you mean the field "{_FIELDS[value]}"?'
+        if isinstance(value, str) and value in self.fields:
+            remedy = f'did you mean the field "{self.fields[value]}"?'
         raise Invalid(not_allowed(value_text(value), allowed, remedy))
 
     def __get_pydantic_core_schema__(
@@ -104,8 +103,8 @@ class VariantName:
 def plugin_fields(section: type[BaseModel]) -> frozenset[str]:
     """Names of the fields that accept a custom class."""
     names = []
-    for name, field in section.model_fields.items():
-        if any(isinstance(item, VariantName) for item in field.metadata):
+    for name, info in section.model_fields.items():
+        if any(isinstance(item, VariantName) for item in info.metadata):
             names.append(name)
     return frozenset(names)
 

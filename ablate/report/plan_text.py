@@ -11,7 +11,7 @@ from ablate.config import ModelConfig, cost
 from ablate.config.training import is_rising_only
 from ablate.formatting import duration, first_few, plural, scaled, size, thousands, visible
 from ablate.own.reference import is_own, parse_reference
-from ablate.parts.attention import shares_whole_keys
+from ablate.parts.attention import note_on_shared_keys
 from ablate.parts.variant import references
 from ablate.plan.plan import Plan, PlanRow, RunStatus, epochs_lines, memory_line, precision_lines
 from ablate.report.terminal import STYLES, Label, counted, plain_table, print_wide, text_console
@@ -87,13 +87,12 @@ def _lines_below(plan: Plan) -> Iterator[str]:
             "NOTE: the learning rate rises until training ends, because warmup_steps is not below "
             f"train_steps: {first_few(rising)}."
         )
-    shared = [row.row.label for row in plan.rows if shares_whole_keys(row.row.config.all_layers)]
-    if shared:
-        yield (
-            "NOTE: rope rotates all entries of a key, which all heads then share, so that the "
-            "latent vectors of kv_rank make values alone; a rope_fraction below 1 leaves entries "
-            f"to them: {first_few(shared)}."
-        )
+    noted: dict[str, list[str]] = {}
+    for row in plan.rows:
+        noted.setdefault(note_on_shared_keys(row.row.config.all_layers), []).append(row.row.label)
+    for note, labels in noted.items():
+        if note:
+            yield f"NOTE: {note}: {first_few(labels)}."
     repeated, by_label = [], plan.study.by_label
     for family in plan.study.families:
         for label, earlier in plan.study.repeated(family.rows).items():

@@ -9,47 +9,19 @@ from typing import Annotated, Any
 
 from pydantic import PlainValidator, WithJsonSchema
 
-from ablate.config import PRESETS, field_names, standard_name
+from ablate.config import PRESETS, RowConfig, field_names, standard_name
 from ablate.config.model import LAYER_FIELDS
 from ablate.config.resolve import SYMBOLS
 from ablate.errors import Fault, Mark, suggestion, unknown_name, within
+from ablate.fields import fields_by_alias
 from ablate.study.error_list import MAX_ERRORS
 from ablate.study.typed import KEY, Misplaced, mapping_of
 from ablate.study.yaml_nodes import Node, Report
 
-# Names of PyTorch, nanoGPT and Hugging Face, too different to be found by their letters.
-_ELSEWHERE = {
-    "lr": "learning_rate",
-    "wd": "weight_decay",
-    **dict.fromkeys(("clip", "grad_clip", "grad_norm", "max_grad_norm"), "gradient_clipping"),
-    **dict.fromkeys(("bs", "batch", "batch_size"), "batch_tokens"),
-    **dict.fromkeys(
-        ("grad_accum", "grad_accum_steps", "gradient_accumulation_steps"), "micro_batch_tokens"
-    ),
-    **dict.fromkeys(("num_hidden_layers", "depth"), "n_layers"),
+# Names in other libraries of what several fields do; a field declares its own.
+_SEVERAL_FIELDS = {
     "layer_types": 'mixer" or "attention" with a list of values, such as "mixer: [lstm, attention]',
-    **dict.fromkeys(("nhead", "num_attention_heads"), "n_heads"),
-    **dict.fromkeys(("num_key_value_heads", "gqa", "mqa"), "n_kv_heads"),
-    **dict.fromkeys(("mla", "kv_lora_rank"), "kv_rank"),
-    **dict.fromkeys(("head_dim", "d_head", "d_state", "state_size"), "d_k"),
     **dict.fromkeys(("bias", "use_bias"), 'attention_bias" or "feed_forward_bias'),
-    **dict.fromkeys(("tie_weights", "weight_tying", "weight_sharing"), "tied_embeddings"),
-    "hidden_act": "activation",
-    **dict.fromkeys(("dim_feedforward", "ffn_dim", "intermediate_size"), "d_ff"),
-    **dict.fromkeys(("hidden_size", "hidden_dim", "embed_dim", "n_embd", "dim"), "d_model"),
-    "width": "d_model",
-    **dict.fromkeys(("block_size", "n_ctx", "seq_len", "max_seq_len"), "context"),
-    **dict.fromkeys(("max_iters", "max_steps"), "train_steps"),
-    **dict.fromkeys(("beam_size", "num_beams"), "beam"),
-    "length_penalty": "alpha",
-    "rope_theta": "rope_base",
-    "partial_rotary_factor": "rope_fraction",
-    **dict.fromkeys(("sliding_window", "window_size"), "attention_window"),
-    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "moe"), "n_experts"),
-    "num_experts_per_tok": "experts_per_token",
-    "attn_logit_softcapping": "score_cap",
-    "final_logit_softcapping": "logit_cap",
-    "max_new_tokens": "generated_tokens",
 }
 
 # Words in names of fields that ablate does not have -> the field whose class could provide them.
@@ -182,8 +154,9 @@ def _meant(key: str) -> str:
         return "a colon needs a space after it"
     if key.isdecimal():
         return "a number has no comma: 1,000 is written 1000"
-    if key.lower() in _ELSEWHERE:
-        return f'did you mean "{_ELSEWHERE[key.lower()]}"?'
+    meant = {**fields_by_alias(RowConfig), **_SEVERAL_FIELDS}.get(key.lower())
+    if meant:
+        return f'did you mean "{meant}"?'
     if key in OPTIONS_OF_RUN:
         return f"it is an option of the command line: {OPTIONS_OF_RUN[key]}"
     if key in _KEYS:

@@ -11,7 +11,7 @@ from ablate.config.identity import INTRODUCED, INTRODUCED_DECODING, NOT_IDENTITY
 from ablate.config.inactive import canonical_values
 from ablate.config.resolve import SETTING_FIELDS, SYMBOLS, TASK_FIELDS
 from ablate.export.target import ANY
-from ablate.fields import SET, Section, facts_of, meanings_of
+from ablate.fields import SET, Aliases, Section, facts_of, fields_by_alias, meanings_of
 from ablate.paper import TABLE_3
 from ablate.parts.variant import VariantName
 from ablate.tasks import TASKS
@@ -108,6 +108,13 @@ def test_the_symbols_are_those_of_the_papers_table():
         "P_drop": "dropout",
         "eps_ls": "label_smoothing",
     }
+
+
+def test_no_alias_is_a_name_or_an_alias_of_another_field():
+    names = [alias for info in RowConfig.model_fields.values() for item in info.metadata
+             if isinstance(item, Aliases) for alias in item.names]  # fmt: skip
+    assert len(names) == len(set(names)) == len(fields_by_alias(RowConfig))
+    assert not set(names) & RowConfig.model_fields.keys()
 
 
 def test_every_field_of_tasks_is_used_by_a_task():

@@ -97,7 +97,7 @@ OWN_FUNCTION = "must be full or local, or a function of your own as module:funct
 )
 def test_other_values_are_errors_with_the_nearest_match(value, is_function, message):
     with pytest.raises(ValueError) as caught:
-        VariantName(("full", "local"), is_function=is_function).check(value)
+        VariantName(("full", "local"), "", is_function, {"mla": "kv_rank"}).check(value)
     assert str(caught.value) == message
 
 
