@@ -12,6 +12,7 @@ from ablate.config import cost
 from ablate.config.memory import CUDA_CONTEXT
 from ablate.errors import StoreError
 from ablate.formatting import size
+from ablate.parts.cost import BYTES
 from ablate.plan.plan import Plan
 from ablate.store import Results
 from ablate.store.checkpoints import RESUMABLE
@@ -80,7 +81,7 @@ def disk_faults(runs: Iterable[Run], results: Results, at_once: int) -> tuple[st
             written += size_of(folder.checkpoints.glob("*.safetensors"))
         if folder.has_result:  # it lacks only a decoding
             continue
-        averaged = config.average_checkpoints * cost.BYTES * cost.parameters(config, V)
+        averaged = config.average_checkpoints * BYTES * cost.parameters(config, V)
         kept += averaged
         # A new checkpoint is whole before the oldest is removed.
         working.append(max(0, cost.run_bytes(config, V, RESUMABLE + 1) - averaged))
