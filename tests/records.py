@@ -13,7 +13,8 @@ from ablate.config import TranslationData, resolve_row
 from ablate.config.cost import Lengths
 from ablate.data.corpus import FORMAT
 from ablate.store import checkpoints
-from ablate.store.machine import machine, process_mark
+from ablate.store.machine import machine
+from ablate.store.processes import process_mark
 from ablate.store.records import (
     CorpusManifest,
     Decoding,

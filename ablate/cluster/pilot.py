@@ -39,7 +39,7 @@ from ablate.store.jobs import (
     PilotPhase,
     PilotReport,
 )
-from ablate.store.machine import process_mark
+from ablate.store.processes import process_mark
 from ablate.study import Study
 
 if TYPE_CHECKING:

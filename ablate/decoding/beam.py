@@ -23,7 +23,7 @@ from torch import Tensor
 from ablate.config.decoding import LengthPenalty
 from ablate.config.training import LOGIT_CHUNK_TOKENS
 from ablate.data.tokenizer import BOS, EOS, PAD
-from ablate.decoding.tree_constraint import TreeConstraint
+from ablate.decoding.constraint import Constraint
 from ablate.model import DecodingCache, Transformer
 
 IMPOSSIBLE = float("-inf")
@@ -87,7 +87,7 @@ def beam_search(
     beam: int,
     alpha: float,
     early_stopping: bool = False,
-    constraint: TreeConstraint | None = None,
+    constraint: Constraint | None = None,
     penalty: LengthPenalty = "gnmt",
 ) -> list[Hypothesis]:
     """Find the best translation of each sentence.
@@ -126,7 +126,7 @@ class _Search:
         beam: int,
         penalty: Callable[[Tensor | int], Tensor],
         early_stopping: bool,
-        constraint: TreeConstraint | None,
+        constraint: Constraint | None,
     ) -> None:
         B = len(source)
         device = source.device

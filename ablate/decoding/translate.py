@@ -11,12 +11,10 @@ from ablate.config import DecodingConfig
 from ablate.data.batches import pad
 from ablate.data.tokenizer import EOS, Tokenizer
 from ablate.decoding.beam import beam_search
-from ablate.decoding.tree_constraint import TreeConstraint
+from ablate.decoding.constraint import Constrain
 from ablate.kernels.device import is_out_of_memory, release_cached_memory
 from ablate.kernels.ranks import all_items, current_ranks
 from ablate.model import Transformer
-
-Constrain = Callable[[Sequence[Sequence[int]], Sequence[int]], TreeConstraint]
 
 # Source tokens x hypotheses in one batch, by kind of device; does not affect the translations.
 BATCH_TOKENS = {"cpu": 16_384, "cuda": 131_072}

@@ -10,7 +10,7 @@ import torch
 
 from ablate.kernels.device import on_gpu, release_cached_memory
 from ablate.store import RunFolder, if_readable
-from ablate.store.machine import process_mark
+from ablate.store.processes import process_mark
 from ablate.store.records import Memory, Phase, Progress
 from ablate.training import StepReport
 

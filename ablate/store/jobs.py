@@ -26,7 +26,7 @@ from pydantic import Field, JsonValue
 from ablate.errors import StoreError, UsageError
 from ablate.store.files import read_bytes, write_bytes
 from ablate.store.layout import Inside, Reader, Results
-from ablate.store.machine import is_working
+from ablate.store.processes import is_working
 from ablate.store.records import ProcessMark, Record, if_readable
 
 REPORT_SECONDS = 10.0  # between two reports of a pilot

@@ -16,7 +16,7 @@ from ablate.errors import Fault, StoreError
 from ablate.formatting import printable
 from ablate.store.files import is_there, open_file
 from ablate.store.layout import RunFolder
-from ablate.store.machine import is_here, is_working
+from ablate.store.processes import is_here, is_working
 from ablate.store.records import Failure, Progress, Result, damage_in, if_readable
 
 State = Literal["pending", "running", "interrupted", "failed", "diverged", "done"]

@@ -19,7 +19,7 @@ from ablate.plan.progress import ProgressReader, summary_line
 from ablate.store import Results, machine
 from ablate.store.files import write_json
 from ablate.store.jobs import ClusterJob, PilotReport, Resources, Submission, jobs_of, new_job
-from ablate.store.machine import process_mark
+from ablate.store.processes import process_mark
 from ablate.study import Selection, read_study
 from tests.cli.inside import inside
 

@@ -33,7 +33,7 @@ from ablate.store.jobs import (
     jobs_of,
     new_job,
 )
-from ablate.store.machine import process_mark
+from ablate.store.processes import process_mark
 from ablate.store.records import Failure, Progress
 from ablate.store.status import record_failure
 from ablate.study import Selection, read_study

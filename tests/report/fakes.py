@@ -13,7 +13,7 @@ from ablate.data.corpus import SequenceWriter
 from ablate.data.encoding import Encoded
 from ablate.store import Results, RunFolder
 from ablate.store.files import sha256, write_bytes
-from ablate.store.machine import process_mark
+from ablate.store.processes import process_mark
 from ablate.store.records import Decoding, MetricsLine, Phase, Result
 from ablate.study import Row, Runs, Selection, Study, read_study
 from ablate.table.table import Table

@@ -24,7 +24,7 @@ from ablate.store.jobs import (
     open_jobs,
     starting_pilots,
 )
-from ablate.store.machine import HEARTBEAT_SECONDS, process_mark
+from ablate.store.processes import HEARTBEAT_SECONDS, process_mark
 from ablate.store.records import ProcessMark
 
 NOW = time.struct_time((2026, 11, 22, 13, 14, 15, 6, 326, 0))

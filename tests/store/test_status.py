@@ -11,7 +11,7 @@ import pytest
 
 from ablate.store import RunFolder, if_readable, state_of
 from ablate.store.files import read_json, write_json
-from ablate.store.machine import CLOCK_SECONDS, HEARTBEAT_SECONDS, process_mark
+from ablate.store.processes import CLOCK_SECONDS, HEARTBEAT_SECONDS, process_mark
 from ablate.store.records import ProcessMark, Progress
 from ablate.store.status import (
     STATES,
