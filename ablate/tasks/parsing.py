@@ -14,7 +14,7 @@ from ablate.tasks.sequence_to_sequence import SequenceToSequence
 
 if TYPE_CHECKING:
     from ablate.data.corpus import Corpus
-    from ablate.decoding.translate import Constrain
+    from ablate.decoding.constraint import Constrain
     from ablate.metrics.resampling import Statistics
 
 

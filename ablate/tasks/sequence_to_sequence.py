@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ablate.data.batches import PairBatch
     from ablate.data.corpus import Corpus, Split
-    from ablate.decoding.translate import Constrain
+    from ablate.decoding.constraint import Constrain
     from ablate.model import Transformer
     from ablate.tasks.base import Indices
 
