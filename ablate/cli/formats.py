@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Literal
 
 from ablate.cli.arguments import flag, option
@@ -33,19 +32,26 @@ def print_table(
     if format == "rich":
         render.print_rich(table, new_console(), against_paper, cost, wide)
         return
-    from ablate.page.html import table_html  # loads jinja2
-
-    # Entries are functions, so that only the requested format is made.
-    forms: dict[str, Callable[[], str]] = {
-        "markdown": lambda: render.markdown(table, against_paper, cost),
-        "latex": lambda: latex(table, against_paper, cost),
-        "html": lambda: table_html(table, against_paper, cost),
-        "csv": lambda: render.comma_separated(table, timed=cost),
-        "json": lambda: render.as_json(table, timed=cost),
-    }
     if format == "csv":  # the other formats have them below the table
         print_faults(table)
-    print_data(forms[format]())
+    print_data(_formatted(table, format, against_paper, cost))
+
+
+def _formatted(table: Table, format: Format, against_paper: bool, cost: bool) -> str:
+    """The table in a format that is not the terminal's."""
+    match format:
+        case "markdown":
+            return render.markdown(table, against_paper, cost)
+        case "latex":
+            return latex(table, against_paper, cost)
+        case "csv":
+            return render.comma_separated(table, timed=cost)
+        case "json":
+            return render.as_json(table, timed=cost)
+        case _:
+            from ablate.page.html import table_html  # loads jinja2
+
+            return table_html(table, against_paper, cost)
 
 
 def print_faults(table: Table) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,10 +13,11 @@ from pydantic import ValidationError
 from ablate.config import PRESETS, DecodingConfig, RowConfig, standard_name
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import NOT_IDENTITY, fold_vocab_size
+from ablate.config.presets import PARTS
 from ablate.config.resolve import SYMBOL_OF, unchecked_values
 from ablate.errors import Fault, Invalid, Mark, faults_in
 from ablate.fields import field_faults
-from ablate.formatting import setting_text
+from ablate.formatting import enumeration, setting_text
 from ablate.stats.designs import Design, PathDesign
 from ablate.study.choice import Choice
 from ablate.study.designs import Part, parts_to
@@ -83,7 +85,27 @@ class RowReader:
                 read[index] = replace(row, changed=changed)
         for row in read:
             self._note_single_evaluation(row)
+        self._note_untested_departures(read)
         return read
+
+    def _note_untested_departures(self, rows: Sequence[Row]) -> None:
+        """Remember the parts in which base differs from its preset though no row changes them: the
+        table then does not say what they do.
+        """
+        preset = self._of_base.get("preset")
+        if preset is None or preset.value not in PRESETS or not rows:
+            return
+        tested = {name for row in rows for name in row.changed}
+        values = PRESETS[preset.value]
+        departures = []
+        for name in itertools.chain(*PARTS.values()):
+            if name in values and name in self._of_base and name not in tested:
+                value = getattr(rows[0].config, name)
+                if value != values[name]:
+                    departures.append(f"{name}={setting_text(value)}")
+        if departures:
+            remark = f"differs from preset {preset.value} in {enumeration(departures)}"
+            self._remark("base", [f"{remark}, which no row tests"], preset.mark)
 
     def _note_single_evaluation(self, row: Row) -> None:
         """Remember a row that itself sets `eval_every` above `train_steps`, or the reverse."""

@@ -208,3 +208,25 @@ def test_published_runs_keep_their_ids(path):
     published = json.loads((path.parent / "provenance.json").read_text())["runs"]
     found = {run.id for run in read_study(path).all_runs() if not run.awaits_choice}
     assert found <= published.keys()
+
+
+@pytest.mark.parametrize(
+    ("base", "rows", "departures"),
+    [
+        ("preset: qwen3, norm: layernorm", "[]", "norm=layernorm"),
+        ("preset: qwen3, norm: layernorm, activation: gelu", "[{set: {norm: rmsnorm}}]", "activation=gelu"),
+        ("preset: qwen3, norm: layernorm", "[{set: {norm: dyt}}]", ""),
+        ("preset: qwen3, norm: rmsnorm", "[]", ""),  # the preset's own
+        ("preset: qwen3, n_kv_heads: 2", "[]", ""),  # a size, which a preset of parts leaves to the study
+        ("preset: qwen3", "[{set: {norm: layernorm}}]", ""),
+    ],
+)  # fmt: skip
+def test_a_departure_of_base_from_its_preset_that_no_row_tests_is_noted(
+    read, base, rows, departures
+):
+    notes = [note for note in read(study(base, rows)).source.notes if "differs from preset" in note]
+    if not departures:
+        assert notes == []
+        return
+    (note,) = notes
+    assert f"differs from preset qwen3 in {departures}, which no row tests: base" in note
