@@ -31,6 +31,13 @@ class Done:
         """Standard output without faults, which `--format json` prints there as data."""
         return "" if self.out.startswith('{\n "error": ') else self.out
 
+    @property
+    def refusal(self) -> str:
+        """The line of a command that was refused, which must have printed nothing else."""
+        assert (self.code, self.printed) == (2, ""), (self.code, self.out, self.err)
+        (line,) = self.err.splitlines()
+        return line
+
 
 def inside(*words: object, stdin: bytes = b"") -> Done:
     """Run the command line in this process. An uncaught exception, a traceback for the user, fails

@@ -120,20 +120,17 @@ def test_a_figure_s_file_name_is_refused_since_figures_are_a_folder(given, tmp_p
 def test_figures_cannot_replace_a_file(given, tmp_path):
     (tmp_path / "file").write_text("mine")
     done = inside("report", *given, "--figures", tmp_path / "file")
-    assert (done.code, done.err) == (2, f"--figures {tmp_path / 'file'}: not a folder\n")
+    assert done.refusal == f"--figures {tmp_path / 'file'}: not a folder"
 
 
 def test_the_report_cannot_replace_the_study_or_a_folder(given, whole, tmp_path):
     text = whole.study.path.read_text()
     done = inside("report", *given, "--out", whole.study.path)
-    assert (done.code, done.out) == (2, "")
-    assert done.err == f"--out {whole.study.path}: is the study itself; choose another name\n"
+    assert done.refusal == f"--out {whole.study.path}: is the study itself; choose another name"
     assert whole.study.path.read_text() == text
     done = inside("report", *given, "--out", tmp_path)
-    assert (done.code, done.err) == (
-        2,
-        f"--out {tmp_path}: is a folder; give a file, such as {tmp_path}/report.html\n",
-    )
+    said = f"--out {tmp_path}: is a folder; give a file, such as {tmp_path}/report.html"
+    assert done.refusal == said
 
 
 def test_attention_needs_a_finished_run(given, whole):
@@ -173,8 +170,7 @@ def test_compare_without_translations_has_all_but_the_sentences(given, whole):
 
 def test_compare_reports_an_unknown_row(given):
     done = inside("compare", *given[:1], "base", "A h=7", *given[1:])
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith('study "small" has no row "A h=7"; did you mean "A h=')
+    assert done.refusal.startswith('study "small" has no row "A h=7"; did you mean "A h=')
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions")
@@ -356,8 +352,7 @@ def test_publishing_does_not_replace_another_study(whole, tmp_path, table):
     done = inside(
         "publish", whole.study.path, "--results", whole.results.root, "--to", tmp_path / "to"
     )
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith(f"{tmp_path / 'to'}/")
+    assert done.refusal.startswith(f"{tmp_path / 'to'}/")
     assert done.err.endswith("choose another folder\n")
     assert {path.name: path.read_bytes() for path in (tmp_path / "to").iterdir()} == before
 
@@ -376,8 +371,7 @@ def test_publishing_replaces_nothing_of_its_user_s_and_then_writes_nothing(
     done = inside(
         "publish", whole.study.path, "--results", whole.results.root, "--to", taken.parent
     )
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith(f"{taken}: ")
+    assert done.refusal.startswith(f"{taken}: ")
     assert list(taken.parent.iterdir()) == [taken]
     assert kind == "folder" or taken.read_text() == "mine"
 

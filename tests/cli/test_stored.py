@@ -59,8 +59,7 @@ def test_damage_of_a_run_is_shown_with_the_rest(fake, given):
 def test_an_unknown_run_is_one_line(fake, given):
     fake.done("base", 1, 5.0, 25.0)
     done = inside("status", "fff", *given[1:])
-    assert (done.code, done.out) == (2, "")
-    assert "no run with an id that begins with" in done.err
+    assert "no run with an id that begins with" in done.refusal
 
 
 def test_the_end_of_a_failed_runs_log_is_shown(fake, given):

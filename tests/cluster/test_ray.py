@@ -189,10 +189,7 @@ def test_without_ray_one_line_says_how_to_install_it(here, monkeypatch):
     monkeypatch.setattr(ray_cluster, "find_spec", lambda name: None)
     for command in ("plan", "run"):
         done = inside(command, "dummy.yaml", "--on", "ray")
-        assert (done.code, done.err) == (
-            2,
-            "Ray is not installed: pip install ray\n",
-        )
+        assert done.refusal == "Ray is not installed: pip install ray"
 
 
 def test_a_profile_of_ray_has_resources(here):

@@ -108,8 +108,7 @@ def test_a_disk_that_is_full_is_named_and_left_as_it_was(translator, tmp_path, l
         done = inside(*words, "--results", translator.root)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith(f"{tmp_path / 'out'}: ")
+    assert done.refusal.startswith(f"{tmp_path / 'out'}: ")
     assert not list(tmp_path.iterdir())
 
 

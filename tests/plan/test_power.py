@@ -167,7 +167,7 @@ def test_base_alone_has_no_difference_to_see(fake):
     results = fake(SMALL.partition("rows:")[0])
     given = ["--results", results.results.root, "--to-see", "1"]
     refused = inside("plan", results.study.path, *given)
-    assert (refused.code, refused.err) == (2, "--to-see: the study has no row beside base\n")
+    assert refused.refusal == "--to-see: the study has no row beside base"
 
 
 def test_seeds_in_looks_are_judged_by_the_last_look(fake):

@@ -233,8 +233,7 @@ def test_run_and_report_refuse_before_they_write(fake, tmp_path):
     other.write_text(SMALL + "margin: 0.5\n")
     for verb in ("run", "report"):
         done = inside(verb, other, "--results", root)
-        assert (done.code, done.out) == (2, "")
-        assert done.err.startswith(f'{other}:1:8: the name "small" belongs to ')
+        assert done.refusal.startswith(f'{other}:1:8: the name "small" belongs to ')
     assert (root / "small" / "report.html").read_bytes() == page
     assert inside("report", other, "--results", root, "--out", tmp_path / "page.html").code == 0
     assert inside("table", other, "--results", root).code == 0  # which writes nothing there
