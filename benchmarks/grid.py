@@ -35,7 +35,7 @@ from ablate.store.records import (
     ScoreCache,
 )
 from ablate.store.score_cache import source
-from ablate.study import Run, Study, read_study
+from ablate.study import Run, Study, read_study, runs_of
 
 CORPUS = "0123456789ab"
 VERBS = ("plan", "status", "table", "report")
@@ -62,7 +62,7 @@ def finish(content: Study, results: Results) -> list[Run]:
     execution = Execution(
         training="e" * 12, device="cpu", threads=1, micro_batch_tokens=4096, precision="fp32"
     )
-    runs = list(content.runs())
+    runs = list(runs_of(content))
     for index, run in enumerate(runs):
         folder, draw = results.run(run.id), random.Random(index)
         data = run.data.model_dump(mode="json", exclude={"folder"})
@@ -114,7 +114,7 @@ def seconds_per_run(content: Study, runs: list[Run], results: Results) -> float:
         folder.result.rename(folder.result.with_suffix(".later"))
     with (
         Path(os.devnull).open("w") as nowhere,
-        LiveView(content, results, Console(file=nowhere)) as view,
+        LiveView(runs_of(content), results, Console(file=nowhere)) as view,
     ):
         view.begin()
         for index, run in enumerate(last):

@@ -31,7 +31,7 @@ from ablate.config.training import OPTIMIZERS, SCHEDULES
 from ablate.config.translation_data import TranslationData
 from ablate.fields import meanings_of
 from ablate.model import build
-from ablate.study import read_study
+from ablate.study import read_study, runs_of
 from docs import hooks
 from tests.cli.inside import inside
 from tests.commands import PAGE, commands, page
@@ -488,7 +488,7 @@ def test_the_study_in_the_readme_has_the_runs_and_rows_of_the_published_one(tmp_
     shown, published = (
         read_study(path) for path in (tmp_path / "study.yaml", ROOT / "studies/quickstart.yaml")
     )
-    assert [run.id for run in shown.runs()] == [run.id for run in published.runs()]
+    assert [run.id for run in runs_of(shown)] == [run.id for run in runs_of(published)]
     assert [row.label for row in shown.rows] == [row.label for row in published.rows]
 
 

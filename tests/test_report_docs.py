@@ -35,7 +35,7 @@ def folder(tmp_path_factory):
         ["a b", "c d"], ["the old dog sleeps near a tree", "a king writes a long letter"]
     )
     for place, row in enumerate(results.study.rows):
-        for seed in results.study.seeds:
+        for seed in results.study.seeds.rows:
             results.done(row.label, seed, 2.0 + place + seed / 10, 30.0 - place - seed / 10)
             results.translated(
                 row.label, seed, ["the old dog sleeps" + " near" * (place % 3), "a king writes"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from ablate.run.inference import LoadedRun, load_run
 from ablate.store import Results, RunFolder
-from ablate.study import Row, Selection, Study, read_study
+from ablate.study import Row, Selection, Study, read_study, runs_of
 from tests.cli.inside import Done, inside
 
 
@@ -57,7 +57,7 @@ class Trained:
         """The folder of a run of the first row whose label begins so, and the row."""
         study = read_study(self.file, Selection(seeds=str(seed)))
         row = next(row for row in study.rows if row.label.startswith(label))
-        return Results(self.root).run(study.runs_of(row)[0].id), row
+        return Results(self.root).run(runs_of(study).of(row)[0].id), row
 
     def folder(self, label: str, seed: int = 1) -> RunFolder:
         """The folder of a row's run."""

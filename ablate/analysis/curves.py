@@ -23,7 +23,7 @@ def curves_of(outcome: Outcome, results: Results) -> list[Curve]:
     """
     curves: list[Curve] = []
     seen: set[str] = set()
-    for row in outcome.study.rows:
+    for row in outcome.planned.rows:
         ids = {run.run.id for run in outcome.by_label[row.label]}
         if not ids <= seen:  # the same runs would give the same curve
             curves.append(curve_of(outcome, row, results))
@@ -37,7 +37,7 @@ def curve_of(outcome: Outcome, row: Row, results: Results) -> Curve:
     learned: dict[int, list[tuple[int, float]]] = {}
     costs: dict[tuple[str, int, int], float] = {}
     runs = outcome.by_label[row.label]
-    flops = flops_per_step(outcome.study, row, runs, results)
+    flops = flops_per_step(outcome.planned, row, runs, results)
     for run in runs:
         seed, log = run.run.seed, list[MetricsLine]()
         with suppress(StoreError):  # a curve without this seed; the table names the damaged file

@@ -17,7 +17,7 @@ from ablate.paper import PaperRow, PaperTable
 from ablate.store import Results
 from ablate.store.corpora import lengths_in
 from ablate.store.records import Measurement, Provenance
-from ablate.study import Row, Study
+from ablate.study import Row, Runs
 from ablate.study import choice as tuning
 from ablate.study.matching import Matched
 from ablate.table import experiment as tables
@@ -26,32 +26,33 @@ from ablate.table.looks import Standing
 from ablate.table.scores import Scores
 
 
-def experiment_of(study: Study, runs: Mapping[str, Sequence[RunResult]]) -> Experiment:
+def experiment_of(planned: Runs, runs: Mapping[str, Sequence[RunResult]]) -> Experiment:
     """The experiment without recipes: what verdicts follow from.
 
     Args:
-        study: with the seeds to judge.
+        planned: with the seeds to judge.
         runs: of each row, by its label.
     """
+    study, seeds = planned.study, planned.seeds
     metrics = {metric.name: metric for metric in measured_metrics(study)}
     test_sets = {}
     for metric in metrics.values():
         if study.task.scores_items(metric):
             test_sets[metric.name] = study.data.test
-    standing = Standing.once(len(study.seeds))
-    if study.judged_at:
-        standing = Standing(study.judged_at)
+    standing = Standing.once(len(seeds.rows))
+    if seeds.looks:
+        standing = Standing(seeds.looks)
     return Experiment(
         study.name,
-        tuple(_row(row, runs[row.label]) for row in study.rows),
-        study.seeds,
+        tuple(_row(row, runs[row.label]) for row in planned.rows),
+        seeds.rows,
         measured=tuple(metrics.values()),
-        shown=tuple(metrics[name] for name in study.metrics),
-        judged=tuple(metrics[name] for name in study.judged),
-        totals={family.base.label: family.total for family in study.families},
+        shown=tuple(metrics[name] for name in study.metrics.shown),
+        judged=tuple(metrics[name] for name in study.metrics.judged),
+        totals=planned.comparisons,
         standing=standing,
-        further_seeds=study.further_seeds,
-        margins=study.margins,
+        further_seeds=seeds.further,
+        margins=study.metrics.margins,
         test_sets=test_sets,
     )
 
@@ -85,7 +86,7 @@ def _run(run: RunResult) -> tables.Run:
 
 def with_recipes(
     experiment: Experiment,
-    study: Study,
+    planned: Runs,
     runs: Mapping[str, Sequence[RunResult]],
     results: Results,
 ) -> Experiment:
@@ -93,19 +94,19 @@ def with_recipes(
 
     Args:
         experiment: of the study.
-        study: whose rows these are.
+        planned: whose rows these are.
         runs: of each row, by its label.
         results: root of the results, with the lengths of the corpora.
     """
     rows = []
     for row in experiment.rows:
-        recipe = _recipe(study, study.by_label[row.label], runs[row.label], results)
+        recipe = _recipe(planned, planned.by_label[row.label], runs[row.label], results)
         rows.append(replace(row, recipe=recipe))
-    return replace(experiment, rows=tuple(rows), setup=_setup(study))
+    return replace(experiment, rows=tuple(rows), setup=_setup(planned))
 
 
-def _recipe(study: Study, row: Row, runs: Sequence[RunResult], results: Results) -> Recipe:
-    config = row.config
+def _recipe(planned: Runs, row: Row, runs: Sequence[RunResult], results: Results) -> Recipe:
+    config, study = row.config, planned.study
     steps = config.train_steps
     for run in runs:
         if run.decoding:
@@ -127,10 +128,10 @@ def _recipe(study: Study, row: Row, runs: Sequence[RunResult], results: Results)
         params=params,
         active_params=params - idle_parameters(config),
         steps=steps,
-        cost=_cost(study, row, runs, results),
+        cost=_cost(planned, row, runs, results),
         matched=_matched(row.matched) if row.matched else None,
         tuned=_tuned(row.own_choice) if row.own_choice else None,
-        paper=paper_row(study.task.paper, row, study.base_of(row)),
+        paper=paper_row(study.task.paper, row, planned.base_of(row)),
         test_size=study.task.test_size(study.data, config),
     )
 
@@ -164,8 +165,9 @@ def _tuned(choice: tuning.Choice) -> Choice:
     )
 
 
-def _setup(study: Study) -> Setup:
-    base, paper = study.base, study.task.paper
+def _setup(planned: Runs) -> Setup:
+    study, base = planned.study, planned.base
+    paper = study.task.paper
     is_as_paper = False
     if paper is not None:
         shape = ("n_layers", "d_model", "d_ff")
@@ -173,17 +175,17 @@ def _setup(study: Study) -> Setup:
         is_as_paper = is_as_paper and study.data.corpus == paper.corpus
     return Setup(
         SETTINGS,
-        settings_text(_other_settings(study)),
+        settings_text(_other_settings(planned)),
         designs=study.designs,
         decoding=_tuned(base.decoding_choice) if base.decoding_choice else None,
-        vocabularies=vocabularies_of(study),
+        vocabularies=vocabularies_of(planned),
         task=study.task.name,
         paper=paper,
         is_as_paper=is_as_paper,
     )
 
 
-def _other_settings(study: Study) -> dict[str, object]:
+def _other_settings(planned: Runs) -> dict[str, object]:
     """Base's settings without a column: batch, decoding, and all that is not the paper's.
 
     A decoding field counts from its first default, so that tables of older results keep their text.
@@ -191,16 +193,16 @@ def _other_settings(study: Study) -> dict[str, object]:
     # `resolve_row` without settings gives the paper's base model.
     paper = {**resolve_row({}).model_dump(), **INTRODUCED_DECODING}
     settings = {}
-    for name, value in study.base.config.model_dump().items():
+    for name, value in planned.base.config.model_dump().items():
         # `probes` follows from the metrics; who reads it here would write it, which is refused.
         if name in SETTING_FIELDS | NOT_IDENTITY | {"probes"}:
             continue
-        if name in study.task.shown_fields or value != paper[name]:
+        if name in planned.study.task.shown_fields or value != paper[name]:
             settings[name] = value
     return settings
 
 
-def _cost(study: Study, row: Row, runs: Sequence[RunResult], results: Results) -> Cost:
+def _cost(planned: Runs, row: Row, runs: Sequence[RunResult], results: Results) -> Cost:
     """The cost of a row from its finished runs."""
     seconds, rates, machines = dict[int, float](), dict[int, float](), set[str]()
     made: list[int] = []
@@ -220,17 +222,17 @@ def _cost(study: Study, row: Row, runs: Sequence[RunResult], results: Results) -
     if made:
         steps = sum(made) / len(made)
     if steps is not None:
-        flops = _flops_per_step(study, row, lengths) * steps
+        flops = _flops_per_step(planned, row, lengths) * steps
     return Cost(Scores(seconds), Scores(rates), flops, tuple(sorted(machines)))
 
 
-def flops_per_step(study: Study, row: Row, runs: Sequence[RunResult], results: Results) -> float:
+def flops_per_step(planned: Runs, row: Row, runs: Sequence[RunResult], results: Results) -> float:
     """FLOPs of an optimizer step of a row, in closed form, by the lengths of its corpus."""
-    return _flops_per_step(study, row, _lengths(runs, results))
+    return _flops_per_step(planned, row, _lengths(runs, results))
 
 
-def _flops_per_step(study: Study, row: Row, lengths: Lengths | None) -> float:
-    V = study.data_of(row).vocab_size
+def _flops_per_step(planned: Runs, row: Row, lengths: Lengths | None) -> float:
+    V = planned.data_of(row).vocab_size
     return cost.flops_per_step(row.config, V, lengths or Lengths.assumed())
 
 

@@ -10,7 +10,7 @@ from ablate.errors import Fault, StoreError
 from ablate.store import Results, RunFiles, RunFolder, State, if_readable
 from ablate.store.records import Failure, if_whole
 from ablate.store.score_cache import damage_of_predictions
-from ablate.study import Run, Study
+from ablate.study import Run
 
 ENDED: tuple[State, ...] = ("done", "diverged", "failed")
 # Whether a failed run is executed once more, by its failure; None if that cannot be read.
@@ -79,9 +79,9 @@ def has_ended(run: RunResult, results: Results, retries: Retries = never) -> boo
     return not retries(if_readable(results.run(run.run.id).read_failure))
 
 
-def forget_failures(study: Study, results: Results) -> None:
+def forget_failures(runs: Iterable[Run], results: Results) -> None:
     """Let pilots execute failed runs as if they had never failed."""
-    for run in study.all_runs():
+    for run in runs:
         results.run(run.id).failure.unlink(missing_ok=True)
 
 

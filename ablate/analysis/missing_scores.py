@@ -12,7 +12,8 @@ from ablate.errors import Damaged, StoreError
 from ablate.formatting import plural
 from ablate.store import Results, RunFolder, if_readable, score_cache
 from ablate.store.records import Decoding, Measurement
-from ablate.study import Study
+from ablate.study import Runs
+from ablate.tasks import Task
 
 if TYPE_CHECKING:
     from ablate.data.corpus import Corpus
@@ -27,30 +28,30 @@ class _Unscored(NamedTuple):
 
 
 def score_missing(
-    study: Study,
+    planned: Runs,
     results: Results,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[str]:
-    """Score the study's predictions in its metrics as far as that is not done, and cache the
+    """Score the predictions of a study in its metrics as far as that is not done, and cache the
     scores.
 
     If nothing is missing, no heavy module is loaded. A run without its corpus is skipped. So is one
     whose predictions or corpus are damaged, and a line says so.
 
     Args:
-        study: names the metrics.
+        planned: the runs of the study, which names the metrics.
         results: root of the results.
         on_progress: called with the number of scored decodings and their total.
 
     Returns:
         A line for each fault on account of which scores are missing.
     """
-    unscored, faults = _unscored(study, results), dict[str, None]()
+    unscored, faults = _unscored(planned, results), dict[str, None]()
     corpora: dict[str, Corpus | None] = {}
     for done, decoding in enumerate(unscored):
         on_progress(done, len(unscored))
         try:
-            _score(decoding, study, results, corpora)
+            _score(decoding, planned.study.task, results, corpora)
         except Damaged as error:
             (fault,) = error.faults
             remedy = fault.remedy or "`ablate run` makes it again"
@@ -65,12 +66,12 @@ def score_missing(
     return list(faults)
 
 
-def _unscored(study: Study, results: Results) -> list[_Unscored]:
-    on_predictions = study.task.on_predictions
-    wanted = [metric for metric in measured_metrics(study) if metric.name in on_predictions]
+def _unscored(planned: Runs, results: Results) -> list[_Unscored]:
+    on_predictions = planned.study.task.on_predictions
+    wanted = [metric for metric in measured_metrics(planned.study) if metric.name in on_predictions]
     unscored: dict[tuple[str, str], _Unscored] = {}
-    for row in study.rows:
-        for run in study.runs_of(row):
+    for row in planned.rows:
+        for run in planned.of(row):
             folder = results.run(run.id)
             if (run.id, row.decoding) in unscored:
                 continue
@@ -98,7 +99,7 @@ def _unscored(study: Study, results: Results) -> list[_Unscored]:
 
 
 def _score(
-    unscored: _Unscored, study: Study, results: Results, corpora: dict[str, Corpus | None]
+    unscored: _Unscored, task: Task, results: Results, corpora: dict[str, Corpus | None]
 ) -> None:
     """Score one decoding; `corpora` keeps those that are open, and None for those that are
     damaged.
@@ -117,13 +118,13 @@ def _score(
     if damage is not None:
         raise Damaged(damage)
     predictions = score_cache.read_predictions(folder, name, decoding)
-    expected, items = study.task.n_predictions(corpus), study.task.of_items(predictions)
+    expected, items = task.n_predictions(corpus), task.of_items(predictions)
     if len(items) != expected:
         raise StoreError(
             f"{folder.predictions(name)}: has {plural(len(items), 'line')}, and the "
             f"test split of corpus {id} has {plural(expected, 'item')}; restore the corpus"
         )
-    measured = {metric: study.task.measure(metric, predictions, corpus) for metric in metrics}
+    measured = {metric: task.measure(metric, predictions, corpus) for metric in metrics}
     assert decoding.sha256 is not None
     score_cache.write_scores(
         folder, name, score_cache.source(decoding.sha256, id), {**cached, **measured}

@@ -16,7 +16,7 @@ from ablate.config.cost import ASSUMED_LENGTH
 from ablate.formatting import first_few, number, plural, shares_text
 from ablate.store import Results
 from ablate.store.corpora import MANIFEST, lengths_in, overlap_in
-from ablate.study import Study
+from ablate.study import Runs, Study
 from ablate.table.experiment import Experiment, Notes
 from ablate.table.table import Table
 
@@ -25,14 +25,19 @@ from ablate.table.table import Table
 class Outcome:
     """A study with its results.
 
-    study: with the seeds up to its position.
+    planned: the rows of the study, with the seeds up to its position.
     by_label: the runs of each row.
     table: of these runs.
     """
 
-    study: Study
+    planned: Runs
     by_label: Mapping[str, Sequence[RunResult]]
     table: Table
+
+    @property
+    def study(self) -> Study:
+        """The study as asked."""
+        return self.planned.study
 
     @property
     def experiment(self) -> Experiment:
@@ -45,22 +50,23 @@ class Outcome:
         return list(chain.from_iterable(self.by_label.values()))
 
 
-def outcome_of(study: Study, results: Results, faults: Sequence[str] = ()) -> Outcome:
+def outcome_of(planned: Runs, results: Results, faults: Sequence[str] = ()) -> Outcome:
     """Read the results that a study has so far. A file that cannot be used takes only the cells of
     its run.
 
     Args:
-        study: names rows and metrics.
+        planned: the runs of the study, with all seeds.
         results: root of the results.
         faults: lines about scores that could not be computed, for the remarks.
     """
-    runs = read_runs(study, results)
-    error, changed, damage = error_of_verdicts(study, results)
-    position = position_of_runs(study, runs)
-    study = position.study
-    runs = of_seeds(runs, study.seeds_of(study.base))
-    of_rows = by_row(runs)
-    experiment = with_recipes(experiment_of(study, of_rows), study, of_rows, results)
+    runs = read_runs(planned, results)
+    error, changed, damage = error_of_verdicts(planned, results)
+    position = position_of_runs(planned, runs)
+    planned = position.runs
+    runs = of_seeds(runs, planned.seeds.base)
+    by_label = by_row(runs)
+    experiment = experiment_of(planned, by_label)
+    experiment = with_recipes(experiment, planned, by_label, results)
     trained, decoded = set(), set()
     problems: dict[str, None] = {}
     for run in runs:
@@ -75,19 +81,19 @@ def outcome_of(study: Study, results: Results, faults: Sequence[str] = ()) -> Ou
         experiment,
         standing=position.standing,
         error=error,
-        signatures=signatures(study, runs),
+        signatures=signatures(planned, runs),
         corpora=corpora,
     )
     table = Table.of(experiment)
-    advice = tuple(_low_parts(table, study, of_rows))
-    remarks = [*provenance_remarks(study.task, runs), *advice, *changed]
+    advice = tuple(_low_parts(table, planned, by_label))
+    remarks = [*provenance_remarks(planned.study.task, runs), *advice, *changed]
     remarks += _overlaps(results, corpora)
     notes = Notes(tuple(remarks), advice, tuple(_archived(runs)), tuple(problems))
-    return Outcome(study, of_rows, table.with_notes(notes))
+    return Outcome(planned, by_label, table.with_notes(notes))
 
 
 def _low_parts(
-    table: Table, study: Study, runs: Mapping[str, Sequence[RunResult]]
+    table: Table, planned: Runs, runs: Mapping[str, Sequence[RunResult]]
 ) -> Iterator[str]:
     """Yield a line on each part of a shown metric that is too small, and its cause, with the rows;
     the surest cause first.
@@ -98,7 +104,7 @@ def _low_parts(
             for row in table.rows:
                 mean = row.part(metric, part).mean
                 if mean is not None and mean < part.least and row.has_learned(metric):
-                    config = study.by_label[row.label].config
+                    config = planned.by_label[row.label].config
                     cause = cause_of(runs[row.label], config, 1 - part.least)
                     label = f"{row.label} ({number(mean, 3)}{cause.evidence})"
                     low[cause.order, cause.text].append(label)

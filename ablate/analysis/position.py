@@ -23,7 +23,7 @@ from ablate.stats.significance import LEVEL
 from ablate.store import Results
 from ablate.store.files import quarantine
 from ablate.store.records import Judgment, Judgments
-from ablate.study import Study
+from ablate.study import Runs, Study
 from ablate.table.looks import Standing
 from ablate.table.verdicts import open_rows
 
@@ -32,11 +32,11 @@ from ablate.table.verdicts import open_rows
 class Position:
     """The look that a study is at.
 
-    study: with the seeds up to this look.
+    runs: with the seeds up to this look.
     standing: the looks that have been judged, and the next one.
     """
 
-    study: Study
+    runs: Runs
     standing: Standing
 
 
@@ -45,62 +45,61 @@ def _is_over(run: RunResult) -> bool:
     return run.state in ENDED
 
 
-def position_of(study: Study, results: Results, retries: Retries = never) -> Position:
+def position_of(planned: Runs, results: Results, retries: Retries = never) -> Position:
     """The look that a study is at, by its results.
 
     Args:
-        study: as read, or a part of it.
+        planned: the runs of the study, with all seeds.
         results: root of the results.
         retries: which failed runs are repeated, so that their look cannot be judged yet.
 
     Raises:
         StoreError: a result is damaged.
     """
-    runs = read_runs(study, results) if study.judged_at else []
-    return position_of_runs(study, runs, lambda run: has_ended(run, results, retries))
+    runs = read_runs(planned, results) if planned.seeds.looks else []
+    return position_of_runs(planned, runs, lambda run: has_ended(run, results, retries))
 
 
 def position_of_runs(
-    study: Study, runs: Sequence[RunResult], has_ended: Callable[[RunResult], bool] = _is_over
+    planned: Runs, runs: Sequence[RunResult], has_ended: Callable[[RunResult], bool] = _is_over
 ) -> Position:
     """The position of a study, from its runs.
 
     A study goes on past a look if every run has ended and some row is not settled. It stops only if
     every run is done or diverged: a failed run may still be made.
     """
-    if not study.judged_at:
-        return Position(study, Standing.once(len(study.seeds)))
-    position = Position(study, Standing(study.judged_at))
-    experiment = experiment_of(study, by_row(runs))
-    for look in planned_looks(study.judged_at):
-        standing = position.standing
-        if look.seeds > len(study.seeds):  # of a part of the study, which ends before
-            return replace(position, standing=replace(standing, next=look))
-        of_look = study.seeds[: look.seeds]
-        first = replace(study, seeds=of_look, further_seeds=())
+    seeds = planned.seeds
+    if not seeds.looks:
+        return Position(planned, Standing.once(len(seeds.rows)))
+    judged_names = set(planned.study.metrics.judged)
+    standing = Standing(seeds.looks)
+    experiment = experiment_of(planned, by_row(runs))
+    for look in planned_looks(seeds.looks):
+        if look.seeds > len(seeds.rows):  # of a part of the study, which ends before
+            return Position(planned, replace(standing, next=look))
+        until_look = planned.with_seeds(seeds.first(look.seeds))
         may_go_on = False
-        for run in of_seeds(runs, of_look):
-            lacks_score = run.state == "done" and not run.scores.keys() >= {*study.judged}
+        for run in of_seeds(runs, until_look.seeds.rows):
+            lacks_score = run.state == "done" and not run.scores.keys() >= judged_names
             if lacks_score or not has_ended(run):
-                return Position(first, replace(standing, next=look))
+                return Position(until_look, replace(standing, next=look))
             may_go_on |= run.state == "failed"
         judged = (*standing.judged, look)
-        standing = Standing(study.judged_at, judged, open_rows(experiment, judged))
-        position = Position(study, standing)
+        standing = Standing(seeds.looks, judged, open_rows(experiment, judged))
         if not standing.open_rows and not may_go_on:
-            return Position(first, standing)
-    return position
+            return Position(until_look, standing)
+    return Position(planned, standing)
 
 
-def earlier_judgments(study: Study, results: Results) -> list[Judgment]:
+def earlier_judgments(planned: Runs, results: Results) -> list[Judgment]:
     """Other ways in which the study was judged before: versions that have a run of base in common
     with it. What an old record leaves open is taken as it is now.
 
     Raises:
         StoreError: the record is damaged.
     """
-    record = Judgments.read(results.judged(study.name)) or Judgments()
-    present, earlier = _judgment(study), []
+    record = Judgments.read(results.judged(planned.study.name)) or Judgments()
+    present, earlier = _judgment(planned), []
     for version in record.versions:
         if not {*version.base_runs} & {*present.base_runs}:
             continue
@@ -111,23 +110,23 @@ def earlier_judgments(study: Study, results: Results) -> list[Judgment]:
     return earlier
 
 
-def error_of_verdicts(study: Study, results: Results) -> tuple[float, list[str], list[str]]:
+def error_of_verdicts(planned: Runs, results: Results) -> tuple[float, list[str], list[str]]:
     """Bound of the error of the study's verdicts, a line if it was judged with other seeds, metrics
     or margins before, and a line if this cannot be read.
 
     Each version of seeds and metrics adds LEVEL (Bonferroni's inequality). A single seed has no
     verdict, so it adds no error.
     """
-    if len(study.seeds) == 1:
+    if len(planned.seeds.rows) == 1:
         return LEVEL, [], []
     try:
-        earlier = earlier_judgments(study, results)
+        earlier = earlier_judgments(planned, results)
     except StoreError as error:
         unknown = "it is not known whether seeds, metrics or margins were changed after a verdict"
         return LEVEL, [], [f"{error}; {unknown}"]
-    versions = {(version.plan, version.metrics) for version in (*earlier, _judgment(study))}
+    versions = {(version.plan, version.metrics) for version in (*earlier, _judgment(planned))}
     bound = min(1.0, LEVEL * len(versions))
-    return bound, [_changed(study, earlier, bound)] if earlier else [], []
+    return bound, [_changed(planned.study, earlier, bound)] if earlier else [], []
 
 
 def _changed(study: Study, earlier: Sequence[Judgment], bound: float) -> str:
@@ -149,36 +148,37 @@ def _judgment_text(judgment: Judgment) -> str:
     return f"{text}, margin {enumeration(margins) or 'none'}"
 
 
-def record_judgment(study: Study, results: Results) -> None:
+def record_judgment(planned: Runs, results: Results) -> None:
     """Record how the study is judged, once it has been judged.
 
     A part of a study is not recorded.
     """
-    if study.source.is_modified:
+    if planned.study.source.is_modified:
         return
-    path, present = results.judged(study.name), _judgment(study)
+    path, present = results.judged(planned.study.name), _judgment(planned)
     try:
         record = Judgments.read(path) or Judgments()
     except StoreError:
         quarantine(path)
         record = Judgments()
-    if present not in record.versions and _is_judged(study, results):
+    if present not in record.versions and _is_judged(planned, results):
         Judgments(versions=(*record.versions, present)).write(path)
 
 
-def _is_judged(study: Study, results: Results) -> bool:
-    if not any(family.rows for family in study.families):
+def _is_judged(planned: Runs, results: Results) -> bool:
+    if not any(family.rows for family in planned.families):
         return False
-    runs = read_runs(study, results)
-    if study.judged_at:
-        return bool(position_of_runs(study, runs).standing.judged)
-    return len(study.seeds) > 1 and all(map(_is_over, runs))
+    runs = read_runs(planned, results)
+    if planned.seeds.looks:
+        return bool(position_of_runs(planned, runs).standing.judged)
+    return len(planned.seeds.rows) > 1 and all(map(_is_over, runs))
 
 
-def _judgment(study: Study) -> Judgment:
+def _judgment(planned: Runs) -> Judgment:
+    metrics = planned.study.metrics
     return Judgment(
-        plan=study.plan,
-        base_runs=tuple(run.id for run in study.runs_of(study.base)),
-        metrics=study.judged,
-        margins=dict(study.margins),
+        plan=planned.seeds.plan,
+        base_runs=tuple(run.id for run in planned.of(planned.base)),
+        metrics=metrics.judged,
+        margins=dict(metrics.margins),
     )

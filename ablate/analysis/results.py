@@ -21,7 +21,7 @@ from ablate.store.records import (
     read_metrics,
 )
 from ablate.store.status import damage_of
-from ablate.study import Row, Run, Study
+from ablate.study import Row, Run, Runs, Study
 from ablate.study.choice import AWAITS
 
 
@@ -82,50 +82,50 @@ def measured_metrics(study: Study) -> tuple[Metric, ...]:
     """The metrics that a study's runs are measured in: the task's defaults, then those the study
     adds.
     """
-    names = (*study.task.default_metrics, *study.metrics)
+    names = (*study.task.default_metrics, *study.metrics.shown)
     named = [study.task.metrics[name] for name in names]
     return tuple(dict.fromkeys((*study.task.model_metrics, *named)))
 
 
-def read_runs(study: Study, results: Results) -> list[RunResult]:
+def read_runs(planned: Runs, results: Results) -> list[RunResult]:
     """Read every run of every row: base first, each row in the order of the seeds."""
-    metrics, runs = measured_metrics(study), []
-    for row in study.rows:
-        planned = cost.parameters(row.config, study.data_of(row).vocab_size)
-        for run in study.runs_of(row):
-            runs.append(_read_run(row, run, planned, results.run(run.id), metrics))
+    metrics, runs = measured_metrics(planned.study), []
+    for row in planned.rows:
+        params = cost.parameters(row.config, planned.data_of(row).vocab_size)
+        for run in planned.of(row):
+            runs.append(_read_run(row, run, params, results.run(run.id), metrics))
     return runs
 
 
 def _read_run(
-    row: Row, run: Run, planned: int, folder: RunFolder, metrics: Sequence[Metric]
+    row: Row, run: Run, params: int, folder: RunFolder, metrics: Sequence[Metric]
 ) -> RunResult:
-    """Read a run of a row, whose closed form has `planned` parameters."""
+    """Read a run of a row, whose closed form has `params` parameters."""
     if run.awaits_choice:
-        return RunResult(row, run, "pending", planned, AWAITS)
+        return RunResult(row, run, "pending", params, AWAITS)
     files = RunFiles.read(folder)
     state, result = files.state(row.decoding), files.result
     if state not in ("done", "diverged") or result is None:
         if state == "pending":  # never with a damaged result
             if result is None:
-                return RunResult(row, run, state, planned)
+                return RunResult(row, run, state, params)
             former = former_decodings(row.config, row.test).items()
             stored = (setting for setting, id in former if id in result.decodings)
             return RunResult(
                 row,
                 run,
                 state,
-                planned,
+                params,
                 "trained, still to be decoded",
                 lacks_decoding=True,
                 former=next(stored, ""),
             )
         if damaged := damage_of(folder):
             said = str(damaged)
-            return RunResult(row, run, state, planned, said, damage=(said,))
+            return RunResult(row, run, state, params, said, damage=(said,))
         progress = if_readable(folder.read_progress)
         note = f"{state} at step {progress.step}" if progress and progress.step else state
-        return RunResult(row, run, state, planned, note)
+        return RunResult(row, run, state, params, note)
     common = RunResult(
         row,
         run,
@@ -222,21 +222,22 @@ def of_seeds(runs: Iterable[RunResult], seeds: Sequence[int]) -> list[RunResult]
     return [run for run in runs if run.run.seed in seeds]
 
 
-def vocabularies_of(study: Study) -> tuple[int, ...]:
-    """Sizes of the vocabularies of a study's rows, sorted."""
-    return tuple(sorted({study.data_of(row).vocab_size for row in study.rows}))
+def vocabularies_of(planned: Runs) -> tuple[int, ...]:
+    """Sizes of the vocabularies of rows, sorted."""
+    return tuple(sorted({planned.data_of(row).vocab_size for row in planned.rows}))
 
 
-def signatures(study: Study, runs: Sequence[RunResult]) -> dict[str, list[str]]:
+def signatures(planned: Runs, runs: Sequence[RunResult]) -> dict[str, list[str]]:
     """Signature of each metric, from the study or from its scores; one text if all runs agree."""
-    of_metrics, vocabularies = {}, vocabularies_of(study)
+    study, vocabularies = planned.study, vocabularies_of(planned)
+    texts_of = {}
     for metric in measured_metrics(study):
         texts = {study.task.describe(metric, study.data, vocabularies)}
         for run in runs:
             if metric.name in run.scores:
                 texts.add(run.scores[metric.name].signature)
-        of_metrics[metric.name] = sorted(filter(None, texts))
-    return of_metrics
+        texts_of[metric.name] = sorted(filter(None, texts))
+    return texts_of
 
 
 def run_state(run: Run, results: Results) -> State:

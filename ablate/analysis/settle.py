@@ -1,4 +1,4 @@
-"""Choose the configuration of each row with a choice by the results of its trials.
+"""Choose the configurations of rows by the results of their trials.
 
 A pure function of the study and of finished runs: the same results give the same choice on any
 machine.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 from ablate.errors import Damaged, StoreError
 from ablate.formatting import plural
@@ -17,72 +17,65 @@ from ablate.store import Results, RunFolder, if_readable
 from ablate.store.files import verify
 from ablate.store.records import Result, evaluation_at
 from ablate.store.status import damage_of
-from ablate.study import Row, Runs, Selection, Study, read_study
+from ablate.study import Row, Runs, Study, runs_of
 from ablate.study.choice import TRIAL, Choice
-from ablate.study.study import changes
+from ablate.study.row import changes
+from ablate.study.trials import dev_runs_of, trial_rows, trials_of
 
 
-def open_study(path: Path, results: Results, selection: Selection | None = None) -> Study:
-    """Read a study, with the choices that its trials have made so far.
-
-    Raises:
-        StudyError: a fault in the study or in the selection's settings.
-        UsageError: a fault in the selection's rows or seeds.
-        StoreError: as for `settle`.
-    """
-    return settle(read_study(path, selection), results)
-
-
-def settle(study: Study, results: Results) -> Study:
-    """Give each row the configuration that its trials choose; rows whose trials are not complete
-    still wait.
+def settle(study: Study, results: Results) -> Runs:
+    """The runs of a study with the configurations that trials have chosen so far; rows whose trials
+    are not complete still wait.
 
     Raises:
         StoreError: a result cannot be read, or has lost its evaluations.
     """
-    return _with_decoding(_with_choices(study, results), results)
+    written = runs_of(study)
+    tuned = Runs(study, _tuned_rows(written, results), study.seeds)
+    return Runs(study, _decoded_rows(tuned, results), study.seeds)
 
 
-def _with_choices(study: Study, results: Results) -> Study:
-    trials = study.trials
+def _tuned_rows(runs: Runs, results: Results) -> tuple[Row, ...]:
+    """The rows with the values that trials have chosen."""
+    trials = trials_of(runs)
     if trials is None:
-        return study
+        return runs.rows
     rows, choices = [], dict[str, Choice]()
-    for row in study.rows:
+    for row in runs.rows:
         if row.choice is not None:
             if row.is_chosen_as_base:
                 choice = replace(row.choice, losses=choices[row.base].losses)
             else:
-                losses = _losses(trials, study.trial_rows(row), row.choice, results)
+                losses = _losses(trials, trial_rows(row), row.choice, results)
                 choice = row.choice.with_losses(losses)
             choices[row.label] = choice
             config = choice.chosen.config if choice.chosen else row.config
             row = replace(row, choice=choice, config=config)
         rows.append(row)
-    return _with_rows(study, rows)
+    return _compared(rows)
 
 
-def _with_decoding(study: Study, results: Results) -> Study:
-    """Give each row the decoding that is the best for base on dev; all still wait if one of base's
+def _decoded_rows(runs: Runs, results: Results) -> tuple[Row, ...]:
+    """The rows with the decoding that is the best for base on dev; all still wait if one of base's
     runs is not decoded.
     """
-    on_dev, choice = study.on_dev, study.base.decoding_choice
+    on_dev, choice = dev_runs_of(runs), runs.base.decoding_choice
     if on_dev is None or choice is None:
-        return study
+        return runs.rows
     losses = []
     for scores in _losses(on_dev, on_dev.rows, choice, results):
         # A seed that diverged did so for every candidate.
         losses.append([score for score in scores if score != math.inf] or scores)
     choice = choice.with_losses(losses)
     rows = []
-    for row in study.rows:
+    for row in runs.rows:
         if row.decoding_choice is not None:
-            of_row = replace(row.decoding_choice, losses=choice.losses)
-            values = {} if of_row.chosen is None else of_row.chosen.values
+            choice_of_row = replace(row.decoding_choice, losses=choice.losses)
+            values = {} if choice_of_row.chosen is None else choice_of_row.chosen.values
             config = row.config.model_copy(update=dict(values))
-            row = replace(row, decoding_choice=of_row, config=config)
+            row = replace(row, decoding_choice=choice_of_row, config=config)
         rows.append(row)
-    return _with_rows(study, rows)
+    return _compared(rows)
 
 
 Losses = list[list[float | None]]  # of each candidate, by seed
@@ -137,33 +130,32 @@ def _dev_loss(folder: RunFolder, result: Result) -> float:
     return math.log(perplexity)
 
 
-def _with_rows(study: Study, rows: Sequence[Row]) -> Study:
-    """The study with these rows, compared with their bases."""
-    study = replace(study, rows=tuple(rows))
-    compared = [study.base]
-    for row in study.rows[1:]:
+def _compared(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """The rows with their changes from their bases."""
+    bases = {row.label: row for row in rows if row.is_base}
+    compared = [rows[0]]
+    for row in rows[1:]:
         # The base of a further size has its changes from the first base.
-        compared.append(_compared(row, study.base if row.is_base else study.base_of(row)))
-    return replace(study, rows=tuple(compared))
+        base = rows[0] if row.is_base else bases[row.base]
+        compared.append(replace(row, changed=_changes(row, base)))
+    return tuple(compared)
 
 
-def _compared(row: Row, base: Row) -> Row:
-    """The row with its changes from base; a chosen field counts only if the choice for both is
-    made.
-    """
+def _changes(row: Row, base: Row) -> dict[str, Any]:
+    """The row's changes from base; a chosen field counts only if the choice for both is made."""
     changed = changes(row.config, base.config)
     if base.awaits_choice or row.awaits_choice:
         for choice in filter(None, (row.choice, base.choice)):
             for name in choice.candidates[0].values:
                 changed.pop(name, None)
-    return replace(row, changed=changed)
+    return changed
 
 
-def trials_text(study: Study, trials: Runs) -> str:
+def trials_text(runs: Runs, trials: Runs) -> str:
     """One sentence: what is executed first."""
     first = "Base is trained and decoded on dev"
     if trials.split == "test":
-        rows = plural(sum(row.own_choice is not None for row in study.rows), "row")
+        rows = plural(sum(row.own_choice is not None for row in runs.rows), "row")
         first = f"{plural(len(trials.by_id), TRIAL)} for {rows}"
     return f"{first}, then the runs themselves."
 

@@ -14,7 +14,7 @@ It is computed anew only where the results of a stage decide what follows it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from ablate.analysis.missing import Retries, missing_runs, never
@@ -23,38 +23,44 @@ from ablate.analysis.position import position_of, record_judgment
 from ablate.analysis.settle import obstacle_text, settle, trials_text
 from ablate.store import Results
 from ablate.study import Run, Runs, Study
+from ablate.study.trials import pending_trials
+from ablate.table.looks import Standing
 
 
 @dataclass(frozen=True)
 class Stage:
     """Where a study is, and what is to be executed now.
 
-    study: with the choices that trials have made.
-    rows: runs of the rows, with the seeds so far.
-    possible: runs of the rows, with the seeds that may still follow.
-    sentence: for people; empty if there is nothing to say.
-    details: the same for scripts.
+    planned: runs of the rows, with all seeds.
+    rows: these runs as far as they are executed: with the seeds so far, and within the limit.
+    standing: the looks that have been judged, and the next one.
     trials: runs that are executed first, because some rows wait for them; else None.
     missing: ids of the runs to execute now, in this order; none if the study is finished.
     missing_later: ids of the missing runs of `rows` that wait for these, as far as they are known.
-    at_once: the most runs that can be executed at the same time, in this stage or the next.
     decides: whether the results of the runs decide which runs follow.
     left: ids of the missing runs that this process leaves to others, which hold them.
     obstacle: of a finished study: why runs are missing even so; empty if none is.
     """
 
-    study: Study
+    planned: Runs
     rows: Runs
-    possible: Runs
-    sentence: str = ""
-    details: Mapping[str, Any] = field(default_factory=dict)
+    standing: Standing
     trials: Runs | None = None
     missing: tuple[str, ...] = ()
     missing_later: tuple[str, ...] = ()
-    at_once: int = 0
     decides: bool = False
     left: frozenset[str] = frozenset()
     obstacle: str = ""
+
+    @property
+    def study(self) -> Study:
+        """The study as asked."""
+        return self.planned.study
+
+    @property
+    def possible(self) -> Runs:
+        """The runs of the rows with the seeds that may still follow."""
+        return self.rows if self.standing.stopped_early else self.planned
 
     @property
     def runs(self) -> Runs:
@@ -65,6 +71,27 @@ class Stage:
     def total_runs(self) -> int:
         """Number of runs, as they are shared out to devices: --rows and --seeds do not matter."""
         return self.study.whole.runs if self.trials is None else len(self.trials.by_id)
+
+    @property
+    def at_once(self) -> int:
+        """The most runs that can be executed at the same time, in this stage or the next."""
+        following = len(self.missing_later)
+        if self.trials is not None:
+            following += sum(run.awaits_choice for run in self.rows)
+        return max(len(self.missing), following)
+
+    @property
+    def sentence(self) -> str:
+        """What is said to people; empty if there is nothing to say."""
+        sentences = [self.standing.text]
+        if self.trials is not None:
+            sentences.append(trials_text(self.rows, self.trials))
+        return " ".join(filter(None, sentences))
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        """The looks for scripts; empty without looks."""
+        return self.standing.as_json()
 
     @property
     def is_over(self) -> bool:
@@ -85,8 +112,8 @@ class Limit(Protocol):
     def is_open(self) -> bool:
         """Whether more may follow, by the results of what was left."""
 
-    def within(self, study: Study, runs: Runs, results: Results) -> Runs:
-        """The part of the study's runs that is executed."""
+    def within(self, runs: Runs, results: Results) -> Runs:
+        """The part of the runs that is executed."""
 
 
 def next_stage(
@@ -99,7 +126,7 @@ def next_stage(
     """The next stage of a study.
 
     Args:
-        study: as read.
+        study: as asked.
         results: root of the results.
         retries: which failed runs are repeated.
         left_to_others: runs that the caller leaves to other launchers, which hold them.
@@ -108,47 +135,36 @@ def next_stage(
     Raises:
         StoreError: a result cannot be read.
     """
-    study, left = settle(study, results), frozenset(left_to_others)
-    position = position_of(study, results, retries)
-    rows = position.study.runs()
-    possible = rows if position.standing.stopped_early else study.runs()
-    decides = position.standing.next is not None
-    if limit is not None:
-        possible = limit.within(study, possible, results)
-        rows = rows.common(possible)
-        decides = decides or limit.is_open
+    planned = settle(study, results)
+    position = position_of(planned, results, retries)
     stage = Stage(
-        study,
-        rows,
-        possible,
-        sentence=position.standing.text,
-        details=position.standing.as_json(),
-        decides=decides,
-        left=left,
+        planned,
+        position.runs,
+        position.standing,
+        decides=position.standing.next is not None,
+        left=frozenset(left_to_others),
     )
+    if limit is not None:
+        rows = stage.rows.common(limit.within(stage.possible, results))
+        stage = replace(stage, rows=rows, decides=stage.decides or limit.is_open)
     return _with_missing(stage, results, retries)
 
 
 def _with_missing(stage: Stage, results: Results, retries: Retries) -> Stage:
     """The stage with its missing runs: trials first, then the rows that wait for none."""
-    study, rows = stage.study, stage.rows
-    of_rows, waiting = missing_runs(rows, results, retries), sum(run.awaits_choice for run in rows)
-    trials = study.pending_trials(rows.rows)
-    of_trials = missing_runs(trials, results, retries) if trials else []
-    if trials is not None and set(of_trials) - stage.left:
+    missing = tuple(missing_runs(stage.rows, results, retries))
+    waiting = sum(run.awaits_choice for run in stage.rows)
+    trials = pending_trials(stage.rows)
+    missing_trials: tuple[str, ...] = ()
+    if trials is not None:
+        missing_trials = tuple(missing_runs(trials, results, retries))
+    if not stage.left.issuperset(missing_trials):
         return replace(
-            stage,
-            sentence=f"{stage.sentence} {trials_text(study, trials)}".strip(),
-            trials=trials,
-            missing=tuple(of_trials),
-            missing_later=tuple(of_rows),
-            at_once=max(len(of_trials), len(of_rows) + waiting),
-            decides=True,
+            stage, trials=trials, missing=missing_trials, missing_later=missing, decides=True
         )
-    if set(of_rows) - stage.left:
-        decides = stage.decides or waiting > 0
-        return replace(stage, missing=tuple(of_rows), at_once=len(of_rows), decides=decides)
-    if waiting and not of_trials:
+    if not stage.left.issuperset(missing):
+        return replace(stage, missing=missing, decides=stage.decides or waiting > 0)
+    if waiting and not missing_trials:
         return replace(stage, obstacle=obstacle_text(trials, waiting, results))
     return stage
 
@@ -164,8 +180,8 @@ def first_stage(
 
     `log` receives a line for each score that cannot be made; the rest is as for `next_stage`.
     """
-    if study.judged_at:
-        for fault in score_missing(study, results):
+    if study.seeds.looks:
+        for fault in score_missing(settle(study, results), results):
             log(fault)
     return next_stage(study, results, retries, limit=limit)
 
@@ -180,7 +196,7 @@ def advance(
     """
     left = stage.left.union(missing_runs(stage.runs, results, retries))
     if not stage.decides:
-        return replace(stage, missing=(), at_once=0, left=left)
+        return replace(stage, missing=(), left=left)
     return next_stage(stage.study, results, retries, left, limit)
 
 
@@ -215,11 +231,12 @@ def execute_stages(
             log(stage.sentence)
         execute(stage)
         faults: list[str] = []
-        if stage.details:  # what follows depends on scores
-            faults = score_missing(stage.study, results)
+        if stage.standing.has_looks:  # what follows depends on scores
+            planned = settle(stage.study, results)
+            faults = score_missing(planned, results)
             for fault in faults:
                 log(fault)
-            record_judgment(stage.study, results)
+            record_judgment(planned, results)
         stage = advance(stage, results, retries, limit)
         if faults:  # another process could see another verdict
             break

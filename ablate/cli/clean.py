@@ -9,6 +9,7 @@ from ablate.cli.options import StudyFile, StudyOptions
 from ablate.formatting import plural, size
 from ablate.store.cleaning import removable_files, remove_files, size_of
 from ablate.streams import echo
+from ablate.study.trials import with_trials
 
 EXAMPLE = "ablate clean study.yaml --weights --yes"
 
@@ -30,9 +31,9 @@ def command(
     ] = False,
 ) -> None:
     """List leftovers of interrupted, damaged or finished runs."""
-    content, root = options.open(study)
+    planned, root = options.open(study)
     freed = 0
-    for run in content.all_runs():
+    for run in with_trials(planned):
         removable = removable_files(root.run(run.id), weights)
         if not removable.paths:
             continue

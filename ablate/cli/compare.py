@@ -37,13 +37,13 @@ def command(
     format: Format = "rich",
 ) -> None:
     """Compare two rows: settings, scores, curves, sentences."""
-    content, root = StudyOptions(results, set, None, seeds).open(study)
-    before, after = find_row(content, first), find_row(content, second)
+    planned, root = StudyOptions(results, set, None, seeds).open(study)
+    before, after = find_row(planned, first), find_row(planned, second)
     if before is after:
         raise UsageError(
             f'"{first}" and "{second}" are the same row, {before.label}; give two rows'
         )
-    outcome = scored_outcome(content, root)
+    outcome = scored_outcome(planned, root)
     print_faults(outcome.table)
     comparison = compare_rows(outcome, before, after, root)
     try:

@@ -28,6 +28,7 @@ from ablate.report.data_text import (
 )
 from ablate.store import Results
 from ablate.streams import echo, print_json
+from ablate.study import runs_of
 from ablate.tasks import TASKS
 
 print_note = partial(echo, err=True)
@@ -60,10 +61,10 @@ def show(
 ) -> None:
     """Prepare a study's corpus and show its sources, counts, lengths, vocabulary and a sample."""
     go_offline(offline)
-    content, root = StudyOptions(results, set).open(study, may_be_new=True)
-    corpus = content.prepare(content.data_of(content.base), root.corpora, print_note)
+    content, root = StudyOptions(results, set).read(study, may_be_new=True)
+    corpus = content.prepare(runs_of(content).data_of(content.base), root.corpora, print_note)
     description = description_of(corpus)
-    description["noticed"] += content.task.notes_on_scores(corpus, content.metrics)
+    description["noticed"] += content.task.notes_on_scores(corpus, content.metrics.shown)
     if format == "json":
         print_json(description)
     else:
@@ -80,9 +81,9 @@ def prepare(
 ) -> None:
     """Download and prepare the corpora of a study, and verify every file."""
     go_offline(offline)
-    content, root = StudyOptions(results, set, rows).open(study, may_be_new=True)
+    content, root = StudyOptions(results, set, rows).read(study, may_be_new=True)
     # Rows may have several vocabularies, each of which is another corpus.
-    for data in dict.fromkeys(content.data_of(row) for row in content.rows):
+    for data in dict.fromkeys(map(runs_of(content).data_of, content.rows)):
         corpus = content.prepare(data, root.corpora, print_note)
         corpus.verify(every=True)
         echo(
@@ -91,6 +92,6 @@ def prepare(
         )
         for line in (
             *corpus.manifest.notes,
-            *content.task.notes_on_scores(corpus, content.metrics),
+            *content.task.notes_on_scores(corpus, content.metrics.shown),
         ):
             print_note(f"note: {line}")

@@ -14,15 +14,15 @@ from ablate.stats.metrics import Metric
 from ablate.store import RunFolder, if_readable
 from ablate.store.corpora import lengths_in
 from ablate.store.records import Score, evaluation_at
-from ablate.study import Run, Runs, Study
+from ablate.study import Run, Runs
 
 if TYPE_CHECKING:
     from ablate.data.corpus import Corpus
 
 
-def corpus_lines(study: Study, runs: Runs, corpus: Corpus) -> Iterator[str]:
+def corpus_lines(runs: Runs, corpus: Corpus) -> Iterator[str]:
     """The size of a corpus, what was left out of it, and how often the rows will read it."""
-    pairs = corpus.manifest.pairs
+    study, pairs = runs.study, corpus.manifest.pairs
     train = plural(pairs["train"], "record")
     for why, count in corpus.manifest.left_out.items():
         train += f", {count} left out ({why})"
@@ -34,7 +34,7 @@ def corpus_lines(study: Study, runs: Runs, corpus: Corpus) -> Iterator[str]:
     lengths = lengths_in(corpus.folder)
     if lengths is None or is_drawn(study.data):
         return
-    data_of_base = runs.data_of(runs.rows[0])
+    data_of_base = runs.data_of(runs.base)
     epochs = {}
     for row in runs.rows:
         if runs.data_of(row) == data_of_base:

@@ -30,7 +30,7 @@ from ablate.report.live_table import live_table
 from ablate.report.run_text import progress_line
 from ablate.store import Results, if_readable
 from ablate.streams import print_line
-from ablate.study import Runs, Study
+from ablate.study import Runs
 
 if TYPE_CHECKING:
     from ablate.data.corpus import Corpus
@@ -44,12 +44,10 @@ REST = 9.0
 class LiveView:
     """Shows the progress of a study: of a launch, or from files alone (`watch`)."""
 
-    def __init__(
-        self, study: Study, results: Results, console: Console, runs: Runs | None = None
-    ) -> None:
-        """Prepare to show some runs of a study; None for those of all rows."""
-        self.study, self.results, self.console = study, results, console
-        self.runs = runs or study.runs()
+    def __init__(self, runs: Runs, results: Results, console: Console) -> None:
+        """Prepare to show some runs of a study."""
+        self.runs, self.results, self.console = runs, results, console
+        self.study = runs.study
         self.by_id = {run.id: run for run in self.runs}
         self.labels = run_labels(self.runs)
         self.frame: Frame | None = None  # None without a terminal
@@ -71,7 +69,7 @@ class LiveView:
 
     def announce(self, corpus: Corpus, slots: Sequence[Slot], missing: int) -> None:
         """Log the corpus and the devices, then start the view."""
-        for line in corpus_lines(self.study, self.runs, corpus):
+        for line in corpus_lines(self.runs, corpus):
             self.log(line)
         self.log(devices_line(slots, missing, len(self.labels)))
         self.begin()
@@ -167,7 +165,7 @@ class LiveView:
     @cached_property
     def reader(self) -> ProgressReader:
         """Reads the files of the study's runs."""
-        return ProgressReader(self.study, self.results, self.runs)
+        return ProgressReader(self.runs, self.results)
 
     def _read(self) -> StudyProgress:
         start = time.monotonic()

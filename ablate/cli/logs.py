@@ -28,9 +28,9 @@ def command(
     content, root = StudyOptions(results).read(study)
     logs: list[tuple[str, Path]] = []
     if row is not None:
-        content = settle(content, root)
-        named = find_row(content, row)
-        for run in content.runs_of(named):
+        runs = settle(content, root)
+        named = find_row(runs, row)
+        for run in runs.of(named):
             logs.append((f"{named.label} seed {run.seed}", root.run(run.id).log))
     else:
         for job in jobs_of(root, content.name):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from ablate.analysis.settle import open_study
+from ablate.analysis.settle import settle
 from ablate.cli.arguments import argument, option
 from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot
 from ablate.config import DecodingConfig
@@ -15,7 +15,7 @@ from ablate.formatting import setting_text
 from ablate.store import Results, RunFolder, if_readable
 from ablate.store.records import Decoding, Result
 from ablate.streams import echo
-from ablate.study import Row, Selection
+from ablate.study import Row, Selection, read_study
 from ablate.study.select import find_row
 
 STUDIES = (".yaml", ".yml")  # endings of their files
@@ -66,12 +66,13 @@ def find_run(
 def _run_of_row(
     results: Results, path: Path, name: str, seed: int | None
 ) -> tuple[RunFolder, Row, str]:
-    study, command = open_study(path, results), f"ablate run {path}"
-    if seed is not None and seed not in study.seeds:  # a seed of an earlier --seeds
-        study = open_study(path, results, Selection(seeds=str(seed)))
+    study, command = read_study(path), f"ablate run {path}"
+    if seed is not None and seed not in study.seeds.rows:  # a seed of an earlier --seeds
+        study = read_study(path, Selection(seeds=str(seed)))
         command = f"{command} --seeds {seed}"
-    row = find_row(study, name)
-    run = next(run for run in study.runs_of(row) if seed in (None, run.seed))
+    runs = settle(study, results)
+    row = find_row(runs, name)
+    run = next(run for run in runs.of(row) if seed in (None, run.seed))
     folder = results.run(run.id)
     if not folder.path.is_dir():
         raise UsageError(

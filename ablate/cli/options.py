@@ -16,7 +16,7 @@ from ablate.cli.arguments import argument, flag, option
 from ablate.errors import UsageError, did_you_mean_path
 from ablate.store import Results
 from ablate.streams import echo
-from ablate.study import Selection, Study, read_study
+from ablate.study import Runs, Selection, Study, read_study
 
 if TYPE_CHECKING:
     import torch
@@ -86,13 +86,13 @@ class StudyOptions:
         names = [field.name for field in fields(self) if field.name not in but]
         return [f"--{name}" for name in names if getattr(self, name) != getattr(type(self), name)]
 
-    def open(self, study: Path, *, may_be_new: bool = False) -> tuple[Study, Results]:
-        """As `read`, with the choices that trials have made so far.
+    def open(self, study: Path) -> tuple[Runs, Results]:
+        """The runs of a study, with the choices that trials have made so far; else as `read`.
 
         Raises:
             StoreError: the result of a trial cannot be read.
         """
-        content, root = self.read(study, may_be_new=may_be_new)
+        content, root = self.read(study)
         return settle(content, root), root
 
     def read(self, study: Path, *, may_be_new: bool = False) -> tuple[Study, Results]:
@@ -120,11 +120,11 @@ def print_notes(study: Study) -> None:
         echo(f"note: {line}", err=True)
 
 
-def print_changes(study: Study, results: Results) -> None:
+def print_changes(planned: Runs, results: Results) -> None:
     """Print what was changed since the study was judged, on standard error."""
     from ablate.analysis.position import error_of_verdicts
 
-    _, changed, damage = error_of_verdicts(study, results)
+    _, changed, damage = error_of_verdicts(planned, results)
     for line in (*changed, *damage):
         echo(f"note: {line}", err=True)
 

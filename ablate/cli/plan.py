@@ -34,7 +34,8 @@ from ablate.store import Results
 from ablate.store.corpora import known_lengths
 from ablate.store.machine import visible_gpus
 from ablate.streams import echo, print_json
-from ablate.study import Study
+from ablate.study import Study, runs_of
+from ablate.study.trials import with_trials
 from ablate.table.power import Power
 from ablate.tasks.base import Task
 
@@ -74,19 +75,18 @@ def command(
     gpus = 0 if on_cpu else visible_gpus()
     wanted: Literal["cpu", "auto"] = "cpu" if on_cpu or per_run.processes_per_run else "auto"
     processes, used = per_run.resolve(wanted, gpus if profile is None else None)
-    content, root = options.open(study, may_be_new=True)
+    content, root = options.read(study, may_be_new=True)
     together, per_run_processes = None, processes or 1
     if profile is None and per_run != PerRun():
         together = describe_per_run(processes, used, gpus, content.whole.runs)
         per_run_processes = gpus_for_run(processes, gpus, content.whole.runs)
     print_notes(content)
-    print_changes(content, root)
-    warn_of_changed_data(content, root)
     stage = next_stage(content, root)
-    content = stage.study
-    plan = plan_of(content, root, device, per_run_processes, stage.possible)
-    power = power_of(content, root, spread)
-    if to_see is not None and not content.families[0].total:
+    print_changes(stage.planned, root)
+    warn_of_changed_data(stage.planned, root)
+    plan = plan_of(stage.possible, root, device, per_run_processes)
+    power = power_of(stage.planned, root, spread)
+    if to_see is not None and not stage.planned.families[0].total:
         raise UsageError("--to-see: the study has no row beside base")
     if to_see is not None and (not power or power[0].source == "unknown"):
         raise UsageError(
@@ -101,7 +101,7 @@ def command(
     submission = None
     if profile is not None and cluster.on is not None:
         if plan.missing:
-            profile.check(content, processes, used)
+            profile.check(with_trials(stage.planned), processes, used)
         submission = submission_text(cluster.on, profile, plan, stage, root, processes)
     fitting = None if limit is None else fit(plan, limit.available(gpus))
     # Missing text does not prevent a plan, which is printed; the exit code is that of `ablate run`.
@@ -126,7 +126,7 @@ def data_faults(study: Study, root: Results) -> list[Fault]:
     faults = list(source_faults(study.data, study.data_folder, root.corpora))
     if faults or type(study.task).prepare is not Task.prepare:  # which generates its own text
         return faults
-    for data in dict.fromkeys(map(study.data_of, study.rows)):
+    for data in dict.fromkeys(map(runs_of(study).data_of, study.rows)):
         where = study.data_folder, root.corpora
         if known_lengths(data, root.corpora) is None and learns_in_a_moment(data, *where):
             from ablate.data.prepare import vocabulary_faults  # slow to import
@@ -186,7 +186,7 @@ class _Output:
             )
         if self.stage.sentence:
             sentence = self.stage.sentence
-            if len(self.stage.possible.seeds) > len(self.stage.rows.seeds):
+            if len(self.stage.possible.seeds.rows) > len(self.stage.rows.seeds.rows):
                 sentence = f"The plan includes every seed that may follow. {sentence}"
             console.print(sentence)
         for power in self.power:

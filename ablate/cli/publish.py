@@ -33,16 +33,16 @@ def command(
     """Write tables, figures, records, and the texts of a paper: methods, checklists, references."""
     from ablate.page.sections import figure_files
 
-    content, root = StudyOptions(results).open(study)
-    outcome = scored_outcome(content, root)
+    planned, root = StudyOptions(results).open(study)
+    outcome = scored_outcome(planned, root)
     if not any(run.result for run in outcome.runs):
         raise UsageError(f"{study}: no run has a result in {results}; train them with `ablate run`")
     print_faults(outcome.table)
     more = figure_files(outcome.table, curves_of(outcome, root), kinds=("svg",))
-    more[ARCHIVE] = archive_of(content, root)
+    more[ARCHIVE] = archive_of(planned, root)
     outcome = publishable(outcome, root)
     more |= paper_files(outcome, root)
     files = (*TEXTS, *more)
-    more[METADATA] = crate(content.name, files, provenance_of(outcome, root))
+    more[METADATA] = crate(planned.study.name, files, provenance_of(outcome, root))
     for name in publish(outcome, root, to, more):
         echo(f"Wrote {to / name}")

@@ -47,7 +47,8 @@ def command(
     """Write one HTML page: table, curves, costs, samples, provenance."""
     from ablate.page.study_page import study_page
 
-    content, root = options.open(study)
+    planned, root = options.open(study)
+    content = planned.study
     _refuse_undrawable(figures)
     _refuse_unwritable(out, content)
     if content.source.is_modified and out is None:
@@ -57,7 +58,7 @@ def command(
         )
     if out is None:
         claim(content, root)
-    outcome = scored_outcome(content, root)
+    outcome = scored_outcome(planned, root)
     print_faults(outcome.table)
     curves = curves_of(outcome, root)
     seen = _attention(outcome, root, attention) if attention is not None else None
@@ -124,8 +125,8 @@ def _samples(outcome: Outcome, root: Results, count: int) -> list[Example]:
 
 def _attention(outcome: Outcome, root: Results, sentence: str) -> Attention:
     """Base's weights with its first seed; refused if its run is not done, or shows none."""
-    base = outcome.study.base
-    run = outcome.study.runs_of(base)[0]
+    base = outcome.planned.base
+    run = outcome.planned.of(base)[0]
     if outcome.table.rows[0].states[run.seed] != "done":
         raise UsageError(
             "--attention: base is not done with the study's first seed; `ablate run STUDY` "

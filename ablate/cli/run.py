@@ -15,6 +15,7 @@ from rich.console import Console
 
 from ablate.analysis.missing import Retries, failed_before, forget_failures, on_some_host
 from ablate.analysis.outcome import outcome_of
+from ablate.analysis.settle import settle
 from ablate.analysis.stages import Stage, advance, execute_stages, first_stage
 from ablate.cli.arguments import flag, option
 from ablate.cli.cluster import ClusterOptions, PerRun
@@ -50,6 +51,7 @@ from ablate.store.jobs import JobFolder, Resources
 from ablate.store.machine import visible_gpus
 from ablate.streams import echo, new_console, print_line
 from ablate.study import Runs, Study
+from ablate.study.trials import with_trials
 from ablate.table import render
 
 EXAMPLE = "ablate run study.yaml --budget 8h --log tensorboard"
@@ -97,10 +99,9 @@ def command(
     _refuse_without_effect(profile is not None, detach, limit is not None, bool(loggers))
     if is_default:
         echo("note: ABLATE_LOG has no effect with --detach", err=True)
-    content, root = options.open(study, may_be_new=True)
+    content, root = options.read(study, may_be_new=True)
     refuse_other_study(content, root)
     print_notes(content)
-    print_changes(content, root)
     began = time.time()
     console = new_console()
     say = partial(print_line, console)
@@ -108,10 +109,11 @@ def command(
     if profile is not None:
         retries = on_some_host
         if retry_failed:
-            forget_failures(content, root)
+            forget_failures(with_trials(settle(content, root)), root)
     if limit is not None:
         rule = WithinBudget(limit, _gpus(resources, content), echo)
     stage = first_stage(content, root, say, retries, rule)
+    print_changes(stage.planned, root)
     _refuse_too_small(stage, root, resources, profile)
     if content.custom_classes:
         classes = [f"{c.module}:{c.name} ({c.digest})" for c in content.custom_classes]
@@ -133,7 +135,7 @@ def command(
             line = f"Interrupted: {saved_line(view.stage.runs, root)}. The same command resumes."
         say(line)
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    _publish(end.study, root, console)
+    _publish(end.planned, root, console)
     close_finished(root, content.name)
     states = outcome_of_launch(end.rows, root)
     if stage.missing:
@@ -160,7 +162,7 @@ def _refuse_too_small(
     Raises:
         StoreError: names what is needed, and what is there.
     """
-    plan = plan_of(stage.study, root, resources.device, resources.processes or 1, stage.rows)
+    plan = plan_of(stage.rows, root, resources.device, resources.processes or 1)
     pilots = None if profile is None else profile.workers
     faults = resource_faults(plan, stage.known_runs, root, resources.jobs, pilots)
     if faults:
@@ -184,7 +186,7 @@ class View:
         """Live progress of a stage."""
         self.stage = stage
         with (
-            LiveView(stage.study, self.root, self.console, stage.runs) as view,
+            LiveView(stage.runs, self.root, self.console) as view,
             Mirror(stage.study.name, stage.runs, self.root, self.loggers, view.log),
         ):
             yield view
@@ -246,16 +248,17 @@ def _is_retried(job: JobFolder, runs: Runs) -> bool:
     return any(failure.may_succeed_elsewhere for failure in failures if failure is not None)
 
 
-def _publish(study: Study, root: Results, console: Console) -> None:
+def _publish(planned: Runs, root: Results, console: Console) -> None:
     """Print the table of a study, and write it if it is that of the whole study."""
-    outcome = outcome_of(study, root, score_with_progress(study, root))
+    study = planned.study
+    outcome = outcome_of(planned, root, score_with_progress(planned, root))
     render.print_rich(outcome.table, console, against_paper=False)
     if study.source.is_modified:  # the published table belongs to the whole study
         line = "is not updated: --set, --rows and --seeds change the study."
         print_line(console, f"{root.study(study.name)} {line}")
         return
     claim(study, root)
-    publish_results(study, outcome, root)
+    publish_results(planned, outcome, root)
 
 
 def _last_line(study: Study, root: Results, states: Counter[State], seconds: float) -> str:

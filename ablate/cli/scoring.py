@@ -7,14 +7,15 @@ from ablate.analysis.outcome import Outcome, outcome_of
 from ablate.formatting import first_few
 from ablate.store import Results, if_readable
 from ablate.streams import echo, new_console
-from ablate.study import Study
+from ablate.study import Runs
 
 
-def warn_of_changed_data(study: Study, results: Results) -> None:
+def warn_of_changed_data(planned: Runs, results: Results) -> None:
     """Warn if the study's files may have changed since its base was trained."""
+    study = planned.study
     used: set[str] = set()
     # All rows share the files of the study, so that base's runs are enough.
-    for run in study.runs_of(study.base):
+    for run in planned.of(planned.base):
         # A damaged result is reported by the command itself.
         result = if_readable(results.run(run.id).read_result)
         if result is not None:
@@ -23,7 +24,7 @@ def warn_of_changed_data(study: Study, results: Results) -> None:
         return
     from ablate.data.resolve_sources import other_files  # loads readers of every format
 
-    data = study.data_of(study.base)
+    data = planned.data_of(planned.base)
     others = other_files(data, study.data_folder, results.corpora, used)
     if others:
         echo(
@@ -33,13 +34,13 @@ def warn_of_changed_data(study: Study, results: Results) -> None:
         )
 
 
-def scored_outcome(study: Study, results: Results) -> Outcome:
+def scored_outcome(planned: Runs, results: Results) -> Outcome:
     """The outcome of a study, with the scores that were missing and a warning of changed files."""
-    warn_of_changed_data(study, results)
-    return outcome_of(study, results, score_with_progress(study, results))
+    warn_of_changed_data(planned, results)
+    return outcome_of(planned, results, score_with_progress(planned, results))
 
 
-def score_with_progress(study: Study, results: Results) -> list[str]:
+def score_with_progress(planned: Runs, results: Results) -> list[str]:
     """Score finished translations in the study's metrics where a score is missing, with a progress
     bar.
 
@@ -56,4 +57,4 @@ def score_with_progress(study: Study, results: Results) -> list[str]:
         def report(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total, visible=True)
 
-        return missing_scores.score_missing(study, results, report)
+        return missing_scores.score_missing(planned, results, report)

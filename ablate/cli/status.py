@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
-from ablate.analysis.stages import advance, next_stage
+from ablate.analysis.stages import Stage, advance, next_stage
 from ablate.cli.arguments import argument, flag
 from ablate.cli.live import LiveView
 from ablate.cli.naming import SeedOfRow, find_run
@@ -23,7 +23,7 @@ from ablate.store import Results, State, if_readable
 from ablate.store.jobs import JobFolder, jobs_of
 from ablate.store.status import damage_of, last_lines
 from ablate.streams import echo, new_console, print_json
-from ablate.study import Run, Study
+from ablate.study import Run
 from ablate.study.choice import AWAITS
 from ablate.study.yaml_nodes import nearest_study
 
@@ -70,18 +70,18 @@ def command(
         else:
             echo("\n".join(as_lines(summary)))
         return
-    content, root = options.open(study)
+    content, root = options.read(study)
+    stage = next_stage(content, root)
     if watch:
-        _watch(content, root, format)
+        _watch(stage, root, format)
     else:
-        warn_of_changed_data(content, root)
-        _show_runs(content, root, format)
+        warn_of_changed_data(stage.planned, root)
+        _show_runs(stage, root, format)
 
 
-def _show_runs(study: Study, root: Results, format: Format) -> None:
+def _show_runs(stage: Stage, root: Results, format: Format) -> None:
     """Show every run, the jobs on clusters, and the end of the log of each failed run."""
-    stage = next_stage(study, root)
-    plan: Plan = plan_of(stage.study, root, runs=stage.rows)
+    plan: Plan = plan_of(stage.rows, root)
     details = []
     for row in plan.all_rows:
         for run, state in row.runs:
@@ -98,7 +98,7 @@ def _show_runs(study: Study, root: Results, format: Format) -> None:
     print_status(plan, details)
     if stage.sentence:
         echo(stage.sentence)
-    for line in job_lines(root, study.name):
+    for line in job_lines(root, stage.study.name):
         echo(line)
     for label, seed, id, state, _ in details:
         lines = _log_of_failure(root, id, state)
@@ -114,15 +114,14 @@ def _log_of_failure(results: Results, id: str, state: State) -> list[str]:
     return last_lines(results.run(id).log, LOG_LINES)
 
 
-def _watch(study: Study, results: Results, format: Format) -> None:
+def _watch(stage: Stage, results: Results, format: Format) -> None:
     if format != "rich":
         raise UsageError(f"--format {format} has no effect with --watch")
     console = new_console()
-    stage = next_stage(study, results)
-    with LiveView(stage.study, results, console, stage.runs) as view:
+    with LiveView(stage.runs, results, console) as view:
         view.watch()
     while (stage := advance(stage, results)).missing:
-        with LiveView(stage.study, results, console, stage.runs) as view:
+        with LiveView(stage.runs, results, console) as view:
             view.watch()
 
 

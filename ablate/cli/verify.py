@@ -24,7 +24,8 @@ from ablate.store.filesystem import check_filesystem
 from ablate.store.jobs import Resources
 from ablate.store.records import CorpusManifest
 from ablate.streams import echo
-from ablate.study import Row, Study
+from ablate.study import Row, Runs
+from ablate.study.trials import with_trials
 
 EXAMPLE = "ablate verify study.yaml --stored"
 STEPS = 4  # of the check of resumption
@@ -65,14 +66,14 @@ def command(
         raise UsageError("STUDY is missing: give a study's file, or --filesystem DIR")
     if stored and (given := [f"--{name}" for name, value in of_training if value]):
         raise UsageError(f"{given[0]} has no effect with --stored, which trains nothing")
-    content, root = options.open(study)
-    faults = _stored(content, root)
+    planned, root = options.open(study)
+    faults = _stored(planned, root)
     if not stored:
-        rows = content.rows
+        rows = planned.rows
         if not options.rows:  # One row checks the machine.
             rows = rows[:1]
         for row in rows:
-            faults += _check_resume(content, row, root, device, steps or STEPS)
+            faults += _check_resume(planned, row, root, device, steps or STEPS)
     if faults:
         raise typer.Exit(EXIT_RUN_FAILED)
 
@@ -89,17 +90,17 @@ def _check_filesystem(folder: Path) -> None:
         raise typer.Exit(EXIT_RUN_FAILED)
 
 
-def _stored(study: Study, results: Results) -> int:
+def _stored(planned: Runs, results: Results) -> int:
     """Check the stored files of runs and corpora; the number of faults."""
     report, runs, unfinished = Audit(), 0, 0
-    for run in study.all_runs():
+    for run in with_trials(planned):
         folder = results.run(run.id)
         if folder.path.is_dir():
             runs += 1
             unfinished += not folder.result.exists()
             audit(folder, report)
     corpora = 0
-    for corpus in _manifests(study, results):
+    for corpus in _manifests(planned, results):
         manifest = report.read(functools.partial(CorpusManifest.read, corpus))
         corpora += manifest is not None
         if not os.path.lexists(corpus):
@@ -124,26 +125,27 @@ def _stored(study: Study, results: Results) -> int:
     return len(report.faults)
 
 
-def _manifests(study: Study, results: Results) -> list[Path]:
+def _manifests(planned: Runs, results: Results) -> list[Path]:
     """The manifests of the corpora that the study or its results name and that are here."""
     manifests: set[Path] = set()  # because most rows share one corpus
-    for data in {run.data for run in study.runs()}:
+    for data in {run.data for run in planned}:
         manifest = known_corpus(data, results.corpora)
         if manifest is not None:
             manifests.add(manifest)
     # Without its pointer, which `run` writes again, the results alone know a corpus.
-    for run in study.runs():
+    for run in planned:
         result = if_readable(results.run(run.id).read_result)
         if result is not None and results.has_corpus(result.corpus):
             manifests.add(results.corpus(result.corpus) / MANIFEST)
     return sorted(manifests)
 
 
-def _check_resume(study: Study, row: Row, results: Results, device: Device, steps: int) -> int:
+def _check_resume(planned: Runs, row: Row, results: Results, device: Device, steps: int) -> int:
     """Train a few steps with and without an interruption; 1 if the results differ, else 0."""
     from ablate.run.resume_check import check_resume
 
-    run, chosen = study.runs_of(row)[0], torch_device(device)
+    study, run = planned.study, planned.of(row)[0]
+    chosen = torch_device(device)
     corpus = study.prepare(run.data, results.corpora, echo)
     # The micro-batch that a launch would choose, because another one sums in another order.
     resources = Resources.model_validate({"device": chosen.type})

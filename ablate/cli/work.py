@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from ablate.analysis.outcome import outcome_of
+from ablate.analysis.settle import settle
 from ablate.cli.arguments import flag, option
 from ablate.cli.scoring import score_with_progress
 from ablate.cluster.pilot import is_last_pilot, work
@@ -75,16 +76,17 @@ def _close(folder: JobFolder) -> int:
     The job is closed last, so that whoever waits for its end finds the table.
     """
     _, study = open_job(folder)
-    outcome = outcome_of(study, folder.results, score_with_progress(study, folder.results))
+    planned = settle(study, folder.results)
+    outcome = outcome_of(planned, folder.results, score_with_progress(planned, folder.results))
     render.print_rich(outcome.table, new_console(width=160), against_paper=False)
     reason = submit_again(folder, _log)
     try:
         if not study.source.is_modified:  # which may be refused
-            publish_results(study, outcome, folder.results)
+            publish_results(planned, outcome, folder.results)
     finally:
         if reason is not None:
             folder.close(reason)
             _log(f"closed: {reason}")
     close_finished(folder.results, study.name)
-    states = outcome_of_launch(outcome.study.runs(), folder.results)
+    states = outcome_of_launch(outcome.planned, folder.results)
     return EXIT_RUN_FAILED if states["done"] < states.total() else 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -21,7 +21,7 @@ from ablate.formatting import plural, size
 from ablate.launch.devices import CPU_MEMORY_SHARE, PADDING
 from ablate.store.jobs import ClusterJob, Device, JobFolder, Submission
 from ablate.store.records import Setting
-from ablate.study import Study
+from ablate.study import Run
 from ablate.study.typed import Keyed
 
 START_SECONDS = 60.0  # a run that has less than this before the warning is not started
@@ -90,17 +90,19 @@ class Engine(Keyed):
             )
         return self
 
-    def resolved(self, study: Study) -> Self:
-        """These settings with those that follow from the study."""
+    def resolved(self, runs: Iterable[Run]) -> Self:
+        """These settings with those that follow from the runs."""
         return self
 
     def options_text(self) -> str:
         """The settings that a plan shows."""
         return f"{self.engine}, default options"
 
-    def check(self, study: Study, processes: int | None = 1, device: Device = "auto") -> None:
+    def check(
+        self, runs: Iterable[Run], processes: int | None = 1, device: Device = "auto"
+    ) -> None:
         """Check that the cluster can give what these settings ask for, and that its pilots have the
-        GPUs of a run.
+        memory and the GPUs of a run.
 
         Raises:
             UsageError: it cannot; a line for each reason.
@@ -151,22 +153,24 @@ class Engine(Keyed):
         return Allocation(f"{socket.gethostname()}-{os.getpid()}")
 
 
-def least_memory(study: Study, micro_batch_tokens: int = SMALLEST_MICRO_BATCH) -> int:
-    """Bytes for any run of a study on a CPU, such that estimates fill the usual share of memory."""
+def least_memory(runs: Iterable[Run], micro_batch_tokens: int = SMALLEST_MICRO_BATCH) -> int:
+    """Bytes for any of these runs on a CPU, such that estimates fill the usual share of memory."""
     largest = 0
-    for run in study.all_runs():
+    for run in runs:
         tokens = min(micro_batch_tokens, PADDING * run.config.batch_tokens)
         largest = max(largest, peak_memory(run.config, run.data.vocab_size, tokens))
     return LIBRARY_BYTES + int(largest / CPU_MEMORY_SHARE)
 
 
-def refuse_too_little_memory(setting: str, given: Setting, bytes: float, study: Study) -> None:
-    """Refuse an amount of memory that is too small for a run of a study on a CPU.
+def refuse_too_little_memory(
+    setting: str, given: Setting, bytes: float, runs: Iterable[Run]
+) -> None:
+    """Refuse an amount of memory that is too small for one of these runs on a CPU.
 
     Raises:
         UsageError: names the setting and the least amount.
     """
-    least = least_memory(study)
+    least = least_memory(runs)
     if bytes < least:
         needed = f"{-(-least // 2**20)}M"
         raise UsageError(

@@ -40,7 +40,6 @@ from ablate.store.jobs import (
     PilotReport,
 )
 from ablate.store.processes import process_mark
-from ablate.study import Study
 
 if TYPE_CHECKING:
     from ablate.data.corpus import Corpus
@@ -56,15 +55,14 @@ class Pilot(Control):
 
     signals = (*Control.signals, signal.SIGUSR1)
 
-    def __init__(
-        self, folder: JobFolder, job: ClusterJob, study: Study, log: Callable[[str], None]
-    ) -> None:
+    def __init__(self, folder: JobFolder, job: ClusterJob, log: Callable[[str], None]) -> None:
         self.folder, self.job, self.log = folder, job, log
         self.engine = engine_of(job)
         # Pilots of Ray may run in an allocation of Slurm, which is that of the whole cluster.
         self.task = self.engine.allocation()
         self.name = self.task.name
-        self.results, self.labels = folder.results, run_labels(study.runs())
+        self.results = folder.results
+        self.labels: dict[str, str] = {}  # of runs that may be started
         self.idle_seconds = float(self.engine.idle)
         # Runs in a slot: when they were started, and their step then.
         self.begun: dict[str, tuple[float, int]] = {}
@@ -264,7 +262,7 @@ def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:
         log(f"the job is closed: {end.reason}")
         return 0
     job, study = open_job(folder)
-    pilot = Pilot(folder, job, study, log)
+    pilot = Pilot(folder, job, log)
 
     def before_launch(number: int, frame: FrameType | None) -> None:
         pilot.on_signal(number)

@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from types import FrameType
@@ -29,7 +29,7 @@ from ablate.formatting import plural, size
 from ablate.store.jobs import STOPPED, ClusterJob, Device, JobFolder, Submission
 from ablate.store.machine import CPUS_VARIABLE, MEMORY_VARIABLE
 from ablate.streams import echo
-from ablate.study import Study
+from ablate.study import Run
 from ablate.study.typed import Keyed
 
 CONNECTED = "connected"  # a line of a driver, once it has found a cluster that fits its pilots
@@ -87,19 +87,21 @@ class Ray(Engine):
         return f"ray at {self.address}, {cores}, {gpus} each"
 
     @override
-    def check(self, study: Study, processes: int | None = 1, device: Device = "auto") -> None:
-        super().check(study, processes, device)
+    def check(
+        self, runs: Iterable[Run], processes: int | None = 1, device: Device = "auto"
+    ) -> None:
+        super().check(runs, processes, device)
         require_ray()
         given = self.each.memory_bytes
         if given is not None and not self.gpus:
-            refuse_too_little_memory("each: memory", self.each.memory, given, study)
+            refuse_too_little_memory("each: memory", self.each.memory, given, runs)
 
     @override
-    def resolved(self, study: Study) -> Ray:
+    def resolved(self, runs: Iterable[Run]) -> Ray:
         if self.each.memory is not None or self.gpus:
             return self
         # For the micro-batches that a machine with enough memory would choose, on all cores.
-        needed = self.each.cpus * least_memory(study, CPU_MICRO_BATCH)
+        needed = self.each.cpus * least_memory(runs, CPU_MICRO_BATCH)
         resources = self.each.model_copy(update={"memory": f"{-(-needed // 2**20)}M"})
         return self.model_copy(update={"each": resources})
 

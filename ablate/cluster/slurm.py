@@ -13,7 +13,7 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator
@@ -26,7 +26,7 @@ from ablate.formatting import duration, seconds_of
 from ablate.store.files import write_bytes
 from ablate.store.jobs import ClusterJob, Device, JobFolder, Submission
 from ablate.store.records import Setting
-from ablate.study import Study
+from ablate.study import Run
 
 COMMAND_SECONDS = 60.0  # a controller under load answers slowly
 REQUEUE_TRIES = 4
@@ -211,14 +211,16 @@ class Slurm(Engine):
         ]
 
     @override
-    def check(self, study: Study, processes: int | None = 1, device: Device = "auto") -> None:
-        super().check(study, processes, device)
+    def check(
+        self, runs: Iterable[Run], processes: int | None = 1, device: Device = "auto"
+    ) -> None:
+        super().check(runs, processes, device)
         if shutil.which("sbatch") is None:
             raise UsageError("sbatch not found: submit from a login node of the cluster")
         self._check_time()
         memory = self._memory_bytes()
         if memory is not None and not self.gpus:
-            refuse_too_little_memory(*memory, study)
+            refuse_too_little_memory(*memory, runs)
         for options in (self._pilots(1), self._closing()):
             done = slurm("sbatch", "--test-only", *options, "--output=/dev/null", "--wrap=true")
             if done.returncode:

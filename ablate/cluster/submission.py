@@ -7,11 +7,9 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from ablate.analysis.missing import on_some_host
-from ablate.analysis.settle import open_study
 from ablate.analysis.stages import Stage, next_stage
 from ablate.cluster.engine import Engine
 from ablate.cluster.profiles import engine_of
@@ -32,7 +30,8 @@ from ablate.store.jobs import (
     new_job,
     open_jobs,
 )
-from ablate.study import Selection, Study
+from ablate.study import Runs, Selection, Study, read_study, runs_of
+from ablate.study.trials import trials_of, with_trials
 
 
 def submit_study(
@@ -60,7 +59,7 @@ def submit_study(
     """
     study = stage.study
     if stage.missing:  # else the cluster is not needed
-        profile.check(study, resources.processes, resources.device)
+        profile.check(with_trials(stage.planned), resources.processes, resources.device)
     both = stage.rows.by_id | stage.runs.by_id  # the rows may wait for trials
     prepare_runs(study, both.values(), results, log)
     close_finished(results, study.name)
@@ -73,7 +72,7 @@ def submit_study(
         log(f"note: job {earlier.id} of this study is open, too; both work on the same runs")
     folder = freeze(study, results, selection, name, profile, resources)
     try:
-        submission = submit(folder, folder.read_job(), study, stage)
+        submission = submit(folder, folder.read_job(), stage)
     except BaseException as error:
         folder.close(f"not submitted: {error}")
         raise
@@ -103,14 +102,16 @@ def freeze(
         resources = resources.model_copy(update={"device": "cuda"})
     folder = new_job(results, study.name)
     write_bytes(folder.study, study.source.text.encode())
-    plugins = {plugin for run in study.all_runs() for plugin in study.plugins_of(run)}
-    sources = {plugin.module: study.source.classes[str(plugin.digest)] for plugin in plugins}
+    runs = with_trials(runs_of(study))
+    sources = {}
+    for custom in study.classes_of(run.config for run in runs):
+        sources[custom.module] = study.source.classes[str(custom.digest)]
     _write_modules(folder.study.parent, sources)
     job = ClusterJob(
         id=folder.id,
         study=study.name,
         profile=profile,
-        settings=engine.resolved(study).model_dump(mode="json"),
+        settings=engine.resolved(runs).model_dump(mode="json"),
         # A node's PATH may have another Python first.
         python=sys.executable,
         origin=str(study.path.absolute()),
@@ -130,10 +131,9 @@ def freeze(
 
 def _fixed_runs(study: Study) -> tuple[str, ...]:
     """Ids of the runs that follow from the study alone: all but those of rows with a choice."""
-    fixed = {run.id for row in study.rows if row.choice is None for run in study.runs_of(row)}
-    if study.trials:
-        fixed.update(run.id for run in study.trials)
-    return tuple(run.id for run in study.all_runs() if run.id in fixed)
+    runs = runs_of(study)
+    fixed = runs.with_rows({row.label for row in study.rows if row.choice is None})
+    return tuple(dict.fromkeys(run.id for run in (*(trials_of(runs) or ()), *fixed)))
 
 
 def _write_modules(folder: Path, sources: Mapping[str, bytes]) -> None:
@@ -155,18 +155,20 @@ def open_job(folder: JobFolder) -> tuple[ClusterJob, Study]:
         StoreError: this version of ablate reads other runs from it.
     """
     job = folder.read_job()
-    selection = Selection(job.overrides, job.rows, job.seeds, job.data_folder)
-    study = open_study(folder.study, folder.results, selection)
+    selection = Selection(
+        job.overrides, job.rows, job.seeds, job.data_folder, origin=Path(job.origin)
+    )
+    study = read_study(folder.study, selection)
     if set(_fixed_runs(study)) != set(job.runs):
         raise StoreError(
             f"{folder.path}: this version of ablate reads other runs from the frozen study; submit "
             f"it again"
         )
-    return job, replace(study, path=Path(job.origin))  # relative paths of its data begin there
+    return job, study
 
 
-def submit(folder: JobFolder, job: ClusterJob, study: Study, stage: Stage) -> Submission:
-    """Submit pilots for the missing runs of a stage of the study, at most one for each.
+def submit(folder: JobFolder, job: ClusterJob, stage: Stage) -> Submission:
+    """Submit pilots for the missing runs of a stage, at most one for each.
 
     Raises:
         StoreError: the disk is too small.
@@ -175,7 +177,7 @@ def submit(folder: JobFolder, job: ClusterJob, study: Study, stage: Stage) -> Su
     engine = engine_of(job)
     pilots = min(engine.workers, stage.at_once)
     refuse_full_disk(stage.known_runs, folder.results, pilots)
-    work, number = work_done(study, folder.results), len(folder.read_submissions()) + 1
+    work, number = work_done(stage.planned, folder.results), len(folder.read_submissions()) + 1
     ids, closing = engine.submit(folder, job, pilots)
     record = Submission(pilots=pilots, ids=ids, closing=closing, work=work, time=time.time())
     try:
@@ -191,10 +193,10 @@ def is_over(study: Study, results: Results) -> bool:
     return not next_stage(study, results, on_some_host).missing
 
 
-def work_done(study: Study, results: Results) -> int:
-    """Steps that the runs have made so far, and one for each result."""
+def work_done(planned: Runs, results: Results) -> int:
+    """Steps that the runs and their trials have made so far, and one for each result."""
     total = 0
-    for run in study.all_runs():
+    for run in with_trials(planned):
         folder = results.run(run.id)
         total += steps_of(folder) + folder.has_result
     return total
@@ -235,10 +237,10 @@ def submit_again(folder: JobFolder, log: Callable[[str], None]) -> str | None:
     if len(submissions) > engine.resubmissions:
         times = plural(len(submissions), "time")
         return f"submitted {times}, which is the bound of the profile (resubmissions)"
-    if submissions and work_done(study, folder.results) <= submissions[-1].work:
+    if submissions and work_done(stage.planned, folder.results) <= submissions[-1].work:
         return "no step was made since the last submission; see the logs of the pilots"
     try:
-        submit(folder, job, study, stage)
+        submit(folder, job, stage)
     except AblateError as error:
         return f"not submitted again: {error}"
     left = plural(engine.resubmissions - len(submissions), "more time")

@@ -109,7 +109,7 @@ def launch(
     executor = executor or executor_for(demand)
     slots = executor.slots()
     refuse_full_disk(stage.known_runs, results, len(slots))
-    observer.announce(corpora[stage.runs.data_of(stage.runs.rows[0])], slots, len(missing))
+    observer.announce(corpora[stage.runs.data_of(stage.runs.base)], slots, len(missing))
 
     def job_for(id: str, slot: Slot, halve_micro_batch: bool) -> Job:
         corpus, seconds = corpora[runs[id].data], share.report_seconds

@@ -76,7 +76,7 @@ def _write_run_record(run: Run, results: Results, corpus: Corpus, study: Study) 
     has decoded other text under the same name.
     """
     folder = results.run(run.id)
-    for plugin in study.plugins_of(run):
+    for plugin in study.classes_of([run.config]):
         file = folder.sources / plugin.file
         if not file.exists():
             write_bytes(file, study.source.classes[str(plugin.digest)])

@@ -33,7 +33,7 @@ def study_page(
 def background_of(outcome: Outcome, results: Results) -> Background:
     """Read what the page describes beside the results."""
     study, published = outcome.study, provenance_of(outcome, results)
-    config = study.base.config
+    config = outcome.planned.base.config
     unused = {**inactive_fields(config), **study.task.unused_fields}
     runs = {}
     for id, run in published.runs.items():

@@ -13,7 +13,8 @@ from ablate.errors import UsageError
 from ablate.formatting import duration, plural, seconds_of
 from ablate.plan.plan import Plan, plan_of
 from ablate.store import Results
-from ablate.study import Row, Runs, Study
+from ablate.study import Row, Runs
+from ablate.study.trials import trials_of
 
 _GPU_HOURS = re.compile(r"(\d+(?:\.\d+)?)\s*gpu-?hours?", re.IGNORECASE)
 
@@ -89,7 +90,7 @@ class Fit:
     def as_json(self) -> dict[str, Any]:
         """For scripts."""
         rows = [row.label for row in self.runs.rows]
-        return {"rows": rows, "seeds": list(self.runs.seeds), "seconds": self.seconds}
+        return {"rows": rows, "seeds": list(self.runs.seeds.rows), "seconds": self.seconds}
 
     def summary(self, budget: Budget) -> str:
         """One line for the terminal."""
@@ -99,7 +100,7 @@ class Fit:
         if not self.seconds:
             remain = "run remains" if self.runs_left == 1 else "runs remain"
             return f"{what} nothing new fits; {self.runs_left} {remain}."
-        kept, fits = len(self.runs.seeds), "fit"
+        kept, fits = len(self.runs.seeds.rows), "fit"
         if kept == 1:
             fits = "fits"
         what += f" {kept} of {plural(kept + len(self.seeds_left), 'seed')} {fits}"
@@ -139,21 +140,21 @@ def _fit_seeds(plan: Plan, seconds: Mapping[str, float], available: float) -> Fi
     """As many seeds as fit for every row; None if not even one does. `seconds`: estimate for each
     unfinished run.
     """
-    study, runs = plan.study, plan.of_rows
+    runs, seeds = plan.planned, plan.planned.seeds
     # Whole seeds, because the rows' differences from base are paired by seed; in a study with
     # looks, as many as one of them has.
     parts = []
-    for count in study.judged_at or range(1, len(runs.seeds) + 1):
-        if count <= len(runs.seeds):
-            parts.append(runs.with_seeds(runs.seeds[:count]))
-    if runs.further_seeds:
+    for count in seeds.looks or range(1, len(seeds.rows) + 1):
+        if count <= len(seeds.rows):
+            parts.append(runs.with_seeds(seeds.first(count)))
+    if seeds.further:
         parts.append(runs)
     for part in reversed(parts):
-        ids = _ids(study, part)
+        ids = _ids(part)
         needed = _needed(seconds, ids)
         if needed <= available:
-            waits = part.further_seeds != runs.further_seeds
-            seeds_left = runs.seeds[len(part.seeds) :]
+            waits = part.seeds.further != seeds.further
+            seeds_left = seeds.rows[len(part.seeds.rows) :]
             return Fit(part, needed, seeds_left, runs_left=_left(seconds, ids), base_waits=waits)
     return None
 
@@ -164,16 +165,16 @@ def _fit_rows(plan: Plan, seconds: Mapping[str, float], available: float) -> Fit
     Raises:
         UsageError: base does not fit.
     """
-    study, runs = plan.study, plan.of_rows
-    first = runs.with_seeds(runs.seeds[:1])
+    seeds = plan.planned.seeds
+    first = plan.planned.with_seeds(seeds.first(1))
     kept: dict[str, Row] = {}  # by label
     counted: set[str] = set()
     spent = 0.0
     for row in first.rows:
         # A run that several rows share counts once.
-        ids = _ids(study, first.with_rows([row.label])) - counted
+        ids = _ids(first.with_rows([row.label])) - counted
         needed = _needed(seconds, ids)
-        if row is study.base and needed > available:
+        if row is first.base and needed > available:
             raise UsageError(f"--budget: base with one seed alone takes about {duration(needed)}")
         # Without its base, which comes first, a row could not be compared. A later row may fit
         # where one has not.
@@ -182,7 +183,7 @@ def _fit_rows(plan: Plan, seconds: Mapping[str, float], available: float) -> Fit
             counted |= ids
             spent += needed
     left = tuple(row.label for row in first.rows if row.label not in kept)
-    return Fit(first.with_rows(kept), spent, runs.seeds[1:], left, _left(seconds, counted))
+    return Fit(first.with_rows(kept), spent, seeds.rows[1:], left, _left(seconds, counted))
 
 
 def _needed(seconds: Mapping[str, float], runs: Iterable[str]) -> float:
@@ -195,9 +196,9 @@ def _left(seconds: Mapping[str, float], ids: Collection[str]) -> int:
     return sum(seconds[id] > 0 for id in seconds.keys() - ids)
 
 
-def _ids(study: Study, runs: Runs) -> set[str]:
+def _ids(runs: Runs) -> set[str]:
     """Ids of some runs, and of the trials of their rows."""
-    trials = study.trials_of(runs.rows)
+    trials = trials_of(runs)
     return {*runs.by_id, *(trials.by_id if trials else ())}
 
 
@@ -205,8 +206,8 @@ def base_alone(runs: Runs) -> Runs:
     """Base with one seed, and the rows that only decode it: trained first to measure an unknown
     machine.
     """
-    first = runs.with_seeds(runs.seeds[:1])
-    (base,) = first.of(first.rows[0])
+    first = runs.with_seeds(runs.seeds.first(1))
+    (base,) = first.of(first.base)
     alone = {row.label for row in first.rows if first.of(row)[0].id == base.id}
     return first.with_rows(alone)
 
@@ -215,7 +216,7 @@ def unknown_rows(plan: Plan) -> list[str]:
     """Rows whose time cannot be estimated from base: without a last step, or in another
     precision.
     """
-    base, unknown = plan.precision(plan.study.base.config), []
+    base, unknown = plan.precision(plan.planned.base.config), []
     for row in plan.rows:
         if row.flops is None or plan.precision(row.row.config) != base:
             unknown.append(row.row.label)
@@ -252,14 +253,14 @@ class WithinBudget:
         """Whether base is trained first, and the rest is chosen then."""
         return self.fitting is None
 
-    def within(self, study: Study, runs: Runs, results: Results) -> Runs:
+    def within(self, runs: Runs, results: Results) -> Runs:
         """The runs that fit; those of base alone while the speed is unknown.
 
         Raises:
             UsageError: base alone does not fit, or the time of some rows cannot be estimated.
         """
         if self.fitting is None:
-            self.fitting = self._fit(plan_of(study, results, runs=runs), results)
+            self.fitting = self._fit(plan_of(runs, results), results)
         return base_alone(runs) if self.fitting is None else runs.common(self.fitting.runs)
 
     def _fit(self, plan: Plan, results: Results) -> Fit | None:
@@ -271,7 +272,7 @@ class WithinBudget:
         fitting = fit(plan, budget.available(self.gpus))
         if fitting is not None:
             self.log(fitting.summary(self.budget))
-        elif all(run_state(run, results) == "done" for run in base_alone(plan.of_rows)):
+        elif all(run_state(run, results) == "done" for run in base_alone(plan.planned)):
             raise UsageError(
                 f"--budget {name}: cannot estimate rows without a last step, or in another "
                 f"precision: {', '.join(unknown_rows(plan))}"

@@ -25,6 +25,7 @@ from ablate.store.records import Progress
 from ablate.store.status import state_of_all
 from ablate.study import Row, Run, Runs, Study
 from ablate.study.choice import KEY
+from ablate.study.trials import trials_of
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class RunStatus(NamedTuple):
 class Plan:
     """The plan of a study.
 
-    of_rows: the runs of the rows that are planned.
+    planned: the runs of the rows.
     trials: the rows of the trials; their runs count in all totals.
     lengths: of the corpus; None while it is not prepared, so that lengths are assumed.
     seconds_of: estimated time left of each unfinished run, by id; None until a run has finished on
@@ -101,8 +102,7 @@ class Plan:
     processes: that train each run together.
     """
 
-    study: Study
-    of_rows: Runs
+    planned: Runs
     rows: tuple[PlanRow, ...]
     lengths: Lengths | None
     seconds_of: dict[str, float] | None
@@ -110,6 +110,11 @@ class Plan:
     trials: tuple[PlanRow, ...] = ()
     device: PlannedDevice = "cpu"
     processes: int = 1
+
+    @property
+    def study(self) -> Study:
+        """The study as asked."""
+        return self.planned.study
 
     @property
     def has_bf16(self) -> bool:
@@ -175,9 +180,12 @@ class Plan:
 
     def as_json(self) -> dict[str, Any]:
         """The plan for scripts; what the study does not have is left out."""
-        content: dict[str, Any] = {"study": self.study.name, "judge": list(self.study.judged)}
-        if self.study.base.decoding_choice is not None:
-            content["decoding"] = self.study.base.decoding_choice.as_json()
+        content: dict[str, Any] = {
+            "study": self.study.name,
+            "judge": list(self.study.metrics.judged),
+        }
+        if self.planned.base.decoding_choice is not None:
+            content["decoding"] = self.planned.base.decoding_choice.as_json()
         content["rows"] = list(map(self._row_json, self.rows))
         if self.trials:
             content[KEY] = list(map(self._row_json, self.trials))
@@ -230,27 +238,24 @@ class Plan:
 
 
 def plan_of(
-    study: Study,
+    runs: Runs,
     results: Results,
     device: PlannedDevice | Literal["auto"] = "auto",
     processes: int = 1,
-    runs: Runs | None = None,
 ) -> Plan:
-    """Plan a study, without training and without reading the corpus.
+    """Plan runs and the trials of their rows, without training and without reading the corpus.
 
     Args:
-        study: to plan.
+        runs: of the rows.
         results: root of the results.
         device: that time and memory are estimated for; `auto` is the one that `ablate run` takes on
             this machine. The time follows from the runs that this machine has finished on it.
         processes: that train each run together, each on a part of the batch.
-        runs: that are planned, with the trials of their rows; None for those of all rows.
 
     Raises:
         StoreError: a result is damaged.
     """
-    runs = runs or study.runs()
-    trials = study.trials_of(runs.rows)
+    trials = trials_of(runs)
     kind: PlannedDevice = "cpu"
     if device == "cuda" or (device == "auto" and visible_gpus()):
         kind = "cuda"
@@ -264,10 +269,9 @@ def plan_of(
         return tuple(rows)
 
     plan = Plan(
-        study,
         runs,
         planned(runs),
-        None if None in known.values() else known[runs.data_of(runs.rows[0])],
+        None if None in known.values() else known[runs.data_of(runs.base)],
         None,
         trials=planned(trials) if trials else (),
         device=kind,
@@ -290,14 +294,14 @@ def lengths_of(runs: Runs, results: Results) -> dict[CorpusConfig, Lengths | Non
 
 
 def _plan_row(
-    of_rows: Runs,
+    planned: Runs,
     row: Row,
     results: Results,
     lengths: Lengths | None,
     device: PlannedDevice,
     processes: int,
 ) -> PlanRow:
-    V = of_rows.data_of(row).vocab_size
+    V = planned.data_of(row).vocab_size
     most = part = -(-row.config.batch_tokens // processes)
     if device == "cpu":
         most = CPU_MICRO_BATCH
@@ -309,7 +313,7 @@ def _plan_row(
     def memory(tokens: int) -> int:
         return peak_memory(row.config, V, tokens, device, processes=processes, length=length)
 
-    runs = [(run, state_of(results.run(run.id), row.decoding)) for run in of_rows.of(row)]
+    runs = [(run, state_of(results.run(run.id), row.decoding)) for run in planned.of(row)]
     return PlanRow(
         row=row,
         V=V,
@@ -320,7 +324,7 @@ def _plan_row(
         peak_memory=memory(tokens),
         least_memory=memory(min(tokens, SMALLEST_MICRO_BATCH)),
         runs=tuple(runs),
-        lengths=None if is_drawn(of_rows.data) else lengths,
+        lengths=None if is_drawn(planned.study.data) else lengths,
     )
 
 

@@ -13,7 +13,7 @@ from ablate.analysis.results import by_row, read_runs
 from ablate.plan.typical import published_differences, typical_spreads
 from ablate.stats.metrics import Metric
 from ablate.store import Results
-from ablate.study import Study
+from ablate.study import Runs, Study
 from ablate.table.experiment import Experiment
 from ablate.table.power import OTHER_SEEDS, Power, power_of_scores
 
@@ -21,7 +21,7 @@ ENOUGH_SEEDS = 5  # for half of the published differences; advised in place of t
 RARE = 0.25  # a study is hopeless if a smaller share of the published differences is as large
 
 
-def power_of(study: Study, results: Results, spread: float | None = None) -> list[Power]:
+def power_of(planned: Runs, results: Results, spread: float | None = None) -> list[Power]:
     """Power in the metrics of the study's verdicts, and in perplexity if runs show its spread; the
     main metric is first.
 
@@ -29,17 +29,18 @@ def power_of(study: Study, results: Results, spread: float | None = None) -> lis
     unknown, in this order. The main metric has the sd 0 if its scores show no spread.
 
     Args:
-        study: to plan.
+        planned: the runs of the study.
         results: with the runs that exist.
         spread: a stated sd over seeds of the main metric; None to estimate it from runs.
 
     Raises:
         StoreError: a result is damaged.
     """
-    if not study.families[0].total:
+    if not planned.families[0].total:
         return []
-    runs = read_runs(study, results) if spread is None else []
-    experiment = experiment_of(study, by_row(runs))
+    study = planned.study
+    runs = read_runs(planned, results) if spread is None else []
+    experiment = experiment_of(planned, by_row(runs))
     if spread is not None:
         return [Power(experiment, experiment.judged[0], spread, 0.0, "stated")]
     metrics = (*experiment.judged, *study.task.model_metrics[:1])
@@ -56,7 +57,7 @@ def _typical_power(study: Study, experiment: Experiment, metric: Metric) -> Powe
         by_study = {spread.study: spread.sd for spread in published}
         return Power(experiment, metric, sd, sentences, "typical", by_study)
     title = "standard deviations over seeds"
-    if len(study.judged) > 1:
+    if len(study.metrics.judged) > 1:
         title = f"standard deviations of {metric.title} over seeds"
     in_sds = replace(metric, title=title, digits=1, is_percentage=False, scale="linear")
     return Power(experiment, in_sds, 1.0, 0.0, "unknown")

@@ -80,7 +80,6 @@ class StudyProgress:
     starting: number of pilots in a cluster's queue, or about to start.
     """
 
-    study: Study
     runs: Runs
     rows: tuple[RowProgress, ...]
     states: dict[str, State]
@@ -88,6 +87,11 @@ class StudyProgress:
     seconds_left: float | None
     memory: dict[str, tuple[int, int]]
     starting: int = 0
+
+    @property
+    def study(self) -> Study:
+        """The study as asked."""
+        return self.runs.study
 
     @property
     def main(self) -> Metric:
@@ -152,10 +156,10 @@ class ProgressReader:
     depend on the number of runs: a launcher calls it after each.
     """
 
-    def __init__(self, study: Study, results: Results, runs: Runs | None = None) -> None:
-        """Prepare to follow some runs of a study; None for those of all rows."""
-        self.study, self.results, self.runs = study, results, runs or study.runs()
-        self.main = study.task.metrics[self.runs.metrics[0]]
+    def __init__(self, runs: Runs, results: Results) -> None:
+        """Prepare to follow some runs of a study."""
+        self.runs, self.results = runs, results
+        self.main = runs.study.task.metrics[self.runs.metrics[0]]
         self.rows_of: dict[str, list[Row]] = {}  # by run
         for row in self.runs.rows:
             for run in self.runs.of(row):
@@ -166,7 +170,7 @@ class ProgressReader:
         self.counts: Counter[State] = Counter()
         self.evaluations: dict[str, _Evaluations] = {}
         self.pace = Pace()
-        self._set_plan(plan_of(study, results, runs=self.runs))
+        self._set_plan(plan_of(runs, results))
 
     def _set_plan(self, plan: Plan) -> None:
         self.plan = plan
@@ -180,7 +184,7 @@ class ProgressReader:
             StoreError: a result is damaged.
         """
         if self.plan.lengths is None and None not in lengths_of(self.runs, self.results).values():
-            self._set_plan(plan_of(self.study, self.results, runs=self.runs))
+            self._set_plan(plan_of(self.runs, self.results))
         for id in self.rows_of:
             self._read_run(id)
         read: dict[str, RowProgress] = {}
@@ -190,14 +194,13 @@ class ProgressReader:
                 against = self._against(progress, read[row.base])
                 read[row.label] = replace(progress, against_base=against)
         return StudyProgress(
-            self.study,
             self.runs,
             tuple(read.values()),
             dict(self.states),
             self.work.completed_share,
             self._seconds_left(),
             _memory(self.states, self.reports),
-            starting_pilots(self.results, self.study.name),
+            starting_pilots(self.results, self.runs.study.name),
         )
 
     def update(self, id: str) -> Ended:
@@ -335,7 +338,7 @@ def run_labels(runs: Runs) -> dict[str, str]:
     for row in runs.rows:
         for run in runs.of(row):
             label = row.label
-            if len(runs.seeds) > 1:
+            if len(runs.seeds.rows) > 1:
                 label += f" seed {run.seed}"
             labels.setdefault(run.id, label)
     return labels

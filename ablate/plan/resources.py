@@ -60,7 +60,7 @@ def memory_faults(plan: Plan) -> tuple[str, ...]:
     if needed <= available:
         return ()
     remedy = "make the model smaller"
-    if label != plan.study.base.label:
+    if label != plan.planned.base.label:
         remedy += ", or leave the row out with --rows"
     return (
         f"memory: {label} needs {size(needed)} even with the smallest micro-batches, and {where} "

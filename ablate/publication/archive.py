@@ -17,14 +17,15 @@ from ablate.store import Results
 from ablate.store.corpora import MANIFEST
 from ablate.store.files import read_bytes, sealed
 from ablate.store.records import Failure
-from ablate.study import Study
+from ablate.study import Runs
+from ablate.study.trials import dev_runs_of, trials_of
 
 ARCHIVE = "records.zip"
 _FAILURE = "failure.json"
 _TIME = (1980, 1, 1, 0, 0, 0)  # of every file, so that the same records make the same archive
 
 
-def archive_of(study: Study, results: Results) -> bytes:
+def archive_of(planned: Runs, results: Results) -> bytes:
     """The bytes of the archive.
 
     It holds the settings, provenance, result, learning curve and scores of each run that has ended,
@@ -32,7 +33,7 @@ def archive_of(study: Study, results: Results) -> bytes:
     corpora, and how the study was judged. Of a run that has failed it holds the kind of exception.
 
     Args:
-        study: whose runs are archived, trials included.
+        planned: the runs that are archived, with their trials.
         results: the results root that has them.
 
     Raises:
@@ -40,8 +41,8 @@ def archive_of(study: Study, results: Results) -> bytes:
     """
     buffer = BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        files = {_name(results, file): file for file in _files(study, results)}
-        judged = results.judged(study.name)
+        files = {_name(results, file): file for file in _files(planned, results)}
+        judged = results.judged(planned.study.name)
         files[_name(results, judged)] = judged
         for name, file in sorted(files.items()):
             _refuse_link(file)
@@ -84,8 +85,8 @@ def _refuse_link(file: Path) -> None:
             )
 
 
-def _files(study: Study, results: Results) -> Iterator[Path]:
-    for run in itertools.chain(study.trials or (), study.on_dev or (), study.runs()):
+def _files(planned: Runs, results: Results) -> Iterator[Path]:
+    for run in itertools.chain(trials_of(planned) or (), dev_runs_of(planned) or (), planned):
         if run.awaits_choice:
             continue
         folder = results.run(run.id)

@@ -11,6 +11,7 @@ from ablate.formatting import plural, scaled
 from ablate.store import Results, if_readable
 from ablate.store.layout import RunFolder
 from ablate.store.records import Provenance
+from ablate.study.trials import with_trials
 
 
 @dataclass
@@ -57,12 +58,11 @@ class Compute:
 
 def compute_of(outcome: Outcome, results: Results) -> Compute:
     """The cost of every run of a study, tuning runs and failed runs included."""
-    study = outcome.study
-    of_rows = {run.id for run in study.runs()}
+    rows = outcome.planned.by_id
     cost = Compute()
-    for run in study.all_runs():
+    for run in with_trials(outcome.planned):
         if not run.awaits_choice:
-            cost.add(results.run(run.id), is_tuning=run.id not in of_rows)
+            cost.add(results.run(run.id), is_tuning=run.id not in rows)
     return cost
 
 

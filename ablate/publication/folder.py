@@ -14,7 +14,7 @@ from ablate.errors import StoreError
 from ablate.publication.provenance import provenance_of
 from ablate.store import Results
 from ablate.store.files import read_bytes, write_bytes
-from ablate.study import Study
+from ablate.study import Runs, Study
 from ablate.table.render import as_json, comma_separated, markdown
 
 TEXTS = ("table.md", "table.csv", "table.json", "study.yaml", "provenance.json")
@@ -116,10 +116,13 @@ def without_paths(outcome: Outcome, results: Results) -> Outcome:
     return replace(outcome, table=table)
 
 
-def publish_results(study: Study, outcome: Outcome, results: Results) -> None:
-    """Write the table of a whole study to its folder, and record that it was judged."""
+def publish_results(planned: Runs, outcome: Outcome, results: Results) -> None:
+    """Write the table of a whole study to its folder, and record that it was judged.
+
+    planned: the runs of the study, with all seeds.
+    """
     publish(outcome, results)
-    record_judgment(study, results)
+    record_judgment(planned, results)
 
 
 def _refuse_files_of_others(folder: Path, files: Mapping[str, bytes], study: Study) -> None:

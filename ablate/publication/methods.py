@@ -26,7 +26,7 @@ from ablate.stats.significance import LEVEL, POWER
 from ablate.store import Results, if_readable
 from ablate.store.corpora import MANIFEST
 from ablate.store.records import CorpusManifest
-from ablate.study.study import changes
+from ablate.study.row import changes
 from ablate.table.experiment import Experiment
 from ablate.table.table import Table, TableRow
 
@@ -44,7 +44,7 @@ class Section:
 def methods(outcome: Outcome, results: Results) -> list[Section]:
     """The sections of a study's methods, its compute and its limitations."""
     table = outcome.table
-    base = outcome.study.base.config
+    base = outcome.planned.base.config
     return [
         Section("Models", (_base(table, base), _rows(table))),
         Section("Data", tuple(_data(outcome, results))),

@@ -11,6 +11,7 @@ from ablate.config.data import CorpusConfig
 from ablate.store import Results, if_readable
 from ablate.store.records import Provenance, Result
 from ablate.store.status import damage_of
+from ablate.study.trials import with_trials
 
 
 class PublishedRun(NamedTuple):
@@ -53,7 +54,7 @@ def provenance_of(outcome: Outcome, results: Results) -> TableProvenance:
     """Read the provenance of a table: every run that has a result."""
     provenances: list[Provenance | None] = []
     runs = {}
-    for run in outcome.study.all_runs():
+    for run in with_trials(outcome.planned):
         folder = results.run(run.id)
         result = None if damage_of(folder) else folder.read_result()
         if result is None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # `import ablate` loads this module, and loads no library
 
     from ablate.analysis.results import RunResult
     from ablate.store import Results
-    from ablate.study import Study
+    from ablate.study import Runs
 
 PER = ("row", "run", "step")
 
@@ -82,8 +82,9 @@ def load(
     from ablate.analysis.missing_scores import score_missing
     from ablate.analysis.outcome import outcome_of
     from ablate.analysis.results import read_runs, signatures
-    from ablate.analysis.settle import open_study
+    from ablate.analysis.settle import settle
     from ablate.store import Results
+    from ablate.study import read_study
     from ablate.table.frame import rows_frame
 
     if not Path(results).is_dir():
@@ -91,30 +92,31 @@ def load(
             f"the results root {results} does not exist: no run has a result", stacklevel=2
         )
     root = Results(Path(results))
-    content = open_study(Path(study), root)
-    attrs: dict[str, Any] = {"study": content.name, "judge": list(content.judged)}
+    planned = settle(read_study(Path(study)), root)
+    content = planned.study
+    attrs: dict[str, Any] = {"study": content.name, "judge": list(content.metrics.judged)}
     if per == "step":
-        frame = steps_frame(content, root)
+        frame = steps_frame(planned, root)
         frame.attrs |= attrs
         return frame
-    faults = score_missing(content, root)
+    faults = score_missing(planned, root)
     if per == "row":
-        outcome = outcome_of(content, root)
+        outcome = outcome_of(planned, root)
         _refuse(faults, outcome.runs)
         for fault in outcome.experiment.notes.faults:
             # Such as a corpus whose lengths `flops` needs.
             warnings.warn(fault, stacklevel=2)
         frame = rows_frame(outcome.table, with_paper=against is not None)
-        for name in _varied(content):
+        for name in _varied(planned):
             if name not in frame:
-                values = [getattr(row.config, name) for row in content.rows]
+                values = [getattr(row.config, name) for row in planned.rows]
                 frame.insert(list(frame).index("changed"), name, values)
         frame.attrs |= attrs | {"signatures": outcome.experiment.signatures}
     else:
-        runs = read_runs(content, root)
+        runs = read_runs(planned, root)
         _refuse(faults, runs)
-        frame = runs_frame(content, runs)
-        frame.attrs |= attrs | {"signatures": signatures(content, runs)}
+        frame = runs_frame(planned, runs)
+        frame.attrs |= attrs | {"signatures": signatures(planned, runs)}
     return frame
 
 
@@ -201,7 +203,7 @@ def _refuse(faults: Sequence[str], runs: Sequence[RunResult]) -> None:
         raise StoreError(*lines)
 
 
-def runs_frame(study: Study, runs: Sequence[RunResult]) -> pd.DataFrame:
+def runs_frame(planned: Runs, runs: Sequence[RunResult]) -> pd.DataFrame:
     """One line for each row and seed, which are its index; see `load`."""
     import pandas as pd
 
@@ -209,8 +211,8 @@ def runs_frame(study: Study, runs: Sequence[RunResult]) -> pd.DataFrame:
     from ablate.config.resolve import SETTINGS
     from ablate.own.reference import settings_text
 
-    metrics = [metric.name for metric in measured_metrics(study)]
-    varied = _varied(study)
+    metrics = [metric.name for metric in measured_metrics(planned.study)]
+    varied = _varied(planned)
     lines: list[dict[str, Any]] = []
     for run in runs:
         line = {"row": run.row.label, "seed": run.run.seed, "group": run.row.group}
@@ -230,15 +232,15 @@ def runs_frame(study: Study, runs: Sequence[RunResult]) -> pd.DataFrame:
     return frame
 
 
-def _varied(study: Study) -> list[str]:
+def _varied(planned: Runs) -> list[str]:
     """Every field that some row changes."""
     names: dict[str, None] = {}
-    for row in study.rows:
+    for row in planned.rows:
         names |= dict.fromkeys(row.changed)
     return list(names)
 
 
-def steps_frame(study: Study, results: Results) -> pd.DataFrame:
+def steps_frame(planned: Runs, results: Results) -> pd.DataFrame:
     """Learning curves: a line for each row, seed and step, which are its index; see `load`."""
     import pandas as pd
 
@@ -247,8 +249,8 @@ def steps_frame(study: Study, results: Results) -> pd.DataFrame:
 
     index = ["row", "seed", "step"]
     lines = []
-    for row in study.rows:
-        for run in study.runs_of(row):
+    for row in planned.rows:
+        for run in planned.of(row):
             folder, names = results.run(run.id), {"row": row.label, "seed": run.seed, "run": run.id}
             for line in log_of(folder, folder.read_result()):
                 lines.append({**names, **line.model_dump()})

@@ -72,7 +72,7 @@ def _lines_below(plan: Plan) -> Iterator[str]:
         were = "was" if plan.study.whole.dropped == 1 else "were"
         yield f"{plural(plan.study.whole.dropped, 'combination')} {were} dropped by `where`."
     if plan.lengths is None and not plan.study.data.is_stream:
-        item = plan.study.task.metrics[plan.study.metrics[0]].item
+        item = plan.study.task.metrics[plan.study.metrics.shown[0]].item
         yield f"The corpus is not prepared: {item}s of {cost.ASSUMED_LENGTH} tokens are assumed."
     yield from epochs_lines({row.row.label: row.epochs for row in plan.rows})
     custom = [row.row.label for row in plan.rows if references(row.row.config, ModelConfig)]
@@ -93,11 +93,10 @@ def _lines_below(plan: Plan) -> Iterator[str]:
     for note, labels in noted.items():
         if note:
             yield f"NOTE: {note}: {first_few(labels)}."
-    repeated, by_label = [], plan.study.by_label
-    for family in plan.study.families:
-        for label, earlier in plan.study.repeated(family.rows).items():
-            if by_label[label].group != by_label[earlier].group:  # in a path it is meant
-                repeated.append(f"{label} ({earlier})")
+    repeated, by_label = [], plan.planned.by_label
+    for label, earlier in plan.planned.repeated.items():
+        if by_label[label].group != by_label[earlier].group:  # in a path it is meant
+            repeated.append(f"{label} ({earlier})")
     if repeated:
         yield (
             "NOTE: rows with the runs of an earlier row, in parentheses, which verdicts count and "

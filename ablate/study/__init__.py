@@ -1,8 +1,9 @@
 """From a YAML file to rows and runs, every fault with its line."""
 
 from ablate.study.reader import read_study
-from ablate.study.runs import Row, Run, Runs
+from ablate.study.row import Row
+from ablate.study.runs import Run, Runs, runs_of
 from ablate.study.select import Selection
 from ablate.study.study import Study
 
-__all__ = ["Row", "Run", "Runs", "Selection", "Study", "read_study"]
+__all__ = ["Row", "Run", "Runs", "Selection", "Study", "read_study", "runs_of"]

@@ -1,8 +1,8 @@
 """A choice among configurations of a row by trials: candidates, their losses, and the best.
 
 A row has a choice by `tune`, whose candidates are a grid; all rows together have one of their
-decoding. Trials run first; they are `Study.trials`. A row is then one like
-any other, with the configuration that `ablate.analysis.settle` gives it.
+decoding. Trials (`study/trials.py`) run first. Then `ablate.analysis.settle` gives the row its
+configuration, and it is a row like any other.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ KEY = "tuning"
 TRIAL = "tuning run"
 AWAITS = "awaits tuning"  # of a row whose trials are not complete
 # Added to the ids of a row that waits for its trials, so that no run has them.
-AFTER = " after tuning"
+UNDECIDED = " after tuning"
 
 
 @dataclass(frozen=True)

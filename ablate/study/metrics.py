@@ -6,11 +6,23 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ablate.errors import Fault, unknown_name
 from ablate.stats.metrics import PPL
+from ablate.study.study import StudyMetrics
+from ablate.study.study_file import StudyFile
 from ablate.study.yaml_nodes import Node, Report
 from ablate.tasks import Task
 
 
-def check_metrics(
+def read_metrics(
+    file: StudyFile, sections: Mapping[str, Node], task: Task, report: Report
+) -> StudyMetrics:
+    """The metrics of a study. Faults are reported."""
+    shown = _check_metrics(file.metrics, sections.get("metrics"), task, report)
+    judge = _check_judge(file.judge, sections.get("judge"), task, shown, report)
+    margins = _check_margins(file.margin, sections.get("margin"), task, shown, judge, report)
+    return StudyMetrics(shown, judge or shown[:1], margins)
+
+
+def _check_metrics(
     written: Sequence[str], node: Node | None, task: Task, report: Report
 ) -> tuple[str, ...]:
     """The study's metrics; the task's default if there are none. Unknown ones are reported."""
@@ -21,7 +33,7 @@ def check_metrics(
     return _each_once(written, node, allowed, measured, report)
 
 
-def check_judge(
+def _check_judge(
     written: Sequence[str], node: Node | None, task: Task, metrics: Sequence[str], report: Report
 ) -> tuple[str, ...]:
     """The metrics that verdicts are by; none for the first of `metrics`. Reports unknown ones."""
@@ -59,7 +71,7 @@ def _each_once(
     return tuple(written)
 
 
-def check_margins(
+def _check_margins(
     written: float | Mapping[str, float],
     node: Node | None,
     task: Task,

@@ -7,21 +7,27 @@ the rows are checked against the data.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from ablate.config.data import CorpusConfig
-from ablate.errors import Fault, Mark, as_fault
+from ablate.errors import Fault, Mark, UsageError, as_fault
 from ablate.study.error_list import ErrorList
-from ablate.study.metrics import check_judge, check_margins, check_metrics
+from ablate.study.metrics import read_metrics
 from ablate.study.own_classes import OwnClasses
+from ablate.study.row import Row
 from ablate.study.row_reader import RowReader
-from ablate.study.runs import Row
 from ablate.study.sections import read_data, read_task, with_overrides
-from ablate.study.select import MAX_RUNS, Selection, select
+from ablate.study.seeds import Looks, SeedsOfBase
+from ablate.study.select import (
+    MAX_RUNS,
+    Selection,
+    notes_on_seeds,
+    select_rows,
+    select_seeds,
+)
 from ablate.study.settings import merge, with_causes, written_mark
 from ablate.study.settings_reader import SettingsReader
-from ablate.study.study import Source, Study, Whole
+from ablate.study.study import Source, Study, StudyMetrics, Whole
 from ablate.study.study_file import StudyFile
 from ablate.study.typed import read_model
 from ablate.study.yaml_nodes import Node, Report, parse_yaml, read_file
@@ -29,7 +35,8 @@ from ablate.tasks import Task
 
 
 def read_study(path: Path, selection: Selection | None = None) -> Study:
-    """Read a study file and apply the command line's `--set`, `--rows` and `--seeds`.
+    """Read a study file, and select a part of it by the command line's `--set`, `--rows` and
+    `--seeds`.
 
     Raises:
         StudyError: the file or `--set` has errors; it holds all of them.
@@ -38,14 +45,6 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
     selection = selection or Selection()
     text = read_file(path)
     root = parse_yaml(text, str(path))
-    study = _read(path, root, text, selection)
-    families = {family.base.label: family.total for family in study.families}
-    total = sum(len(study.seeds_of(row)) for row in study.rows)
-    whole = Whole(families, total, study.whole.dropped)
-    return select(replace(study, whole=whole), selection)
-
-
-def _read(path: Path, root: Node, text: str, selection: Selection) -> Study:
     errors = ErrorList(path)
     report = errors.report
     classes = OwnClasses(path.parent, report)
@@ -61,57 +60,66 @@ def _read(path: Path, root: Node, text: str, selection: Selection) -> Study:
             root.mark, 'the study needs a "data" section, such as {corpus: toy, vocab_size: 350}'
         )
     task, task_name = read_task(sections.get("task"), classes, report)
-    data = None
-    metrics: tuple[str, ...] = ()
-    judge: tuple[str, ...] = ()
-    margins: dict[str, float] = {}
+    data, metrics = None, StudyMetrics((), (), {})
     if task:
         # The class of the task knows the fields of `data`.
         if "data" in sections:
             with classes.faults_of_task(task_name):
                 data = read_data(sections["data"], task, path.parent, report)
-        metrics = check_metrics(file.metrics, sections.get("metrics"), task, report)
-        judge = check_judge(file.judge, sections.get("judge"), task, metrics, report)
-        margins = check_margins(file.margin, sections.get("margin"), task, metrics, judge, report)
-    settings = SettingsReader(task, data, metrics, classes, report)
+        metrics = read_metrics(file, sections, task, report)
+    settings = SettingsReader(task, data, metrics.shown, classes, report)
     before = len(errors)
     base = settings.read(file.base, {})
     base_is_valid = len(errors) == before and valid.value.get("base") is root.value.get("base")
     reader = RowReader(file, settings, data, errors)
-    rows = reader.read(base)
+    rows = tuple(reader.read(base))
     reader.check_overridden(selection.overrides)
     if task and data and base_is_valid:
         with classes.faults_of_task(task_name):
-            _check_task(task, metrics, data, rows, reader.written, sections, report)
+            _check_task(task, metrics.shown, data, rows, reader.written, sections, report)
     if not errors:
         _check_seeds(rows, file, sections, report)
     # Settings are resolved up to here although some are invalid, so that all errors are found.
     if errors or task is None or data is None:
         raise errors.as_error()
+    whole = Whole(rows, file.all_seeds, reader.dropped)
+    selected = select_rows(file.study, rows, selection.rows)
+    if selection.seeds is not None:
+        _refuse_other_seeds(file)
+    seeds = select_seeds(whole.seeds, selection.seeds, len(selected))
+    source = Source(
+        text,
+        notes=(*reader.notes(), *notes_on_seeds(selection.seeds)),
+        data_mark=sections["data"].mark,
+        classes=classes.sources,
+        # A selection of all that there is changes nothing.
+        is_modified=(selected, seeds) != (rows, whole.seeds) or selection.has_settings,
+    )
     return Study(
         file.study,
-        path,
+        selection.origin or path,
         data,
-        tuple(rows),
-        file.seed_plan.of_rows,
+        selected,
+        seeds,
         metrics,
-        judge=judge,
-        margins=margins,
-        task=task,
-        task_name=task_name,
-        source=Source(
-            text=text,
-            notes=tuple(reader.notes()),
-            data_mark=sections["data"].mark,
-            classes=classes.sources,
-            fixed_seeds=file.seed_plan.fixed,
-        ),
-        whole=Whole(dropped=reader.dropped),
-        trial_seeds=file.trial_seeds,
-        designs=tuple(reader.designs),
-        judged_at=file.seed_plan.judged_at,
-        further_seeds=file.seed_plan.of_base,
+        task,
+        task_name,
+        tuple(reader.designs),
+        whole,
+        source,
     )
+
+
+def _refuse_other_seeds(file: StudyFile) -> None:
+    """Refuse `--seeds` of a study with looks.
+
+    Raises:
+        UsageError: names the looks.
+    """
+    if isinstance(file.seeds, Looks):
+        mark = file.seeds.node("looks").mark
+        message = "the study is judged at looks, which determine its seeds; remove --seeds"
+        raise UsageError(Fault(f"{mark}: {message}", place=Mark("--seeds")))
 
 
 def _check_task(
@@ -148,12 +156,16 @@ def _check_seeds(
     rows: Sequence[Row], file: StudyFile, sections: Mapping[str, Node], report: Report
 ) -> None:
     """Report seeds that need a row to judge if there is none, and too many runs."""
-    bases, plan = sum(row.is_base for row in rows), file.seed_plan
-    if bases == len(rows) and plan.purpose:
+    bases, seeds = sum(row.is_base for row in rows), file.all_seeds
+    purpose = ""
+    if isinstance(file.seeds, Looks):
+        purpose, mark = "looks", file.seeds.node("looks").mark
+    elif isinstance(file.seeds, SeedsOfBase):
+        purpose, mark = "more seeds for base", sections["seeds"].mark
+    if purpose and bases == len(rows):
         remedy = "list the seeds instead, as in [1, 2, 3]"
-        mark = plan.mark or sections["seeds"].mark
-        report(mark, f"{plan.purpose}: the study has no row to judge; {remedy}")
-    runs = len(rows) * len(plan.of_rows) + bases * len(plan.of_base)
+        report(mark, f"{purpose}: the study has no row to judge; {remedy}")
+    runs = len(rows) * len(seeds.rows) + bases * len(seeds.further)
     if runs > MAX_RUNS:
         report(
             sections["seeds"].mark, f"makes {runs:,} runs; a study can have at most {MAX_RUNS:,}"

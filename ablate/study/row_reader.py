@@ -23,13 +23,12 @@ from ablate.study.choice import Choice
 from ablate.study.designs import Part, parts_to
 from ablate.study.error_list import ErrorList
 from ablate.study.matching import Match, Matched, NoMatch, match_row
+from ablate.study.row import Row, changes
 from ablate.study.row_tuning import RowTuner
 from ablate.study.rows import RowSpec, expand_groups
-from ablate.study.runs import Row
 from ablate.study.sections import override_mark
 from ablate.study.settings import Settings, merge, with_causes
 from ablate.study.settings_reader import SettingsReader
-from ablate.study.study import changes
 from ablate.study.study_file import StudyFile
 from ablate.study.yaml_nodes import Node, plain_values
 

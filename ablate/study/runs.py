@@ -1,93 +1,33 @@
-"""Rows, and the runs that train them: what there is to execute, in order."""
+"""The runs that train rows of a study: what there is to execute, in order."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-from ablate.config import RowConfig, decoding_id
+from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import fold_vocab_size, run_ids
-from ablate.store.status import NO_DECODING
-from ablate.study.choice import AFTER, Choice
-from ablate.study.matching import Matched
+from ablate.stats.metrics import PPL
+from ablate.study.choice import UNDECIDED
+from ablate.study.row import Row
+from ablate.study.seeds import Seeds
+from ablate.study.study import Study
+
+R = TypeVar("R")
 
 
-@dataclass(frozen=True)
-class Row:
-    """A configuration of the study, compared with base.
+class Family(NamedTuple, Generic[R]):
+    """Rows that are compared with one base, and share the noise of seeds with it.
 
-    label: stable and readable, such as `A h=1 d_k=512`; `base` for base.
-    group: name of the group that makes the row.
-    config: the resolved configuration.
-    test: what is evaluated, as in `data.evaluated`.
-    changed: the fields that differ from base, with the row's values; empty for base.
-    matched: the field that gives the row base's cost; None without `match`.
-    choice: among the candidates of the row; None without any.
-    is_chosen_as_base: whether base's trials choose, because the group has `tune: false`.
-    decoding_choice: among decodings, the same for all rows but for the fields that the row sets;
-        None without candidates.
-    is_decoded: False for a trial, which is scored by its last evaluation.
-    base: label of the row that it is compared with; a base's own label.
-    size: of a study at several sizes.
-    is_labeled: whether the study writes the label, which then does not show the settings.
-    has_parts: whether the label has names of a design's parts in the place of their settings.
+    total: of these rows in the file, whatever part of them is here.
     """
 
-    label: str
-    group: str
-    config: RowConfig
-    test: str
-    changed: dict[str, Any] = field(default_factory=dict)
-    matched: Matched | None = None
-    choice: Choice | None = None
-    is_chosen_as_base: bool = False
-    is_decoded: bool = True
-    base: str = "base"
-    size: str = ""
-    is_labeled: bool = False
-    has_parts: bool = False
-    decoding_choice: Choice | None = None
-
-    @cached_property
-    def decoding(self) -> str:
-        """Id of the row's decoding, by its fields and the test split; NO_DECODING for none."""
-        if not self.is_decoded:
-            return NO_DECODING
-        after = AFTER * self.awaits_decoding
-        return decoding_id(self.config, f"{self.test}{after}")
-
-    @property
-    def is_base(self) -> bool:
-        """Whether other rows are compared with this one; every size has a base of its own."""
-        return self.base == self.label
-
-    @property
-    def name(self) -> str:
-        """The label without the size."""
-        return self.label.removeprefix(f"{self.size} ")
-
-    @property
-    def own_choice(self) -> Choice | None:
-        """The choice by trials of the row itself."""
-        return None if self.is_chosen_as_base else self.choice
-
-    @property
-    def awaits_choice(self) -> bool:
-        """Whether the row is not trained yet, because trials are missing."""
-        return self.awaits_values or (self.awaits_decoding and not self.is_base)
-
-    @property
-    def awaits_values(self) -> bool:
-        """Whether it is not known yet what is trained."""
-        return self.choice is not None and self.choice.chosen is None
-
-    @property
-    def awaits_decoding(self) -> bool:
-        """Whether base has not yet shown how to decode."""
-        return self.decoding_choice is not None and self.decoding_choice.chosen is None
+    base: R
+    rows: list[R]
+    total: int
 
 
 @dataclass(frozen=True)
@@ -114,21 +54,15 @@ class Runs:
     """The runs of some rows, in the order of execution: all rows with the first seed, then with the
     next one, so that an interrupted study has a complete table.
 
-    rows: base first.
-    seeds: that each row is trained with.
-    further_seeds: that only base is trained with.
-    data: settings of the study.
-    task_name: as run ids have it, with the hash of a custom task's source.
-    metrics: that show what the runs give, beside perplexity.
+    study: that asks for them.
+    rows: base first; with the configurations that trials have chosen, where they are complete.
+    seeds: that the rows are trained with.
     split: that is decoded.
     """
 
+    study: Study
     rows: tuple[Row, ...]
-    seeds: tuple[int, ...]
-    further_seeds: tuple[int, ...]
-    data: CorpusConfig
-    task_name: str
-    metrics: tuple[str, ...]
+    seeds: Seeds
     split: Literal["test", "dev"] = "test"
 
     def __iter__(self) -> Iterator[Run]:
@@ -139,26 +73,26 @@ class Runs:
     def by_id(self) -> dict[str, Run]:
         """Every run by its id."""
         runs: dict[str, Run] = {}
-        for seed in (*self.seeds, *self.further_seeds):
+        for seed in self.seeds.base:
             for row in self.rows:
-                run = self._of_rows.get((row.label, seed))
+                run = self._by_row.get((row.label, seed))
                 if run is not None:
                     runs.setdefault(run.id, run)
         return runs
 
     @cached_property
-    def _of_rows(self) -> dict[tuple[str, int], Run]:
-        """The runs by (label of the row, seed); those of one training know all its decodings."""
+    def _by_row(self) -> dict[tuple[str, int], Run]:
+        """The runs by (label of the row, seed); all runs of a training share its decodings."""
         runs: dict[tuple[str, int], Run] = {}
-        of_trainings: dict[str, dict[str, RowConfig]] = {}
+        decodings_by_id: dict[str, dict[str, RowConfig]] = {}
         for row in self.rows:
-            data, config = fold_vocab_size(self.data, row.config)
-            task = self.task_name
+            data, config = fold_vocab_size(self.study.data, row.config)
+            task = self.study.task_name
             # Without a configuration yet, its ids must belong to no training.
             if row.awaits_values:
-                task += f"{AFTER} {row.label}"
+                task += f"{UNDECIDED} {row.label}"
             for seed, id in run_ids(data, config, self.seeds_of(row), task).items():
-                decodings = of_trainings.setdefault(id, {})
+                decodings = decodings_by_id.setdefault(id, {})
                 if row.is_decoded and not row.awaits_decoding:
                     decodings[row.decoding] = row.config
                 run = Run(id, seed, config, data, row.awaits_choice, decodings, self.split)
@@ -167,28 +101,101 @@ class Runs:
 
     def of(self, row: Row) -> list[Run]:
         """The row's runs in the order of the seeds."""
-        return [self._of_rows[row.label, seed] for seed in self.seeds_of(row)]
+        return [self._by_row[row.label, seed] for seed in self.seeds_of(row)]
 
     def seeds_of(self, row: Row) -> tuple[int, ...]:
         """The seeds with which a row is trained."""
-        if row.is_base:
-            return *self.seeds, *self.further_seeds
-        return self.seeds
+        return self.seeds.base if row.is_base else self.seeds.rows
 
     def data_of(self, row: Row) -> CorpusConfig:
         """The data settings with the row's vocabulary size."""
-        return fold_vocab_size(self.data, row.config)[0]
+        return fold_vocab_size(self.study.data, row.config)[0]
 
-    def with_seeds(self, seeds: tuple[int, ...], further: tuple[int, ...] = ()) -> Runs:
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the metrics that show what the runs give; of runs that only make a choice,
+        perplexity.
+        """
+        if self.split == "dev" or not self.base.is_decoded:
+            return (PPL.name,)
+        return self.study.metrics.shown
+
+    def with_seeds(self, seeds: Seeds) -> Runs:
         """The runs of the same rows with other seeds."""
-        return replace(self, seeds=seeds, further_seeds=further)
-
-    def common(self, other: Runs) -> Runs:
-        """These runs as far as the other ones have their rows and seeds."""
-        seeds = tuple(seed for seed in self.seeds if seed in other.seeds)
-        further = tuple(seed for seed in self.further_seeds if seed in other.further_seeds)
-        return self.with_rows({row.label for row in other.rows}).with_seeds(seeds, further)
+        return replace(self, seeds=seeds)
 
     def with_rows(self, labels: Collection[str]) -> Runs:
         """The runs of some of the rows."""
         return replace(self, rows=tuple(row for row in self.rows if row.label in labels))
+
+    def common(self, other: Runs) -> Runs:
+        """These runs as far as the other ones have their rows and seeds."""
+        return self.with_rows(other.by_label).with_seeds(self.seeds.common(other.seeds))
+
+    @property
+    def base(self) -> Row:
+        """The first row, which others are compared with; of several sizes, that of the first."""
+        return self.rows[0]
+
+    @cached_property
+    def by_label(self) -> dict[str, Row]:
+        """The rows by their labels."""
+        return {row.label: row for row in self.rows}
+
+    def base_of(self, row: Row) -> Row:
+        """The row that a row is compared with."""
+        return self.by_label.get(row.base, self.base)
+
+    @cached_property
+    def families(self) -> list[Family[Row]]:
+        """The rows by their bases, the first base first; a single family in most studies."""
+        rows_of: dict[str, list[Row]] = {row.label: [] for row in self.rows if row.is_base}
+        for row in self.rows:
+            if not row.is_base:
+                rows_of[row.base].append(row)
+        families = []
+        for label, rows in rows_of.items():
+            families.append(Family(self.by_label[label], rows, self.comparisons[label]))
+        return families
+
+    @cached_property
+    def comparisons(self) -> dict[str, int]:
+        """Number of comparisons with each base of the file, by its label, whatever part of the rows
+        is here: Holm's correction covers all of them.
+        """
+        whole = Runs(self.study, self.study.whole.rows, self.study.whole.seeds)
+        counts = whole._distinct_rows
+        for label, count in self._distinct_rows.items():
+            # A choice of decoding can make rows differ that are equal as written.
+            counts[label] = max(counts[label], count)
+        return counts
+
+    @cached_property
+    def repeated(self) -> dict[str, str]:
+        """The rows that have the same scores as an earlier one, by label, with its label: one
+        comparison, which is tested once.
+        """
+        first: dict[tuple[Any, ...], str] = {}
+        repeated = {}
+        for row in self.rows:
+            if row.is_base:
+                continue
+            key = row.base, row.decoding, self.of(row)[0].id
+            earlier = first.setdefault(key, row.label)
+            if earlier != row.label:
+                repeated[row.label] = earlier
+        return repeated
+
+    @property
+    def _distinct_rows(self) -> dict[str, int]:
+        """Number of comparisons with each base, by its label."""
+        counts = {row.label: 0 for row in self.rows if row.is_base}
+        for row in self.rows:
+            if not row.is_base and row.label not in self.repeated:
+                counts[row.base] += 1
+        return counts
+
+
+def runs_of(study: Study) -> Runs:
+    """The runs of the rows as written, before trials have chosen anything."""
+    return Runs(study, study.rows, study.seeds)

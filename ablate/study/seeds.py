@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from ablate.errors import Fault, Invalid, Mark, not_allowed, unknown_name
+from ablate.errors import Fault, Invalid, not_allowed, unknown_name
 from ablate.fields import value_text
 from ablate.stats.power import MAX_SEEDS
 from ablate.study.typed import Misplaced, Placed, choice
@@ -39,12 +39,12 @@ def _as_list(value: Any) -> Any:
     return value
 
 
-Seeds = Annotated[
+SeedList = Annotated[
     list[Seed],
     AfterValidator(_distinct),
     Field(min_length=1, max_length=MAX_SEEDS, json_schema_extra={"uniqueItems": True}),
 ]
-SeedsOfRows = Annotated[Seeds, BeforeValidator(_as_list)]
+WrittenSeeds = Annotated[SeedList, BeforeValidator(_as_list)]
 
 
 class SeedsOfBase(Placed):
@@ -97,42 +97,56 @@ class Looks(Placed):
 
 
 SeedsSection = choice(
-    {"a list": SeedsOfRows, "a mapping with looks": Looks, "a mapping": SeedsOfBase}
+    {"a list": WrittenSeeds, "a mapping with looks": Looks, "a mapping": SeedsOfBase}
 )
 SECTION_OF = {"looks": "write seeds: {looks: [3, 5, 8]}"}  # keys that belong into the section
 
 
 @dataclass(frozen=True)
-class SeedPlan:
-    """The seeds of a study.
+class Seeds:
+    """The seeds of a study, or of some of its runs.
 
-    of_rows: the seeds of every row.
-    of_base: further ones, that only base has.
-    judged_at: numbers of seeds at which the study is judged; empty for once, with all.
-    purpose: what a study without a row to judge has no use for; empty for plain seeds.
-    mark: where that is written, if it is a key of the section.
-    fixed: why `--seeds` cannot replace the seeds; empty if it can.
+    rows: of every row.
+    further: of base alone.
+    trials: of the trials of rows with a choice.
+    looks: numbers of seeds at which the study is judged; empty for once, with all.
     """
 
-    of_rows: tuple[int, ...]
-    of_base: tuple[int, ...] = ()
-    judged_at: tuple[int, ...] = ()
-    purpose: str = ""
-    mark: Mark | None = None
-    fixed: str = ""
+    rows: tuple[int, ...]
+    further: tuple[int, ...] = ()
+    trials: tuple[int, ...] = ()
+    looks: tuple[int, ...] = ()
+
+    @property
+    def base(self) -> tuple[int, ...]:
+        """The seeds of base."""
+        return *self.rows, *self.further
+
+    @property
+    def plan(self) -> tuple[int, ...]:
+        """Numbers of seeds at which the study is judged; a single number in most studies."""
+        return self.looks or (len(self.rows),)
+
+    def first(self, count: int) -> Seeds:
+        """The first seeds of every row, without further ones."""
+        return replace(self, rows=self.rows[:count], further=())
+
+    def common(self, other: Seeds) -> Seeds:
+        """The seeds that the other ones have, too."""
+        rows = tuple(seed for seed in self.rows if seed in other.rows)
+        further = tuple(seed for seed in self.further if seed in other.further)
+        return replace(self, rows=rows, further=further)
 
 
-def seed_plan(section: list[int] | Looks | SeedsOfBase) -> SeedPlan:
-    """The seeds that the section asks for."""
+def seeds_of(section: list[int] | Looks | SeedsOfBase, trials: tuple[int, ...]) -> Seeds:
+    """The seeds that the section asks for, and those of trials."""
     if isinstance(section, Looks):
-        judged_at, mark = tuple(section.looks), section.node("looks").mark
-        fixed = f"{mark}: the study is judged at looks, which determine its seeds; remove --seeds"
-        return SeedPlan(_first(judged_at[-1]), (), judged_at, "looks", mark, fixed)
+        looks = tuple(section.looks)
+        return Seeds(_up_to(looks[-1]), trials=trials, looks=looks)
     if isinstance(section, SeedsOfBase):
-        of_base = _first(section.base)[section.rows :]
-        return SeedPlan(_first(section.rows), of_base, purpose="more seeds for base")
-    return SeedPlan(tuple(section))
+        return Seeds(_up_to(section.rows), _up_to(section.base)[section.rows :], trials)
+    return Seeds(tuple(section), trials=trials)
 
 
-def _first(count: int) -> tuple[int, ...]:
-    return tuple(range(1, count + 1))
+def _up_to(last: int) -> tuple[int, ...]:
+    return tuple(range(1, last + 1))

@@ -1,4 +1,4 @@
-"""Apply the command line's `--rows` and `--seeds` to a study, and find a row by its name."""
+"""Select rows and seeds by `--rows` and `--seeds`, and find a row by its name."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from ablate.errors import Fault, Mark, UsageError, did_you_mean
 from ablate.stats.power import MAX_SEEDS
-from ablate.study.runs import Row
-from ablate.study.study import Study
+from ablate.study.row import Row
+from ablate.study.runs import Runs
+from ablate.study.seeds import Seeds
 
 MAX_RUNS = 100_000
 _RANGE = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
@@ -22,50 +24,58 @@ class Selection:
 
     data_folder: replaces `data.folder`; for a program that knows the folder. It is used as it is,
         and never parsed as a text of the user's is.
+    origin: the file of which the study's file is a copy; relative paths of its data begin there.
     """
 
     overrides: Sequence[str] = ()
     rows: Sequence[str] = ()
     seeds: str | None = None
     data_folder: str | None = None
+    origin: Path | None = None
+
+    @property
+    def has_settings(self) -> bool:
+        """Whether `--set` changes the study; the folder of the data is no part of it."""
+        names = {text.partition("=")[0].strip() for text in self.overrides}
+        return bool(names - {"data.folder"})
 
 
-def select(study: Study, selection: Selection) -> Study:
-    """Return the study with the selected rows and seeds; base is always kept.
+def select_rows(study: str, rows: Sequence[Row], patterns: Sequence[str]) -> tuple[Row, ...]:
+    """The rows of a study that match `--rows`, with their bases; base is always among them.
 
     Raises:
-        UsageError: an unknown row or group, an invalid list of seeds, or too many runs.
+        UsageError: no row or group matches a pattern.
     """
-    rows, seeds, further = study.rows, study.seeds, study.further_seeds
-    if selection.rows:
-        labels = {study.base.label}
-        for pattern in _patterns(selection.rows):
-            for row in _matching_rows(study, pattern):
-                labels |= {row.label, row.base}
-        rows = tuple(row for row in rows if row.label in labels)
-    if selection.seeds is not None:
-        if study.source.fixed_seeds:
-            raise _wrong("--seeds", study.source.fixed_seeds)
-        seeds, further = _parse_seeds(selection.seeds), ()
-        shared = sorted(set(seeds) & set(study.trial_seeds))
+    if not patterns:
+        return tuple(rows)
+    labels = {rows[0].label}
+    for pattern in _patterns(patterns):
+        for row in _matching_rows(study, rows, pattern):
+            labels |= {row.label, row.base}
+    return tuple(row for row in rows if row.label in labels)
+
+
+def select_seeds(seeds: Seeds, text: str | None, n_rows: int) -> Seeds:
+    """The seeds of `--seeds` in the place of the study's.
+
+    Raises:
+        UsageError: the list is invalid, has a seed of the trials, or makes too many runs.
+    """
+    selected = seeds
+    if text is not None:
+        selected = replace(seeds, rows=_parse_seeds(text), further=())
+        shared = sorted(set(selected.rows) & set(seeds.trials))
         if shared:
             raise _wrong("--seeds", f"{shared[0]} is a seed of `tune`; choose others")
-    runs = len(rows) * len(seeds)
+    runs = n_rows * len(selected.rows)
     if runs > MAX_RUNS:
         at_most = f"a study can have at most {MAX_RUNS:,}"
         raise _wrong("--seeds", f"makes {runs:,} runs; {at_most}")
-    # A selection of all that there is changes nothing.
-    is_modified = (rows, seeds, further) != (study.rows, study.seeds, study.further_seeds)
-    for text in selection.overrides:
-        # data.folder is where the files are, so it does not change the study.
-        is_modified |= text.partition("=")[0].strip() != "data.folder"
-    notes = (*study.source.notes, *_note_on_seeds(selection.seeds, study))
-    source = replace(study.source, notes=notes, is_modified=is_modified)
-    return replace(study, rows=rows, seeds=seeds, further_seeds=further, source=source)
+    return selected
 
 
-def _note_on_seeds(text: str | None, study: Study) -> Iterator[str]:
-    """A note on `--seeds 3`, which may be meant as a number of seeds."""
+def notes_on_seeds(text: str | None) -> Iterator[str]:
+    """Yield a note on `--seeds 3`, which may be meant as a number of seeds."""
     if text is not None and text.strip().isdecimal() and 1 < int(text) <= MAX_SEEDS:
         number = int(text)
         yield f"--seeds {number} is one seed, number {number}; --seeds 1-{number} is {number} seeds"
@@ -82,43 +92,43 @@ def _patterns(texts: Sequence[str]) -> list[str]:
     return patterns
 
 
-def find_row(study: Study, name: str) -> Row:
+def find_row(runs: Runs, name: str) -> Row:
     """Return the row with this label, or the only row that a group's name or a pattern matches.
 
     Raises:
         UsageError: no row or several rows match.
     """
-    matches = [row for row in study.rows if row.label == name] or _matches(study, name)
+    rows, study = runs.rows, runs.study.name
+    matches = [row for row in rows if row.label == name] or _matches(rows, name)
     if len(matches) == 1:
         return matches[0]
     if matches:
         several = ", ".join(f'"{row.label}"' for row in matches)
-        what = f'"{name}" matches {len(matches)} rows of study "{study.name}"'
+        what = f'"{name}" matches {len(matches)} rows of study "{study}"'
         raise UsageError(f"{what}; choose one: {several}")
-    labels, groups = _labels_and_groups(study)
+    labels, groups = _labels_and_groups(rows)
     nearest = did_you_mean(name, [*labels, *groups]) or f"; rows: {', '.join(labels)}"
-    raise UsageError(f'study "{study.name}" has no row "{name}"{nearest}')
+    raise UsageError(f'study "{study}" has no row "{name}"{nearest}')
 
 
-def _matches(study: Study, pattern: str) -> list[Row]:
+def _matches(rows: Sequence[Row], pattern: str) -> list[Row]:
     """Rows by label, group, size, or a pattern with * and ?; labels also without the size."""
-    rows = study.rows
     return [row for row in rows if pattern in _names(row) or fnmatchcase(row.label, pattern)]
 
 
-def _matching_rows(study: Study, pattern: str) -> list[Row]:
-    matches = _matches(study, pattern)
+def _matching_rows(study: str, rows: Sequence[Row], pattern: str) -> list[Row]:
+    matches = _matches(rows, pattern)
     if not matches:
-        labels, groups = _labels_and_groups(study)
+        labels, groups = _labels_and_groups(rows)
         nearest = did_you_mean(pattern, [*groups, *labels]) or f"; groups: {', '.join(groups)}"
-        what = f'study "{study.name}" has no row or group "{pattern}"'
+        what = f'study "{study}" has no row or group "{pattern}"'
         raise _wrong("--rows", f"{what}{nearest}")
     return matches
 
 
-def _labels_and_groups(study: Study) -> tuple[list[str], list[str]]:
-    labels = [row.label for row in study.rows]
-    return labels, list(dict.fromkeys(row.group for row in study.rows))
+def _labels_and_groups(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
+    labels = [row.label for row in rows]
+    return labels, list(dict.fromkeys(row.group for row in rows))
 
 
 def _names(row: Row) -> set[str]:

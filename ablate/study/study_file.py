@@ -20,7 +20,7 @@ from ablate.fields import value_text
 from ablate.own.reference import REFERENCE_PATTERN
 from ablate.study.names import GroupName, SizeName, StudyName, refuse_similar
 from ablate.study.rows import WAYS, Group, Groups, MatchOption
-from ablate.study.seeds import SECTION_OF, SeedPlan, SeedsSection, seed_plan
+from ablate.study.seeds import SECTION_OF, Seeds, SeedsSection, seeds_of
 from ablate.study.settings import OPTIONS_OF_RUN, Settings, Values
 from ablate.study.tuning import Tune
 from ablate.study.typed import KEY, Misplaced, Placed, choice, keys_of, mapping_of
@@ -129,8 +129,7 @@ class StudyFile(Placed):
     @model_validator(mode="after")
     def _tune_is_whole(self) -> StudyFile:
         if self.tune:
-            seeds = (*self.seed_plan.of_rows, *self.seed_plan.of_base)
-            faults = list(within("tune", self.tune.faults(seeds)))
+            faults = list(within("tune", self.tune.faults(self.all_seeds.base)))
             if faults:
                 raise Misplaced(*faults)
         return self
@@ -142,11 +141,6 @@ class StudyFile(Placed):
                 yield name, options
 
     @property
-    def trial_seeds(self) -> tuple[int, ...]:
-        """The seeds of tuning runs."""
-        return tuple(self.tune.seeds) if self.tune else ()
-
-    @property
-    def seed_plan(self) -> SeedPlan:
-        """The seeds of every row, and those that only base has."""
-        return seed_plan(self.seeds)
+    def all_seeds(self) -> Seeds:
+        """The seeds of rows, of base and of trials."""
+        return seeds_of(self.seeds, tuple(self.tune.seeds) if self.tune else ())

@@ -1,8 +1,9 @@
 """The section `tune`: fields that are chosen for each row on seeds that verdicts do not use.
 
-The tuning runs are `Study.trials`: one row for each candidate, a share of the steps, and no
+The tuning runs (`trials.trials_of`) have one row for each candidate, a share of the steps, and no
 decoding, so that the test split has no part in the choice. `settle` makes the choice.
-Decoding fields are chosen by the predictions of base's own runs for the dev split, `Study.on_dev`.
+Decoding fields are chosen by the predictions of base's own runs for the dev split
+(`trials.dev_runs_of`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ablate.config.resolve import SYMBOLS
 from ablate.config.row import RowDataConfig
 from ablate.errors import Fault, unknown_name
 from ablate.fields import facts_of
-from ablate.study.seeds import Seeds
+from ablate.study.seeds import SeedList
 from ablate.study.settings import schema_reference, unknown_field
 from ablate.study.typed import KEY, Misplaced, Placed, mapping_of
 from ablate.study.yaml_nodes import Node
@@ -123,7 +124,7 @@ class Tune(Placed):
 
     grid: _grid(_tunable, TUNED) = Field(default_factory=dict)  # type: ignore[valid-type]
     """values of each field; every combination is tried"""
-    seeds: Seeds = Field(default_factory=list)
+    seeds: SeedList = Field(default_factory=list)
     """seeds of the tuning runs; none of them may be a seed of the study"""
     decoding: _grid(_of_decoding, CHOSEN_ON_DEV) = Field(default_factory=dict)  # type: ignore[valid-type]
     """values of each field of decoding; the combination with the best predictions of base for the

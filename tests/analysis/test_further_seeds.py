@@ -11,6 +11,7 @@ from ablate.plan.plan import plan_of
 from ablate.plan.power import power_of
 from ablate.stats.noise import BaseScores, seed_noise
 from ablate.stats.power import detectable_difference
+from ablate.study import runs_of
 from tests.report.fakes import SMALL
 
 FURTHER = SMALL.replace("[1, 2, 3]", "{rows: 3, base: 7}")
@@ -30,7 +31,7 @@ def given(fake):
 
 def test_base_has_more_runs_and_they_come_last(fake):
     study, alike = fake(FURTHER).study, fake(SMALL).study
-    runs, before = list(study.runs()), list(alike.runs())
+    runs, before = list(runs_of(study)), list(runs_of(alike))
     assert [run.id for run in runs[: len(before)]] == [run.id for run in before]
     assert [run.seed for run in runs[len(before) :]] == [4, 5, 6, 7]
     assert all(run.config == study.base.config for run in runs[len(before) :])
@@ -38,7 +39,7 @@ def test_base_has_more_runs_and_they_come_last(fake):
 
 
 def test_the_difference_is_taken_from_the_weighted_mean_of_all_seeds_of_base(given):
-    base, row = outcome_of(given.study, given.results).table.rows
+    base, row = outcome_of(given.planned, given.results).table.rows
     verdict, delta = row.verdicts["bleu"], row.deltas["bleu"]
     paired = statistics.fmean(ROW[seed] - BASE[seed] for seed in ROW)
     unpaired = statistics.fmean(ROW.values()) - statistics.fmean(BASE.values())
@@ -63,11 +64,11 @@ def test_the_difference_is_taken_from_the_weighted_mean_of_all_seeds_of_base(giv
 
 def test_seeds_of_the_command_line_are_those_of_base_too(fake):
     study = fake(FURTHER, seeds="1,2").study
-    assert {run.seed for run in study.runs()} == {1, 2}
+    assert {run.seed for run in runs_of(study)} == {1, 2}
 
 
 def test_the_power_counts_them(given):
-    [power, *_] = power_of(given.study, given.results, spread=0.5)
+    [power, *_] = power_of(given.planned, given.results, spread=0.5)
     assert power.detectable_difference(3) == detectable_difference(3, power.rows, 0.5, further=4)
     assert power.detectable_difference(3) < power.detectable_difference(3, further=0)
     assert "3 seeds, 7 of base," in power.text
@@ -76,10 +77,10 @@ def test_the_power_counts_them(given):
 def test_a_budget_gives_them_up_first(fake):
     results = fake(FURTHER, rows=("A h=1",))
     results.done("base", 1, 5.0, 25.0, seconds=60.0)
-    plan = plan_of(results.study, results.results)
+    plan = plan_of(results.planned, results.results)
     needed = sum(plan.seconds_of.values())
     of_base = max(plan.seconds_of.values())
     whole, less = fit(plan, needed + 1.0), fit(plan, needed - of_base / 2)
-    assert whole.runs == results.study.runs()
-    assert (less.runs.seeds, less.runs.further_seeds, less.base_waits) == ((1, 2, 3), (), True)
+    assert whole.runs == results.planned
+    assert (less.runs.seeds.rows, less.runs.seeds.further, less.base_waits) == ((1, 2, 3), (), True)
     assert less.runs_left == 4

@@ -19,6 +19,7 @@ from ablate.stats.looks import planned_looks
 from ablate.stats.power import detectable_difference
 from ablate.stats.significance import LEVEL
 from ablate.store.records import Judgments
+from ablate.study import runs_of
 from ablate.table.conclusion import conclusion
 from tests.cli.inside import inside
 from tests.records import a_failure
@@ -54,17 +55,17 @@ def test_the_seeds_are_those_of_the_last_look_and_their_runs_those_of_a_list(fak
         fake(LOOKS).study,
         fake(LOOKS.replace("{looks: [3, 4, 6]}", "[1, 2, 3, 4, 5, 6]")).study,
     )
-    assert with_looks.seeds == listed.seeds == (1, 2, 3, 4, 5, 6)
-    assert [run.id for run in with_looks.runs()] == [run.id for run in listed.runs()]
+    assert with_looks.seeds.rows == listed.seeds.rows == (1, 2, 3, 4, 5, 6)
+    assert [run.id for run in runs_of(with_looks)] == [run.id for run in runs_of(listed)]
 
 
 def test_a_look_is_judged_only_once_all_of_its_runs_have_ended(given):
     results, _ = given
-    assert position_of(results.study, results.results).study.seeds == (1, 2, 3)
+    assert position_of(results.planned, results.results).runs.seeds.rows == (1, 2, 3)
     finish(results, [1, 2, 3], rows=["base", "A h=1", "A h=2"])
     results.done("D dropout=0.3", 1, 5.0, 16.0)
-    position = position_of(results.study, results.results)
-    assert (position.standing.judged, position.study.seeds) == ((), (1, 2, 3))
+    position = position_of(results.planned, results.results)
+    assert (position.standing.judged, position.runs.seeds.rows) == ((), (1, 2, 3))
     assert position.standing.text == (
         "Look 1 of 3 (3 of 6 seeds): no row is judged before all of its runs have ended."
     )
@@ -76,8 +77,8 @@ def test_a_look_is_judged_only_once_all_of_its_runs_have_ended(given):
 def test_a_study_stops_at_the_look_that_settles_every_row(given):
     results, words = given
     finish(results, [1, 2, 3], offset=-60.0)
-    position = position_of(results.study, results.results)
-    assert (position.standing.stopped_early, position.standing.next, position.study.seeds) == (
+    position = position_of(results.planned, results.results)
+    assert (position.standing.stopped_early, position.standing.next, position.runs.seeds.rows) == (
         True,
         None,
         (1, 2, 3),
@@ -113,8 +114,11 @@ def test_rows_that_are_open_take_the_study_to_the_next_look_and_verdicts_of_the_
     finish(results, [1, 2, 3], offset=-60.0, rows=["base", "A h=1", "A h=2"])
     for seed, value in ((1, 25.9), (2, 24.0), (3, 25.5)):
         results.done("D dropout=0.3", seed, 5.0, value)
-    position = position_of(results.study, results.results)
-    assert (position.study.seeds, position.standing.open_rows) == ((1, 2, 3, 4), ("D dropout=0.3",))
+    position = position_of(results.planned, results.results)
+    assert (position.runs.seeds.rows, position.standing.open_rows) == (
+        (1, 2, 3, 4),
+        ("D dropout=0.3",),
+    )
     assert (
         "1 row is undecided (D dropout=0.3); the study goes on with 4 seeds."
         in position.standing.text
@@ -132,7 +136,7 @@ def test_after_the_last_look_the_study_ends_with_rows_that_are_open(given):
     finish(results, range(1, 7), offset=0.0)
     for seed, value in BASE.items():
         results.done("D dropout=0.3", seed, 5.0, value + (-1) ** seed)
-    position = position_of(results.study, results.results)
+    position = position_of(results.planned, results.results)
     assert (
         len(position.standing.judged),
         position.standing.next,
@@ -146,11 +150,14 @@ def test_a_failed_run_holds_no_other_row_back_but_its_study_does_not_stop(given)
     finish(results, [1, 2, 3], offset=-60.0, rows=["base", "A h=1", "A h=2"])
     finish(results, [1, 3], offset=-60.0, rows=["D dropout=0.3"])
     results.failed("D dropout=0.3", 2, "out of luck")
-    position = position_of(results.study, results.results)
-    assert (position.study.seeds, position.standing.open_rows) == ((1, 2, 3, 4), ("D dropout=0.3",))
+    position = position_of(results.planned, results.results)
+    assert (position.runs.seeds.rows, position.standing.open_rows) == (
+        (1, 2, 3, 4),
+        ("D dropout=0.3",),
+    )
     results.folder("D dropout=0.3", 2).failure.unlink()
     finish(results, [2], offset=-60.0, rows=["D dropout=0.3"])
-    assert position_of(results.study, results.results).standing.stopped_early
+    assert position_of(results.planned, results.results).standing.stopped_early
 
 
 @pytest.mark.parametrize(("hosts", "is_over"), [((), False), (("a",), False), (("a", "b"), True)])
@@ -160,7 +167,7 @@ def test_for_pilots_a_failed_run_has_ended_once_no_host_would_try_it_again(given
     finish(results, [1, 3], rows=["D dropout=0.3"])
     results.failed("D dropout=0.3", 2, "out of luck")
     a_failure(hosts=hosts).write(results.folder("D dropout=0.3", 2).failure)
-    position = position_of(results.study, results.results, on_some_host)
+    position = position_of(results.planned, results.results, on_some_host)
     assert bool(position.standing.judged) == is_over
 
 
@@ -172,8 +179,8 @@ def simulated(results: Fake, offsets, log=lambda line: None, on_start=lambda see
 
     def execute(stage):
         part = stage.runs
-        parts.append(part.seeds)
-        for seed in part.seeds:
+        parts.append(part.seeds.rows)
+        for seed in part.seeds.rows:
             for index, row in enumerate(part.rows):
                 if not results.folder(row.label, seed).result.exists():
                     on_start(seed)
@@ -219,7 +226,7 @@ def test_two_launchers_of_one_root_agree_and_none_starts_a_look_before_the_last_
             assert all(results.folder(row.label, one).result.exists() for row in results.study.rows
                        for one in range(1, count + 1))  # fmt: skip
         if len(started) == 3:
-            nested.append(position_of(results.study, results.results).study.seeds)
+            nested.append(position_of(results.planned, results.results).runs.seeds.rows)
             nested.extend(simulated(results, (-60, -60, 0.0)))
 
     simulated(results, (-60, -60, 0.0), on_start=on_start)
@@ -232,7 +239,7 @@ def test_a_part_that_leaves_runs_to_others_ends_without_going_on(fake):
     parts = []
 
     def execute(stage):
-        parts.append(stage.runs.seeds)
+        parts.append(stage.runs.seeds.rows)
 
     first = next_stage(results.study, results.results)
     execute_stages(first, results.results, execute, lambda line: None)
@@ -241,7 +248,7 @@ def test_a_part_that_leaves_runs_to_others_ends_without_going_on(fake):
 
 def test_the_plan_shows_what_each_look_finds_and_the_look_that_sees_a_difference(given):
     results, words = given
-    (power,) = power_of(results.study, results.results, spread=1.0)
+    (power,) = power_of(results.planned, results.results, spread=1.0)
     found = [
         detectable_difference(look.seeds, 3, 1.0, level=look.level)
         for look in planned_looks((3, 4, 6))
@@ -264,11 +271,11 @@ def test_the_detectable_difference_at_a_smaller_level_is_larger():
 def test_a_budget_takes_whole_looks(given):
     results, _ = given
     finish(results, [1])
-    plan = plan_of(results.study, results.results)
+    plan = plan_of(results.planned, results.results)
     each = next(iter(plan.seconds_of.values())) if plan.seconds_of else 0.0
     assert each > 0
-    at_five = sum(plan.seconds_of.get(run.id, 0.0) for run in plan.study.runs() if run.seed <= 5)
-    assert fit(plan, at_five).runs.seeds == (1, 2, 3, 4)
+    at_five = sum(plan.seconds_of.get(run.id, 0.0) for run in plan.planned if run.seed <= 5)
+    assert fit(plan, at_five).runs.seeds.rows == (1, 2, 3, 4)
 
 
 @pytest.mark.parametrize("command", ["run", "plan", "table", "status"])
@@ -317,7 +324,7 @@ def test_every_size_must_be_settled(fake):
         for seed in (1, 2, 3):
             far = 0.0 if row.is_base else -60.0 if row.size == "small" else (-1.0) ** seed
             results.done(row.label, seed, 5.0, BASE[seed] + far + noise(index, seed))
-    position = position_of(results.study, results.results)
+    position = position_of(results.planned, results.results)
     assert {label.split()[0] for label in position.standing.open_rows} == {"large"}
 
 
@@ -372,17 +379,17 @@ def test_looks_that_are_changed_after_one_was_judged_raise_the_error_of_the_tabl
 def test_seeds_that_are_added_to_a_list_after_a_verdict_raise_the_error(fake):
     first = fake(listed(3))
     finish(first, [1, 2, 3], offset=-60.0)
-    record_judgment(first.study, first.results)
+    record_judgment(first.planned, first.results)
     assert first.table().experiment.error == LEVEL
     more = fake(listed(4))
     assert earlier_plans(more.study, more.results) == [(3,)]
     assert more.table().experiment.error == pytest.approx(0.1)
     record_judgment(
-        more.study, more.results
+        more.planned, more.results
     )  # seed 4 is missing: nothing is judged with four seeds yet
     assert fake(listed(3)).table().experiment.error == LEVEL
     finish(more, [4], offset=-60.0)
-    record_judgment(more.study, more.results)
+    record_judgment(more.planned, more.results)
     assert earlier_plans(fake(listed(5)).study, more.results) == [(3,), (4,)]
     content = json.loads(
         inside(
@@ -395,7 +402,7 @@ def test_seeds_that_are_added_to_a_list_after_a_verdict_raise_the_error(fake):
 def test_a_trial_after_a_verdict_names_the_study_and_with_one_seed_says_nothing(fake):
     whole = fake(listed(3))
     finish(whole, [1, 2, 3], offset=-60.0)
-    record_judgment(whole.study, whole.results)
+    record_judgment(whole.planned, whole.results)
     root = str(whole.results.root)
     trial = inside("table", whole.study.path, "--seeds", "1-2", "--results", root)
     (line,) = (line for line in trial.out.splitlines() if "a trial" in line)
@@ -410,14 +417,14 @@ def test_a_trial_after_a_verdict_names_the_study_and_with_one_seed_says_nothing(
 
 
 def earlier_plans(study, results):
-    return [judgment.plan for judgment in earlier_judgments(study, results)]
+    return [judgment.plan for judgment in earlier_judgments(runs_of(study), results)]
 
 
 def judged_by(results, text, before):
     """A table of a study after a verdict with another text."""
     earlier = results(before)
     finish(earlier, [1, 2, 3], offset=-60.0)
-    record_judgment(earlier.study, earlier.results)
+    record_judgment(earlier.planned, earlier.results)
     return results(text)
 
 
@@ -480,7 +487,7 @@ def test_the_start_of_a_run_and_the_published_archive_say_it_too(fake, tmp_path)
 def test_another_study_has_no_part_in_the_error(fake, change):
     first = fake(listed(3))
     finish(first, [1, 2, 3])
-    record_judgment(first.study, first.results)
+    record_judgment(first.planned, first.results)
     other = fake(change(listed(4)))
     assert earlier_plans(other.study, other.results) == []
 
@@ -491,8 +498,8 @@ def test_neither_one_seed_nor_a_part_of_a_study_nor_base_alone_is_a_judgment(fak
         fake(listed(3), seeds="1-2"),
         fake(listed(3).partition("rows:")[0]),
     ):
-        finish(results, results.study.seeds)
-        record_judgment(results.study, results.results)
+        finish(results, results.study.seeds.rows)
+        record_judgment(results.planned, results.results)
     assert not results.results.judged("small").exists()
 
 
@@ -510,5 +517,5 @@ def test_a_damaged_record_is_a_remark_and_is_made_anew(fake, damage):
     assert fault.endswith(
         "it is not known whether seeds, metrics or margins were changed after a verdict"
     )
-    record_judgment(results.study, results.results)
+    record_judgment(results.planned, results.results)
     assert results.table().experiment.notes.faults == ()

@@ -53,7 +53,7 @@ def test_versions_of_the_packages_of_own_classes_are_compared(fake):
     results = fake().all_done()
     versions = {"torch": "2.13.0", "fancy": "1.0", "numpy": "2.0"}
     for row in results.study.rows:
-        for seed in results.study.seeds:
+        for seed in results.study.seeds.rows:
             folder = results.folder(row.label, seed)
             change(Provenance, folder.provenance, packages=versions)
     newer = {**versions, "fancy": "1.1", "numpy": "2.1"}

@@ -6,7 +6,6 @@ import statistics
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -16,6 +15,7 @@ from ablate.analysis.missing import missing_runs
 from ablate.analysis.results import read_runs
 from ablate.errors import StoreError
 from ablate.store.records import Provenance, Record, Result, ScoreCache
+from ablate.study.seeds import Seeds
 from ablate.table.render import comma_separated
 from tests.records import CORPUS
 from tests.report.fakes import SIGNATURE, SMALL, Fake, study_from
@@ -245,7 +245,7 @@ def test_importing_the_package_loads_no_library():
 @pytest.mark.parametrize(
     ("read", "records"),
     [
-        (lambda study, results: missing_runs(study.runs(), results), {Result: 1}),
+        (missing_runs, {Result: 1}),
         (read_runs, {Result: 1, Provenance: 1, ScoreCache: 1}),
     ],
 )
@@ -257,6 +257,5 @@ def test_each_record_of_a_finished_run_is_read_once(results, monkeypatch, read, 
         return read_record(cls, path)
 
     monkeypatch.setattr(Record, "read", classmethod(read_and_count))
-    study = replace(results.study, rows=results.study.rows[:1], seeds=(1,))
-    read(study, results.results)
+    read(results.planned.with_rows(["base"]).with_seeds(Seeds((1,))), results.results)
     assert counts == records

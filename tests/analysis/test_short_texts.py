@@ -13,7 +13,7 @@ def remarks(tmp_path, cut, base=""):
         results.with_parts("base", seed, cut, brevity_penalty=0.4)
     return [
         line
-        for line in outcome_of(results.study, results.results).table.experiment.notes.remarks
+        for line in outcome_of(results.planned, results.results).table.experiment.notes.remarks
         if "NOTE" in line
     ]
 

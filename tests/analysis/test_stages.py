@@ -25,9 +25,9 @@ def judged(monkeypatch):
     """The studies whose looks are found out."""
     judged, position_of = [], stages.position_of
 
-    def count(study, *rest):
-        judged.append(study)
-        return position_of(study, *rest)
+    def count(planned, *rest):
+        judged.append(planned)
+        return position_of(planned, *rest)
 
     monkeypatch.setattr(stages, "position_of", count)
     return judged
@@ -36,7 +36,7 @@ def judged(monkeypatch):
 def finish(results, runs):
     """End these runs for each of their rows, which may differ in decoding alone."""
     for row in results.study.rows:
-        for run in results.study.runs_of(row):
+        for run in results.planned.of(row):
             if run.id in runs:
                 results.done(row.label, run.seed, 5.0, 25.0)
 
@@ -60,7 +60,7 @@ def test_in_a_study_of_one_stage_it_is_computed_once(fake, judged, computed):
 @pytest.mark.parametrize("words", [("plan",), ("status",), ("status", "--watch")])
 def test_a_command_computes_it_once(fake, judged, words):
     results = fake()
-    finish(results, {run.id for run in results.study.runs()})
+    finish(results, {run.id for run in results.planned})
     verb, *options = words
     done = inside(verb, results.study.path, "--results", results.results.root, *options)
     assert (done.code, done.err) == (0, "")

@@ -14,6 +14,7 @@ from ablate.stats.bootstrap import paired_bootstrap
 from ablate.stats.comparison import PairedScores
 from ablate.stats.judge import verdicts
 from ablate.stats.metrics import TRANSLATION_METRICS
+from ablate.study import runs_of
 from tests.report.fakes import SMALL, Fake, study_from
 
 BLEU = next(metric for metric in TRANSLATION_METRICS if metric.name == "bleu")
@@ -66,7 +67,7 @@ def test_the_interval_of_the_test_set_has_the_sign_of_row_minus_base(tmp_path, b
                 label, seed, 5.0, sacrebleu.measure_translations("bleu", lines, REFERENCES).value
             )
             results.translated(label, seed, lines)
-    score_missing(results.study, results.results)
+    score_missing(results.planned, results.results)
     verdict = results.table().rows[1].verdicts["bleu"]
     test = verdict.bootstrap
     assert test.low <= verdict.mean <= test.high
@@ -100,15 +101,16 @@ def test_a_row_of_the_same_runs_as_another_changes_no_verdict_and_no_power(tmp_p
             for seed in (1, 2, 3):
                 results.done(label, seed, 5.0 + seed * step / 100, 25.0 + seed * step + len(label))
         verdicts = {row.row.label: row.verdicts for row in results.table().rows[1:]}
-        power = [power.text for power in power_of(results.study, results.results)]
-        return results.study.tests, power, verdicts
+        power = [power.text for power in power_of(results.planned, results.results)]
+        return sum(results.planned.comparisons.values()), power, verdicts
 
     once = judged(again.replace("  again: {set: {h: 2}}\n", ""))
     count, power, verdicts = judged(again)
     assert verdicts.pop("again h=2") == verdicts["A h=2"]
     assert (count, power, verdicts) == once
     # Both are of the file, whatever part of it is selected.
-    assert count == study_from(tmp_path, again, rows=("again",)).tests == 3
+    part = runs_of(study_from(tmp_path, again, rows=("again",)))
+    assert count == sum(part.comparisons.values()) == 3
 
 
 def test_the_bootstrap_does_not_depend_on_the_order_of_the_resamples():

@@ -59,7 +59,7 @@ def test_parameters_depend_on_the_row_s_vocabulary(tmp_path):
     from ablate.plan.plan import plan_of
 
     fake = filled(tmp_path)
-    base, row = plan_of(fake.study, fake.results).rows
+    base, row = plan_of(fake.planned, fake.results).rows
     assert base.params - row.params == (350 - 150) * 64  # one tied matrix
 
 

@@ -15,7 +15,7 @@ from ablate.model.feed_forward import FeedForward
 from ablate.model.multi_head import MultiHeadAttention
 from ablate.own.kinds import KINDS, Property
 from ablate.parts.variant import Variant, plugin_fields
-from ablate.study import read_study
+from ablate.study import read_study, runs_of
 from ablate.tasks import TASKS
 from tests.model.random_shapes import RECURRENT_MIXERS
 from tests.model.small import shape
@@ -92,7 +92,7 @@ def test_a_task_has_its_properties(tmp_path, name):
         row = ", context: 16"
     (tmp_path / "s.yaml").write_text(STUDY.format(name=name, data=data, row=row))
     study = read_study(tmp_path / "s.yaml")
-    (run,) = study.runs()
+    (run,) = runs_of(study)
     corpus = study.prepare(run.data, tmp_path, lambda line: None)
     split = study.task.at_step(study.task.items(corpus, "train", run.config), seed=1, step=1)
     model = build(run.config, corpus.tokenizer.vocab_size, 1).eval()

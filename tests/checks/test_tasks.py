@@ -15,7 +15,7 @@ from ablate.launch.preparation import prepare_runs
 from ablate.own.faults import OwnClassFault
 from ablate.own.kinds import KINDS
 from ablate.store import Results
-from ablate.study import read_study
+from ablate.study import read_study, runs_of
 from tests.data.small import split_of
 from tests.tasks.test_own_task import STUDY, write_split
 
@@ -57,7 +57,7 @@ def checked(tmp_path, corpora, monkeypatch):
         (tmp_path / "s.yaml").write_text(text.replace("  N: 1", "  N: 2"))
         try:
             study = read_study(tmp_path / "s.yaml")
-            prepare_runs(study, study.runs(), Results(tmp_path / "results"), lambda line: None)
+            prepare_runs(study, runs_of(study), Results(tmp_path / "results"), lambda line: None)
         except StudyError as error:
             [line] = error.lines
             return line

@@ -20,7 +20,7 @@ from ablate.store import Results, machine
 from ablate.store.files import write_json
 from ablate.store.jobs import ClusterJob, PilotReport, Resources, Submission, jobs_of, new_job
 from ablate.store.processes import process_mark
-from ablate.study import Selection, read_study
+from ablate.study import Selection, read_study, runs_of
 from tests.cli.inside import inside
 
 ROOT = Path(__file__).parents[2]
@@ -173,7 +173,7 @@ def test_a_job_without_a_scheduler_is_carried_out_by_pilots_that_somebody_starts
     assert f"job {job.id}: 2 pilots on manual, which you start" in done.out
     assert f"\nablate work --job {job.path}" in done.out
     assert "2 in the queue or about to start" in inside("status", "small.yaml").out
-    progress = ProgressReader(read_study(here / "small.yaml"), job.results).read()
+    progress = ProgressReader(runs_of(read_study(here / "small.yaml")), job.results).read()
     assert summary_line(progress) == "small: 0 of 2 runs, 2 pilots in the queue or starting"
     (here / "small.yaml").write_text(
         STUDY.replace("train_steps: 10", "train_steps: 7")
@@ -374,5 +374,7 @@ def test_a_plan_for_a_cluster_shares_gpus_as_its_pilots_do(here, workers, togeth
     results = Results(here / "results")
     study = read_study(here / "small.yaml", Selection(rows=("base",)))
     profile, step = Ray(workers=workers, each={"gpus": 2}), next_stage(study, results)
-    line = submission_text("lab", profile, plan_of(study, results), step, results, processes=None)
+    line = submission_text(
+        "lab", profile, plan_of(runs_of(study), results), step, results, processes=None
+    )
     assert f" for 1 run{together}, time" in line

@@ -131,7 +131,7 @@ def test_only_a_person_at_a_terminal_gets_a_frame(tty, monkeypatch):
 
 
 def test_lines_above_a_frame_are_broken_between_words(tty, fake):
-    live = LiveView(fake.study, fake.results, console_on(tty))
+    live = LiveView(fake.planned, fake.results, console_on(tty))
     live.begin()
     live.log("unknown tokens: source 0.0%, target 0.0%")
     live.frame.stop(keep=False)

@@ -32,7 +32,7 @@ def course(fake, monkeypatch):
 @pytest.fixture
 def a_study_goes_on(fake, course):
     """Base trains and is done, a row diverges, another fails, and the rest is done."""
-    runs = [(row.label, seed) for row in fake.study.rows for seed in fake.study.seeds]
+    runs = [(row.label, seed) for row in fake.study.rows for seed in fake.study.seeds.rows]
 
     def rest():
         for label, seed in runs:
@@ -79,7 +79,7 @@ def test_a_failed_run_whose_result_is_damaged_ends_neither_the_launch_nor_the_vi
     fake.failed("base", 1, "RuntimeError: out of luck")
     run = fake.folder("base", 1)
     run.result.write_text("{")
-    live = LiveView(fake.study, fake.results, Console(width=200))
+    live = LiveView(fake.planned, fake.results, Console(width=200))
     live.finished(run.id, "failed", "RuntimeError: out of luck")
     assert "failed   base seed 1: RuntimeError: out of luck; see " in capsys.readouterr().out
 
@@ -93,7 +93,7 @@ def test_a_view_of_a_job_goes_on_while_a_failed_run_is_to_be_tried_on_another_ho
         lambda: fake.at("A h=1", 1, 10, alive=True),
         lambda: (run.failure.unlink(), fake.done("A h=1", 1, 5.0, 25.0)),
     )
-    LiveView(fake.study, fake.results, Console(width=200)).watch(
+    LiveView(fake.planned, fake.results, Console(width=200)).watch(
         is_retried=lambda: run.failure.exists()
     )
     assert left == []
@@ -111,7 +111,7 @@ def test_in_a_terminal_the_table_fills_and_stays(fake, a_study_goes_on, monkeypa
     monkeypatch.setattr(
         module.time, "sleep", lambda seconds: (seen.append(tty.lines), sleep(seconds))
     )
-    with LiveView(fake.study, fake.results, console) as live:
+    with LiveView(fake.planned, fake.results, console) as live:
         live.watch()
     assert "base" in seen[0][3]
     assert "10/100" in seen[0][3]
@@ -143,7 +143,7 @@ def test_the_table_of_a_launch_is_removed_when_it_completes_and_stays_when_it_is
     monkeypatch.delenv("CI", raising=False)
     tty = Tty()
     live = LiveView(
-        fake.study, fake.results, Console(file=tty, force_terminal=True, width=30, height=12)
+        fake.planned, fake.results, Console(file=tty, force_terminal=True, width=30, height=12)
     )
     live.begin()
     assert tty.lines[0].rstrip() == "small: 0 of 12 runs"  # and not that no process runs it
@@ -176,13 +176,13 @@ def test_in_a_pipe_a_study_that_nobody_runs_is_named_at_once_and_every_minute(
 )
 def test_the_view_names_what_a_run_does_beside_training(fake, given, phase, brief, said):
     fake.at("base", 1, 40, alive=True, phase=phase)
-    table = lines(ProgressReader(fake.study, fake.results).read(), 60, 24)
+    table = lines(ProgressReader(fake.planned, fake.results).read(), 60, 24)
     assert brief in "\n".join(map(str, table))
     assert said in inside("status", *given).out
 
 
 def test_an_interruption_says_what_is_done_and_from_which_steps_the_others_resume(fake):
-    assert saved_line(fake.study.runs(), fake.results) == "0 of 12 runs done"
+    assert saved_line(fake.planned, fake.results) == "0 of 12 runs done"
     fake.done("base", 1, 5.0, 25.0)  # decoded for one of its two rows only
     fake.done("D dropout=0.3", 1, 5.0, 25.0)
     for seed, step in ((1, 20), (2, 40), (3, 60)):
@@ -190,13 +190,11 @@ def test_an_interruption_says_what_is_done_and_from_which_steps_the_others_resum
         save_checkpoint(fake.folder("A h=1", seed).checkpoints, step)
     fake.at("A h=2", 1, 3, alive=False)  # begun, and nothing saved
     text = "1 of 12 runs done; saved: A h=1 seed 1 at step 20, A h=1 seed 2 at step 40"
-    assert saved_line(fake.study.runs(), fake.results) == f"{text}, A h=1 seed 3 at step 60"
+    assert saved_line(fake.planned, fake.results) == f"{text}, A h=1 seed 3 at step 60"
     for seed in (1, 2, 3):
         save_checkpoint(fake.folder("A h=2", seed).checkpoints, 70)
     text = text.replace(", A h=1 seed 2", ", A h=2 seed 1 at step 70, A h=1 seed 2")
-    assert (
-        saved_line(fake.study.runs(), fake.results) == f"{text}, A h=2 seed 2 at step 70 and 2 more"
-    )
+    assert saved_line(fake.planned, fake.results) == f"{text}, A h=2 seed 2 at step 70 and 2 more"
 
 
 def test_an_interruption_does_not_count_the_runs_of_other_processes_as_saved(fake):
@@ -205,7 +203,7 @@ def test_an_interruption_does_not_count_the_runs_of_other_processes_as_saved(fak
     fake.at("A h=1", 1, 25, alive=True)
     fake.at("A h=1", 2, 30, alive=False)
     assert (
-        saved_line(fake.study.runs(), fake.results)
+        saved_line(fake.planned, fake.results)
         == "0 of 12 runs done; saved: A h=1 seed 2 at step 30"
     )
 
@@ -223,13 +221,13 @@ def test_status_names_the_step_that_a_killed_run_resumes_from(fake, given):
         "nothing is saved",
         "saved at step 40",
     ]
-    said = saved_line(fake.study.runs(), fake.results)
+    said = saved_line(fake.planned, fake.results)
     assert said.endswith("saved: A h=1 seed 1 at step 20, A h=1 seed 3 at step 40")
 
 
 def test_a_run_that_another_process_trains_is_said_to_wait_once(fake):
     out = io.StringIO()
-    live = LiveView(fake.study, fake.results, Console(file=out, width=100))
+    live = LiveView(fake.planned, fake.results, Console(file=out, width=100))
     live.begin()
     base = fake.folder("base", 1).id
     for _ in range(3):
@@ -245,7 +243,7 @@ def test_a_run_that_another_process_trains_is_said_to_wait_once(fake):
 def test_a_run_that_resumes_is_said_to_with_its_step_and_a_lost_worker_with_its_end(fake):
     save_checkpoint(fake.folder("base", 1).checkpoints, 20)
     out = io.StringIO()
-    live = LiveView(fake.study, fake.results, Console(file=out, width=100))
+    live = LiveView(fake.planned, fake.results, Console(file=out, width=100))
     live.begin()
     base = fake.folder("base", 1).id
     live.started(base)
@@ -263,7 +261,7 @@ def test_the_last_frame_of_an_interrupted_launch_shows_the_state_after_it(fake, 
     monkeypatch.delenv("CI", raising=False)
     tty = Tty()
     live = LiveView(
-        fake.study, fake.results, Console(file=tty, force_terminal=True, width=30, height=12)
+        fake.planned, fake.results, Console(file=tty, force_terminal=True, width=30, height=12)
     )
     live.begin()
     live.next_reading = float("inf")
@@ -282,7 +280,7 @@ def test_watching_has_one_format(given):
 def test_in_a_pipe_running_runs_are_logged_once_a_minute(fake, monkeypatch, capsys):
     now = [0.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
-    live = LiveView(fake.study, fake.results, Console(highlight=False, width=200))
+    live = LiveView(fake.planned, fake.results, Console(highlight=False, width=200))
     live.begin()
     fake.at("A h=1", 2, 40, alive=True, loss=2.345)
     for seconds in (1, 30, 59):
@@ -300,7 +298,7 @@ def test_slow_reads_of_the_progress_are_less_frequent(fake, monkeypatch):
     now, readings = [0.0], []
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
     live = LiveView(
-        fake.study, fake.results, Console(file=Tty(), force_terminal=True, width=30, height=12)
+        fake.planned, fake.results, Console(file=Tty(), force_terminal=True, width=30, height=12)
     )
     read = ProgressReader.read
 
@@ -319,7 +317,7 @@ def test_slow_reads_of_the_progress_are_less_frequent(fake, monkeypatch):
 
 
 def test_in_a_pipe_a_launch_reads_the_files_of_one_run_after_each(fake, monkeypatch):
-    view = LiveView(fake.study, fake.results, Console(file=io.StringIO(), width=200))
+    view = LiveView(fake.planned, fake.results, Console(file=io.StringIO(), width=200))
     view.begin()
     fake.done("base", 1, 5.0, 25.0)
     first, second = (fake.folder("base", seed).id for seed in (1, 2))

@@ -6,7 +6,7 @@ import pytest
 
 from ablate.cli.naming import find_finished_run, find_run
 from ablate.errors import StudyError, UsageError
-from ablate.study import Selection, read_study
+from ablate.study import Selection, read_study, runs_of
 from ablate.study.select import find_row
 from tests.cli.inside import inside
 
@@ -101,7 +101,7 @@ def test_every_command_for_a_trained_run_takes_study_row_and_seed(fake, given, t
 
 def test_a_run_of_a_seed_outside_of_the_study_is_finished_with_that_seed(fake, given):
     study = read_study(fake.study.path, Selection(seeds="9"))
-    run = next(run for run in study.runs_of(find_row(study, "A h=1")))
+    run = next(run for run in runs_of(study).of(find_row(runs_of(study), "A h=1")))
     fake.results.run(run.id).path.mkdir(parents=True)
     done = inside("predict", given[0], "A h=1", "--seed", "9", *given[1:])
     said = f"is not done; `ablate run {given[0]} --seeds 9` finishes it"

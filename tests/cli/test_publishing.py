@@ -18,6 +18,7 @@ from ablate.store import Results, state_of
 from ablate.store.audit import Audit, audit
 from ablate.store.records import Failure, Result
 from ablate.store.status import NO_DECODING
+from ablate.study import runs_of
 from tests.cli.inside import inside
 from tests.page.conftest import REFERENCES, SOURCES, Whole
 from tests.records import a_failure, change
@@ -63,7 +64,7 @@ def test_every_table_format_works_with_and_without_cost_and_paper(given):
 def test_equal_work_gives_equal_bytes_whatever_time_it_took(given, whole, form):
     before = inside("table", *given, "--format", form)
     timed = inside("table", *given, "--format", form, "--cost")
-    for seed in whole.study.seeds:
+    for seed in whole.study.seeds.rows:
         change(Result, whole.folder("A h=1", seed).result, seconds=7.25 * seed)
     assert inside("table", *given, "--format", form) == before
     assert inside("table", *given, "--format", form, "--cost").out != timed.out
@@ -266,20 +267,20 @@ def test_the_corpus_of_an_unpacked_archive_is_not_damaged_and_the_page_has_no_sa
 
 def test_rows_are_added_to_an_unpacked_archive_without_training_it_again(whole, tmp_path):
     unpacked = Results(unpack(whole, tmp_path))
-    assert missing_runs(whole.study.runs(), unpacked) == []
-    assert outcome_of_launch(whole.study.runs(), unpacked) == outcome_of_launch(
-        whole.study.runs(), whole.results
+    assert missing_runs(whole.planned, unpacked) == []
+    assert outcome_of_launch(whole.planned, unpacked) == outcome_of_launch(
+        whole.planned, whole.results
     )
     wider = study_from(tmp_path, SMALL + "  C: {each: {N: [1]}}\n")
-    new = [run.id for run in wider.runs() if run.id not in {run.id for run in whole.study.runs()}]
+    new = [run.id for run in runs_of(wider) if run.id not in {run.id for run in whole.planned}]
     assert new
-    assert missing_runs(wider.runs(), unpacked) == new
+    assert missing_runs(runs_of(wider), unpacked) == new
     assert faults_in(unpacked, whole.study) == faults_in(whole.results, whole.study)
 
 
 def faults_in(results, study):
     into = Audit()
-    for run in study.runs():
+    for run in runs_of(study):
         audit(results.run(run.id), into)
     return [fault.removeprefix(str(results.root)) for fault in into.faults]
 
@@ -320,11 +321,11 @@ def test_a_link_in_the_results_of_a_stranger_publishes_no_file_of_the_reader(
     path.unlink(missing_ok=True)
     path.symlink_to(private if linked == "sources" else private / "0123456789ab.py")
     with pytest.raises(StoreError, match=f"{linked}: is a symbolic link, and is not published"):
-        archive_of(whole.study, whole.results)
+        archive_of(whole.planned, whole.results)
 
 
 def test_a_failed_run_is_archived_as_failed(whole, tmp_path):
-    *_, failed = whole.study.runs()
+    *_, failed = whole.planned
     whole.results.run(failed.id).result.unlink()
     reason = f"OSError: {tmp_path}/secret: no such file"
     a_failure(reason=reason, kind="OSError", hosts=("gpu7.lab",)).write(
@@ -335,7 +336,7 @@ def test_a_failed_run_is_archived_as_failed(whole, tmp_path):
     assert (Failure.read(record).reason, Failure.read(record).hosts) == ("OSError", ())
     assert "gpu7" not in record.read_text()
     states = [
-        [(run.id, state_of(results.run(run.id), NO_DECODING)) for run in whole.study.runs()]
+        [(run.id, state_of(results.run(run.id), NO_DECODING)) for run in whole.planned]
         for results in (whole.results, Results(tmp_path / "unpacked"))
     ]
     assert states[0] == states[1]

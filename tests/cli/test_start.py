@@ -122,7 +122,7 @@ def test_a_table_with_verdicts_loads_nothing_heavy_once_translations_are_scored(
     fake.all_done()
     fake.corpus(["a"], ["the old dog sleeps near the river"])
     for row in fake.study.rows:
-        for seed in fake.study.seeds:
+        for seed in fake.study.seeds.rows:
             fake.translated(row.label, seed, ["the old dog sleeps"])
     table = ["table", *map(str, given)]
     probe = [sys.executable, "-c", PROBE, json.dumps([HEAVY, [table]])]

@@ -15,7 +15,7 @@ from ablate.plan import budget
 from ablate.plan.typical import published_differences
 from ablate.report.run_text import progress_line
 from ablate.store.records import Progress
-from ablate.study import read_study
+from ablate.study import read_study, runs_of
 from tests.cli.inside import inside
 from tests.cli.test_start import VERBS
 
@@ -85,7 +85,7 @@ def test_init_writes_a_study_that_plans(tmp_path, monkeypatch):
     study = read_study(tmp_path / "first.yaml")
     assert study.name == "first"
     assert {row.group for row in study.rows} == {"base", "A", "C", "E", "norm", "scale", "residual"}
-    assert len({run.id for run in study.runs()}) == len(study.rows) * len(study.seeds) >= 10
+    assert len({run.id for run in runs_of(study)}) == len(study.rows) * len(study.seeds.rows) >= 10
     assert inside("plan", "first.yaml").code == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ablate.schema.json", "first.yaml"]
 
@@ -126,7 +126,7 @@ def test_the_quickstart_is_the_study_that_init_writes(tmp_path):
     file = tmp_path / "mine.yaml"
     assert inside("init", file).code == 0
     written, shown = read_study(file), read_study(ROOT / "studies/quickstart.yaml")
-    assert [run.id for run in written.runs()] == [run.id for run in shown.runs()]
+    assert [run.id for run in runs_of(written)] == [run.id for run in runs_of(shown)]
     assert [row.label for row in written.rows] == [row.label for row in shown.rows]
 
 

@@ -23,6 +23,7 @@ from ablate.cluster.profiles import ENGINES
 from ablate.cluster.slurm import SlurmTask
 from ablate.cluster.submission import freeze, open_job, submit, submit_again
 from ablate.errors import Interrupted, StoreError, UsageError
+from ablate.plan.progress import run_labels
 from ablate.store import Results
 from ablate.store.jobs import (
     CANCELLED,
@@ -36,7 +37,7 @@ from ablate.store.jobs import (
 from ablate.store.processes import process_mark
 from ablate.store.records import Failure, Progress
 from ablate.store.status import record_failure
-from ablate.study import Selection, read_study
+from ablate.study import Selection, read_study, runs_of
 from tests.cli.inside import inside
 from tests.records import a_result
 
@@ -81,7 +82,9 @@ def test_an_edit_of_the_study_does_not_change_its_job(job, tmp_path):
     (tmp_path / "tiny.yaml").write_text("study: tiny\ndata: {corpus: toy}\n")
     record, frozen = open_job(folder)
     assert (
-        [run.id for run in frozen.runs()] == [run.id for run in study.runs()] == list(record.runs)
+        [run.id for run in runs_of(frozen)]
+        == [run.id for run in runs_of(study)]
+        == list(record.runs)
     )
     assert frozen.data_folder == tmp_path / "texts"
     assert not frozen.source.is_modified
@@ -106,9 +109,9 @@ def test_a_job_reads_the_folder_of_its_data_however_it_is_named(job, tmp_path, n
 def test_a_job_keeps_the_selection_of_the_command_line(job):
     folder, study = job(selection=Selection(("train_steps=30",), ("A",), "2-3"))
     frozen = open_job(folder)[1]
-    assert (frozen.seeds, frozen.rows[0].config.train_steps) == ((2, 3), 30)
+    assert (frozen.seeds.rows, frozen.rows[0].config.train_steps) == ((2, 3), 30)
     assert frozen.source.is_modified
-    assert [run.id for run in frozen.runs()] == [run.id for run in study.runs()]
+    assert [run.id for run in runs_of(frozen)] == [run.id for run in runs_of(study)]
 
 
 def test_a_job_keeps_the_sources_of_custom_classes(job, tmp_path):
@@ -118,7 +121,7 @@ def test_a_job_keeps_the_sources_of_custom_classes(job, tmp_path):
     source.write_text("class Scale: pass\n")
     folder, study = job(TOY.replace("rows:", "rows:\n  B: {set: {norm: 'mine.norms:Scale'}}"))
     source.write_text("class Scale: changed = True\n")
-    assert [run.id for run in open_job(folder)[1].runs()] == [run.id for run in study.runs()]
+    assert [run.id for run in runs_of(open_job(folder)[1])] == [run.id for run in runs_of(study)]
 
 
 def test_a_job_keeps_the_classes_of_a_package_beside_those_of_its_modules(job, tmp_path):
@@ -130,7 +133,7 @@ def test_a_job_keeps_the_classes_of_a_package_beside_those_of_its_modules(job, t
     )
     folder, study = job(TOY.replace("rows:", rows))
     shutil.rmtree(tmp_path / "mine")
-    assert [run.id for run in open_job(folder)[1].runs()] == [run.id for run in study.runs()]
+    assert [run.id for run in runs_of(open_job(folder)[1])] == [run.id for run in runs_of(study)]
     files = {
         str(file.relative_to(folder.study.parent)): file.read_text()
         for file in folder.path.rglob("*.py")
@@ -181,17 +184,17 @@ def test_a_gpu_job_never_trains_on_the_cpu(job):
 def test_a_failed_run_is_tried_once_more_on_another_host(job, monkeypatch, hosts, killed, is_tried):
     folder, study = job()
     monkeypatch.setattr(socket, "gethostname", lambda: "here")
-    id = next(iter(study.runs())).id
+    id = next(iter(runs_of(study))).id
     folder.results.run(id).path.mkdir(parents=True)
     Failure(reason="sick", time=0.0, killed=killed, hosts=hosts).write(
         folder.results.run(id).failure
     )
-    assert (id in missing_runs(study.runs(), folder.results, on_this_host)) is is_tried
+    assert (id in missing_runs(runs_of(study), folder.results, on_this_host)) is is_tried
     for is_asked in (False, True):  # `ablate run` waits to be asked
         asked = failed_before(1.0, all_of_them=is_asked)
-        assert (id in missing_runs(study.runs(), folder.results, asked)) is (killed or is_asked)
+        assert (id in missing_runs(runs_of(study), folder.results, asked)) is (killed or is_asked)
     assert id not in missing_runs(
-        study.runs(), folder.results, failed_before(0.0, all_of_them=True)
+        runs_of(study), folder.results, failed_before(0.0, all_of_them=True)
     )
 
 
@@ -224,8 +227,9 @@ def pilot(job, monkeypatch):
         task = FakeTask("7_0", 0, 30) if in_slurm else None
         monkeypatch.setattr(FakeTask, "answers", {**FakeTask.answers, **answers})
         monkeypatch.setattr(SlurmTask, "here", staticmethod(lambda grace: task))
-        made = Pilot(folder, folder.read_job(), study, lambda line: None)
-        made.runs = [run.id for run in study.runs()]
+        made = Pilot(folder, folder.read_job(), lambda line: None)
+        made.labels = run_labels(runs_of(study))
+        made.runs = list(made.labels)
         return made
 
     yield pilot
@@ -361,8 +365,8 @@ def test_a_pilot_never_requeues_an_allocation_that_its_job_did_not_submit(job, m
     """
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setattr(slurm, "slurm", lambda *command: pytest.fail(f"asked Slurm: {command}"))
-    folder, study = job(engine=engine)
-    one = Pilot(folder, folder.read_job(), study, lambda line: None)
+    folder, _ = job(engine=engine)
+    one = Pilot(folder, folder.read_job(), lambda line: None)
     assert one.name == f"{socket.gethostname()}-{os.getpid()}"
     assert one.may_start()
     assert one.leave(None) == 130
@@ -407,7 +411,7 @@ def test_the_last_pilot_of_a_manual_job_publishes_its_table_and_closes_it(
     """Once each run is done, has diverged, or has failed on as many hosts as may try it."""
     folder, study = job(engine="manual")
     monkeypatch.setattr(socket, "gethostname", lambda: "here")
-    first, *others = (folder.results.run(run.id) for run in study.runs())
+    first, *others = (folder.results.run(run.id) for run in runs_of(study))
     for run in others if hosts else (first, *others):
         a_result(id=run.id, outcome="diverged").write(run.result)
     if hosts:
@@ -448,7 +452,7 @@ def test_the_last_pilot_of_a_stopped_manual_job_closes_it(job, monkeypatch, othe
 
 def submitted(folder, study):
     """Submit the next stage of the study."""
-    return submit(folder, folder.read_job(), study, next_stage(study, folder.results, on_some_host))
+    return submit(folder, folder.read_job(), next_stage(study, folder.results, on_some_host))
 
 
 def test_a_pilot_that_sees_nothing_left_takes_the_others_out_of_the_queue(
@@ -465,7 +469,7 @@ def test_a_pilot_that_sees_nothing_left_takes_the_others_out_of_the_queue(
 
     monkeypatch.setattr(slurm, "slurm", answer)
     monkeypatch.setattr(module, "execute_stages", lambda stage, *rest: stage)
-    runs = [folder.results.run(run.id) for run in study.runs()]
+    runs = [folder.results.run(run.id) for run in runs_of(study)]
     for ended in (runs[:-1], runs):
         for run in ended:
             a_result(id=run.id, outcome="diverged").write(run.result)
@@ -477,7 +481,7 @@ def test_a_pilot_that_sees_nothing_left_takes_the_others_out_of_the_queue(
 def test_a_run_here_closes_a_job_whose_runs_it_has_finished(job):
     """Such as a job of Ray whose driver has died; nothing else would close it."""
     orphan, study = job(engine="ray")
-    for run in study.runs():
+    for run in runs_of(study):
         a_result(id=run.id, outcome="diverged").write(orphan.results.run(run.id).result)
     assert inside("run", study.path, "--results", orphan.results.root).code == 1
     assert orphan.read_end().reason == "nothing is left to do"
@@ -488,7 +492,7 @@ def test_the_end_of_a_job_closes_others_that_have_nothing_left_to_do(job, submis
     orphan, study = job(engine="ray")
     folder, _ = job(engine="manual")
     busy, _ = job(engine="ray", selection=Selection(seeds="3"))
-    for run in study.runs():
+    for run in runs_of(study):
         a_result(id=run.id, outcome="diverged").write(folder.results.run(run.id).result)
     inside("work", "--job", folder.path, "--close")
     assert (folder.is_closed, orphan.is_closed, busy.is_closed) == (True, True, False)
@@ -574,7 +578,7 @@ def test_a_submission_that_is_interrupted_before_it_is_recorded_is_cancelled(
 def test_the_closing_job_submits_again_as_long_as_work_is_done(job, submissions):
     folder, study = job(workers=2, resubmissions=2)
     submitted(folder, study)
-    ids = [run.id for run in study.runs()]
+    ids = [run.id for run in runs_of(study)]
     for step in (3, 6):
         progress(folder.results, ids[0], step)
         assert submit_again(folder, lambda line: None) is None
@@ -591,7 +595,7 @@ def test_a_closing_job_that_slurm_runs_once_more_does_not_close_the_job_of_its_n
     """As after a failure of its node, which may follow the submission by seconds."""
     folder, study = job(workers=2)
     submitted(folder, study)
-    progress(folder.results, next(iter(study.runs())).id, 3)
+    progress(folder.results, next(iter(runs_of(study))).id, 3)
     monkeypatch.setenv("SLURM_JOB_ID", folder.read_submissions()[0].closing)
     for _ in range(2):
         assert submit_again(folder, lambda line: None) is None
@@ -603,7 +607,7 @@ def test_a_closing_job_that_slurm_runs_once_more_does_not_close_the_job_of_its_n
 def test_a_table_that_cannot_be_published_keeps_no_run_from_being_submitted_again(job, submissions):
     folder, study = job(workers=2)
     submitted(folder, study)
-    progress(folder.results, next(iter(study.runs())).id, 3)
+    progress(folder.results, next(iter(runs_of(study))).id, 3)
     (folder.results.study("tiny") / "table.md").mkdir()
     done = inside("work", "--job", folder.path, "--close")
     assert (done.code, "table.md" in done.err) == (2, True)
@@ -623,7 +627,7 @@ def test_the_closing_job_ends_without_progress(job, submissions):
 def test_the_closing_job_respects_who_ended_the_pilots(job, submissions, end, reason):
     folder, study = job()
     submitted(folder, study)
-    progress(folder.results, next(iter(study.runs())).id, 5)
+    progress(folder.results, next(iter(runs_of(study))).id, 5)
     if end == "stop":
         folder.request_stop()
     else:

@@ -26,7 +26,8 @@ from ablate.launch.devices import local_slots, micro_batch
 from ablate.launch.executor import Demand
 from ablate.store import Results, if_readable
 from ablate.store.jobs import JobFolder, Resources, jobs_of
-from ablate.study import Selection, read_study
+from ablate.study import Selection, read_study, runs_of
+from ablate.study.trials import with_trials
 from tests.cli.inside import inside
 from tests.launch.test_dummy_executor import STUDY, Outcomes, files, launched
 
@@ -111,7 +112,7 @@ def test_a_study_on_ray_gives_the_bytes_of_a_local_launch(on_cluster):
     assert "asked to stop" not in (job.logs / "driver.log").read_text()
     ray, local = Results(here / "ray"), Results(here / "local")
     study = read_study(here / "dummy.yaml")
-    assert {ray.run(run.id).read_execution().threads for run in study.runs()} == {
+    assert {ray.run(run.id).read_execution().threads for run in runs_of(study)} == {
         1
     }  # the cores of a pilot
     assert set(launched(study, local, Outcomes(), Resources(device="cpu", jobs=2))) == {"done"}
@@ -134,7 +135,7 @@ def test_a_job_that_is_stopped_or_loses_its_driver_saves_its_runs(on_cluster, ho
     assert inside("run", "dummy.yaml", "--on", "lab", "--rows", "base", "--detach").code == 0
     (job,) = jobs_of(results, "dummy")
     driver = int(job.read_submissions()[0].ids[0])
-    (id,) = (run.id for run in study.runs())
+    (id,) = (run.id for run in runs_of(study))
     wait(
         lambda: (
             (report := if_readable(results.run(id).read_progress)) is not None
@@ -220,18 +221,20 @@ def test_faults_of_a_profile_have_their_line(here, text, message):
 def test_the_memory_of_a_pilot_follows_from_the_largest_run(here, monkeypatch):
     """With it, the runs get the micro-batches that they get on a machine with enough memory."""
     study = read_study(here / "dummy.yaml")
-    single, four = (Ray(each={"cpus": n}).resolved(study).each.memory_bytes for n in (1, 4))
+    single, four = (
+        Ray(each={"cpus": n}).resolved(runs_of(study)).each.memory_bytes for n in (1, 4)
+    )
     assert four == pytest.approx(4 * single, rel=0.01)
-    assert Ray(each={"gpus": 1}).resolved(study).each.memory is None
+    assert Ray(each={"gpus": 1}).resolved(runs_of(study)).each.memory is None
     monkeypatch.setattr(ray_cluster, "require_ray", lambda: None)
     with pytest.raises(UsageError, match=r"^each: memory: 1M is less than .*; give \d+M or more"):
-        Ray(each={"memory": "1M"}).check(study)
+        Ray(each={"memory": "1M"}).check(runs_of(study))
     monkeypatch.setenv("ABLATE_CPUS", "1")
     big = read_study(here / "dummy.yaml", Selection(("d_model=128", "batch_tokens=4000")))
     configs = tuple(row.config for row in big.rows)
     found = {}
     for name, bytes_of_pilot in (
-        ("pilot", Ray().resolved(big).each.memory_bytes),
+        ("pilot", Ray().resolved(runs_of(big)).each.memory_bytes),
         ("large", 10**13),
     ):
         monkeypatch.setenv("ABLATE_MEMORY", str(bytes_of_pilot))
@@ -248,7 +251,7 @@ def test_the_memory_of_a_pilot_covers_the_tuning_runs(here):
     )
     tuned = read_study(here / "tuned.yaml")
     largest = read_study(here / "dummy.yaml", Selection(("batch_tokens=4000",)))
-    assert least_memory(tuned) == least_memory(largest)
+    assert least_memory(with_trials(runs_of(tuned))) == least_memory(runs_of(largest))
 
 
 NODES = [{"CPU": 16.0, "memory": 64e9}, {"CPU": 8.0, "GPU": 2.0, "memory": 32e9}]

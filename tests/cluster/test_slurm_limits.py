@@ -10,7 +10,7 @@ from ablate.cluster import slurm
 from ablate.cluster.slurm import Slurm, SlurmTask, parse_seconds, write_scripts
 from ablate.errors import UsageError
 from ablate.store.jobs import ClusterJob, JobFolder, Resources
-from ablate.study import read_study
+from ablate.study import read_study, runs_of
 
 STUDY = """\
 study: tiny
@@ -76,10 +76,10 @@ def test_what_slurm_would_let_wait_for_ever_is_refused_with_the_figure_needed(
 ):
     answers(sinfo=(0, "short|1:00\ngpu*|4:00:00\n"), sbatch=(0, ""))
     if place is None:
-        Slurm(sbatch=options).check(study)
+        Slurm(sbatch=options).check(runs_of(study))
         return
     with pytest.raises(UsageError) as error:
-        Slurm(sbatch=options).check(study)
+        Slurm(sbatch=options).check(runs_of(study))
     assert str(error.value).startswith(place)
     assert figure in str(error.value)
 
@@ -93,7 +93,7 @@ def test_slurm_itself_is_asked_whether_it_takes_the_pilots_and_the_closing_job(a
     )
     profile = Slurm(sbatch={"partition": "low", "qos": "q"}, closing={"partition": "tiny"})
     with pytest.raises(UsageError, match=r"^sbatch: invalid partition specified: tiny; alloc"):
-        profile.check(study)
+        profile.check(runs_of(study))
     pilots, closing = (set(line.split()) for line in asked)
     assert {"--test-only", "--partition=low", "--array=0-0", "--exclusive"} <= pilots
     assert {"--test-only", "--partition=tiny", "--qos=q"} <= closing

@@ -9,6 +9,8 @@ import pytest
 from ablate.analysis.settle import settle
 from ablate.store import Results
 from ablate.store.jobs import jobs_of
+from ablate.study import runs_of
+from ablate.study.trials import trials_of
 from tests.cli.inside import inside
 from tests.end_to_end.studies import write_study
 from tests.end_to_end.test_run import stamps
@@ -43,10 +45,11 @@ def test_a_tuned_study_is_trained_in_two_phases_and_then_complete(tuned, compute
         0.05,
         0.05,
     ]  # a rate of 1e-5 learns nothing in 3 steps
-    assert {len(list(results.run(run.id).path.glob("translations/*"))) for run in study.trials} == {
-        0
-    }
-    assert {results.run(run.id).read_result().steps for run in study.trials} == {3}
+    assert {
+        len(list(results.run(run.id).path.glob("translations/*")))
+        for run in trials_of(runs_of(study))
+    } == {0}
+    assert {results.run(run.id).read_result().steps for run in trials_of(runs_of(study))} == {3}
     rows = json.loads(tuned.ask("table", "--format", "json").out)["rows"]
     assert [(row["state"], row["steps"], row["tuning"]["chosen"]) for row in rows] == [
         ("done", 6, {"learning_rate": 0.05})

@@ -12,7 +12,7 @@ import pytest
 
 from ablate.run.inference import LoadedRun, load_run
 from ablate.store import Results
-from ablate.study import read_study
+from ablate.study import read_study, runs_of
 from tests.cli.inside import inside
 from tests.export.small import STUDY
 
@@ -47,7 +47,7 @@ def runs(once):
 
     folder = once("exported", train)
     root, found = folder / "results", {}
-    for run in read_study(folder / "study.yaml").runs():
+    for run in runs_of(read_study(folder / "study.yaml")):
         opened = load_run(Results(root).run(run.id), Results(root))
         text = opened.corpus.text("test", "source")[:SENTENCES]
         found[run.config.architecture] = Trained(

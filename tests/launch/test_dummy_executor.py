@@ -25,7 +25,7 @@ from ablate.run.worker import execute_if_free
 from ablate.store import Results, if_readable
 from ablate.store.checkpoints import newest
 from ablate.store.jobs import Resources
-from ablate.study import Selection, read_study
+from ablate.study import Selection, read_study, runs_of
 from ablate.table.render import as_json
 from tests.forked import SERVER
 
@@ -124,7 +124,7 @@ class Outcomes(dict):
 def launched(study, results, watcher, *arguments, **options):
     """The outcome of launching the one stage of a study."""
     launch(next_stage(study, results), results, watcher, *arguments, **options)
-    return outcome_of_launch(study.runs(), results)
+    return outcome_of_launch(runs_of(study), results)
 
 
 def files(results, pattern):
@@ -145,8 +145,8 @@ def test_a_study_in_another_executor_gives_the_table_of_the_local_one(tmp_path):
     outcome = launched(study, other, watcher, executor_for=two_processes)
     assert outcome == {"done": 4}
     assert set(watcher.values()) == {("done", "")}
-    assert as_json(outcome_of(study, other).table, timed=False) == as_json(
-        outcome_of(study, local).table, timed=False
+    assert as_json(outcome_of(runs_of(study), other).table, timed=False) == as_json(
+        outcome_of(runs_of(study), local).table, timed=False
     )
     for pattern in ("checkpoints/*.safetensors", "metrics.jsonl", "translations/*.txt"):
         assert files(other, pattern) == files(local, pattern)
@@ -157,7 +157,7 @@ def test_a_failure_in_another_executor_is_recorded_and_the_other_runs_end(tmp_pa
     path = tmp_path / "dummy.yaml"
     path.write_text(STUDY)
     study, results = read_study(path, Selection(seeds="1")), Results(tmp_path / "results")
-    broken = study.runs_of(study.base)[0].id
+    broken = runs_of(study).of(study.base)[0].id
     (results.run(broken).path / "checkpoints").parent.mkdir(parents=True)
     (results.run(broken).path / "checkpoints").symlink_to("/proc")  # a folder that takes no files
     watcher = Outcomes()
@@ -179,7 +179,7 @@ def test_cancelling_another_executor_saves_and_the_next_launch_gives_the_same_we
         Results(tmp_path),
     )
     assert set(launched(study, whole, Outcomes(), executor_for=two_processes)) == {"done"}
-    ids = [run.id for run in study.runs()]
+    ids = [run.id for run in runs_of(study)]
 
     def cancel():
         """Stop as soon as both runs train."""

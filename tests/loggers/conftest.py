@@ -45,7 +45,7 @@ class Logged:
     def mirror(self, *names, loggers=None):
         return Mirror(
             self.fake.study.name,
-            self.fake.study.runs(),
+            self.fake.planned,
             self.fake.results,
             loggers or select_loggers(names),
             self.printed.append,

@@ -8,6 +8,7 @@ import pytest
 
 from ablate.errors import UsageError, listed
 from ablate.loggers import LOGGERS, mirror, select_loggers
+from ablate.study import runs_of
 from tests.cli.inside import inside
 from tests.commands import commands
 
@@ -191,7 +192,9 @@ def test_a_logger_without_its_package_says_how_to_install_it(monkeypatch):
 
 
 def test_final_scores_are_those_of_the_studys_metrics(logged, kept):
-    logged.fake.study = replace(logged.fake.study, metrics=("chrf",))
+    study = logged.fake.study
+    study = replace(study, metrics=replace(study.metrics, shown=("chrf",)))
+    logged.fake.planned = runs_of(study)
     logged.write("base", 20)
     logged.fake.done("base", 1, 5.0, 25.0)
     follow(logged, kept)

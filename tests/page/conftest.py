@@ -25,7 +25,7 @@ class Whole(Fake):
     def fill(self):
         self.corpus(SOURCES, REFERENCES)
         for place, row in enumerate(self.study.rows):
-            for seed in self.study.seeds:
+            for seed in self.study.seeds.rows:
                 worse = place / 10 + seed / 100 + place * (seed % 3) / 10_000
                 self.done(row.label, seed, 5 + worse, 25 - worse, seconds=60.0 + 20 * place)
                 lines = [
@@ -42,7 +42,7 @@ class Whole(Fake):
         self.diverged(
             "D dropout=0.3", 2, 50, "the loss exploded </section><script>alert(1)</script>"
         )
-        score_missing(self.study, self.results)
+        score_missing(self.planned, self.results)
         return self
 
     def prepared_corpus(self):

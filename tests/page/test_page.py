@@ -119,7 +119,7 @@ def test_every_row_is_linked_to_its_runs_and_every_run_is_listed(tags, whole):
     assert [ids[link]["data-row"] for link in links] == labels
     cells = [text for _, text in tags.all("td")]
     for row in whole.study.rows:
-        for run in whole.study.runs_of(row):
+        for run in whole.planned.of(row):
             assert run.id in cells
     assert cells.count("diverged") >= 1
 
@@ -142,7 +142,7 @@ def test_settings_and_provenance_are_shown(whole, text):
     assert whole.study.source.text in shown
     assert "label_smoothing" in shown
     assert "nrefs:1|case:mixed" in shown
-    assert all(run.id in shown for run in whole.study.runs())
+    assert all(run.id in shown for run in whole.planned)
 
 
 def test_what_runs_of_several_revisions_share_is_told_once(fake):

@@ -11,6 +11,7 @@ from ablate.plan import budget as module
 from ablate.plan.budget import Budget, WithinBudget, base_alone, fit, unknown_rows
 from ablate.plan.plan import plan_of
 from ablate.plan.progress import ProgressReader
+from ablate.study import runs_of
 from tests.report.fakes import Fake, study_from
 
 # Rows of equal work, 60 seconds each; the last row trains nothing.
@@ -39,8 +40,8 @@ def fake(tmp_path):
 
 
 def fitting(fake, minutes):
-    found = fit(plan_of(fake.study, fake.results), 60.0 * minutes + 1e-6)
-    return [row.label for row in found.runs.rows], found.runs.seeds, found.seconds / 60
+    found = fit(plan_of(fake.planned, fake.results), 60.0 * minutes + 1e-6)
+    return [row.label for row in found.runs.rows], found.runs.seeds.rows, found.seconds / 60
 
 
 ALL = [
@@ -84,7 +85,7 @@ def test_nothing_fits_where_base_does_not(fake):
 
 def test_on_an_unknown_machine_no_part_is_selected(tmp_path):
     study = study_from(tmp_path, FLAT)
-    assert fit(plan_of(study, Fake(tmp_path / "none", study).results), 1e9) is None
+    assert fit(plan_of(runs_of(study), Fake(tmp_path / "none", study).results), 1e9) is None
 
 
 def test_rows_that_cannot_be_estimated_are_named(tmp_path, fake):
@@ -92,14 +93,16 @@ def test_rows_that_cannot_be_estimated_are_named(tmp_path, fake):
     endless = study_from(
         tmp_path, FLAT.replace("{train_steps: 300}", "{train_steps: null, patience: 3}")
     )
-    assert unknown_rows(plan_of(study, fake.results)) == ["D precision=bf16"]
-    assert fit(plan_of(study, fake.results), 1e9) is None
-    assert unknown_rows(plan_of(endless, fake.results)) == ["long train_steps=null patience=3"]
-    assert fit(plan_of(endless, fake.results), 1e9) is None
+    assert unknown_rows(plan_of(runs_of(study), fake.results)) == ["D precision=bf16"]
+    assert fit(plan_of(runs_of(study), fake.results), 1e9) is None
+    assert unknown_rows(plan_of(runs_of(endless), fake.results)) == [
+        "long train_steps=null patience=3"
+    ]
+    assert fit(plan_of(runs_of(endless), fake.results), 1e9) is None
 
 
 def test_the_part_that_fits_is_summed_up(fake):
-    plan = plan_of(fake.study, fake.results)
+    plan = plan_of(fake.planned, fake.results)
 
     def summary(minutes):
         return fit(plan, 60.0 * minutes + 1e-6).summary(Budget.parse(f"{minutes}m"))
@@ -114,7 +117,7 @@ def test_the_part_that_fits_is_summed_up(fake):
 
 def test_a_study_with_one_seed_is_cut_to_fewer_rows(tmp_path, fake):
     study = study_from(tmp_path, FLAT.replace("[1, 2, 3]", "[1]"))
-    found = fit(plan_of(study, fake.results), 300.0)
+    found = fit(plan_of(runs_of(study), fake.results), 300.0)
     assert found.rows_left == ("long train_steps=300",)
     assert "rows for later: long train_steps=300." in found.summary(Budget.parse("5min"))
 
@@ -129,11 +132,11 @@ def test_a_row_does_not_fit_without_the_base_of_its_size(tmp_path, fake):
         "[0.1]}}}\n"
     )
     study = study_from(tmp_path, text + sizes)
-    plan = plan_of(study, fake.results)
-    large, row = (study.runs_of(study.rows[index])[0].id for index in (2, 3))
+    plan = plan_of(runs_of(study), fake.results)
+    large, row = (runs_of(study).of(study.rows[index])[0].id for index in (2, 3))
     found = fit(replace(plan, seconds_of={**plan.seconds_of, large: 300.0, row: 10.0}), 200.0)
     assert found.rows_left == ("large base", "large D weight_decay=0.1")
-    assert [row.row.label for row in ProgressReader(study, fake.results, found.runs).read().rows] == [
+    assert [row.row.label for row in ProgressReader(found.runs, fake.results).read().rows] == [
         "small base", "small D weight_decay=0.1",
     ]  # fmt: skip
 
@@ -141,12 +144,12 @@ def test_a_row_does_not_fit_without_the_base_of_its_size(tmp_path, fake):
 def test_a_budget_too_small_for_any_missing_run_counts_them(fake):
     for label in ALL[:-1]:
         fake.done(label, 1, 5.0, 25.0, seconds=60.0 if "long" not in label else 180.0)
-    found = fit(plan_of(fake.study, fake.results), 1.0)
+    found = fit(plan_of(fake.planned, fake.results), 1.0)
     assert found.summary(Budget.parse("1s")) == "--budget 1s: nothing new fits; 10 runs remain."
 
 
 def test_base_alone_is_base_with_one_seed_and_the_rows_that_decode_it(fake):
-    alone = base_alone(fake.study.runs())
+    alone = base_alone(fake.planned)
     assert [run.id for run in alone] == [fake.folder("base", 1).id]
     assert [row.label for row in alone.rows] == [
         "base",

@@ -28,7 +28,7 @@ from ablate.store.checkpoints import RESUMABLE
 from ablate.store.corpora import MANIFEST, remember
 from ablate.store.machine import machine
 from ablate.store.records import Provenance
-from ablate.study import Selection, read_study
+from ablate.study import Selection, read_study, runs_of
 from ablate.tasks.language_model import LanguageModel
 from tests.records import CORPUS, a_manifest, change
 from tests.report.fakes import STUDIES
@@ -48,7 +48,7 @@ rows:
 
 
 def plan(results):
-    return plan_of(results.study, results.results)
+    return plan_of(results.planned, results.results)
 
 
 def flops(plan):
@@ -206,7 +206,7 @@ def test_each_precision_has_its_own_rate(fake):
 
 def test_in_a_large_root_the_studys_runs_are_read_first(fake):
     results = fake(COSTS, seeds=f"1-{RATE_SAMPLES + 10}", rows=["C"])
-    last = results.study.seeds[-1]
+    last = results.study.seeds.rows[-1]
     assert list(plan(results).runs)[: RATE_SAMPLES // 2]
     results.done("base", last, 5.0, 25.0, seconds=60.0)
     assert measured_rates(results.results, [results.folder("base", last).id])
@@ -241,7 +241,7 @@ BIG = 214_171_648
 
 def test_table3_has_the_exact_sizes_of_its_rows(tmp_path):
     study = read_study(STUDIES / "table3.yaml", Selection(overrides=["data.vocab_size=37000"]))
-    rows = plan_of(study, Results(tmp_path)).rows
+    rows = plan_of(runs_of(study), Results(tmp_path)).rows
     params = {row.row.label: row.params for row in rows}
     learned = params.pop("E positional_encoding=learned")
     assert list(params.values()) == [*map(int, EXACT.split()), BIG]
@@ -253,7 +253,7 @@ def test_table3_has_the_exact_sizes_of_its_rows(tmp_path):
 @pytest.mark.parametrize("width", [80, 200])
 @pytest.mark.parametrize("name", ["quickstart", "table3", "multi30k"])
 def test_the_printed_plan_cuts_no_number(tmp_path, monkeypatch, capsys, name, width):
-    planned = plan_of(read_study(STUDIES / f"{name}.yaml"), Results(tmp_path))
+    planned = plan_of(runs_of(read_study(STUDIES / f"{name}.yaml")), Results(tmp_path))
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("NO_COLOR", "1")
@@ -275,7 +275,7 @@ def test_the_plan_says_which_lengths_it_assumes(tmp_path, capsys, name, assumed)
     """Items of generated tasks have a length that only the prepared corpus tells; contexts of
     texts have that of the study.
     """
-    planned = plan_of(read_study(STUDIES / f"{name}.yaml"), Results(tmp_path))
+    planned = plan_of(runs_of(read_study(STUDIES / f"{name}.yaml")), Results(tmp_path))
     print_plan(planned)
     text = " ".join(capsys.readouterr().out.split())
     assert re.findall(r"\w+ of \d+ tokens are assumed", text) == assumed
@@ -344,14 +344,14 @@ def test_the_time_on_the_cpu_is_from_its_runs_alone(fake, monkeypatch):
         results.done(label, 1, 5.0, 25.0, seconds=60.0)
         change(Provenance, results.folder(label, 1).provenance, device=device)
     monkeypatch.setattr(plan_module, "visible_gpus", lambda: 1)
-    planned = plan_of(results.study, results.results, "cpu")
+    planned = plan_of(results.planned, results.results, "cpu")
     of_row = flops(planned)
     (id,) = (run.id for run, _ in planned.rows[0].runs)
     assert planned.seconds_of[id] == pytest.approx(60.0 * of_row["base"] / of_row["C N=1"])
     assert {row["precision"] for row in planned.as_json()["rows"]} == {"fp32"}
     assert precision_lines(planned)[0].startswith("Precision: fp32 on this CPU")
     change(Provenance, results.folder("C N=1", 1).provenance, device="cuda")
-    assert plan_of(results.study, results.results, "cpu").seconds is None
+    assert plan_of(results.planned, results.results, "cpu").seconds is None
 
 
 def test_the_memory_is_that_of_the_device_and_of_a_part_of_the_batch(fake, monkeypatch):
@@ -359,7 +359,7 @@ def test_the_memory_is_that_of_the_device_and_of_a_part_of_the_batch(fake, monke
     said = {}
     for gpus, device, processes in ((0, "auto", 1), (0, "cuda", 1), (1, "auto", 4), (1, "cpu", 4)):
         monkeypatch.setattr(plan_module, "visible_gpus", lambda gpus=gpus: gpus)
-        planned = plan_of(study, results, device, processes)
+        planned = plan_of(runs_of(study), results, device, processes)
         kind = "cpu" if device == "cpu" or (device == "auto" and not gpus) else "cuda"
         for row in planned.rows:
             c = row.row.config
@@ -403,7 +403,7 @@ def calls_of_a_plan(folder, rows):
     profile = cProfile.Profile()
     with redirect_stdout(io.StringIO()) as out:
         profile.enable()
-        print_plan(plan_of(read_study(path), Results(folder / "results")))
+        print_plan(plan_of(runs_of(read_study(path)), Results(folder / "results")))
         profile.disable()
     assert out.getvalue().count("\nW warmup_steps=") == rows
     return pstats.Stats(profile).total_calls

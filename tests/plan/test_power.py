@@ -12,7 +12,7 @@ from ablate.stats.looks import planned_looks
 from ablate.stats.power import detectable_difference
 from ablate.store import Results
 from ablate.store.score_cache import source, write_scores
-from ablate.study import read_study
+from ablate.study import read_study, runs_of
 from tests.cli.inside import inside
 from tests.records import a_measurement
 from tests.report.fakes import SMALL
@@ -25,7 +25,7 @@ def test_every_template_finds_differences_such_as_most_published_rows_show(templ
     """
     path = tmp_path / "study.yaml"
     path.write_text(template.read_text().replace("<name>", "study"))
-    power, *_ = power_of(read_study(path), Results(tmp_path / "results"))
+    power, *_ = power_of(runs_of(read_study(path)), Results(tmp_path / "results"))
     assert power.detectable_sds <= (4.7 if template.stem == "quickstart" else 3.2)
     assert power_warning(power) is None
     assert "the study finds" in power.text
@@ -40,7 +40,7 @@ def test_the_spread_is_that_of_the_layout_of_rows_and_seeds(fake):
     for row, values in zip(("base", "A h=1", "A h=2"), scores, strict=True):
         for seed, value in enumerate(values, 1):
             results.done(row, seed, 5.0, 25.0 + value)
-    (bleu,) = power_of(results.study, results.results)
+    (bleu,) = power_of(results.planned, results.results)
     centered = scores - scores.mean(axis=0) - scores.mean(axis=1, keepdims=True) + scores.mean()
     assert bleu.sd == pytest.approx(((centered**2).sum() / 4) ** 0.5)
     assert (bleu.metric.name, bleu.experiment.name, bleu.rows, bleu.source) == (
@@ -55,9 +55,9 @@ def test_the_spread_is_that_of_the_layout_of_rows_and_seeds(fake):
 def test_base_alone_gives_a_spread_and_one_seed_of_it_gives_none(fake):
     results = fake()
     results.done("base", 1, 5.0, 25.0)
-    assert power_of(results.study, results.results)[0].source == "typical"
+    assert power_of(results.planned, results.results)[0].source == "typical"
     results.done("base", 2, 5.0, 27.0)
-    assert power_of(results.study, results.results)[0].sd == pytest.approx(2**0.5)
+    assert power_of(results.planned, results.results)[0].sd == pytest.approx(2**0.5)
 
 
 def test_before_a_row_has_finished_the_noise_of_sentences_is_that_between_seeds_of_base(fake):
@@ -70,7 +70,7 @@ def test_before_a_row_has_finished_the_noise_of_sentences_is_that_between_seeds_
         decoding = folder.read_result().decodings[id]
         scores = a_measurement(25.0 + seed / 10, tuple(25.0 + draw.normal(scale=0.5, size=1000)))
         write_scores(folder, id, source(decoding.sha256, decoding.corpus), {"bleu": scores})
-    bleu, *_ = power_of(results.study, results.results)
+    bleu, *_ = power_of(results.planned, results.results)
     # The mean of three differences between models whose scores vary independently.
     assert bleu.sentences == pytest.approx(0.5 * (2 / 3) ** 0.5, rel=0.05)
     assert bleu.detectable_difference(3) > detectable_difference(3, 4, bleu.sd)
@@ -79,7 +79,7 @@ def test_before_a_row_has_finished_the_noise_of_sentences_is_that_between_seeds_
 
 def test_a_stated_spread_needs_no_runs_and_one_seed_finds_nothing(fake):
     results = fake(seeds="1")
-    (power,) = power_of(results.study, results.results, spread=0.5)
+    (power,) = power_of(results.planned, results.results, spread=0.5)
     assert "finds nothing (one seed shows no spread)" in power.text
     assert power_json(power)["detectable"]["1"] is None
     assert power.seeds_text(50.0) == "A difference of 50 BLEU takes 2 seeds."
@@ -117,7 +117,7 @@ def test_before_any_run_the_spread_is_that_of_published_studies_on_the_same_or_o
     fake, corpus, expected
 ):
     results = fake(SMALL.replace("corpus: toy", f"corpus: {corpus}"))
-    (bleu,) = power_of(results.study, results.results)
+    (bleu,) = power_of(results.planned, results.results)
     assert tuple(bleu.published) == expected
     sds = sorted(bleu.published.values())
     assert bleu.sd == pytest.approx(np.median(sds))
@@ -132,7 +132,7 @@ def test_before_any_run_the_spread_is_that_of_published_studies_on_the_same_or_o
 
 def test_the_spread_of_another_metric_is_unknown_and_differences_are_in_standard_deviations(fake):
     results = fake("metrics: [ter]\n" + SMALL)
-    (ter,) = power_of(results.study, results.results)
+    (ter,) = power_of(results.planned, results.results)
     assert (ter.source, power_json(ter)["sd"], power_json(ter)["detectable"]["3"]) == (
         "unknown", None, None,
     )  # fmt: skip
@@ -159,7 +159,7 @@ def test_a_spread_of_few_rows_says_so(fake):
     for label, values in (("base", (25.0, 25.4, 24.8)), ("A h=1", (24.0, 24.6, 24.1))):
         for seed, value in enumerate(values, 1):
             results.done(label, seed, 5.0, value)
-    bleu = power_of(results.study, results.results)[0]
+    bleu = power_of(results.planned, results.results)[0]
     assert bleu.text.endswith("in the runs that exist, without 2 of 4 rows.")
 
 
@@ -172,7 +172,7 @@ def test_base_alone_has_no_difference_to_see(fake):
 
 def test_seeds_in_looks_are_judged_by_the_last_look(fake):
     results = fake(SMALL.replace("[1, 2, 3]", "{looks: [2, 5]}"))
-    (bleu,) = power_of(results.study, results.results)
+    (bleu,) = power_of(results.planned, results.results)
     assert bleu.detectable_sds == detectable_difference(
         5, 4, 1.0, level=planned_looks((2, 5))[-1].level
     )
@@ -198,9 +198,9 @@ def test_rows_that_only_decode_base_in_another_way_do_not_make_the_study_look_mo
     for seed, base, other in ((1, 25.0, 21.0), (2, 26.0, 24.5), (3, 24.0, 23.5)):
         results.done("base", seed, 5.0, base)
         results.done("A h=1", seed, 6.0, other)
-    before = power_of(results.study, results.results)
+    before = power_of(results.planned, results.results)
     for seed, bleu in ((1, 24.8), (2, 25.79), (3, 23.81)):  # almost base's own noise
         results.done("decoding beam=1", seed, 5.0, bleu)
-    assert [one.sd for one in power_of(results.study, results.results)] == [
+    assert [one.sd for one in power_of(results.planned, results.results)] == [
         one.sd for one in before
     ]

@@ -10,6 +10,7 @@ from ablate.plan import progress as module
 from ablate.plan import time_left
 from ablate.plan.progress import PerplexityDifference, ProgressReader, run_labels
 from ablate.store.records import Memory
+from ablate.study import runs_of
 from tests.report.fakes import Fake, study_from
 
 FLAT = """\
@@ -42,7 +43,7 @@ def clock(monkeypatch):
 
 
 def read(fake):
-    return ProgressReader(fake.study, fake.results).read()
+    return ProgressReader(fake.planned, fake.results).read()
 
 
 def row(progress, label):
@@ -120,7 +121,7 @@ def test_final_perplexities_are_paired_by_seed_and_take_precedence(flat):
 def test_a_log_that_grows_or_is_cut_back_is_followed(flat):
     for label in ("base", "D dropout=0.2"):
         flat.at(label, 1, 60, alive=True)
-    reader = ProgressReader(flat.study, flat.results)
+    reader = ProgressReader(flat.planned, flat.results)
 
     def against():
         return row(reader.read(), "D dropout=0.2").against_base
@@ -150,7 +151,7 @@ def test_the_share_is_that_of_the_work_of_all_runs(flat):
 
 
 def test_the_time_left_follows_the_pace_since_training_was_first_seen(flat, clock):
-    reader = ProgressReader(flat.study, flat.results)
+    reader = ProgressReader(flat.planned, flat.results)
     flat.at("base", 1, 0, alive=True, phase="starting")
     assert reader.read().seconds_left is None
     clock(500.0)  # loading is slow, and says nothing about the pace of training
@@ -169,7 +170,7 @@ def test_the_time_left_follows_the_pace_since_training_was_first_seen(flat, cloc
 def test_the_pace_is_known_after_a_fiftieth_of_a_usual_run_also_while_no_worker_reports(
     flat, clock
 ):
-    reader = ProgressReader(flat.study, flat.results)
+    reader = ProgressReader(flat.planned, flat.results)
     flat.at("base", 1, 10, alive=True)
     reader.read()
     clock(30.0)
@@ -182,7 +183,7 @@ def test_the_pace_is_known_after_a_fiftieth_of_a_usual_run_also_while_no_worker_
 
 
 def test_the_start_of_a_resumed_run_says_nothing_about_its_pace(flat, clock):
-    reader = ProgressReader(flat.study, flat.results)
+    reader = ProgressReader(flat.planned, flat.results)
     flat.at("base", 1, 10, alive=True, phase="starting")
     reader.read()
     clock(500.0)
@@ -217,10 +218,10 @@ def test_memory_of_workers_is_summed_on_a_cpu_and_the_largest_report_counts_on_a
 
 
 def test_runs_are_named_by_their_first_row_and_seed(flat, tmp_path):
-    labels = run_labels(flat.study.runs())
+    labels = run_labels(flat.planned)
     assert labels[flat.folder("decoding beam=1", 2).id] == "base seed 2"
     one = study_from(tmp_path, FLAT.replace("[1, 2]", "[7]"))
-    assert sorted(run_labels(one.runs()).values()) == ["D dropout=0.2", "D dropout=0.3", "base"]
+    assert sorted(run_labels(runs_of(one)).values()) == ["D dropout=0.2", "D dropout=0.3", "base"]
 
 
 @pytest.fixture
@@ -243,7 +244,7 @@ def test_an_update_reads_the_files_of_its_run_alone_however_many_runs_there_are(
     rates = [round(0.2 + i / 100, 2) for i in range(rows)]
     text = FLAT.replace("[0.2, 0.3]", str(rates))
     fake = Fake(tmp_path / "results", study_from(tmp_path, text))
-    reader = ProgressReader(fake.study, fake.results)
+    reader = ProgressReader(fake.planned, fake.results)
     assert reader.read().ended == 0
     files_read.clear()
     fake.done("D dropout=0.2", 2, 5.0, 25.0)
@@ -255,7 +256,7 @@ def test_an_update_reads_the_files_of_its_run_alone_however_many_runs_there_are(
 
 
 def test_updates_run_by_run_lead_to_what_reading_all_files_shows(flat):
-    reader, runs = ProgressReader(flat.study, flat.results), list(flat.study.runs())
+    reader, runs = ProgressReader(flat.planned, flat.results), list(flat.planned)
     flat.at("base", 1, 50, alive=True)
     reader.read()
     flat.done("base", 1, 5.0, 25.0)  # in one of its two decodings
@@ -263,7 +264,7 @@ def test_updates_run_by_run_lead_to_what_reading_all_files_shows(flat):
     flat.failed("D dropout=0.3", 1, "out of luck")
     flat.at("D dropout=0.3", 2, 25, alive=True)
     updates = [reader.update(run.id) for run in runs]
-    whole = ProgressReader(flat.study, flat.results).read()
+    whole = ProgressReader(flat.planned, flat.results).read()
     assert updates[-1] == (whole.ended, len(whole.states), whole.seconds_left)
     assert reader.states == whole.states
     assert reader.counts == whole.counts

@@ -37,16 +37,16 @@ def test_a_byte_too_few_for_the_smallest_micro_batch_of_the_largest_row_is_named
 ):
     largest = fake.row("D d_ff=2048")
     bytes = needed(largest, processes=processes)
-    plan = plan_of(fake.study, fake.results, "cpu", processes)
+    plan = plan_of(fake.planned, fake.results, "cpu", processes)
     monkeypatch.setattr(resources, "memory", lambda: bytes)
     assert resources.memory_faults(plan) == ()
     monkeypatch.setattr(resources, "memory", lambda: bytes - 1)
     (line,) = resources.memory_faults(plan)
     assert line.startswith("memory: D d_ff=2048 needs ")
     assert "--rows" in line
-    for seed in fake.study.seeds:  # what has ended needs no memory
+    for seed in fake.study.seeds.rows:  # what has ended needs no memory
         fake.done("D d_ff=2048", seed, 5.0, 25.0)
-    assert resources.memory_faults(plan_of(fake.study, fake.results, "cpu", processes)) == ()
+    assert resources.memory_faults(plan_of(fake.planned, fake.results, "cpu", processes)) == ()
 
 
 @pytest.mark.parametrize("missing", [0, 1])
@@ -54,7 +54,7 @@ def test_the_smallest_gpu_of_this_machine_counts_where_nvidia_smi_answers(
     fake, missing, monkeypatch
 ):
     monkeypatch.setattr(plan_module, "visible_gpus", lambda: 2)
-    plan = plan_of(fake.study, fake.results)
+    plan = plan_of(fake.planned, fake.results)
     bytes = max(row.least_memory for row in plan.rows) + CUDA_CONTEXT - missing
     monkeypatch.setattr(resources, "gpu_memory", lambda: bytes)
     lines = resources.memory_faults(plan)

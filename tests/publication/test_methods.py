@@ -80,7 +80,7 @@ def test_hours_are_those_of_every_training_times_its_devices(
     fake, device, processes, threads, words
 ):
     results = fake(seeds="1").all_done()  # base, A h=1, A h=2, D; beam=1 shares base's run
-    for run in results.study.runs():
+    for run in results.planned:
         folder = results.results.run(run.id)
         fields = {"device": device, "processes": processes, "threads": threads}
         change(Provenance, folder.provenance, **fields)

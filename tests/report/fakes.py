@@ -15,7 +15,7 @@ from ablate.store import Results, RunFolder
 from ablate.store.files import sha256, write_bytes
 from ablate.store.processes import process_mark
 from ablate.store.records import Decoding, MetricsLine, Phase, Result
-from ablate.study import Row, Runs, Selection, Study, read_study
+from ablate.study import Row, Runs, Selection, Study, read_study, runs_of
 from ablate.table.table import Table
 from tests.records import (
     CORPUS,
@@ -56,14 +56,18 @@ class Fake:
     """The results of a study."""
 
     def __init__(self, root: Path, study: Study | Runs) -> None:
-        self.results, self.study = Results(root), study
+        self.results = Results(root)
+        self.planned = study if isinstance(study, Runs) else runs_of(study)
+
+    @property
+    def study(self) -> Study:
+        return self.planned.study
 
     def row(self, label: str) -> Row:
-        return next(row for row in self.study.rows if row.label == label)
+        return self.planned.by_label[label]
 
     def folder(self, label: str, seed: int) -> RunFolder:
-        of_rows = self.study if isinstance(self.study, Runs) else self.study.runs()
-        runs = {run.seed: run for run in of_rows.of(self.row(label))}
+        runs = {run.seed: run for run in self.planned.of(self.row(label))}
         return self.results.run(runs[seed].id)
 
     def done(
@@ -185,7 +189,7 @@ class Fake:
     def all_done(self, ppl: float = 5.0, bleu: float = 25.0) -> Fake:
         """Finish every run, each row and each seed a little worse than the one before."""
         for index, row in enumerate(self.study.rows):
-            for seed in self.study.seeds:
+            for seed in self.study.seeds.rows:
                 worse = (
                     index / 10 + seed / 100 + index * (seed % 3) / 10_000
                 )  # the seeds of a row differ a little
@@ -193,13 +197,13 @@ class Fake:
         return self
 
     def outcome(self) -> Outcome:
-        return outcome_of(self.study, self.results)
+        return outcome_of(self.planned, self.results)
 
     def table(self) -> Table:
         return self.outcome().table
 
     def _begin(self, label: str, seed: int) -> None:
-        folder, data = self.folder(label, seed), self.study.data_of(self.row(label))
+        folder, data = self.folder(label, seed), self.planned.data_of(self.row(label))
         record = a_run(
             folder.id,
             seed=seed,

@@ -228,7 +228,7 @@ def test_missing_and_diverged_seeds_are_listed(fake):
     [("base", "base"), ("A h=1", "A h=1"), ("D", "D dropout=0.3"), ("dec*", "decoding beam=1")],
 )
 def test_a_row_is_found_by_label_group_or_pattern(fake, name, label):
-    assert find_row(fake().study, name).label == label
+    assert find_row(fake().planned, name).label == label
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_a_row_is_found_by_label_group_or_pattern(fake, name, label):
 )  # fmt: skip
 def test_a_name_that_matches_no_row_or_several_is_refused(fake, name, message):
     with pytest.raises(UsageError) as error:
-        find_row(fake().study, name)
+        find_row(fake().planned, name)
     assert error.value.lines == (message,)
 
 

@@ -13,6 +13,7 @@ from ablate.plan.progress import PerplexityDifference, RowProgress, StudyProgres
 from ablate.report.live_table import DECAY_WARNING, live_table
 from ablate.store.records import Progress
 from ablate.store.status import STATES
+from ablate.study import runs_of
 from ablate.table.scores import Scores
 from tests.report.fakes import study_from
 
@@ -38,7 +39,7 @@ def standing(study, rows, **more):
     }
     return StudyProgress(
         study,
-        study.runs(),
+        runs_of(study),
         tuple(rows),
         states,
         **{"share": 0.4, "seconds_left": 100.0, "memory": {}, **more},
@@ -290,7 +291,7 @@ def test_base_is_counted_over_its_further_seeds(tmp_path):
     study = study_from(tmp_path, MANY.replace("[1, 2, 3]", "{rows: 2, base: 4}"))
     rows = []
     for row in study.rows[:2]:
-        seeds = study.seeds_of(row)
+        seeds = runs_of(study).seeds_of(row)
         rows.append(RowProgress(row, dict.fromkeys(seeds, "pending"), Scores(), Scores(), {}))
     view = standing(study, rows)
     assert words(line_of(view, "base"))[0] == "0/4"

@@ -17,7 +17,8 @@ from ablate.config.resolve import SETTINGS
 from ablate.judging.judge import judged
 from ablate.plan.typical import published_spreads
 from ablate.store import Results
-from ablate.study import Study, read_study
+from ablate.study import Study, read_study, runs_of
+from ablate.study.trials import with_trials
 from ablate.table.columns.layouts import terminal_layout
 from ablate.table.render import comma_separated, markdown
 from ablate.table.table import Table
@@ -50,7 +51,7 @@ def published(request, tmp_path_factory):
     results = unpacked(request.param, tmp_path_factory.mktemp("records"))
     study = settle(read_study(ROOT / f"studies/{request.param}.yaml"), results)
     return Published(
-        hooks.results() / request.param, results, study, outcome_of(study, results).table
+        hooks.results() / request.param, results, study, outcome_of(runs_of(study), results).table
     )
 
 
@@ -62,7 +63,7 @@ def test_a_published_table_follows_from_the_records(published):
     lines = comma_separated(table, timed=False).splitlines()
     assert_equal_numbers(lines, (folder / "table.csv").read_text().splitlines())
     settled = published.study
-    ids = {run.id for run in settled.all_runs()}
+    ids = {run.id for run in with_trials(runs_of(settled))}
     assert ids == json.loads((folder / "provenance.json").read_text())["runs"].keys()
 
 
@@ -130,7 +131,7 @@ def test_the_scores_of_a_published_study_give_its_verdicts(published):
             base=base.row.label,
             directions={},
             metrics=metrics,
-            margin=study.margins.get(table.main.name),
+            margin=study.metrics.margins.get(table.main.name),
         )
         for ours, expected in zip(found.rows, rows, strict=True):
             assert ours.row.label == expected.row.label

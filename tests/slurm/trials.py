@@ -49,7 +49,7 @@ class Trial:
         self.path = folder / "small.yaml"
         self.path.write_text(text)
         self.study, self.results = read_study(self.path), Results(folder / "results")
-        self.ids = [run.id for run in self.study.runs()]
+        self.ids = [run.id for run in self.planned]
 
     def ablate(self, *words: str, code: int | None = 0, **variables: str) -> str:
         """The output of a command; it must exit with this code, or with any if it is None."""

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from ablate.config import ModelConfig, TrainingConfig
+from ablate.study import runs_of
 from tests.config.test_identity import TRAINING
 from tests.config.test_inactive import INACTIVE
 from tests.config.test_model import INCOMPATIBLE
@@ -133,8 +134,8 @@ def test_a_row_that_resets_a_setting_of_base_shares_the_run_of_a_plain_base(read
         HEAD
         + "base: {N: 2, attention: local, attention_window: 3}\nrows: {A: {set: {attention: full}}}"
     )
-    assert [run.id for run in undone.runs_of(undone.rows[1])] == [
-        run.id for run in plain.runs_of(plain.base)
+    assert [run.id for run in runs_of(undone).of(undone.rows[1])] == [
+        run.id for run in runs_of(plain).of(plain.base)
     ]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ablate.study import Selection, read_study
+from ablate.study import Selection, read_study, runs_of
 
 STUDY = """\
 study: data
@@ -23,7 +23,7 @@ def study(tmp_path):
 
 
 def ids(study):
-    return {row.label: study.runs_of(row)[0].id for row in study.rows}
+    return {row.label: runs_of(study).of(row)[0].id for row in study.rows}
 
 
 def test_a_row_with_a_vocabulary_size_is_the_run_of_a_study_of_that_size(study):
@@ -40,9 +40,9 @@ def test_a_row_with_the_vocabulary_size_of_the_study_is_base(study):
 
 def test_a_run_knows_its_data_and_its_configuration_does_not_repeat_it(study):
     found = study("{V: {each: {vocab_size: [150]}}}")
-    run = found.runs_of(found.rows[1])[0]
+    run = runs_of(found).of(found.rows[1])[0]
     assert (run.data.vocab_size, run.config.vocab_size) == (150, None)
-    assert [run.data.vocab_size for run in found.runs()] == [350, 150]
+    assert [run.data.vocab_size for run in runs_of(found)] == [350, 150]
 
 
 def test_each_fraction_of_the_training_split_is_a_run_and_the_whole_is_base(study):

@@ -7,6 +7,7 @@ import pytest
 
 from ablate.config import RowConfig
 from ablate.stats.designs import FactorialDesign, PathDesign
+from ablate.study import runs_of
 
 HEAD = """\
 study: table3
@@ -25,7 +26,7 @@ def test_a_full_factorial_has_the_rows_of_the_grid(read):
     study = read(f"{HEAD}rows:\n  {FULL}\n")
     grid = read(f"{HEAD}rows:\n  {FULL.replace('factorial', 'grid')}\n")
     assert [row.label for row in study.rows] == [row.label for row in grid.rows]
-    assert [run.id for run in study.runs()] == [run.id for run in grid.runs()]
+    assert [run.id for run in runs_of(study)] == [run.id for run in runs_of(grid)]
     (design,) = study.designs
     assert isinstance(design, FactorialDesign)
     assert design.title == "2^3 full factorial"
@@ -44,9 +45,9 @@ def test_a_full_factorial_has_the_rows_of_the_grid(read):
 def test_a_fraction_has_a_part_of_the_rows(read, fraction):
     full = read(f"{HEAD}rows:\n  {FULL}\n")
     half = read(f"{HEAD}rows:\n  {FULL[:-1]}, {fraction}}}\n")
-    ids = {row.label: [run.id for run in full.runs_of(row)] for row in full.rows}
+    ids = {row.label: [run.id for run in runs_of(full).of(row)] for row in full.rows}
     assert len(half.rows) == 1 + 4
-    assert all(ids[row.label] == [run.id for run in half.runs_of(row)] for row in half.rows)
+    assert all(ids[row.label] == [run.id for run in runs_of(half).of(row)] for row in half.rows)
     for row in half.rows[1:]:
         signs = [
             row.config.norm_position == "pre",

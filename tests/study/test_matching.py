@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ablate.config import cost, resolve_row, run_id
 from ablate.config.cost import Lengths
 from ablate.errors import StudyError
+from ablate.study import runs_of
 from ablate.study.matching import Match, match_row
 
 V = 350
@@ -125,8 +126,10 @@ def test_ids_do_not_change_for_rows_without_the_key(read):
         read(f"{HEAD}match: {{params: d_ff}}\n{rows}"),
         read(HEAD + rows.replace(", match: false", "")),
     )
-    assert [run.id for run in with_key.runs()] == [run.id for run in without.runs()]
-    assert with_key.runs_of(with_key.base)[0].id == run_id(with_key.data, with_key.base.config, 1)
+    assert [run.id for run in runs_of(with_key)] == [run.id for run in runs_of(without)]
+    assert runs_of(with_key).of(with_key.base)[0].id == run_id(
+        with_key.data, with_key.base.config, 1
+    )
 
 
 def test_every_row_with_a_vocabulary_of_its_own_is_matched_with_it(read):

@@ -2,6 +2,8 @@
 
 import pytest
 
+from ablate.study import runs_of
+
 HEAD = "study: t\ndata: {corpus: toy}\n"
 
 
@@ -15,7 +17,7 @@ HEAD = "study: t\ndata: {corpus: toy}\n"
     ],
 )
 def test_metrics_keep_their_order_and_default_to_bleu(read, text, metrics):
-    assert read(HEAD + text).metrics == metrics
+    assert read(HEAD + text).metrics.shown == metrics
 
 
 @pytest.mark.parametrize(
@@ -44,8 +46,8 @@ def test_invalid_metrics_are_reported_at_their_position(faults, text, line):
 )
 def test_verdicts_are_by_the_first_metric_or_by_those_named(read, text, judged):
     study = read(HEAD + text)
-    assert study.judged == judged
-    assert study.metrics == (("ter", "bleu") if "ter" in text else ("bleu",))
+    assert study.metrics.judged == judged
+    assert study.metrics.shown == (("ter", "bleu") if "ter" in text else ("bleu",))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +67,7 @@ def test_other_metrics_of_verdicts_are_errors(faults, text, message):
 
 def test_metrics_do_not_change_run_ids(read):
     plain, more = read(HEAD), read(HEAD + "metrics: [ter, bleu]")
-    assert [run.id for run in plain.runs()] == [run.id for run in more.runs()]
+    assert [run.id for run in runs_of(plain)] == [run.id for run in runs_of(more)]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +80,7 @@ def test_metrics_do_not_change_run_ids(read):
     ],
 )
 def test_the_margin_is_of_the_first_metric_or_of_each(read, text, margins):
-    assert read(HEAD + text).margins == margins
+    assert read(HEAD + text).metrics.margins == margins
 
 
 @pytest.mark.parametrize(

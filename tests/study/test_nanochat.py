@@ -10,7 +10,7 @@ import torch
 from ablate.config.cost import parameters
 from ablate.model import ARCHITECTURES
 from ablate.model.builder import ModelBuilder
-from ablate.study import read_study
+from ablate.study import read_study, runs_of
 
 STUDY = Path(__file__).parent / "nanochat/nanochat.yaml"
 
@@ -25,7 +25,7 @@ def test_33_ideas_are_rows_and_no_two_rows_are_one_run(study):
     assert len(ideas) == 33
     words = (Path(__file__).parents[2] / "docs/parts.md").read_text().split()
     assert "33 of the 39 training ideas of nanochat's log are rows" in " ".join(words)
-    ids = [run.id for row in study.rows for run in study.runs_of(row)]
+    ids = [run.id for row in study.rows for run in runs_of(study).of(row)]
     assert len(set(ids)) == len(ids)
 
 

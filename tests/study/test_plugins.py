@@ -9,7 +9,7 @@ import pytest
 from ablate.errors import StudyError
 from ablate.own import source as own_source
 from ablate.own.source import source_hash
-from ablate.study import Selection, read_study
+from ablate.study import Selection, read_study, runs_of
 from tests.cli.inside import inside
 
 HEAD = "study: own\ndata: {corpus: toy, vocab_size: 200}\n"
@@ -48,7 +48,7 @@ def faults(read, folder):
 
 
 def ids(study):
-    return [run.id for run in study.runs()]
+    return [run.id for run in runs_of(study)]
 
 
 # --- pinned ---

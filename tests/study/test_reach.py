@@ -9,7 +9,8 @@ import torch
 from ablate.config import resolve_row
 from ablate.config.cost import parameters
 from ablate.model import build
-from ablate.study import read_study
+from ablate.study import read_study, runs_of
+from ablate.study.trials import with_trials
 
 ROOT = Path(__file__).parents[2]
 SIZES = "N: 2, d_model: 64, d_ff: 256, h: 4, batch_tokens: 2048, train_steps: 20, warmup_steps: 5"
@@ -26,7 +27,7 @@ def study(base, rows="", head=LANGUAGE):
 
 def ids(study):
     """The ids of the runs of each row."""
-    return {row.label: [run.id for run in study.runs_of(row)] for row in study.rows}
+    return {row.label: [run.id for run in runs_of(study).of(row)] for row in study.rows}
 
 
 # --- windows ---
@@ -206,7 +207,7 @@ def test_a_longer_evaluation_needs_positions_that_are_written(read, faults):
 @pytest.mark.parametrize("path", sorted(ROOT.glob("results/*/study.yaml")), ids=str)
 def test_published_runs_keep_their_ids(path):
     published = json.loads((path.parent / "provenance.json").read_text())["runs"]
-    found = {run.id for run in read_study(path).all_runs() if not run.awaits_choice}
+    found = {run.id for run in with_trials(runs_of(read_study(path))) if not run.awaits_choice}
     assert found <= published.keys()
 
 

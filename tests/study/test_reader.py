@@ -2,9 +2,11 @@
 
 import pytest
 
+from ablate.analysis.experiment import experiment_of
+from ablate.analysis.results import by_row
 from ablate.config import PRESETS, run_id
 from ablate.errors import StudyError
-from ablate.study import read_study, reader
+from ablate.study import read_study, reader, runs_of
 
 GROUP = (
     "each, zip, grid, set, factorial, leave-one-out, add-one-in, cumulative, label, require, where, match, "
@@ -59,7 +61,7 @@ def test_the_study_of_table_3_has_the_rows_of_the_paper(read):
         "warm warmup_steps=8000 dropout=0.3",
         "big preset=big train_steps=300000",
     ]  # fmt: skip
-    assert (study.name, study.seeds, study.whole.dropped) == ("table3", (1, 2, 3), 1)
+    assert (study.name, study.seeds.rows, study.whole.dropped) == ("table3", (1, 2, 3), 1)
     assert [row.group for row in study.rows] == [
         "base", *"AAAABBDDDDE", "warm", "warm", "warm", "big",
     ]  # fmt: skip
@@ -85,7 +87,7 @@ def test_changed_holds_the_differences_from_base_by_standard_name(read, label, c
 
 def test_a_study_without_rows_is_base_alone_with_seed_1(read):
     study = read(HEAD)
-    assert (labels(study), study.seeds, len(list(study.runs()))) == (["base"], (1,), 1)
+    assert (labels(study), study.seeds.rows, len(list(runs_of(study)))) == (["base"], (1,), 1)
 
 
 @pytest.mark.parametrize(
@@ -132,32 +134,32 @@ def test_rows_written_twice_in_a_group_appear_once(read):
 
 def test_a_row_equal_to_base_shares_its_run(read):
     study = read(HEAD + "rows: {A: {each: {h: [8, 4]}}, B: {each: {d_k: [64]}}}")
-    base = [run.id for run in study.runs_of(study.base)]
-    assert [run.id for run in study.runs_of(row(study, "A h=8"))] == base
-    assert [run.id for run in study.runs_of(row(study, "B d_k=64"))] == base
-    assert len(list(study.runs())) == 2
+    base = [run.id for run in runs_of(study).of(study.base)]
+    assert [run.id for run in runs_of(study).of(row(study, "A h=8"))] == base
+    assert [run.id for run in runs_of(study).of(row(study, "B d_k=64"))] == base
+    assert len(list(runs_of(study))) == 2
 
 
 def test_the_same_configuration_in_two_groups_is_one_run(read):
     study = read(HEAD + "rows: {A: {each: {P_drop: [0.3]}}, D: {grid: {h: [8], dropout: [0.3]}}}")
     assert len(study.rows) == 3
-    assert len(list(study.runs())) == 2
+    assert len(list(runs_of(study))) == 2
 
 
 def test_rows_that_differ_in_decoding_share_a_run_with_several_decodings(read):
     study = read(
         HEAD + "rows: {beam: {each: {beam: [1, 10], alpha: [1.0], average_checkpoints: [5]}}}"
     )
-    [run] = study.runs()
+    [run] = runs_of(study)
     assert len(study.rows) == 5
-    assert {one.id for row in study.rows for one in study.runs_of(row)} == {run.id}
+    assert {one.id for row in study.rows for one in runs_of(study).of(row)} == {run.id}
     assert [config.beam for config in run.decodings.values()] == [4, 1, 10, 4, 4]
     assert set(run.decodings) == {row.decoding for row in study.rows}
 
 
 def test_runs_are_ordered_by_seed_then_row(read):
     study = read(HEAD + "seeds: [3, 1]\nrows: {A: {each: {h: [4, 8, 2]}}}")
-    assert [(run.seed, run.config.n_heads) for run in study.runs()] == [
+    assert [(run.seed, run.config.n_heads) for run in runs_of(study)] == [
         (3, 8), (3, 4), (3, 2), (1, 8), (1, 4), (1, 2),
     ]  # fmt: skip
 
@@ -185,7 +187,7 @@ def test_more_seeds_for_base_need_a_row(faults):
 
 def test_the_runs_of_a_row_are_its_seeds_with_its_identity(read):
     study = read(HEAD + "seeds: [3, 1]\nrows: {A: {each: {h: [4]}}}")
-    runs = study.runs_of(study.rows[1])
+    runs = runs_of(study).of(study.rows[1])
     assert [(run.seed, run.id) for run in runs] == [
         (seed, run_id(study.data, study.rows[1].config, seed)) for seed in (3, 1)
     ]
@@ -198,7 +200,7 @@ def test_a_row_keeps_its_run_when_the_study_around_it_changes(read):
             "  B:", "  C: {each: {N: [2]}}\n  B2:"
         )
     )
-    assert before.runs_of(row(before, "B d_k=16")) == after.runs_of(row(after, "B2 d_k=16"))
+    assert runs_of(before).of(row(before, "B d_k=16")) == runs_of(after).of(row(after, "B2 d_k=16"))
 
 
 def test_data_folder_defaults_to_the_folder_of_the_study(read, study_file):
@@ -350,8 +352,8 @@ def test_errors_of_set_are_reported_at_the_option(faults, override, message):
 
 def test_the_option_that_causes_many_errors_is_found_in_one_reading(faults, monkeypatch):
     """It was read for each error and option: 90 errors with four options took eight seconds."""
-    readings, read = [], reader._read
-    monkeypatch.setattr(reader, "_read", lambda *given: readings.append(given) or read(*given))
+    readings, read = [], reader.read_model
+    monkeypatch.setattr(reader, "read_model", lambda *given: readings.append(given) or read(*given))
     rows = "".join(f"  G{number}: {{each: {{h: [16]}}}}\n" for number in range(20))
     lines = faults(f"{HEAD}rows:\n{rows}", overrides=["d_ff=9", "d_model=24"])
     assert len(lines) == 20
@@ -431,8 +433,8 @@ def test_an_unknown_row_is_an_error_with_the_nearest_match(faults, pattern, line
 )  # fmt: skip
 def test_seeds_are_numbers_and_ranges_without_duplicates(read, text, seeds):
     study = read(TABLE_3, seeds=text)
-    assert study.seeds == seeds
-    assert {run.seed for run in study.runs()} == set(seeds)
+    assert study.seeds.rows == seeds
+    assert {run.seed for run in runs_of(study)} == set(seeds)
 
 
 @pytest.mark.parametrize(
@@ -511,7 +513,7 @@ def test_an_evaluation_that_no_training_reaches_is_said(read, base, row, named):
 
 def test_a_selection_of_the_whole_is_no_modification(read):
     whole = read(TABLE_3)
-    seeds = ",".join(map(str, whole.seeds))
+    seeds = ",".join(map(str, whole.seeds.rows))
     assert not read(TABLE_3, seeds=seeds, rows=["*"]).source.is_modified
     assert read(TABLE_3, seeds=f"{seeds},77").source.is_modified
     assert read(TABLE_3, rows=["A"]).source.is_modified
@@ -855,15 +857,19 @@ def test_a_tab_as_indentation_is_named(faults):
     ]
 
 
+def corrected_for(study):
+    return experiment_of(runs_of(study), by_row([])).tests
+
+
 def test_a_part_of_a_study_is_corrected_for_all_rows_of_the_file(read):
     text = HEAD + "rows: {A: {each: {h: [1, 2, 4]}}, B: {each: {dropout: [0.2]}}}\n"
-    assert read(text).tests == 4
+    assert corrected_for(read(text)) == 4
     part = read(text, rows=["B"])
     assert len(part.rows) == 2
-    assert part.tests == 4
+    assert corrected_for(part) == 4
 
 
 @pytest.mark.parametrize("selected", [None, ["m A h=2"], ["m"], ["s A"]])
 def test_all_sizes_of_the_file_are_corrected_together(read, selected):
     text = "sizes: {s: {N: 1}, m: {N: 2}, l: {N: 3}}\nrows: {A: {each: {h: [4, 2]}}}\n"
-    assert read(HEAD + text, rows=selected).tests == 6
+    assert corrected_for(read(HEAD + text, rows=selected)) == 6

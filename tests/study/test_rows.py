@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ablate.config import PRESETS
 from ablate.errors import Mark, as_fault
+from ablate.study import runs_of
 from ablate.study.rows import MAX_ROWS, expand_group
 from ablate.study.study_file import StudyFile
 from ablate.study.typed import read_model
@@ -183,7 +184,7 @@ def test_a_written_label_names_the_row_and_does_not_change_its_runs(read):
         for label in ("", ", label: half of it (small)")
     )
     assert [row.label for row in named.rows] == ["base", "half of it (small)", "E N=3", "F N=4"]
-    assert [run.id for run in named.runs()] == [run.id for run in unnamed.runs()]
+    assert [run.id for run in runs_of(named)] == [run.id for run in runs_of(unnamed)]
     assert [row.is_labeled for row in named.rows] == [False, True, False, False]
     assert named.rows[1].group == "E"
     assert [

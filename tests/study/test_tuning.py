@@ -20,8 +20,9 @@ from ablate.plan.budget import fit
 from ablate.plan.plan import plan_of
 from ablate.store import Results, state_of
 from ablate.store.files import sha256
-from ablate.study import Selection, read_study
+from ablate.study import Selection, read_study, runs_of
 from ablate.study.choice import Candidate, Choice
+from ablate.study.trials import dev_runs_of, pending_trials, trials_of, with_trials
 from ablate.table.render import as_json
 from tests.records import (
     a_decoding,
@@ -49,21 +50,21 @@ BASE = {"n_layers": 2, "d_model": 64, "d_ff": 256, "n_heads": 4, "train_steps": 
         "warmup_steps": 100}  # fmt: skip
 
 
-def ids(study):
-    return {(row.label, run.seed): run.id for row in study.rows for run in study.runs_of(row)}
+def ids(runs):
+    return {(row.label, run.seed): run.id for row in runs.rows for run in runs.of(row)}
 
 
 def finish(study, results, label, value, *losses, steps=151):
     """Finish the tuning runs of a candidate with these dev losses, one for each seed; None
     diverges.
     """
-    trials = study.trials
+    trials = trials_of(runs_of(study))
     trial = next(row for row in trials.rows if row.label == f"{label}: learning_rate={value}")
     finish_trial(study, results, trial, *losses, steps=steps)
 
 
 def finish_trial(study, results, trial, *losses, steps=151):
-    trials = study.trials
+    trials = trials_of(runs_of(study))
     for run, loss in zip(trials.of(trial), losses, strict=False):
         folder = results.run(run.id)
         a_run(
@@ -92,8 +93,8 @@ def results(tmp_path):
 
 
 def test_without_the_key_and_for_rows_without_tuning_every_id_is_the_same(read, study):
-    plain = ids(read(HEAD + ROWS.replace(", tune: false", "")))
-    tuned = ids(study)
+    plain = ids(runs_of(read(HEAD + ROWS.replace(", tune: false", ""))))
+    tuned = ids(runs_of(study))
     assert plain.keys() == tuned.keys()
     same = {key for key in plain if plain[key] == tuned[key]}
     assert same == {
@@ -101,7 +102,7 @@ def test_without_the_key_and_for_rows_without_tuning_every_id_is_the_same(read, 
         for place in ("post", "pre")
         for seed in (1, 2)
     }
-    assert read(HEAD + ROWS.replace(", tune: false", "")).trials is None
+    assert trials_of(runs_of(read(HEAD + ROWS.replace(", tune: false", "")))) is None
 
 
 def test_tuning_runs_are_ordinary_runs_with_a_share_of_the_steps(study):
@@ -116,9 +117,9 @@ def test_tuning_runs_are_ordinary_runs_with_a_share_of_the_steps(study):
         for change in ({}, {"norm_position": "pre"})
         for value in values
     ]
-    assert [run.id for run in study.trials] == expected
-    assert not any(run.decodings for run in study.trials)
-    assert list(study.all_runs())[: len(expected)] == list(study.trials)
+    assert [run.id for run in trials_of(runs_of(study))] == expected
+    assert not any(run.decodings for run in trials_of(runs_of(study)))
+    assert list(with_trials(runs_of(study)))[: len(expected)] == list(trials_of(runs_of(study)))
 
 
 def test_a_settled_row_is_the_row_that_one_would_write_by_hand(read, study, results):
@@ -129,11 +130,11 @@ def test_a_settled_row_is_the_row_that_one_would_write_by_hand(read, study, resu
     assert [row.config.learning_rate for row in settled.rows] == [0.01, 0.1, 0.02, 0.02]
     assert settled.rows[1].changed == {"norm_position": "pre", "learning_rate": 0.1}
     by_hand = read(f"{HEAD}rows:\n  A: {{set: {{norm_position: pre, learning_rate: 0.1}}}}\n")
-    assert [run.id for run in settled.runs_of(settled.rows[1])] == [
-        run.id for run in by_hand.runs_of(by_hand.rows[1])
+    assert [run.id for run in settled.of(settled.rows[1])] == [
+        run.id for run in runs_of(by_hand).of(by_hand.rows[1])
     ]
-    assert settled.pending_trials(settled.rows) is None
-    assert settle(settled, results) == settled
+    assert pending_trials(settled) is None
+    assert settle(settled.study, results) == settled
 
 
 def test_a_row_waits_until_each_of_its_tuning_runs_has_ended(study, results):
@@ -142,7 +143,7 @@ def test_a_row_waits_until_each_of_its_tuning_runs_has_ended(study, results):
     finish(study, results, "base", 0.1, 2.5)
     waiting = settle(study, results)
     assert waiting.base.awaits_choice
-    assert waiting.pending_trials(waiting.rows) is not None
+    assert pending_trials(waiting) is not None
     finish(study, results, "base", 0.1, 2.5, 2.5)
     half = settle(study, results)
     assert [row.awaits_choice for row in half.rows] == [False, True, False, False]
@@ -150,13 +151,13 @@ def test_a_row_waits_until_each_of_its_tuning_runs_has_ended(study, results):
 
 
 def test_a_waiting_run_is_pending_everywhere_and_has_no_id_for_scripts(study, results):
-    for run in study.runs_of(study.base):
+    for run in runs_of(study).of(study.base):
         assert run.awaits_choice
         assert state_of(results.run(run.id), study.base.decoding) == "pending"
-    assert len(set(ids(study).values())) == 8
-    row = plan_of(study, results).as_json()["rows"][0]
+    assert len(set(ids(runs_of(study)).values())) == 8
+    row = plan_of(runs_of(study), results).as_json()["rows"][0]
     assert [one["id"] for one in row["runs"]] == [None, None]
-    table = outcome_of(study, results).table
+    table = outcome_of(runs_of(study), results).table
     assert (table.rows[0].state, table.rows[0].note) == (
         "pending",
         "0 of 2 seeds done; awaits tuning",
@@ -224,7 +225,7 @@ def test_the_loss_is_that_of_the_chosen_step_and_its_loss_on_disk_is_an_error(st
             study, results, "base", value, 2.0, 4.0
         )  # the log has a perplexity of 1 at an earlier step
     assert settle(study, results).base.choice.losses == pytest.approx((3.0, 3.0, 3.0))
-    lost = results.run(next(iter(study.trials)).id)
+    lost = results.run(next(iter(trials_of(runs_of(study)))).id)
     lost.metrics.unlink()
     with pytest.raises(StoreError, match="has lost its last evaluation"):
         settle(study, results)
@@ -234,7 +235,7 @@ def test_a_damaged_loss_chooses_no_value(study, results):
     """A digit that has changed would choose another value, and so train other runs."""
     for value, loss in ((0.001, 1.0), (0.01, 2.0), (0.1, 2.0)):
         finish(study, results, "base", value, loss, loss)
-    log = results.run([run.id for run in study.trials][1]).metrics
+    log = results.run([run.id for run in trials_of(runs_of(study))][1]).metrics
     log.write_text(log.read_text().replace("7.38905", "1.38905"))
     with pytest.raises(
         StoreError,
@@ -255,19 +256,19 @@ def test_a_grid_of_several_fields_is_their_product(read):
 
 def test_tuning_runs_count_in_the_plan_and_in_a_budget(study, tmp_path):
     fake = Fake(tmp_path / "results", study)
-    plan = plan_of(study, fake.results)
+    plan = plan_of(runs_of(study), fake.results)
     assert (
         len(plan.runs) == 2 * 3 * 2 + 4 * 2
     )  # two rows x three candidates x two seeds; four rows x two seeds
     each = sum(row.flops for row in (*plan.trials, *plan.rows))
     assert plan.flops == pytest.approx(2 * each)
     finish(study, fake.results, "base", 0.001, 3.0)
-    measured = plan_of(study, fake.results)
+    measured = plan_of(runs_of(study), fake.results)
     assert measured.seconds is not None
-    assert fit(measured, measured.seconds + 1).runs.seeds == (1, 2)
+    assert fit(measured, measured.seconds + 1).runs.seeds.rows == (1, 2)
     one = fit(measured, measured.seconds - 1)  # the tuning stays whole; a seed goes
-    assert one.runs.seeds == (1,)
-    tuning = sum(measured.seconds_of.get(run.id, 0.0) for run in study.trials)
+    assert one.runs.seeds.rows == (1,)
+    tuning = sum(measured.seconds_of.get(run.id, 0.0) for run in trials_of(runs_of(study)))
     assert one.seconds > tuning
 
 
@@ -314,9 +315,9 @@ def test_the_seeds_of_the_command_line_must_not_be_those_of_the_tuning(faults):
 def test_rows_and_seeds_of_the_command_line_select_the_tuning_runs_of_these_rows(tmp_path):
     path = tmp_path / "study.yaml"
     path.write_text(STUDY)
-    part = read_study(path, Selection(rows=["fixed"], seeds="7"))
-    assert [row.group for row in part.trials.rows] == ["base"] * 3
-    assert part.trials.seeds == (101, 102)
+    part = runs_of(read_study(path, Selection(rows=["fixed"], seeds="7")))
+    assert [row.group for row in trials_of(part).rows] == ["base"] * 3
+    assert trials_of(part).seeds.rows == (101, 102)
 
 
 def test_launchers_take_rows_that_are_chosen_while_others_hold_tuning_runs(study, results):
@@ -415,19 +416,21 @@ AS_BASE = "rows:\n  A: {each: {h: [1, 2]}, tune: false}\n"
 
 def test_a_row_with_tune_false_has_the_values_that_are_chosen_for_base(read, results):
     study = read(HEAD + TUNE + AS_BASE)
-    assert [row.group for row in study.trials.rows] == ["base"] * 3  # it has no trials
+    assert [row.group for row in trials_of(runs_of(study)).rows] == ["base"] * 3  # it has no trials
     assert all(row.awaits_choice for row in study.rows)
     for value, loss in ((0.001, 3.0), (0.01, 2.0), (0.1, 4.0)):
         finish(study, results, "base", value, loss, loss)
     settled = settle(study, results)
     head = HEAD.replace("warmup_steps: 100", "warmup_steps: 100, learning_rate: 0.01")
     by_hand = read(head + AS_BASE.replace(", tune: false", ""))
-    assert ids(settled) == ids(by_hand)
+    assert ids(settled) == ids(runs_of(by_hand))
     assert [row.changed for row in settled.rows] == [row.changed for row in by_hand.rows]
     table = outcome_of(settled, results).table
     rows = json.loads(as_json(table))["rows"]
     assert [row["tuning"] is None for row in rows] == [False, True, True]
-    assert trials_text(study, study.trials).startswith("6 tuning runs for 1 row")
+    assert trials_text(runs_of(study), trials_of(runs_of(study))).startswith(
+        "6 tuning runs for 1 row"
+    )
 
 
 def test_a_row_with_tune_false_that_sets_a_tuned_field_is_as_written(read):
@@ -443,7 +446,7 @@ def test_a_row_with_tune_false_has_the_other_values_that_are_chosen_for_base(rea
     losses = (3.0, 2.0, 4.0, 5.0)  # the best: 0.01 and 0.1
     base = replace(study.base, choice=study.base.choice.with_losses([(loss,) for loss in losses]))
     assert base.choice.chosen.values == {"learning_rate": 0.01, "weight_decay": 0.1}
-    for trial, loss in zip(study.trials.rows, losses, strict=True):
+    for trial, loss in zip(trials_of(runs_of(study)).rows, losses, strict=True):
         finish_trial(study, results, trial, loss, loss)
     row = settle(study, results).rows[1]
     assert (row.config.learning_rate, row.config.weight_decay) == (0.02, 0.1)
@@ -483,10 +486,10 @@ OF_DECODING = "rows:\n  A: {each: {h: [1]}}\n  fixed: {each: {alpha: [1.0]}, tun
 
 def decode_on_dev(study, results, bleu):
     """Decode base's runs on dev; `bleu` gives the score of (alpha, beam, seed)."""
-    for seed in study.on_dev.seeds:
+    for seed in dev_runs_of(runs_of(study)).seeds.rows:
         decodings = {}
-        for trial in study.on_dev.rows:
-            run = next(run for run in study.on_dev.of(trial) if run.seed == seed)
+        for trial in dev_runs_of(runs_of(study)).rows:
+            run = next(run for run in dev_runs_of(runs_of(study)).of(trial) if run.seed == seed)
             value = bleu(trial.config.alpha, trial.config.beam, seed)
             decodings[trial.decoding] = a_decoding(test="dev", scores=some_scores(bleu=value))
         a_result(run.id, chosen_step=301, decodings=decodings).write(results.run(run.id).result)
@@ -497,7 +500,7 @@ def test_decoding_is_chosen_by_the_mean_score_of_base_on_dev_and_is_that_of_ever
 ):
     study = read(HEAD + ON_DEV + OF_DECODING)
     plain = read(HEAD + OF_DECODING.replace(", tune: false", ""))
-    assert ids(study) == ids(plain)  # no training is another one
+    assert ids(runs_of(study)) == ids(runs_of(plain))  # no training is another one
     assert [row.awaits_decoding for row in study.rows] == [True, True, True]
     # the best of seed 1 is alpha 0.0, and the best on average 1.5; beam 1 and 4 are equal
     scores = {(0.0, 1): 40.0, (0.0, 2): 20.0, (1.5, 1): 35.0, (1.5, 2): 33.0}
@@ -507,7 +510,7 @@ def test_decoding_is_chosen_by_the_mean_score_of_base_on_dev_and_is_that_of_ever
     # `fixed` has alpha 1.0, and the beam that is chosen
     assert [row.decoding for row in chosen.rows] == [row.decoding for row in by_hand.rows]
     assert (chosen.rows[2].config.alpha, chosen.rows[2].config.beam) == (1.0, 1)
-    assert ids(chosen) == ids(plain)
+    assert ids(chosen) == ids(runs_of(plain))
     assert chosen.rows[1].changed == {"n_heads": 1, "d_k": 64, "d_v": 64}
     content = json.loads(as_json(outcome_of(chosen, results).table))["decoding"]
     assert (content["metric"], content["split"]) == ("bleu", "dev")
@@ -526,7 +529,7 @@ def test_rows_wait_until_base_is_decoded_with_every_candidate(read, results):
 
     execute_stages(next_stage(study, results), results, execute, lambda line: None)
     first, then = parts
-    assert {run.id for run in first} == {run.id for run in study.runs_of(study.base)}
+    assert {run.id for run in first} == {run.id for run in runs_of(study).of(study.base)}
     assert {len(run.decodings) for run in first} == {6}
     assert [row.config.alpha for row in then.rows] == [1.5, 1.5, 1.0]
     # all rows share base's training but A, with its two seeds
@@ -535,13 +538,13 @@ def test_rows_wait_until_base_is_decoded_with_every_candidate(read, results):
     damaged = next(iter(first))
     results.run(damaged.id).result.write_text("{}")
     waiting = settle(study, results)
-    assert [run.awaits_choice for run in waiting.runs_of(waiting.rows[1])] == [True, True]
-    assert waiting.pending_trials(waiting.rows).split == "dev"
+    assert [run.awaits_choice for run in waiting.of(waiting.rows[1])] == [True, True]
+    assert pending_trials(waiting).split == "dev"
 
 
 def test_if_base_diverged_the_first_candidate_is_taken(read, results):
     study = read(HEAD + ON_DEV + OF_DECODING)
-    for run in study.runs_of(study.base):
+    for run in runs_of(study).of(study.base):
         diverged = {"outcome": "diverged", "steps": 7, "reason": "the loss exploded"}
         a_result(run.id, **diverged).write(results.run(run.id).result)
     settled = settle(study, results)
@@ -551,7 +554,7 @@ def test_if_base_diverged_the_first_candidate_is_taken(read, results):
 
 def test_the_choice_of_decoding_does_not_move_with_later_looks(read):
     study = read(HEAD.replace("[1, 2]", "{looks: [2, 5]}") + ON_DEV + OF_DECODING)
-    assert (study.seeds, study.on_dev.seeds) == ((1, 2, 3, 4, 5), (1, 2))
+    assert (study.seeds.rows, dev_runs_of(runs_of(study)).seeds.rows) == ((1, 2, 3, 4, 5), (1, 2))
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def scaled(tmp_path):
         bleu = {f"C {label}": value for label, value in BLEU_OF_ROWS.items()}
         bleu |= {"base": 25.8, "D dropout=0.0": without_dropout}
         for place, (label, score) in enumerate(bleu.items()):
-            for seed in study.seeds:
+            for seed in study.seeds.rows:
                 noise = spread * ((place * 3 + seed * (place + 2)) % 5 - 2)
                 results.done(label, seed, 5.0 + noise, score + noise)
         return results.table()
@@ -118,7 +118,7 @@ def test_a_row_that_is_worse_because_it_diverged_contradicts_the_paper(tmp_path)
     study = study_from(tmp_path, SCALED)
     results = Fake(tmp_path / "results", study)
     for place, row in enumerate(study.rows):
-        for seed in study.seeds:
+        for seed in study.seeds.rows:
             if row.label == "C d_model=128":  # better in the paper
                 results.diverged(row.label, seed, 10, "loss")
             else:

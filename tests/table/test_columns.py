@@ -15,7 +15,7 @@ from ablate.config.decoding import DecodingConfig
 from ablate.formatting import millions, thousands
 from ablate.page.points import names
 from ablate.store.records import Overlap, Provenance
-from ablate.study import Selection, read_study
+from ablate.study import Selection, read_study, runs_of
 from ablate.table.columns.column import Form
 from ablate.table.columns.layouts import columns_of, paper_layout, terminal_layout
 from ablate.table.latex import latex
@@ -368,12 +368,12 @@ def filled(tmp_path_factory):
         if not whole:
             labels = [row.label for row in study.rows]
             for label in labels[1:4]:
-                results.folder(label, study.seeds[-1]).result.unlink()
-            results.at(labels[1], study.seeds[-1], 12_345, alive=False)
+                results.folder(label, study.seeds.rows[-1]).result.unlink()
+            results.at(labels[1], study.seeds.rows[-1], 12_345, alive=False)
             results.diverged(
-                labels[2], study.seeds[-1], 12_345, "the loss exploded to 31.4 nats a token"
+                labels[2], study.seeds.rows[-1], 12_345, "the loss exploded to 31.4 nats a token"
             )
-            results.failed(labels[3], study.seeds[-1], "out of luck")
+            results.failed(labels[3], study.seeds.rows[-1], "out of luck")
         return results.table()
 
     return filled
@@ -482,7 +482,7 @@ def test_the_table_has_one_p_value_and_it_never_contradicts_the_verdict(fake):
             results.translated(
                 row, seed, ["wrong words" if i < share else line for i, line in enumerate(lines)]
             )
-    score_missing(results.study, results.results)
+    score_missing(results.planned, results.results)
     table = results.table()
     found = columns(table)
     assert [head for head in found if head.startswith("p ") or head == "p"] == ["p (adj.)"]
@@ -633,7 +633,7 @@ def test_the_legend_explains_a_difference_beside_cannot_tell_where_one_is_shown(
     study = read_study(STUDIES / "table3-multi30k.yaml")
     results = Fake(tmp_path, study)
     for place, row in enumerate(study.rows):
-        for seed in study.seeds_of(row):
+        for seed in runs_of(study).seeds_of(row):
             noise = (place * 3 + seed * (place + 2)) % 5
             results.done(row.label, seed, 6.0 + noise / 10, 30.0 + noise)
     table = results.table()

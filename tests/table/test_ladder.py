@@ -11,7 +11,8 @@ from rich.console import Console
 from scipy import stats
 
 from ablate.plan.progress import ProgressReader
-from ablate.study import read_study
+from ablate.study import read_study, runs_of
+from ablate.study.trials import trials_of
 from ablate.table.design_tables import ladder_layout
 from ablate.table.ladder import ladders
 from ablate.table.render import as_json, markdown, print_rich
@@ -35,7 +36,7 @@ def finished(tmp_path, text=LADDER):
     for row in fake.study.rows:
         index = ["small", "medium", "large"].index(row.size)
         effect = 0.0 if row.is_base else EFFECTS[row.name][index]
-        for seed in fake.study.seeds:
+        for seed in fake.study.seeds.rows:
             noise = 0.0 if row.is_base else 0.1 * seed * (index - 1)
             fake.done(
                 row.label,
@@ -61,8 +62,8 @@ def test_each_size_has_the_rows_that_a_study_of_this_size_has(tmp_path):
         alone = study_from(tmp_path, f"{HEAD}{base}seeds: [1, 2, 3]\n{ROWS}")
         ours = [row for row in study.rows if row.size == size]
         assert [row.name for row in ours] == [row.label for row in alone.rows]
-        assert [[run.id for run in study.runs_of(row)] for row in ours] == [
-            [run.id for run in alone.runs_of(row)] for row in alone.rows
+        assert [[run.id for run in runs_of(study).of(row)] for row in ours] == [
+            [run.id for run in runs_of(alone).of(row)] for row in alone.rows
         ]
         assert [row.changed for row in ours[1:]] == [row.changed for row in alone.rows[1:]]
         assert {row.base for row in ours} == {f"{size} base"}
@@ -87,7 +88,7 @@ def test_rows_are_compared_with_the_base_of_their_size_everywhere(tmp_path):
         })  # fmt: skip
     live = {
         row.row.label: row.against_base
-        for row in ProgressReader(fake.study, fake.results).read().rows
+        for row in ProgressReader(fake.planned, fake.results).read().rows
     }
     assert live["large base"] is None
     assert live["large D dropout=0.3"].difference == pytest.approx(math.log(5.4 / 5.0))
@@ -121,7 +122,7 @@ def test_the_ladder_has_the_differences_of_the_verdicts_if_base_has_further_seed
     text = LADDER.replace("[1, 2, 3]", "{rows: 3, base: 6}")
     fake, draw = Fake(tmp_path / "results", study_from(tmp_path, text)), Random(0)
     for row in fake.study.rows:
-        for seed in fake.study.seeds_of(row):
+        for seed in fake.planned.seeds_of(row):
             # At the last size base is worse with its further seeds, and a row worse without them.
             further = seed > 3 and row.size == "large"
             bleu = 20.0 + draw.gauss(0.0, 0.1) - 3.0 * further
@@ -175,7 +176,7 @@ def test_a_missing_size_leaves_sign_rank_and_slope_open(tmp_path):
 
 def test_a_size_ranks_its_rows_only_when_each_has_a_score(tmp_path):
     fake = finished(tmp_path)
-    for seed in fake.study.seeds:
+    for seed in fake.study.seeds.rows:
         fake.folder("large D dropout=0.3", seed).result.unlink()
     (ladder, _) = ladders(fake.table())
     assert [[rung.rank for rung in row.rungs] for row in ladder.rows] == [
@@ -237,7 +238,7 @@ rows:
     study = study_from(tmp_path, text)
     widths = {row.size: row.matched.target for row in study.rows if row.matched}
     assert len(set(widths.values())) == 3
-    assert len(study.trials.rows) == len(study.rows) * 2
+    assert len(trials_of(runs_of(study)).rows) == len(study.rows) * 2
     assert [design.group for design in study.designs] == ["small F", "medium F", "large F"]
     assert {label for design in study.designs for label in design.rows} <= {
         row.label for row in study.rows
@@ -300,8 +301,8 @@ def test_the_base_of_a_further_size_shows_its_tuned_value_as_a_change(tmp_path):
 
     tune = "tune: {grid: {learning_rate: [0.01, 0.1]}, seeds: [9]}\n"
     study = study_from(tmp_path, f"{HEAD}{BASE}{SIZES}{tune}{ROWS}")
-    trials = Fake(tmp_path / "results", study.trials)
-    for row in study.trials.rows:
+    trials = Fake(tmp_path / "results", trials_of(runs_of(study)))
+    for row in trials_of(runs_of(study)).rows:
         slow_is_best = row.group.startswith("small")
         ppl = 2.0 if (row.config.learning_rate == 0.01) == slow_is_best else 3.0
         trials.logged(row.label, 9, {"step": row.config.train_steps, "dev_perplexity": ppl})

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ablate.errors import StudyError
-from ablate.study import read_study
+from ablate.study import read_study, runs_of
 from tests.tasks.language import scarce
 
 
@@ -23,7 +23,7 @@ def test_resuming_gives_the_same_bytes(trained, task, row):
 )
 def test_rows_of_the_evaluation_train_nothing(trained, task, rows, runs):
     study = trained(task).study
-    assert (len(study.rows), len({run.id for run in study.runs()})) == (rows, runs)
+    assert (len(study.rows), len({run.id for run in runs_of(study)})) == (rows, runs)
 
 
 SCORED = [("language-model", "bpb"), ("masked-lm", "masked_loss")]

@@ -14,7 +14,7 @@ from ablate.attention.weights import attention_layers, attention_weights
 from ablate.config import cost, resolve_row
 from ablate.config.cost import Lengths
 from ablate.errors import DataError
-from ablate.study import Selection, read_study
+from ablate.study import Selection, read_study, runs_of
 from ablate.tasks import LanguageModel, Sample
 from tests.cli.inside import inside
 from tests.tasks.language import plain_nats
@@ -57,8 +57,8 @@ def test_stored_models_are_probed_without_training(lm, tmp_path):
     probed = lm.beside(
         "probed.yaml", text.replace("test: 5%", "test: 5%, minimal_pairs: pairs.tsv")
     )
-    runs = [run.id for run in probed.study.runs()]
-    assert runs == [run.id for run in lm.study.runs()]
+    runs = [run.id for run in runs_of(probed.study)]
+    assert runs == [run.id for run in runs_of(lm.study)]
 
     def weights():
         files = [path for id in runs for path in (lm.root / "runs" / id / "checkpoints").iterdir()]
@@ -243,7 +243,7 @@ def test_export_gives_the_same_greedy_text(lm, tmp_path, label, cls):
 
 def test_a_share_for_testing_is_part_of_a_run_s_id_and_a_file_is_not(lm):
     def ids(*overrides):
-        return {run.id for run in read_study(lm.file, Selection(overrides)).runs()}
+        return {run.id for run in runs_of(read_study(lm.file, Selection(overrides)))}
 
     assert ids().isdisjoint(ids("data.test=6%"))
     assert ids("data.test=other.txt") == ids("data.test=dev")

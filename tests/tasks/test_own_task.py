@@ -12,7 +12,7 @@ import pytest
 from ablate.errors import StoreError, StudyError
 from ablate.run.inference import load_run
 from ablate.store import Results
-from ablate.study import read_study
+from ablate.study import read_study, runs_of
 from tests.cli.inside import inside
 from tests.end_to_end.test_plugins import begun
 from tests.trained import Trained
@@ -120,11 +120,11 @@ def test_its_source_is_part_of_the_runs(folder, trained):
 
 def test_an_edit_of_it_makes_new_runs(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "edited", ignore=shutil.ignore_patterns("results"))
-    before = {run.id for run in read_study(folder / "colors.yaml").runs()}
+    before = {run.id for run in runs_of(read_study(folder / "colors.yaml"))}
     path = tmp_path / "edited" / "classification.py"
     path.write_text(path.read_text() + "\n# a comment\n")
     assert before.isdisjoint(
-        {run.id for run in read_study(tmp_path / "edited" / "colors.yaml").runs()}
+        {run.id for run in runs_of(read_study(tmp_path / "edited" / "colors.yaml"))}
     )
 
 

@@ -24,7 +24,7 @@ from ablate.page.figures import draw_curves, draw_lines
 from ablate.page.points import over_test_sizes, panels
 from ablate.page.sections import figure_files
 from ablate.store import Results
-from ablate.study import read_study
+from ablate.study import read_study, runs_of
 from ablate.tasks import Synthetic
 from ablate.tasks.synthetic import signature_of
 from tests.cli.inside import inside
@@ -56,7 +56,7 @@ def test_the_loss_of_items_that_repeat_is_drawn_beside_that_of_dev(tmp_path):
     with zipfile.ZipFile(PUBLISHED / "grokking/records.zip") as records:
         records.extractall(tmp_path)
     results = Results(tmp_path)
-    outcome = outcome_of(read_study(PUBLISHED / "grokking/study.yaml"), results)
+    outcome = outcome_of(runs_of(read_study(PUBLISHED / "grokking/study.yaml")), results)
     row = outcome.study.by_label["decay weight_decay=0.5"]
     curve = curve_of(outcome, row, results)
     for run in outcome.by_label[row.label]:

@@ -16,7 +16,7 @@ from ablate.errors import StudyError
 from ablate.own.loading import own_function
 from ablate.own.source import source_hash
 from ablate.store import Results
-from ablate.study import read_study
+from ablate.study import read_study, runs_of
 from ablate.tasks import LanguageModel
 from tests.cli.inside import inside
 from tests.tasks.language import small
@@ -97,7 +97,7 @@ def test_a_run_trains_with_its_term_and_keeps_its_source(tmp_path):
     done = inside("run", tmp_path / "s.yaml", "--results", tmp_path / "r", "--device", "cpu")
     assert done.code == 0, done.err
     study = read_study(tmp_path / "s.yaml")
-    base, row = (study.runs_of(row)[0].id for row in study.rows)
+    base, row = (runs_of(study).of(row)[0].id for row in study.rows)
     weights = [
         next((Results(tmp_path / "r").run(id).checkpoints).glob("*.weights.safetensors"))
         for id in (base, row)
