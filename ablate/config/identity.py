@@ -30,6 +30,24 @@ ID_LENGTH = 12
 Data = TypeVar("Data", bound=CorpusConfig)
 
 
+def without_defaults(
+    values: Mapping[str, Any], introduced: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The settings that an id or a record names: all but those at the default with which they were
+    introduced, so that a setting added later changes no older id.
+
+    Args:
+        values: of the settings.
+        introduced: their defaults; a setting that has none is always named. By default, those of
+            the data settings.
+    """
+    if introduced is None:
+        introduced = INTRODUCED_DATA
+    return {
+        name: value for name, value in values.items() if value != introduced.get(name, REQUIRED)
+    }
+
+
 def _introduced(section: type[Section]) -> dict[str, Any]:
     """The default with which each field of a section that is part of an id was introduced."""
     introduced = {}
@@ -125,7 +143,7 @@ def run_ids(
     content = {
         "format": FORMAT,
         "data": _training_data(data),
-        "config": _significant(_canonical_model(config), INTRODUCED),
+        "config": _named(_canonical_model(config), INTRODUCED),
     }
     if task != DEFAULT_TASK:  # added after runs of the default task existed
         content["task"] = task
@@ -136,24 +154,12 @@ def run_ids(
 
 
 def _training_data(data: CorpusConfig) -> dict[str, Any]:
-    """The data settings that training depends on; those without a known default always."""
+    """The data settings that training depends on."""
     excluded = set(_NOT_TRAINING)
     if not data.test_changes_training_text:
         excluded.add(OF_DECODING)
     values = data.model_dump(exclude=excluded)
-    introduced = {**INTRODUCED_DATA, **data.introduced}
-    return {
-        name: value for name, value in values.items() if value != introduced.get(name, REQUIRED)
-    }
-
-
-def without_later(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Data settings without those of LATER_DATA that are at their default."""
-    return {
-        name: value
-        for name, value in values.items()
-        if name not in LATER_DATA or value != LATER_DATA[name]
-    }
+    return without_defaults(values, {**INTRODUCED_DATA, **data.introduced})
 
 
 def fold_vocab_size(data: Data, config: RowConfig) -> tuple[Data, RowConfig]:
@@ -169,9 +175,8 @@ def decoding_id(config: RowConfig, test: str) -> str:
     fields = {name: getattr(config, name) for name in DecodingConfig.model_fields}
     if config.beam == 1:  # greedy search ends with the first finished hypothesis in any case
         fields["early_stopping"] = INTRODUCED_DECODING["early_stopping"]
-    return _digest(
-        {"format": FORMAT, "decoding": _significant(fields, INTRODUCED_DECODING), "test": test}
-    )
+    named = _named(fields, INTRODUCED_DECODING)
+    return _digest({"format": FORMAT, "decoding": named, "test": test})
 
 
 def former_decodings(config: RowConfig, test: str) -> dict[str, str]:
@@ -206,8 +211,9 @@ def _canonical_model(config: RowConfig) -> dict[str, Any]:
     return values
 
 
-def _significant(values: Mapping[str, Any], introduced: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: values[name] for name, default in introduced.items() if values[name] != default}
+def _named(values: Mapping[str, Any], introduced: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that are part of an id, those with an entry in `introduced`."""
+    return without_defaults({name: values[name] for name in introduced}, introduced)
 
 
 def _digest(content: Mapping[str, Any]) -> str:

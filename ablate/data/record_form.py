@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ablate.config import DataConfig
 from ablate.config.data import BLEU_TOKENIZER
-from ablate.config.identity import INTRODUCED_DATA, NOT_IDENTITY_DATA
+from ablate.config.identity import INTRODUCED_DATA, NOT_IDENTITY_DATA, without_defaults
 from ablate.data import filters
 from ablate.data.builder import Chunk, Preparation, digest
 from ablate.data.corpus import FORMAT, Corpus
@@ -243,17 +243,14 @@ def _lengths(fields: Sequence[Encoded]) -> NDArray[np.int64]:
 
 
 def later_settings(data: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
-    """Settings of preparation that the first version lacked, not at their default.
+    """Settings of preparation that the first version lacked, without those at their default.
 
     Args:
         data: values of the data settings. A setting that only other tasks have is always included.
         fields: the text fields.
     """
-    later = {}
-    for name, default in INTRODUCED_DATA.items():
-        if name not in (*_FIRST, *_BY_CONTENT) and data.get(name, default) != default:
-            later[name] = data[name]
-    for name, value in data.items():
-        if name not in INTRODUCED_DATA and name not in NOT_IDENTITY_DATA:
-            later[name] = value
-    return {**later, **fields_entry(fields)}
+    excluded = {*_FIRST, *_BY_CONTENT, *NOT_IDENTITY_DATA}
+    # In one order, which the hash depends on.
+    ordered = {name: data[name] for name in (*INTRODUCED_DATA, *data) if name in data}
+    later = {name: value for name, value in ordered.items() if name not in excluded}
+    return {**without_defaults(later), **fields_entry(fields)}

@@ -17,7 +17,7 @@ from typing import Any
 
 from ablate.config.cost import Lengths
 from ablate.config.data import CorpusConfig
-from ablate.config.identity import INTRODUCED_DATA
+from ablate.config.identity import without_defaults
 from ablate.store.files import make_room
 from ablate.store.records import CorpusManifest, CorpusPointer, if_readable, if_whole
 
@@ -120,11 +120,9 @@ def _read_manifest(folder: Path) -> CorpusManifest | None:
 
 
 def _pointer(data: CorpusConfig, corpora: Path) -> Path:
-    # Settings that were introduced later are left out at their defaults, so that pointers of
-    # earlier versions are still found.
+    # So that pointers of earlier versions are still found.
     values = {**data.model_dump(exclude={"folder"}), **fields_entry(data.fields)}
-    for name, default in INTRODUCED_DATA.items():
-        if name not in _FIRST and name in values and values[name] == default:
-            del values[name]
+    named = without_defaults(values)
+    values = {name: value for name, value in values.items() if name in named or name in _FIRST}
     settings = json.dumps(values, sort_keys=True)
     return corpora / f"{hashlib.sha256(settings.encode()).hexdigest()[:12]}.json"
