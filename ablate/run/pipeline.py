@@ -23,6 +23,7 @@ from ablate.run.execution import execution_of
 from ablate.run.job import Job, RankCommand
 from ablate.run.progress import ProgressReporter
 from ablate.run.ranks import group_of, send
+from ablate.stats.metrics import CHANCE_SCORE, PPL
 from ablate.store import RunFolder, checkpoints, if_readable
 from ablate.store.files import quarantine, remove_temporaries, sha256, write_bytes
 from ablate.store.lease import LeaseLost
@@ -124,6 +125,8 @@ class RunInputs:
         enter("measuring")
         row = self.config.model_copy(update=decoding.model_dump())
         scores = dict(self.task.evaluate(model, self.corpus, row, self.device))
+        if PPL.name in scores:
+            scores[PPL.name] = self._beside_chance(scores[PPL.name], row)
         enter("decoding")
         started = time.monotonic()
         predictions = self.task.predict(
@@ -131,6 +134,15 @@ class RunInputs:
         )
         generated = self.task.generate(model, self.corpus, row, self.device)
         return Evaluation(scores, predictions, generated, time.monotonic() - started)
+
+    def _beside_chance(self, perplexity: Score, row: RowConfig) -> Score:
+        """The perplexity with the one by chance, as a part."""
+        by_chance = self.task.perplexity_by_chance(self.corpus, row)
+        if by_chance is None:
+            return perplexity
+        return perplexity.model_copy(
+            update={"parts": {**perplexity.parts, CHANCE_SCORE.name: by_chance}}
+        )
 
 
 class Evaluation(NamedTuple):

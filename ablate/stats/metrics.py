@@ -10,6 +10,8 @@ from typing import Literal
 from ablate.formatting import interval_text, number, ratio, signed
 
 LARGEST_SCORE = 1e100  # the square of a larger score could overflow
+# A perplexity within 20 % of chance has learned little more than how frequent tokens are.
+LEAST_GAIN = 0.2
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,11 @@ class Metric:
         return self.scale == "log"
 
     @property
+    def has_level(self) -> bool:
+        """Whether its level of chance is known without the results: `chance`."""
+        return self.is_percentage and self.more_is_better
+
+    @property
     def largest_difference(self) -> float:
         """The largest possible difference of two scores. Ratios count up to a factor of 1e6."""
         if self.is_log:
@@ -117,6 +124,13 @@ class Metric:
             return None
         return self.clipped(low, high, lower_bound)
 
+    def beats(self, score: float, chance: float) -> bool:
+        """Whether a score is printed as better than chance; a perplexity by a fifth."""
+        if self.is_log:
+            return score < chance * (1 - LEAST_GAIN)
+        gain = round(score, self.digits) - round(chance, self.digits)
+        return gain != 0 and self.is_better(gain)
+
     def transform(self, score: float) -> float:
         """A score on the scale of the metric: its logarithm if the scale is `log`."""
         return math.log(score) if self.is_log else score
@@ -147,6 +161,13 @@ class Metric:
         return text if float(text) else f"{size:.1g}"
 
 
+# The score of a model that has learned nothing of its task.
+CHANCE_SCORE = ScorePart(
+    "by_chance",
+    "the score without learning: of translations, against references of other sentences; of "
+    "perplexity, by the frequencies of the tokens; of accuracy, of the most frequent answer",
+)
+
 PPL = Metric(
     "ppl",
     "PPL",
@@ -154,11 +175,12 @@ PPL = Metric(
     digits=2,
     side="dev",
     is_percentage=False,
+    parts=(CHANCE_SCORE,),
     scale="log",
     is_not_negative=True,
 )
 # Perplexities per token cannot be compared between vocabularies; perplexities per character can.
-PPL_CHAR = replace(PPL, name="ppl_char", title="PPL/char", digits=3)
+PPL_CHAR = replace(PPL, name="ppl_char", title="PPL/char", digits=3, parts=())
 
 # Negative log-likelihood per byte of UTF-8, which is comparable between vocabularies and contexts.
 BITS_PER_BYTE = Metric(
@@ -183,18 +205,24 @@ TEXT_PROBES = (
 INDUCTION_LOSS = _probe_loss("induction_loss", "induction loss", "sequence")
 # Share of sentence pairs with a higher likelihood of the acceptable sentence (BLiMP; Warstadt et
 # al., 2020).
-PAIRS_RIGHT = Metric("minimal_pairs", "pairs %", item="pair", chance=50.0, is_probe=True)
+PAIRS_RIGHT = Metric(
+    "minimal_pairs", "pairs %", item="pair", chance=50.0, parts=(CHANCE_SCORE,), is_probe=True
+)
 PROBES = (*TEXT_PROBES, INDUCTION_LOSS, PAIRS_RIGHT)
 
 # Of masked tokens: mean loss in nats, and the share that the model ranks first.
 MASKED_LOSS = replace(BITS_PER_BYTE, name="masked_loss", title="loss")
-MASKED_ACCURACY = Metric("masked_accuracy", "accuracy", digits=2, item="block")
+MASKED_ACCURACY = Metric(
+    "masked_accuracy", "accuracy", digits=2, item="block", parts=(CHANCE_SCORE,)
+)
 
 # Of the answer tokens of generated items: the share that the model ranks first, the share of items
 # with every answer right, and the mean negative log-likelihood in nats.
+ACCURACY = Metric("accuracy", "accuracy", item="item", parts=(CHANCE_SCORE,))
+ITEMS_RIGHT = Metric("items_right", "items right", item="item", parts=(CHANCE_SCORE,))
 ANSWER_METRICS = (
-    Metric("accuracy", "accuracy", item="item"),
-    Metric("items_right", "items right", item="item"),
+    ACCURACY,
+    ITEMS_RIGHT,
     replace(BITS_PER_BYTE, name="answer_loss", title="loss", item="item"),
 )
 
@@ -207,10 +235,6 @@ BREVITY_PENALTY = ScorePart(
     is_in_legend=True,
 )
 EXACT = ScorePart("exact", "the share of translations that equal their references")
-# A model that ignores the source sentence reaches this score too.
-CHANCE_SCORE = ScorePart(
-    "by_chance", "the score of the translations against references of other sentences"
-)
 TRANSLATION_PARTS = (EXACT, CHANCE_SCORE)
 # sacreBLEU's metrics with its own defaults, and chrF++ with word bigrams.
 TRANSLATION_METRICS = (

@@ -45,6 +45,7 @@ class Verdict:
     lower_bound: the smallest possible difference (`PairedScores.lower_bound`).
     compute_more_seeds: computes `more_seeds` on demand, because it takes some time; None without a
         test.
+    base_has_learned: False where base scores by chance: further seeds would compare nothing.
     """
 
     metric: Metric
@@ -65,6 +66,7 @@ class Verdict:
     settled_at: int | None = None
     shift: float = 0.0
     lower_bound: float = -math.inf
+    base_has_learned: bool = True
     compute_more_seeds: Callable[[], int | None] | None = field(
         default=None, repr=False, compare=False
     )
@@ -75,6 +77,8 @@ class Verdict:
         with a power of 80 %; None for a verdict that is reached, and if no number suffices.
         """
         if self.word != "cannot tell" or self.is_survivors_only or self.compute_more_seeds is None:
+            return None
+        if not self.base_has_learned:
             return None
         return self.compute_more_seeds()
 
@@ -221,6 +225,8 @@ class Verdict:
             return f"cannot tell: the difference is significant only {condition}"
         if self.is_uninformative:
             return f"cannot tell: {seeds_text(self.n)} do not tell"
+        if not self.base_has_learned:
+            return f"cannot tell: {reference} has learned nothing, and needs more steps"
         detected = f"{self.detectable_text} {title} is found with {POWER:.0%} probability"
         if self.more_seeds is None:
             return f"cannot tell ({detected}; no number of seeds would find the observed one)"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ablate.formatting import enumeration, number, percent, plural, spread_text
-from ablate.stats.metrics import CHANCE_SCORE, EXACT, Metric
+from ablate.stats.metrics import CHANCE_SCORE, EXACT, LEAST_GAIN, Metric
 from ablate.stats.significance import LEVEL, POWER
 from ablate.stats.verdict import EARLY, Verdict, Word, joint_word, seeds_text
 from ablate.table.designs import base_name, bound_notes
@@ -200,10 +200,11 @@ def _nothing_learned(table: Table, metric: Metric) -> list[str]:
     for family in table.families:
         if not family.base.has_learned(metric):
             name = base_name(family.base)
+            shows = family.base.shows_learning(metric)
             sentences.append(
-                f"{metric.title} shows nothing learned by {name[:1].lower()}{name[1:]}: "
-                f"{_level(metric, [family.base])}. A difference from it says which rows have "
-                f"learned, and not what a change does to a trained model; {_way_to_learn(metric)}."
+                f"{shows.title} shows nothing learned by {name[:1].lower()}{name[1:]}: "
+                f"{_level(shows, [family.base])}. A difference from it says which rows have "
+                f"learned, and not what a change does to a trained model; {_way_to_learn(shows)}."
             )
     return sentences
 
@@ -222,9 +223,10 @@ def _shows_nothing(table: Table, metric: Metric) -> list[str]:
     scored = [row for row in table.rows if row.scores[metric.name].n]
     if not scored or any(row.has_learned(metric) for row in scored):
         return []
+    shows = scored[0].shows_learning(metric)
     return [
-        f"{metric.title} shows nothing learned by any row: {_level(metric, scored)}. The rows "
-        f"cannot be compared in {metric.title}; {_way_to_learn(metric)}."
+        f"{shows.title} shows nothing learned by any row: {_level(shows, scored)}. The rows "
+        f"cannot be compared in {metric.title}; {_way_to_learn(shows)}."
     ]
 
 
@@ -245,16 +247,19 @@ def _cannot_judge(table: Table, metric: Metric) -> TableRow | None:
 
 def _level(metric: Metric, rows: Sequence[TableRow]) -> str:
     """`all 3 scores are as low as 0.0`, the level of chance."""
-    count, chance = 0, [round(metric.chance, metric.digits)]
+    count, chance = 0, [metric.chance] if metric.has_level else []
     for row in rows:
         count += row.scores[metric.name].n
         chance += row.part(metric, CHANCE_SCORE).by_seed.values()
     every = f"all {count} scores are"
     if count == 1:
         every = "the only score is"
-    level = max(chance) if metric.more_is_better else min(chance[1:])
+    level = max(chance) if metric.more_is_better else min(chance)
     text = number(level, metric.digits)
-    return f"{every} {'not better than chance, ' if float(text) else 'as low as '}{text}"
+    if not float(text):
+        return f"{every} as low as {text}"
+    better = f"{LEAST_GAIN:.0%} better" if metric.is_log else "better"
+    return f"{every} not {better} than chance, {text}"
 
 
 def _different(metric: Metric, word: Word, rows: list[Judged]) -> list[str]:

@@ -55,20 +55,26 @@ class TableRow:
         return Scores(by_seed).with_seeds(self.scores[metric.name].by_seed)
 
     def has_learned(self, metric: Metric) -> bool:
-        """Whether a score is printed as better than chance, or a prediction is exact; also True
-        without a score, and in a metric without a worst score, such as perplexity.
+        """Whether a score is better than chance, or a prediction is exact; also True without a
+        score, and where the level of chance is not known.
         """
+        metric = self.shows_learning(metric)
         scores, chance = self.scores[metric.name].by_seed, self.part(metric, CHANCE_SCORE).by_seed
         if not scores or any(self.part(metric, EXACT).by_seed.values()):
             return True
-        if not (chance or (metric.is_percentage and metric.more_is_better)):
+        if not chance and not metric.has_level:
             return True
-        for seed, score in scores.items():
-            level = round(chance.get(seed, metric.chance), metric.digits)
-            gain = round(score, metric.digits) - level
-            if gain and metric.is_better(gain):
-                return True
-        return False
+        return any(
+            metric.beats(score, chance.get(seed, metric.chance)) for seed, score in scores.items()
+        )
+
+    def shows_learning(self, metric: Metric) -> Metric:
+        """The metric that says whether the row has learned anything: perplexity where a metric,
+        such as a loss, has no level of chance.
+        """
+        if metric.has_level or self.part(metric, CHANCE_SCORE).n or PPL.name not in self.scores:
+            return metric
+        return PPL
 
     def is_exact_at_zero(self, metric: Metric) -> bool:
         """Whether every score is printed as 0 though some predictions are exact."""
@@ -271,7 +277,9 @@ class Table:
             for index, (base, row) in enumerate(pairs):
                 scores, of_base = row.scores[metric.name], base.scores[metric.name]
                 deltas[index][metric.name] = scores.minus(of_base, judged[index].shift)
-                verdicts[index][metric.name] = judged[index]
+                verdicts[index][metric.name] = replace(
+                    judged[index], base_has_learned=base.has_learned(metric)
+                )
         compared = []
         for (_, row), delta, verdict in zip(pairs, deltas, verdicts, strict=True):
             compared.append(replace(row, deltas=delta, verdicts=verdict))

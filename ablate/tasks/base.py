@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
@@ -289,6 +290,25 @@ class Task(ABC):
         """Measure `model_metrics` on the dev split."""
         dev = self.items(corpus, "dev", config)
         return {PPL.name: Score(value=self.perplexity(model, dev, device))}
+
+    def perplexity_by_chance(self, corpus: Corpus, config: RowConfig) -> float | None:
+        """Perplexity of the dev split by the frequencies of its tokens alone; None if the batches
+        do not say their targets.
+        """
+        from ablate.metrics.chance import unigram_perplexity
+
+        dev = self.items(corpus, "dev", config)
+        train = self.at_step(self.items(corpus, "train", config), seed=0, step=1)
+        if not hasattr(self.collate(dev, [0]), "targets"):
+            return None
+
+        def targets(split: Split, items: Indices) -> NDArray[np.int64]:
+            counted: NDArray[np.int64] = self.collate(split, items).targets.numpy()  # type: ignore[attr-defined]
+            return counted
+
+        return unigram_perplexity(
+            partial(targets, train), len(train), partial(targets, dev), len(dev)
+        )
 
     def predict(
         self,

@@ -19,7 +19,15 @@ from ablate.config.language_data import (
 )
 from ablate.errors import Fault, listed
 from ablate.own.reference import parse_reference
-from ablate.stats.metrics import BITS_PER_BYTE, INDUCTION_LOSS, LOSS_AFTER, PAIRS_RIGHT, PROBES
+from ablate.stats.metrics import (
+    BITS_PER_BYTE,
+    CHANCE_SCORE,
+    INDUCTION_LOSS,
+    LOSS_AFTER,
+    PAIRS_RIGHT,
+    PROBES,
+)
+from ablate.store.records import Measurement
 from ablate.tasks.text import TextTask, defaults_of, evaluated
 
 if TYPE_CHECKING:
@@ -161,6 +169,16 @@ class LanguageModel(TextTask):
 
         split = MINIMAL_PAIRS if metric == PAIRS_RIGHT.name else "test"
         return probe_statistics(metric, predictions, str(corpus.manifest.data[split]))
+
+    def measure(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Measurement:
+        """Score predictions, also on resampled test sets; minimal pairs beside a guess of each."""
+        from ablate.metrics.chance import lucky
+
+        measured = super().measure(metric, predictions, corpus)
+        if metric != PAIRS_RIGHT.name:
+            return measured
+        pairs = len(corpus.split(MINIMAL_PAIRS)) // 2
+        return measured.model_copy(update={"parts": {CHANCE_SCORE.name: lucky(0.5, pairs)}})
 
     def generate(
         self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ablate.config import RowConfig
 from ablate.config.language_data import (
+    FIELD,
     ContextSettings,
     EvaluationContextSettings,
     EvaluationMaskSettings,
     MaskSettings,
 )
-from ablate.stats.metrics import MASKED_ACCURACY, MASKED_LOSS
+from ablate.stats.metrics import CHANCE_SCORE, MASKED_ACCURACY, MASKED_LOSS
+from ablate.store.records import Measurement
 from ablate.tasks.text import TextTask, contexts_in, defaults_of, evaluated
 
 if TYPE_CHECKING:
@@ -76,6 +79,16 @@ class MaskedLanguageModel(TextTask):
         contexts = super().evaluation_contexts(corpus, split, config)
         masking = _evaluated(config.eval_mask_rate, whole_word=config.eval_whole_word)
         return MaskedContexts.over(contexts, masking, (config.eval_mask_seed,), corpus.tokenizer)
+
+    def measure(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Measurement:
+        """Score predictions, also on resampled test sets; the accuracy beside that of a guess."""
+        from ablate.metrics.chance import accuracy_of_guess
+
+        measured = super().measure(metric, predictions, corpus)
+        if metric != MASKED_ACCURACY.name:
+            return measured
+        by_chance = accuracy_of_guess(corpus.split("test")[FIELD].ids)
+        return measured.model_copy(update={"parts": {CHANCE_SCORE.name: by_chance}})
 
     def lines(self, scores: TokenScores, blocks: Blocks, evaluation: str) -> list[str]:
         """The scores of the masked tokens of each block."""

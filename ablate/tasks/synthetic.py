@@ -10,8 +10,8 @@ from ablate.config.data import CorpusConfig
 from ablate.config.reach import Reach
 from ablate.config.synthetic_data import DRAWN, EvaluationSizeSettings, SyntheticData
 from ablate.errors import Fault, faults_in
-from ablate.stats.metrics import ANSWER_METRICS, PPL
-from ablate.store.records import Score
+from ablate.stats.metrics import ACCURACY, ANSWER_METRICS, CHANCE_SCORE, ITEMS_RIGHT, PPL
+from ablate.store.records import Measurement, Score
 from ablate.tasks.base import OutputTerms, Sample, Task
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from ablate.metrics.resampling import Statistics
     from ablate.model import Transformer
     from ablate.tasks.base import Batch, Indices
+
+_GUESSED = 2000  # test items whose answers a guess is measured on
 
 
 class Synthetic(Task):
@@ -212,6 +214,22 @@ class Synthetic(Task):
         from ablate.metrics.answers import answer_statistics
 
         return answer_statistics(metric, predictions)
+
+    def measure(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Measurement:
+        """Score predictions, also on resampled test sets; accuracies beside those of a guess."""
+        import numpy as np
+
+        from ablate.data.items import items_of
+        from ablate.metrics.chance import accuracy_of_guess
+
+        measured = super().measure(metric, predictions, corpus)
+        if metric not in (ACCURACY.name, ITEMS_RIGHT.name):
+            return measured
+        # Of the sizes of training: whatever the size, a generator has the same answers.
+        test = items_of(self.data_of(corpus), "test")
+        answers = test.draw(np.arange(min(len(test), _GUESSED))).targets
+        by_chance = accuracy_of_guess(answers[answers > 0] if metric == ACCURACY.name else answers)
+        return measured.model_copy(update={"parts": {CHANCE_SCORE.name: by_chance}})
 
     def samples(self, corpus: Corpus, items: Sequence[int]) -> Iterator[Sample]:
         """Some items in words."""

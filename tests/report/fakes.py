@@ -164,14 +164,16 @@ class Fake:
             )
             change(Result, folder.result, decodings={**result.decodings, id: decoding})
 
-    def with_parts(self, label: str, seed: int, cut: Any = None, **parts: float) -> None:
-        """Give the BLEU of a finished run its parts, and its predictions those that were cut."""
+    def with_parts(
+        self, label: str, seed: int, cut: Any = None, of: str = "bleu", **parts: float
+    ) -> None:
+        """Give a score of a finished run its parts, and its predictions those that were cut."""
         folder, id = self.folder(label, seed), self.row(label).decoding
         result = folder.read_result()
         assert result is not None
         decoding = result.decodings[id]
-        bleu = decoding.scores["bleu"].model_copy(update={"parts": parts})
-        fields = {"scores": {**decoding.scores, "bleu": bleu}, "cut": cut}
+        score = decoding.scores[of].model_copy(update={"parts": parts})
+        fields = {"scores": {**decoding.scores, of: score}, "cut": cut}
         decodings = {**result.decodings, id: decoding.model_copy(update=fields)}
         change(Result, folder.result, decodings=decodings)
 

@@ -12,7 +12,7 @@ import pytest
 from ablate.config import decoding_id
 from ablate.stats.comparison import PairedScores
 from ablate.stats.judge import verdicts
-from ablate.stats.metrics import PPL, TRANSLATION_METRICS
+from ablate.stats.metrics import PPL, PPL_CHAR, TRANSLATION_METRICS
 from ablate.stats.verdict import Verdict, Word
 from ablate.store.records import Result
 from ablate.table import conclusion as words
@@ -356,3 +356,51 @@ def test_exact_translations_have_learned_though_they_suit_other_references_as_we
             results.done(row.label, seed, 1.1, 60.0)
             results.with_parts(row.label, seed, exact=0.5, by_chance=60.0)
     assert "nothing learned" not in " ".join(conclusion(results.table()))
+
+
+def with_chance(results, label, ppl):
+    for seed in (1, 2, 3):
+        # Seeds differ by more than rows do, so that a study of many seeds would tell.
+        results.done(label, seed, ppl + 2 * ((seed * len(label)) % 3), 0.001)
+        results.with_parts(label, seed, exact=0.0, by_chance=0.0)
+        results.with_parts(label, seed, of="ppl", by_chance=63.27)
+
+
+@pytest.mark.parametrize(("ppl", "has_learned"), [(59.0, False), (72.0, False), (40.0, True)])
+def test_a_base_as_perplexed_as_frequencies_alone_needs_steps_and_not_seeds(fake, ppl, has_learned):
+    results = fake(SMALL + "judge: [ppl]\n")
+    for row in results.study.rows:
+        with_chance(results, row.label, ppl)
+    with_chance(results, "A h=1", 20.0)
+    table = results.table()
+    text = "\n".join(conclusion(table))
+    assert ("PPL shows nothing learned by base" in text) is not has_learned
+    seeds = [verdict.more_seeds for verdict in table.verdicts(PPL)]
+    assert any(seeds) is has_learned
+    assert ("new study of" in text) is has_learned
+    assert ("train for more steps." in text.split("BLEU shows")[0]) is not has_learned
+    against = table.verdicts(PPL)[-1].text_against("base")
+    assert against.startswith("cannot tell: base has learned nothing") is not has_learned
+
+
+def test_no_row_that_knows_frequencies_alone_is_compared(fake):
+    results = fake(SMALL + "judge: [ppl]\n")
+    for row in results.study.rows:
+        with_chance(results, row.label, 60.0)
+    assert any(
+        line.startswith(
+            "PPL shows nothing learned by any row: all 15 scores are not 20% better than chance, "
+            "63.27. The rows cannot be compared in PPL; train for more steps."
+        )
+        for line in conclusion(results.table())
+    )
+
+
+def test_a_metric_without_a_level_of_chance_follows_perplexity(fake):
+    """As bits per byte, whose level no result has; here per character."""
+    results = fake(SMALL)
+    for row in results.study.rows:
+        with_chance(results, row.label, 60.0)
+    row = results.table().by_label["base"]
+    assert row.shows_learning(PPL_CHAR) == PPL
+    assert not row.has_learned(PPL_CHAR)

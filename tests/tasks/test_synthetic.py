@@ -23,6 +23,7 @@ from ablate.model import build
 from ablate.page.figures import draw_curves, draw_lines
 from ablate.page.points import over_test_sizes, panels
 from ablate.page.sections import figure_files
+from ablate.stats.metrics import ACCURACY, CHANCE_SCORE, ITEMS_RIGHT, PPL
 from ablate.store import Results
 from ablate.study import read_study, runs_of
 from ablate.tasks import Synthetic
@@ -72,6 +73,16 @@ def test_the_loss_of_items_that_repeat_is_drawn_beside_that_of_dev(tmp_path):
     dotted = [line.get_data() for line in axes.lines if line.get_linestyle() == ":"]
     assert [list(zip(*line, strict=True)) for line in dotted] == [list(curve.training.mean)]
     assert curve.by("tokens").training.mean[0][0] > curve.training.mean[0][0]
+
+
+def test_a_run_stores_its_scores_beside_those_by_chance(synthetic):
+    table = outcome_of(synthetic.study, Results(synthetic.root)).table
+    rows = {row.label: row for row in table.rows}
+    for metric in (PPL, ACCURACY, ITEMS_RIGHT):
+        (level,) = rows["base"].part(metric, CHANCE_SCORE).by_seed.values()
+        assert math.isfinite(level)
+    # 8 values are answers, in turn: within the noise of 40 items no token is more frequent.
+    assert 6.5 < rows["base"].part(PPL, CHANCE_SCORE).mean <= 8.0
 
 
 def test_items_that_are_drawn_have_no_curve_of_training(synthetic):
@@ -254,3 +265,18 @@ def test_the_signature_names_what_the_items_depend_on():
     assert signature_of(data) == "recall|pairs:2-6|symbols:16|gap:5"
     assert signature_of(data, 8) == "recall|pairs:8|symbols:16|gap:5"
     assert set(GENERATORS) >= {"recall"}
+
+
+def test_accuracies_and_perplexity_have_the_level_of_chance_of_their_items(tmp_path):
+    """Answers of `modular` are uniform over 5 symbols; an item has one."""
+    task = Synthetic()
+    settings = {"corpus": "modular", "symbols": 5, "test": 400, "dev": 400}
+    corpus = task.prepare(task.resolve_data(settings), tmp_path, tmp_path)
+    row = resolve_row({"architecture": "decoder-only"})
+    chance = task.perplexity_by_chance(corpus, row)
+    assert 4.5 < chance <= 5.0
+    lines = [f"nats=1.0 correct={i % 2} answers=1 modular" for i in range(400)]
+    for metric in ("accuracy", "items_right"):
+        level = task.measure(metric, lines, corpus).parts["by_chance"]
+        assert 20 < level < 36  # three standard deviations of 400 guesses are 6
+    assert not task.measure("answer_loss", lines, corpus).parts
