@@ -11,7 +11,7 @@ from rich.table import Table
 
 from ablate.attention.importance import Importances
 from ablate.attention.weights import AttentionWeights
-from ablate.metrics.perplexity import perplexity_of
+from ablate.metrics.perplexity import nats_to_perplexity
 
 DIGITS = 6  # of a weight
 
@@ -43,7 +43,7 @@ def importances_json(importances: Importances, run: str) -> dict[str, Any]:
 
 def _perplexity_json(loss: float) -> float | None:
     """The perplexity; None if it is infinite, which JSON cannot say."""
-    perplexity = perplexity_of(loss)
+    perplexity = nats_to_perplexity(loss)
     return perplexity if math.isfinite(perplexity) else None
 
 
@@ -58,7 +58,7 @@ def importances_table(importances: Importances) -> Table:
 
 
 def _loss(nats: float) -> tuple[str, str]:
-    return f"{nats:.4f}", f"{perplexity_of(nats):.3f}"
+    return f"{nats:.4f}", f"{nats_to_perplexity(nats):.3f}"
 
 
 def _table(first: str, *numbers: str) -> Table:

@@ -361,7 +361,7 @@ def _hidden(value: object) -> list[Tensor]:
 
 def _check_attention(attention: MultiHeadAttention) -> None:
     """Refuse heads that nothing before them would learn from, or that pass by the sinks."""
-    if attention.values_from.weight.grad is None:
+    if attention.value_projection.weight.grad is None:
         raise OwnClassFault(
             "its output has no gradient with respect to V, so nothing before it would learn",
             "forward",

@@ -218,37 +218,41 @@ def _parts(lengths: NDArray[np.int32], limit: int) -> list[slice]:
     return parts
 
 
-class AtTargets:
-    """What batches of sequences have in common."""
+class SequenceBatch:
+    """Base of batches of sequences.
 
-    positions: Tensor  # indices of the n target tokens that count into (B, T), flattened
+    positions: (n,), indices of the target tokens into (B, T), flattened.
+    """
+
+    positions: Tensor
 
     @property
     def tokens(self) -> int:
-        """Number of target tokens that count."""
+        """Number of target tokens."""
         return len(self.positions)
 
     def to(self, device: torch.device) -> Self:
         """Copy to a device."""
-        tensors = {name: part for name, part in vars(self).items() if isinstance(part, Tensor)}
-        moved = {name: part.to(device, non_blocking=True) for name, part in tensors.items()}
+        moved = {}
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                moved[name] = value.to(device, non_blocking=True)
         return replace(self, **moved)  # type: ignore[type-var]
 
-    def at_targets(self, x: Tensor) -> Tensor:
-        """Select the values at target tokens that count: (B, T, ...) -> (n, ...)."""
-        # By index and not by mask: a GPU has to stop to count a mask's elements.
+    def select_targets(self, x: Tensor) -> Tensor:
+        """Select the values at target tokens: (B, T, ...) -> (n, ...)."""
+        # By indices, because a mask would stall a GPU to count its elements.
         return x.flatten(0, 1).index_select(0, self.positions)
 
 
 @dataclass(frozen=True)
-class PairBatch(AtTargets):
-    """Padded token ids of sentence pairs, and the positions of the target tokens that count.
+class PairBatch(SequenceBatch):
+    """A padded batch of sentence pairs.
 
-    source: (B, S), each sentence followed by EOS.
-    target_in: (B, T), each sentence preceded by BOS; target_out: (B, T), each followed by EOS; both
-        padded with 0.
-    positions: (n), indices of the n target tokens that are not padding, into target_out flattened
-        to (B * T).
+    source: (B, S), sentences, each followed by EOS; padded with 0.
+    target_in: (B, T), BOS, then the sentence; padded with 0.
+    target_out: (B, T), the sentence, then EOS; padded with 0.
+    positions: (n,), indices of the tokens in target_out, flattened to (B * T,).
     """
 
     source: Tensor
@@ -259,7 +263,7 @@ class PairBatch(AtTargets):
     @property
     def targets(self) -> Tensor:
         """The target tokens that are not padding, (n)."""
-        return self.at_targets(self.target_out)
+        return self.select_targets(self.target_out)
 
 
 def collate(

@@ -1,8 +1,8 @@
-"""Contexts of a language model: a stream of tokens cut into windows, and their batches.
+"""Contexts of a language model: windows of a stream of tokens, and their batches.
 
-A context predicts each of its tokens from those before it in the context, and from the one before
-the context. At the beginning of the stream, and of a document that begins a context, that is the
-begin mark.
+A token is predicted from the earlier tokens of its context and from the token before the context.
+At the beginning of the stream, or of a document that begins a context, the begin mark replaces the
+latter.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ablate.data.batches import AtTargets
+from ablate.data.batches import SequenceBatch
 from ablate.data.corpus import TokenSequences
 from ablate.data.tokenizer import BOS, PAD
 
 
 @dataclass(frozen=True)
 class Contexts(TokenSequences):
-    """Contexts over a stream of token ids; `offsets` are those of the documents.
+    """Contexts over a stream of token ids.
 
-    starts, ends: the first token of each context, and the one after its last.
-    scored: the first token that counts; those before it only predict, because an earlier context
-        has scored them.
-    begins: whether a begin mark is before the context, rather than the token before it.
+    ids: the stream.
+    offsets: offsets of the documents in it.
+    starts, ends: indices of the first token of each context, and of the token after its last.
+    scored: index of the first target token. Earlier tokens of the context are only read, because
+        an earlier context has scored them.
+    begins: whether the begin mark precedes the context, not the previous token of the stream.
     """
 
     starts: NDArray[np.int64]
@@ -46,12 +48,12 @@ class Contexts(TokenSequences):
 
     @cached_property
     def lengths(self) -> NDArray[np.int32]:
-        """Tokens of each context."""
+        """Number of tokens of each context."""
         return (self.ends - self.starts).astype(np.int32)
 
     @cached_property
     def targets(self) -> NDArray[np.int64]:
-        """Tokens of each context that count."""
+        """Number of target tokens of each context."""
         return self.ends - self.scored
 
     def first(self, count: int) -> Self:
@@ -61,13 +63,18 @@ class Contexts(TokenSequences):
         scored = self.scored[:count]
         return replace(self, starts=starts, ends=ends, scored=scored, begins=self.begins[:count])
 
-    def counts(self, items: Sequence[int] | NDArray[np.int64]) -> int:
-        """Number of tokens of some contexts that count."""
+    def count_targets(self, items: Sequence[int] | NDArray[np.int64]) -> int:
+        """Number of target tokens of some contexts."""
         return int(self.targets[np.asarray(items)].sum())
 
-    def places(self, items: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """The place in the stream of each token of some contexts, and whether it is a token rather
-        than padding, whose place is that of the first one; (B, T) each.
+    def token_indices(
+        self, items: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Indices into the stream for a padded batch of contexts.
+
+        Returns:
+            The index of each token (B, T), at padding that of the first token; and whether each is
+            a token, not padding (B, T).
         """
         starts = self.starts[items][:, None]
         lengths = self.ends[items][:, None] - starts
@@ -78,80 +85,85 @@ class Contexts(TokenSequences):
     def collate(self, items: Sequence[int] | NDArray[np.int64]) -> ContextBatch:
         """Make the padded batch of some contexts."""
         items = np.asarray(items)
-        places, is_token = self.places(items)  # of the targets
+        indices, is_token = self.token_indices(items)
         inputs = np.full(is_token.shape, PAD, dtype=np.int64)
-        inputs[is_token] = self.ids[np.maximum(places[is_token] - 1, 0)]
+        inputs[is_token] = self.ids[np.maximum(indices[is_token] - 1, 0)]
         inputs[self.begins[items], 0] = BOS
-        counts = is_token & (places >= self.scored[items][:, None])
-        return ContextBatch.of(inputs, self.ids[places[counts]], counts, places[counts])
+        is_target = is_token & (indices >= self.scored[items][:, None])
+        targets = self.ids[indices[is_target]]
+        return ContextBatch.from_arrays(inputs, targets, is_target, indices[is_target])
 
 
 @dataclass(frozen=True)
-class ContextBatch(AtTargets):
-    """Padded token ids of contexts, and the positions of the tokens that count.
+class ContextBatch(SequenceBatch):
+    """A padded batch of contexts.
 
-    inputs: (B, T), each the token before the context and all of its tokens but the last, padded
-        with 0.
-    targets: the n tokens that count.
-    positions: (n), their indices into the inputs flattened to (B * T): the state there predicts the
-        token.
-    places: (n), their indices into the stream; of generated items, those of the items.
+    inputs: (B, T), the token before the context, then all of its tokens but the last; padded with
+        0.
+    targets: the n target tokens.
+    positions: (n,), indices into the inputs, flattened to (B * T,), whose states predict the
+        targets.
+    indices: (n,), indices of the targets in the stream; of generated items, indices of the items.
     """
 
     inputs: Tensor
     targets: Tensor
     positions: Tensor
-    places: NDArray[np.int64]
+    indices: NDArray[np.int64]
 
     @staticmethod
-    def of(
+    def from_arrays(
         inputs: NDArray[np.int64],
         targets: NDArray[np.integer[Any]],
-        counts: NDArray[np.bool_],
-        places: NDArray[np.int64],
+        is_target: NDArray[np.bool_],
+        indices: NDArray[np.int64],
     ) -> ContextBatch:
-        """The batch of arrays; `counts` (B, T) says which inputs predict a token that counts."""
+        """Make a batch of arrays; `is_target` (B, T) says which inputs predict a target."""
         return ContextBatch(
             torch.from_numpy(inputs),
             torch.from_numpy(targets.astype(np.int64)),
-            torch.from_numpy(np.flatnonzero(counts)),
-            places,
+            torch.from_numpy(np.flatnonzero(is_target)),
+            indices,
         )
 
-    def ahead(self, distance: int) -> Tensor:
-        """The token so many after the one that each input predicts, 0 beyond the context: (B, T).
-
-        Of batches in which all tokens count.
+    def future_tokens(self, distance: int) -> Tensor:
+        """For each input the token `distance` after the one that it predicts; 0 after the end of
+        the context: (B, T). All tokens of the batch must be targets.
         """
-        following = F.pad(self.inputs[:, 1:], (0, 1)).flatten()
-        following = following.index_copy(0, self.positions, self.targets).view_as(self.inputs)
-        return F.pad(following, (0, distance))[:, distance:]
+        next_tokens = F.pad(self.inputs[:, 1:], (0, 1)).flatten()
+        next_tokens = next_tokens.index_copy(0, self.positions, self.targets).view_as(self.inputs)
+        return F.pad(next_tokens, (0, distance))[:, distance:]
 
 
 def cut(
     sequences: TokenSequences, context: int, stride: int, joined: bool, score_once: bool
 ) -> Contexts:
-    """Cut a stream into contexts. The last one of a stretch may be shorter; none is dropped.
+    """Cut a stream into contexts.
+
+    The last context of a document, or of the stream, may be shorter. No token is dropped.
 
     Args:
         sequences: the documents.
-        context: tokens of a context.
-        stride: tokens between the beginnings of two contexts.
-        joined: whether contexts run over the ends of documents; otherwise each document begins one.
-        score_once: count each token in the first context that has it, as evaluations do.
+        context: number of tokens of a context.
+        stride: number of tokens between the beginnings of consecutive contexts.
+        joined: whether contexts run over the ends of documents; otherwise each document begins a
+            context.
+        score_once: whether a token is a target only in the first context that has it, as in
+            evaluations.
     """
     ends = sequences.offsets[1:].astype(np.int64)
     begins = sequences.offsets[:-1].astype(np.int64)
-    if joined:
+    if joined:  # a single segment
         begins = begins[:1]
         ends = ends[-1:]
     lengths = ends - begins
-    counts = 1 + np.maximum(0, -(-(lengths - context) // stride))  # of each stretch
-    stretch = np.repeat(np.arange(len(counts)), counts)
-    before = np.cumsum(counts) - counts  # contexts of the stretches before
-    index = np.arange(len(stretch)) - np.repeat(before, counts)  # of a context in its stretch
-    starts = begins[stretch] + stride * index
-    stops = np.minimum(starts + context, ends[stretch])
-    # What earlier contexts reach ends at the start of the one before, plus a context.
-    scored = np.where(index > 0, starts - stride + context, starts) if score_once else starts
+    counts = 1 + np.maximum(0, -(-(lengths - context) // stride))  # contexts of each segment
+    segment = np.repeat(np.arange(len(counts)), counts)  # segment of each context
+    first_contexts = np.cumsum(counts) - counts  # of each segment
+    index = np.arange(len(segment)) - np.repeat(first_contexts, counts)  # of each in its segment
+    starts = begins[segment] + stride * index
+    stops = np.minimum(starts + context, ends[segment])
+    scored = starts
+    if score_once:  # from the end of the previous context on
+        scored = np.where(index > 0, starts - stride + context, starts)
     return Contexts(sequences.ids, sequences.offsets, starts, stops, scored, index == 0)

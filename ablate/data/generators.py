@@ -38,9 +38,9 @@ def recall(draws: Draws, pairs: int, data: SyntheticData) -> Items:
     if pairs > symbols:
         why = f"pairs={pairs} is larger than symbols={symbols}: no key stands twice"
         raise Invalid(Fault(why, ("eval_pairs", "data.pairs", "data.symbols")))
-    keys = MARKS + 1 + draws.orders(symbols)[:, :pairs]
+    keys = MARKS + 1 + draws.permutations(symbols)[:, :pairs]
     values = MARKS + 1 + symbols + draws.integers(symbols, pairs)
-    order = draws.orders(pairs)
+    order = draws.permutations(pairs)
     asked, answers = (np.take_along_axis(x, order, 1) for x in (keys, values))
     text = np.concatenate(
         [_alternated(keys, values), _filled(draws, gap, MARKS), _alternated(asked, answers)], 1
@@ -65,7 +65,7 @@ def reverse(draws: Draws, length: int, data: SyntheticData) -> Items:
 def selective_copy(draws: Draws, length: int, data: SyntheticData) -> Items:
     """Symbols among tokens without meaning, then alone: `s1 . s5 = s1 s5` (Gu and Dao, 2023)."""
     symbols = _symbols(draws, length, data)
-    places = np.sort(draws.orders(length + _number(data.gap))[:, :length], 1)
+    places = np.sort(draws.permutations(length + _number(data.gap))[:, :length], 1)
     text = np.full((len(draws), length + _number(data.gap)), MARKS + 1)
     np.put_along_axis(text, places, symbols, 1)
     return _answered(text, symbols)

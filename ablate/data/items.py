@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ablate.config.synthetic_data import DRAWN, MARKS, SyntheticData
 from ablate.data import generators
 from ablate.data.corpus import TokenSequences
-from ablate.data.draws import Draws, mixed
+from ablate.data.draws import Draws, mix
 from ablate.data.generators import Items
 from ablate.errors import DataError
 
@@ -118,8 +118,8 @@ class DrawnItems(TokenSequences):
     def _is_wrong(self, inputs: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which items (B, T) are not of the side of this split."""
         # A sum with weights by place, whose digits are then mixed, so that any two items differ.
-        weights = mixed(np.arange(inputs.shape[1], dtype=np.uint64)) | 1
-        numbers = mixed((inputs.astype(np.uint64) * weights).sum(1, dtype=np.uint64))
+        weights = mix(np.arange(inputs.shape[1], dtype=np.uint64)) | 1
+        numbers = mix((inputs.astype(np.uint64) * weights).sum(1, dtype=np.uint64))
         is_held_out: NDArray[np.bool_] = numbers < int(self.data.held_out * 2**64)
         return is_held_out ^ self.held_out
 

@@ -1,10 +1,10 @@
-"""Masks of masked language models: tokens that are predicted, and what is read instead.
+"""Masks of masked language models: which tokens are predicted, and what the model reads instead.
 
-A mask is a pure function of a key and of the token's place in the stream. In training the key is
-(seed, step): every step has other masks, and a resumed run has the same ones. In evaluation the key
-is a fixed seed: rows with the same vocabulary predict the same tokens, however the stream is cut
-into contexts. There are two exceptions: words that the border of a context cuts, and the token that
-is added to a context without any chosen one.
+A mask is a function of a key and of the token's index in the stream. In training, the key is (seed,
+step), so that each step has new masks, and a resumed run the same ones. In evaluation, the key is a
+fixed seed, so that rows with the same vocabulary predict the same tokens, however the stream is cut
+into contexts. Two exceptions depend on the contexts: words across the end of a context, and the
+token that is chosen in a context that would have none.
 """
 
 from __future__ import annotations
@@ -19,17 +19,20 @@ from ablate.data.contexts import ContextBatch, Contexts
 from ablate.data.draws import uniform
 from ablate.data.tokenizer import FIRST_TOKEN, MASK, PAD, Tokenizer
 
-_CHOICE, _READING, _REPLACEMENT = 1, 2, 3  # the draws of a token
+# Numbers of the three draws for a token
+_CHOICE = 1
+_READING = 2
+_REPLACEMENT = 3
 
 
 @dataclass(frozen=True)
 class Masking:
-    """Rules by which tokens are chosen and replaced.
+    """How tokens are chosen and replaced.
 
     rate: share of the tokens that are predicted.
-    read_as_mask, read_as_random: shares of those that the model reads as the mask, and as a random
-        token; it reads the others unchanged.
-    whole_word: whether words are chosen, with all of their tokens.
+    read_as_mask, read_as_random: shares of the predicted tokens that the model reads as the mask,
+        and as a random token. It reads the others unchanged.
+    whole_word: whether whole words are chosen.
     """
 
     rate: float
@@ -38,47 +41,49 @@ class Masking:
     whole_word: bool
 
     @staticmethod
-    def of(rate: float, split: str, whole_word: bool) -> Masking:
-        """The masking of a row; `split` is such as `80/10/10`."""
+    def parse(rate: float, split: str, whole_word: bool) -> Masking:
+        """The masking of a row, whose `mask_split` is a text such as `80/10/10`."""
         mask, random, _ = map(int, split.split("/"))
         return Masking(rate, mask / 100, random / 100, whole_word)
 
 
 @dataclass(frozen=True)
 class Spaces:
-    """Where the texts of token ids have white space, which divides a stream into words.
+    """Where tokens have white space, which divides a stream into words.
 
-    White space belongs to the word after it, whether it is a token of its own, as with bytes, or
-    part of the word's first piece. A mark is a word of its own.
+    White space belongs to the following word, whether it is a separate token, as with bytes, or
+    part of the word's first piece. Each mark is a word. All arrays are indexed by token id.
 
-    mark: no text.
-    before, after: white space or a mark at the beginning, and at the end.
-    only: nothing but white space.
+    is_mark: whether the token is a mark, which has no text.
+    starts_with_space, ends_with_space: whether its text does; true for marks.
+    is_space: whether the text is only white space.
     """
 
-    mark: NDArray[np.bool_]
-    before: NDArray[np.bool_]
-    after: NDArray[np.bool_]
-    only: NDArray[np.bool_]
+    is_mark: NDArray[np.bool_]
+    starts_with_space: NDArray[np.bool_]
+    ends_with_space: NDArray[np.bool_]
+    is_space: NDArray[np.bool_]
 
     @staticmethod
-    def of(tokenizer: Tokenizer) -> Spaces:
-        """The white space in the tokens of a vocabulary."""
-        spaces = []
+    def find(tokenizer: Tokenizer) -> Spaces:
+        """Find the white space in the tokens of a vocabulary."""
+        rows = []
         for text in tokenizer.texts():
-            ends = not text or text[0].isspace(), not text or text[-1].isspace()
-            spaces.append((not text, *ends, text.isspace()))
-        return Spaces(*np.array(spaces).T)
+            is_mark = not text
+            starts_with_space = is_mark or text[0].isspace()
+            ends_with_space = is_mark or text[-1].isspace()
+            rows.append((is_mark, starts_with_space, ends_with_space, text.isspace()))
+        return Spaces(*np.array(rows).T)
 
 
 @dataclass(frozen=True)
 class MaskedContexts(Contexts):
     """Contexts with masks. At least one token of each context is predicted.
 
-    masking: how tokens are chosen.
-    key: of the draws.
+    masking: how tokens are chosen and replaced.
+    key: key of the draws.
     vocab_size: V.
-    spaces: by token id, where its text has white space.
+    spaces: white space in the vocabulary.
     """
 
     masking: Masking
@@ -87,58 +92,71 @@ class MaskedContexts(Contexts):
     spaces: Spaces
 
     @staticmethod
-    def over(
+    def mask(
         contexts: Contexts, masking: Masking, key: tuple[int, ...], tokenizer: Tokenizer
     ) -> MaskedContexts:
-        """The contexts with these masks."""
-        c = contexts
-        plain = (c.ids, c.offsets, c.starts, c.ends, c.scored, c.begins)
-        return MaskedContexts(*plain, masking, key, tokenizer.vocab_size, Spaces.of(tokenizer))
+        """Mask contexts."""
+        return MaskedContexts(
+            contexts.ids,
+            contexts.offsets,
+            contexts.starts,
+            contexts.ends,
+            contexts.scored,
+            contexts.begins,
+            masking,
+            key,
+            tokenizer.vocab_size,
+            Spaces.find(tokenizer),
+        )
 
-    def with_key(self, *key: int) -> MaskedContexts:
-        """These contexts with the masks of another key."""
+    def replace_key(self, *key: int) -> MaskedContexts:
+        """The same contexts with the masks of another key."""
         return replace(self, key=key)
 
-    def chosen(
+    def choose_targets(
         self, items: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
-        """What `places` returns for some contexts, and whether each token is predicted, (B, T)."""
-        places, is_token = self.places(items)
-        # All tokens of a word have the draw of its first one, and so are chosen together.
-        chosen_by = self._word_starts(places) if self.masking.whole_word else places
-        # 2.0 for padding: never below a limit of at most 1.
-        drawn = np.where(is_token, uniform(self.key, _CHOICE, chosen_by), 2.0)
-        # The smallest draw of a context is always chosen.
-        limit = np.maximum(self.masking.rate, np.nextafter(drawn.min(1, keepdims=True), 1.0))
-        return places, is_token, drawn < limit
+        """Choose the predicted tokens of some contexts.
 
-    def _word_starts(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The place of the first token of each token's word within the context."""
-        ids = self.ids[places]
+        Returns:
+            The two arrays of `token_indices`, and whether each token is predicted, (B, T).
+        """
+        indices, is_token = self.token_indices(items)
+        # The tokens of a word share the draw of its first token, so they are chosen together.
+        counters = self._word_starts(indices) if self.masking.whole_word else indices
+        draws = np.where(is_token, uniform(self.key, _CHOICE, counters), 2.0)  # 2: never chosen
+        # The smallest draw of a context is always chosen.
+        limit = np.maximum(self.masking.rate, np.nextafter(draws.min(1, keepdims=True), 1.0))
+        return indices, is_token, draws < limit
+
+    def _word_starts(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The index of the first token of each token's word, within the context."""
+        ids = self.ids[indices]
         spaces = self.spaces
         token = ids[:, 1:]
         previous = ids[:, :-1]
-        first = np.ones(ids.shape, dtype=bool)
-        has_space = (spaces.before[token] | spaces.after[previous]) & ~spaces.only[previous]
-        first[:, 1:] = spaces.mark[token] | has_space
-        columns = np.where(first, np.arange(ids.shape[1]), 0)
-        return places[:, :1] + np.maximum.accumulate(columns, axis=1)
+        begins_word = np.ones(ids.shape, dtype=bool)
+        has_space = spaces.starts_with_space[token] | spaces.ends_with_space[previous]
+        begins_word[:, 1:] = spaces.is_mark[token] | (has_space & ~spaces.is_space[previous])
+        columns = np.where(begins_word, np.arange(ids.shape[1]), 0)
+        return indices[:, :1] + np.maximum.accumulate(columns, axis=1)
 
-    def counts(self, items: Sequence[int] | NDArray[np.int64]) -> int:
+    def count_targets(self, items: Sequence[int] | NDArray[np.int64]) -> int:
         """Number of predicted tokens of some contexts."""
-        return int(self.chosen(np.asarray(items))[2].sum())
+        return int(self.choose_targets(np.asarray(items))[2].sum())
 
     def collate(self, items: Sequence[int] | NDArray[np.int64]) -> ContextBatch:
-        """Make the padded batch of some contexts; its targets are the predicted tokens."""
-        places, is_token, is_chosen = self.chosen(np.asarray(items))
-        inputs = np.where(is_token, self.ids[places], PAD).astype(np.int64)
-        targets = inputs[is_chosen]
-        where = places[is_chosen]
-        reading = uniform(self.key, _READING, where)
-        masking = self.masking
+        """Make the padded batch of some contexts. Its targets are the predicted tokens."""
+        indices, is_token, is_target = self.choose_targets(np.asarray(items))
+        inputs = np.where(is_token, self.ids[indices], PAD).astype(np.int64)
+        targets = inputs[is_target]
+        target_indices = indices[is_target]
+        reading = uniform(self.key, _READING, target_indices)
         span = self.vocab_size - FIRST_TOKEN
-        random = FIRST_TOKEN + (uniform(self.key, _REPLACEMENT, where) * span).astype(np.int64)
-        is_random = reading < masking.read_as_mask + masking.read_as_random
-        read = np.where(is_random, random, targets)
-        inputs[is_chosen] = np.where(reading < masking.read_as_mask, MASK, read)
-        return ContextBatch.of(inputs, targets, is_chosen, where)
+        replacement = uniform(self.key, _REPLACEMENT, target_indices)
+        random_tokens = FIRST_TOKEN + (replacement * span).astype(np.int64)
+        mask_share = self.masking.read_as_mask
+        is_random = reading < mask_share + self.masking.read_as_random
+        unmasked = np.where(is_random, random_tokens, targets)
+        inputs[is_target] = np.where(reading < mask_share, MASK, unmasked)
+        return ContextBatch.from_arrays(inputs, targets, is_target, target_indices)

@@ -1,4 +1,4 @@
-"""Decoding: batched beam search with a key/value cache."""
+"""Decoding: beam search for translations and trees, sampling, and filling of masks."""
 
 from ablate.decoding.beam import Hypothesis, beam_search
 from ablate.decoding.translate import translate, translate_ids

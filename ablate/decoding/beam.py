@@ -1,10 +1,10 @@
 """Beam search with a length penalty (section 6.1; Wu et al., 2016, eq. 14).
 
-Each sentence has K hypotheses. A step orders all their continuations: those among the best K that
-end the sentence are finished, and the best K of the others are kept. A sentence is done, and leaves
-the batch,
+Each sentence has K hypotheses. A step extends them by all tokens and ranks these candidates. Among
+the best K candidates, those with the end mark become finished hypotheses. The best K candidates
+without it are the next hypotheses. A sentence is done, and leaves the batch,
 
-- when no hypothesis can still beat the best finished one,
+- when no hypothesis can still exceed the score of the best finished one,
 - at its length limit, where only the end mark is allowed,
 - with early stopping, when K hypotheses have finished.
 
@@ -32,8 +32,10 @@ MAX_GROUP_SIZE = 128  # tokens
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A finished translation: its tokens without marks, and its log-probability divided by the
-    length penalty.
+    """A finished translation.
+
+    tokens: token ids without marks.
+    score: log-probability divided by the length penalty.
     """
 
     tokens: list[int]
@@ -41,19 +43,17 @@ class Hypothesis:
 
 
 def length_penalty(length: Tensor | int, alpha: float, form: LengthPenalty = "gnmt") -> Tensor:
-    """lp(Y) = ((5 + |Y|) / 6)^alpha of GNMT, or |Y|^alpha of fairseq; the end mark counted in
-    |Y|.
-    """
+    """lp(Y) = ((5 + |Y|) / 6)^alpha of GNMT, or |Y|^alpha of fairseq. |Y| includes the end mark."""
     tokens = torch.as_tensor(length, dtype=torch.float32)
     return ((5.0 + tokens) / 6.0 if form == "gnmt" else tokens) ** alpha
 
 
 def best_continuations(log_probs: Tensor, scores: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Find the n best continuations of each sentence.
+    """Find the n best continuations of the hypotheses of each sentence.
 
-    Tokens are compared in groups first: the n best are within the n groups whose best tokens are
-    the best. This takes half the time of torch's topk over all tokens (benchmarks/LOG.md,
-    2026-11-21, decoding).
+    The vocabulary is divided into groups. The n best tokens are in the n groups with the highest
+    maxima, so only these groups are searched. This takes half the time of torch's topk over all
+    tokens (benchmarks/LOG.md, 2026-11-21, decoding).
 
     Args:
         log_probs: log-probability of each token after each hypothesis (B, K, V).
@@ -62,20 +62,21 @@ def best_continuations(log_probs: Tensor, scores: Tensor, n: int) -> tuple[Tenso
 
     Returns:
         (scores, hypotheses, tokens), each (B, n), the best first: the score of each continuation,
-        the index of the hypothesis that it extends, and the token that it adds.
+        the index of the hypothesis that it extends, and the token that it appends.
     """
     B, K, V = log_probs.shape
-    # Groups must divide the vocabulary, and at least n of them are needed.
+    # The largest group size that divides the vocabulary and leaves at least n groups.
     sizes = range(1, MAX_GROUP_SIZE + 1)
     size = max(size for size in sizes if V % size == 0 and K * (V // size) >= n)
     groups = log_probs.view(B, K * (V // size), size)
-    # The score of each group's hypothesis (B, groups). Added to the best of each group and not to
-    # all tokens, which saves a pass over (B, K, V).
+    # The score of each group's hypothesis (B, groups), added to the maximum of the group: adding it
+    # to all tokens would take a pass over (B, K, V).
     offsets = scores.repeat_interleave(V // size, 1)
-    chosen = (groups.amax(2) + offsets).topk(n).indices  # (B, n)
-    inside = groups.gather(1, chosen[:, :, None].expand(-1, -1, size))
-    values, indices = (inside + offsets.gather(1, chosen)[:, :, None]).flatten(1).topk(n)
-    flat = chosen.gather(1, indices // size) * size + indices % size  # index into (K, V), flattened
+    best_groups = (groups.amax(2) + offsets).topk(n).indices  # (B, n)
+    members = groups.gather(1, best_groups[:, :, None].expand(-1, -1, size))  # (B, n, size)
+    values, indices = (members + offsets.gather(1, best_groups)[:, :, None]).flatten(1).topk(n)
+    # Indices into the flattened (K, V).
+    flat = best_groups.gather(1, indices // size) * size + indices % size
     return values, flat // V, flat % V
 
 
@@ -93,14 +94,18 @@ def beam_search(
     """Find the best translation of each sentence.
 
     Args:
-        model: evaluating, not training.
-        source: token ids (B, S), each sentence ended by EOS, padded with 0.
-        limits: maximum number of tokens of each translation, without the end mark (B).
+        model: in eval mode.
+        source: token ids (B, S), each sentence with EOS at its end, padded with 0.
+        limits: largest number of tokens of each translation, without the end mark (B).
         beam: K.
         alpha: exponent of the length penalty.
-        early_stopping: whether K finished hypotheses end a search; with K = 1 one does in any case.
-        constraint: of these sentences; None: any token may follow.
+        early_stopping: whether a search ends when K hypotheses have finished. With K = 1 it always
+            does.
+        constraint: restricts the next tokens of these sentences; None for no restriction.
         penalty: form of the length penalty.
+
+    Returns:
+        The best hypothesis of each sentence, in order.
     """
     lengths = partial(length_penalty, alpha=alpha, form=penalty)
     search = _Search(model, source, limits, beam, lengths, early_stopping, constraint)
@@ -112,10 +117,11 @@ def beam_search(
 
 
 class _Search:
-    """The hypotheses of the sentences that are not done, and the best finished hypothesis of every
-    sentence.
+    """The state of a beam search.
 
-    The host reads one tensor a step, which sentences are done, because a GPU stops for each read.
+    Each row is a sentence that is not done, with its hypotheses. The best finished hypothesis is
+    stored for all sentences. The host reads a single tensor in each step (which sentences are
+    done), because every read stalls a GPU.
     """
 
     def __init__(
@@ -135,87 +141,105 @@ class _Search:
         self.model = model
         self.K = beam
         self.penalty = penalty
-        self.limits = limits.tolist()  # of the sentence in each row, on the host
-        self.sentences = torch.arange(B, device=device)  # index of the sentence in each row
-        self.at_limit = penalty(limits + 1).to(device)  # the largest penalty that each can reach
-        # The best finished hypothesis of every sentence, whether it is still in the batch or not.
+        self.limits = limits.tolist()  # by row, on the host
+        self.sentences = torch.arange(B, device=device)  # by row: index of the sentence
+        self.largest_penalties = penalty(limits + 1).to(device)  # by row: penalty at the limit
+        # The best finished hypothesis, by sentence
         longest = max(self.limits, default=0)
         self.best_tokens = torch.zeros((B, longest), dtype=torch.int64, device=device)
         self.best_lengths = torch.zeros(B, dtype=torch.int64, device=device)
         self.best_scores = torch.full((B,), IMPOSSIBLE, device=device)
         self.cache: DecodingCache = model.start(source, beam)
-        # (B, 1, then K, 1 + t): begin mark and tokens
+        # The hypotheses of each row: at first one with the begin mark, (B, 1, 1); after t steps K
+        # with t tokens more, (B, K, 1 + t).
         self.tokens = torch.full((B, 1, 1), BOS, device=device)
         self.scores = torch.zeros((B, 1), device=device)  # log-probabilities
-        self.finished = torch.zeros(B, dtype=torch.int64, device=device)
+        self.n_finished = torch.zeros(B, dtype=torch.int64, device=device)  # by row
 
     def step(self, position: int) -> None:
         """Extend every hypothesis, of `position` tokens so far, by a token."""
-        # At most one continuation of each hypothesis ends it, so K of the 2K best do not end.
+        # Of the 2K best candidates, at most K have the end mark: one for each hypothesis.
         K = self.K
         scores, origins, tokens = self._candidates(position)
         ends = tokens == EOS
         self._finish(position, scores[:, :K], ends[:, :K], origins[:, :K])
-        self._keep_best(scores.masked_fill(ends, IMPOSSIBLE), origins, tokens)
+        self._continue(scores.masked_fill(ends, IMPOSSIBLE), origins, tokens)
         if self.constraint is not None:
             self.constraint.advance(self.origins, self.tokens[:, :, -1])
         self._drop_done(position)
 
     def _candidates(self, position: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The 2K best continuations of each sentence, or all of fewer; as `best_continuations`."""
+        """The 2K best continuations of each row, or all if there are fewer.
+
+        Returns the three tensors of `best_continuations`.
+        """
         states = self.model.step(self.tokens[:, :, -1], self.cache)
-        at_once = max(1, LOGIT_CHUNK_TOKENS[states.device.type] // states.shape[1])  # sentences
         allowed = None
         if self.constraint is not None:
             allowed = self.constraint.allowed().to(states.device)
-        best: list[tuple[Tensor, Tensor, Tensor]] = []
-        for start in range(0, len(states), at_once):
-            rows = slice(start, start + at_once)
-            best.append(self._best(states[rows], rows, position, allowed))
-        scores, origins, tokens = map(torch.cat, zip(*best, strict=True))
+        # In chunks of rows, because logits are the largest tensor.
+        chunk_size = max(1, LOGIT_CHUNK_TOKENS[states.device.type] // states.shape[1])
+        chunks: list[tuple[Tensor, Tensor, Tensor]] = []
+        for start in range(0, len(states), chunk_size):
+            rows = slice(start, start + chunk_size)
+            chunks.append(self._row_candidates(states[rows], rows, position, allowed))
+        scores, origins, tokens = map(torch.cat, zip(*chunks, strict=True))
         return scores, origins, tokens
 
-    def _best(
+    def _row_candidates(
         self, states: Tensor, rows: slice, position: int, allowed: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The best continuations of the sentences in `rows`, with last `states` (B, K, d_model).
+        """The best continuations of some rows.
 
-        `allowed` is the mask of the constraint for all rows, (rows, K, V).
+        Args:
+            states: decoder states of these rows (rows, K, d_model).
+            rows: the rows.
+            position: number of tokens so far.
+            allowed: mask of the constraint for all rows (B, K, V); None without a constraint.
         """
         logits = self.model.logits(states).float()
         # In place, which makes a search 3 to 7 % faster (benchmarks/LOG.md, 2026-11-22, later).
         log_probs = torch.log_softmax(logits, -1, out=logits)
-        # The softmax gives marks some probability, but no translation contains them.
+        # No translation contains these marks, although the softmax gives them some probability.
         log_probs[:, :, PAD] = IMPOSSIBLE
         log_probs[:, :, BOS] = IMPOSSIBLE
         if allowed is not None and self.constraint is not None:
             log_probs = self.constraint.restrict(log_probs, allowed[rows])
-        at_limit = [limit == position for limit in self.limits[rows]]
-        if any(at_limit):
-            last = torch.tensor(at_limit).nonzero()[:, 0].to(logits.device)  # found on the host
-            end = log_probs[last, :, EOS]
-            log_probs[last] = IMPOSSIBLE
-            log_probs[last, :, EOS] = end
+        rows_at_limit = [row for row, limit in enumerate(self.limits[rows]) if limit == position]
+        if rows_at_limit:
+            at_limit = torch.tensor(rows_at_limit).to(logits.device)
+            end = log_probs[at_limit, :, EOS]
+            log_probs[at_limit] = IMPOSSIBLE
+            log_probs[at_limit, :, EOS] = end
         count = min(2 * self.K, log_probs[0].numel())
         return best_continuations(log_probs, self.scores[rows], count)
 
     def _finish(self, position: int, scores: Tensor, ends: Tensor, origins: Tensor) -> None:
-        """Finish the hypotheses among the best K candidates that end."""
-        # With few possible continuations, impossible ones fill the 2K candidates.
+        """Count the finished hypotheses, and update the best finished one of each sentence.
+
+        Args:
+            position: number of tokens of the hypotheses, without marks.
+            scores: log-probabilities of the best K candidates (B, K).
+            ends: whether each has the end mark (B, K).
+            origins: index of the hypothesis that each extends (B, K).
+        """
+        # If few continuations are possible, some candidates are impossible ones.
         ends = ends & (scores > IMPOSSIBLE)
-        self.finished += ends.sum(1)
+        self.n_finished += ends.sum(1)
         normalized = (scores / self.penalty(position + 1)).masked_fill(~ends, IMPOSSIBLE)
-        values, which = normalized.max(1)
-        before = self.best_scores.index_select(0, self.sentences)
-        better = values > before
-        self.best_scores.index_copy_(0, self.sentences, torch.where(better, values, before))
+        values, indices = normalized.max(1)
+        old_values = self.best_scores.index_select(0, self.sentences)
+        better = values > old_values
+        self.best_scores.index_copy_(0, self.sentences, torch.where(better, values, old_values))
         lengths = self.best_lengths.index_select(0, self.sentences)
         self.best_lengths.index_copy_(0, self.sentences, lengths.masked_fill(better, position))
-        chosen = origins.gather(1, which[:, None])[:, :, None]  # (B, 1, 1): the one that ends
-        ended = self.tokens.gather(1, chosen.expand(-1, -1, position + 1))[:, 0, 1:]  # without BOS
-        best = self.best_tokens[:, :position]
-        kept = best.index_select(0, self.sentences)
-        best.index_copy_(0, self.sentences, torch.where(better[:, None], ended, kept))
+        hypotheses = origins.gather(1, indices[:, None])[:, :, None]  # (B, 1, 1)
+        # (B, position), without BOS
+        tokens = self.tokens.gather(1, hypotheses.expand(-1, -1, position + 1))[:, 0, 1:]
+        best_tokens = self.best_tokens[:, :position]
+        old_tokens = best_tokens.index_select(0, self.sentences)
+        new_tokens = torch.where(better[:, None], tokens, old_tokens)
+        best_tokens.index_copy_(0, self.sentences, new_tokens)
 
     def results(self) -> list[Hypothesis]:
         """The best hypothesis of every sentence."""
@@ -226,37 +250,43 @@ class _Search:
             hypotheses.append(Hypothesis(tokens[i][:length], scores[i]))
         return hypotheses
 
-    def _keep_best(self, scores: Tensor, origins: Tensor, tokens: Tensor) -> None:
-        """Keep the best K candidates that do not end."""
-        self.scores, picked = scores.topk(min(self.K, scores.shape[1]))
-        self.origins = origins.gather(1, picked)  # (B, K)
-        origin = self.origins[:, :, None].expand(-1, -1, self.tokens.shape[2])
-        history = self.tokens.gather(1, origin)
-        self.tokens = torch.cat([history, tokens.gather(1, picked)[:, :, None]], dim=2)
+    def _continue(self, scores: Tensor, origins: Tensor, tokens: Tensor) -> None:
+        """Make the best K candidates the hypotheses of the next step.
+
+        Args:
+            scores: log-probabilities of the candidates, -inf for those with the end mark (B, 2K).
+            origins: index of the hypothesis that each extends (B, 2K).
+            tokens: the token that each appends (B, 2K).
+        """
+        self.scores, best = scores.topk(min(self.K, scores.shape[1]))
+        self.origins = origins.gather(1, best)  # (B, K)
+        indices = self.origins[:, :, None].expand(-1, -1, self.tokens.shape[2])
+        history = self.tokens.gather(1, indices)
+        self.tokens = torch.cat([history, tokens.gather(1, best)[:, :, None]], dim=2)
 
     def _drop_done(self, position: int) -> None:
-        """Drop the sentences that are done, and select the kept hypotheses in the cache."""
-        # An upper bound: scores are negative and only fall, and the penalty is the largest.
-        attainable = self.scores[:, 0] / self.at_limit
+        """Drop the sentences that are done, and select the remaining hypotheses in the cache."""
+        # An upper bound: log-probabilities only fall, and the penalty is the largest.
+        attainable = self.scores[:, 0] / self.largest_penalties
         done = attainable <= self.best_scores.index_select(0, self.sentences)
         if self.ends_with_K_finished:
-            done |= self.finished >= self.K
+            done |= self.n_finished >= self.K
         rows = []
         for row, is_done in enumerate(done.tolist()):
             if not is_done and self.limits[row] > position:
                 rows.append(row)
         dropping = len(rows) < len(self.limits)
-        if not dropping and self.K == 1:  # the order is unchanged
+        if not dropping and self.K == 1:  # the cache need not change
             return
-        # By index and not by a mask, whose count would have to be read from the GPU once more.
+        # By indices, because the host would have to read the size of a mask from the GPU.
         stay = torch.tensor(rows, dtype=torch.int64).to(self.sentences.device, non_blocking=True)
         self.cache.select(stay, self.origins)
         if dropping:
             if self.constraint is not None:
-                self.constraint.keep(rows)
+                self.constraint.select(rows)
             self.limits = [self.limits[row] for row in rows]
             self.sentences = self.sentences[stay]
             self.tokens = self.tokens[stay]
             self.scores = self.scores[stay]
-            self.finished = self.finished[stay]
-            self.at_limit = self.at_limit[stay]
+            self.n_finished = self.n_finished[stay]
+            self.largest_penalties = self.largest_penalties[stay]

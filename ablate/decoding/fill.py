@@ -1,4 +1,4 @@
-"""Masked tokens of a text, filled in by a masked language model."""
+"""Fill masked tokens of a text by a masked language model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NEVER = (PAD, MASK, BOS)
 
 @dataclass(frozen=True)
 class Prediction:
-    """A token that may be behind a mask, with its probability."""
+    """A candidate for a mask, and its probability."""
 
     id: int
     piece: str
@@ -27,8 +27,8 @@ class Prediction:
 class FilledText:
     """A text whose masks are filled.
 
-    text: with the most likely token in place of each mask; each is chosen by itself.
-    masks: the likeliest candidates of each mask, best first.
+    text: the text with the most likely token for each mask. Masks are filled independently.
+    masks: the most likely candidates for each mask, the best first.
     """
 
     text: str
@@ -36,19 +36,19 @@ class FilledText:
 
 
 def encode_masked(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Token ids of a text in which `<mask>` is one masked token."""
-    ids, *others = tokenizer.encode(text.split(MASK_TEXT))
-    for part in others:
-        ids = [*ids, MASK, *part]
+    """Token ids of a text. Each `<mask>` becomes one masked token."""
+    ids, *segments = tokenizer.encode(text.split(MASK_TEXT))
+    for segment in segments:
+        ids = [*ids, MASK, *segment]
     return ids
 
 
 def masked_pieces(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     """The piece of each id, `<mask>` for a masked token."""
     pieces = tokenizer.pieces(list(ids))
-    for place, id in enumerate(ids):
+    for position, id in enumerate(ids):
         if id == MASK:
-            pieces[place] = MASK_TEXT
+            pieces[position] = MASK_TEXT
     return pieces
 
 
@@ -59,14 +59,14 @@ def fill_masks(
     """Fill the masks of a text.
 
     Args:
-        model: trained on masked tokens.
-        tokenizer: of the model.
+        model: a masked language model.
+        tokenizer: the tokenizer of its corpus.
         ids: token ids with masks, from `encode_masked`.
         top: number of candidates for each mask.
     """
     model.eval()
     tokens = torch.tensor([ids], dtype=torch.int64, device=model.output_matrix.device)
-    # Only the masked positions: logits are the largest tensor.
+    # At masked positions alone, because logits are the largest tensor.
     logits = model.logits(model.read(tokens)[0, tokens[0] == MASK]).double().cpu()  # (masks, V)
     logits[:, list(NEVER)] = -torch.inf
     values, indices = logits.softmax(-1).topk(min(top, logits.shape[1] - len(NEVER)))

@@ -1,4 +1,4 @@
-"""Text of a language model, one token after another: sampled, or the most likely ones."""
+"""Generate text by a language model, token by token: by sampling or greedily."""
 
 from __future__ import annotations
 
@@ -26,33 +26,30 @@ def generate_ids(
     top_k: int | None = None,
     seed: int = 1,
 ) -> Iterator[int]:
-    """Yield up to `count` tokens that continue a prompt; the end mark of a document ends them, and
-    is not part.
-
-    Each is predicted from the `context` tokens before it, or from all of them if they are fewer.
+    """Yield tokens that continue a prompt, until the end mark of the document or the limit.
 
     Args:
         model: the trained model.
         prompt: token ids, with the begin mark before a document.
-        count: of tokens.
-        context: number of tokens that predict the next one.
+        count: largest number of tokens.
+        context: largest number of preceding tokens that predict a token.
         temperature: divides the logits; 0 takes the most likely token.
         top_k: draw from this many most likely tokens; None for all.
-        seed: of the draws.
+        seed: seed of the draws.
     """
     model.eval()
     device = model.output_matrix.device
-    random = torch.Generator().manual_seed(seed)  # on the CPU, so that every device draws the same
+    random = torch.Generator().manual_seed(seed)  # on the CPU: the same draws on every device
     tokens = list(prompt)
     cache: DecoderOnlyCache | None = None
     for _ in range(count):
-        # Positions count from the beginning of the context: when it moves on, nothing can be kept.
+        # Positions count from the beginning of the context, so a context that moves has no cache.
         if len(tokens) > context:
             states = model.read(torch.tensor([tokens[-context:]], device=device))[:, -1]
         else:
-            if cache is None:  # without the last token, which the step below reads
-                before = torch.tensor([tokens[:-1]], dtype=torch.int64, device=device)
-                cache = model.start(before, 1)
+            if cache is None:  # of all tokens but the last, which the step below reads
+                prefix = torch.tensor([tokens[:-1]], dtype=torch.int64, device=device)
+                cache = model.start(prefix, 1)
             states = model.step(torch.tensor([tokens[-1:]], device=device), cache)[:, 0]
         token = choose(model.logits(states)[0].float().cpu(), temperature, top_k, random)
         if token == EOS:
@@ -62,15 +59,15 @@ def generate_ids(
 
 
 def choose(logits: Tensor, temperature: float, top_k: int | None, random: torch.Generator) -> int:
-    """The next token from logits (V): drawn, or the most likely one at temperature 0."""
+    """Draw the next token from logits (V,); at temperature 0 take the most likely one."""
     logits = logits.clone()
-    # No text contains these tokens, yet the softmax gives them some probability.
+    # No text contains these tokens, although the softmax gives them some probability.
     logits[list(NEVER)] = -torch.inf
     if temperature == 0.0:
         return int(logits.argmax())
     if top_k is not None and top_k < len(logits):
         logits[logits < logits.topk(top_k).values[-1]] = -torch.inf
-    # Relative to the largest one: a temperature near 0 would else take it to infinity.
+    # Relative to the largest logit, because a temperature near 0 could make logits infinite.
     weights = ((logits - logits.max()).double() / temperature).softmax(-1)
     return int(torch.multinomial(weights, 1, generator=random))
 
@@ -78,7 +75,7 @@ def choose(logits: Tensor, temperature: float, top_k: int | None, random: torch.
 def generate_text(
     model: Transformer, tokenizer: Tokenizer, prompt: str, config: RowConfig, seed: int
 ) -> str:
-    """Continue a text with the decoding settings of a row; the prompt is not part of the result."""
+    """Continue a text with the decoding settings of a row. The result excludes the prompt."""
     assert isinstance(model, DecoderOnly)
     assert config.context is not None
     (ids,) = tokenizer.encode([prompt])

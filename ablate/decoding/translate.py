@@ -21,7 +21,11 @@ BATCH_TOKENS = {"cpu": 16_384, "cuda": 131_072}
 
 
 class Translations(list[str]):
-    """Texts, and the number of those that a limit of length ended, by the setting that limits."""
+    """Translated texts.
+
+    Attributes:
+        cut: the number of translations that reached a limit of length, by the setting that limits.
+    """
 
     def __init__(self, texts: Iterable[str], cut: Mapping[str, int]) -> None:
         super().__init__(texts)
@@ -37,7 +41,7 @@ def translate(
     after_batch: Callable[[], None] = lambda: None,
     constrain: Constrain | None = None,
 ) -> Translations:
-    """Translate sentences of token ids without marks to text, as `translate_ids`."""
+    """Translate sentences to text; see `translate_ids` for the arguments."""
     ids = translate_ids(model, sentences, decoding, device, after_batch, constrain)
     cut = Counter[str]()
     for sentence, translation in zip(sentences, ids, strict=True):
@@ -55,12 +59,21 @@ def translate_ids(
     after_batch: Callable[[], None] = lambda: None,
     constrain: Constrain | None = None,
 ) -> list[list[int]]:
-    """Translate sentences of token ids to token ids, both without BOS and EOS. Order is kept.
+    """Translate sentences, without changing their order.
 
-    A translation has at most its source's length plus `max_extra_length` tokens. No source may have
-    more tokens than the model has positions. Where memory runs out, a batch is decoded again in
-    halves. `constrain` makes the constraint of a batch from its sentences and the limits of its
-    translations. Several ranks share the batches; `after_batch` is called on each rank for its own.
+    A translation has at most as many tokens as its source plus `max_extra_length`. If memory runs
+    out, the batch is repeated in halves. Several ranks share the batches.
+
+    Args:
+        model: an encoder-decoder or a decoder-only model; put into eval mode.
+        sentences: token ids without BOS and EOS, at most as many as the model has positions.
+        decoding: settings of the search.
+        device: device of the model.
+        after_batch: called after each batch of this rank.
+        constrain: makes the constraint of a batch from its sentences and its limits.
+
+    Returns:
+        Token ids without BOS and EOS, for each sentence.
     """
     model.eval()
     # Sorted by length, so that batches have little padding.
@@ -71,13 +84,13 @@ def translate_ids(
     batches = batches[ranks.index :: ranks.size]
     while batches:
         batch = batches.pop(0)
-        found = _translate_batch(model, [sentences[i] for i in batch], decoding, device, constrain)
-        if found is None:
+        texts = [sentences[i] for i in batch]
+        results = _translate_batch(model, texts, decoding, device, constrain)
+        if results is None:
             release_cached_memory(device)
-            # In front, so that the halves come next; a batch of one is not divided.
-            batches[:0] = [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
+            batches[:0] = [batch[: len(batch) // 2], batch[len(batch) // 2 :]]  # the halves next
             continue
-        translations += zip(batch, found, strict=True)
+        translations += zip(batch, results, strict=True)
         after_batch()
     return all_items(translations)
 
@@ -89,18 +102,23 @@ def _translate_batch(
     device: torch.device,
     constrain: Constrain | None,
 ) -> list[list[int]] | None:
-    """The translations of a batch; None if memory runs out, and it has several sentences."""
+    """Translate a batch; None if memory runs out. For a single sentence this is an error."""
     source = pad([[*sentence, EOS] for sentence in sentences])
     limits = [_limit(model, len(sentence), decoding)[0] for sentence in sentences]
     constraint = None
     try:
         if constrain is not None:
             constraint = constrain(sentences, limits)
-        rules = decoding.beam, decoding.alpha, decoding.early_stopping, constraint
-        # Limits stay on the host, where the search reads them at every step.
-        limits_on_host = torch.tensor(limits)
-        form = decoding.length_penalty
-        hypotheses = beam_search(model, source.to(device), limits_on_host, *rules, penalty=form)
+        hypotheses = beam_search(
+            model,
+            source.to(device),
+            torch.tensor(limits),  # on the host, which reads them at every step
+            decoding.beam,
+            decoding.alpha,
+            decoding.early_stopping,
+            constraint,
+            decoding.length_penalty,
+        )
     except (RuntimeError, MemoryError) as error:
         if len(sentences) == 1 or not is_out_of_memory(error):
             raise
@@ -109,22 +127,28 @@ def _translate_batch(
 
 
 def _limit(model: Transformer, source: int, decoding: DecodingConfig) -> tuple[int, str]:
-    """Most tokens of the translation of such a source, and the setting that decides."""
-    wanted = source + decoding.max_extra_length
-    possible = _max_target_length(model, source)
-    if possible < wanted:
-        return possible, "max_positions"
-    return wanted, "max_extra_length"
+    """The largest number of tokens of a translation, and the setting that limits it.
+
+    `source` is the number of source tokens.
+    """
+    limit = source + decoding.max_extra_length
+    positions = _max_target_length(model, source)
+    if positions < limit:
+        return positions, "max_positions"
+    return limit, "max_extra_length"
 
 
 def _max_target_length(model: Transformer, source: int) -> int:
-    """Largest number of target tokens that the model has positions for after such a source."""
-    before = 0 if model.config.has_encoder else source
-    return model.config.max_positions - model.config.positions_needed(before, 0)
+    """The largest number of target tokens for which the model has positions."""
+    prefix = 0 if model.config.has_encoder else source
+    return model.config.max_positions - model.config.positions_needed(prefix, 0)
 
 
 def _batches(order: list[int], sentences: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
-    """Sentences in this order, in batches of at most `tokens` padded tokens; longer ones alone."""
+    """Divide sentences, in this order, into batches of at most `tokens` padded tokens.
+
+    A longer sentence is a batch of its own.
+    """
     batches: list[list[int]] = [[]]
     for i in order:
         if batches[-1] and (len(batches[-1]) + 1) * (len(sentences[i]) + 1) > tokens:

@@ -1,4 +1,4 @@
-"""Beam search among well-formed trees: brackets that close, and as many words as the sentence."""
+"""Restrict beam search to well-formed trees: all brackets close, and each word occurs once."""
 
 from __future__ import annotations
 
@@ -17,34 +17,39 @@ _NONE = -1  # no token
 
 @dataclass(frozen=True)
 class _State:
-    """A hypothesis: what closes its open brackets, its tokens of words, its last kind of token."""
+    """The state of a hypothesis.
+
+    closing: the closing token of each open bracket, the innermost last.
+    n_words: tokens of words so far.
+    is_empty_bracket: whether the last token opened a bracket.
+    """
 
     closing: tuple[int, ...] = ()
-    done: int = 0
-    after_opening: bool = False
+    n_words: int = 0
+    is_empty_bracket: bool = False
 
 
 @dataclass(frozen=True)
 class _Words:
-    """The words of a sentence, token by token.
+    """The tokens of words in the tree of a sentence.
 
-    needed: the next token after so many others; None: the symbol of any word.
-    begins: whether it begins a word; true after the last one, where none is needed.
+    tokens: each token in order; None for the symbol of any word.
+    begins: whether each begins a word, and True after the last.
     """
 
-    needed: tuple[int | None, ...]
+    tokens: tuple[int | None, ...]
     begins: tuple[bool, ...]
 
 
 class TreeVocabulary:
-    """The symbols of trees in a vocabulary. Makes the constraint of each batch."""
+    """The brackets and words in a vocabulary; makes the constraint of each batch."""
 
     def __init__(self, tokenizer: Tokenizer, copies_words: bool = False) -> None:
         """Find the symbols.
 
         Args:
-            tokenizer: of sentences and trees.
-            copies_words: whether trees have the words in the places of their symbols.
+            tokenizer: the tokenizer of sentences and trees.
+            copies_words: whether trees contain the words of the sentence, not a symbol for each.
         """
         self.copies_words = copies_words
         self.pieces = tokenizer.pieces(list(range(tokenizer.vocab_size)))
@@ -61,16 +66,16 @@ class TreeVocabulary:
             elif is_word_symbol(symbol) and not copies_words:
                 self.word_symbols.add(id)
         self.brackets = {*self.closing_of, *self.closing_of.values()}
-        # The tokens of words, if trees have them.
-        self.copied = torch.zeros(len(self.pieces), dtype=torch.bool)
+        # True at the tokens of words, if trees contain them.
+        self.is_word = torch.zeros(len(self.pieces), dtype=torch.bool)
         if copies_words:
-            self.copied[EOS + 1 :] = True
-            self.copied[list(self.brackets)] = False
+            self.is_word[EOS + 1 :] = True
+            self.is_word[list(self.brackets)] = False
 
     def constraint(
         self, sentences: Sequence[Sequence[int]], limits: Sequence[int]
     ) -> TreeConstraint:
-        """The constraint for sentences of token ids, with a limit of tokens for each tree."""
+        """The constraint for sentences of token ids, with a limit on the tokens of each tree."""
         return TreeConstraint(self, [self._words(sentence) for sentence in sentences], limits)
 
     def _words(self, sentence: Sequence[int]) -> _Words:
@@ -81,9 +86,9 @@ class TreeVocabulary:
 
 
 class TreeConstraint:
-    """Tokens that may follow each hypothesis, so that every finished one is a well-formed tree.
+    """Says which tokens may follow a hypothesis, so that finished ones are well-formed trees.
 
-    At least one may follow every hypothesis of positive probability.
+    Every hypothesis with a positive probability has at least one such token.
     """
 
     def __init__(
@@ -92,64 +97,71 @@ class TreeConstraint:
         """Start with an empty hypothesis for each sentence.
 
         Args:
-            vocabulary: of the symbols.
-            words: of each sentence.
-            limits: the largest number of tokens for each tree; a limit below that of the words
-                leaves no tree.
+            vocabulary: brackets and words.
+            words: the tokens of words of each sentence.
+            limits: the largest number of tokens of each tree. If it is too small for the words,
+                there is no tree.
         """
         self.vocabulary = vocabulary
         self.words = list(words)
         self.states = [[_State()] for _ in words]
-        self.left = list(limits)
+        self.tokens_left = list(limits)
         self._masks: dict[tuple[int | None, bool, int], Tensor] = {}
 
     def allowed(self) -> Tensor:
-        """A mask of the tokens that may follow (B, K, V), true where they may."""
+        """A mask (B, K, V), true at the tokens that may follow each hypothesis."""
         masks = []
-        for states, words, left in zip(self.states, self.words, self.left, strict=True):
+        for states, words, left in zip(self.states, self.words, self.tokens_left, strict=True):
             masks.append(torch.stack([self._allowed(state, words, left) for state in states]))
         return torch.stack(masks)
 
     def restrict(self, log_probs: Tensor, allowed: Tensor) -> Tensor:
-        """Log-probabilities of tokens (B, K, V) that may follow; -inf for the others.
+        """Log-probabilities (B, K, V), with -inf for tokens that may not follow.
 
-        Where trees have the words, which are known, the next word has the probability that any word
-        comes next. Its own probability would make brackets seem likely before a rare word (Stern et
-        al., 2017).
+        If trees contain the words, the next word is known. It gets the probability that any word
+        follows, because the probability of a rare word would make brackets before it seem likely
+        (Stern et al., 2017).
         """
-        copied = self.vocabulary.copied.to(log_probs.device)
-        of_words = log_probs.masked_fill(~copied, float("-inf"))
-        any_word = of_words.logsumexp(-1, keepdim=True)  # (B, K, 1)
-        # The unknown token is no part of the sum: it has no probability of its own in training.
-        known = copied.clone()
-        known[UNK] = self.vocabulary.copies_words
-        return torch.where(known, any_word, log_probs).masked_fill(~allowed, float("-inf"))
+        is_word = self.vocabulary.is_word.to(log_probs.device)
+        word_log_probs = log_probs.masked_fill(~is_word, float("-inf"))
+        any_word = word_log_probs.logsumexp(-1, keepdim=True)  # (B, K, 1)
+        # The unknown token may be a word, but is not in the sum, because it is never trained.
+        may_be_word = is_word.clone()
+        may_be_word[UNK] = self.vocabulary.copies_words
+        return torch.where(may_be_word, any_word, log_probs).masked_fill(~allowed, float("-inf"))
 
-    def _allowed(self, state: _State, words: _Words, left: int) -> Tensor:
-        missing = len(words.needed) - state.done
-        word = words.needed[state.done] if missing > 0 else _NONE
-        if not words.begins[min(state.done, len(words.needed))]:
+    def _allowed(self, state: _State, words: _Words, tokens_left: int) -> Tensor:
+        """A mask (V,) of the tokens that may follow a hypothesis."""
+        missing = len(words.tokens) - state.n_words
+        word = words.tokens[state.n_words] if missing > 0 else _NONE
+        if not words.begins[min(state.n_words, len(words.tokens))]:
             return self._mask(word, False, _NONE)  # within a word
-        # A token of a word and an open bracket still take a token each; a new bracket takes two.
+        # Each missing word and each open bracket needs a token, and a new bracket needs two.
         depth = len(state.closing)
-        opens = missing > 0 and left >= missing + depth + 2 and depth < MAX_DEPTH
+        can_open = missing > 0 and tokens_left >= missing + depth + 2 and depth < MAX_DEPTH
         end = _NONE
-        if state.closing and not state.after_opening:
+        if state.closing and not state.is_empty_bracket:
             end = state.closing[-1]
         elif not state.closing and missing == 0:
             end = EOS
-        return self._mask(word, opens, end)
+        return self._mask(word, can_open, end)
 
-    def _mask(self, word: int | None, opens: bool, end: int) -> Tensor:
-        """The mask of a word's token (None: any word's symbol), opening brackets, and an end."""
-        key = word, opens, end
+    def _mask(self, word: int | None, can_open: bool, end: int) -> Tensor:
+        """A mask (V,) that allows some tokens.
+
+        Args:
+            word: the next token of a word; None for the symbol of any word, _NONE for no word.
+            can_open: whether opening brackets are allowed.
+            end: a closing bracket or the end mark; _NONE for neither.
+        """
+        key = word, can_open, end
         if key not in self._masks:
             tokens = {end}
             if word is None:
                 tokens |= self.vocabulary.word_symbols
             else:
                 tokens.add(word)
-            if opens:
+            if can_open:
                 tokens.update(self.vocabulary.closing_of)
             mask = torch.zeros(len(self.vocabulary.pieces), dtype=torch.bool)
             mask[list(tokens - {_NONE})] = True
@@ -161,23 +173,24 @@ class TreeConstraint:
 
         Args:
             origins: index of the hypothesis that each one continues (B, K).
-            tokens: the token that it adds (B, K).
+            tokens: the token that each one appends (B, K).
         """
         pairs = torch.stack([origins, tokens], dim=-1).tolist()
         for sentence, states in enumerate(self.states):
-            self.states[sentence] = [self._after(states[i], token) for i, token in pairs[sentence]]
-            self.left[sentence] -= 1
+            self.states[sentence] = [self._next(states[i], token) for i, token in pairs[sentence]]
+            self.tokens_left[sentence] -= 1
 
-    def _after(self, state: _State, token: int) -> _State:
+    def _next(self, state: _State, token: int) -> _State:
+        """The state after a token."""
         if token in self.vocabulary.closing_of:
             closing = (*state.closing, self.vocabulary.closing_of[token])
-            return _State(closing, state.done, after_opening=True)
+            return _State(closing, state.n_words, is_empty_bracket=True)
         if token in self.vocabulary.brackets or token == EOS:
-            return _State(state.closing[:-1], state.done)
-        return _State(state.closing, state.done + 1)
+            return _State(state.closing[:-1], state.n_words)
+        return _State(state.closing, state.n_words + 1)
 
-    def keep(self, rows: Sequence[int]) -> None:
-        """Keep the sentences of these rows."""
+    def select(self, rows: Sequence[int]) -> None:
+        """Keep only the sentences of these rows."""
         self.states = [self.states[row] for row in rows]
         self.words = [self.words[row] for row in rows]
-        self.left = [self.left[row] for row in rows]
+        self.tokens_left = [self.tokens_left[row] for row in rows]

@@ -1,1 +1,1 @@
-"""Scores of trained models. Their names and signs, which tables need, are in stats/metrics.py."""
+"""Scores of trained models. stats/metrics.py has their names and signs for tables."""

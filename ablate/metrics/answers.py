@@ -1,4 +1,4 @@
-"""Loss and accuracy of the answers of generated items, item by item."""
+"""Loss and accuracy of the answers of generated items."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from ablate.metrics.resampling import Statistics
 _LINE = re.compile(r"nats=(\S+) correct=(\d+) answers=(\d+) (\S+)")
 
 
-def lines_of(scores: TokenScores, evaluation: str) -> list[str]:
-    """One line for each item, with all that its scores and their signature follow from.
+def answer_lines(scores: TokenScores, evaluation: str) -> list[str]:
+    """A line for each item, with the statistics from which scores are computed.
 
     Args:
-        scores: of the answers; `places` are the numbers of their items.
-        evaluation: the items, as the signature names them.
+        scores: scores of the answer tokens; `indices` are the indices of their items.
+        evaluation: name of the items in signatures.
     """
-    nats = np.bincount(scores.places, scores.nats)
-    answers = np.bincount(scores.places)
-    correct = np.bincount(scores.places[scores.correct], minlength=len(answers))
+    nats = np.bincount(scores.indices, scores.nats)
+    answers = np.bincount(scores.indices)
+    correct = np.bincount(scores.indices[scores.correct], minlength=len(answers))
     return score_lines(nats, {"correct": correct, "answers": answers}, evaluation)
 
 
 def answer_statistics(metric: str, lines: Sequence[str]) -> Statistics:
-    """The statistics (nats, correct, answers, all right, 1) of each item, from its line."""
+    """The statistics of each item from its line: (nats, correct, answers, all correct, 1)."""
     counts, evaluation = parse_lines(lines, _LINE)
     all_right = counts[:, 1] == counts[:, 2]
     values = np.column_stack([counts, all_right, np.ones(len(counts))])
@@ -37,7 +37,9 @@ def answer_statistics(metric: str, lines: Sequence[str]) -> Statistics:
 
 
 def items_right(sums: NDArray[np.float64]) -> float:
-    """Percentage of items with every answer right, from (nats, correct, answers, right, items)."""
+    """Percentage of items with only correct answers, from (nats, correct, answers, all correct,
+    items).
+    """
     return float(100 * sums[3] / sums[4])
 
 

@@ -1,8 +1,8 @@
-"""Scores of a text in blocks: bits per byte, and loss and accuracy of masked tokens.
+"""Scores of a text by blocks: bits per byte, and loss and accuracy of masked tokens.
 
-A block is the same text for every vocabulary and every context. A token that reaches over the end
-of a block belongs to the block in which it begins; the end mark of a document belongs to the block
-of the character before it. A block in which no token is masked counts for nothing.
+A block has the same text for every vocabulary and every context length, so that rows can be
+compared block by block. A token belongs to the block in which it begins, the end mark of a document to the
+block of the character before it. A block without masked tokens has no weight.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _ROWS = 1024  # tokens whose logits are in memory at once
 class Blocks:
     """The blocks of a text.
 
-    of_token: the block of each token.
-    tokens: of each block, with end marks.
-    bytes: of the tokens of each block.
+    token_blocks: index of the block of each token.
+    tokens: number of tokens of each block, with end marks.
+    bytes: number of bytes of each block's tokens.
     """
 
-    of_token: NDArray[np.int64]
+    token_blocks: NDArray[np.int64]
     tokens: NDArray[np.int64]
     bytes: NDArray[np.int64]
 
@@ -48,27 +48,29 @@ class Blocks:
         return len(self.bytes)
 
 
-def blocks_of(sequences: TokenSequences, tokenizer: Tokenizer) -> Blocks:
-    """Divide a text into blocks of BLOCK_BYTES bytes; the last one may be shorter."""
+def divide_into_blocks(sequences: TokenSequences, tokenizer: Tokenizer) -> Blocks:
+    """Divide a text into blocks of BLOCK_BYTES bytes; the last block may be shorter."""
     lengths = tokenizer.byte_lengths()[np.asarray(sequences.ids)]
-    before = np.cumsum(lengths) - lengths
-    # A mark has no byte, so it follows the last one.
-    of_token = (before - (lengths == 0)).clip(min=0) // BLOCK_BYTES
-    of_token = np.unique(of_token, return_inverse=True)[1]  # a block may lie within a token
-    sizes = (np.bincount(of_token), np.bincount(of_token, weights=lengths).astype(np.int64))
-    return Blocks(of_token, *sizes)
+    starts = np.cumsum(lengths) - lengths
+    # A mark has no bytes; it belongs to the byte before it.
+    token_blocks = (starts - (lengths == 0)).clip(min=0) // BLOCK_BYTES
+    # Renumber, because no token begins in a block that lies within a token.
+    token_blocks = np.unique(token_blocks, return_inverse=True)[1]
+    tokens = np.bincount(token_blocks)
+    sizes = np.bincount(token_blocks, weights=lengths).astype(np.int64)
+    return Blocks(token_blocks, tokens, sizes)
 
 
 @dataclass(frozen=True)
 class TokenScores:
     """Scores of the predicted tokens of a text, in the order of the text.
 
-    places: of each token in the text.
+    indices: index of each token in the text.
     nats: negative log-likelihood of each token.
     correct: whether each token is the most likely one.
     """
 
-    places: NDArray[np.int64]
+    indices: NDArray[np.int64]
     nats: NDArray[np.float64]
     correct: NDArray[np.bool_]
 
@@ -80,55 +82,74 @@ def score_text(
     device: torch.device,
     after_batch: Callable[[], None],
 ) -> TokenScores:
-    """Score the tokens that count in all batches; the model is put into evaluation mode."""
+    """Score the target tokens of all batches.
+
+    Args:
+        model: put into eval mode.
+        batches: makes batches of a size, each with the indices of its target tokens; see
+            `score_batches`.
+        output_terms: `Task.output_terms` of the same task.
+        device: device of the model.
+        after_batch: called after each batch of this rank.
+    """
     model.eval()
 
-    def score(places_and_batch: tuple[NDArray[np.int64], Any]) -> NDArray[np.float64]:
-        places, batch = places_and_batch
+    def score(indices_and_batch: tuple[NDArray[np.int64], Any]) -> NDArray[np.float64]:
+        indices, batch = indices_and_batch
         terms = output_terms(model, batch.to(device))
         scores = score_tokens(*terms, model.config.logit_cap).cpu().numpy()
         after_batch()
-        return np.vstack([places, scores])
+        return np.vstack([indices, scores])
 
-    places, nats, correct = np.concatenate(score_batches(batches, score, device), axis=1)
-    order = np.argsort(places, kind="stable")
-    return TokenScores(places[order].astype(np.int64), nats[order], correct[order] > 0)
+    indices, nats, correct = np.concatenate(score_batches(batches, score, device), axis=1)
+    order = np.argsort(indices, kind="stable")
+    return TokenScores(indices[order].astype(np.int64), nats[order], correct[order] > 0)
 
 
 def score_tokens(states: Tensor, weight: Tensor, targets: Tensor, cap: float | None) -> Tensor:
-    """(2, n) in fp64: negative log-likelihood in nats, and whether a token is the likeliest.
+    """Score tokens by their decoder states.
 
     Args:
         states: (n, d_model).
         weight: output matrix (V, d_model).
-        targets: token ids (n).
-        cap: soft cap of the logits.
+        targets: token ids (n,).
+        cap: soft cap of the logits; None for none.
+
+    Returns:
+        (2, n) in fp64: negative log-likelihoods in nats, and 1 where the token is the most likely.
     """
-    parts = []
+    chunks = []
     for start in range(0, len(targets), _ROWS):  # logits are the largest tensor
         rows = slice(start, start + _ROWS)
         logits = soft_cap(F.linear(states[rows], weight).float(), cap)  # (m, V)
         nats = F.cross_entropy(logits, targets[rows], reduction="none").double()
-        parts.append(torch.stack([nats, (logits.argmax(1) == targets[rows]).double()]))
-    return torch.cat(parts, dim=1)
+        chunks.append(torch.stack([nats, (logits.argmax(1) == targets[rows]).double()]))
+    return torch.cat(chunks, dim=1)
 
 
-# Predictions: a line for each block, with all that its scores and their signature follow from
+# Predictions: a line for each block, with the statistics that scores are computed from.
 
 
 def text_lines(scores: TokenScores, blocks: Blocks, evaluation: str) -> list[str]:
-    """The lines of a text of which every token is predicted."""
-    assert np.array_equal(scores.places, np.arange(len(blocks.of_token))), "a token is missing"
-    nats = np.bincount(blocks.of_token, weights=scores.nats)
+    """The lines of a text in which every token is predicted.
+
+    Args:
+        scores: scores of all tokens.
+        blocks: blocks of the text.
+        evaluation: name of the contexts in signatures.
+    """
+    n_tokens = len(blocks.token_blocks)
+    assert np.array_equal(scores.indices, np.arange(n_tokens)), "a token is missing"
+    nats = np.bincount(blocks.token_blocks, weights=scores.nats)
     counts = {"tokens": blocks.tokens, "bytes": blocks.bytes}
     return score_lines(nats, counts, evaluation.replace(":", "=").replace("|", " "))
 
 
 def masked_lines(scores: TokenScores, blocks: Blocks, evaluation: str) -> list[str]:
-    """The lines of a text of which some tokens are predicted; arguments as for `text_lines`."""
-    block = blocks.of_token[scores.places]
+    """The lines of a text in which only masked tokens are predicted; arguments as `text_lines`."""
+    block = blocks.token_blocks[scores.indices]
     count = len(blocks)
-    # minlength: the last blocks may have no masked token.
+    # minlength, because the last blocks may have no masked token.
     nats = np.bincount(block, weights=scores.nats, minlength=count)
     correct = np.bincount(block[scores.correct], minlength=count)
     counts = {"correct": correct, "masked": np.bincount(block, minlength=count)}
@@ -138,7 +159,7 @@ def masked_lines(scores: TokenScores, blocks: Blocks, evaluation: str) -> list[s
 def score_lines(
     nats: NDArray[Any], counts: Mapping[str, NDArray[np.int64]], evaluation: str
 ) -> list[str]:
-    """A line for each block, or for each item."""
+    """A line for each block or item, such as `nats=1.25 tokens=3 bytes=9 ctx=8 stride=4`."""
     lines = []
     for block, total in enumerate(nats):
         numbers = " ".join(f"{name}={values[block]}" for name, values in counts.items())
@@ -148,11 +169,11 @@ def score_lines(
 
 @dataclass(frozen=True)
 class _Score:
-    """A score of a block, or of blocks that are added.
+    """How a score is computed from lines.
 
-    line: of a block; its groups are the statistics, and the evaluation.
-    unit: the last statistic, by which the others are divided.
-    value: from the summed statistics.
+    line: matches the line of a block; its groups are the statistics, then the evaluation.
+    unit: name of the last statistic, by which the others are divided.
+    value: computes the score from statistics that are summed over blocks.
     """
 
     line: re.Pattern[str]
@@ -161,12 +182,12 @@ class _Score:
 
 
 def mean_nats(sums: NDArray[np.float64]) -> float:
-    """Mean negative log-likelihood from (nats, correct, tokens)."""
+    """Mean negative log-likelihood from the sums (nats, correct, tokens)."""
     return float(sums[0] / max(1.0, float(sums[2])))
 
 
 def accuracy(sums: NDArray[np.float64]) -> float:
-    """Percentage of correct tokens from (nats, correct, tokens)."""
+    """Percentage of correct tokens from the sums (nats, correct, tokens)."""
     return float(100 * sums[1] / max(1.0, float(sums[2])))
 
 
@@ -182,7 +203,7 @@ _SCORES = {
 
 
 def block_statistics(metric: str, lines: Sequence[str], split: str) -> Statistics:
-    """The statistics of each block of a text, from its line; where no token counts, it scores 0."""
+    """The statistics of each block of a text from its line."""
     score = _SCORES[metric]
     values, evaluation = parse_lines(lines, score.line)
     evaluation = evaluation.replace("=", ":").replace(" ", "|")
@@ -191,7 +212,11 @@ def block_statistics(metric: str, lines: Sequence[str], split: str) -> Statistic
 
 
 def parse_lines(lines: Sequence[str], pattern: re.Pattern[str]) -> tuple[NDArray[np.float64], str]:
-    """The statistics of each line, and the evaluation that all of them name."""
+    """Parse lines with numbers and, as the last group, an evaluation, which all lines share.
+
+    Returns:
+        The numbers (lines, groups - 1), and the evaluation.
+    """
     statistics = []
     evaluation = ""
     for line in lines:

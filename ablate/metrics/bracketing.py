@@ -1,9 +1,11 @@
 """Scores of constituency trees as EVALB computes them with COLLINS.prm.
 
-Punctuation is left out by the tags of the reference, and so are the root and constituents of
-punctuation alone; PRT equals ADVP. Deviation: EVALB skips a sentence whose words do not match, or
-that has punctuation alone. Here a tree that is not well-formed has no brackets, and its reference's
-brackets count as missed; punctuation alone is matched.
+Punctuation, by the tags of the reference, does not count. Nor do the root and constituents of
+punctuation alone. PRT equals ADVP.
+
+Deviation: EVALB skips sentences whose words do not match. Here a tree that is not well-formed has
+no brackets, so all brackets of the reference are missed. EVALB also skips sentences of punctuation
+alone, which here count as matched.
 """
 
 from __future__ import annotations
@@ -18,21 +20,21 @@ from ablate.config.parsing_data import with_leaves
 from ablate.data.trees import ROOT, Leaf, Tree, leaves_of, restored
 from ablate.metrics.resampling import Statistics
 
-Bracket = tuple[str, int, int]  # label, first word, word after the last; words without punctuation
+Bracket = tuple[str, int, int]  # label, first word, word after the last, without punctuation
 
 PUNCTUATION = frozenset((",", ":", "``", "''", "."))  # tags
 _EQUAL = {"PRT": "ADVP"}
 
 
 def brackets(tree: Tree) -> Counter[Bracket]:
-    """The brackets that count, each as often as it occurs."""
+    """The number of occurrences of each bracket that counts."""
     counts: Counter[Bracket] = Counter()
     _collect(tree, 0, counts)
     return counts
 
 
 def _collect(tree: Tree, start: int, counts: Counter[Bracket]) -> int:
-    """Add the brackets of a tree that begins at word `start`; returns the word after it."""
+    """Add the brackets of a tree that begins at word `start`, and return the word after it."""
     end = start
     for child in tree.children:
         if isinstance(child, Leaf):
@@ -47,15 +49,16 @@ def _collect(tree: Tree, start: int, counts: Counter[Bracket]) -> int:
 def statistics(
     predictions: Sequence[str], sentences: Sequence[str], references: Sequence[str]
 ) -> NDArray[np.int64]:
-    """Statistics of each sentence, (n_sentences, 6).
-
-    The columns are the matched brackets, those of the reference and of the prediction; and 1 if all
-    match, 1 if the prediction is well-formed, 1 for the sentence.
+    """Statistics of each sentence.
 
     Args:
         predictions: linearized trees.
-        sentences: as many; words with spaces between them.
-        references: their linearized trees with tags.
+        sentences: words with spaces between them.
+        references: linearized trees with tags.
+
+    Returns:
+        (n_sentences, 6): the numbers of matched brackets, of brackets in the reference and of
+        brackets in the prediction; 1 if all match; 1 if the prediction is well-formed; 1.
     """
     assert len(predictions) == len(sentences) == len(references)
     return np.array(list(map(_statistics, predictions, sentences, references)))
@@ -63,26 +66,27 @@ def statistics(
 
 def _statistics(prediction: str, sentence: str, reference: str) -> tuple[int, ...]:
     leaves = leaves_of(reference, sentence)
-    gold = restored(with_leaves(reference, sentence), leaves)
-    assert gold is not None, reference
-    expected = brackets(gold)
-    test = restored(prediction, leaves)
-    if test is None:
+    reference_tree = restored(with_leaves(reference, sentence), leaves)
+    assert reference_tree is not None, reference
+    expected = brackets(reference_tree)
+    predicted_tree = restored(prediction, leaves)
+    if predicted_tree is None:
         return 0, expected.total(), 0, 0, 0, 1
-    given = brackets(test)
-    # The intersection takes the smaller count of each bracket, as EVALB does for repeated ones.
-    return (expected & given).total(), expected.total(), given.total(), int(expected == given), 1, 1
+    predicted = brackets(predicted_tree)
+    # The intersection takes the smaller count of a repeated bracket, as EVALB does.
+    matched = (expected & predicted).total()
+    return matched, expected.total(), predicted.total(), int(expected == predicted), 1, 1
 
 
 def f1(sums: NDArray[np.float64]) -> float:
     """Labeled bracket F1 in percent: the harmonic mean of precision and recall.
 
-    Of trees without any bracket, the percentage that have to have none.
+    If neither references nor predictions have brackets, the percentage of exact matches.
     """
-    matched, expected, given = sums[:3]
-    if not expected + given:
+    matched, expected, predicted = sums[:3]
+    if not expected + predicted:
         return float(100 * sums[3] / max(1, sums[5]))
-    return float(200 * matched / (expected + given))
+    return float(200 * matched / (expected + predicted))
 
 
 _SCORES: dict[str, Callable[[NDArray[np.float64]], float]] = {
@@ -99,8 +103,8 @@ def tree_statistics(
     references: Sequence[str],
     split: str,
 ) -> Statistics:
-    """The statistics of each tree, for a score."""
-    of_trees = statistics(predictions, sentences, references)
-    counted = f"trees:{len(of_trees)}|brackets:{of_trees[:, 1].sum()}|split:{split}"
+    """The statistics of each tree for the score of a name."""
+    values = statistics(predictions, sentences, references)
+    counted = f"trees:{len(values)}|brackets:{values[:, 1].sum()}|split:{split}"
     signature = f"EVALB:COLLINS|not-well-formed:0|{counted}"
-    return Statistics(of_trees.astype(np.float64), _SCORES[name], signature)
+    return Statistics(values.astype(np.float64), _SCORES[name], signature)

@@ -1,4 +1,4 @@
-"""Evaluation of a split in batches: ranks share them, and memory may make them smaller."""
+"""Evaluate a split in batches. Ranks share the batches, which shrink if memory runs out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ablate.kernels.device import is_out_of_memory, release_cached_memory
 from ablate.kernels.ranks import all_items, current_ranks
 
-EVAL_TOKENS = 4096  # per batch; scores depend on it in their last digits only
+EVAL_TOKENS = 4096  # per batch; scores depend on it only in their last digits
 FEWEST_EVAL_TOKENS = 64
 T = TypeVar("T")
 
@@ -22,13 +22,17 @@ def score_batches(
     score: Callable[[T], NDArray[np.float64]],
     device: torch.device,
 ) -> list[NDArray[np.float64]]:
-    """Score all batches, without gradients; the scores of each, in order.
+    """Score all batches without gradients.
+
+    If memory runs out, the evaluation starts over with batches of half the size.
 
     Args:
-        batches: all batches of a split, of about so many tokens. Where they are too large for the
-            memory, the evaluation starts over with smaller ones.
-        score: scores of a batch. Several ranks call it for different batches.
-        device: of the model.
+        batches: makes all batches of a split, with about this number of tokens in each.
+        score: computes the scores of a batch. Each rank calls it for its share of the batches.
+        device: device of the model.
+
+    Returns:
+        The scores of each batch, in order.
     """
     size = EVAL_TOKENS
     while True:
@@ -40,8 +44,8 @@ def score_batches(
                 raise
         if not any(current_ranks().vote([scores is None])):
             assert scores is not None
-            return _of_all_ranks(scores)
-        release_cached_memory(device)  # outside of the handler, whose traceback keeps tensors alive
+            return _gather(scores)
+        release_cached_memory(device)  # not in the handler, where the traceback keeps tensors alive
         size //= 2
 
 
@@ -49,18 +53,18 @@ def score_batches(
 def _scores(
     batches: Iterable[T], score: Callable[[T], NDArray[np.float64]]
 ) -> dict[int, NDArray[np.float64]]:
-    """The scores of this rank's batches, by the number of the batch."""
+    """The scores of this rank's batches, by the index of the batch."""
     ranks = current_ranks()
     scores = {}
-    for number, batch in enumerate(batches):
-        if number % ranks.size == ranks.index:
-            scores[number] = score(batch)
+    for i, batch in enumerate(batches):
+        if i % ranks.size == ranks.index:
+            scores[i] = score(batch)
     return scores
 
 
-def _of_all_ranks(own: dict[int, NDArray[np.float64]]) -> list[NDArray[np.float64]]:
-    """The scores of all batches, in order."""
-    if current_ranks().size == 1:  # lists would take several times the memory
-        return list(own.values())
-    lists = all_items([(number, scores.tolist()) for number, scores in own.items()])
+def _gather(rank_scores: dict[int, NDArray[np.float64]]) -> list[NDArray[np.float64]]:
+    """The scores of the batches of all ranks, in order."""
+    if current_ranks().size == 1:  # without lists, which take several times the memory
+        return list(rank_scores.values())
+    lists = all_items([(i, scores.tolist()) for i, scores in rank_scores.items()])
     return [np.array(scores, dtype=np.float64) for scores in lists]

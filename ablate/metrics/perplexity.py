@@ -1,4 +1,4 @@
-"""Perplexity from the plain negative log-likelihood, never the smoothed loss."""
+"""Perplexity by the negative log-likelihood, without label smoothing."""
 
 from __future__ import annotations
 
@@ -25,14 +25,13 @@ def nats_per_token(
 ) -> float:
     """Mean negative log-likelihood of the target tokens of all batches, in nats.
 
-    The sum is in the order of the batches, so the number of ranks that share them does not change
-    it.
+    It is summed in the order of the batches, so the number of ranks does not change its bits.
 
     Args:
-        model: put into evaluation mode.
-        batches: as for `score_batches`.
-        output_terms: of the same task; see `Task.output_terms`.
-        device: of the model.
+        model: put into eval mode.
+        batches: makes batches of a size; see `score_batches`.
+        output_terms: `Task.output_terms` of the same task.
+        device: device of the model.
     """
     model.eval()
     cap = model.config.logit_cap
@@ -44,20 +43,20 @@ def nats_per_token(
     total = 0.0
     tokens = 0
     for nats, count in score_batches(batches, score, device):
-        # Not sum(), whose rounding depends on Python's version.
+        # Not sum(), whose rounding depends on the version of Python.
         total += float(nats)
         tokens += int(count)
     return total / tokens
 
 
-def perplexity_of(nats: float) -> float:
-    """Exp of a mean negative log-likelihood in nats; infinite above the bound of stored numbers."""
+def nats_to_perplexity(nats: float) -> float:
+    """Exp of a mean negative log-likelihood; infinite above the largest number that is stored."""
     return math.exp(nats) if nats < math.log(LARGEST_SCORE) else math.inf
 
 
 def per_character(perplexity: float, tokens: int, characters: int) -> float:
-    """Convert a perplexity per token to one per character, of the same text.
+    """Convert perplexity per token to perplexity per character of the same text.
 
-    Unlike perplexity per subword token, it can be compared across vocabularies.
+    Only the latter can be compared across vocabularies.
     """
     return float(perplexity ** (tokens / characters))

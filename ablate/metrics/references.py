@@ -1,4 +1,4 @@
-"""Whether metrics of words can judge the references of a test set."""
+"""Warn if a metric of words does not suit the references of a test set."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from ablate.config.languages import (
 from ablate.formatting import number, percent
 from ablate.metrics.sacrebleu import Target, tokenized
 
-ORDER = 4  # of the longest n-grams of BLEU
+ORDER = 4  # length of BLEU's longest n-grams
 LARGE_SHARE = 0.3
-LONG_WORDS = 15  # characters to a token; German has 6, Finnish 8
+LONG_WORDS = 15  # characters per token; German has 6, Finnish 8
 _REMEDY = "metrics: [chrf] counts characters"
 
 
 def notes(references: Sequence[str], target: Target, metrics: Sequence[str]) -> Iterator[str]:
-    """Yield a note on each reason why one of the metrics cannot judge translations of these texts.
+    """Yield a warning for each reason why a metric does not suit the references.
 
     Args:
-        references: of the test set.
+        references: references of the test set.
         target: their language, and the tokenizer of BLEU.
         metrics: names of the study's metrics.
     """
     if "bleu" in metrics:
-        yield from _on_bleu(references, target)
+        yield from _bleu_notes(references, target)
     if _share_without_spaces(references) < LARGE_SHARE:
         return
-    of_words = [name for name in ("chrf++", "ter") if name in metrics]
-    if "ter" in of_words and has_asian_words(target.language):
-        of_words.remove("ter")
-    for name in of_words:
+    word_metrics = [name for name in ("chrf++", "ter") if name in metrics]
+    if "ter" in word_metrics and has_asian_words(target.language):
+        word_metrics.remove("ter")
+    for name in word_metrics:
         yield (
             f"{name} counts words between spaces, which the references of test "
             f"({target.language}) hardly have; {_REMEDY}"
         )
 
 
-def _on_bleu(references: Sequence[str], target: Target) -> Iterator[str]:
+def _bleu_notes(references: Sequence[str], target: Target) -> Iterator[str]:
     language, tokenizer = target
     preferred = preferred_tokenizer(language)
     if tokenizer == usable_tokenizer(language) != preferred:
@@ -53,16 +53,16 @@ def _on_bleu(references: Sequence[str], target: Target) -> Iterator[str]:
         )
     lengths = [len(tokens) for tokens in tokenized(references, target)]
     characters = sum(len("".join(text.split())) for text in references)
-    per_token = characters / max(1, sum(lengths))
-    without_spaces = _share_without_spaces(references)
-    has_few_spaces = tokenizer in ("13a", "intl") and without_spaces >= LARGE_SHARE
-    if has_few_spaces or per_token > LONG_WORDS:
-        why = f"{number(per_token, 1)} characters to a token"
+    characters_per_token = characters / max(1, sum(lengths))
+    share = _share_without_spaces(references)
+    has_few_spaces = tokenizer in ("13a", "intl") and share >= LARGE_SHARE
+    if has_few_spaces or characters_per_token > LONG_WORDS:
+        reason = f"{number(characters_per_token, 1)} characters to a token"
         if has_few_spaces:
-            why += f", and {percent(without_spaces)} of them of scripts without spaces"
+            reason += f", and {percent(share)} of them of scripts without spaces"
         yield (
             f"BLEU cannot judge the references of test ({language}), which tok:{tokenizer} divides "
-            f"into {why}: set data.bleu_tokenizer to zh, ja-mecab, ko-mecab or char; or "
+            f"into {reason}: set data.bleu_tokenizer to zh, ja-mecab, ko-mecab or char; or "
             f"{_REMEDY}"
         )
     short = sum(length < ORDER for length in lengths) / len(lengths)
@@ -76,10 +76,10 @@ def _on_bleu(references: Sequence[str], target: Target) -> Iterator[str]:
 
 def _share_without_spaces(references: Sequence[str]) -> float:
     """The share of letters that belong to scripts without spaces."""
-    letters = sum(character.isalpha() for text in references for character in text)
-    found = sum(
-        character.isalpha()
-        for text in references
-        for character in "".join(WITHOUT_SPACES.findall(text))
-    )
-    return found / max(1, letters)
+    letters = 0
+    letters_without_spaces = 0
+    for text in references:
+        letters += sum(map(str.isalpha, text))
+        matches = "".join(WITHOUT_SPACES.findall(text))
+        letters_without_spaces += sum(map(str.isalpha, matches))
+    return letters_without_spaces / max(1, letters)

@@ -1,4 +1,4 @@
-"""Measurements of metrics that are functions of summed statistics, with resampled test sets."""
+"""Measure metrics that are functions of summed statistics, also on resampled test sets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ablate.store.records import Measurement
 
 
 class Statistics(NamedTuple):
-    """What a score of a test set follows from; the arguments of `measure`."""
+    """The statistics of a test set and the score that they give; the arguments of `measure`."""
 
     values: NDArray[np.float64]
     score: Callable[[NDArray[np.float64]], float]
@@ -23,12 +23,13 @@ class Statistics(NamedTuple):
 def measure(
     statistics: NDArray[np.float64], score: Callable[[NDArray[np.float64]], float], signature: str
 ) -> Measurement:
-    """Score a test set, and the resampled ones, as `resampled_scores` does.
+    """Score a test set and the resampled test sets of `resampled_scores`.
 
     Args:
-        statistics: of each item, (n_items, n_statistics), such as (correct, 1) for an accuracy.
-        score: of the summed statistics, (n_statistics,).
-        signature: how the score is computed.
+        statistics: the statistics of each item, (n_items, n_statistics), such as (correct, 1) for
+            an accuracy.
+        score: computes the score from summed statistics, (n_statistics,).
+        signature: says how the score is computed.
     """
     value, resamples = resampled_scores(statistics, score)
     return Measurement(value=value, signature=signature, resamples=resamples)

@@ -1,4 +1,4 @@
-"""Scores of translations by sacreBLEU, each with its signature."""
+"""Scores of translations by sacreBLEU, with signatures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ablate.store.records import Measurement
 
 
 class Target(NamedTuple):
-    """The target language of translations, and sacreBLEU's tokenizer of their BLEU."""
+    """The target language of translations, and sacreBLEU's tokenizer for their BLEU."""
 
     language: str
     tokenizer: str
@@ -37,36 +37,39 @@ def measure_translations(
 
     Returns:
         The corpus score (0 to 100; TER may exceed that), its signature, and scores on resampled
-        test sets; also the share of exact translations, the score by chance and, of BLEU, the
-        brevity penalty.
+        test sets. Its parts are the share of exact translations, the score by chance (each
+        hypothesis against the reference of another sentence) and BLEU's brevity penalty.
 
     Raises:
         StoreError: the tokenizer is not installed.
     """
     metric = _metric(name, target)
-    # sacrebleu.significance uses the same two functions. Its public functions return p-values only,
+    # sacrebleu.significance uses the same two functions. Its public functions return only p-values,
     # and compare single systems, not means over seeds.
     statistics = _statistics(metric, hypotheses, references)
-    score_of = metric._compute_score_from_stats
-    metric.num_refs = 1  # part of the signature; the functions above do not set it
+    compute_score = metric._compute_score_from_stats
+    metric.num_refs = 1  # for the signature; the functions above do not set it
     signature = str(metric.get_signature())
-    measured = resampling.measure(statistics, lambda sums: score_of(sums).score, signature)
-    pairs = zip(hypotheses, references, strict=True)
-    exact = sum(ours.strip() == theirs.strip() for ours, theirs in pairs)
-    worst = 100.0 if name == "ter" else 0.0
-    parts = {EXACT.name: exact / len(references), CHANCE_SCORE.name: worst}
-    if of_others := _of_others(hypotheses, references):
-        sums = _statistics(metric, *of_others).sum(0)
-        parts[CHANCE_SCORE.name] = float(score_of(sums).score)
+    measurement = resampling.measure(statistics, lambda sums: compute_score(sums).score, signature)
+    exact = 0
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        exact += hypothesis.strip() == reference.strip()
+    parts = {
+        EXACT.name: exact / len(references),
+        CHANCE_SCORE.name: 100.0 if name == "ter" else 0.0,
+    }
+    if mismatched := _mismatched_pairs(hypotheses, references):
+        sums = _statistics(metric, *mismatched).sum(0)
+        parts[CHANCE_SCORE.name] = float(compute_score(sums).score)
     if name == "bleu":
-        parts[BREVITY_PENALTY.name] = float(score_of(statistics.sum(0)).bp)
-    return measured.model_copy(update={"parts": parts})
+        parts[BREVITY_PENALTY.name] = float(compute_score(statistics.sum(0)).bp)
+    return measurement.model_copy(update={"parts": parts})
 
 
 def sentence_scores(
     name: str, hypotheses: Sequence[str], references: Sequence[str], target: Target = ENGLISH
 ) -> list[float]:
-    """Score each sentence alone; BLEU by the n-gram orders that the sentence is long enough for."""
+    """Score each sentence, by BLEU with the n-gram orders for which it is long enough."""
     metric = _metric(name, target, effective_order=True)
     scores = []
     for hypothesis, reference in zip(hypotheses, references, strict=True):
@@ -74,30 +77,34 @@ def sentence_scores(
     return scores
 
 
-def _of_others(
+def _mismatched_pairs(
     hypotheses: Sequence[str], references: Sequence[str]
 ) -> tuple[list[str], list[str]] | None:
-    """Each hypothesis with the next reference, where that is another text; None if none is."""
-    following = [*references[1:], *references[:1]]
-    pairs = []
-    for ours, own, other in zip(hypotheses, references, following, strict=True):
-        if own != other:
-            pairs.append((ours, other))
-    if not pairs:
+    """Pair each hypothesis with the next sentence's reference, except where both references are
+    equal; None if all are.
+    """
+    next_references = [*references[1:], *references[:1]]
+    mismatched_hypotheses = []
+    mismatched_references = []
+    for hypothesis, reference, other in zip(hypotheses, references, next_references, strict=True):
+        if reference != other:
+            mismatched_hypotheses.append(hypothesis)
+            mismatched_references.append(other)
+    if not mismatched_hypotheses:
         return None
-    texts, others = zip(*pairs, strict=True)
-    return list(texts), list(others)
+    return mismatched_hypotheses, mismatched_references
 
 
 def tokenized(texts: Sequence[str], target: Target) -> list[list[str]]:
-    """The tokens of texts, as BLEU counts them."""
+    """Tokenize texts as BLEU does."""
     tokenizer = _metric("bleu", target).tokenizer
     return [str(tokenizer(text.rstrip())).split() for text in texts]
 
 
 def _statistics(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> Any:
-    of_items = metric._extract_corpus_statistics(list(hypotheses), [list(references)])
-    return np.array(of_items, np.float64)
+    """The statistics of each sentence, (n_sentences, n_statistics)."""
+    statistics = metric._extract_corpus_statistics(list(hypotheses), [list(references)])
+    return np.array(statistics, np.float64)
 
 
 def _metric(name: str, target: Target, effective_order: bool = False) -> Any:
@@ -111,10 +118,9 @@ def _metric(name: str, target: Target, effective_order: bool = False) -> Any:
             f"pip install '{extra_of(target.tokenizer)}'"
         )
     tokenizer = target.tokenizer
-    # `asian_support` has an effect only where text is normalized.
     is_asian = has_asian_words(target.language)
     makers: dict[str, Any] = {
-        # force: no warning about text that seems tokenized
+        # force turns off a warning about text that seems to be tokenized.
         "bleu": lambda: BLEU(force=True, effective_order=effective_order, tokenize=tokenizer),
         "chrf": CHRF,
         "chrf++": lambda: CHRF(word_order=2),

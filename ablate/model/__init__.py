@@ -1,8 +1,8 @@
-"""The Transformer core, one mechanism a file.
+"""The Transformer, one mechanism a file.
 
-Shapes everywhere: B sentences in the batch, S source tokens, T target tokens, K hypotheses of a
-sentence, h heads of queries, g heads of keys and values, d_k and d_v head sizes, V vocabulary.
-Where an attention is not over the source, S counts its keys and T its queries.
+Letters in shapes: B sentences in the batch, S source tokens, T target tokens, K hypotheses of a
+sentence, h heads of queries, g heads of keys and values, d_k and d_v head sizes, V vocabulary. In
+attention, T counts queries and S counts keys.
 """
 
 from __future__ import annotations
@@ -36,12 +36,18 @@ def build(
     device: torch.device | str = "cpu",
     sources: Path | None = None,
 ) -> Transformer:
-    """Build a model whose initial weights and dropout follow from the seed alone. `sources` is the
-    folder with the sources of plug-in classes, if the configuration names any.
+    """Build a model. Only the seed determines its initial weights and its dropout masks.
+
+    Args:
+        config: fields of the model.
+        vocab_size: number of tokens in the vocabulary.
+        seed: seed of all draws.
+        device: where the model runs.
+        sources: folder with the source files of the user's classes, if the fields name any.
 
     Raises:
-        StudyError: a plug-in class does not load, or two parts cannot work together.
-        StoreError: the source of a plug-in class is missing or has changed.
+        StudyError: a user's class does not load, or two parts cannot work together.
+        StoreError: the source file of a user's class is missing or has changed.
     """
     init = torch.Generator().manual_seed(seed)
     random = torch.Generator(device).manual_seed(seed)

@@ -1,5 +1,4 @@
-"""Attention (section 3.2.1): what its heads compute. Multi-head attention around it is in
-multi_head.py.
+"""Attention mechanisms: what the heads compute (section 3.2.1). multi_head.py has the projections.
 
 A mechanism maps Q (B, h, T, d_k), K (B, h, S, d_k) and V (B, h, S, d_v) to heads (B, h, T, d_v). To
 add one, write a class here and name it in ablate/parts/attention.py.
@@ -20,22 +19,22 @@ from ablate.model.layers import ParameterKinds
 from ablate.model.norms import UnitNorm
 from ablate.parts.attention import LINEAR_CHUNK
 
-EPS = 1e-6  # added to sums of linear attention's weights, which may all be 0, as its authors do
+EPS = 1e-6  # added to sums of weights, which may all be 0 (the value of linear attention's authors)
 
 
 class AttentionMechanism(nn.Module):
     """Base of all mechanisms.
 
     Attributes:
-        forms_scores: whether it has a score for each pair of tokens, and passes them to
+        forms_scores: whether it computes a score for each pair of tokens and passes the scores to
             `context.weights`, which caps them and adds sinks.
-        supports_bias: whether it adds `context.bias` to its scores and `context.values` to its
-            heads. Positional encodings that have these are refused beside a mechanism that does
-            not.
-        supports_bf16: whether Q, K and V may be in bf16 on a GPU; else they are converted to fp32.
-        supports_query_masks: whether it applies all of `context.mask`, which may differ between
-            queries. The hypotheses of a sentence are then decoded as queries side by side;
-            otherwise each is a row of the batch.
+        supports_bias: whether it adds `context.bias` to the scores and `context.values` to the
+            heads. A mechanism without this support cannot be combined with a positional encoding
+            that overrides them.
+        supports_bf16: whether Q, K and V may be in bf16 on a GPU. If not, they become fp32.
+        supports_query_masks: whether it applies masks that differ between queries. Beam search then
+            decodes the hypotheses of a sentence as queries over one cache; otherwise each
+            hypothesis is a row of the batch.
     """
 
     forms_scores = True
@@ -47,7 +46,7 @@ class AttentionMechanism(nn.Module):
         super().__init__()
 
     def reset_parameters(self, init: torch.Generator) -> None:
-        """Draw the initial weights of a built-in mechanism that has any."""
+        """Draw initial weights. The default does nothing, for mechanisms without weights."""
 
     def forward(self, Q: Tensor, K: Tensor, V: Tensor, context: AttentionContext) -> Tensor:
         """Q (B, h, T, d_k), K (B, h, S, d_k), V (B, h, S, d_v) -> heads (B, h, T, d_v)."""
@@ -55,9 +54,7 @@ class AttentionMechanism(nn.Module):
 
 
 class FullAttention(AttentionMechanism):
-    """Scaled dot-product attention (3.2.1, eq. 1): softmax(scale * Q K^T) V over every key that is
-    not masked.
-    """
+    """Scaled dot-product attention (3.2.1, eq. 1): softmax(scale * Q K^T) V over unmasked keys."""
 
     supports_bias = True
     supports_bf16 = True
@@ -67,14 +64,15 @@ class FullAttention(AttentionMechanism):
     def forward(self, Q: Tensor, K: Tensor, V: Tensor, context: AttentionContext) -> Tensor:
         """(B, h, T, d_v)."""
         if context.is_plain:
-            # torch's `is_causal` has the first query at the first key: for whole sequences alone.
+            # torch's `is_causal` aligns the first query with the first key, so it is wrong in
+            # decoding, where there are fewer queries than keys.
             causal = context.causal and self.window is None and Q.shape[2] == K.shape[2]
             causal = causal and context.query_mask is None
             mask = None if causal else context.mask(self.window)
             return F.scaled_dot_product_attention(
                 Q, K, V, attn_mask=mask, is_causal=causal, scale=context.scale
             )
-        # The positional encoding's own tensors are fp32 (fp64 in tests).
+        # Tensors of the positional encoding are fp32 (fp64 in tests).
         dtype = V.dtype
         precise = torch.promote_types(V.dtype, torch.float32)
         Q, K, V = (x.to(precise) for x in (Q * context.scale, K, V))
@@ -82,12 +80,14 @@ class FullAttention(AttentionMechanism):
         bias = context.bias(Q)
         weights = context.weights(scores if bias is None else scores + bias, self.window)
         heads = weights @ V  # (B, h, T, d_v)
-        added = context.values(weights)
-        return (heads if added is None else heads + added).to(dtype)
+        position_values = context.values(weights)
+        if position_values is not None:
+            heads = heads + position_values
+        return heads.to(dtype)
 
 
 class LocalAttention(FullAttention):
-    """Scaled dot-product attention over the keys at most `attention_window` tokens away."""
+    """Scaled dot-product attention over keys at a distance of at most `attention_window` tokens."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
@@ -95,36 +95,40 @@ class LocalAttention(FullAttention):
 
 
 class DifferentialAttention(FullAttention):
-    """The difference of the softmaxes of two heads, times the values of both, normalized (Ye et
-    al., 2024, eq. 1 to 3). Head i is paired with head i + h / 2.
+    """Differential attention (Ye et al., 2024, eq. 1 to 3).
+
+    Heads form pairs: head i and head i + h / 2. The difference of their attention weights is
+    applied to the values of both, and the result is normalized.
     """
 
     parameter_kinds: ClassVar[ParameterKinds] = {"lambdas": "gain"}
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
-        # lambda_q1, lambda_k1, lambda_q2 and lambda_k2, one after another.
+        # The vectors lambda_q1, lambda_k1, lambda_q2 and lambda_k2, concatenated.
         self.lambdas = nn.Parameter(torch.zeros(4 * config.d_k))
         self.norm = UnitNorm()
 
     def reset_parameters(self, init: torch.Generator) -> None:
-        """From N(0, 0.1^2), as in the paper."""
+        """Draw lambdas from N(0, 0.1^2), as in the paper."""
         nn.init.normal_(self.lambdas, std=0.1, generator=init)
 
     def forward(self, Q: Tensor, K: Tensor, V: Tensor, context: AttentionContext) -> Tensor:
         """(B, h, T, d_v)."""
-        of_pairs = torch.cat(V.chunk(2, dim=1), dim=-1).repeat(1, 2, 1, 1)  # (B, h, S, 2 d_v)
-        first, second = super().forward(Q, K, of_pairs, context).chunk(2, dim=1)
+        pair_values = torch.cat(V.chunk(2, dim=1), dim=-1).repeat(1, 2, 1, 1)  # (B, h, S, 2 d_v)
+        first, second = super().forward(Q, K, pair_values, context).chunk(2, dim=1)
         q_1, k_1, q_2, k_2 = self.lambdas.view(4, -1)
-        initial = 0.8 - 0.6 * math.exp(-0.3 * context.layer)
-        share = (q_1 @ k_1).exp() - (q_2 @ k_2).exp() + initial
-        pairs = (1 - initial) * self.norm(first - share * second)  # (B, h / 2, T, 2 d_v)
+        lambda_init = 0.8 - 0.6 * math.exp(-0.3 * context.layer)
+        factor = (q_1 @ k_1).exp() - (q_2 @ k_2).exp() + lambda_init
+        pairs = (1 - lambda_init) * self.norm(first - factor * second)  # (B, h / 2, T, 2 d_v)
         return pairs.unflatten(3, (2, -1)).transpose(2, 3).flatten(1, 2).to(V.dtype)
 
 
 class LinearAttention(AttentionMechanism):
-    """phi(Q) (phi(K)^T V) over its sum, with phi(x) = elu(x) + 1: linear in length (Katharopoulos
-    et al., 2020).
+    """Linear attention (Katharopoulos et al., 2020).
+
+    The weight of a key is phi(q) . phi(k) divided by the sum over keys, with phi(x) = elu(x) + 1.
+    Computed as phi(Q) (phi(K)^T V), its cost is linear in the length.
     """
 
     forms_scores = False
@@ -135,32 +139,35 @@ class LinearAttention(AttentionMechanism):
         K = F.elu(K) + 1
         decoding = context.causal and Q.shape[2] != K.shape[2]
         if context.on_weights is not None or decoding:
-            return self._by_weights(Q, K, V, context)
+            return self._explicit(Q, K, V, context)
         if context.key_mask is not None:
             K = K * context.key_mask.transpose(-1, -2)  # padding has weight 0
-        # (B, h, S, d_v + 1): the last column sums the weights
-        V = torch.cat([V, torch.ones_like(V[..., :1])], dim=-1)
+        # A last column of ones, so that the products also give the sums of the weights.
+        V = torch.cat([V, torch.ones_like(V[..., :1])], dim=-1)  # (B, h, S, d_v + 1)
         # (B, h, T, d_v + 1)
         sums = _causal_sums(Q, K, V) if context.causal else Q @ (K.transpose(-1, -2) @ V)
         return sums[..., :-1] / (sums[..., -1:] + EPS)
 
-    def _by_weights(self, Q: Tensor, K: Tensor, V: Tensor, context: AttentionContext) -> Tensor:
-        """Heads computed from the weights (B, h, T, S), which `forward` otherwise never forms."""
+    def _explicit(self, Q: Tensor, K: Tensor, V: Tensor, context: AttentionContext) -> Tensor:
+        """The same heads by explicit weights (B, h, T, S): for analysis and for decoding."""
         weights = Q @ K.transpose(-1, -2)
         mask = context.mask()
-        weights = weights if mask is None else weights * mask
+        if mask is not None:
+            weights = weights * mask
         return context.drop(weights / (weights.sum(-1, keepdim=True) + EPS)) @ V
 
 
 def _causal_sums(Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
-    """Sum over s <= t of (Q_t . K_s) V_s, in chunks; earlier chunks enter through their sum K^T V
-    (B, h, d_k, d_v).
+    """For each query t the sum over s <= t of (Q_t . K_s) V_s.
+
+    Computed in chunks, because all prefix sums of K^T V at once would take T x d_k x d_v numbers
+    for each head.
     """
-    before = torch.zeros(*K.shape[:2], K.shape[-1], V.shape[-1], dtype=K.dtype, device=K.device)
+    # K^T V of earlier chunks: (B, h, d_k, d_v).
+    prefix = torch.zeros(*K.shape[:2], K.shape[-1], V.shape[-1], dtype=K.dtype, device=K.device)
     out = []
     chunks = (x.split(LINEAR_CHUNK, 2) for x in (Q, K, V))
     for q, k, v in zip(*chunks, strict=True):
-        # In chunks, because all prefix sums at once would take T x d_k x d_v numbers for each head.
-        out.append((q @ k.transpose(-1, -2)).tril() @ v + q @ before)
-        before = before + k.transpose(-1, -2) @ v
+        out.append((q @ k.transpose(-1, -2)).tril() @ v + q @ prefix)
+        prefix = prefix + k.transpose(-1, -2) @ v
     return torch.cat(out, dim=2)

@@ -1,4 +1,4 @@
-"""The context of an attention call, and the mask and the weights that follow from it."""
+"""The context of an attention call: masks, positions and more, and what follows from them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from ablate.model.positions import PositionalEncoding
 
 
 @dataclass
-class Earlier:
-    """What layers read beside the stream, of the same positions.
+class EarlierActivations:
+    """Activations of earlier layers, at the positions of the stream, for layers that read them.
 
-    In decoding with a row for each hypothesis, a layer has (B * K, 1) positions for (B, K).
+    The tensors have the shape (B, K, ...) in decoding, also for a layer whose x is (B * K, 1, ...),
+    with a row for each hypothesis.
 
     Attributes:
         embedded: the embeddings (B, T, d_model).
-        tokens: their ids (B, T).
-        states: of the layers so far (B, T, d_model), the embeddings first, where later ones add
-            them.
-        values: of the first layer with a value residual (B, T, g * d_v); None before it.
+        tokens: token ids (B, T).
+        states: the embeddings, then the output of each layer so far (B, T, d_model), if later
+            layers add them.
+        values: the values of the first layer with a value residual (B, T, g * d_v); None before it.
     """
 
     embedded: Tensor
@@ -41,33 +42,28 @@ class AttentionContext:
     """Context of one attention call: masks, positions, bias, scale, dropout.
 
     Attributes:
-        query_positions: position of each query in its sentence, (T,) where all sentences agree,
-            else (B, T).
-        key_positions: position of each key, (S,) or (B, S).
-        key_mask: (B, 1, 1, S), true at tokens and false at padding; None where no sentence is
-            padded.
-        lengths: tokens of each sentence (B), on the CPU, for mixers that need them; None where no
-            sentence is padded.
-        query_mask: (B, 1, T, S), true where a query may attend to a key; None where every query may
-            attend to all.
-        causal: whether a query attends only to keys up to its own position. Padding at the end of a
-            sentence is then behind every token, and needs no mask.
-        positional_encoding: that of the stack, which may act inside attention; None in attention
-            over another sequence.
+        query_positions: position of each query in its sentence: (T,) if all sentences have the
+            same, else (B, T).
+        key_positions: position of each key: (S,) or (B, S).
+        key_mask: (B, 1, 1, S), true at tokens, false at padding; None without padding.
+        lengths: number of tokens of each sentence (B), on the CPU, for mixers with `needs_lengths`;
+            None without padding.
+        query_mask: (B, 1, T, S), true where a query may attend to a key; None if all may.
+        causal: whether a query attends only to keys at its position and before. Padding at the end
+            of a sentence then needs no mask, because it comes after every token.
+        positional_encoding: the encoding of the stack; None in cross-attention.
         layer: index of the layer in its stack.
         scale: factor of the scores.
-        dropout: of the attention weights; None for no dropout.
-        on_weights: called with the weights (B, h, T, S) before dropout; None to leave them unformed
-            where possible.
+        dropout: dropout of the attention weights; None for none.
+        on_weights: callback for the attention weights (B, h, T, S) before dropout. If None,
+            attention may use a kernel that never forms them.
         score_cap: soft cap of the scores; None for none.
-        sinks: a score of each head (h,) that is in the sum of its softmax without a key; None for
-            none.
-        earlier: what a layer of a single stack may read beside the stream; None in an
-            encoder-decoder.
-        x: the input of the sub-layer (B, T, d_model), of which Q are the queries; in the attention
-            of a model never None.
-        own_values: the values of x (B, g, T, d_v) in self-attention; None in attention over another
-            sequence.
+        sinks: scores (h,) that are added to the sum in the softmax of each head, without a key;
+            None for none.
+        earlier: activations of earlier layers; None in an encoder-decoder.
+        x: the input of the sub-layer (B, T, d_model), from which Q was projected; always set by
+            `MultiHeadAttention`.
+        own_values: the values of x (B, g, T, d_v) in self-attention; None in cross-attention.
     """
 
     query_positions: Tensor
@@ -83,17 +79,17 @@ class AttentionContext:
     lengths: Tensor | None = None
     score_cap: float | None = None
     sinks: Tensor | None = None
-    earlier: Earlier | None = None
+    earlier: EarlierActivations | None = None
     x: Tensor | None = None
     own_values: Tensor | None = None
 
-    def in_layer(self, layer: int, encoding: PositionalEncoding) -> AttentionContext:
-        """The context in a layer, by its index, with the positional encoding of its stack."""
-        return self.changed(positional_encoding=encoding.of_layer(layer), layer=layer)
+    def layer_context(self, layer: int, encoding: PositionalEncoding) -> AttentionContext:
+        """The context of a layer, by its index and the positional encoding of its stack."""
+        return self.replace(positional_encoding=encoding.layer_encoding(layer), layer=layer)
 
-    def changed(self, **fields: Any) -> AttentionContext:
-        """The context with other values of some fields."""
-        # A tenth of the time of `dataclasses.replace`, which each layer would take twice.
+    def replace(self, **fields: Any) -> AttentionContext:
+        """A copy with new values for some fields."""
+        # Takes a tenth of the time of `dataclasses.replace`; each layer calls it twice.
         context = object.__new__(type(self))
         context.__dict__.update(self.__dict__, **fields)
         return context
@@ -108,15 +104,13 @@ class AttentionContext:
         return not biased and not dropping and self.on_weights is None
 
     def mask(self, window: int | None = None) -> Tensor | None:
-        """The mask of all conditions together, true where a query may attend to a key.
+        """Combine all masks: true where a query may attend to a key.
 
         Args:
-            window: distance in tokens, to either side, beyond which a query does not attend; None
-                for no limit.
+            window: largest distance in tokens, to either side; None for no limit.
 
         Returns:
-            A tensor that broadcasts to (B, 1, T, S); None where every query may attend to every
-            key.
+            A tensor that broadcasts to (B, 1, T, S); None if every query may attend to every key.
         """
         masks = [mask for mask in (self.query_mask, self.key_mask) if mask is not None]
         if self.causal or window is not None:
@@ -130,7 +124,9 @@ class AttentionContext:
         return functools.reduce(operator.and_, masks) if masks else None
 
     def rotate(self, heads: Tensor) -> Tensor:
-        """Queries, or keys at their positions, (B, h, T, d_k) -> the same with their positions."""
+        """Let the positional encoding rotate queries, or keys of the same tokens: (B, h, T, d_k) ->
+        (B, h, T, d_k).
+        """
         if self.positional_encoding is None:
             return heads
         return self.positional_encoding.rotate(heads, self.query_positions).to(heads.dtype)
@@ -151,23 +147,29 @@ class AttentionContext:
         )
 
     def weights(self, scores: Tensor, window: int | None = None) -> Tensor:
-        """Masked softmax of scores (B, h, T, S); uniform, never NaN, where a query has no key."""
+        """Cap and mask the scores (B, h, T, S), and apply softmax and dropout.
+
+        A query that may attend to no key has uniform weights, not NaN.
+        """
         scores = soft_cap(scores, self.score_cap)
         mask = self.mask(window)
         if mask is not None:
-            # Not -inf: a row without any key, as in padding, would be NaN after the softmax.
+            # Not -inf, which would make the softmax of a fully masked row NaN.
             scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
         return self.drop(_softmax(scores, self.sinks))
 
     def drop(self, weights: Tensor) -> Tensor:
-        """Pass attention weights (B, h, T, S) to the observer, then apply dropout to them."""
+        """Pass attention weights (B, h, T, S) to `on_weights`, then apply dropout to them."""
         if self.on_weights is not None:
-            # Before dropout, which would show zeros where the head attends.
             self.on_weights(weights.detach())
         return weights if self.dropout is None else self.dropout(weights)
 
     def values(self, weights: Tensor) -> Tensor | None:
-        """What the positional encoding adds to heads (B, h, T, d_v) for weights (B, h, T, S)."""
+        """The positional encoding's addition to the heads (B, h, T, d_v), or None.
+
+        Args:
+            weights: attention weights (B, h, T, S).
+        """
         if self.positional_encoding is None:
             return None
         return self.positional_encoding.values(
@@ -176,9 +178,9 @@ class AttentionContext:
 
 
 def _softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
-    """The softmax of scores (B, h, T, S), in whose sum a score of each head (h,) may be."""
+    """Softmax of scores (B, h, T, S). Sinks (h,) enter its sum, but get no weight."""
     if sinks is None:
         return scores.softmax(-1)
     B, h, T, _ = scores.shape
-    without_key = sinks.to(scores.dtype)[:, None, None].expand(B, h, T, 1)
-    return torch.cat([scores, without_key], dim=-1).softmax(-1)[..., :-1]
+    sink_column = sinks.to(scores.dtype)[:, None, None].expand(B, h, T, 1)
+    return torch.cat([scores, sink_column], dim=-1).softmax(-1)[..., :-1]

@@ -1,5 +1,5 @@
-"""What later work added to attention: small parts that multi-head attention applies in order, to x,
-to queries, keys and values, and to what its heads put out.
+"""Additions of later papers to multi-head attention: small parts that change x, the projections
+(queries, keys and values) or the heads.
 """
 
 from __future__ import annotations
@@ -13,43 +13,41 @@ from torch import Tensor, nn
 from ablate.model.attention_context import AttentionContext
 from ablate.model.layers import Linear
 from ablate.model.norms import RMSNorm, UnitNorm
-from ablate.model.short_convolution import ShortConvolution, tokens_of
+from ablate.model.short_convolution import ShortConvolution, token_mask
 
-# Changes some tensors (B, T, d), with what it kept of the tokens before; returns what to keep.
+# Maps tensors (B, T, d) and the state after earlier tokens to new tensors and the new state.
 TokenPart = Callable[
     [list[Tensor], Tensor | None, AttentionContext], tuple[list[Tensor], Tensor | None]
 ]
-# Changes heads (B, h, T, d_v).
+# Maps heads (B, h, T, d_v) to heads.
 HeadPart = Callable[[Tensor, AttentionContext], Tensor]
 
 
-def unchanged(
-    parts: list[Tensor], past: Tensor | None, context: AttentionContext
+def pass_through(
+    tensors: list[Tensor], past: Tensor | None, context: AttentionContext
 ) -> tuple[list[Tensor], Tensor | None]:
-    """The tensors as they are."""
-    return parts, None
+    """Return the tensors, without a state."""
+    return tensors, None
 
 
-class Convolved:
-    """Tensors of the same tokens, with a convolution of all their channels added (Canon layers;
-    Allen-Zhu, 2025).
-    """
+class AddConvolution:
+    """Adds a short convolution over the tokens (Canon layers; Allen-Zhu, 2025)."""
 
     def __init__(self, convolution: ShortConvolution) -> None:
         self.convolution = convolution
 
     def __call__(
-        self, parts: list[Tensor], past: Tensor | None, context: AttentionContext
+        self, tensors: list[Tensor], past: Tensor | None, context: AttentionContext
     ) -> tuple[list[Tensor], Tensor | None]:
-        """Each (B, T, d) -> the same sizes, and the last inputs of the convolution."""
-        joined = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
-        convolved, last = self.convolution(joined, past, tokens_of(joined, context))
-        widths = [part.shape[-1] for part in parts]
+        """Tensors (B, T, d) -> tensors of the same shapes, and the last inputs."""
+        joined = tensors[0] if len(tensors) == 1 else torch.cat(tensors, dim=-1)
+        convolved, last = self.convolution(joined, past, token_mask(joined, context))
+        widths = [x.shape[-1] for x in tensors]
         return list((joined + convolved).split(widths, dim=-1)), last
 
 
 class WidthNorm(RMSNorm):
-    """RMSNorm over the entries of all heads together: (B, h, T, d) -> the same."""
+    """RMSNorm over the entries of all heads of a token."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, h, T, d) -> (B, h, T, d)."""
@@ -57,25 +55,25 @@ class WidthNorm(RMSNorm):
         return super().forward(x.transpose(1, 2).flatten(2)).unflatten(2, (h, -1)).transpose(1, 2)
 
 
-def query_norm(kind: str, heads: int, size: int) -> nn.Module:
-    """The norm of queries or of keys (B, heads, T, size), by `qk_norm`."""
-    if kind == "head":
+def query_norm(qk_norm: str, heads: int, size: int) -> nn.Module:
+    """The norm of queries or of keys (B, heads, T, size), by the field `qk_norm`."""
+    if qk_norm == "head":
         return RMSNorm(size)
-    if kind == "width":
+    if qk_norm == "width":
         return WidthNorm(heads * size)
-    return UnitNorm() if kind == "unit" else nn.Identity()
+    return UnitNorm() if qk_norm == "unit" else nn.Identity()
 
 
-def without_own_value(heads: Tensor, context: AttentionContext) -> Tensor:
-    """Heads without their share along the token's own value (nanochat)."""
+def exclude_own_value(heads: Tensor, context: AttentionContext) -> Tensor:
+    """Subtract from each head its projection on the value of the same token (nanochat)."""
     assert context.own_values is not None
-    own = repeated(context.own_values, heads.shape[1])
-    direction = F.normalize(own.to(heads.dtype), dim=-1)
+    values = repeat_heads(context.own_values, heads.shape[1])
+    direction = F.normalize(values.to(heads.dtype), dim=-1)
     return heads - (heads * direction).sum(-1, keepdim=True) * direction
 
 
 class OutputGate:
-    """heads * sigmoid(x W^G), with a number for each head or for each entry (Qiu et al., 2025)."""
+    """heads * sigmoid(x W^G), with one gate for each head or for each entry (Qiu et al., 2025)."""
 
     def __init__(self, W_G: Linear) -> None:
         self.W_G = W_G
@@ -88,7 +86,7 @@ class OutputGate:
 
 
 class HeadFactors:
-    """Heads times a factor each, (h,); for analysis."""
+    """Multiplies each head by a factor, (h,); for analysis."""
 
     def __init__(self, factors: Tensor) -> None:
         self.factors = factors
@@ -98,7 +96,7 @@ class HeadFactors:
         return heads * self.factors[:, None, None]
 
 
-def repeated(heads: Tensor, count: int) -> Tensor:
-    """(B, g, S, d) -> (B, count, S, d): each head once for every query head of its group."""
+def repeat_heads(heads: Tensor, count: int) -> Tensor:
+    """(B, g, S, d) -> (B, count, S, d): repeat each head for every query head of its group."""
     g = heads.shape[1]
     return heads if g == count else heads.repeat_interleave(count // g, dim=1)

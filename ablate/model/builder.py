@@ -1,4 +1,4 @@
-"""Makes the parts of a model from its configuration: every variant is looked up here, once."""
+"""Builds the modules of a model from its configuration. Only this file looks variants up."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from torch import nn
 from ablate.config import ModelConfig
 from ablate.errors import StudyError
 from ablate.model.attention import AttentionMechanism, FullAttention
-from ablate.model.attention_parts import without_own_value
+from ablate.model.attention_parts import exclude_own_value
 from ablate.model.experts import MixtureOfExperts
 from ablate.model.feed_forward import Activation, feed_forward
-from ablate.model.latent_attention import AbsorbedLatentAttention, LatentAttention, is_absorbed
+from ablate.model.latent_attention import AbsorbedLatentAttention, LatentAttention, can_absorb
 from ablate.model.layers import Dropout, Embedding, optional, or_identity
 from ablate.model.multi_head import MultiHeadAttention
 from ablate.model.positions import AlternatingPositions, PositionalEncoding
@@ -46,7 +46,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 class ModelBuilder:
-    """Makes the parts of one model. Their initial weights are drawn in the order of the calls."""
+    """Builds the modules of one model. Initial weights are drawn in the order of the calls."""
 
     def __init__(
         self,
@@ -56,64 +56,70 @@ class ModelBuilder:
         random: torch.Generator,
         sources: Path | None = None,
     ) -> None:
-        """Keep what all parts have in common.
+        """Prepare a builder.
 
-        `init` draws initial weights on the CPU, so that every device starts from the same ones;
-        `random` draws dropout masks on the device that the model will run on.
+        Args:
+            config: fields of the model.
+            vocab_size: number of tokens in the vocabulary.
+            init: draws initial weights, on the CPU, so that they are the same on every device.
+            random: draws dropout masks, on the device of the model.
+            sources: folder with the source files of the user's classes.
         """
         self.config = config
         self.vocab_size = vocab_size
         self.init = init
         self.random = random
         self.sources = sources
-        # Seeds for classes of a user's own, so that all other parts keep their initial weights.
-        self.own_seeds = torch.Generator().manual_seed(init.initial_seed())
-        self.number = 1  # of the layer in its stack
-        self.sublayers = 0  # of the layer that have a residual stream already
+        # Seeds of the user's classes, so that their draws do not change the weights of other parts.
+        self.custom_seeds = torch.Generator().manual_seed(init.initial_seed())
+        self.number = 1  # number of the layer in its stack
+        self.sublayers = 0  # number of sub-layers of the layer with hyper-connections so far
 
-    def of_layer(self, config: ModelConfig) -> ModelBuilder:
-        """A builder of parts by a layer's own configuration, which draws after this one."""
+    def layer_builder(self, config: ModelConfig) -> ModelBuilder:
+        """A builder for a layer with its configuration, which shares the generators."""
         builder = ModelBuilder(config, self.vocab_size, self.init, self.random, self.sources)
-        builder.own_seeds = self.own_seeds
+        builder.custom_seeds = self.custom_seeds
         return builder
 
     def layers(self, depth: int) -> Iterator[ModelBuilder]:
         """A builder for each layer of a stack."""
         for number, layer in enumerate(self.config.layers(depth), 1):
-            builder = self.of_layer(layer)
+            builder = self.layer_builder(layer)
             builder.number = number
             yield builder
 
     def embedding(self) -> Embedding:
-        """A matrix (V, d_model)."""
+        """An embedding matrix (V, d_model)."""
         scale = 1.0 if self.config.embedding_scale == 1 else None
         return Embedding(self.vocab_size, self.config.d_model, self.init, scale)
 
     def token_pairs(self) -> nn.ModuleList:
-        """What embeddings take from the token before."""
-        parts: list[nn.Module] = []
+        """The modules that add information of the previous token to an embedding."""
+        modules: list[nn.Module] = []
         c = self.config
         if c.smear:
-            parts.append(Smear(c.d_model, self.init))
+            modules.append(Smear(c.d_model, self.init))
         if c.bigram_embeddings is not None:
-            parts.append(BigramEmbeddings(c.bigram_embeddings, c.d_model, self.init))
-        return nn.ModuleList(parts)
+            modules.append(BigramEmbeddings(c.bigram_embeddings, c.d_model, self.init))
+        return nn.ModuleList(modules)
 
     def dropout(self) -> Dropout:
         """Dropout at P_drop."""
         return Dropout(self.config.dropout, self.random)
 
     def positions(self, causal: bool) -> PositionalEncoding:
-        """The positional encoding of a stack, or those that its layers have in turn."""
+        """The positional encoding of a stack; if its layers have different ones, all of them."""
         depth = self.config.depths[int(causal)]
         encodings = {}
         for layer in self.config.encodings(depth):
-            encodings[layer.encoding_key] = self.of_layer(layer)._encoding(causal)
+            encodings[layer.encoding_key] = self.layer_builder(layer)._encoding(causal)
         if len(encodings) == 1:
             return next(iter(encodings.values()))
         keys = list(encodings)
-        turns = [keys.index(layer.encoding_key) for layer in self.config.layers(depth)]
-        return AlternatingPositions(self.config, causal, self.init, list(encodings.values()), turns)
+        indices = [keys.index(layer.encoding_key) for layer in self.config.layers(depth)]
+        return AlternatingPositions(
+            self.config, causal, self.init, list(encodings.values()), indices
+        )
 
     def _encoding(self, causal: bool) -> PositionalEncoding:
         keywords = {"causal": causal, "init": self.init}
@@ -122,11 +128,13 @@ class ModelBuilder:
         )
 
     def token_mixer(self, positions: PositionalEncoding, causal: bool) -> TokenMixer:
-        """Self-attention with the positional encoding of its stack, or the mixer in its place."""
+        """Self-attention with the positional encoding of its stack, or another mixer."""
         if self.config.has_self_attention:
             return self._self_attention(positions)
         if parse_reference(self.config.mixer):
-            self._full_attention(self.config.n_heads)  # draws, so that later parts are as beside it
+            # Draw the weights of attention, so that later modules start from the same weights as in
+            # a model with attention.
+            self._full_attention(self.config.n_heads)
             mixer = self._variant("mixer", MIXERS, TokenMixer, self.config)
             self._refuse_without_masks(mixer, "mixer")
             return mixer
@@ -142,15 +150,16 @@ class ModelBuilder:
             )
         mechanism.reset_parameters(self.init)
         c = self.config
-        kind = MultiHeadAttention
+        attention_class = MultiHeadAttention
         if c.kv_rank is not None:
-            absorbed = is_absorbed(c, mechanism, positions)
-            kind = AbsorbedLatentAttention if absorbed else LatentAttention
-        attention = kind(c, c.n_heads, mechanism, self.init, self.random)
+            attention_class = LatentAttention
+            if can_absorb(c, mechanism, positions):
+                attention_class = AbsorbedLatentAttention
+        attention = attention_class(c, c.n_heads, mechanism, self.init, self.random)
         if c.attention_convolution != "none":
             attention.add_convolution(c, self.init)
         if c.exclude_own_value:
-            attention.on_heads = (without_own_value, *attention.on_heads)
+            attention.on_heads = (exclude_own_value, *attention.on_heads)
         self._refuse_without_masks(attention, "attention")
         if self.config.value_embeddings != "none":
             values = ValueEmbedding(self.config, self.vocab_size, self.init)
@@ -160,7 +169,11 @@ class ModelBuilder:
         return attention
 
     def _refuse_without_masks(self, mixer: TokenMixer, field: str) -> None:
-        """Refuse a mixer that cannot tell documents apart where they have masks."""
+        """Refuse `document_masks` with a mixer that ignores masks.
+
+        Raises:
+            StudyError: the mixer does not support query masks.
+        """
         if self.config.document_masks and not mixer.supports_query_masks:
             raise StudyError(
                 f"{field}={without_digest(getattr(self.config, field))} cannot tell documents "
@@ -168,8 +181,9 @@ class ModelBuilder:
             )
 
     def cross_attention(self) -> MultiHeadAttention:
-        """Attention over the source."""
-        # Always that of the paper: the field `attention` is for self-attention.
+        """Attention over the source, always the paper's: the field `attention` means
+        self-attention.
+        """
         return self._full_attention(self.config.cross_heads)
 
     def _full_attention(self, n_heads: int) -> MultiHeadAttention:
@@ -186,42 +200,48 @@ class ModelBuilder:
         network = feed_forward(self.config, self.activation(), self.init, self.random)
         if self.config.feed_forward == "network":
             return network
-        # The network has drawn, so that later parts are as beside it.
+        # A user's class replaces the network, whose weights are drawn all the same, so that later
+        # modules start from the same weights in both models.
         return self._variant("feed_forward", Variants(Variant()), nn.Module, self.config)
 
     def norm(self) -> nn.Module:
-        """A normalization; the identity where the model has none."""
+        """A normalization; the identity if the model has none."""
         if self.config.norm_position == "none":
             return nn.Identity()
         fields = {name: getattr(self.config, name) for name in NORMS[self.config.norm].fields}
         return self._variant("norm", NORMS, nn.Module, self.config.d_model, **fields)
 
     def activation(self) -> Activation:
-        """The activation function, without the gate of a gated one."""
+        """The activation function, without the second projection of a gated one."""
         return self._variant("activation", ACTIVATIONS, Activation)
 
     def residual(self, shares_norm: bool = False) -> Residual:
-        """The residual stream around a sub-layer, which may share the norm of another one."""
+        """The residual connection around a sub-layer.
+
+        Args:
+            shares_norm: whether the sub-layer reads the normalized input of another one, so that it
+                needs no norm.
+        """
         c = self.config
         norm = or_identity(not shares_norm, self.norm)
-        adds = c.residual and not c.streams
-        parts = (norm, adds, c.dropout, self.random, self._residual_scale(), c)
-        residual = self._variant("norm_position", NORM_POSITIONS, Residual, *parts)
+        adds_input = c.residual and not c.streams
+        arguments = (norm, adds_input, c.dropout, self.random, self._residual_scale(), c)
+        residual = self._variant("norm_position", NORM_POSITIONS, Residual, *arguments)
         if isinstance(residual, PreNorm) and c.norm_scale == "depth":
             residual.factor = self.number**-0.5
         if isinstance(residual, SandwichNorm):
             residual.norm_after = self.norm()
         if c.streams:
-            place = 2 * (self.number - 1) + self.sublayers
+            index = 2 * (self.number - 1) + self.sublayers
             self.sublayers += 1
             streams: HyperConnections = HYPER_CONNECTIONS[c.hyper_connections].make(
-                residual, c.streams, c.d_model, place
+                residual, c.streams, c.d_model, index
             )
             return streams
         return residual
 
     def _residual_scale(self) -> nn.Parameter | float | None:
-        """The factor of what a sub-layer adds to the stream; None for none."""
+        """The factor of a sub-layer's output; None for none."""
         c = self.config
         if c.residual and c.residual_scale == "depth":
             return float((2 * c.passes) ** -0.5)
@@ -235,24 +255,24 @@ class ModelBuilder:
 
     @property
     def has_norm_of_embeddings(self) -> bool:
-        """Whether the norm of embeddings is that before the first sub-layer of this layer."""
+        """Whether the norm of the embeddings replaces the norm before the first sub-layer."""
         return self.number == 1 and self.config.embedding_norm == "first"
 
     def skip(self) -> nn.Module | None:
-        """What a layer does to the stream before it reads it."""
+        """The module that a layer applies to the stream before it reads it; None for none."""
         if self.config.stream_scale:
             return StreamScale()
         return optional(self.config.embedding_skip, EmbeddingSkip)
 
     def layer_skips(self) -> LayerSkips | None:
-        """The states of earlier layers that the stream takes up again."""
+        """The module that adds states of earlier layers to the stream; None for none."""
         skip = LAYER_SKIPS[self.config.layer_skips]
         passes = self.config.passes
         return optional(skip.count(passes), LayerSkips, skip, passes)
 
     def final_norm(self, depth: int) -> nn.Module:
-        """The norm at the end of a stack, where its last layer needs one; else the identity."""
-        last = self.of_layer(self.config.last_layer(depth))
+        """The norm at the end of a stack; the identity if the norm position needs none."""
+        last = self.layer_builder(self.config.last_layer(depth))
         return or_identity(NORM_POSITIONS[last.config.norm_position].at_end, last.norm)
 
     def _variant(
@@ -263,15 +283,15 @@ class ModelBuilder:
         *args: Any,
         **keywords: Any,
     ) -> Module:
-        """The variant that a field names, or a class of the user's, called with these arguments."""
+        """Build the variant that a field names: a built-in one or the user's class."""
         value = getattr(self.config, field)
         plugin = parse_reference(value)
         if plugin is None:
-            made: Module = variants[value].make(*args, **keywords)
-            return made
+            module: Module = variants[value].make(*args, **keywords)
+            return module
         assert self.sources is not None, f"{field}={value} needs its source"
         cls = load_class(plugin, self.sources, interface)
-        # A plug-in may draw from torch's generator, which must follow from the run's seed.
+        # A user's class may draw from torch's global generator, so seed it by the run's seed.
         with torch.random.fork_rng(devices=()):
-            torch.manual_seed(int(torch.randint(2**62, (), generator=self.own_seeds)))
+            torch.manual_seed(int(torch.randint(2**62, (), generator=self.custom_seeds)))
             return cls(*args, **keywords)

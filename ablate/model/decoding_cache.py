@@ -1,10 +1,9 @@
-"""Cache for incremental decoding, with the mask of each hypothesis' ancestors.
+"""Cache for incremental decoding with beam search.
 
-Hypotheses of a sentence share their beginnings, and beam search gives them other beginnings at
-every step. Keys and values need not be moved for that: the hypotheses are queries side by side over
-the tokens of all of them, and a mask shows each only its own ancestors. Work and memory grow with
-the square of the hypotheses, so for wide beams, and for token mixers that support no such mask,
-each hypothesis is instead a row of the batch with keys and values of its own.
+Beam search reorders the hypotheses of a sentence at every step. If they are queries over one shared
+cache, no keys or values move: a mask lets each hypothesis see only the tokens that it consists of,
+its ancestors. Work and memory then grow with the square of the beam. For wide beams, and for token
+mixers without masks per query, each hypothesis is instead a row of the batch with its own cache.
 """
 
 from __future__ import annotations
@@ -15,31 +14,31 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ablate.model.attention_context import AttentionContext, Earlier
+from ablate.model.attention_context import AttentionContext, EarlierActivations
 from ablate.model.positions import PositionalEncoding
 from ablate.model.stack import Layer, Stack
 
-# Hypotheses that are decoded side by side: 13 to 15 % faster than as rows for 8 and for 16
-# (benchmarks/LOG.md, 2026-11-22, padding); more were not measured.
+# Widest beam with a shared cache: 13 to 15 % faster than rows for 8 and for 16 hypotheses
+# (benchmarks/LOG.md, 2026-11-22, padding); wider beams were not measured.
 MAX_SIDE_BY_SIDE = 16
 
 
 class DecodingCache:
-    """The decoded tokens of B sentences with K hypotheses each, which begin as a single empty one.
+    """The decoded tokens of B sentences with K hypotheses each, at first a single empty one.
 
-    Where hypotheses are side by side, every token of every step is a column of its sentence.
+    In a shared cache, each decoded token of each hypothesis is a column of its sentence.
 
     Attributes:
-        past: the state of each layer's token mixer, of each time that it is passed.
-        side_by_side: for each layer, whether the rows of its state are sentences; else they are
-            hypotheses.
-        length: tokens of each hypothesis.
+        past: the state of the token mixer after each pass of a layer.
+        side_by_side: for each pass of a layer, whether a row of its state is a sentence with a
+            shared cache; else a row is a hypothesis.
+        length: number of tokens of each hypothesis.
         columns: position of each column in its hypothesis.
-        ancestors: (B, K, columns), true where a column is part of a hypothesis.
+        ancestors: (B, K, columns), true where a column belongs to a hypothesis.
     """
 
     def __init__(self, stack: Stack[Any], past: list[Any], source: Tensor, K: int) -> None:
-        """Start with nothing decoded after token ids (B, S), and at most K hypotheses of each."""
+        """Start to decode after token ids (B, S), with at most K hypotheses for each sentence."""
         B = len(source)
         device = source.device
         self.past = past
@@ -47,7 +46,7 @@ class DecodingCache:
             layer.mixer.supports_query_masks and K <= MAX_SIDE_BY_SIDE
             for _, layer in stack.passes()
         ]
-        # Of this step, by the method that makes it: one for all layers with the same rows.
+        # Contexts of the current step, by the method that makes them; layers share them.
         self.contexts: dict[Callable[[], AttentionContext], AttentionContext] = {}
         self.length = 0
         self.columns = torch.zeros(0, dtype=torch.int64, device=device)
@@ -57,62 +56,76 @@ class DecodingCache:
         """Add a token to each of K hypotheses of every sentence.
 
         Raises:
-            RuntimeError: the number of hypotheses is neither K nor 1, of which there can be K
-                copies.
+            RuntimeError: a sentence has neither K hypotheses nor a single one.
         """
-        B, before, _ = self.ancestors.shape
-        if before not in (1, K):
-            raise RuntimeError(f"{K} hypotheses a sentence go on from {before}")
-        # The first step decodes the begin mark alone; after it, K copies go on.
-        if before != K:
+        B, n_hypotheses, _ = self.ancestors.shape
+        if n_hypotheses not in (1, K):
+            raise RuntimeError(f"{K} hypotheses a sentence go on from {n_hypotheses}")
+        # After the first step, which decodes the begin mark alone, copy the single hypothesis.
+        if n_hypotheses != K:
             self.select(torch.arange(B, device=self.ancestors.device), self.columns.new_zeros(B, K))
-        # The K new tokens are K new columns, of which each hypothesis sees its own.
-        itself = torch.eye(K, dtype=torch.bool, device=self.ancestors.device).expand(B, K, K)
-        self.ancestors = torch.cat([self.ancestors, itself], dim=2)
+        # K new columns, one for the new token of each hypothesis.
+        new_columns = torch.eye(K, dtype=torch.bool, device=self.ancestors.device).expand(B, K, K)
+        self.ancestors = torch.cat([self.ancestors, new_columns], dim=2)
         self.columns = torch.cat([self.columns, self.columns.new_full((K,), self.length)])
         self.length += 1
         self.contexts.clear()
 
     def apply_mixer(
         self,
-        place: int,
+        pass_index: int,
         i: int,
         layer: Layer,
         x: Tensor,
         encoding: PositionalEncoding,
-        earlier: Earlier | None = None,
+        earlier: EarlierActivations | None = None,
     ) -> Tensor:
-        """Apply the token mixer of layer i to the last tokens, as the layer at this place among all
-        that are passed: (B, K, d_model) -> (B, K, d_model).
+        """Apply the token mixer of a layer to the newest tokens.
+
+        Args:
+            pass_index: index of this pass among all passes of layers.
+            i: index of the layer in its stack.
+            layer: the layer.
+            x: (B, K, d_model).
+            encoding: positional encoding of the stack.
+            earlier: activations of earlier layers.
+
+        Returns:
+            (B, K, d_model).
         """
         B, K, d_model = x.shape
-        context_of = self.context_of_sentences
-        rows = x
-        if not self.side_by_side[place]:
-            context_of = self.context_of_hypotheses
+        if self.side_by_side[pass_index]:
+            make_context = self.sentence_context
+            rows = x
+        else:
+            make_context = self.hypothesis_context
             rows = x.reshape(B * K, 1, d_model)
-        if context_of not in self.contexts:
-            self.contexts[context_of] = context_of()
-        context = self.contexts[context_of].in_layer(i, encoding).changed(earlier=earlier)
-        mixed, self.past[place] = layer.apply_mixer(rows, self.past[place], context)
+        if make_context not in self.contexts:
+            self.contexts[make_context] = make_context()
+        context = self.contexts[make_context].layer_context(i, encoding).replace(earlier=earlier)
+        mixed, self.past[pass_index] = layer.apply_mixer(rows, self.past[pass_index], context)
         return mixed.view(B, K, d_model)
 
-    def context_of_sentences(self) -> AttentionContext:
-        """Context of the last tokens where the hypotheses of a sentence are side by side."""
+    def sentence_context(self) -> AttentionContext:
+        """Context of the newest tokens in a layer with a shared cache for each sentence."""
         K = self.ancestors.shape[1]
         query_mask = None
-        if len(self.columns) > self.length:  # else every column is an ancestor
+        if len(self.columns) > self.length:  # otherwise every column is an ancestor
             query_mask = self.ancestors[:, None]
         return AttentionContext(self.columns[-K:], self.columns, query_mask=query_mask)
 
-    def context_of_hypotheses(self) -> AttentionContext:
-        """Context of the last tokens where each hypothesis is a row."""
+    def hypothesis_context(self) -> AttentionContext:
+        """Context of the newest tokens in a layer with a row for each hypothesis."""
         positions = torch.arange(self.length, device=self.columns.device)
         return AttentionContext(positions[-1:], positions)
 
     def select(self, sentences: Tensor, origins: Tensor) -> None:
-        """Keep sentences by their indices (B'), and for each of the B sentences the hypotheses that
-        go on, some of them more than once (B, K').
+        """Keep some sentences, and continue some of their hypotheses.
+
+        Args:
+            sentences: indices of the sentences to keep (B').
+            origins: for each of the B sentences, the indices of the hypotheses to continue (B, K');
+                an index may occur several times.
         """
         B, K, _ = self.ancestors.shape
         origins = origins[sentences]  # (B', K')
@@ -123,11 +136,11 @@ class DecodingCache:
                 continue
             if not side_by_side:
                 self.past[i] = self.past[i].select(rows)
-            # While no sentence leaves, keys and values stay in place: only the ancestors change.
+            # In a shared cache, only leaving sentences move keys and values.
             elif len(sentences) < B:
                 self.past[i] = self.past[i].select(sentences)
         if len(sentences) < B:
             self.select_sentences(sentences)
 
     def select_sentences(self, sentences: Tensor) -> None:
-        """Keep these sentences, indices into the batch (B'), in the state that a subclass adds."""
+        """Keep sentences by their indices (B') in the state that a subclass adds."""

@@ -19,18 +19,18 @@ from ablate.model.transformer import Transformer
 
 @dataclass(frozen=True)
 class EncodedSource(BatchState):
-    """The encoded source, as attention over it takes it.
+    """The encoded source, projected to keys and values for cross-attention.
 
     Attributes:
-        layers: keys and values of each decoder layer.
-        key_mask: (B, 1, 1, S), true at tokens; None where no sentence is padded.
+        layers: keys and values for each decoder layer.
+        key_mask: (B, 1, 1, S), true at tokens; None without padding.
     """
 
     layers: list[KeyValues]
     key_mask: Tensor | None
 
     def context(self, queries: int) -> AttentionContext:
-        """Context of attention of so many queries over all tokens of the source."""
+        """Context of cross-attention with this number of queries."""
         K = self.layers[0].K
         positions = torch.arange(max(queries, K.shape[2]), device=K.device)
         return AttentionContext(positions[:queries], positions[: K.shape[2]], self.key_mask)
@@ -46,24 +46,24 @@ class EncoderDecoderCache(DecodingCache):
         self.memory = memory
 
     def select_sentences(self, sentences: Tensor) -> None:
-        """Keep these sentences: indices into the batch (B')."""
+        """Keep the encoded source of sentences by their indices (B')."""
         self.memory = self.memory.select(sentences)
 
 
 class EncoderDecoder(Transformer):
-    """A stack of encoder layers, and one of decoder layers with attention over its output."""
+    """A stack of encoder layers, and a stack of decoder layers that attend to its output."""
 
     def __init__(self, builder: ModelBuilder) -> None:
         super().__init__(builder)
         n_encoder, n_decoder = builder.config.depths
-        has_own = builder.config.tied_embeddings != "all"
-        self.source_embedding = optional(has_own, builder.embedding)
+        has_source_embedding = builder.config.tied_embeddings != "all"
+        self.source_embedding = optional(has_source_embedding, builder.embedding)
         self.source_positions = builder.positions(causal=False)
         self.target_positions = builder.positions(causal=True)
         make = partial(Layer, causal=False)
-        self.encoder = Stack.of(builder, n_encoder, self.source_positions, make)
+        self.encoder = Stack.build(builder, n_encoder, self.source_positions, make)
         self.encoder_norm = builder.final_norm(n_encoder)
-        self.decoder = Stack.of(builder, n_decoder, self.target_positions, DecoderLayer)
+        self.decoder = Stack.build(builder, n_decoder, self.target_positions, DecoderLayer)
         self.decoder_norm = builder.final_norm(n_decoder)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
@@ -71,11 +71,11 @@ class EncoderDecoder(Transformer):
         memory = self.encode(source)
         positions = torch.arange(target.shape[1], device=target.device)
         x = self.embedding_dropout(self.target_positions.embed(self.embedding(target), positions))
-        over_source = memory.context(target.shape[1])
+        source_context = memory.context(target.shape[1])
         context = AttentionContext(positions, positions, causal=True)
         for i, layer in self.decoder.passes():
-            x, _ = layer.apply_mixer(x, None, context.in_layer(i, self.target_positions))
-            x = layer.apply_cross_attention(x, memory.layers[i], over_source)
+            x, _ = layer.apply_mixer(x, None, context.layer_context(i, self.target_positions))
+            x = layer.apply_cross_attention(x, memory.layers[i], source_context)
             x = layer.apply_feed_forward(x)
         return self.decoder_norm(x)
 
@@ -85,7 +85,7 @@ class EncoderDecoder(Transformer):
         x = (self.source_embedding or self.embedding)(source)
         x = self.embedding_dropout(self.source_positions.embed(x, context.query_positions))
         x = self.encoder_norm(apply_encoder(self.encoder, x, self.source_positions, context))
-        # Projected once for the whole sentence; decoding reads them in each step.
+        # Projected once here, not in each decoding step.
         layers = [layer.cross_attention.key_values(x, context) for layer in self.decoder]
         return EncodedSource(layers, context.key_mask)
 
@@ -98,10 +98,10 @@ class EncoderDecoder(Transformer):
         K = tokens.shape[1]
         cache.grow(K)
         x = self.target_positions.embed(self.embedding(tokens), cache.columns[-K:])
-        # Hypotheses are side by side here, so the source's keys are never repeated.
-        over_source = cache.memory.context(K)
-        for place, (i, layer) in enumerate(self.decoder.passes()):
-            x = cache.apply_mixer(place, i, layer, x, self.target_positions)
-            x = layer.apply_cross_attention(x, cache.memory.layers[i], over_source)
+        # The hypotheses of a sentence are queries over one source, whose keys are never copied.
+        source_context = cache.memory.context(K)
+        for pass_index, (i, layer) in enumerate(self.decoder.passes()):
+            x = cache.apply_mixer(pass_index, i, layer, x, self.target_positions)
+            x = layer.apply_cross_attention(x, cache.memory.layers[i], source_context)
             x = layer.apply_feed_forward(x)
         return self.decoder_norm(x)

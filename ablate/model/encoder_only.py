@@ -1,4 +1,4 @@
-"""One stack that is not causal, as masked language models are built (BERT; Devlin et al., 2019)."""
+"""The encoder-only architecture of masked language models (BERT; Devlin et al., 2019)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ablate.model.attention_context import Earlier
+from ablate.model.attention_context import EarlierActivations
 from ablate.model.builder import ModelBuilder
 from ablate.model.layers import Linear, ParameterKinds, or_identity
-from ablate.model.stack import Stack, apply_encoder, encoder_context, layer_of_one_stack
+from ablate.model.stack import Stack, apply_encoder, encoder_context, single_stack_layer
 from ablate.model.token_pairs import previous_tokens
 from ablate.model.transformer import Transformer
 
 
 class TokenTypes(nn.Module):
-    """A learned vector for each token type, of which a single text has the first."""
+    """A learned vector for each token type. All tokens of a single text have the first type."""
 
     parameter_kinds: ClassVar[ParameterKinds] = {"weight": "embedding"}
 
@@ -55,13 +55,13 @@ class EncoderOnly(Transformer):
         super().__init__(builder)
         c = builder.config
         self.positions = builder.positions(causal=False)
-        make = partial(layer_of_one_stack, causal=False)
-        self.encoder = Stack.of(builder, c.depths[0], self.positions, make)
+        make = partial(single_stack_layer, causal=False)
+        self.encoder = Stack.build(builder, c.depths[0], self.positions, make)
         self.encoder_norm = builder.final_norm(c.depths[0])
         types = partial(TokenTypes, c.token_types, c.d_model, builder.init)
         self.token_types = or_identity(c.token_types, types)
-        first = builder.of_layer(c.all_layers[0])
-        last = builder.of_layer(c.all_layers[-1])
+        first = builder.layer_builder(c.all_layers[0])
+        last = builder.layer_builder(c.all_layers[-1])
         self.embedding_norm = or_identity(c.embedding_norm, first.norm)
         self.token_pairs = builder.token_pairs()
         self.layer_skips = builder.layer_skips()
@@ -71,15 +71,15 @@ class EncoderOnly(Transformer):
         """Read a sequence: token ids (B, T), padded with 0 at the end -> states (B, T, d_model)."""
         context = encoder_context(tokens, self.encoder)
         x = self.embedding(tokens)
-        for part in self.token_pairs:
-            x = part(x, self.embedding, tokens, previous_tokens(tokens))
+        for token_pair in self.token_pairs:
+            x = token_pair(x, self.embedding, tokens, previous_tokens(tokens))
         x = self.token_types(self.positions.embed(x, context.query_positions))
-        x = self.opened(self.embedding_dropout(self.embedding_norm(x)))
-        context = context.changed(earlier=Earlier(x, tokens, [x]))
+        x = self.expand_streams(self.embedding_dropout(self.embedding_norm(x)))
+        context = context.replace(earlier=EarlierActivations(x, tokens, [x]))
         x = apply_encoder(self.encoder, x, self.positions, context, self.layer_skips)
-        states: Tensor = self.encoder_norm(self.closed(x))
+        states: Tensor = self.encoder_norm(self.sum_streams(x))
         return states
 
     def output_states(self, states: Tensor) -> Tensor:
-        """States (..., d_model) -> factors of `output_matrix`, after the transform."""
+        """Transform states (..., d_model) for the product with `output_matrix`."""
         return super().output_states(self.output_transform(states))

@@ -1,4 +1,4 @@
-"""A mixture of experts in the place of one feed-forward network (Shazeer et al., 2017)."""
+"""A mixture of experts instead of one feed-forward network (Shazeer et al., 2017)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,72 @@ from ablate.config import ModelConfig
 from ablate.model.layers import Linear, ParameterKinds, optional, zeros
 
 
+class Softmax:
+    """The rule that turns router scores into expert weights: the softmax over all experts."""
+
+    def gates(self, scores: Tensor, probabilities: Tensor) -> Tensor:
+        """The values by which experts are chosen, before a bias of the choice.
+
+        Args:
+            scores: router scores (n, n_experts).
+            probabilities: their softmax.
+        """
+        return probabilities
+
+    def weights(self, scores: Tensor, probabilities: Tensor, chosen: Tensor) -> Tensor:
+        """The weights of the chosen experts.
+
+        Args:
+            scores: router scores (n, n_experts).
+            probabilities: their softmax.
+            chosen: indices of the chosen experts (n, experts_per_token).
+
+        Returns:
+            (n, experts_per_token).
+        """
+        return probabilities.gather(1, chosen)
+
+
+class SoftmaxOfChosen(Softmax):
+    """The softmax over the chosen experts alone."""
+
+    def weights(self, scores: Tensor, probabilities: Tensor, chosen: Tensor) -> Tensor:
+        """(n, experts_per_token)."""
+        return scores.gather(1, chosen).softmax(-1)
+
+
+class NormalizedSigmoid(Softmax):
+    """The sigmoid of each score, divided by the sum over the chosen experts (DeepSeek-V3)."""
+
+    def gates(self, scores: Tensor, probabilities: Tensor) -> Tensor:
+        """(n, n_experts)."""
+        return scores.sigmoid()
+
+    def weights(self, scores: Tensor, probabilities: Tensor, chosen: Tensor) -> Tensor:
+        """(n, experts_per_token)."""
+        weights = scores.gather(1, chosen).sigmoid()
+        # The sum is 0 if all scores are below -100; the constant is DeepSeek-V3's.
+        return weights / (weights.sum(-1, keepdim=True) + 1e-20)
+
+
+WEIGHTINGS = {
+    "softmax": Softmax(),
+    "softmax_of_chosen": SoftmaxOfChosen(),
+    "sigmoid": NormalizedSigmoid(),
+}
+
+
 class MixtureOfExperts(nn.Module):
-    """Sends each token to some of its experts, and adds up what they put out. No token is dropped.
+    """Sends each token to some of the experts, and sums their weighted outputs.
+
+    No token is dropped.
 
     Attributes:
-        balance_loss: n_experts times the sum over experts of the share of choices that fell on it
-            and its mean weight in the softmax (Fedus et al., 2022, eq. 4), weighted, padding
-            included; the sum over the passes since it was read. A perfect balance gives the weight
-            itself for each pass. With a bias of the choice it is 0, and its gradient lowers the
-            bias of experts that are chosen often.
+        balance_loss: n_experts times the sum over experts of (share of choices) * (mean
+            probability), padding included (Fedus et al., 2022, eq. 4), times `expert_balance`. It
+            sums over the passes since `Transformer.pop_balance_loss`; perfect balance adds
+            `expert_balance` for each. If experts are balanced by a bias of the choice, its value is
+            0, and its gradient lowers the bias of experts that are chosen often.
     """
 
     parameter_kinds: ClassVar[ParameterKinds] = {"choice_bias": "bias"}
@@ -36,8 +93,8 @@ class MixtureOfExperts(nn.Module):
         self.router = Linear(config.d_model, config.n_experts, init, bias=config.router_bias)
         is_gated = config.shared_expert_gate and config.shared_experts > 0
         self.shared_gate = optional(is_gated, Linear, config.d_model, 1, init, bias=False)
-        self.chosen = config.experts_per_token
-        self.weighting = config.expert_weights
+        self.experts_per_token = config.experts_per_token
+        self.weighting = WEIGHTINGS[config.expert_weights]
         self.balance = config.expert_balance
         self.scale = config.expert_scale
         is_biased = config.expert_balance_by == "bias"
@@ -47,18 +104,19 @@ class MixtureOfExperts(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, d_model) -> (B, T, d_model)."""
         rows = x.flatten(0, -2)  # (n, d_model)
-        # A router in bf16 would choose other experts than in decoding.
+        # In fp32, because a router in bf16 would choose other experts than in decoding.
         with torch.autocast(x.device.type, enabled=False):
             scores = self.router(rows.to(self.router.weight.dtype))  # (n, n_experts)
             weights, chosen = self._choose(scores)  # (n, experts_per_token) both
-        # Tokens in the order of their experts: taken once and added once, and not for each expert.
+        # Sort by expert, so that tokens are gathered and added once, not once for each expert.
         order = chosen.flatten().argsort(stable=True)
-        row = order // self.chosen
+        row = order // self.experts_per_token
         counts = torch.bincount(chosen.flatten(), minlength=len(self.experts)).tolist()
-        # Also where no token chose it, so that every parameter has a gradient.
-        parts = zip(self.experts, rows[row].split(counts), strict=True)
-        made = torch.cat([expert(part) for expert, part in parts])
-        weighted = weights.flatten()[order, None] * made
+        # Experts without tokens run as well, so that every parameter has a gradient.
+        outputs = []
+        for expert, inputs in zip(self.experts, rows[row].split(counts), strict=True):
+            outputs.append(expert(inputs))
+        weighted = weights.flatten()[order, None] * torch.cat(outputs)
         out = torch.zeros_like(rows, dtype=weights.dtype).index_add(0, row, weighted)
         for expert in self.shared:
             shared = expert(rows)
@@ -68,35 +126,37 @@ class MixtureOfExperts(nn.Module):
         return out.view(x.shape)
 
     def _choose(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """The weights and the numbers of each token's experts, and the loss of their balance."""
-        probabilities = scores.softmax(-1)
-        if self.choice_bias is None:
-            top, chosen = scores.topk(self.chosen, dim=-1)
-        else:
-            gates = probabilities
-            if self.weighting == "sigmoid":
-                gates = scores.sigmoid()
-            chosen = (gates + self.choice_bias).topk(self.chosen, dim=-1).indices
-            top = scores.gather(1, chosen)
-        if self.training and (self.balance or self.choice_bias is not None):
-            counts = torch.zeros_like(scores).scatter(1, chosen, 1.0).mean(0) / self.chosen
-            unevenness = self._unevenness(counts, probabilities.mean(0))
-            # Added, because layers with `loops` pass several times.
-            self.balance_loss = self.balance_loss + self.balance * unevenness
-        if self.weighting == "softmax":
-            weights = probabilities.gather(1, chosen)
-        elif self.weighting == "softmax_of_chosen":
-            weights = top.softmax(-1)
-        else:
-            weights = top.sigmoid()
-            # Scores below -100 are all 0 to the sigmoid; DeepSeek-V3's constant, else no digit.
-            weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
-        return self.scale * weights, chosen
+        """Choose experts for each token, and add to the balance loss.
 
-    def _unevenness(self, counts: Tensor, probabilities: Tensor) -> Tensor:
-        """From the share of choices and the mean weight of each expert, both (n_experts,)."""
+        Args:
+            scores: (n, n_experts).
+
+        Returns:
+            Weights and indices of the chosen experts, (n, experts_per_token) both.
+        """
+        probabilities = scores.softmax(-1)
+        ranking = scores
+        if self.choice_bias is not None:
+            ranking = self.weighting.gates(scores, probabilities) + self.choice_bias
+        chosen = ranking.topk(self.experts_per_token, dim=-1).indices
+        if self.training and (self.balance or self.choice_bias is not None):
+            choices = torch.zeros_like(scores).scatter(1, chosen, 1.0).mean(0)
+            shares = choices / self.experts_per_token
+            unevenness = self._unevenness(shares, probabilities.mean(0))
+            # A sum, because a layer may be applied several times (`loops`).
+            self.balance_loss = self.balance_loss + self.balance * unevenness
+        return self.scale * self.weighting.weights(scores, probabilities, chosen), chosen
+
+    def _unevenness(self, shares: Tensor, probabilities: Tensor) -> Tensor:
+        """The balance loss before its weight, a scalar.
+
+        Args:
+            shares: share of the choices of each expert (n_experts,).
+            probabilities: mean probability of each expert (n_experts,).
+        """
         if self.choice_bias is None:
-            return (counts * probabilities).sum() * len(counts)
-        # No loss, but its gradient: the optimizer moves the bias, and resumes it, as any other.
-        without_value = self.choice_bias - self.choice_bias.detach()
-        return (without_value * (counts.detach() * len(counts) - 1)).sum()
+            return (shares * probabilities).sum() * len(shares)
+        # The value is 0. The gradient makes the optimizer move the bias like any parameter, so
+        # that checkpoints include its state.
+        zero = self.choice_bias - self.choice_bias.detach()
+        return (zero * (shares.detach() * len(shares) - 1)).sum()

@@ -20,9 +20,9 @@ class Activation(nn.Module):
 
     Attributes:
         gated: whether the result is multiplied by a second projection of the input.
-        elementwise: whether each entry is treated by itself, with a finite value and gradient
-            everywhere. The network then stays in bf16 between its layers in bf16 training on a CPU,
-            with padding rows among its rows.
+        elementwise: whether the function acts on each entry separately, with a finite value and
+            gradient everywhere. In bf16 training on a CPU, the network then stays in bf16 between
+            its layers, and computes on rows of padding as well.
     """
 
     gated = False
@@ -33,12 +33,12 @@ class Activation(nn.Module):
         raise NotImplementedError("define forward(self, x)")
 
     def multiply(self, inner: Tensor, x: Tensor) -> Tensor:
-        """The activated projection, gated by the second one: two of one shape -> the same shape."""
+        """Apply the gate: the activated projection, times the second projection x of its shape."""
         return inner * x
 
 
 class Elementwise(Activation):
-    """A function of each entry by itself, with a finite value and gradient everywhere."""
+    """A function of each entry, with a finite value and gradient everywhere."""
 
     elementwise = True
 
@@ -52,7 +52,7 @@ class Elementwise(Activation):
 
 
 class Gated(Elementwise):
-    """A function of each entry, gated."""
+    """A gated function of each entry."""
 
     gated = True
 
@@ -79,7 +79,9 @@ class SwiGLU(Gated):
 
 
 class ClampedSwiGLU(Activation):
-    """x sigmoid(1.702 x) up to 7, times 1 plus the second projection from -7 to 7 (gpt-oss)."""
+    """x sigmoid(1.702 x) * (1 + z), with x clamped to at most 7 and the second projection z to
+    [-7, 7] (gpt-oss).
+    """
 
     gated = elementwise = True
 
@@ -94,10 +96,10 @@ class ClampedSwiGLU(Activation):
 
 
 class FeedForward(nn.Module):
-    """FFN(x) = f(x W_1 + b_1) W_2 + b_2 (3.3, eq. 2); gated, (f(x W_1 + b_1) * (x W_3 + b_3)) W_2 +
-    b_2.
+    """FFN(x) = f(x W_1 + b_1) W_2 + b_2 (3.3, eq. 2).
 
-    A gated network is narrower by a third, so that it has as many parameters.
+    A gated activation gives (f(x W_1 + b_1) * (x W_3 + b_3)) W_2 + b_2. The width is then a third
+    smaller, so that the number of parameters stays the same.
     """
 
     def __init__(
@@ -138,23 +140,23 @@ class ReLUFeedForward(FeedForward):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, d_model) -> (B, T, d_model)."""
-        (W_1, b_1) = self.W_1.parameters()
-        (W_2, b_2) = self.W_2.parameters()
+        W_1, b_1 = self.W_1.parameters()
+        W_2, b_2 = self.W_2.parameters()
         return relu_feed_forward(x, W_1, b_1, W_2, b_2)
 
 
 def feed_forward(
     config: ModelConfig, activation: Activation, init: torch.Generator, random: torch.Generator
 ) -> FeedForward:
-    """The network for an activation, by the fastest of the classes above."""
-    kind = FeedForward
-    # Dropout draws a mask for every row that it meets, so with it there must be no padding rows.
+    """Build the network with the fastest of the classes above that fits the activation."""
+    network_class = FeedForward
+    # With dropout inside, rows of padding would change the draws of the other rows.
     if activation.elementwise and config.activation_dropout == 0.0:
-        kind = ElementwiseFeedForward
-        # The exact class: one derived from it may compute something else.
+        network_class = ElementwiseFeedForward
+        # Not isinstance: a subclass of ReLU may compute something else.
         if type(activation) is ReLU and config.feed_forward_bias:
-            kind = ReLUFeedForward
-    return kind(config, activation, init, random)
+            network_class = ReLUFeedForward
+    return network_class(config, activation, init, random)
 
 
 _tanh_gelu = partial(F.gelu, approximate="tanh")

@@ -1,4 +1,4 @@
-"""What is kept while sentences are decoded token by token: states, projected keys and values."""
+"""States of incremental decoding: growing keys and values, and the base class of all states."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ MIN_CAPACITY = 16  # positions
 
 @dataclass(frozen=True)
 class BatchState:
-    """Base of a state of a batch, whose fields are tensors with the batch as their first axis,
-    other states, lists or tuples of them, and what all rows share: a number or None.
+    """Base of the states of a batch, which can select rows.
+
+    A field is a tensor with the batch as its first axis, another state, or a list or tuple of
+    these. Numbers and None are shared by all rows.
     """
 
     def select(self, rows: Tensor) -> Self:
@@ -25,19 +27,18 @@ def _selected(value: Any, rows: Tensor) -> Any:
     if isinstance(value, Tensor):
         return value.index_select(0, rows)
     if isinstance(value, (list, tuple)):
-        return type(value)(_selected(part, rows) for part in value)
+        return type(value)(_selected(item, rows) for item in value)
     return value.select(rows) if isinstance(value, BatchState) else value
 
 
 @dataclass(frozen=True)
 class GrowableTensor(BatchState):
-    """A tensor (B, g, S, d) that grows along S, in a buffer that is larger than its present
-    contents.
+    """A tensor (B, g, S, d) that grows along S, in a buffer with free capacity.
 
     Attributes:
-        buffer: (B, capacity, g, d), of which the first `length` positions are filled. Shared with
-            the tensors that have grown from this one, so each can grow only once. Selected rows
-            keep its free capacity, so that the next step need not grow it.
+        buffer: (B, capacity, g, d), with `length` positions in use. `append` writes to the same
+            buffer, so a tensor can be appended to only once. Selected rows keep the capacity, so
+            that the next step need not copy again.
         length: S.
     """
 
@@ -45,7 +46,7 @@ class GrowableTensor(BatchState):
     length: int
 
     @classmethod
-    def of(cls, x: Tensor) -> GrowableTensor:
+    def start(cls, x: Tensor) -> GrowableTensor:
         """Start with x (B, g, S, d)."""
         B, g, S, d = x.shape
         return cls(x.new_empty(B, _capacity(S + 1), g, d), 0).append(x)
@@ -56,7 +57,7 @@ class GrowableTensor(BatchState):
         return self.buffer[:, : self.length].transpose(1, 2)
 
     def append(self, later: Tensor) -> GrowableTensor:
-        """Write a later part (B, g, n, d) into the buffer, without gradients: (B, g, S + n, d)."""
+        """Append (B, g, n, d) in place and without gradients -> (B, g, S + n, d)."""
         B, capacity, g, d = self.buffer.shape
         length = self.length + later.shape[2]
         buffer = self.buffer
@@ -68,8 +69,10 @@ class GrowableTensor(BatchState):
 
 
 def _capacity(positions: int) -> int:
-    """The smallest power of two that holds so many positions."""
-    # Doubling the buffer keeps the cost of all copies proportional to the final length.
+    """The smallest power of two for this number of positions.
+
+    Doubling keeps the cost of all copies proportional to the final length.
+    """
     return max(MIN_CAPACITY, 1 << (positions - 1).bit_length())
 
 
@@ -82,23 +85,25 @@ class KeyValues(BatchState):
 
     def append(self, later: KeyValues) -> GrowingKeyValues:
         """Append later keys and values along S."""
-        return GrowingKeyValues(GrowableTensor.of(self.K), GrowableTensor.of(self.V)).append(later)
+        return GrowingKeyValues(GrowableTensor.start(self.K), GrowableTensor.start(self.V)).append(
+            later
+        )
 
 
 @dataclass(frozen=True)
 class Latents(BatchState):
-    """Vectors (B, 1, S, d) that keys and values of all heads are made from."""
+    """Latent vectors (B, 1, S, d), from which the keys and values of all heads are projected."""
 
     vectors: Tensor
 
     def append(self, later: Tensor) -> GrowableTensor:
         """Append later vectors along S."""
-        return GrowableTensor.of(self.vectors).append(later)
+        return GrowableTensor.start(self.vectors).append(later)
 
 
 @dataclass(frozen=True)
 class GrowingKeyValues(BatchState):
-    """Keys and values that grow by a position in each decoding step."""
+    """Keys and values that grow by one position in each decoding step."""
 
     keys: GrowableTensor
     values: GrowableTensor

@@ -1,9 +1,9 @@
-"""Latent attention: keys and values that are made from a small vector of each token."""
+"""Latent attention: keys and values are projections of a small vector of each token."""
 
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ablate.config import ModelConfig
 from ablate.model.attention import AttentionMechanism, FullAttention, LocalAttention
@@ -17,8 +17,10 @@ from ablate.parts.attention import shared_entries
 
 
 class LatentAttention(MultiHeadAttention):
-    """Keys and values from a latent vector of `kv_rank` entries, beside rotated entries of the keys
-    that all heads share (DeepSeek-V2, 2024, section 2.1; DeepSeek-V3).
+    """Multi-head latent attention (DeepSeek-V2, 2024, section 2.1; DeepSeek-V3).
+
+    Keys and values are projections of a latent vector of `kv_rank` entries. The rotated entries of
+    the keys are projected from x instead, and shared by all heads.
     """
 
     def _make_projections(self, c: ModelConfig, init: torch.Generator, bias: bool) -> None:
@@ -26,19 +28,21 @@ class LatentAttention(MultiHeadAttention):
         self.rank = c.kv_rank
         self.shared = shared_entries(c)
         self.sizes = [c.d_k - self.shared, c.d_v]
-        inner = c.d_model if c.query_rank is None else c.query_rank
-        if c.query_rank is not None:
-            self.down_Q = Linear(c.d_model, inner, init, bias)
-            self.norm_down_Q = RMSNorm(inner)
-        self.has_query_rank = c.query_rank is not None
-        self.W_Q = Linear(inner, self.h * c.d_k, init, bias and not self.has_query_rank)
+        self.down_Q: nn.Module = nn.Identity()
+        self.norm_down_Q: nn.Module = nn.Identity()
+        if c.query_rank is None:
+            self.W_Q = Linear(c.d_model, self.h * c.d_k, init, bias)
+        else:
+            self.down_Q = Linear(c.d_model, c.query_rank, init, bias)
+            self.norm_down_Q = RMSNorm(c.query_rank)
+            self.W_Q = Linear(c.query_rank, self.h * c.d_k, init, bias=False)
         self.down_KV = Linear(c.d_model, self.rank + self.shared, init, bias)
         self.norm_down_KV = RMSNorm(self.rank)
         self.W_KV = Linear(self.rank, self.h * sum(self.sizes), init, bias=False)
 
     @property
-    def values_from(self) -> Linear:
-        """The projection that makes keys and values."""
+    def value_projection(self) -> Linear:
+        """The projection from latent vectors to keys and values."""
         return self.W_KV
 
     def project(self, x: Tensor) -> list[Tensor]:
@@ -46,25 +50,25 @@ class LatentAttention(MultiHeadAttention):
         return self._expanded(*self._compressed(x))
 
     def _compressed(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries (B, T, h * d_k), latent vectors (B, T, rank) and shared entries of keys."""
-        Q = self.W_Q(self.norm_down_Q(self.down_Q(x)) if self.has_query_rank else x)
+        """Queries (B, T, h * d_k), latent vectors (B, T, rank) and shared entries of the keys."""
+        Q = self.W_Q(self.norm_down_Q(self.down_Q(x)))
         latent, shared = self.down_KV(x).split([self.rank, self.shared], dim=-1)
         return Q, self.norm_down_KV(latent), shared
 
     def _expanded(self, Q: Tensor, latent: Tensor, shared: Tensor) -> list[Tensor]:
         """Queries, keys and values, each (B, T, h * d)."""
         up = self.W_KV(latent).unflatten(2, (self.h, -1))
-        own, V = up.split(self.sizes, dim=-1)  # (B, T, h, d)
-        shared = shared[:, :, None].expand(-1, -1, self.h, -1)  # the entries that are rotated
-        K = torch.cat([shared.to(own.dtype), own], dim=-1)
+        head_entries, V = up.split(self.sizes, dim=-1)  # (B, T, h, d)
+        shared = shared[:, :, None].expand(-1, -1, self.h, -1)
+        K = torch.cat([shared.to(head_entries.dtype), head_entries], dim=-1)
         return [Q, K.flatten(2), V.flatten(2)]
 
 
 class AbsorbedLatentAttention(LatentAttention):
-    """Latent attention whose cache holds the latent vectors and the shared entries.
+    """Latent attention whose cache holds only latent vectors and shared entries of the keys.
 
-    A query that is brought to the size of the latent vector reads them as keys and as values, and
-    the values of a head are made of what it has read (DeepSeek-V2, section 2.1.2).
+    In decoding, the projection to keys is applied to the query, and the projection to values to the
+    heads, so that the latent vectors serve as keys and as values (DeepSeek-V2, section 2.1.2).
     """
 
     def forward(
@@ -72,10 +76,10 @@ class AbsorbedLatentAttention(LatentAttention):
     ) -> tuple[Tensor, AttentionState]:
         """(B, T, d_model) -> (B, T, d_model), and the latent vectors of the past and of x."""
         Q, latent, shared = self._compressed(x)
-        # Detached: it serves decoding alone, and training would keep it for the backward pass.
+        # Detached, because only decoding uses it; otherwise training would keep its graph.
         joined = torch.cat([shared, latent.to(shared.dtype)], dim=-1)[:, None].detach()
         new = context.rotate(joined)  # (B, 1, T, shared + rank)
-        context = self._of_call(context, x)
+        context = self._call_context(context, x)
         if past is None:
             Q, K, V = self._expanded(Q, latent, shared)
             key_values = self._key_values(K, V, context)
@@ -83,22 +87,24 @@ class AbsorbedLatentAttention(LatentAttention):
             return self._output(heads, context), AttentionState(Latents(new))
         memory = past.memory.append(new)
         keys = memory.tensor.expand(-1, self.h, -1, -1)
-        of_keys, of_values = self.W_KV.weight.unflatten(0, (self.h, -1)).split(self.sizes, dim=1)
-        placed, own = self._queries(Q, context).split([self.shared, self.sizes[0]], dim=-1)
-        Q = torch.cat([placed, own @ of_keys.to(own.dtype)], dim=-1)
-        read = KeyValues(keys, keys[..., self.shared :])
-        heads = self._attend(Q, read, context) @ of_values.mT  # (B, h, T, d_v)
+        W_K, W_V = self.W_KV.weight.unflatten(0, (self.h, -1)).split(self.sizes, dim=1)
+        rotated, others = self._queries(Q, context).split([self.shared, self.sizes[0]], dim=-1)
+        Q = torch.cat([rotated, others @ W_K.to(others.dtype)], dim=-1)
+        latents = KeyValues(keys, keys[..., self.shared :])
+        heads = self._attend(Q, latents, context) @ W_V.mT  # (B, h, T, d_v)
         return self._output(heads, context), AttentionState(memory)
 
 
-def is_absorbed(
-    c: ModelConfig, mechanism: AttentionMechanism, encoding: PositionalEncoding
-) -> bool:
-    """Whether keys and values are linear in the latent vectors when they are attended to: nothing
-    changes them after they are made, but the rotation of the shared entries.
+def can_absorb(c: ModelConfig, mechanism: AttentionMechanism, encoding: PositionalEncoding) -> bool:
+    """Whether `AbsorbedLatentAttention` computes the same as `LatentAttention`.
+
+    It does if keys and values are linear in the latent vectors: nothing may change them but the
+    rotation of the shared entries.
     """
-    # A class of one's own may rotate all of a key.
-    adds_nothing = type(encoding).rotate is PositionalEncoding.rotate
-    has_place = adds_nothing or type(encoding) is RotaryPositions
-    is_plain = type(mechanism) in (FullAttention, LocalAttention)
-    return is_plain and has_place and not encoding.acts_on_scores and c.has_plain_keys
+    if not c.has_plain_keys or encoding.acts_on_scores:
+        return False
+    # A user's encoding may rotate all entries of a key.
+    rotates_nothing = type(encoding).rotate is PositionalEncoding.rotate
+    if not rotates_nothing and type(encoding) is not RotaryPositions:
+        return False
+    return type(mechanism) in (FullAttention, LocalAttention)

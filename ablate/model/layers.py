@@ -1,4 +1,4 @@
-"""The elementary layers: linear, embedding, dropout. None of them keeps or reads global state."""
+"""Linear layers, embeddings and dropout. All draws come from generators that they are given."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ from ablate.kernels.torch_internals import view_unaliased
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# What a parameter is to the optimizer. Biases and gains are vectors, of any shape. The fan-in of a
-# matrix grows with the width, and that of a kernel, a filter of each channel, does not.
+# How the optimizer treats a parameter. Biases and gains may have any shape. A matrix has a fan-in
+# that grows with the width of the model; a kernel, which filters each channel, has not.
 ParameterKind = Literal["bias", "gain", "matrix", "embedding", "kernel"]
-# Of each parameter of a module by name: the attribute `parameter_kinds` of its class.
+# Kinds by the names of parameters: the type of the attribute `parameter_kinds` of modules
 ParameterKinds = Mapping[str, ParameterKind]
 
 
-def kind_of(module: nn.Module, name: str, parameter: nn.Parameter) -> ParameterKind:
-    """What a parameter of a module is, as its class declares. A module of torch or of the user
-    may declare nothing: parameters with one axis are then vectors, and all others matrices.
+def parameter_kind(module: nn.Module, name: str, parameter: nn.Parameter) -> ParameterKind:
+    """The kind of a parameter as the class of its module declares it.
+
+    Modules of torch and of users may declare none. Parameters with one axis are then gains, and all
+    others matrices.
     """
     declared: ParameterKinds = getattr(module, "parameter_kinds", {})
     if name in declared:
@@ -36,22 +38,22 @@ def kind_of(module: nn.Module, name: str, parameter: nn.Parameter) -> ParameterK
 
 
 def optional(wanted: object, make: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T | None:
-    """A part that a model has only where it is wanted; else None."""
+    """Make an optional part of a model; None if it is not wanted."""
     return make(*args, **keywords) if wanted else None
 
 
 def or_identity(wanted: object, make: Callable[[], nn.Module]) -> nn.Module:
-    """A part that a model has only where it is wanted; else the identity."""
+    """Make an optional part of a model; the identity if it is not wanted."""
     return make() if wanted else nn.Identity()
 
 
 def zeros(*size: int) -> nn.Parameter:
-    """Numbers to train that begin at 0."""
+    """A parameter that begins with zeros."""
     return nn.Parameter(torch.zeros(size))
 
 
 class Linear(nn.Module):
-    """y = x W^T + b with W of shape (d_out, d_in), Xavier-uniform, and b zero or absent."""
+    """y = x W^T + b. W (d_out, d_in) is initialized Xavier-uniform, b with zeros."""
 
     parameter_kinds: ClassVar[ParameterKinds] = {"weight": "matrix", "bias": "bias"}
 
@@ -67,10 +69,11 @@ class Linear(nn.Module):
 
 
 class Embedding(nn.Module):
-    """A V x d_model matrix, times a scale when looked up, by default sqrt(d_model) (3.4).
+    """A V x d_model matrix. Looked-up vectors are multiplied by a scale, by default sqrt(d_model)
+    (3.4).
 
-    Entries are drawn from N(0, 1/d_model), so that a looked-up vector has variance 1 and a logit
-    starts near it.
+    Entries are drawn from N(0, 1/d_model), so that looked-up vectors have variance 1, and initial
+    logits about 1.
     """
 
     parameter_kinds: ClassVar[ParameterKinds] = {"weight": "embedding"}
@@ -90,11 +93,10 @@ class Embedding(nn.Module):
 
 
 class Dropout(nn.Module):
-    """Inverted dropout with its own generator, whose state a checkpoint holds, so that a resumed
-    run draws the same.
+    """Inverted dropout with an explicit generator, whose state checkpoints store.
 
-    A mask costs one 64-bit draw for four entries. The rate is met to the nearest 1/65536, and kept
-    entries are scaled by the rate that is really applied, so the expectation is exact.
+    One 64-bit draw decides on four entries. The rate is rounded to a multiple of 1/65536, and
+    entries that stay are scaled by the rounded rate, so that the expectation is exact.
     """
 
     def __init__(self, rate: float, random: torch.Generator) -> None:
@@ -103,10 +105,13 @@ class Dropout(nn.Module):
         self.random = random
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        """Drop entries of x, of any shape, and add the result to `residual`, of the same shape,
-        where that is passed.
+        """Drop entries of x, and add the result to `residual` if there is one.
 
-        The identity when evaluating or when the rate is 0.
+        In eval mode, or at rate 0, nothing is dropped.
+
+        Args:
+            x: any shape.
+            residual: the same shape.
         """
         if not self.is_active:
             return x if residual is None else residual + x
@@ -114,25 +119,24 @@ class Dropout(nn.Module):
         if residual is not None and on_gpu(x):
             with torch.autocast(x.device.type, enabled=False):
                 return fused_dropout_add(residual, x, self.draw(x), dropped)
-        # Numbers and not booleans, which torch multiplies with at a third of the speed on a CPU.
+        # A mask of numbers: torch multiplies booleans at a third of the speed on a CPU.
         mask = torch.empty_like(x, requires_grad=False)
         torch.ge(self.draw(x), dropped - 32768, out=mask)
-        scale = 65536 / (65536 - dropped)  # not part of the mask, whose type may round it
+        scale = 65536 / (65536 - dropped)  # not part of the mask, whose dtype may round it
         return (x * mask).mul_(scale) if residual is None else dropout_add(residual, x, mask, scale)
 
     @property
     def is_active(self) -> bool:
-        """Whether entries are dropped now."""
+        """Whether entries are dropped: in training mode, at a rate above 0."""
         return self.training and self.rate > 0.0
 
     @property
     def dropped(self) -> int:
-        """Number of the 65536 16-bit words that drop an entry."""
+        """The rate in units of 1/65536."""
         return min(round(self.rate * 65536), 65535)
 
     def draw(self, x: Tensor) -> Tensor:
         """Draw uniform 16-bit integers in the shape of x."""
-        # Rounded up: the last draw may have up to three words too many.
-        draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device)
+        draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64, device=x.device)  # rounded up
         draws.random_(-(2**63), None, generator=self.random)
         return view_unaliased(draws.view(torch.int16)[: x.numel()], x.shape)

@@ -15,13 +15,13 @@ from ablate.kernels.linear import linears
 from ablate.model.attention import AttentionMechanism
 from ablate.model.attention_context import AttentionContext
 from ablate.model.attention_parts import (
-    Convolved,
+    AddConvolution,
     HeadPart,
     OutputGate,
     TokenPart,
+    pass_through,
     query_norm,
-    repeated,
-    unchanged,
+    repeat_heads,
 )
 from ablate.model.kv_cache import BatchState, GrowingKeyValues, KeyValues
 from ablate.model.layers import Dropout, Linear, ParameterKinds, optional, zeros
@@ -33,30 +33,32 @@ from ablate.parts.initialization import score_scale
 
 @dataclass(frozen=True)
 class AttentionState(BatchState):
-    """What self-attention keeps of the tokens before; None where there are none.
+    """State of self-attention after earlier tokens.
 
     Attributes:
-        memory: their keys and values, or the latent vectors that these are made from.
-        of_input, of_projections: the last inputs of a convolution (B, width - 1, channels).
+        memory: keys and values of these tokens, or their latent vectors; None before the first.
+        input_tail, projection_tail: last inputs of the convolution of x, and of the convolution of
+            projections (B, width - 1, channels); None without one.
     """
 
     memory: Any = None
-    of_input: Tensor | None = None
-    of_projections: Tensor | None = None
+    input_tail: Tensor | None = None
+    projection_tail: Tensor | None = None
 
 
 class MultiHeadAttention(TokenMixer):
-    """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O (3.2.2); projections without biases, as
-    in the paper.
+    """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O (3.2.2).
 
-    Head sizes are independent of d_model / h. With g < h heads of keys and values, each is shared
-    by a group of neighboring query heads (Ainslie et al., 2023).
+    As in the paper, projections have no biases by default. Head sizes are independent of
+    d_model / h. With g < h heads of keys and values, consecutive query heads share one (Ainslie et
+    al., 2023).
 
     Attributes:
-        on_input, on_projections: what changes x, and queries, keys and values.
-        value_parts: what is added to the values (model/values.py), in turn.
-        on_heads: what changes the heads, in turn.
-        on_weights: called with the attention weights (B, h, T, S); for analysis.
+        on_input: changes x.
+        on_projections: changes queries, keys and values.
+        value_parts: modules that add to the values (model/values.py), in order.
+        on_heads: functions that change the heads, in order.
+        on_weights: callback for the attention weights (B, h, T, S); for analysis.
     """
 
     parameter_kinds: ClassVar[ParameterKinds] = {"sinks": "gain"}
@@ -88,9 +90,9 @@ class MultiHeadAttention(TokenMixer):
         self.mechanism = mechanism
         self.supports_query_masks = mechanism.supports_query_masks
         self.dropout = Dropout(c.attention_dropout, random)
-        # No modules: what they hold has its names above.
-        self.on_input: TokenPart = unchanged
-        self.on_projections: TokenPart = unchanged
+        # Plain functions and objects, because their modules are already attributes of this one.
+        self.on_input: TokenPart = pass_through
+        self.on_projections: TokenPart = pass_through
         self.on_heads: tuple[HeadPart, ...] = ()
         if self.W_G is not None:
             self.on_heads = (OutputGate(self.W_G),)
@@ -103,18 +105,18 @@ class MultiHeadAttention(TokenMixer):
         self.W_V = Linear(c.d_model, self.g * c.d_v, init, bias)
 
     @property
-    def values_from(self) -> Linear:
-        """The projection that makes the values."""
+    def value_projection(self) -> Linear:
+        """The projection to the values."""
         return self.W_V
 
     def add_convolution(self, config: ModelConfig, init: torch.Generator) -> None:
         """Convolve the input, or queries, keys and values, by `attention_convolution`."""
         self.convolution = ShortConvolution(convolved_width(config), CONVOLUTION_WIDTH, init)
         if config.attention_convolution == "input":
-            self.on_input = Convolved(self.convolution)
+            self.on_input = AddConvolution(self.convolution)
         else:
-            self.on_projections = Convolved(self.convolution)
-        self.supports_query_masks = False  # each hypothesis needs the last inputs of its own
+            self.on_projections = AddConvolution(self.convolution)
+        self.supports_query_masks = False  # the last inputs differ between hypotheses
 
     def forward(
         self, x: Tensor, past: AttentionState | None, context: AttentionContext
@@ -123,65 +125,67 @@ class MultiHeadAttention(TokenMixer):
 
         Args:
             x: (B, T, d_model).
-            past: the state after earlier positions; None where there are none.
+            past: the state after earlier positions; None if there are none.
             context: masks and positions.
 
         Returns:
             (B, T, d_model), and the state after x.
         """
         past = past or AttentionState()
-        (x,), of_input = self.on_input([x], past.of_input, context)
-        projected, of_projections = self.on_projections(
-            self.project(x), past.of_projections, context
+        (x,), input_tail = self.on_input([x], past.input_tail, context)
+        projected, projection_tail = self.on_projections(
+            self.project(x), past.projection_tail, context
         )
         Q, K, V = projected  # (B, T, heads * d)
         for part in self.value_parts:
             V = part(V, x, context.earlier)
         new = self._key_values(K, V, context)
         memory = new if past.memory is None else past.memory.append(new)
-        context = self._of_call(context, x, new.V)
+        context = self._call_context(context, x, new.V)
         heads = self._attend(self._queries(Q, context), memory, context)
-        return self._output(heads, context), AttentionState(memory, of_input, of_projections)
+        return self._output(heads, context), AttentionState(memory, input_tail, projection_tail)
 
     def project(self, x: Tensor) -> list[Tensor]:
         """Queries, keys and values of x (B, T, d_model), each (B, T, heads * d)."""
         return _projected(x, self.W_Q, self.W_K, self.W_V)
 
     def key_values(self, x: Tensor, context: AttentionContext) -> KeyValues:
-        """Keys and values of x (B, S, d_model), whose positions are `context.query_positions`."""
+        """Keys and values of x (B, S, d_model) at `context.query_positions`."""
         K, V = _projected(x, self.W_K, self.W_V)
         return self._key_values(K, V, context)
 
     def cross_attend(
         self, x: Tensor, memory: KeyValues | GrowingKeyValues, context: AttentionContext
     ) -> Tensor:
-        """Every position of x (B, T, d_model) attends to the memory -> (B, T, d_model)."""
+        """Cross-attention: every position of x (B, T, d_model) attends to the memory ->
+        (B, T, d_model).
+        """
         (Q,) = _projected(x, self.W_Q)
-        context = self._of_call(context, x)
+        context = self._call_context(context, x)
         return self._output(self._attend(self._queries(Q, context), memory, context), context)
 
     def _queries(self, Q: Tensor, context: AttentionContext) -> Tensor:
-        """(B, T, h * d_k) -> (B, h, T, d_k), with their norm and their positions."""
-        return self._placed(self.norm_Q, self._heads(Q, self.h), context)
+        """Split queries into heads, normalize and rotate: (B, T, h * d_k) -> (B, h, T, d_k)."""
+        return self._normalized(self.norm_Q, self._heads(Q, self.h), context)
 
     def _key_values(self, K: Tensor, V: Tensor, context: AttentionContext) -> KeyValues:
-        """The same for keys (B, S, g * d_k), and values (B, S, g * d_v), which have neither."""
-        keys = self._placed(self.norm_K, self._heads(K, self.g), context)
+        """The same for keys (B, S, g * d_k); values (B, S, g * d_v) are only split into heads."""
+        keys = self._normalized(self.norm_K, self._heads(K, self.g), context)
         return KeyValues(keys, self._heads(V, self.g))
 
     def _heads(self, x: Tensor, count: int) -> Tensor:
         """(B, T, count * d) -> (B, count, T, d)."""
         return x.unflatten(2, (count, -1)).transpose(1, 2)
 
-    def _placed(self, norm: nn.Module, heads: Tensor, context: AttentionContext) -> Tensor:
-        """Queries or keys (B, h, T, d_k) with norm and positions, in their type, that of V."""
+    def _normalized(self, norm: nn.Module, heads: Tensor, context: AttentionContext) -> Tensor:
+        """Normalize and rotate queries or keys (B, h, T, d_k), without a change of their dtype."""
         return context.rotate(norm(heads).to(heads.dtype))
 
-    def _of_call(
+    def _call_context(
         self, context: AttentionContext, x: Tensor, own_values: Tensor | None = None
     ) -> AttentionContext:
-        """The context with what this attention adds to it."""
-        return context.changed(
+        """The context with the settings of this attention, for one call."""
+        return context.replace(
             x=x,
             own_values=own_values,
             scale=self.scale,
@@ -195,8 +199,8 @@ class MultiHeadAttention(TokenMixer):
         self, Q: Tensor, memory: KeyValues | GrowingKeyValues, context: AttentionContext
     ) -> Tensor:
         """Queries (B, h, T, d_k) attend to the memory -> heads (B, h, T, d_v)."""
-        K = repeated(memory.K, self.h)
-        V = repeated(memory.V, self.h)
+        K = repeat_heads(memory.K, self.h)
+        V = repeat_heads(memory.V, self.h)
         return _apply(self.mechanism, Q, K, V, context)
 
     def _output(self, heads: Tensor, context: AttentionContext) -> Tensor:
@@ -207,17 +211,17 @@ class MultiHeadAttention(TokenMixer):
 
 
 def _projected(x: Tensor, *projections: Linear) -> list[Tensor]:
-    """Each projection of x (B, T, d_model): (B, T, heads * d)."""
+    """Projections of x (B, T, d_model), each (B, T, heads * d)."""
     return linears(x, [(W.weight, W.bias) for W in projections])
 
 
 def _apply(
     mechanism: AttentionMechanism, Q: Tensor, K: Tensor, V: Tensor, context: AttentionContext
 ) -> Tensor:
-    """Apply the mechanism in fp32, also in autocast; in bf16 on a GPU where it supports that.
+    """Apply the mechanism in fp32, also under autocast; in bf16 on a GPU if it supports that.
 
-    Attention is a small part of the work, and on a CPU torch's bf16 kernel is many times slower at
-    the lengths of sentences (benchmarks/LOG.md, 2026-11-21, how workers are set up).
+    Attention is a small part of the work. On a CPU, torch's bf16 kernel is many times slower than
+    fp32 at the lengths of sentences (benchmarks/LOG.md, 2026-11-21, how workers are set up).
     """
     if Q.dtype == torch.bfloat16 and not (on_gpu(Q) and mechanism.supports_bf16):
         Q = Q.float()

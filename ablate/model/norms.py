@@ -16,8 +16,9 @@ EPS = 1e-6
 
 
 class LayerNorm(nn.LayerNorm):
-    """Layer normalization over the last axis, with a gain and a bias (Ba et al., 2016), or a gain
-    alone, as in Cohere's models.
+    """Layer normalization over the last axis, with a gain and a bias (Ba et al., 2016).
+
+    `bias=False` leaves the bias out, as in Cohere's models.
     """
 
     parameter_kinds: ClassVar[ParameterKinds] = {"weight": "gain", "bias": "bias"}
@@ -31,14 +32,14 @@ class RMSNorm(nn.RMSNorm):
 
     parameter_kinds: ClassVar[ParameterKinds] = {"weight": "gain"}
 
-    eps: float  # torch's own may be None
+    eps: float  # may be None in torch's class
 
     def __init__(self, d_model: int, eps: float = EPS) -> None:
         super().__init__(d_model, eps)
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., d_model) -> (..., d_model)."""
-        # Also where products are in bf16, as torch itself does in layer_norm.
+        # In fp32 also under autocast, as torch's layer_norm.
         return rms_norm(x.to(self.weight.dtype), self.weight, self.eps)
 
 
@@ -53,13 +54,13 @@ class UnitNorm(nn.Module):
 def rms_norm(x: Tensor, gain: Tensor | None, eps: float) -> Tensor:
     """Compute gain * x / sqrt(mean(x^2) + eps) over the last axis.
 
-    On a CPU torch composes it of element-wise functions. The value here has the same bits, and its
-    gradient takes less than half of the time (benchmarks/LOG.md, 2026-11-27).
+    On a CPU, torch composes it of element-wise functions. This function gives the same bits, and
+    its backward pass takes less than half of the time (benchmarks/LOG.md, 2026-11-27).
 
     Args:
         x: (..., d).
-        gain: (d), or None for none.
-        eps: added to the mean of the squares.
+        gain: (d,), or None for none.
+        eps: added to the mean square.
 
     Returns:
         (..., d).
@@ -75,7 +76,7 @@ class _RMSNorm(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, gain: Tensor | None, eps: float) -> Tensor:
         scale = x.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
         normed = x * scale
-        # Without a gain the input is kept, since the output may be changed in place.
+        # Without a gain, `normed` is the output, which the caller may change in place; save x.
         ctx.save_for_backward(x if gain is None else normed, scale, gain)
         return normed if gain is None else normed * gain
 
@@ -83,24 +84,24 @@ class _RMSNorm(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None]:
         (grad,) = grads
-        (kept, scale, gain) = ctx.saved_tensors
-        normed = kept if gain is not None else kept * scale
+        saved, scale, gain = ctx.saved_tensors
+        normed = saved if gain is not None else saved * scale
         grad_gain = None
-        d = kept.shape[-1]
+        d = saved.shape[-1]
         products = grad * normed
         if gain is None:
-            along = products.sum(-1, keepdim=True)
+            projection = products.sum(-1, keepdim=True)
             grad_x = products.copy_(grad)
         else:
             grad_gain = products.reshape(-1, d).sum(0)
-            along = (products @ gain)[..., None]
+            projection = (products @ gain)[..., None]
             grad_x = torch.mul(grad, gain, out=products)
-        # Without its part along x, which would change only the length of x.
-        return grad_x.addcmul_(normed, along, value=-1 / d).mul_(scale), grad_gain, None
+        # Remove the component along x: the output does not depend on the length of x.
+        return grad_x.addcmul_(normed, projection, value=-1 / d).mul_(scale), grad_gain, None
 
 
 class DynamicTanh(nn.Module):
-    """gain * tanh(alpha * x) + bias, in the place of a normalization (DyT; Zhu et al., 2025)."""
+    """gain * tanh(alpha * x) + bias, instead of a normalization (DyT; Zhu et al., 2025)."""
 
     parameter_kinds: ClassVar[ParameterKinds] = {"alpha": "gain", "weight": "gain", "bias": "bias"}
 
@@ -116,10 +117,10 @@ class DynamicTanh(nn.Module):
 
 
 def layer_norm_without_bias(d_model: int) -> LayerNorm:
-    """Layer normalization with a gain alone."""
+    """Layer normalization with a gain and no bias."""
     return LayerNorm(d_model, bias=False)
 
 
 def unit_norm(d_model: int) -> UnitNorm:
-    """RMSNorm without a gain, of vectors of any size."""
+    """RMSNorm without a gain. The argument is not needed; all norms take it."""
     return UnitNorm()

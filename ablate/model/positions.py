@@ -22,11 +22,10 @@ T5_DISTANCE = 128
 
 
 class PositionalEncoding(nn.Module):
-    """Base of all positional encodings: a stack without any sense of order, unless a method is
-    overridden.
+    """Base of all positional encodings. Its methods do nothing, so the base encodes no positions.
 
-    Positions are counted from 0 in each sentence: (T,) where all sentences agree, else (B, T). In
-    beam search several tokens of a sentence share a position, one of each hypothesis.
+    Positions are counted from 0 in each sentence: (T,) if all sentences have the same, else (B, T).
+    In beam search, the newest tokens of all hypotheses of a sentence have the same position.
     """
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
@@ -34,7 +33,7 @@ class PositionalEncoding(nn.Module):
 
         Args:
             config: the fields of the model.
-            causal: whether tokens see only those before them, as in a decoder.
+            causal: whether tokens attend only to earlier tokens, as in a decoder.
             init: draws the initial weights.
         """
         super().__init__()
@@ -46,7 +45,7 @@ class PositionalEncoding(nn.Module):
         base = PositionalEncoding
         return cls.bias is not base.bias or cls.values is not base.values
 
-    def of_layer(self, layer: int) -> PositionalEncoding:
+    def layer_encoding(self, layer: int) -> PositionalEncoding:
         """The encoding that acts in a layer, by its index in the stack."""
         return self
 
@@ -59,7 +58,7 @@ class PositionalEncoding(nn.Module):
         return heads
 
     def bias(self, layer: int, Q: Tensor, queries: Tensor, keys: Tensor) -> Tensor | None:
-        """Compute what is added to the attention scores.
+        """Compute the bias of the attention scores.
 
         Args:
             layer: index of the layer in the stack.
@@ -73,7 +72,17 @@ class PositionalEncoding(nn.Module):
         return None
 
     def values(self, layer: int, weights: Tensor, queries: Tensor, keys: Tensor) -> Tensor | None:
-        """What is added to the heads (B, h, T, d_v) for weights (B, h, T, S), or None."""
+        """Compute the addition to the heads.
+
+        Args:
+            layer: index of the layer in the stack.
+            weights: attention weights (B, h, T, S).
+            queries: positions of the queries.
+            keys: positions of the keys.
+
+        Returns:
+            (B, h, T, d_v), or None.
+        """
         return None
 
 
@@ -92,7 +101,7 @@ class SinusoidalPositions(PositionalEncoding):
 
 
 class LearnedPositions(PositionalEncoding):
-    """A learned vector for each position; source and target have a table each (row E)."""
+    """A learned vector for each position (row E), in separate tables for source and target."""
 
     parameter_kinds: ClassVar[ParameterKinds] = {"weight": "embedding"}
 
@@ -107,15 +116,15 @@ class LearnedPositions(PositionalEncoding):
 
 
 class RotaryPositions(PositionalEncoding):
-    """RoPE: entries 2i and 2i+1 of queries and keys, rotated by pos / base^(2i/d) (Su et al., 2021,
-    eq. 34), with d entries rotated and the others left as they are.
+    """RoPE: rotates entries 2i and 2i+1 of queries and keys by the angle pos / base^(2i/d) (Su et
+    al., 2021, eq. 34). Entries from d on are not rotated.
     """
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__(config, causal, init)
         self.rotated = rotated_entries(config)
         frequencies, scale = rope_frequencies(config)
-        # Cosine and sine, the parts of a complex number: (positions, rotated / 2, 2).
+        # Cosine and sine, as the two components of a complex number: (positions, rotated / 2, 2).
         rotations = waves(config.max_positions, frequencies, scale).flip(-1)
         self.register_buffer("rotations", rotations, persistent=False)
 
@@ -123,25 +132,26 @@ class RotaryPositions(PositionalEncoding):
         """(B, h, T, d_k) -> (B, h, T, d_k)."""
         rotations: Tensor = self.rotations  # type: ignore[assignment]
         dtype = torch.promote_types(heads.dtype, rotations.dtype)
-        # A pair of entries is a complex number: one product rotates it, in a quarter of the time of
-        # sines and cosines apart (benchmarks/LOG.md, 2026-11-27). Complex numbers must lie at even
-        # places, those of the copy.
+        # A pair of entries is a complex number, so one product rotates it: a quarter of the time of
+        # real arithmetic (benchmarks/LOG.md, 2026-11-27). `view_as_complex` needs even offsets, so
+        # the entries are copied.
         copy = heads[..., : self.rotated].to(
             dtype, copy=True, memory_format=torch.contiguous_format
         )
         pairs = torch.view_as_complex(copy.unflatten(-1, (-1, 2)))
         # (1, T, rotated / 2) or (B, 1, T, rotated / 2)
-        by = torch.view_as_complex(rotations[positions].to(dtype)).unsqueeze(-3)
-        rotated = torch.view_as_real(pairs * by).flatten(-2).to(heads.dtype)
+        factors = torch.view_as_complex(rotations[positions].to(dtype)).unsqueeze(-3)
+        rotated = torch.view_as_real(pairs * factors).flatten(-2).to(heads.dtype)
         others = heads[..., self.rotated :]
         return torch.cat([rotated, others], dim=-1) if others.shape[-1] else rotated
 
 
 class RelativePositions(PositionalEncoding):
-    """A learned vector for each distance up to a clip, added to keys and to values (Shaw et al.,
+    """Relative positions: learned vectors for distances, added to keys and to values (Shaw et al.,
     2018, eq. 3 and 4).
 
-    Each layer has its own vectors, shared by its heads. A causal stack has none for tokens ahead.
+    Distances are clipped. The heads of a layer share its vectors. A causal stack has none for later
+    tokens.
     """
 
     parameter_kinds: ClassVar[ParameterKinds] = {"keys": "embedding", "of_values": "embedding"}
@@ -160,60 +170,63 @@ class RelativePositions(PositionalEncoding):
 
     def bias(self, layer: int, Q: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
         """Q_i . a^K_(j-i) for every query i and key j."""
-        to_keys = self.keys[layer][self._distances(queries, keys)]  # (T, S, d_k) or (B, T, S, d_k)
-        return torch.einsum(
-            "bhtd,tsd->bhts" if to_keys.dim() == 3 else "bhtd,btsd->bhts", Q, to_keys
-        )
+        # (T, S, d_k) or (B, T, S, d_k)
+        vectors = self.keys[layer][self._indices(queries, keys)]
+        equation = "bhtd,tsd->bhts" if vectors.dim() == 3 else "bhtd,btsd->bhts"
+        return torch.einsum(equation, Q, vectors)
 
     def values(self, layer: int, weights: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
         """The sum over keys j of weight_ij a^V_(j-i)."""
-        to_values = self.of_values[layer][self._distances(queries, keys)]
-        return torch.einsum(
-            "bhts,tsd->bhtd" if to_values.dim() == 3 else "bhts,btsd->bhtd", weights, to_values
-        )
+        # (T, S, d_v) or (B, T, S, d_v)
+        vectors = self.of_values[layer][self._indices(queries, keys)]
+        equation = "bhts,tsd->bhtd" if vectors.dim() == 3 else "bhts,btsd->bhtd"
+        return torch.einsum(equation, weights, vectors)
 
-    def _distances(self, queries: Tensor, keys: Tensor) -> Tensor:
+    def _indices(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """Indices of the vectors for all pairs of a query and a key."""
         distances = keys[..., None, :] - queries[..., :, None]
         return distances.clamp(-self.behind, self.ahead) + self.behind
 
 
 class T5Positions(PositionalEncoding):
-    """A learned scalar for each head and bucket of distances, shared by layers (T5, 2.1)."""
+    """T5's relative biases: a learned scalar for each head and bucket of distances, shared by all
+    layers (Raffel et al., 2020, 2.1).
+    """
 
     parameter_kinds: ClassVar[ParameterKinds] = {"weight": "embedding"}
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__(config, causal, init)
         # The bucket of each distance from -T5_DISTANCE to T5_DISTANCE.
-        near = buckets(torch.arange(-T5_DISTANCE, T5_DISTANCE + 1), causal)
-        self.register_buffer("near", near, persistent=False)
+        table = buckets(torch.arange(-T5_DISTANCE, T5_DISTANCE + 1), causal)
+        self.register_buffer("buckets", table, persistent=False)
         self.weight = nn.Parameter(torch.empty(T5_BUCKETS, config.n_heads))
         nn.init.normal_(self.weight, std=config.d_model**-0.5, generator=init)
 
     def bias(self, layer: int, Q: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
         """(h, T, S) or (B, h, T, S)."""
-        near: Tensor = self.near  # type: ignore[assignment]
+        table: Tensor = self.buckets  # type: ignore[assignment]
         distances = keys[..., None, :] - queries[..., :, None]
-        of_distances = near[distances.clamp(-T5_DISTANCE, T5_DISTANCE) + T5_DISTANCE]
-        return self.weight[of_distances].movedim(-1, -3)
+        pair_buckets = table[distances.clamp(-T5_DISTANCE, T5_DISTANCE) + T5_DISTANCE]
+        return self.weight[pair_buckets].movedim(-1, -3)
 
 
 class AlibiPositions(PositionalEncoding):
-    """ALiBi: a penalty that grows with distance, by a slope for each head (Press et al., 2022)."""
+    """ALiBi: each head subtracts its slope times the distance (Press et al., 2022)."""
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__(config, causal, init)
         self.register_buffer("slopes", torch.tensor(slopes(config.n_heads)), persistent=False)
 
     def bias(self, layer: int, Q: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
-        """(h, T, S) or (B, h, T, S): -slope * |i - j|, also for tokens ahead that are seen."""
+        """-slope * |i - j|: (h, T, S) or (B, h, T, S)."""
         head_slopes: Tensor = self.slopes  # type: ignore[assignment]
         distances = (keys[..., None, :] - queries[..., :, None]).abs().unsqueeze(-3)
         return -head_slopes[:, None, None] * distances
 
 
 class AlternatingPositions(PositionalEncoding):
-    """Several encodings, of which each layer has one; none acts on embeddings."""
+    """Several encodings, one for each layer. None of them may act on embeddings."""
 
     def __init__(
         self,
@@ -221,22 +234,33 @@ class AlternatingPositions(PositionalEncoding):
         causal: bool,
         init: torch.Generator,
         encodings: list[PositionalEncoding],
-        turns: list[int],
+        indices: list[int],
     ) -> None:
-        """Keep the encodings, and for each layer the index of its own in `turns`."""
+        """Combine encodings.
+
+        Args:
+            config: fields of the model.
+            causal: see `PositionalEncoding`.
+            init: see `PositionalEncoding`.
+            encodings: the encodings.
+            indices: for each layer the index of its encoding.
+
+        Raises:
+            StudyError: an encoding acts on embeddings, which are before all layers.
+        """
         super().__init__(config, causal, init)
         self.encodings = nn.ModuleList(encodings)
-        self.turns = turns
+        self.indices = indices
         for encoding in encodings:
             if type(encoding).embed is not PositionalEncoding.embed:
-                why = f"{type(encoding).__name__} acts on embeddings (it has `embed`)"
-                text = f"positional_encoding: {why}, and so cannot alternate over the layers"
-                raise StudyError(text)
+                raise StudyError(
+                    f"positional_encoding: {type(encoding).__name__} acts on embeddings (it has "
+                    "`embed`), and so cannot alternate over the layers"
+                )
 
-    def of_layer(self, layer: int) -> PositionalEncoding:
+    def layer_encoding(self, layer: int) -> PositionalEncoding:
         """The encoding of a layer, by its index in the stack."""
-        encoding: PositionalEncoding = self.encodings[self.turns[layer]]  # type: ignore[assignment]
-        return encoding
+        return self.encodings[self.indices[layer]]  # type: ignore[return-value]
 
 
 def sinusoids(positions: int, d_model: int) -> Tensor:
@@ -245,25 +269,24 @@ def sinusoids(positions: int, d_model: int) -> Tensor:
 
 
 def waves(positions: int, frequencies: Tensor, scale: float = 1.0) -> Tensor:
-    """Sine and cosine, times a scale, by position and frequency (positions, frequencies, 2)."""
-    # In double: in fp32, a late angle would lose the digits that its sine depends on.
+    """Sine and cosine of position times frequency, times a scale: (positions, frequencies, 2)."""
+    # In fp64: in fp32, large angles would lose the digits that determine their sines.
     angles = torch.arange(positions, dtype=torch.float64)[:, None] * frequencies
     return (scale * torch.stack([angles.sin(), angles.cos()], dim=-1)).float()
 
 
 def _frequencies(entries: int, base: float) -> Tensor:
-    """base^(-2i/entries) for each pair i of entries, in double."""
+    """base^(-2i/entries) for each pair i of entries, in fp64: (entries / 2,)."""
     even = torch.arange(0, entries, 2, dtype=torch.float64)
     return torch.exp(even * (-math.log(base) / entries))
 
 
 def rope_frequencies(c: ModelConfig) -> tuple[Tensor, float]:
-    """The frequency of each pair of entries that rope rotates, and the factor of the rotated
-    entries.
+    """Frequencies of the rotated pairs of entries, and the factor of the rotated entries.
 
-    YaRN divides the frequencies of waves that turn less than once within the length that rope was
-    made for, keeps those that turn 32 times or more, and mixes the two between (Peng et al., 2024,
-    3.2); the factor sharpens the softmax (3.4).
+    YaRN (Peng et al., 2024, 3.2) divides by `rope_factor` the frequencies that turn less than once
+    within the original length, keeps those that turn 32 times or more, and interpolates between.
+    The factor of the entries sharpens the softmax (3.4).
     """
     entries = rotated_entries(c)
     base = c.rope_base
@@ -275,42 +298,47 @@ def rope_frequencies(c: ModelConfig) -> tuple[Tensor, float]:
         return frequencies / factor, 1.0
 
     def pair(turns: float) -> float:
-        """The pair of entries that turns so often within the original length."""
+        """Index of the pair that makes this number of turns within the original length."""
         length = c.max_positions / factor
         return entries * math.log(length / (2 * math.pi * turns)) / (2 * math.log(base))
 
     first = max(math.floor(pair(32)), 0)
     last = min(math.ceil(pair(1)), entries - 1)
     pairs = torch.arange(entries // 2, dtype=torch.float64)
-    share = ((pairs - first) / max(last - first, 0.001)).clamp(0, 1)  # of the divided frequency
-    return frequencies * (1 - share) + frequencies / factor * share, 0.1 * math.log(factor) + 1
+    share = ((pairs - first) / max(last - first, 0.001)).clamp(0, 1)
+    interpolated = frequencies * (1 - share) + frequencies / factor * share
+    return interpolated, 0.1 * math.log(factor) + 1
 
 
 def buckets(distances: Tensor, causal: bool) -> Tensor:
-    """The bucket of each distance, key position minus query position: exact when near, by logarithm
-    when far.
+    """The T5 bucket of each distance.
 
-    Without `causal`, half of the buckets are for tokens ahead. Distances of T5_DISTANCE and more
-    share the last one.
+    Small distances have a bucket each; larger ones share buckets on a logarithmic scale, up to
+    T5_DISTANCE, from which on all share the last bucket.
+
+    Args:
+        distances: position of the key minus position of the query, any shape.
+        causal: whether all buckets are for earlier keys; otherwise half of them are for later keys.
     """
-    count = T5_BUCKETS
-    ahead = torch.zeros_like(distances)
-    far = (-distances).clamp(min=0)
-    if not causal:
+    if causal:
+        count = T5_BUCKETS
+        offset = torch.zeros_like(distances)
+        sizes = (-distances).clamp(min=0)
+    else:
         count = T5_BUCKETS // 2
-        ahead = (distances > 0).long() * count
-        far = distances.abs()
+        offset = (distances > 0).long() * count
+        sizes = distances.abs()
     exact = count // 2
-    # clamp, because the logarithm of distance 0 is infinite; near distances do not use the result.
-    share = (far.clamp(min=exact).float() / exact).log() / math.log(T5_DISTANCE / exact)
-    by_logarithm = (exact + (share * (count - exact)).long()).clamp(max=count - 1)
-    return ahead + torch.where(far < exact, far, by_logarithm)
+    # clamp avoids the infinite logarithm of distance 0; small distances do not use the result.
+    share = (sizes.clamp(min=exact).float() / exact).log() / math.log(T5_DISTANCE / exact)
+    logarithmic = (exact + (share * (count - exact)).long()).clamp(max=count - 1)
+    return offset + torch.where(sizes < exact, sizes, logarithmic)
 
 
 def slopes(n_heads: int) -> list[float]:
     """ALiBi's slopes: 2^(-8/n), 2^(-16/n), ... for n a power of two.
 
-    For other n they are the slopes of the power below, then every other slope of the power above.
+    For other n: the slopes of the next lower power, then every other slope of the next higher one.
     """
     power = 2 ** (n_heads.bit_length() - 1)
     values = [2 ** (-8 * (i + 1) / power) for i in range(power)]

@@ -1,8 +1,8 @@
-"""Token mixers with a state of fixed size, in place of self-attention in a causal stack.
+"""Token mixers with a state of fixed size, instead of self-attention in a causal stack.
 
-Each projects x to queries, keys, values, and what its state forgets, and applies the recurrence of
-`ablate/kernels/linear_recurrence.py`. Training takes chunks of a sequence at once; decoding takes
-one token after another, with a state that does not grow.
+Most project x to queries, keys, values and decays, and apply the recurrence of
+`ablate/kernels/linear_recurrence.py`. Training computes whole chunks of a sequence; decoding
+computes token by token, with a state that does not grow.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ablate.model.kv_cache import BatchState
 from ablate.model.layers import Linear, ParameterKinds
 from ablate.model.norms import RMSNorm
 from ablate.model.positions import RotaryPositions
-from ablate.model.short_convolution import ShortConvolution, TokenShift, tokens_of
+from ablate.model.short_convolution import ShortConvolution, TokenShift, token_mask
 from ablate.model.token_mixer import TokenMixer
 from ablate.parts.attention import CONVOLUTION_WIDTH
 from ablate.parts.mixers import (
@@ -36,7 +36,7 @@ from ablate.parts.mixers import (
     RWKV_EXPANSION,
 )
 
-GATE_TEMPERATURE = 16  # the root of the sigmoid that is its decay, so that little is forgotten
+GATE_TEMPERATURE = 16  # decay = sigmoid(...) ** (1 / 16), so that a state forgets slowly
 
 
 @dataclass(frozen=True)
@@ -44,27 +44,24 @@ class MixerState(BatchState):
     """The state after the last token of each sentence.
 
     Attributes:
-        memory: of the recurrence, (B, h, d_k, d_v), or (B, width) where it is one over vectors;
-            None in a mixer without one.
-        inputs: of each short convolution or shift, its last inputs (B, width - 1, channels).
+        memory: state of the recurrence: (B, h, d_k, d_v), or (B, width) for a recurrence over
+            vectors; None in a mixer without a recurrence.
+        inputs: last inputs of each short convolution or shift (B, width - 1, channels).
     """
 
     memory: Tensor | None
     inputs: list[Tensor]
 
 
-def _before(past: MixerState | None) -> tuple[Tensor | None, Tensor | None]:
-    """The memory and the inputs before x of a mixer with one convolution or shift."""
+def _memory_and_inputs(past: MixerState | None) -> tuple[Tensor | None, Tensor | None]:
+    """The state of a mixer with a single convolution or shift, as its two tensors."""
     if past is None:
         return None, None
     return past.memory, past.inputs[0]
 
 
 class Projections(NamedTuple):
-    """What a recurrence reads of a sequence; see `linear_recurrence`.
-
-    `skip` (B, h, T, d_v) is added to what it gives.
-    """
+    """Inputs of `linear_recurrence`, and `skip` (B, h, T, d_v), which is added to its output."""
 
     Q: Tensor
     K: Tensor
@@ -75,12 +72,10 @@ class Projections(NamedTuple):
 
 
 class RecurrentMixer(TokenMixer):
-    """Base of the mixers: projections, the recurrence, and the output.
-
-    A subclass defines `project`.
+    """Base of the mixers with a matrix as their state. A subclass defines `project`.
 
     Attributes:
-        has_gate: whether its output is multiplied by SiLU of a projection of x.
+        has_gate: whether the output is multiplied by SiLU of a projection of x.
     """
 
     has_gate = True
@@ -92,8 +87,8 @@ class RecurrentMixer(TokenMixer):
         self.d_v = config.d_v
         d = config.d_model
         h = config.n_heads
-        self.query = Linear(d, self._width_of_keys(), init, bias=False)
-        self.key = Linear(d, self._width_of_keys(), init, bias=False)
+        self.query = Linear(d, self._key_width(), init, bias=False)
+        self.key = Linear(d, self._key_width(), init, bias=False)
         self.value = Linear(d, h * self.d_v, init, bias=False)
         self.output = Linear(h * self.d_v, d, init, bias=False)
         if self.has_gate:
@@ -101,16 +96,16 @@ class RecurrentMixer(TokenMixer):
         self.norm = RMSNorm(self.d_v)
         self.convolutions = nn.ModuleList()
 
-    def _width_of_keys(self) -> int:
+    def _key_width(self) -> int:
         return self.n_heads * self.d_k
 
     def project(self, x: Tensor, inputs: list[Tensor], context: AttentionContext) -> Projections:
-        """The parts of the recurrence.
+        """Project x to the inputs of the recurrence.
 
         Args:
             x: (B, T, d_model).
-            inputs: of the convolutions before x, empty at the beginning of a sequence; replaced by
-                those after x.
+            inputs: last inputs of the convolutions before x, empty at the beginning of a sequence;
+                replaced in place by the last inputs after x.
             context: masks and positions.
         """
         raise NotImplementedError
@@ -127,7 +122,7 @@ class RecurrentMixer(TokenMixer):
         state = past or MixerState(None, [])
         inputs = list(state.inputs)
         Q, K, V, log_decay, beta, skip = self.project(x, inputs, context)
-        tokens = tokens_of(x, context)
+        tokens = token_mask(x, context)
         if tokens is not None:  # padding leaves the state as it is
             real = tokens[:, None, :, None]
             K = K * real
@@ -153,15 +148,20 @@ class RecurrentMixer(TokenMixer):
     def _convolved(
         self, x: Tensor, inputs: list[Tensor], context: AttentionContext
     ) -> list[Tensor]:
-        """Queries, keys and values, each after its short convolution and SiLU."""
-        parts = [self.query(x), self.key(x), self.value(x)]
-        tokens = tokens_of(x, context)
-        before: list[Tensor | None] = [*inputs] or [None] * len(parts)
+        """Queries, keys and values, each after its short convolution and SiLU.
+
+        `inputs` is updated in place; see `project`.
+        """
+        projections = [self.query(x), self.key(x), self.value(x)]
+        tokens = token_mask(x, context)
+        pasts: list[Tensor | None] = [*inputs] or [None] * len(projections)
         inputs.clear()
         results = []
-        for part, convolution, past in zip(parts, self.convolutions, before, strict=True):
-            out, after = convolution(part, past, tokens)
-            inputs.append(after)
+        for projection, convolution, past in zip(
+            projections, self.convolutions, pasts, strict=True
+        ):
+            out, last_inputs = convolution(projection, past, tokens)
+            inputs.append(last_inputs)
             results.append(F.silu(out))
         return results
 
@@ -171,32 +171,32 @@ class RecurrentMixer(TokenMixer):
 
 
 class Retention(RecurrentMixer):
-    """Queries and keys rotated as in RoPE, and a fixed decay for each head ("Retentive Network",
-    Sun et al., 2023, eq. 5 to 8).
+    """Retention ("Retentive Network", Sun et al., 2023, eq. 5 to 8): queries and keys are rotated
+    as in RoPE, and each head has a fixed decay.
     """
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__(config, causal, init)
-        if config.positional_encoding != "rope":  # the fields of rope are then of other layers
+        if config.positional_encoding != "rope":  # the rope fields then apply to other layers
             fields = ModelConfig.model_fields
-            plain = {name: fields[name].default for name in fields if name.startswith("rope_")}
-            config = config.model_copy(update=plain)
+            defaults = {name: fields[name].default for name in fields if name.startswith("rope_")}
+            config = config.model_copy(update=defaults)
         self.rotary = RotaryPositions(config, True, init)
         decay = 1 - 2.0 ** (-5 - torch.arange(self.n_heads))
         self.register_buffer("log_decay", decay.log().view(-1, 1, 1), persistent=False)
 
     def project(self, x: Tensor, inputs: list[Tensor], context: AttentionContext) -> Projections:
         """Scaled and rotated queries and keys, and the decay of each head."""
-        places = context.query_positions
-        Q, K = (self.rotary.rotate(self._heads(W(x)), places) for W in (self.query, self.key))
+        Q = self.rotary.rotate(self._heads(self.query(x)), context.query_positions)
+        K = self.rotary.rotate(self._heads(self.key(x)), context.query_positions)
         log_decay: Tensor = self.log_decay  # type: ignore[assignment]
         decays = log_decay.expand(x.shape[0], -1, x.shape[1], 1)
         return Projections(Q, K * self.d_k**-0.5, self._heads(self.value(x)), decays)
 
 
 class GatedLinearAttention(RecurrentMixer):
-    """A decay for each row of the state that depends on the token ("Gated Linear Attention
-    Transformers", Yang et al., 2023, section 4.4).
+    """Gated linear attention ("Gated Linear Attention Transformers", Yang et al., 2023, section
+    4.4): the decay of each row of the state depends on the token.
     """
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
@@ -205,7 +205,7 @@ class GatedLinearAttention(RecurrentMixer):
         self.decay_out = Linear(DECAY_RANK, self.n_heads * self.d_k, init)
 
     def project(self, x: Tensor, inputs: list[Tensor], context: AttentionContext) -> Projections:
-        """Scaled queries, and the decay as the root of a sigmoid of low rank."""
+        """Scaled queries, and the decay from a projection of low rank."""
         decay = self.decay_out(self.decay_in(x))
         Q, K, V = (self._heads(W(x)) for W in (self.query, self.key, self.value))
         log_decay = F.logsigmoid(full_precision(self._heads(decay))) / GATE_TEMPERATURE
@@ -213,8 +213,8 @@ class GatedLinearAttention(RecurrentMixer):
 
 
 class DeltaNet(RecurrentMixer):
-    """The delta rule: a key's old value is replaced, to a degree that depends on the token
-    ("Parallelizing Linear Transformers with the Delta Rule", Yang et al., 2024).
+    """The delta rule ("Parallelizing Linear Transformers with the Delta Rule", Yang et al., 2024):
+    the new value of a key replaces its old value, by a strength that depends on the token.
     """
 
     has_gate = False
@@ -225,7 +225,7 @@ class DeltaNet(RecurrentMixer):
         self._add_convolutions(init)
 
     def project(self, x: Tensor, inputs: list[Tensor], context: AttentionContext) -> Projections:
-        """Convolved parts, with queries and keys of length 1, and no decay."""
+        """Convolved projections, with queries and keys of length 1."""
         Q, K, V = map(self._heads, self._convolved(x, inputs, context))
         beta = self._heads(self.strength(x)).sigmoid()
         Q = unit_length(Q) * self.d_k**-0.5
@@ -233,7 +233,7 @@ class DeltaNet(RecurrentMixer):
         return Projections(Q, K, V, self.log_decay(x), beta)
 
     def log_decay(self, x: Tensor) -> Tensor:
-        """(B, h, T, 1): zeros, as nothing is forgotten but what is replaced."""
+        """Zeros (B, h, T, 1): the state does not decay."""
         return x.new_zeros(x.shape[0], self.n_heads, x.shape[1], 1)
 
 
@@ -252,10 +252,10 @@ class GatedDeltaNet(DeltaNet):
 
 
 class Mamba2(RecurrentMixer):
-    """A state space with one decay for each head, whose queries and keys all heads share
-    ("Transformers are SSMs", Dao and Gu, 2024, section 7).
+    """Mamba 2 ("Transformers are SSMs", Dao and Gu, 2024, section 7): a state space model with one
+    decay for each head, and queries and keys that all heads share.
 
-    d_k is the size of its state, and h * d_v its inner width.
+    d_k is the size of the state, and h * d_v the inner width.
     """
 
     parameter_kinds: ClassVar[ParameterKinds] = {"skip": "gain"}
@@ -267,27 +267,28 @@ class Mamba2(RecurrentMixer):
         self.norm = RMSNorm(self.n_heads * self.d_v)
         self._add_convolutions(init, bias=True)
 
-    def _width_of_keys(self) -> int:
+    def _key_width(self) -> int:
         return self.d_k
 
     def project(self, x: Tensor, inputs: list[Tensor], context: AttentionContext) -> Projections:
-        """Convolved parts, values times the step of each token, and the skip of the values."""
+        """Convolved projections; values times the step of each token; the skip of the values."""
         Q, K, V = self._convolved(x, inputs, context)
         step, log_decay = self.decay(x)
         V = self._heads(V)
-        Q, K = (part[:, None].expand(-1, self.n_heads, -1, -1) for part in (Q, K))
+        Q = Q[:, None].expand(-1, self.n_heads, -1, -1)
+        K = K[:, None].expand(-1, self.n_heads, -1, -1)
         return Projections(Q, K, V * step, log_decay, skip=self.skip[:, None, None] * V)
 
     def gated(self, out: Tensor, x: Tensor) -> Tensor:
-        """The heads times SiLU of a gate, normalized together."""
+        """Multiply the heads by SiLU of a gate, then normalize over all heads."""
         normed: Tensor = self.norm(silu_gate(out, self.gate(x)).flatten(2))
         return normed.unflatten(2, (self.n_heads, -1))
 
 
 class StepDecay(nn.Module):
-    """The step of each token and head, and the decay that follows from it (Dao and Gu, 2024).
+    """Step and decay of each token and head: decay = exp(-rate * step) (Dao and Gu, 2024).
 
-    Steps begin between 0.001 and 0.1, and rates of decay between 1 and 16.
+    Initial steps are between 0.001 and 0.1, initial rates between 1 and 16.
     """
 
     parameter_kinds: ClassVar[ParameterKinds] = {"step_bias": "bias", "log_rate": "gain"}
@@ -298,7 +299,7 @@ class StepDecay(nn.Module):
         low = math.log(0.001)
         high = math.log(0.1)
         step = torch.empty(n_heads).uniform_(low, high, generator=init).exp()
-        self.step_bias = nn.Parameter(step + torch.log(-torch.expm1(-step)))  # softplus's inverse
+        self.step_bias = nn.Parameter(step + torch.log(-torch.expm1(-step)))  # inverse softplus
         self.log_rate = nn.Parameter(torch.empty(n_heads).uniform_(1, 16, generator=init).log())
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -324,14 +325,14 @@ class GatedConvolution(TokenMixer):
         self, x: Tensor, past: MixerState | None, context: AttentionContext
     ) -> tuple[Tensor, MixerState]:
         """(B, T, d_model) -> (B, T, d_model), and the last inputs of the convolution."""
-        _, before = _before(past)
+        _, last_inputs = _memory_and_inputs(past)
         gated = self.before(x) * self.value(x)
-        out, inputs = self.convolution(gated, before, tokens_of(x, context))
+        out, inputs = self.convolution(gated, last_inputs, token_mask(x, context))
         return self.output(self.after(x) * out), MixerState(None, [inputs])
 
 
 class BlockLinear(nn.Module):
-    """A projection of each head by itself: y = x W + b with W of shape (h, d, d)."""
+    """A separate projection of each head: y = x W + b with W of shape (h, d, d)."""
 
     parameter_kinds: ClassVar[ParameterKinds] = {"weight": "matrix", "bias": "bias"}
 
@@ -348,10 +349,10 @@ class BlockLinear(nn.Module):
 
 
 class RGLRU(TokenMixer):
-    """A gated linear recurrence over vectors after a convolution, beside a gate (Griffin; De et
-    al., 2024, sections 2.3 and 2.4), as in RecurrentGemma.
+    """The recurrent block of Griffin and RecurrentGemma (De et al., 2024, sections 2.3 and 2.4).
 
-    Its inner width is h * d_v, and its gates are in h blocks.
+    A convolution and a gated linear recurrence over vectors (RG-LRU), times GELU of a projection of
+    x. The inner width is h * d_v, and the gates of the recurrence have h blocks.
     """
 
     parameter_kinds: ClassVar[ParameterKinds] = {"decay": "gain"}
@@ -366,20 +367,20 @@ class RGLRU(TokenMixer):
         self.input_gate = BlockLinear(h, size, init)
         self.decay_gate = BlockLinear(h, size, init)
         squares = torch.empty(h * size).uniform_(0.9**2, 0.999**2, generator=init)
-        self.decay = nn.Parameter(torch.expm1(-0.5 * squares.log()).log())  # softplus's inverse
+        self.decay = nn.Parameter(torch.expm1(-0.5 * squares.log()).log())  # inverse softplus
         self.output = Linear(h * size, config.d_model, init)
 
     def forward(
         self, x: Tensor, past: MixerState | None, context: AttentionContext
     ) -> tuple[Tensor, MixerState]:
         """(B, T, d_model) -> (B, T, d_model), and the state after each sentence's last token."""
-        memory, before = _before(past)
-        tokens = tokens_of(x, context)
-        convolved, inputs = self.convolution(self.value(x), before, tokens)
+        memory, last_inputs = _memory_and_inputs(past)
+        tokens = token_mask(x, context)
+        convolved, inputs = self.convolution(self.value(x), last_inputs, tokens)
         gates = full_precision(self.input_gate(convolved)).sigmoid()
         strength = full_precision(self.decay_gate(convolved)).sigmoid()
         log_decay = -LRU_POWER * strength * F.softplus(self.decay)
-        # Not 0, at which a root has no derivative.
+        # At least 1e-12, because the root has no derivative at 0.
         size = (-torch.expm1(2 * log_decay)).clamp(min=1e-12).sqrt()
         size = size.masked_fill((context.query_positions == 0)[..., None], 1.0)
         added = full_precision(convolved) * gates * size
@@ -392,10 +393,10 @@ class RGLRU(TokenMixer):
 
 
 class RWKV(TokenMixer):
-    """The time mixing of RWKV-4: an average of values, gated by sigmoids, whose weights fall with
-    the distance (Peng et al., 2023, section 3.1).
+    """The time mixing of RWKV-4 (Peng et al., 2023, section 3.1): an average of values, whose
+    weights fall with the distance, times the sigmoid of a gate.
 
-    Deviation: initial decays and shares do not depend on the number of the layer.
+    Deviation: initial decays and shares do not depend on the layer.
     """
 
     parameter_kinds: ClassVar[ParameterKinds] = {"log_decay": "gain", "bonus": "gain"}
@@ -415,23 +416,23 @@ class RWKV(TokenMixer):
         self, x: Tensor, past: MixerState | None, context: AttentionContext
     ) -> tuple[Tensor, MixerState]:
         """(B, T, d_model) -> (B, T, d_model), and the state after each sentence's last token."""
-        memory, before = _before(past)
-        tokens = tokens_of(x, context)
-        (for_key, for_value, for_gate), last = self.shift(x, before, tokens)
-        K = full_precision(self.key(for_key))
-        V = full_precision(self.value(for_value))
+        memory, previous = _memory_and_inputs(past)
+        tokens = token_mask(x, context)
+        (key_input, value_input, gate_input), last = self.shift(x, previous, tokens)
+        K = full_precision(self.key(key_input))
+        V = full_precision(self.value(value_input))
         decay = self.log_decay.exp().expand(1, x.shape[1], -1)
         if tokens is not None:  # padding leaves the state as it is
             K = K.masked_fill(~tokens[..., None], torch.finfo(K.dtype).min / 4)
             decay = decay * tokens[..., None]
         average, memory = decayed_average(K, V, decay, self.bonus, memory)
-        gate = self.receptance(for_gate).sigmoid()
+        gate = self.receptance(gate_input).sigmoid()
         return self.output(gate * average), MixerState(memory, [last])
 
 
 class RWKVChannels(TokenMixer):
-    """The channel mixing of RWKV-4, a gated feed-forward network of 4 d_model that reads the token
-    before, too (Peng et al., 2023, section 3.1), for layers without another one.
+    """The channel mixing of RWKV-4 (Peng et al., 2023, section 3.1): a gated feed-forward network
+    that also reads the previous token. It is a mixer, so that it may replace one in a layer.
     """
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
@@ -446,10 +447,10 @@ class RWKVChannels(TokenMixer):
         self, x: Tensor, past: MixerState | None, context: AttentionContext
     ) -> tuple[Tensor, MixerState]:
         """(B, T, d_model) -> (B, T, d_model), and the last token."""
-        _, before = _before(past)
-        (for_key, for_gate), last = self.shift(x, before, tokens_of(x, context))
-        out = self.output(self.key(for_key).relu().square())
-        return self.receptance(for_gate).sigmoid() * out, MixerState(None, [last])
+        _, previous = _memory_and_inputs(past)
+        (key_input, gate_input), last = self.shift(x, previous, token_mask(x, context))
+        out = self.output(self.key(key_input).relu().square())
+        return self.receptance(gate_input).sigmoid() * out, MixerState(None, [last])
 
 
 def silu_gate(out: Tensor, gate: Tensor) -> Tensor:
@@ -458,10 +459,10 @@ def silu_gate(out: Tensor, gate: Tensor) -> Tensor:
 
 
 def unit_length(x: Tensor) -> Tensor:
-    """Each vector of the last axis divided by its length."""
+    """Vectors (..., d) divided by their lengths."""
     return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6)
 
 
 def full_precision(x: Tensor) -> Tensor:
-    """X in fp32, or fp64 if it is."""
+    """Convert x to fp32, unless it is fp64."""
     return x.to(torch.promote_types(x.dtype, torch.float32))

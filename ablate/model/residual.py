@@ -1,6 +1,6 @@
 """The residual stream: how a sub-layer reads it and writes to it (sections 3.1 and 5.4).
 
-To add a way, such as norms on both sides, write a class here and name it in
+To add a variant, such as norms on both sides, write a class here and name it in
 ablate/parts/norms.py.
 """
 
@@ -20,7 +20,7 @@ from ablate.parts.residual import LayerSkip
 
 
 class Residual(nn.Module):
-    """Base: the residual stream around one sub-layer, with its norm and its dropout."""
+    """Base: the residual connection around one sub-layer, with its norm and its dropout."""
 
     parameter_kinds: ClassVar[ParameterKinds] = {"scale": "gain"}
 
@@ -33,15 +33,16 @@ class Residual(nn.Module):
         scale: nn.Parameter | float | None = None,
         config: ModelConfig | None = None,
     ) -> None:
-        """Keep the parts.
+        """Make the connection of a sub-layer.
 
         Args:
-            norm: of vectors of d_model entries; the identity for none.
-            residual: whether the output of the sub-layer is added to the stream, or replaces it.
-            rate: of dropout of the sub-layer's output.
+            norm: norm of vectors of d_model entries; the identity for none.
+            residual: whether the output of the sub-layer is added to the stream; else it replaces
+                the stream.
+            rate: dropout rate of the sub-layer's output.
             random: draws dropout masks.
-            scale: factor of the output of the sub-layer, a number or (d_model,); None for none.
-            config: the fields of the model, for a class of one's own.
+            scale: factor of the sub-layer's output, a number or (d_model,); None for none.
+            config: fields of the model, for users' classes.
         """
         super().__init__()
         self.dropout = Dropout(rate, random)
@@ -59,19 +60,20 @@ class Residual(nn.Module):
         raise NotImplementedError
 
     def add(self, x: Tensor, output: Tensor) -> Tensor:
-        """X + Dropout(scale * output); without residual Dropout(output)."""
+        """Compute x + Dropout(scale * output); without residual, Dropout(scale * output)."""
         if self.scale is not None:
             output = self.scale * output
         return self.dropout(output, residual=x if self.residual else None)
 
 
 class PostNorm(Residual):
-    """Norm(x + Dropout(Sublayer(x))), as in the paper (3.1, 5.4); without residual,
-    Norm(Dropout(Sublayer(x))).
+    """Norm(x + Dropout(Sublayer(x))), as in the paper (3.1, 5.4).
+
+    Without residual, Norm(Dropout(Sublayer(x))).
     """
 
     def before(self, x: Tensor) -> Tensor:
-        """(B, T, d_model) -> the same."""
+        """(B, T, d_model) -> (B, T, d_model)."""
         return x
 
     def after(self, x: Tensor, output: Tensor) -> Tensor:
@@ -89,11 +91,10 @@ class PostNorm(Residual):
 
 
 class PreNorm(Residual):
-    """x + Dropout(Sublayer(Norm(x))); the stack then ends with one more norm (Xiong et al.,
-    2020).
+    """x + Dropout(Sublayer(Norm(x))) (Xiong et al., 2020). The stack then ends with a further norm.
 
     Attributes:
-        factor: of the norm; None for none.
+        factor: factor of the norm's output; None for none.
     """
 
     factor: float | None = None
@@ -127,46 +128,48 @@ class OutputNorm(PostNorm):
 
 
 class HyperConnections(Residual):
-    """Several residual streams, read, mixed and written by trained weights (Zhu et al., 2024,
-    section 2.2, eq. 2 to 5): static hyper-connections.
+    """Static hyper-connections: n residual streams, which trained weights read, mix and write (Zhu
+    et al., 2024, section 2.2, eq. 2 to 5).
 
-    The streams (B, T, n * d_model) are one after another. They begin as copies of the embeddings,
-    and the sum of them is what the stack puts out.
+    The streams are concatenated: (B, T, n * d_model). They begin as copies of the embeddings, and
+    the output of the stack is their sum.
 
     Attributes:
-        around: norms and dropout of the sub-layer, which adds to no stream itself.
-        static: of each stream its weight in what is read (A_m), in each new stream (A_r), and of
-            the sub-layer's output (B), (n * (n + 2),).
+        around: norms and dropout of the sub-layer, without a residual.
+        static: the weights (n * (n + 2),). A stream has one in the input of the sub-layer (A_m), n
+            in the new streams (A_r), and one for the sub-layer's output (B).
     """
 
     parameter_kinds: ClassVar[ParameterKinds] = {"static": "gain"}
 
-    def __init__(self, around: Residual, n: int, d_model: int, place: int) -> None:
-        """Begin with what equals one residual stream.
+    def __init__(self, around: Residual, n: int, d_model: int, index: int) -> None:
+        """Initialize the weights so that the model equals one with a single residual stream.
 
         Args:
-            around: of the sub-layer.
+            around: norms and dropout of the sub-layer.
             n: number of streams.
-            d_model: their width.
-            place: number of the sub-layer in its stack; in turn each reads one stream.
+            d_model: width of a stream.
+            index: index of the sub-layer in its stack; it first reads stream `index` modulo n.
         """
         super().__init__(nn.Identity(), True, 0.0, around.dropout.random)
         self.around = around
         self.n = n
         static = torch.cat([torch.zeros(n, 1), torch.eye(n), torch.ones(n, 1)], dim=1)
-        static[place % n, 0] = 1.0
+        static[index % n, 0] = 1.0
         self.static = nn.Parameter(static.flatten())
 
     def weights(self, streams: Tensor) -> Tensor:
-        """A_m, A_r and B by streams (B, T, n, d_model): (n, n + 2), or (B, T, n, n + 2)."""
+        """The columns A_m, A_r and B: (n, n + 2), or (B, T, n, n + 2) if they depend on the streams
+        (B, T, n, d_model).
+        """
         return self.static.view(self.n, self.n + 2)
 
     def before(self, x: Tensor) -> Tensor:
         """(B, T, n * d_model) -> (B, T, d_model)."""
         streams = x.unflatten(-1, (self.n, -1))
         with torch.autocast(x.device.type, enabled=False):
-            read = torch.einsum("...n,...nd->...d", self.weights(streams)[..., 0], streams)
-        return self.around.before(read)
+            mixed = torch.einsum("...n,...nd->...d", self.weights(streams)[..., 0], streams)
+        return self.around.before(mixed)
 
     def after(self, x: Tensor, output: Tensor) -> Tensor:
         """(B, T, n * d_model), (B, T, d_model) -> (B, T, n * d_model)."""
@@ -174,19 +177,19 @@ class HyperConnections(Residual):
         output = self.around.after(x, output).to(x.dtype)
         with torch.autocast(x.device.type, enabled=False):
             weights = self.weights(streams)
-            # One product where all tokens have the same weights, which `@` would repeat for each.
+            # Not `@`, which would repeat weights that all tokens share.
             mixed = torch.einsum("...nm,...nd->...md", weights[..., 1:-1], streams)
-            # In the layout of the first, which `flatten` need not copy.
+            # The sum has the layout of its first term, which `flatten` need not copy.
             return (weights[..., -1:] * output[..., None, :] + mixed).flatten(-2)
 
 
 class DynamicHyperConnections(HyperConnections):
-    """Hyper-connections whose weights also depend on each stream (Zhu et al., 2024, section 2.3,
-    eq. 10 to 13).
+    """Dynamic hyper-connections: the weights also depend on the streams (Zhu et al., 2024, section
+    2.3, eq. 10 to 13).
 
     Attributes:
-        dynamic: W_m, W_r and W_beta, (d_model, n + 2). The gain of the norm before them would be a
-            part of them.
+        dynamic: W_m, W_r and W_beta, (d_model, n + 2). The norm before them has no gain, because
+            they would absorb it.
         scales: s_alpha and s_beta.
     """
 
@@ -196,8 +199,8 @@ class DynamicHyperConnections(HyperConnections):
         "scales": "gain",
     }
 
-    def __init__(self, around: Residual, n: int, d_model: int, place: int) -> None:
-        super().__init__(around, n, d_model, place)
+    def __init__(self, around: Residual, n: int, d_model: int, index: int) -> None:
+        super().__init__(around, n, d_model, index)
         self.norm = UnitNorm()
         self.dynamic = nn.Parameter(torch.zeros(d_model, n + 2))
         self.scales = nn.Parameter(torch.full((2,), 0.01))
@@ -209,7 +212,7 @@ class DynamicHyperConnections(HyperConnections):
 
 
 class EmbeddingSkip(nn.Module):
-    """a x + b x0, with the embeddings x0 and two trained numbers that begin at 1 and 0."""
+    """a x + b x0, with embeddings x0 and trained scalars a (initially 1) and b (initially 0)."""
 
     parameter_kinds: ClassVar[ParameterKinds] = {"shares": "gain"}
 
@@ -223,7 +226,7 @@ class EmbeddingSkip(nn.Module):
 
 
 class StreamScale(nn.Module):
-    """a x, with a trained number that begins at 1."""
+    """a x, with a trained scalar a (initially 1)."""
 
     parameter_kinds: ClassVar[ParameterKinds] = {"factor": "gain"}
 
@@ -237,11 +240,11 @@ class StreamScale(nn.Module):
 
 
 class LayerSkips(nn.Module):
-    """The stream after each layer, with the states of earlier layers by trained weights.
+    """Adds the states of earlier layers, times trained weights, to the stream after a layer.
 
     Args:
-        skip: which states are added after a layer.
-        depth: of the stack, with its loops.
+        skip: says which states are added after each layer.
+        depth: number of passes of layers, with loops.
     """
 
     parameter_kinds: ClassVar[ParameterKinds] = {"weights": "gain"}
@@ -249,12 +252,22 @@ class LayerSkips(nn.Module):
     def __init__(self, skip: LayerSkip, depth: int) -> None:
         super().__init__()
         self.sources = [list(skip.sources(i, depth)) for i in range(depth)]
-        self.first = [sum(map(len, self.sources[:i])) for i in range(depth)]  # of each weight
+        # Index of the first weight of each layer
+        self.first = [sum(map(len, self.sources[:i])) for i in range(depth)]
         self.weights = nn.Parameter(torch.full((skip.count(depth),), skip.initial))
 
     def forward(self, i: int, x: Tensor, states: list[Tensor]) -> Tensor:
-        """The stream x (B, T, d_model) after layer i, whose state is kept -> the same size."""
+        """Add states to the stream after a layer.
+
+        Args:
+            i: index of the layer.
+            x: the stream after it (B, T, d_model), which is appended to `states`.
+            states: states of earlier layers.
+
+        Returns:
+            (B, T, d_model).
+        """
         states.append(x)
-        for number, source in enumerate(self.sources[i], self.first[i]):
-            x = x + self.weights[number] * states[source]
+        for weight, source in enumerate(self.sources[i], self.first[i]):
+            x = x + self.weights[weight] * states[source]
         return x

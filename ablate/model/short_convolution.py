@@ -1,4 +1,4 @@
-"""The short causal convolution of attention and of recurrent mixers, and the shift of RWKV."""
+"""The short causal convolution of attention and of recurrent mixers, and RWKV's token shift."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ class ShortConvolution(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(channels, 1, width))
         self.bias = optional(bias, zeros, channels)
-        bound = width**-0.5  # torch's own rule for a convolution
+        bound = width**-0.5  # as in torch.nn.Conv1d
         nn.init.uniform_(self.weight, -bound, bound, generator=init)
 
     def forward(
         self, x: Tensor, past: Tensor | None, tokens: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Convolve x with itself and its past.
+        """Convolve each token of x with the tokens before it.
 
         Args:
             x: (B, T, channels).
-            past: inputs before x (B, width - 1, channels); None for zeros.
+            past: the inputs before x (B, width - 1, channels); None for zeros.
             tokens: (B, T), false at padding, which is at the end; None without padding.
 
         Returns:
-            (B, T, channels), and the last width - 1 inputs that are no padding.
+            (B, T, channels), and the last width - 1 inputs that are not padding.
         """
-        before = self.weight.shape[-1] - 1
-        inputs = _after(past, x, before)
+        count = self.weight.shape[-1] - 1
+        inputs = _prepend(past, x, count)
         bias = None if self.bias is None else self.bias.to(x.dtype)
         out = F.conv1d(inputs.mT, self.weight.to(x.dtype), bias, groups=x.shape[2]).mT
-        return out, _last(inputs, before, tokens)
+        return out, _last(inputs, count, tokens)
 
 
 class TokenShift(nn.Module):
-    """Blends of each token with the one before, by trained shares of each channel."""
+    """Blends each token with the previous one, by trained shares of each channel."""
 
     def __init__(self, channels: int, blends: int) -> None:
         super().__init__()
@@ -57,36 +57,41 @@ class TokenShift(nn.Module):
     def forward(
         self, x: Tensor, past: Tensor | None, tokens: Tensor | None
     ) -> tuple[list[Tensor], Tensor]:
-        """The blends of x (B, T, channels), and its last token that is no padding.
+        """Blend each token with the previous one.
 
         Args:
             x: (B, T, channels).
             past: the token before x (B, 1, channels); None for zeros.
             tokens: (B, T), false at padding, which is at the end; None without padding.
+
+        Returns:
+            The blends, each (B, T, channels), and the last token that is not padding.
         """
-        inputs = _after(past, x, 1)
-        before = inputs[:, :-1]
-        blends = [before.lerp(x, share.to(x.dtype)) for share in self.shares]
+        inputs = _prepend(past, x, 1)
+        previous = inputs[:, :-1]
+        blends = [previous.lerp(x, share.to(x.dtype)) for share in self.shares]
         return blends, _last(inputs, 1, tokens)
 
 
-def _after(past: Tensor | None, x: Tensor, count: int) -> Tensor:
-    """The inputs before x, which are zeros at the beginning of a sequence, then x."""
+def _prepend(past: Tensor | None, x: Tensor, count: int) -> Tensor:
+    """The inputs before x, or `count` zeros, followed by x."""
     if past is None:
         past = x.new_zeros(x.shape[0], count, x.shape[2])
     return torch.cat([past, x], dim=1)
 
 
 def _last(inputs: Tensor, count: int, tokens: Tensor | None) -> Tensor:
-    """The last inputs that are no padding (B, count, channels), of which as many are before x."""
+    """The last `count` inputs that are not padding: (B, count + T, channels) -> (B, count,
+    channels).
+    """
     if tokens is None:
         return inputs[:, inputs.shape[1] - count :]
-    last = tokens.sum(1)[:, None] + torch.arange(count, device=inputs.device)  # (B, count)
-    return inputs.gather(1, last[:, :, None].expand(-1, -1, inputs.shape[2]))
+    indices = tokens.sum(1)[:, None] + torch.arange(count, device=inputs.device)  # (B, count)
+    return inputs.gather(1, indices[:, :, None].expand(-1, -1, inputs.shape[2]))
 
 
-def tokens_of(x: Tensor, context: AttentionContext) -> Tensor | None:
-    """(B, T), true at the tokens of x and false at padding; None where nothing is padded."""
+def token_mask(x: Tensor, context: AttentionContext) -> Tensor | None:
+    """(B, T), true at the tokens of x and false at padding; None without padding."""
     if context.key_mask is None:
         return None
     return context.key_mask[:, 0, 0, -x.shape[1] :]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -17,7 +17,7 @@ from ablate.model.residual import LayerSkips
 
 
 class Layer(nn.Module):
-    """A token mixer, such as self-attention, then the feed-forward network: an encoder's layer."""
+    """A token mixer, such as self-attention, then the feed-forward network."""
 
     def __init__(self, builder: ModelBuilder, positions: PositionalEncoding, causal: bool) -> None:
         super().__init__()
@@ -33,25 +33,25 @@ class Layer(nn.Module):
     def _add_sublayers(self, builder: ModelBuilder) -> None:
         """Make further sub-layers of a subclass.
 
-        Called after the mixer and before the feed-forward network are made, since this order is
-        that of the draws of initial weights.
+        Called between the mixer and the feed-forward network, because initial weights are drawn in
+        this order.
         """
 
     def apply_mixer(self, x: Tensor, past: Any, context: AttentionContext) -> tuple[Tensor, Any]:
-        """The token mixer and its residual: (B, T, d_model) -> the same, and the mixer's state."""
+        """Apply the token mixer: (B, T, d_model) -> (B, T, d_model), and the mixer's state."""
         x = self.read(x, context)
         mixed, state = self.mixer(self.around_mixer.before(x), past, context)
         return self.around_mixer.after(x, mixed), state
 
     def read(self, x: Tensor, context: AttentionContext) -> Tensor:
-        """The stream that the layer reads (B, T, d_model), after its skip."""
+        """Apply the skip from the embeddings, if any: (B, T, d_model) -> (B, T, d_model)."""
         if self.skip is None or context.earlier is None:
             return x
-        read: Tensor = self.skip(x, context.earlier.embedded.reshape(x.shape))
-        return read
+        stream: Tensor = self.skip(x, context.earlier.embedded.reshape(x.shape))
+        return stream
 
     def apply_feed_forward(self, x: Tensor) -> Tensor:
-        """The feed-forward network and its residual: (B, T, d_model) -> (B, T, d_model)."""
+        """Apply the feed-forward network: (B, T, d_model) -> (B, T, d_model)."""
         if self.feed_forward is None:
             return x
         around = self.around_feed_forward
@@ -68,29 +68,30 @@ class ParallelLayer(Layer):
             self.around_feed_forward = builder.residual(shares_norm=True)
 
     def apply_mixer(self, x: Tensor, past: Any, context: AttentionContext) -> tuple[Tensor, Any]:
-        """Both sub-layers: (B, T, d_model) -> (B, T, d_model), and the mixer's state."""
+        """Apply both sub-layers: (B, T, d_model) -> (B, T, d_model), and the mixer's state."""
         x = self.read(x, context)
         assert self.feed_forward is not None
-        read = self.around_mixer.before(x)
-        mixed, state = self.mixer(read, past, context)
+        sublayer_input = self.around_mixer.before(x)
+        mixed, state = self.mixer(sublayer_input, past, context)
         if not self.shares_norm:
-            read = self.around_feed_forward.before(x)
-        inner = self.feed_forward(read)
+            sublayer_input = self.around_feed_forward.before(x)
+        inner = self.feed_forward(sublayer_input)
         return self.around_feed_forward.after(self.around_mixer.after(x, mixed), inner), state
 
     def apply_feed_forward(self, x: Tensor) -> Tensor:
-        """Nothing more: (B, T, d_model) -> the same."""
+        """Return x: `apply_mixer` applies both sub-layers."""
         return x
 
 
-def layer_of_one_stack(builder: ModelBuilder, positions: PositionalEncoding, causal: bool) -> Layer:
-    """A layer without attention over another sequence, by `sublayers`."""
-    kind = Layer if builder.config.sublayers == "sequential" else ParallelLayer
-    return kind(builder, positions, causal)
+def single_stack_layer(builder: ModelBuilder, positions: PositionalEncoding, causal: bool) -> Layer:
+    """A layer of a model with a single stack, sequential or parallel by `sublayers`."""
+    if builder.config.sublayers == "sequential":
+        return Layer(builder, positions, causal)
+    return ParallelLayer(builder, positions, causal)
 
 
 class DecoderLayer(Layer):
-    """Masked self-attention, attention over the source, then the feed-forward network."""
+    """Masked self-attention, cross-attention over the source, then the feed-forward network."""
 
     def __init__(self, builder: ModelBuilder, positions: PositionalEncoding) -> None:
         super().__init__(builder, positions, causal=True)
@@ -102,7 +103,7 @@ class DecoderLayer(Layer):
     def apply_cross_attention(
         self, x: Tensor, memory: KeyValues, context: AttentionContext
     ) -> Tensor:
-        """Attention over the source and its residual: (B, T, d_model) -> (B, T, d_model)."""
+        """Apply cross-attention: (B, T, d_model) -> (B, T, d_model)."""
         around = self.around_cross_attention
         return around.after(x, self.cross_attention.cross_attend(around.before(x), memory, context))
 
@@ -112,39 +113,40 @@ Maker = Callable[[ModelBuilder, PositionalEncoding], LayerType]
 
 
 class Stack(nn.ModuleList, Generic[LayerType]):
-    """Layers of one type, applied one after another, and that `loops` times."""
+    """Layers of one type. The whole stack is applied `loops` times."""
 
-    def __init__(self, layers: Iterator[LayerType], loops: int) -> None:
+    def __init__(self, layers: Iterable[LayerType], loops: int) -> None:
         super().__init__(layers)
         self.loops = loops
 
     @staticmethod
-    def of(
+    def build(
         builder: ModelBuilder, depth: int, positions: PositionalEncoding, make: Maker[LayerType]
     ) -> Stack[LayerType]:
-        """So many layers, each with the positional encoding of its place."""
-        layers = enumerate(builder.layers(depth))
-        made = (make(layer, positions.of_layer(i)) for i, layer in layers)
-        return Stack(made, builder.config.loops)
+        """Build a stack of this depth, each layer with its positional encoding."""
+        layers = []
+        for i, layer_builder in enumerate(builder.layers(depth)):
+            layers.append(make(layer_builder, positions.layer_encoding(i)))
+        return Stack(layers, builder.config.loops)
 
     def __iter__(self) -> Iterator[LayerType]:
         return super().__iter__()  # type: ignore[return-value]
 
     def passes(self) -> Iterator[tuple[int, LayerType]]:
-        """Each layer with its index in the stack, as often as it is applied."""
+        """Yield each layer and its index in the stack, in the order of application, with loops."""
         for _ in range(self.loops):
             yield from enumerate(self)
 
 
 def encoder_context(source: Tensor, layers: Stack[Layer]) -> AttentionContext:
-    """Context of self-attention in an encoder: token ids (B, S), padded with 0 at the end."""
+    """Context of self-attention over token ids (B, S), padded with 0 at the end."""
     tokens = source != 0
     positions = torch.arange(source.shape[1], device=source.device)
     key_mask = lengths = None
-    # Without padding no mask is needed; asking a GPU would stall it.
+    # Without padding, no mask is needed; but checking would stall a GPU.
     if on_gpu(tokens) or not bool(tokens.all()):
         key_mask = tokens[:, None, None, :]
-        # Computed once for all layers, because copying lengths to the host stalls a GPU.
+        # Once for all layers, because copying lengths to the host stalls a GPU.
         if any(layer.mixer.needs_lengths for layer in layers):
             lengths = tokens.sum(1).cpu()
     return AttentionContext(positions, positions, key_mask, lengths=lengths)
@@ -158,9 +160,9 @@ def apply_encoder(
     skips: LayerSkips | None = None,
 ) -> Tensor:
     """Apply the layers of an encoder: (B, S, d_model) -> (B, S, d_model)."""
-    for place, (i, layer) in enumerate(layers.passes()):
-        x, _ = layer.apply_mixer(x, None, context.in_layer(i, encoding))
+    for pass_index, (i, layer) in enumerate(layers.passes()):
+        x, _ = layer.apply_mixer(x, None, context.layer_context(i, encoding))
         x = layer.apply_feed_forward(x)
         if skips is not None and context.earlier is not None:
-            x = skips(place, x, context.earlier.states)
+            x = skips(pass_index, x, context.earlier.states)
     return x

@@ -1,6 +1,6 @@
-"""Sub-layers that mix the positions of a sequence: the interface, and the recurrent networks of
-torch. Attention is in attention.py, recurrences with a matrix as their state in
-recurrent_mixers.py.
+"""Token mixers, the sub-layers that mix the positions of a sequence: interface, LSTM and GRU.
+
+Self-attention is in multi_head.py, other recurrences are in recurrent_mixers.py.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from ablate.model.kv_cache import BatchState
 
 
 class TokenMixer(nn.Module):
-    """Base of the sub-layers that mix the positions of a sequence, or the positions that follow a
-    past.
+    """Base of the sub-layers that mix the positions of a sequence.
 
     Attributes:
-        supports_query_masks: whether a position is mixed only with those that `context.query_mask`
-            allows. The hypotheses of a sentence are then decoded side by side; otherwise each is a
-            row of the batch.
-        needs_lengths: whether it reads `context.lengths` where sentences are padded.
+        supports_query_masks: whether it applies `context.query_mask`. Beam search then decodes the
+            hypotheses of a sentence as queries over one cache; otherwise each hypothesis is a row
+            of the batch.
+        needs_lengths: whether it reads `context.lengths` if sentences are padded.
     """
 
     supports_query_masks = False
@@ -36,30 +35,29 @@ class TokenMixer(nn.Module):
 
         Args:
             x: (B, T, d_model).
-            past: the state after earlier positions; None where there are none.
+            past: the state after earlier positions; None if there are none.
             context: masks and positions.
 
         Returns:
-            (B, T, d_model), and the state after x, whose method `select(rows)` gives that of some
-            rows of the batch.
+            (B, T, d_model), and the state after x, a `BatchState` or any object whose method
+            `select(rows)` gives the state of some rows of the batch.
         """
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class RecurrentState(BatchState):
-    """The hidden state (B, 1, d_model) after the last token; of an LSTM with its cell."""
+    """The state after the last token (B, 1, d_model): h of a GRU, (h, c) of an LSTM."""
 
-    parts: Tensor | tuple[Tensor, ...]
+    hidden: Tensor | tuple[Tensor, ...]
 
 
 class RecurrentNetwork(TokenMixer):
-    """A recurrent network of torch, of width d_model, in place of self-attention.
+    """A recurrent network of torch, of width d_model, instead of self-attention (sections 1, 4).
 
-    The baseline that the paper left behind (sections 1 and 4). In an encoder it runs in both
-    directions, each of half the width. Its products are never in bf16: on a CPU torch's bf16 kernel
-    takes no fp32 weights, and on a GPU cuDNN would round to fp16, whose gradients vanish without
-    scaling the loss.
+    In an encoder it runs in both directions, each of half the width. It never runs in bf16: on a
+    CPU, torch's bf16 kernel takes no fp32 weights, and on a GPU, cuDNN would round to fp16, in
+    which gradients vanish unless the loss is scaled.
     """
 
     needs_lengths = True
@@ -84,14 +82,14 @@ class RecurrentNetwork(TokenMixer):
         self, x: Tensor, past: RecurrentState | None, context: AttentionContext
     ) -> tuple[Tensor, RecurrentState]:
         if past is not None:
-            out, state = self.cells(x, _transposed(past.parts))
+            out, state = self.cells(x, _transposed(past.hidden))
         elif context.key_mask is None:
             out, state = self.cells(x)
         else:
             lengths = context.lengths  # (B,)
             if lengths is None:
                 lengths = context.key_mask.flatten(1).sum(1).cpu()
-            # Packed: the backward direction must begin at a sentence's last token, not in padding.
+            # Packed, so that the backward direction begins at the last token, not in padding.
             packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
             out, state = self.cells(packed)
             out, _ = pad_packed_sequence(out, batch_first=True, total_length=x.shape[1])
@@ -99,10 +97,10 @@ class RecurrentNetwork(TokenMixer):
 
 
 def _transposed(state: Tensor | tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:
-    """Each part with its first two axes exchanged: torch has the batch second in it."""
+    """Swap the first two axes of each tensor: in torch's states the batch is the second axis."""
     if isinstance(state, Tensor):
         return state.transpose(0, 1)
-    return tuple(part.transpose(0, 1) for part in state)
+    return tuple(x.transpose(0, 1) for x in state)
 
 
 class LSTM(RecurrentNetwork):
@@ -112,6 +110,6 @@ class LSTM(RecurrentNetwork):
 
 
 class GRU(RecurrentNetwork):
-    """Gated recurrent units (Cho et al., 2014), reset after the product, as in torch."""
+    """Gated recurrent units (Cho et al., 2014); as in torch, the reset follows the product."""
 
     network = nn.GRU

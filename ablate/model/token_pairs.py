@@ -1,4 +1,4 @@
-"""What the embedding of a token takes from the token before it."""
+"""Modules that add information of the previous token to the embedding of a token."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from torch import Tensor, nn
 
 from ablate.model.layers import Embedding, ParameterKinds
 
-# Odd numbers that spread pairs of tokens over the rows of a table, as in modded-nanogpt.
-_OF_TOKEN = 27_191
-_OF_PREVIOUS = 36_313
+# Multipliers of the hash of a pair of tokens, from modded-nanogpt
+_TOKEN_MULTIPLIER = 27_191
+_PREVIOUS_MULTIPLIER = 36_313
 
 
 def previous_tokens(tokens: Tensor) -> Tensor:
-    """The token before each one, 0 before the first: (B, T) -> (B, T)."""
+    """The previous token of each token, 0 for the first: (B, T) -> (B, T)."""
     return F.pad(tokens[:, :-1], (1, 0))
 
 
 class Smear(nn.Module):
-    """x_t + strength * sigmoid(w . x_t) x_(t-1), with a strength that begins at 0."""
+    """x_t + strength * sigmoid(w . x_t) x_(t-1), with a trained strength (initially 0)."""
 
     parameter_kinds: ClassVar[ParameterKinds] = {"gate": "matrix", "strength": "gain"}
 
@@ -32,14 +32,18 @@ class Smear(nn.Module):
         nn.init.normal_(self.gate, std=d_model**-0.5, generator=init)
 
     def forward(self, x: Tensor, embedding: Embedding, tokens: Tensor, previous: Tensor) -> Tensor:
-        """Embeddings x (B, T, d_model) of tokens (B, T) that follow others -> the same size."""
-        before = embedding(previous) * (previous != 0)[..., None]
+        """Embeddings x (B, T, d_model), their tokens and previous tokens (B, T) ->
+        (B, T, d_model).
+        """
+        previous_embedding = embedding(previous) * (previous != 0)[..., None]
         gate = (x * self.gate).sum(-1, keepdim=True).sigmoid()
-        return x + self.strength * gate * before
+        return x + self.strength * gate * previous_embedding
 
 
 class BigramEmbeddings(nn.Module):
-    """A vector by a hash of the token and the one before, from a table that begins with zeros."""
+    """Adds a vector for the token and the previous one: a row of a table (initially zeros), by the
+    hash of the pair.
+    """
 
     def __init__(self, rows: int, d_model: int, init: torch.Generator) -> None:
         super().__init__()
@@ -47,6 +51,8 @@ class BigramEmbeddings(nn.Module):
         nn.init.zeros_(self.table.weight)
 
     def forward(self, x: Tensor, embedding: Embedding, tokens: Tensor, previous: Tensor) -> Tensor:
-        """Embeddings x (B, T, d_model) of tokens (B, T) that follow others -> the same size."""
-        rows = (tokens * _OF_TOKEN ^ previous * _OF_PREVIOUS) % len(self.table.weight)
-        return x + self.table(rows)
+        """Embeddings x (B, T, d_model), their tokens and previous tokens (B, T) ->
+        (B, T, d_model).
+        """
+        hashes = tokens * _TOKEN_MULTIPLIER ^ previous * _PREVIOUS_MULTIPLIER
+        return x + self.table(hashes % len(self.table.weight))

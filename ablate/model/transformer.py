@@ -16,16 +16,16 @@ from ablate.model.experts import MixtureOfExperts
 from ablate.model.layers import ParameterKinds, optional, zeros
 from ablate.parts.initialization import factors
 
-# So that a product includes the bias: it, then zeros up to a multiple of 8.
+# Columns that append the output bias to the output matrix: the bias, then zeros up to a multiple
+# of 8, so that the product stays aligned.
 _BIAS_COLUMNS = 8
 
 
 class Transformer(nn.Module):
-    """Base of all architectures: embeddings and output matrix; the stacks between them are those of
-    a subclass.
+    """Base of all architectures: embeddings and output matrix. Subclasses add the stacks.
 
-    Token 0 is padding. `forward` returns states rather than logits, so that the loss can make the
-    logits in pieces.
+    Token 0 is padding. `forward` returns states, not logits, so that the loss can compute logits in
+    chunks.
     """
 
     parameter_kinds: ClassVar[ParameterKinds] = {"output_bias": "bias"}
@@ -38,7 +38,7 @@ class Transformer(nn.Module):
         self.embedding_dropout = builder.dropout()
         self.output = optional(builder.config.tied_embeddings == "none", builder.embedding)
         self.output_bias = optional(builder.config.output_bias, zeros, builder.vocab_size)
-        self.loss_term: LossTerm | None = None  # of the user, in training
+        self.loss_term: LossTerm | None = None  # the user's additional term; `Trainer` sets it
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """Compute the decoder states of a batch (teacher forcing).
@@ -48,8 +48,7 @@ class Transformer(nn.Module):
             target: token ids (B, T), padded with 0 at the end.
 
         Returns:
-            (B, T, d_model): the state at each target position, from which the next token is
-                predicted.
+            (B, T, d_model): the state at each target position, which predicts the next token.
         """
         raise NotImplementedError
 
@@ -58,7 +57,7 @@ class Transformer(nn.Module):
         raise NotImplementedError
 
     def read_ahead(self, tokens: Tensor) -> list[Tensor]:
-        """The states of `read`, then those of each head of future tokens."""
+        """The states of `read`, then the states of each head of future tokens."""
         return [self.read(tokens)]
 
     def start(self, source: Tensor, K: int) -> DecodingCache:
@@ -70,38 +69,42 @@ class Transformer(nn.Module):
 
         Args:
             tokens: the newest token of each hypothesis (B, K).
-            cache: from `start`, with all tokens before those.
+            cache: the cache from `start`, after all earlier tokens.
 
         Returns:
             (B, K, d_model).
 
         Raises:
-            RuntimeError: the cache has neither K hypotheses nor a single one.
+            RuntimeError: a sentence in the cache has neither K hypotheses nor a single one.
         """
         raise NotImplementedError
 
-    def opened(self, x: Tensor) -> Tensor:
-        """Embeddings (B, T, d_model) -> the residual stream, or its copies (B, T, n * d_model)."""
+    def expand_streams(self, x: Tensor) -> Tensor:
+        """Copy embeddings to all residual streams: (B, T, d_model) -> (B, T, streams * d_model)."""
         return x.repeat(1, 1, self.config.streams) if self.config.streams else x
 
-    def closed(self, x: Tensor) -> Tensor:
-        """The residual stream after the layers, or the sum of several: (B, T, d_model)."""
+    def sum_streams(self, x: Tensor) -> Tensor:
+        """Sum the residual streams: (B, T, streams * d_model) -> (B, T, d_model)."""
         return x.unflatten(-1, (self.config.streams, -1)).sum(-2) if self.config.streams else x
 
     def output_states(self, states: Tensor) -> Tensor:
-        """States (..., d_model) -> factors of `output_matrix`; with a bias, 1 and 7 zeros more."""
+        """Scale states (..., d_model) for the product with `output_matrix`.
+
+        With an output bias, a 1 and 7 zeros are appended: (..., d_model + 8).
+        """
         if self.logit_factor != 1.0:
             states = states * self.logit_factor
         if self.output_bias is None:
             return states
-        first = torch.zeros(states.shape[:-1], dtype=torch.int64, device=states.device)
-        constant = F.one_hot(first, _BIAS_COLUMNS)
+        index = torch.zeros(states.shape[:-1], dtype=torch.int64, device=states.device)
+        constant = F.one_hot(index, _BIAS_COLUMNS)  # 1, 0, 0, ...
         return torch.cat([states, constant.to(states.dtype)], dim=-1)
 
     @property
     def output_matrix(self) -> Tensor:
-        """The matrix (V, d_model) that turns `output_states` into logits: the embedding (3.4),
-        unless untied; with a bias, (V, d_model + 8).
+        """The matrix (V, d_model) that projects `output_states` to logits.
+
+        It is the embedding (3.4), unless untied. With an output bias it is (V, d_model + 8).
         """
         matrix = (self.output or self.embedding).weight
         if self.output_bias is None:
@@ -113,8 +116,8 @@ class Transformer(nn.Module):
         logits = F.linear(self.output_states(states), self.output_matrix)
         return soft_cap(logits, self.config.logit_cap)
 
-    def balance_loss(self) -> Tensor | float:
-        """How unevenly tokens were sent to experts since the last call, weighted; then 0."""
+    def pop_balance_loss(self) -> Tensor | float:
+        """The sum of the balance losses of all mixtures of experts, which are then reset to 0."""
         total: Tensor | float = 0.0
         for mixture in self._mixtures:
             total = total + mixture.balance_loss
@@ -123,7 +126,7 @@ class Transformer(nn.Module):
 
     @cached_property
     def _mixtures(self) -> list[MixtureOfExperts]:
-        # Looked for once: a walk over all modules in each micro-batch costs models without any.
+        # Cached, because a walk over all modules in each micro-batch would take time.
         return [module for module in self.modules() if isinstance(module, MixtureOfExperts)]
 
     @property

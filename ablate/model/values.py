@@ -1,4 +1,4 @@
-"""What is added to the values of attention, beside the projection of the stream."""
+"""Modules that add to the values of attention."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from ablate.config import ModelConfig
-from ablate.model.attention_context import Earlier
+from ablate.model.attention_context import EarlierActivations
 from ablate.model.layers import Embedding, Linear, ParameterKinds, optional
 from ablate.parts.attention import value_width
 
 
 class ValueEmbedding(nn.Module):
-    """A vector for each token of the vocabulary, added to its values, perhaps gated by head."""
+    """Adds a vector for each token of the vocabulary to its values, optionally gated by head."""
 
     def __init__(self, config: ModelConfig, vocab_size: int, init: torch.Generator) -> None:
         super().__init__()
@@ -27,14 +27,13 @@ class ValueEmbedding(nn.Module):
         is_gated = config.value_embeddings == "gated"
         self.gate = optional(is_gated, Linear, config.d_model, heads, init, bias=False)
 
-    def forward(self, V: Tensor, x: Tensor, earlier: Earlier) -> Tensor:
+    def forward(self, V: Tensor, x: Tensor, earlier: EarlierActivations) -> Tensor:
         """Values (B, T, g * d_v) of x (B, T, d_model) -> the same size."""
         vectors = self.table(earlier.tokens.reshape(x.shape[:2]))
         if self.widen is not None:
             vectors = self.widen(vectors)
         if self.gate is not None:
-            # Between 0 and 2, and about 1 at the beginning.
-            gates = 2 * self.gate(x).sigmoid()[..., None]  # (B, T, g, 1)
+            gates = 2 * self.gate(x).sigmoid()[..., None]  # (B, T, g, 1), initially about 1
             vectors = (vectors.unflatten(2, (gates.shape[2], -1)) * gates).flatten(2)
         return V + vectors.to(V.dtype)
 
@@ -48,7 +47,7 @@ class ValueResidual(nn.Module):
         super().__init__()
         self.share = nn.Parameter(torch.full((1,), 0.5))
 
-    def forward(self, V: Tensor, x: Tensor, earlier: Earlier) -> Tensor:
+    def forward(self, V: Tensor, x: Tensor, earlier: EarlierActivations) -> Tensor:
         """Values (B, T, g * d_v) of x (B, T, d_model) -> the same size."""
         if earlier.values is None:
             earlier.values = V

@@ -268,7 +268,7 @@ class _Pipeline:
         except Diverged as error:
             self.log.warning("diverged at step %d: %s", error.step, error.reason)
             return self._result("diverged", params, error.step, reason=error.reason)
-        kept = checkpoints.scheduled(self.folder.checkpoints, until=outcome.chosen)[-keep:]
+        kept = checkpoints.scheduled(self.folder.checkpoints, until=outcome.chosen_step)[-keep:]
         # Only once: on a failing disk, training again and again would not end.
         if retry and self._has_lost_checkpoints(kept, keep, outcome):
             checkpoints.prune(self.folder.checkpoints, set(), finished=True)
@@ -278,9 +278,9 @@ class _Pipeline:
         return self._result(
             "done",
             params,
-            outcome.steps,
-            chosen_step=outcome.chosen,
-            checkpoints_made=count_due(self.config, outcome.chosen),
+            outcome.last_step,
+            chosen_step=outcome.chosen_step,
+            checkpoints_made=count_due(self.config, outcome.chosen_step),
             tokens=outcome.tokens,
             weights=FileHash(file=weights.name, sha256=sha256(weights)),
             kept_steps=tuple(checkpoint.step for checkpoint in kept),
@@ -297,7 +297,7 @@ class _Pipeline:
             self.log.warning("%s; the run starts over", error)
             return True
         steps = [checkpoint.step for checkpoint in kept]
-        if steps != averaged_steps(self.config, outcome.chosen, keep):
+        if steps != averaged_steps(self.config, outcome.chosen_step, keep):
             self.log.warning(
                 "%s: has lost a checkpoint that averaging needs; the run starts over",
                 self.folder.checkpoints,

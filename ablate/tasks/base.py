@@ -266,7 +266,7 @@ class Task(ABC):
         for term in further:
             loss = loss + c.future_loss * term
         # A mean over tokens, as the balance of experts is; so it does not depend on their number.
-        return loss + batch.tokens * model.balance_loss(), batch.tokens
+        return loss + batch.tokens * model.pop_balance_loss(), batch.tokens
 
     def nats_per_token(self, model: Transformer, split: Split, device: torch.device) -> float:
         """Mean negative log-likelihood of the target tokens of a split, in nats."""
@@ -280,9 +280,9 @@ class Task(ABC):
 
     def perplexity(self, model: Transformer, split: Split, device: torch.device) -> float:
         """Perplexity of the target tokens of a split."""
-        from ablate.metrics.perplexity import perplexity_of
+        from ablate.metrics.perplexity import nats_to_perplexity
 
-        return perplexity_of(self.nats_per_token(model, split, device))
+        return nats_to_perplexity(self.nats_per_token(model, split, device))
 
     def evaluate(
         self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device

@@ -54,9 +54,9 @@ class MaskedLanguageModel(TextTask):
         masking = _evaluated(DEV_MASK_RATE)
         key = (DEV_MASK_SEED,)
         if split == "train":
-            masking = Masking.of(config.mask_rate, config.mask_split, config.whole_word)
+            masking = Masking.parse(config.mask_rate, config.mask_split, config.whole_word)
             key = ()
-        return MaskedContexts.over(contexts, masking, key, corpus.tokenizer).as_split()
+        return MaskedContexts.mask(contexts, masking, key, corpus.tokenizer).as_split()
 
     def at_step(self, split: Split, seed: int, step: int) -> Split:
         """The contexts with the masks of a step."""
@@ -64,7 +64,7 @@ class MaskedLanguageModel(TextTask):
 
         contexts = contexts_in(split)
         assert isinstance(contexts, MaskedContexts)
-        return contexts.with_key(seed, step).as_split()
+        return contexts.replace_key(seed, step).as_split()
 
     def evaluation(self, config: RowConfig) -> str:
         """The contexts and the masks: `ctx:64|rate:0.15|of:tokens|seed:1`."""
@@ -78,7 +78,7 @@ class MaskedLanguageModel(TextTask):
 
         contexts = super().evaluation_contexts(corpus, split, config)
         masking = _evaluated(config.eval_mask_rate, whole_word=config.eval_whole_word)
-        return MaskedContexts.over(contexts, masking, (config.eval_mask_seed,), corpus.tokenizer)
+        return MaskedContexts.mask(contexts, masking, (config.eval_mask_seed,), corpus.tokenizer)
 
     def measure(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Measurement:
         """Score predictions, also on resampled test sets; the accuracy beside that of a guess."""

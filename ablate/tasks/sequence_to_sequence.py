@@ -78,7 +78,7 @@ class SequenceToSequence(Task):
 
     def output_terms(self, model: Transformer, batch: PairBatch) -> OutputTerms:
         """Run encoder and decoder; keep the states of target tokens."""
-        states = batch.at_targets(model(batch.source, batch.target_in))
+        states = batch.select_targets(model(batch.source, batch.target_in))
         return OutputTerms(model.output_states(states), model.output_matrix, batch.targets)
 
     def predict(

@@ -144,8 +144,8 @@ class Synthetic(Task):
         inputs, targets = _items(split).draw(np.asarray(items))
         if not _items(split).has_source:
             is_answer = targets != 0
-            places = np.repeat(items, is_answer.sum(1))
-            return ContextBatch.of(inputs, targets[is_answer], is_answer, places)
+            indices = np.repeat(items, is_answer.sum(1))
+            return ContextBatch.from_arrays(inputs, targets[is_answer], is_answer, indices)
         sources = []
         before = []
         after = []
@@ -166,7 +166,7 @@ class Synthetic(Task):
             states = model(batch.source, batch.target_in)
         else:
             states = model.read(batch.inputs)
-        states = model.output_states(batch.at_targets(states))
+        states = model.output_states(batch.select_targets(states))
         return OutputTerms(states, model.output_matrix, batch.targets)
 
     def evaluate(
@@ -191,7 +191,7 @@ class Synthetic(Task):
 
         from ablate.data.batches import eval_batches
         from ablate.data.items import items_of
-        from ablate.metrics.answers import lines_of
+        from ablate.metrics.answers import answer_lines
         from ablate.metrics.blocks import score_text
 
         data = self.data_of(corpus)
@@ -205,7 +205,7 @@ class Synthetic(Task):
                 yield item_of, self.collate(split, items)
 
         scores = score_text(model, batches, self.output_terms, device, after_batch)
-        return lines_of(scores, signature_of(data, size))
+        return answer_lines(scores, signature_of(data, size))
 
     # Scores
 

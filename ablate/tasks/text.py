@@ -115,7 +115,7 @@ class TextTask(Task):
 
     def n_targets(self, split: Split, items: Indices) -> int:
         """Tokens that count in these contexts."""
-        return contexts_in(split).counts(items)
+        return contexts_in(split).count_targets(items)
 
     def collate(self, split: Split, items: Indices) -> ContextBatch:
         """Pad the contexts at their ends."""
@@ -125,7 +125,7 @@ class TextTask(Task):
 
     def output_terms(self, model: Transformer, batch: ContextBatch) -> OutputTerms:
         """Run the stack; keep the states that predict the tokens that count."""
-        states = batch.at_targets(model.read(batch.inputs))
+        states = batch.select_targets(model.read(batch.inputs))
         return _terms(model, states, batch.targets)
 
     def training_terms(self, model: Transformer, batch: ContextBatch) -> list[OutputTerms]:
@@ -133,9 +133,9 @@ class TextTask(Task):
         if not model.config.future_tokens:
             return super().training_terms(model, batch)
         states, *of_heads = model.read_ahead(batch.inputs)
-        terms = [_terms(model, batch.at_targets(states), batch.targets)]
+        terms = [_terms(model, batch.select_targets(states), batch.targets)]
         for distance, states in enumerate(of_heads, 1):
-            targets = batch.ahead(distance)
+            targets = batch.future_tokens(distance)
             terms.append(_terms(model, states[targets != 0], targets[targets != 0]))
         return terms
 
@@ -145,7 +145,7 @@ class TextTask(Task):
         """Perplexity of the tokens of the dev split that count in a row's evaluation."""
         contexts = self.evaluation_contexts(corpus, "dev", config)
         value = self.perplexity(model, contexts.as_split(), device)
-        count = contexts.counts(range(len(contexts)))
+        count = contexts.count_targets(range(len(contexts)))
         V = corpus.tokenizer.vocab_size
         scored = f"{self.counted}:{count}|split:{corpus.manifest.data['dev']}|V:{V}"
         return {PPL.name: Score(value=value, signature=f"{self.evaluation(config)}|{scored}")}
@@ -179,7 +179,7 @@ class TextTask(Task):
         def batches(tokens: int) -> Iterator[tuple[NDArray[np.int64], ContextBatch]]:
             for items in eval_batches(split, tokens):
                 batch = contexts.collate(items)
-                yield batch.places, batch
+                yield batch.indices, batch
 
         return score_text(model, batches, self.output_terms, device, after_batch)
 
@@ -204,14 +204,14 @@ class TextTask(Task):
         blocks = self.blocks(corpus)
         test = corpus.split("test")[FIELD]
         for i in items:
-            (text,) = corpus.tokenizer.decode([test.ids[blocks.of_token == i].tolist()])
+            (text,) = corpus.tokenizer.decode([test.ids[blocks.token_blocks == i].tolist()])
             yield Sample(i + 1, (("text", text[:_SHOWN_CHARACTERS]),))
 
     def blocks(self, corpus: Corpus) -> Blocks:
         """The blocks of the test split."""
-        from ablate.metrics.blocks import blocks_of
+        from ablate.metrics.blocks import divide_into_blocks
 
-        return blocks_of(corpus.split("test")[FIELD], corpus.tokenizer)
+        return divide_into_blocks(corpus.split("test")[FIELD], corpus.tokenizer)
 
 
 def _terms(model: Transformer, states: Tensor, targets: Tensor) -> OutputTerms:

@@ -18,15 +18,16 @@ from ablate.store.records import TrainingState
 from ablate.training.context import RunContext
 from ablate.training.metrics_log import MetricsLog
 
-# Checkpoints held in memory while the disk refuses them; one more, and the run fails
+# Checkpoints that memory holds while the disk refuses them; with one more the run fails.
 MAX_WAITING = 2
 RETRY_SECONDS = 30.0
 
 
 def checkpoint_intervals(config: TrainingConfig) -> tuple[int, ...]:
     """Steps between checkpoints: `checkpoint_every`, and with patience also `eval_every`."""
-    of_evaluations = () if config.patience is None else (config.eval_every,)
-    return (config.checkpoint_every, *of_evaluations)
+    if config.patience is None:
+        return (config.checkpoint_every,)
+    return (config.checkpoint_every, config.eval_every)
 
 
 def is_due(config: TrainingConfig, step: int) -> bool:
@@ -35,7 +36,7 @@ def is_due(config: TrainingConfig, step: int) -> bool:
 
 
 def averaged_steps(config: TrainingConfig, step: int, count: int) -> list[int]:
-    """Steps of the last `count` checkpoints that were due up to `step`, the last of them."""
+    """Steps of the last `count` checkpoints up to `step`, which always has one."""
     due = {step}
     for every in checkpoint_intervals(config):
         # Only the last `count` of each interval can be among the last `count` of all.
@@ -44,7 +45,7 @@ def averaged_steps(config: TrainingConfig, step: int, count: int) -> list[int]:
 
 
 def count_due(config: TrainingConfig, step: int) -> int:
-    """Number of checkpoints that were due up to `step`, which is the last of them."""
+    """Number of checkpoints up to `step`, which always has one."""
     return len(averaged_steps(config, step, count=step))
 
 
@@ -53,8 +54,7 @@ def average(files: Sequence[Path]) -> dict[str, Tensor]:
 
     The paper averages the last 5 checkpoints of its base models, and the last 20 of its big ones.
     """
-    # The weights as they are: a mean of one would only copy them.
-    if len(files) == 1:
+    if len(files) == 1:  # nothing to average
         return load_file(files[0])
     total: dict[str, Tensor] = {}
     for file in files:
@@ -66,7 +66,10 @@ def average(files: Sequence[Path]) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A checkpoint in memory, as it will be written; `Trainer._save` makes it."""
+    """A checkpoint in memory, ready to be written; `Trainer._save` makes it.
+
+    scheduled: whether its step was due, so that averaging may use it.
+    """
 
     weights: bytes
     state: bytes
@@ -75,11 +78,11 @@ class Snapshot:
 
 
 class CheckpointSaver:
-    """Writes the checkpoints of one run, and removes those that are no longer needed.
+    """Writes the checkpoints of one run, and removes old ones that averaging no longer needs.
 
     A scheduled checkpoint is part of the result, because averaging uses it. If the disk refuses it,
-    it is kept in memory and tried again, and the run cannot end without it. Any other checkpoint
-    only shortens a resume, and is dropped.
+    it waits in memory for the next try, and the run cannot end before it is written. Any other
+    checkpoint only shortens a resume: if the disk refuses it, it is dropped.
     """
 
     def __init__(
@@ -93,9 +96,9 @@ class CheckpointSaver:
         """Prepare for saving.
 
         Args:
-            folder: of the run.
-            config: of the training.
-            metrics: flushed before each checkpoint, so that the log is never behind.
+            folder: folder of the run.
+            config: training settings of the row.
+            metrics: log that is flushed before each checkpoint, so that it is never behind.
             keep: number of checkpoints that averaging uses.
             context: hooks.
         """
@@ -109,20 +112,20 @@ class CheckpointSaver:
 
     @property
     def is_due_by_clock(self) -> bool:
-        """Whether `checkpoint_minutes` have passed, or it is time to try a refused checkpoint."""
-        # A clock that never goes back, because the time of day may be set while a run trains.
-        seconds = time.monotonic() - self.last_save
+        """Whether `checkpoint_minutes` have passed, or it is time to retry a refused checkpoint."""
         limit = 60 * self.config.checkpoint_minutes
-        return seconds > (min(limit, RETRY_SECONDS) if self.waiting else limit)
+        if self.waiting:
+            limit = min(limit, RETRY_SECONDS)
+        # A monotonic clock, because the time of day may be set while a run trains.
+        return time.monotonic() - self.last_save > limit
 
     def save(self, snapshot: Snapshot) -> None:
-        """Write a checkpoint, after those that wait.
+        """Write the waiting checkpoints, then this one.
 
         Raises:
             OSError: the disk refused, and too many checkpoints wait already.
         """
         self.last_save = time.monotonic()
-        # No scheduled one may be missing from the average, so they wait; another is tried once.
         if snapshot.scheduled:
             self.waiting.append(snapshot)
         try:
@@ -130,7 +133,7 @@ class CheckpointSaver:
             if not snapshot.scheduled:
                 self._write(snapshot)
         except OSError as error:
-            # Each is a whole copy of weights and optimizer state: memory bounds how many may wait.
+            # Each waiting checkpoint is a copy of the weights and the optimizer state.
             if len(self.waiting) > MAX_WAITING:
                 raise
             self.context.log.warning(
@@ -142,7 +145,7 @@ class CheckpointSaver:
             )
 
     def flush(self) -> None:
-        """Write the checkpoints that wait.
+        """Write the waiting checkpoints, oldest first.
 
         Raises:
             OSError: the disk refused.
@@ -152,7 +155,7 @@ class CheckpointSaver:
             del self.waiting[0]
 
     def _write(self, snapshot: Snapshot) -> None:
-        # First, because the checkpoint states size and hash of the log, which must not be behind.
+        # First, because the checkpoint states the size and the hash of the log.
         self.metrics.flush()
         checkpoints.save(
             self.folder,
@@ -164,14 +167,14 @@ class CheckpointSaver:
         )
         self.context.check_lease()
         try:
-            # Only now: until the new checkpoint is whole, the old ones are all that a resume has.
-            checkpoints.prune(self.folder, self._kept_steps(snapshot.info))
+            # Only now: until the new checkpoint is complete, a resume needs the old ones.
+            checkpoints.prune(self.folder, self._needed_steps(snapshot.info))
         except (OSError, StoreError) as error:
             self.context.log.warning(
                 "old checkpoints could not be removed (%s); the next save tries again", error
             )
 
-    def _kept_steps(self, newest: TrainingState) -> set[int]:
+    def _needed_steps(self, newest: TrainingState) -> set[int]:
         """Steps whose weights averaging may still use."""
         chosen = newest.step if self.config.patience is None else newest.best_step
         steps = [checkpoint.step for checkpoint in checkpoints.scheduled(self.folder)]

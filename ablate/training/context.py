@@ -1,4 +1,4 @@
-"""What connects a training to the process around it: hooks, state, reports and the outcome."""
+"""Interface between a training and its process: hooks, progress, reports and the outcome."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-# Not a registered logger, so that no configuration of the application gives it a handler.
+# A logger without a name, so that no logging configuration of the application reaches it.
 _SILENT = logging.Logger("ablate.silent")
 _SILENT.addHandler(logging.NullHandler())
 
 
 @dataclass(frozen=True)
 class RunContext:
-    """Hooks through which a run reports, and is stopped. The defaults do nothing.
+    """Hooks by which a run reports and is stopped. The defaults do nothing.
 
     log: receives log lines.
     check_lease: called before each write to the run's folder; raises LeaseLost if another process
         has the run.
-    stop_requested: asked after every step; if true, the run saves its state and raises Interrupted.
+    stop_requested: called after every step; if true, the run saves a checkpoint and raises
+        Interrupted.
     on_step: called after every optimizer step.
     on_evaluation: called before every evaluation on the dev split.
     on_out_of_memory: called with the new micro-batch size, in padded tokens, before a step is
@@ -44,11 +45,10 @@ class Diverged(Exception):  # noqa: N818
 
 @dataclass
 class TrainingProgress:
-    """Steps made, and the memory of early stopping.
+    """Number of steps made, and the state of early stopping.
 
     tokens: target tokens trained on, without padding.
-    best_perplexity: lowest dev perplexity so far, reached at `best_step`; None before the first
-        evaluation.
+    best_perplexity: lowest dev perplexity so far, at `best_step`; None before the first evaluation.
     """
 
     step: int = 0
@@ -60,10 +60,15 @@ class TrainingProgress:
 
 @dataclass(frozen=True)
 class TrainingOutcome:
-    """A finished training: its last step, that whose weights are used, its target tokens."""
+    """A finished training.
 
-    steps: int
-    chosen: int
+    last_step: the number of steps made.
+    chosen_step: the step whose weights are used: with patience the best one, else the last.
+    tokens: target tokens trained on, without padding.
+    """
+
+    last_step: int
+    chosen_step: int
     tokens: int
 
 
@@ -71,7 +76,7 @@ class TrainingOutcome:
 class StepReport:
     """The report after an optimizer step.
 
-    steps: the last step, if one is known.
+    steps: number of steps of the training; None if unknown.
     loss: training loss in nats per token, mean since the previous log line.
     perplexity: of the last evaluation on the dev split.
     tokens: target tokens trained on so far.

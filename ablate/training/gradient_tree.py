@@ -1,5 +1,5 @@
-"""Sum the gradients of a batch's parts in a fixed binary tree, so that any number of processes
-gives the same bits.
+"""Sum gradients over the parts of a batch in a fixed binary tree, so that the bits of the sum do
+not depend on the number of processes.
 
 A plain all-reduce adds in an order that depends on the number of processes. The last digits then
 differ, and after some hundred steps all digits do. EasyScale (Li et al., SC 2023) fixes the order
@@ -17,42 +17,44 @@ from torch import Tensor, nn
 from ablate.kernels.ranks import Ranks
 
 
-def parts_of_rank(parts: int, ranks: Ranks) -> range:
-    """The parts of a batch that a rank works on: neighbors, whose sum is a branch of the tree."""
+def rank_parts(parts: int, ranks: Ranks) -> range:
+    """Indices of a rank's parts of a batch: consecutive, so that their sum is a subtree."""
     share = parts // ranks.size
     return range(ranks.index * share, (ranks.index + 1) * share)
 
 
 def part_seed(seed: int, step: int, part: int) -> int:
-    """The seed of dropout masks of a part of a step; a run without parts keeps one stream."""
-    # SeedSequence mixes its entropy, so neighboring seeds, steps and parts have unrelated streams.
+    """Seed of the dropout masks of one part of a step's batch."""
+    # SeedSequence mixes its entropy, so consecutive seeds, steps and parts are independent.
     return int(np.random.SeedSequence([seed, step, part]).generate_state(1)[0])
 
 
 class GradientTree:
-    """Adds up gradients and losses of parts: first those of this rank, then those of all ranks.
+    """Sums gradients and losses over the parts of a batch, first on this rank, then over all ranks.
 
     Attributes:
-        has_gradient: whether each parameter has had a gradient in any part so far. The ranks agree
-            on it before `sum`.
+        has_gradient: for each parameter whether any part so far gave it a gradient. The ranks agree
+            on this list before `sum`.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], ranks: Ranks) -> None:
         self.parameters = parameters
         self.ranks = ranks
         self.lengths = [parameter.numel() for parameter in parameters]
-        used = sum(self.lengths) + 1  # the last one is the loss
-        # all_to_all_single sends equal shares, so the vector is padded to a multiple of the ranks.
-        self.length = -(-used // ranks.size) * ranks.size
+        size = sum(self.lengths) + 1  # gradients, then the loss
+        # Padded to a multiple of the ranks, because all_to_all_single sends equal shares.
+        self.length = -(-size // ranks.size) * ranks.size
         self.clear()
 
     def clear(self) -> None:
         """Forget all parts."""
         self.has_gradient = [False] * len(self.parameters)
-        self._sums: list[tuple[int, Tensor]] = []  # of whole branches, with their heights
+        self._subtrees: list[tuple[int, Tensor]] = []  # height and sum of each complete subtree
 
     def add(self, loss: Tensor) -> None:
-        """Add the next part: its loss (a scalar), and the parameters' gradients, then cleared."""
+        """Add the next part: its loss (a scalar) and the gradients of the parameters, which are
+        then cleared.
+        """
         total = torch.zeros(self.length, device=loss.device)
         pieces = total[: sum(self.lengths) + 1].split([*self.lengths, 1])
         for i, (parameter, piece) in enumerate(zip(self.parameters, pieces, strict=False)):
@@ -62,15 +64,16 @@ class GradientTree:
                 self.has_gradient[i] = True
         pieces[-1].copy_(loss)
         height = 0
-        # As in a binary counter: two branches of equal height become one, a vector for each level.
-        while self._sums and self._sums[-1][0] == height:
-            total = self._sums.pop()[1].add_(total)
+        # As in a binary counter, two subtrees of equal height become one, so that memory holds at
+        # most one sum for each height.
+        while self._subtrees and self._subtrees[-1][0] == height:
+            total = self._subtrees.pop()[1].add_(total)
             height += 1
-        self._sums.append((height, total))
+        self._subtrees.append((height, total))
 
     def sum(self) -> Tensor:
-        """Set gradients to the sum over all parts of all ranks; returns that of the losses."""
-        ((_, total),) = self._sums  # the parts of a rank are a power of two
+        """Set the gradients to their sums over all parts of all ranks; return the summed loss."""
+        ((_, total),) = self._subtrees  # a single one: a rank's parts are a power of two
         self.ranks.sum_in_tree(total)
         pieces = total[: sum(self.lengths)].split(self.lengths)
         for i, (parameter, piece) in enumerate(zip(self.parameters, pieces, strict=True)):

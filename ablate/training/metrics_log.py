@@ -1,4 +1,4 @@
-"""The metrics log: one JSON line for each observation, independent of interruptions."""
+"""The metrics log: one JSON line for each observation, the same with and without interruptions."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pathlib import Path
 
 from ablate.store.files import write_bytes
 
-_CLOSED = -1  # in the place of a file descriptor
+_CLOSED = -1  # instead of a file descriptor
 
 
 class MetricsLog:
-    """A file of JSON lines, which is cut back to its size at the checkpoint before a run resumes.
+    """A file of JSON lines. A run that resumes first cuts it to its size at the checkpoint.
 
-    Lines that the disk refuses are kept in memory and written with the next one. Each `cut` creates
-    a new file and keeps it open, so that a process that has lost its lease writes to a file that is
-    no longer in the folder.
+    Lines that the disk refuses wait in memory and are written with the next one. Each `cut` makes
+    a new file and keeps it open, so that a process that has lost its lease writes to the old file,
+    which is no longer in the folder.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.size = 0  # in bytes, unwritten lines included
+        self.size = 0  # bytes, with unwritten lines
         self._file = _CLOSED
         self._unwritten = b""
         self._hash = hashlib.sha256()
@@ -31,17 +31,17 @@ class MetricsLog:
     def append(self, **values: float) -> None:
         """Write a line, now or as soon as the disk accepts it."""
         line = (json.dumps(values) + "\n").encode()
-        # Of all lines, refused ones too: a checkpoint flushes them before it states size and hash.
+        # Refused lines count as well: a checkpoint flushes them before it states size and hash.
         self.size += len(line)
         self._hash.update(line)
         self._unwritten += line
-        # On a full disk the training goes on; `flush` raises when a checkpoint needs the lines.
+        # Training continues on a full disk; `flush` raises when a checkpoint needs the lines.
         with suppress(OSError):
             self._write()
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of the content, unwritten lines included."""
+        """SHA-256 of the content, with unwritten lines."""
         return self._hash.hexdigest()
 
     def flush(self) -> None:
@@ -54,27 +54,33 @@ class MetricsLog:
         os.fsync(self._file)
 
     def cut(self, size: int = 0, digest: str | None = None) -> bool:
-        """Cut the file to a size in bytes; False, without any change, if it is shorter or its hash
-        differs.
+        """Cut the file to a size.
+
+        Args:
+            size: bytes to keep.
+            digest: SHA-256 that they must have; None if any content is right.
+
+        Returns:
+            False, with the file unchanged, if it is shorter or its hash differs; else True.
 
         Raises:
             OSError: the disk refused.
         """
         content = self.path.read_bytes()[:size] if size and self.path.exists() else b""
-        found = hashlib.sha256(content)
-        if len(content) < size or (digest is not None and found.hexdigest() != digest):
+        content_hash = hashlib.sha256(content)
+        if len(content) < size or (digest is not None and content_hash.hexdigest() != digest):
             return False
-        # A new file, no truncate(): a process that has lost its lease still has the old one open.
+        # Not truncate(): a process that has lost its lease still has the old file open.
         write_bytes(self.path, content)
         self.close()
         self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND)
         self._unwritten = b""
         self.size = size
-        self._hash = found
+        self._hash = content_hash
         return True
 
     def last(self, name: str) -> float | None:
-        """The last value of a field; None if no line has it."""
+        """The newest value of a field; None if no line has the field."""
         for line in reversed(self.path.read_bytes().splitlines()):
             values: dict[str, float] = json.loads(line)
             if name in values:
@@ -89,5 +95,6 @@ class MetricsLog:
 
     def _write(self) -> None:
         while self._unwritten:
-            # A nearly full disk may take a part of the bytes; the rest stays for the next try.
-            self._unwritten = self._unwritten[os.write(self._file, self._unwritten) :]
+            # A nearly full disk may write only some bytes, so the others stay for the next try.
+            written = os.write(self._file, self._unwritten)
+            self._unwritten = self._unwritten[written:]

@@ -1,4 +1,4 @@
-"""The optimizer of a model: groups of parameters with a rule, a rate and a weight decay each."""
+"""The optimizer: groups of parameters, each with an update rule, a rate and a weight decay."""
 
 from __future__ import annotations
 
@@ -17,30 +17,38 @@ from ablate.config import RowConfig
 from ablate.config.training import DECOUPLED
 from ablate.errors import StudyError
 from ablate.model.encoder_only import TokenTypes
-from ablate.model.layers import ParameterKind, kind_of
+from ablate.model.layers import ParameterKind, parameter_kind
 from ablate.model.positions import PositionalEncoding
 from ablate.model.stack import Layer
 from ablate.own.loading import load_class, load_import
 from ablate.own.reference import is_own, parse_import, parse_reference, without_digest
 from ablate.parts.initialization import factors
 from ablate.training.update_rules import (
+    MATRIX_RULES,
     RULES,
-    RULES_OF_MATRICES,
     AdamW,
     Cautious,
     State,
     UpdateRule,
 )
 
-AVERAGE = "average"  # the kind of state that holds what is evaluated
-AVERAGED = "averaged"  # and the number of steps in it
-OWN_KIND = "own."  # before a kind of a class of one's own that has the name of one of these two
-OWN_NUMBERS = "numbers/"  # the state of a class of one's own that is not in tensors, as JSON
+# Keys of the state of a parameter
+AVERAGE = "average"  # the average of its values, which is evaluated
+AVERAGED_STEPS = "averaged"  # the number of steps in this average
+# In the state of a user's class
+CUSTOM_PREFIX = "own."  # before a key of the class that equals one of the two above
+CUSTOM_NUMBERS = "numbers/"  # the JSON text of the state that is not in tensors
 
 
 @dataclass(frozen=True)
 class ParameterGroup:
-    """Parameters by name that share a rule, a multiple of the step's rate, and a weight decay."""
+    """Parameters that are updated alike.
+
+    parameters: by name.
+    rule: how they are updated.
+    rate: factor of the learning rate of a step.
+    decay: weight decay.
+    """
 
     parameters: dict[str, nn.Parameter]
     rule: UpdateRule
@@ -49,35 +57,37 @@ class ParameterGroup:
 
 
 class Optimizer:
-    """The optimizer of one model, whose state goes into checkpoints by the names of parameters.
+    """The optimizer of a model. Checkpoints store its state by the names of the parameters.
 
-    Weight decay is of matrices alone unless the row says otherwise: gains and biases have few
-    numbers, and a scale of their own. Muon, NorMuon and SOAP are for the matrices (two axes) of
-    hidden layers, and AdamW is then for all other parameters: embeddings, the output matrix,
-    positional encodings, gains and biases (Jordan et al., 2024).
+    Only matrices decay, unless the row says otherwise: gains and biases hold few numbers, and their
+    scale matters. Muon, NorMuon and SOAP update the matrices (two axes) of hidden layers. AdamW
+    then updates all other parameters: embeddings, the output matrix, positional encodings, gains
+    and biases (Jordan et al., 2024).
 
     Attributes:
-        names: of all parameters, in the order of the groups.
-        moments: the state of each parameter, from `allocate` or from its first gradient on.
+        names: names of all parameters, in the order of the groups.
+        moments: the state of each parameter by name, made by `allocate` or in the first step in
+            which the parameter has a gradient.
     """
 
     def __init__(self, model: nn.Module, config: RowConfig) -> None:
         self.clip = config.gradient_clipping
         self.ema_decay = config.ema_decay
-        named = dict(model.named_parameters())
         self.groups = _groups(model, config)
-        self.names = [name for group in self.groups for name in group.parameters]
-        self.parameters = [named[name] for name in self.names]
+        self.names: list[str] = []
+        self.parameters: list[nn.Parameter] = []
+        for group in self.groups:
+            self.names += group.parameters.keys()
+            self.parameters += group.parameters.values()
         self.moments: dict[str, State] = {}
 
     @torch.no_grad()
     def step(self, rate: float, decay_share: float = 1.0) -> None:
-        """Clip the gradients to their largest norm, take a step at this learning rate, and clear
-        them.
+        """Clip the gradients, update the parameters, and clear the gradients.
 
         Args:
             rate: learning rate.
-            decay_share: of the weight decay that is used in this step.
+            decay_share: fraction of the weight decay to apply in this step.
         """
         if self.clip is not None:
             nn.utils.clip_grad_norm_(self.parameters, self.clip)
@@ -99,23 +109,25 @@ class Optimizer:
                 group.rule.step(parameters, states, group.rate * rate, decay)
 
     def _average(self, decay: float) -> None:
-        """Move the averages towards the weights, with Adam's correction of the first steps: the
-        first average is the weights, and the averages of d steps are nearly their mean.
+        """Update the exponential moving averages of the weights.
+
+        Bias is corrected as in Adam: the first average equals the weights, and early averages are
+        nearly the mean over the steps so far.
         """
         self.allocate()
-        share = None  # of the weights, the same for all parameters
+        share = None  # weight of the newest values, the same for all parameters
         for name, parameter in zip(self.names, self.parameters, strict=True):
             state = self.moments.setdefault(name, {})
             if AVERAGE not in state:
                 state[AVERAGE] = torch.zeros_like(parameter)
-                state[AVERAGED] = torch.zeros((), device=parameter.device)
-            steps = state[AVERAGED].add_(1)
+                state[AVERAGED_STEPS] = torch.zeros((), device=parameter.device)
+            steps = state[AVERAGED_STEPS].add_(1)
             if share is None:
                 share = (1 - decay) / (1 - decay**steps)
             state[AVERAGE].lerp_(parameter, share)
 
     def allocate(self) -> None:
-        """Make the state of all parameters now: memory may be full in the first step."""
+        """Make the state of all parameters before the first step needs its memory."""
         for group in self.groups:
             for name, parameter in group.parameters.items():
                 self._state(group.rule, name, parameter)
@@ -132,172 +144,192 @@ class Optimizer:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Exchange the weights and their averages meanwhile, where there are some."""
-        self.exchange()
+        """Swap the weights with their averages during the context, if the row averages weights."""
+        self.swap_averages()
         try:
             yield
         finally:
-            self.exchange()
+            self.swap_averages()
 
-    def exchange(self) -> None:
-        """Exchange the weights and their averages, without a copy."""
+    def swap_averages(self) -> None:
+        """Swap the weights with their averages, without a copy."""
         for name, parameter in zip(self.names, self.parameters, strict=True):
             state = self.moments.get(name, {})
             if AVERAGE in state:
                 parameter.data, state[AVERAGE] = state[AVERAGE], parameter.data
 
     def state(self) -> dict[str, Tensor]:
-        """The state of all parameters as `kind/name`."""
+        """The state of all parameters, by `key/parameter` such as `exp_avg/output.weight`."""
         tensors = {}
         for name, state in self.moments.items():
-            for kind, value in state.items():
-                tensors[f"{kind}/{name}"] = value.detach()
+            for key, value in state.items():
+                tensors[f"{key}/{name}"] = value.detach()
         return tensors
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Replace the state by one from `state()`."""
-        named = dict(zip(self.names, self.parameters, strict=True))
+        """Replace the state by a result of `state()`."""
+        parameters = dict(zip(self.names, self.parameters, strict=True))
         self.moments = {}
-        for key, value in state.items():
-            # At the first slash: kinds have none.
-            kind, _, name = key.partition("/")
-            self.moments.setdefault(name, {})[kind] = value.to(named[name].device)
+        for path, value in state.items():
+            key, _, name = path.partition("/")  # a key has no slash
+            self.moments.setdefault(name, {})[key] = value.to(parameters[name].device)
 
 
-class OwnOptimizer(Optimizer):
-    """A `torch.optim.Optimizer` of a user's own or of an installed package.
+class CustomOptimizer(Optimizer):
+    """A `torch.optim.Optimizer` written by the user, or from an installed package.
 
-    It is called with groups of parameters, which have `lr`, `hidden_matrix` (a list that says for
-    each parameter whether muon would update it) and, if the class takes one, `weight_decay`; with
-    those of `betas`, `eps` and `momentum` that it takes, from the fields of the row; and with
-    the arguments that its import path has.
+    The class is called with groups of parameters; with the fields `betas`, `eps` and `momentum` of
+    the row, as far as it accepts them; and with the arguments in its import path. A group has
+    `params`, `hidden_matrix` (for each parameter whether muon would update it) and, if the class
+    accepts it, `weight_decay`.
     """
 
     def __init__(self, model: nn.Module, config: RowConfig, sources: Path) -> None:
         super().__init__(model, config)
-        plugin = parse_reference(config.optimizer)
-        arguments: dict[str, Any] = {}
-        if plugin is not None:
-            kind = load_class(plugin, sources, torch.optim.Optimizer)
-        else:
-            imported = parse_import(config.optimizer)
-            assert imported is not None
-            kind = load_import(imported, torch.optim.Optimizer)
-            arguments = dict(imported.arguments)
-        taken = inspect.signature(kind).parameters
-        fields: dict[str, Any] = {
-            "lr": 1e-3,  # until the first step, whose rate is that of the schedule
-            "betas": (config.adam_beta1, config.adam_beta2),
-            "eps": config.adam_eps,
-        }
-        if config.momentum is not None:
-            fields["momentum"] = config.momentum  # else the class has its own default
+        optimizer_class, arguments = _custom_class(config, sources)
+        accepted = inspect.signature(optimizer_class).parameters
         groups: list[dict[str, Any]] = []
         hidden = hidden_matrices(model)
         for group in self.groups:
-            groups.append({"params": list(group.parameters.values())})
-            groups[-1]["hidden_matrix"] = [name in hidden for name in group.parameters]
-            if "weight_decay" in taken:
-                groups[-1]["weight_decay"] = group.decay
+            settings: dict[str, Any] = {
+                "params": list(group.parameters.values()),
+                "hidden_matrix": [name in hidden for name in group.parameters],
+            }
+            if "weight_decay" in accepted:
+                settings["weight_decay"] = group.decay
             elif group.decay:
                 optimizer = without_digest(config.optimizer)
                 raise StudyError(f"optimizer={optimizer}: it takes no weight_decay, which is set")
-        given = {}
-        for name, value in fields.items():
-            # Adafactor's eps are two numbers of another meaning.
-            if name in taken and not (name == "eps" and isinstance(taken[name].default, tuple)):
-                given[name] = value
-        self.own: torch.optim.Optimizer = kind(groups, **given, **arguments)
-        if len(self.own.param_groups) != len(groups):  # each step sets the rate of every group
+            groups.append(settings)
+        fields = {}
+        for name, value in _offered_arguments(config).items():
+            if name not in accepted:
+                continue
+            if name == "eps" and isinstance(accepted["eps"].default, tuple):
+                continue  # Adafactor's eps is a pair of numbers with another meaning
+            fields[name] = value
+        self.custom: torch.optim.Optimizer = optimizer_class(groups, **fields, **arguments)
+        if len(self.custom.param_groups) != len(groups):  # each step sets the rate of every group
             raise StudyError(
-                f"{kind.__name__}: has {len(self.own.param_groups)} groups of parameters, and was "
-                f"given {len(groups)}; keep them as they are, and tell parameters apart in `step`"
+                f"{optimizer_class.__name__}: has {len(self.custom.param_groups)} groups of "
+                f"parameters, and was given {len(groups)}; keep them as they are, and tell "
+                "parameters apart in `step`"
             )
 
     def allocate(self) -> None:
-        """Nothing: the class makes its state in the first step."""
+        """Do nothing: the class makes its state in the first step."""
 
     def _update(self, rate: float, decay_share: float) -> None:
-        for group, own in zip(self.groups, self.own.param_groups, strict=True):
-            own["lr"] = group.rate * rate
-            if "weight_decay" in own:
-                own["weight_decay"] = group.decay * decay_share
-        self.own.step()
+        for group, custom_group in zip(self.groups, self.custom.param_groups, strict=True):
+            custom_group["lr"] = group.rate * rate
+            if "weight_decay" in custom_group:
+                custom_group["weight_decay"] = group.decay * decay_share
+        self.custom.step()
 
     def state(self) -> dict[str, Tensor]:
-        """The state of all parameters as `kind/name`, and all numbers as JSON.
+        """The state of all parameters, and all numbers as JSON text in bytes.
 
         Raises:
-            StudyError: the class keeps something else.
+            StudyError: the state has values that are neither tensors nor JSON.
         """
         tensors = super().state()  # averages of the weights
         numbers: dict[str, dict[str, Any]] = {}
         for name, parameter in zip(self.names, self.parameters, strict=True):
-            for kind, value in self.own.state.get(parameter, {}).items():
+            for key, value in self.custom.state.get(parameter, {}).items():
                 if isinstance(value, Tensor):
-                    prefix = OWN_KIND if kind in (AVERAGE, AVERAGED) else ""
-                    # A checkpoint holds no views, such as a transpose or an expanded number.
-                    tensors[f"{prefix}{kind}/{name}"] = value.detach().contiguous()
+                    prefix = CUSTOM_PREFIX if key in (AVERAGE, AVERAGED_STEPS) else ""
+                    # A checkpoint cannot hold views, such as a transpose or an expanded number.
+                    tensors[f"{prefix}{key}/{name}"] = value.detach().contiguous()
                 else:
-                    numbers.setdefault(name, {})[kind] = value
-        settings = [dict(group, params=None) for group in self.own.param_groups]
+                    numbers.setdefault(name, {})[key] = value
+        settings = [dict(group, params=None) for group in self.custom.param_groups]
         try:
             text = json.dumps([numbers, settings], sort_keys=True)
         except TypeError as error:
             raise StudyError(
-                f"{type(self.own).__name__}: its state cannot be saved: {error}; it may keep "
+                f"{type(self.custom).__name__}: its state cannot be saved: {error}; it may keep "
                 "tensors for each parameter, and numbers"
             ) from None
         content = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
-        return {**tensors, OWN_NUMBERS: content}
+        return {**tensors, CUSTOM_NUMBERS: content}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Replace the state by one from `state()`."""
-        numbers, settings = json.loads(state.pop(OWN_NUMBERS).numpy().tobytes())
+        """Replace the state by a result of `state()`."""
+        numbers, settings = json.loads(state.pop(CUSTOM_NUMBERS).numpy().tobytes())
         super().load(state)
         for name, parameter in zip(self.names, self.parameters, strict=True):
             saved = self.moments.pop(name, {})
-            self.moments[name] = {k: saved.pop(k) for k in (AVERAGE, AVERAGED) if k in saved}
-            for kind in (AVERAGE, AVERAGED):
-                if OWN_KIND + kind in saved:
-                    saved[kind] = saved.pop(OWN_KIND + kind)
+            averages: State = {}
+            for key in (AVERAGE, AVERAGED_STEPS):
+                if key in saved:
+                    averages[key] = saved.pop(key)
+                if CUSTOM_PREFIX + key in saved:
+                    saved[key] = saved.pop(CUSTOM_PREFIX + key)
+            self.moments[name] = averages
             if saved or name in numbers:
-                self.own.state[parameter] = {**saved, **numbers.get(name, {})}
-        for group, saved in zip(self.own.param_groups, settings, strict=True):
+                self.custom.state[parameter] = {**saved, **numbers.get(name, {})}
+        for group, saved in zip(self.custom.param_groups, settings, strict=True):
             group.update(saved, params=group["params"])
 
 
+def _custom_class(
+    config: RowConfig, sources: Path
+) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
+    """The class that a row names, and the arguments in its import path."""
+    plugin = parse_reference(config.optimizer)
+    if plugin is not None:
+        return load_class(plugin, sources, torch.optim.Optimizer), {}
+    imported = parse_import(config.optimizer)
+    assert imported is not None
+    return load_import(imported, torch.optim.Optimizer), dict(imported.arguments)
+
+
+def _offered_arguments(config: RowConfig) -> dict[str, Any]:
+    """Arguments from the fields of a row, for a class that accepts them."""
+    arguments: dict[str, Any] = {
+        "lr": 1e-3,  # the schedule replaces it in the first step
+        "betas": (config.adam_beta1, config.adam_beta2),
+        "eps": config.adam_eps,
+    }
+    if config.momentum is not None:  # otherwise the default of the class
+        arguments["momentum"] = config.momentum
+    return arguments
+
+
 def make_optimizer(model: nn.Module, config: RowConfig, sources: Path) -> Optimizer:
-    """The optimizer that a row names; `sources` has those of a user's own classes."""
+    """The optimizer of a row; `sources` is the folder of the user's classes."""
     if is_own(config.optimizer):
-        return OwnOptimizer(model, config, sources)
+        return CustomOptimizer(model, config, sources)
     return Optimizer(model, config)
 
 
 def _groups(model: nn.Module, config: RowConfig) -> list[ParameterGroup]:
-    """Groups of parameters: of a rule for matrices first, and then those that decay most."""
-    kinds = kinds_of_parameters(model)
+    """Groups of parameters: a matrix rule's first, then by weight decay, the strongest first.
+
+    Parameters with equal settings share a group, so that a fused kernel is called once for all.
+    """
+    kinds = parameter_kinds(model)
     hidden = set[str]()
-    if config.optimizer in RULES_OF_MATRICES:
+    if config.optimizer in MATRIX_RULES:
         hidden = hidden_matrices(model)
-    # By whether a rule for matrices updates them, the multiple of the rate, and the weight decay:
-    # one group for all that are alike, so that a fused kernel is called once.
-    alike: dict[tuple[bool, float, float], dict[str, nn.Parameter]] = {}
+    groups: dict[tuple[bool, float, float], dict[str, nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         rate, decay = _multipliers(config, kinds[name], name in hidden)
-        alike.setdefault((name in hidden, rate, decay * config.weight_decay), {})[name] = parameter
-    groups = []
-    for of_matrix, rate, decay in sorted(alike, key=lambda update: (not update[0], -update[2])):
-        parameters = alike[of_matrix, rate, decay]
-        groups.append(ParameterGroup(parameters, _rule(config, of_matrix), rate, decay))
-    return groups
+        settings = (name in hidden, rate, decay * config.weight_decay)
+        groups.setdefault(settings, {})[name] = parameter
+    result = []
+    for settings in sorted(groups, key=lambda settings: (not settings[0], -settings[2])):
+        has_matrix_rule, rate, decay = settings
+        rule = _rule(config, has_matrix_rule)
+        result.append(ParameterGroup(groups[settings], rule, rate, decay))
+    return result
 
 
-def _rule(config: RowConfig, of_matrix: bool) -> UpdateRule:
+def _rule(config: RowConfig, has_matrix_rule: bool) -> UpdateRule:
     if is_own(config.optimizer):
-        return UpdateRule(config)  # the class has its own
-    if of_matrix:
-        rule = RULES_OF_MATRICES[config.optimizer](config)
+        return UpdateRule(config)  # not used: the class updates its parameters
+    if has_matrix_rule:
+        rule = MATRIX_RULES[config.optimizer](config)
     else:
         rule = RULES.get(config.optimizer, AdamW)(config)
     if config.cautious_updates or config.cautious_decay:
@@ -305,8 +337,8 @@ def _rule(config: RowConfig, of_matrix: bool) -> UpdateRule:
     return rule
 
 
-def _multipliers(config: RowConfig, kind: str, of_matrix: bool) -> tuple[float, float]:
-    """The multiples of the learning rate and of the weight decay for a kind of parameters."""
+def _multipliers(config: RowConfig, kind: str, has_matrix_rule: bool) -> tuple[float, float]:
+    """Factors of the learning rate and of the weight decay for a kind of parameters."""
     rate, decay = {
         "embedding": (config.embedding_rate, config.embedding_decay),
         "position": (config.embedding_rate, config.embedding_decay),
@@ -316,55 +348,60 @@ def _multipliers(config: RowConfig, kind: str, of_matrix: bool) -> tuple[float, 
         "matrix": (1.0, 1.0),
         "kernel": (1.0, 1.0),
     }[kind]
-    by_width = factors(config)
-    is_orthogonal = of_matrix and config.optimizer != "soap"  # whose updates have Adam's size
-    of_matrices = by_width.orthogonal_rate if is_orthogonal else by_width.matrix_rate
+    width = factors(config)
+    # SOAP's updates are as large as Adam's.
+    is_orthogonal = has_matrix_rule and config.optimizer != "soap"
+    matrix_factor = width.orthogonal_rate if is_orthogonal else width.matrix_rate
     factor = {
-        "embedding": by_width.embedding_rate,
-        "feed_forward": of_matrices,
-        "matrix": of_matrices,
+        "embedding": width.embedding_rate,
+        "feed_forward": matrix_factor,
+        "matrix": matrix_factor,
     }.get(kind, 1.0)
-    # Decay times rate stays over widths where it shrinks the weights (Dey et al., 2025, table 1).
-    return rate * factor, decay / factor if config.optimizer in DECOUPLED else decay
+    if config.optimizer in DECOUPLED:
+        # The weights shrink by rate times decay, which must not depend on the width (Dey et al.,
+        # 2025, table 1).
+        decay /= factor
+    return rate * factor, decay
 
 
-def kinds_of_parameters(model: nn.Module) -> dict[str, str]:
+def parameter_kinds(model: nn.Module) -> dict[str, str]:
     """The kind of each parameter by name: `embedding`, `position`, `output`, `vector`, `kernel`,
     `feed_forward` or `matrix`.
 
-    Embeddings are those of tokens, also where they are tied to the output; positions have token
-    types beside them; vectors are gains and biases.
+    An embedding that is tied to the output is an `embedding`. Token types count as `position`,
+    gains and biases as `vector`.
     """
-    # By identity, and not by name: a tied embedding is one parameter in several modules.
-    places: dict[int, str] = {}
+    # By identity, not by name: several modules share a tied embedding.
+    modules: dict[int, str] = {}  # what the module of a parameter is
     declared: dict[int, ParameterKind] = {}
     for module in model.modules():
         if isinstance(module, (PositionalEncoding, TokenTypes)):
-            places.update({id(parameter): "position" for parameter in module.parameters()})
-        elif isinstance(module, Layer) and module.feed_forward is not None:  # perhaps an own class
-            of_network = module.feed_forward.parameters()
-            places.update({id(parameter): "feed_forward" for parameter in of_network})
+            for parameter in module.parameters():
+                modules[id(parameter)] = "position"
+        elif isinstance(module, Layer) and module.feed_forward is not None:
+            for parameter in module.feed_forward.parameters():
+                modules[id(parameter)] = "feed_forward"
         for name, parameter in module.named_parameters(recurse=False):
-            declared[id(parameter)] = kind_of(module, name, parameter)
+            declared[id(parameter)] = parameter_kind(module, name, parameter)
     output = getattr(model, "output", None)
     if output is not None:
-        places[id(output.weight)] = "output"
+        modules[id(output.weight)] = "output"
     kinds = {}
     for name, parameter in model.named_parameters():
-        kind = declared[id(parameter)]
-        place = places.get(id(parameter), "matrix")
-        if kind in ("bias", "gain"):
+        declared_kind = declared[id(parameter)]
+        module_kind = modules.get(id(parameter), "matrix")
+        if declared_kind in ("bias", "gain"):
             kinds[name] = "vector"
-        elif kind == "matrix" or place in ("position", "output"):
-            kinds[name] = place
+        elif declared_kind == "matrix" or module_kind in ("position", "output"):
+            kinds[name] = module_kind
         else:
-            kinds[name] = kind
+            kinds[name] = declared_kind
     return kinds
 
 
 def hidden_matrices(model: nn.Module) -> set[str]:
-    """Names of matrices with two axes, but for embeddings, positions and the output matrix."""
-    kinds = kinds_of_parameters(model)
+    """Names of the matrices with two axes, except embeddings, positions and the output matrix."""
+    kinds = parameter_kinds(model)
     names = set()
     for name, parameter in model.named_parameters():
         if parameter.dim() == 2 and kinds[name] in ("matrix", "feed_forward"):

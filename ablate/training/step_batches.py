@@ -1,13 +1,13 @@
-"""The micro-batches of each step: a function of the step and the size of micro-batches.
+"""The batch of each step and its micro-batches.
 
-Batches may begin small and double (Smith et al., 2018).
+They depend only on the step and on the micro-batch size. Batches may begin small and double (Smith
+et al., 2018).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,31 +17,45 @@ from ablate.data.corpus import Split
 from ablate.tasks import Batch, Task
 
 
-class Place(NamedTuple):
-    """A step's share of the data: one of `parts` of a whole batch, which has a number from 1."""
+@dataclass(frozen=True)
+class BatchFraction:
+    """The data of a step while batches grow: one of `count` fractions of a full batch.
+
+    batch: number of the full batch, from 1.
+    index: index of the fraction in it, from 0.
+    """
 
     batch: int
-    part: int
-    parts: int
+    index: int
+    count: int
 
 
-def place_in_batch(stages: Sequence[tuple[int, int, int]], step: int) -> Place:
-    """The part of a whole batch that a step trains on, so that nothing is left out or repeated.
+def batch_fraction(stages: Sequence[tuple[int, int, int]], step: int) -> BatchFraction:
+    """The fraction of a full batch that a step trains on.
 
-    `stages` are those of `TrainingConfig.batch_stages`.
+    Consecutive steps take consecutive fractions, so that no record is skipped or repeated.
+
+    Args:
+        stages: `TrainingConfig.batch_stages`; empty if every step has a full batch.
+        step: counted from 1.
     """
-    before = end = 0  # whole batches of the stages before, and their last step
+    full_batches = 0  # used up in earlier stages
+    end = 0
     for begin, end, count in stages:
         if step <= end:
-            batch, part = divmod(step - 1 - begin, count)
-            return Place(before + batch + 1, part, count)
-        before += -(-(end - begin) // count)
-    return Place(before + step - end, 0, 1)
+            batch, index = divmod(step - 1 - begin, count)
+            return BatchFraction(full_batches + batch + 1, index, count)
+        full_batches += -(-(end - begin) // count)
+    return BatchFraction(full_batches + step - end, 0, 1)
 
 
 @dataclass(frozen=True)
 class BatchPart:
-    """A part of a batch for one process: its index there, and micro-batches to go through once."""
+    """One of the parts into which a batch is divided between processes.
+
+    index: index of the part in the batch.
+    micro_batches: can be iterated over once.
+    """
 
     index: int
     micro_batches: Iterable[Batch]
@@ -52,8 +66,8 @@ class StepBatch:
     """The batch of a step.
 
     items: indices of its records.
-    n_tokens: target tokens in it.
-    parts: those of this process.
+    n_tokens: number of target tokens.
+    parts: the parts for this process.
     """
 
     items: NDArray[np.int64]
@@ -65,37 +79,41 @@ class StepBatch:
 class StepBatches:
     """Makes the batch of each step.
 
-    order: of whole batches.
-    parts: into which the batch of a step is divided; those in `mine` are made.
-    stages: of batches that grow; empty where every step has a whole batch.
+    order: order of the full batches.
+    parts: number of parts into which the batch of a step is divided.
+    local_parts: indices of the parts for this process.
+    stages: `TrainingConfig.batch_stages`; empty if every step has a full batch.
     """
 
     task: Task
     split: Split
     order: BatchOrder
     parts: int = 1
-    mine: range = range(1)
+    local_parts: range = range(1)
     stages: Sequence[tuple[int, int, int]] = ()
 
     def items(self, step: int) -> NDArray[np.int64]:
         """Indices of the records in the batch of a step, counted from 1."""
-        place = place_in_batch(self.stages, step)
-        records = self.order.at(place.batch)
-        # The last batch of an epoch may be too small to be divided: it is then used again.
-        parts = [part for part in divide(self.split, records, place.parts) if len(part)]
-        return parts[place.part % len(parts)]
+        fraction = batch_fraction(self.stages, step)
+        records = self.order.at(fraction.batch)
+        # The last batch of an epoch may have fewer records than fractions, which are then repeated.
+        fractions = [items for items in divide(self.split, records, fraction.count) if len(items)]
+        return fractions[fraction.index % len(fractions)]
 
     def at(self, step: int, limit: int) -> StepBatch:
         """The batch of a step, with micro-batches of at most `limit` padded tokens."""
         items = self.items(step)
         split = self.task.at_step(self.split, self.order.seed, step)
         parts = divide(self.split, items, self.parts)
-        mine = []
-        for index in self.mine:
-            mine.append(BatchPart(index, self._micro_batches(split, parts[index], limit)))
-        return StepBatch(items, self.task.n_targets(split, items), mine)
+        local_parts = []
+        for index in self.local_parts:
+            batches = self._micro_batches(split, parts[index], limit)
+            local_parts.append(BatchPart(index, batches))
+        return StepBatch(items, self.task.n_targets(split, items), local_parts)
 
     def _micro_batches(self, split: Split, items: NDArray[np.int64], limit: int) -> Iterator[Batch]:
-        # Lengths are those of the split of all steps, which keeps them.
-        for some in micro_batches(self.split, items, limit) if len(items) else ():
-            yield self.task.collate(split, some)
+        if len(items) == 0:
+            return
+        # By the lengths in `self.split`, which are computed once; the step's split has the same.
+        for indices in micro_batches(self.split, items, limit):
+            yield self.task.collate(split, indices)

@@ -1,12 +1,11 @@
-"""The training loop (section 5): one optimizer step after another, each a safe point to stop.
+"""The training loop (section 5), which can stop after every optimizer step and resume exactly.
 
-Every input of a step is either a function of the run (the batch of a seed and a step, the learning
-rate of a step) or part of the checkpoint (weights, optimizer state, the dropout generator, the
-memory of early stopping). A run that is killed and resumed therefore writes the same bytes as one
-that is never interrupted.
+The inputs of a step are either computed from seed and step (the batch, the learning rate) or stored
+in the checkpoint (weights, optimizer state, the dropout generator, the state of early stopping). A
+run that is killed and resumed therefore writes the same bytes as an uninterrupted one.
 
-Several processes, the ranks, may train one run. Each makes the gradients of some parts of the
-batch, all of them make the same optimizer step, and the first one writes the files.
+Several processes, the ranks, may train one run. Each computes the gradients of some parts of the
+batch. All make the same optimizer step, and the first rank writes the files.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from ablate.training.context import (
     TrainingOutcome,
     TrainingProgress,
 )
-from ablate.training.gradient_tree import GradientTree, part_seed, parts_of_rank
+from ablate.training.gradient_tree import GradientTree, part_seed, rank_parts
 from ablate.training.metrics_log import MetricsLog
 from ablate.training.optimizer import make_optimizer
 from ablate.training.schedule import decay_share, learning_rate, schedule_of
@@ -82,20 +81,19 @@ class Trainer:
 
         Args:
             config: the row.
-            seed: of weights, dropout and batches.
-            task: makes batches and the loss.
-            corpus: prepared.
-            folder: of the run; checkpoints and the metrics log go there, plug-in sources come from
-                there.
+            seed: seed of weights, dropout and batches.
+            task: makes batches and computes the loss.
+            corpus: the prepared corpus.
+            folder: folder of the run, with checkpoints, the metrics log and the user's classes.
             device: the CPU or a GPU.
-            micro_batch_tokens: padded tokens that fit at once; larger batches are accumulated.
+            micro_batch_tokens: padded tokens that fit in memory at once; gradients of larger
+                batches are accumulated.
             keep_checkpoints: number of checkpoints that averaging uses.
-            dev: evaluated every `eval_every` steps; the dev split of the corpus by default.
+            dev: items to evaluate every `eval_every` steps; by default the dev split of the corpus.
             context: hooks.
-            parts: into which each batch is divided; a power of two. Like the micro-batch, it
-                changes the last digits and the masks of dropout.
-            ranks: the processes that train the run together; a power of two, and at most as many as
-                parts.
+            parts: number of parts into which each batch is divided; a power of two. Like the
+                micro-batch, it changes the last digits of sums and the masks of dropout.
+            ranks: the processes that train the run together; a power of two, and at most `parts`.
         """
         self.config = config
         self.task = task
@@ -106,28 +104,28 @@ class Trainer:
         self.precision = precision_on(device, config.precision)
         self.context = context or RunContext()
         self.train = task.items(corpus, "train", config)
-        # The check of resumption passes a few items, because it has no time for all.
         self.dev = task.items(corpus, "dev", config) if dev is None else dev
         self.vocab_size = corpus.tokenizer.vocab_size
         self.order = BatchOrder(self.train, config.batch_tokens, seed, config.train_fraction)
         self.model = build(config, self.vocab_size, seed, device, folder.sources)
-        self.model.train()  # also the parts of an own class that has set them to evaluation
-        self.random = self.model.random  # of dropout masks
+        self.model.train()  # all modules, even if a user's class has put its own in eval mode
+        self.random = self.model.random  # generator of dropout masks
         self.model.loss_term = own_function(config.loss_term, folder.sources)
         self.optimizer = make_optimizer(self.model, config, folder.sources)
         self.schedule = schedule_of(config, folder.sources)
-        if on_gpu(device):  # the micro-batch is then fitted into the memory that the moments leave
+        if on_gpu(device):  # so that the micro-batch is fitted into the memory beside the moments
             self.optimizer.allocate()
         self.tree = GradientTree(self.optimizer.parameters, ranks) if parts > 1 else None
         self.stop_agreed = False
         self.folder = folder.checkpoints
         self.metrics = MetricsLog(folder.metrics)
         self.saver = CheckpointSaver(folder, config, self.metrics, keep_checkpoints, self.context)
-        mine = parts_of_rank(parts, ranks)
-        self.batches = StepBatches(task, self.train, self.order, parts, mine, config.batch_stages)
+        self.batches = StepBatches(
+            task, self.train, self.order, parts, rank_parts(parts, ranks), config.batch_stages
+        )
         self.micro_batch_tokens = micro_batch_tokens
         self.progress = TrainingProgress()
-        self.loss_sum = torch.zeros((), device=device)  # in nats, since the last log line
+        self.loss_sum = torch.zeros((), device=device)  # nats since the last log line
         self.loss_tokens = 0
         self.last_loss: float | None = None
         self.last_perplexity: float | None = None
@@ -138,15 +136,15 @@ class Trainer:
         """Train to the end of the budget.
 
         Raises:
-            Interrupted: a stop was requested; the state is saved.
+            Interrupted: a stop was requested; a checkpoint is saved.
             Diverged: the loss is not finite, or has exploded.
-            OSError: the disk refused a checkpoint that the result needs; the run can be resumed.
+            OSError: the disk refused a checkpoint that the result needs; the run can resume.
         """
         try:
             return self._fit()
         except Diverged:
             if self.ranks.is_first:
-                self.metrics.flush()  # the result states the hash of the log, as a checkpoint does
+                self.metrics.flush()  # the result states the hash of the log
             raise
         finally:
             self.metrics.close()
@@ -157,13 +155,12 @@ class Trainer:
             step = self.progress.step
             log_due = step % LOG_EVERY == 0 or step == self.steps
             evaluation_due = step % self.config.eval_every == 0 or step == self.steps
-            # The loss first: a diverged run is noticed before an evaluation is spent on it.
-            if log_due or evaluation_due:
+            if log_due or evaluation_due:  # first, so that no diverged model is evaluated
                 self._log_loss()
             if evaluation_due:
                 self.context.on_evaluation()
                 self._evaluate()
-            # After the evaluation, so that the checkpoint has its outcome and its line of the log.
+            # After the evaluation, so that the checkpoint includes its score and its log line.
             save_due = is_due(self.config, step) or self._finished()
             if save_due or self.saver.is_due_by_clock:
                 self._save(scheduled=save_due)
@@ -172,7 +169,7 @@ class Trainer:
             )
             self.context.on_step(report)
             if self._stop_requested() and not self._finished():
-                if not save_due:  # a second save would not count as scheduled
+                if not save_due:
                     self._save(scheduled=False)
                 raise Interrupted
         if self.ranks.is_first:
@@ -181,19 +178,18 @@ class Trainer:
         return TrainingOutcome(self.progress.step, chosen, self.progress.tokens)
 
     def _step(self, step: int) -> None:
-        """One optimizer step over the whole batch, in as many micro-batches as memory requires."""
-        if not self.model.training:
-            self.model.train()  # after an evaluation only, since it visits every module
-        # The state before the step, to which a step that runs out of memory returns.
+        """Make one optimizer step over the batch, in as many micro-batches as memory requires."""
+        if not self.model.training:  # after an evaluation; train() visits every module
+            self.model.train()
         random = self.random.get_state()
         loss_sum = self.loss_sum.clone()
         while (n_tokens := self._accumulate(step)) is None:
-            # As in a run with the smaller micro-batches, whose masks are drawn in another order.
+            # Out of memory: repeat the step from the same state with smaller micro-batches.
             self.random.set_state(random)
             self.loss_sum = loss_sum.clone()
         if self.tree is not None:
             self.loss_sum += self.tree.sum()
-            # In a checkpoint, the same on all ranks.
+            # Checkpoints store the generator: give it a state that is the same on all ranks.
             self.random.manual_seed(part_seed(self.seed, step, self.parts))
         self.optimizer.step(self._rate(step), decay_share(self.config, step, self.steps))
         self.loss_tokens += n_tokens
@@ -201,9 +197,9 @@ class Trainer:
         self.progress.step = step
 
     def _accumulate(self, step: int) -> int | None:
-        """Accumulate the gradients of a step's batch; its target tokens.
+        """Accumulate the gradients of a step's batch, and return its number of target tokens.
 
-        If memory runs out on any rank, the micro-batch is halved, and the result is None.
+        If memory runs out on any rank, halve the micro-batch and return None.
         """
         batch = self.batches.at(step, self.micro_batch_tokens)
         out_of_memory = False
@@ -213,15 +209,15 @@ class Trainer:
                     self._add_part(part, step, batch.n_tokens)
         except (RuntimeError, MemoryError) as error:
             longest = int(self.train.lengths(batch.items).max())
-            # An item is never split.
+            # A single item cannot be split.
             if not is_out_of_memory(error) or self.micro_batch_tokens <= longest:
                 raise
             out_of_memory = True
-        if not self._agree(out_of_memory):
+        if not self._any_rank_out_of_memory(out_of_memory):
             return batch.n_tokens
-        # Outside of the handler, whose traceback keeps the failed micro-batch's tensors alive.
+        # Not in the handler, where the traceback keeps tensors of the failed micro-batch alive.
         self.optimizer.clear()
-        self.model.balance_loss()  # its graph has them, too
+        self.model.pop_balance_loss()  # drop the stored term, whose graph keeps such tensors, too
         if self.tree is not None:
             self.tree.clear()
         release_cached_memory(self.device)
@@ -230,7 +226,10 @@ class Trainer:
         return None
 
     def _add_part(self, part: BatchPart, step: int, n_tokens: int) -> None:
-        """Add the gradients of a part of the batch, whose dropout masks depend on no other part."""
+        """Add the gradients of a part of the batch.
+
+        Its dropout masks do not depend on the other parts.
+        """
         if self.tree is None:
             for batch in part.micro_batches:
                 # Summed on the device: reading the value would wait for the GPU at every step.
@@ -242,11 +241,11 @@ class Trainer:
             loss += self._add_gradients(batch, n_tokens)
         self.tree.add(loss)
 
-    def _agree(self, out_of_memory: bool) -> bool:
-        """Whether any rank is out of memory. The ranks also agree on whether to stop, and which
-        parameters to change.
+    def _any_rank_out_of_memory(self, out_of_memory: bool) -> bool:
+        """Whether any rank is out of memory.
 
-        They need not vote on divergence: all have the same sums.
+        In the same vote the ranks agree on whether to stop and which parameters have gradients.
+        Divergence needs no vote, because all ranks have the same sums.
         """
         if self.tree is None:
             return out_of_memory
@@ -257,18 +256,21 @@ class Trainer:
         return out_of_memory
 
     def _stop_requested(self) -> bool:
-        """Whether to save and leave after this step; several ranks have agreed on it before."""
+        """Whether to stop after this step; several ranks have already voted on it."""
         return self.context.stop_requested() if self.ranks.size == 1 else self.stop_agreed
 
     def _add_gradients(self, batch: Batch, n_tokens: int) -> Tensor:
-        """Forward and backward over a micro-batch; its loss. No other tensor outlives the call."""
+        """Run forward and backward over a micro-batch, and return its summed loss.
+
+        No other tensor outlives the call.
+        """
         batch = batch.to(self.device)
         smoothing = self.config.label_smoothing
         with autocast(self.device, self.precision):
             loss, _ = self.task.loss_terms(self.model, batch, smoothing)
-        # By the tokens of the whole batch, so that the gradients add up to those of its mean loss.
+        # By the tokens of the whole batch: summed over micro-batches, the gradient is of its mean.
         (loss / n_tokens).backward()
-        self.model.balance_loss()  # which a loss of the user's own may have left
+        self.model.pop_balance_loss()  # drop the term, in case the task's loss has not used it
         return loss.detach()
 
     def _log_loss(self) -> None:
@@ -281,27 +283,29 @@ class Trainer:
         self._record(loss=loss, lr=self._rate(self.progress.step))
 
     def _check_explosion(self, loss: float) -> None:
-        """Raise Diverged if cross-entropy has exploded; the mean loss since the last line shows it
-        unless other terms are part of it, whose weights say nothing about divergence.
+        """Raise Diverged if cross-entropy has exploded.
+
+        A small training loss rules that out without an evaluation. If a large loss includes other
+        terms, cross-entropy is computed separately.
         """
         bound = EXPLODED * math.log(self.vocab_size)
         predictions = 1 + self.config.future_tokens * self.config.future_loss
         if loss <= predictions * bound:
             return
-        what = "loss"
+        quantity = "loss"
         if self._has_other_terms:
-            what = "cross-entropy"
+            quantity = "cross-entropy"
             loss = self._cross_entropy()
             if loss <= bound:
                 return
-        raise Diverged(self.progress.step, f"the {what} exploded to {loss:.1f} nats a token")
+        raise Diverged(self.progress.step, f"the {quantity} exploded to {loss:.1f} nats a token")
 
     @property
     def _has_other_terms(self) -> bool:
-        """Whether the training loss is more than cross-entropy."""
+        """Whether the training loss has terms beside cross-entropy."""
         c = self.config
-        is_own = c.loss_term != "none" or type(self.task).loss_terms is not Task.loss_terms
-        return is_own or c.z_loss > 0 or c.has_balanced_experts
+        has_custom_loss = c.loss_term != "none" or type(self.task).loss_terms is not Task.loss_terms
+        return has_custom_loss or c.z_loss > 0 or c.has_balanced_experts
 
     def _cross_entropy(self) -> float:
         """Cross-entropy of the newest batch, without dropout, in nats a token."""
@@ -309,8 +313,9 @@ class Trainer:
         items = self.batches.items(step)
         split = self.task.at_step(self.train, self.seed, step)
 
-        def batches(tokens: int) -> Iterator[Batch]:
-            return (self.task.collate(split, some) for some in micro_batches(split, items, tokens))
+        def batches(limit: int) -> Iterator[Batch]:
+            for indices in micro_batches(split, items, limit):
+                yield self.task.collate(split, indices)
 
         return nats_per_token(self.model, batches, self.task.output_terms, self.device)
 
@@ -320,11 +325,11 @@ class Trainer:
         with self.optimizer.averaged():
             value = self.task.perplexity(self.model, self.dev, self.device)
         self.last_perplexity = value
-        if not value <= LARGEST_SCORE:  # NaN is not, either
+        if not value <= LARGEST_SCORE:  # also true of NaN
             limit = math.log(LARGEST_SCORE)
             raise Diverged(progress.step, f"the dev loss is not below {limit:.0f} nats a token")
-        # Strictly smaller: of equal perplexities the earliest step stays the best.
         progress.evaluations_since_best += 1
+        # Of equal perplexities the earliest is the best.
         if progress.best_perplexity is None or value < progress.best_perplexity:
             progress.best_perplexity = value
             progress.best_step = progress.step
@@ -339,18 +344,26 @@ class Trainer:
             self.metrics.append(step=self.progress.step, tokens=self.progress.tokens, **values)
 
     def _last_step(self) -> int | None:
-        ends = [self.config.train_steps, (self.config.epochs or 0) * self.order.batches_per_epoch]
-        return min((end for end in ends if end), default=None)
+        """The smaller of the budgets in steps and in epochs; None if the row has neither."""
+        limits = []
+        if self.config.train_steps:
+            limits.append(self.config.train_steps)
+        if self.config.epochs:
+            limits.append(self.config.epochs * self.order.batches_per_epoch)
+        return min(limits, default=None)
 
     def _finished(self) -> bool:
+        if self.progress.step == self.steps:
+            return True
         patience = self.config.patience
-        since_best = self.progress.evaluations_since_best
-        is_stopped = patience is not None and since_best >= patience
-        return self.progress.step == self.steps or is_stopped
+        return patience is not None and self.progress.evaluations_since_best >= patience
 
     def _save(self, scheduled: bool) -> None:
-        """Save a checkpoint. It includes the partial loss sum, so that the next log line is the
-        same. Averages stand in the place of the weights, and these in the place of the averages.
+        """Save a checkpoint.
+
+        It includes the loss since the last log line, so that a resumed run writes the same next
+        line. If the row averages weights, the file of weights has the averages, and the optimizer
+        state has the weights.
         """
         if not self.ranks.is_first:
             return
@@ -367,7 +380,8 @@ class Trainer:
             self.saver.save(Snapshot(weights, tensors, info, scheduled))
 
     def _resume(self) -> None:
-        checkpoint = self._agreed(self._find_checkpoint() if self.ranks.is_first else None)
+        checkpoint = self._find_checkpoint() if self.ranks.is_first else None
+        checkpoint = self._broadcast(checkpoint)
         if checkpoint is None:
             return
         self._restore(checkpoint.info)
@@ -376,15 +390,15 @@ class Trainer:
         self.random.set_state(tensors.pop("random"))
         self.loss_sum = tensors.pop("losses").to(self.device)
         self.optimizer.load(tensors)
-        self.optimizer.exchange()  # as they were saved
+        self.optimizer.swap_averages()  # the checkpoint has them swapped
         if self.ranks.is_first:
             self.last_loss = self.metrics.last("loss")
             self.last_perplexity = self.metrics.last("dev_perplexity")
             self.context.log.info("resumed at step %d", self.progress.step)
 
     def _find_checkpoint(self) -> checkpoints.Checkpoint | None:
-        """The checkpoint to resume from, to which the log is cut; None without one."""
-        # `newest` quarantines damaged checkpoints, which only the holder of the lease may do.
+        """Find the checkpoint to resume from, and cut the log to it; None if there is none."""
+        # `newest` moves damaged checkpoints away, which only the holder of the lease may do.
         self.context.check_lease()
         checkpoint, skipped = checkpoints.newest(self.folder)
         for line in skipped:
@@ -403,30 +417,39 @@ class Trainer:
             self.metrics.cut()
         return checkpoint
 
-    def _agreed(self, checkpoint: checkpoints.Checkpoint | None) -> checkpoints.Checkpoint | None:
-        """The checkpoint of the first rank, with its progress where training had ended already."""
+    def _broadcast(
+        self, checkpoint: checkpoints.Checkpoint | None
+    ) -> checkpoints.Checkpoint | None:
+        """Give all ranks the checkpoint and the progress of the first rank."""
         if self.ranks.size == 1:
             return checkpoint
         manifest = None if checkpoint is None else checkpoint.model_dump(mode="json")
         manifest, progress = self.ranks.all_gather_objects((manifest, asdict(self.progress)))[0]
         self.progress = TrainingProgress(**progress)
-        return manifest and checkpoints.Checkpoint(folder=self.folder, **manifest)
+        if manifest is None:
+            return None
+        return checkpoints.Checkpoint(folder=self.folder, **manifest)
 
     def _had_ended(self) -> bool:
-        """Whether the last step's weights are whole, so that only the result is to be made."""
-        before = self.progress
-        last = checkpoints.scheduled(self.folder)[-1:]
-        for checkpoint in last:
-            self._restore(checkpoint.info)
-            try:
-                checkpoints.verified_weights(checkpoint)
-            except StoreError as error:
-                self.context.log.warning("%s; the run starts over", error)
-            else:
-                if self._finished() and self._cut_metrics(checkpoint.info):
-                    self.context.log.info("training had ended at step %d", checkpoint.step)
-                    return True
-        self.progress = before
+        """Whether training had ended: the checkpoint of the last step has undamaged weights.
+
+        Such a run only lacks its result. Progress is then restored.
+        """
+        scheduled = checkpoints.scheduled(self.folder)
+        if not scheduled:
+            return False
+        last = scheduled[-1]
+        initial_progress = self.progress
+        self._restore(last.info)
+        try:
+            checkpoints.verified_weights(last)
+        except StoreError as error:
+            self.context.log.warning("%s; the run starts over", error)
+        else:
+            if self._finished() and self._cut_metrics(last.info):
+                self.context.log.info("training had ended at step %d", last.step)
+                return True
+        self.progress = initial_progress
         self.loss_tokens = 0
         return False
 

@@ -1,10 +1,9 @@
-"""The update of parameters by their gradients: one class for each optimizer, and a table of them.
+"""Update rules: one class for each optimizer, and tables of them by name.
 
-Adam, AdamW and SGD are torch's public functions (torch.optim.adam.adam and so on) with its fused
-kernels: the same bits as the classes. The classes themselves are not made, because that loads
-torch's compiler and sympy: 1.9 s and 73 MB of every worker with torch 2.13, against 0.01 s and 2 MB
-(benchmarks/LOG.md, 2026-11-22, optimizers). Muon has no public function, so it is the class, and
-pays that price.
+Adam, AdamW and SGD call torch's public functions (torch.optim.adam.adam and so on) with fused
+kernels, which give the same bits as torch's classes. Creating one of those classes would load
+torch's compiler and sympy: 1.9 s and 73 MB in every worker with torch 2.13, against 0.01 s and 2 MB
+(benchmarks/LOG.md, 2026-11-22, optimizers). Muon has no public function, so torch's class is used.
 """
 
 from __future__ import annotations
@@ -21,20 +20,21 @@ from torch.optim.sgd import sgd
 from ablate.config import RowConfig
 from ablate.config.training import DECOUPLED
 
-State = dict[str, Tensor]  # of one parameter, by kind: `exp_avg`, `momentum_buffer` ...
+State = dict[str, Tensor]  # of one parameter, by PyTorch's keys: `exp_avg`, `momentum_buffer` ...
 
 # Coefficients and steps of the Newton-Schulz iteration (Jordan et al., 2024)
 QUINTIC = (3.4445, -4.7750, 2.0315)
 NEWTON_SCHULZ_STEPS = 5
-UPDATE_SIZE = 0.2  # root mean square of Muon's updates, that of AdamW's (Liu et al., 2025)
-NORMUON_BETA2, NORMUON_EPS = 0.95, 1e-10  # of a row's mean square: decay, added to root
+UPDATE_SIZE = 0.2  # root mean square of Muon's updates, as large as AdamW's (Liu et al., 2025)
+NORMUON_BETA2 = 0.95  # decay of the mean square of a row
+NORMUON_EPS = 1e-10  # added to its root
 
 
 class UpdateRule:
-    """An update rule; its state of each parameter goes into checkpoints.
+    """Base class of update rules. Checkpoints store the state of each parameter.
 
-    moments: kinds of state that are as large as the parameter.
-    counts: kinds that are one number.
+    moments: keys of state that have the shape of the parameter.
+    counts: keys of state that are single numbers.
     """
 
     moments: ClassVar[tuple[str, ...]] = ()
@@ -47,20 +47,20 @@ class UpdateRule:
 
     def new_state(self, parameter: Tensor) -> State:
         """The state of a parameter before its first gradient: zeros."""
-        state = {kind: torch.zeros_like(parameter) for kind in self.moments}
-        for kind in self.counts:
-            # A tensor, as the fused kernel requires, and on the device of the parameter.
-            state[kind] = torch.zeros((), device=parameter.device)
+        state = {key: torch.zeros_like(parameter) for key in self.moments}
+        for key in self.counts:
+            # The fused kernel requires a tensor on the device of the parameter.
+            state[key] = torch.zeros((), device=parameter.device)
         return state
 
     def step(
         self, parameters: Sequence[Tensor], states: Sequence[State], rate: float, decay: float
     ) -> None:
-        """Change parameters with gradients, and their states, in place.
+        """Update parameters and their states in place.
 
         Args:
-            parameters: each with a gradient.
-            states: of each parameter.
+            parameters: parameters with gradients.
+            states: the state of each parameter.
             rate: learning rate.
             decay: weight decay.
         """
@@ -70,7 +70,9 @@ class UpdateRule:
             self.change(parameter, gradient, state, rate, decay)
 
     def change(self, x: Tensor, gradient: Tensor, state: State, rate: float, decay: float) -> None:
-        """The same for one parameter x, of a rule without a kernel for all at once."""
+        """Update one parameter x and its state in place. Rules with a fused kernel override `step`
+        instead.
+        """
         raise NotImplementedError
 
 
@@ -84,7 +86,7 @@ class Adam(UpdateRule):
     def step(
         self, parameters: Sequence[Tensor], states: Sequence[State], rate: float, decay: float
     ) -> None:
-        """One call of the fused kernel for all."""
+        """Update all parameters by one call of the fused kernel."""
         self.function(
             list(parameters),
             _gradients(parameters),
@@ -113,13 +115,13 @@ class SGD(UpdateRule):
     """Stochastic gradient descent, with or without momentum."""
 
     def new_state(self, parameter: Tensor) -> State:
-        """The momentum. Zeros give the first step that torch gives without a buffer."""
+        """Zeros, with which the first step equals torch's step without a buffer."""
         return {"momentum_buffer": torch.zeros_like(parameter)} if self.momentum else {}
 
     def step(
         self, parameters: Sequence[Tensor], states: Sequence[State], rate: float, decay: float
     ) -> None:
-        """One call of the fused kernel for all."""
+        """Update all parameters by one call of the fused kernel."""
         sgd(
             list(parameters),
             _gradients(parameters),
@@ -135,12 +137,14 @@ class SGD(UpdateRule):
 
 
 class Lion(UpdateRule):
-    """The sign of a momentum (Chen et al., 2023)."""
+    """Lion (Chen et al., 2023), whose update is the sign of a momentum."""
 
     moments = ("exp_avg",)
 
     def change(self, x: Tensor, gradient: Tensor, state: State, rate: float, decay: float) -> None:
-        """The sign is that of the momentum with more weight on the newest gradient."""
+        """Move by the sign of beta1 * momentum + (1 - beta1) * gradient; beta2 updates the
+        momentum.
+        """
         sign = state["exp_avg"].lerp(gradient, 1 - self.betas[0]).sign_()
         x.mul_(1 - rate * decay).sub_(sign, alpha=rate)
         state["exp_avg"].lerp_(gradient, 1 - self.betas[1])
@@ -149,20 +153,22 @@ class Lion(UpdateRule):
 class ScheduleFree(UpdateRule):
     """Schedule-free AdamW (Defazio et al., 2024, Algorithm 1).
 
-    The gradient is taken between the average of the weights, which is what is evaluated, and the
-    weights `z` that the updates move. Each step counts in the average by its squared rate.
+    Updates move the weights `z`. Their average over the steps, each weighted by its squared rate,
+    is evaluated. The gradient is taken at an interpolation of the two, which is the parameter.
     """
 
     moments = ("exp_avg_sq",)
     counts = ("step", "weight_sum")
 
     def new_state(self, parameter: Tensor) -> State:
-        """The zeros, and both sequences."""
-        sequences = {kind: parameter.detach().clone() for kind in ("z", "average")}
+        """Zeros, and `z` and `average` at the initial weights."""
+        sequences = {key: parameter.detach().clone() for key in ("z", "average")}
         return {**super().new_state(parameter), **sequences}
 
     def change(self, x: Tensor, gradient: Tensor, state: State, rate: float, decay: float) -> None:
-        """Rates are those of the warm-up and then constant, so the newest is the largest so far."""
+        """Update `z`, the average and the parameter. The algorithm weights steps by the largest
+        rate so far, which is the current one, because rates never fall after the warm-up.
+        """
         beta1, beta2 = self.betas
         second = state["exp_avg_sq"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
         size = (second / (1 - beta2 ** state["step"].add_(1))).sqrt_().add_(self.eps)
@@ -172,7 +178,9 @@ class ScheduleFree(UpdateRule):
 
 
 class Muon(UpdateRule):
-    """torch.optim.Muon, with updates of AdamW's size: one rate serves both (Liu et al., 2025)."""
+    """torch.optim.Muon, with updates as large as AdamW's, so that both share a rate (Liu et al.,
+    2025).
+    """
 
     moments = ("momentum_buffer",)
     optimizer: torch.optim.Muon | None = None
@@ -180,13 +188,12 @@ class Muon(UpdateRule):
     def step(
         self, parameters: Sequence[Tensor], states: Sequence[State], rate: float, decay: float
     ) -> None:
-        """A step of torch's class, with our states, so that they are saved and loaded by name."""
+        """Make a step of torch's class with our states, which checkpoints store by name."""
         if self.optimizer is None:
             self.optimizer = torch.optim.Muon(
                 parameters, momentum=self.momentum, adjust_lr_fn="match_rms_adamw"
             )
         self.optimizer.state.update(zip(parameters, states, strict=True))
-        # The schedule sets the rate of every step.
         self.optimizer.param_groups[0].update(params=parameters, lr=rate, weight_decay=decay)
         self.optimizer.step()
 
@@ -197,20 +204,20 @@ class NorMuon(UpdateRule):
     moments = ("momentum_buffer",)
 
     def new_state(self, parameter: Tensor) -> State:
-        """The zeros, and the mean square of each row."""
+        """Zeros: the momentum, and the mean square of each row."""
         return {**super().new_state(parameter), "row_sq": torch.zeros_like(parameter[:, :1])}
 
     def change(self, x: Tensor, gradient: Tensor, state: State, rate: float, decay: float) -> None:
-        """The update of a matrix has the size of AdamW's."""
+        """Divide the rows of Muon's update by their sizes, and scale it to the size of AdamW's."""
         update = orthogonalized(state["momentum_buffer"].lerp_(gradient, 1 - self.momentum))
-        of_rows = update.square().mean(1, keepdim=True)
-        update.div_(state["row_sq"].lerp_(of_rows, 1 - NORMUON_BETA2).sqrt() + NORMUON_EPS)
+        row_squares = update.square().mean(1, keepdim=True)
+        update.div_(state["row_sq"].lerp_(row_squares, 1 - NORMUON_BETA2).sqrt() + NORMUON_EPS)
         update.mul_(UPDATE_SIZE * update.numel() ** 0.5 / update.norm())
         x.mul_(1 - rate * decay).sub_(update, alpha=rate)
 
 
 def orthogonalized(matrix: Tensor) -> Tensor:
-    """A matrix with the singular vectors of this one, and singular values near 1."""
+    """A matrix with the singular vectors of the given one, and singular values near 1."""
     a, b, c = QUINTIC
     wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
     x: Tensor = wide / (wide.norm() + 1e-7)
@@ -221,13 +228,13 @@ def orthogonalized(matrix: Tensor) -> Tensor:
 
 
 class SOAP(UpdateRule):
-    """Adam in the axes of Shampoo's preconditioner (Vyas et al., 2024, Algorithm 3).
+    """Adam in the eigenbasis of Shampoo's preconditioner (Vyas et al., 2024, Algorithm 3).
 
-    As in the authors' code, the moments are corrected as Adam's are, and the first gradient gives
-    the axes alone.
+    As in the authors' code, the moments are corrected for bias as in Adam, and the first gradient
+    only initializes the eigenbasis.
     """
 
-    moments = ("exp_avg", "exp_avg_sq")  # the second one of the turned gradient
+    moments = ("exp_avg", "exp_avg_sq")  # the second moment is of the rotated gradient
     counts = ("step",)
 
     def __init__(self, config: RowConfig) -> None:
@@ -235,16 +242,16 @@ class SOAP(UpdateRule):
         self.frequency = config.preconditioning_frequency
 
     def new_state(self, parameter: Tensor) -> State:
-        """The zeros; and for the rows and for the columns their mean products and the axes."""
+        """Zeros: for rows and for columns the mean outer products and their eigenvectors, too."""
         state = super().new_state(parameter)
         for side, size in zip(("rows", "columns"), parameter.shape, strict=True):
-            for kind in ("products", "axes"):
-                state[f"{kind}_{side}"] = parameter.new_zeros(size, size)
+            state[f"products_{side}"] = parameter.new_zeros(size, size)
+            state[f"axes_{side}"] = parameter.new_zeros(size, size)
         return state
 
     def change(self, x: Tensor, gradient: Tensor, state: State, rate: float, decay: float) -> None:
-        """The axes of this step are those of the gradients before it."""
-        steps = int(state["step"])  # Adam's, which begin with the second gradient
+        """Update x in the eigenbasis of earlier gradients, then add this one to the products."""
+        steps = int(state["step"])  # of Adam, whose first step is at the second gradient
         if steps:
             update = self._update(gradient, state, steps)
             x.mul_(1 - rate * decay).sub_(update, alpha=rate)
@@ -259,45 +266,52 @@ class SOAP(UpdateRule):
         state["step"].add_(1)
 
     def _update(self, gradient: Tensor, state: State, steps: int) -> Tensor:
-        """Adam's update of the turned gradient, turned back."""
+        """Adam's update of the rotated gradient, rotated back."""
         beta1, beta2 = self.betas
         rows = state["axes_rows"]
         columns = state["axes_columns"]
         first = rows.T @ state["exp_avg"].lerp_(gradient, 1 - beta1) @ columns
-        turned = rows.T @ gradient @ columns
-        second = state["exp_avg_sq"].mul_(beta2).addcmul_(turned, turned, value=1 - beta2)
+        rotated = rows.T @ gradient @ columns
+        second = state["exp_avg_sq"].mul_(beta2).addcmul_(rotated, rotated, value=1 - beta2)
         size = (second / (1 - beta2**steps)).sqrt_().add_(self.eps)
         return rows @ (first / (1 - beta1**steps) / size) @ columns.T
 
 
 class Cautious(UpdateRule):
-    """A rule of which only some entries move or decay (Liang et al., 2024; Chen et al., 2025)."""
+    """Masks the update, or the decay, of a rule (Liang et al., 2024; Chen et al., 2025).
+
+    A cautious update moves only entries whose update and gradient agree in sign, and scales them up
+    to make up for the others. Cautious decay shrinks only entries that the update shrinks as well.
+    """
 
     def __init__(self, rule: UpdateRule, config: RowConfig) -> None:
         super().__init__(config)
         self.rule = rule
-        self.decays_apart = config.optimizer in DECOUPLED
-        self.updates = config.cautious_updates
-        self.decay = config.cautious_decay
+        self.has_decoupled_decay = config.optimizer in DECOUPLED
+        self.masks_update = config.cautious_updates
+        self.masks_decay = config.cautious_decay
 
     def new_state(self, parameter: Tensor) -> State:
-        """That of the rule."""
+        """The state that the rule needs."""
         return self.rule.new_state(parameter)
 
     def change(self, x: Tensor, gradient: Tensor, state: State, rate: float, decay: float) -> None:
-        """One parameter after another, so that the copy of one is in memory."""
-        within, apart = (0.0, decay) if self.decays_apart else (decay, 0.0)
-        before = x.detach().clone()
-        self.rule.step([x], [state], rate, within)
-        update = before - x
-        if self.updates:  # only downhill, and further to make up for the entries that stay
-            downhill = (update * gradient > 0).to(update.dtype)
-            update.mul_(downhill.div_(downhill.mean().clamp_(min=1e-3)))
-            x.copy_(before - update)
-        if self.decay:  # only towards where the update goes anyway
-            before.mul_(update * before >= 0)
-        if apart:
-            x.sub_(before, alpha=rate * apart)
+        """Let the rule update x, then mask the difference.
+
+        One parameter at a time, so that memory holds the copy of only one.
+        """
+        weights = x.detach().clone()
+        rule_decay = 0.0 if self.has_decoupled_decay else decay
+        self.rule.step([x], [state], rate, rule_decay)
+        update = weights - x
+        if self.masks_update:
+            mask = (update * gradient > 0).to(update.dtype)
+            update.mul_(mask.div_(mask.mean().clamp_(min=1e-3)))
+            x.copy_(weights - update)
+        if self.masks_decay:
+            weights.mul_(update * weights >= 0)
+        if self.has_decoupled_decay and decay:
+            x.sub_(weights, alpha=rate * decay)
 
 
 def _gradients(parameters: Sequence[Tensor]) -> list[Tensor]:
@@ -311,8 +325,8 @@ RULES: dict[str, Callable[[RowConfig], UpdateRule]] = {
     "lion": Lion,
     "schedule_free": ScheduleFree,
 }
-# For the matrices of hidden layers; all other parameters then have AdamW.
-RULES_OF_MATRICES: dict[str, Callable[[RowConfig], UpdateRule]] = {
+# Rules for the matrices of hidden layers; AdamW then updates all other parameters.
+MATRIX_RULES: dict[str, Callable[[RowConfig], UpdateRule]] = {
     "muon": Muon,
     "normuon": NorMuon,
     "soap": SOAP,

@@ -71,7 +71,7 @@ def test_a_batch_pads_at_the_end_and_its_positions_skip_the_padding():
     assert batch.inputs.tolist() == [[13, 14, 15, 16], [17, 18, 19, 0]]
     assert batch.targets.tolist() == [14, 15, 16, 17, 18, 19, 20]
     states = torch.arange(8.0).view(2, 4, 1)
-    assert batch.at_targets(states).flatten().tolist() == [0, 1, 2, 3, 4, 5, 6]
+    assert batch.select_targets(states).flatten().tolist() == [0, 1, 2, 3, 4, 5, 6]
 
 
 def test_an_epoch_has_every_context_once_in_an_order_of_seed_and_epoch():

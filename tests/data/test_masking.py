@@ -28,13 +28,13 @@ def stream(text=TEXT, tokenizer=None):
 
 def masked(masking=PLAIN, context=32, key=(1, 1), sequences=None, stride=None):
     contexts = cut(sequences or stream(), context, stride or context, joined=True, score_once=False)
-    return MaskedContexts.over(contexts, masking, key, ByteTokenizer())
+    return MaskedContexts.mask(contexts, masking, key, ByteTokenizer())
 
 
 def everything(contexts):
     """(inputs, the stream's ids, places of the predicted tokens), as one row each."""
     batch = contexts.collate(range(len(contexts)))
-    places = batch.places
+    places = batch.indices
     return batch.inputs.flatten().numpy(), np.asarray(contexts.ids), places
 
 
@@ -61,14 +61,14 @@ def test_a_batch_reads_the_mask_exactly_where_a_token_is_predicted():
     assert batch.targets.tolist() == original[is_mask].tolist()
     assert (batch.inputs.numpy()[~is_mask] == original[~is_mask]).all()
     states = torch.arange(2.0 * 32).view(2, 32, 1)
-    assert batch.at_targets(states).flatten().tolist() == batch.positions.tolist()
-    assert batch.tokens == contexts.counts([0, 3]) == is_mask.sum()
+    assert batch.select_targets(states).flatten().tolist() == batch.positions.tolist()
+    assert batch.tokens == contexts.count_targets([0, 3]) == is_mask.sum()
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.15, 0.6])
 @pytest.mark.parametrize("split", ["80/10/10", "100/0/0", "0/100/0", "0/0/100"])
 def test_rates_are_the_given_ones(rate, split):
-    contexts = masked(Masking.of(rate, split, whole_word=False), context=128)
+    contexts = masked(Masking.parse(rate, split, whole_word=False), context=128)
     read, ids, places = everything(contexts)
     read = read[: len(ids)]
     share, n = len(places) / len(ids), len(ids)
@@ -101,26 +101,26 @@ def test_masks_follow_from_key_and_place_and_not_from_the_batch_or_the_cut():
     often = Masking(0.3, 1.0, 0.0, whole_word=False)  # no context is without a mask by chance
     contexts = masked(often)
     together = set(everything(contexts)[2].tolist())
-    alone = [contexts.collate([i]).places.tolist() for i in reversed(range(len(contexts)))]
+    alone = [contexts.collate([i]).indices.tolist() for i in reversed(range(len(contexts)))]
     assert {place for one in alone for place in one} == together
     assert set(everything(masked(often, context=97))[2].tolist()) == together
     first = {place for place in together if place < 96}
-    overlapping = masked(often, context=64, stride=32).collate([0, 1]).places.tolist()
+    overlapping = masked(often, context=64, stride=32).collate([0, 1]).indices.tolist()
     assert set(overlapping) == first
     assert len(overlapping) > len(first)  # both contexts have the tokens from 32 to 63
 
 
 def test_every_step_and_every_seed_has_other_masks_and_the_same_step_the_same():
     keys = [(1, 1), (1, 2), (2, 1), (2, 2)]
-    found = [tuple(everything(masked().with_key(*key))[2].tolist()) for key in keys]
+    found = [tuple(everything(masked().replace_key(*key))[2].tolist()) for key in keys]
     assert len(set(found)) == 4
-    assert found == [tuple(everything(masked().with_key(*key))[2].tolist()) for key in keys]
+    assert found == [tuple(everything(masked().replace_key(*key))[2].tolist()) for key in keys]
 
 
 def test_every_context_predicts_a_token_and_none_predicts_padding():
     contexts = masked(Masking(1e-6, 1.0, 0.0, whole_word=False), context=7)
     items = range(len(contexts))
-    assert contexts.counts(items) == len(contexts)
+    assert contexts.count_targets(items) == len(contexts)
     short = len(contexts) - 1
     assert contexts.lengths[short] < 7
     batch = contexts.collate([0, short])
@@ -134,7 +134,7 @@ def test_padding_is_never_predicted_beside_longer_contexts():
     short = len(contexts) - 1
     assert contexts.lengths[short] < 29
     for items in ([0, short], [short, 3, 0]):
-        assert contexts.counts(items) == sum(contexts.counts([i]) for i in items)
+        assert contexts.count_targets(items) == sum(contexts.count_targets([i]) for i in items)
         batch = contexts.collate(items)
         assert int(batch.targets.min()) >= FIRST_TOKEN
         alone = contexts.collate([short])
@@ -175,7 +175,7 @@ def test_words_of_a_sentencepiece_vocabulary_are_those_of_its_text():
     tokenizer = train_tokenizer(TEXT.split("\n"), 330, "bpe", lossless=True)
     sequences = stream(TEXT, tokenizer)
     contexts = cut(sequences, len(sequences.ids), 10_000, joined=True, score_once=False)
-    contexts = MaskedContexts.over(
+    contexts = MaskedContexts.mask(
         contexts, Masking(0.3, 1.0, 0.0, whole_word=True), (5,), tokenizer
     )
     starts = np.unique(contexts._word_starts(np.arange(len(sequences.ids))[None]))
@@ -183,7 +183,7 @@ def test_words_of_a_sentencepiece_vocabulary_are_those_of_its_text():
     ends = np.cumsum([0, *map(len, pieces)])
     assert ends[starts].tolist() == [word.start for word in words_of(TEXT)]
     assert any(len(piece) > 1 for piece in pieces)
-    chosen = set(contexts.collate([0]).places.tolist())
+    chosen = set(contexts.collate([0]).indices.tolist())
     assert 0 < len(chosen) < len(pieces)
 
 
@@ -194,10 +194,10 @@ def test_end_marks_are_words_of_their_own():
     contexts = cut(TokenSequences(ids, np.array([0, 5])), 5, 5, joined=True, score_once=False)
     found = set()
     for key in range(60):
-        over = MaskedContexts.over(
+        over = MaskedContexts.mask(
             contexts, Masking(0.3, 1.0, 0.0, whole_word=True), (key,), ByteTokenizer()
         )
-        found.add(tuple(over.collate([0]).places.tolist()))
+        found.add(tuple(over.collate([0]).indices.tolist()))
     assert {(0, 1), (2,), (3, 4)} < found
     assert all((0 in one) == (1 in one) and (3 in one) == (4 in one) for one in found)
 

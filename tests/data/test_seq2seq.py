@@ -49,7 +49,7 @@ def test_bos_and_eos_are_at_the_right_positions(lengths):
     assert torch.equal(batch.target_in != PAD, real)
     assert torch.equal(batch.targets, batch.target_out[real])
     states = torch.rand(*real.shape, 3)
-    assert torch.equal(batch.at_targets(states), states[real])
+    assert torch.equal(batch.select_targets(states), states[real])
 
 
 def test_all_tensors_of_a_batch_move_to_the_device():

@@ -8,7 +8,7 @@ from ablate.data.batches import collate
 from ablate.decoding import beam_search
 from ablate.kernels import cross_entropy, device, dropout_add
 from ablate.kernels.cross_entropy import smoothed_cross_entropy
-from ablate.metrics.perplexity import perplexity_of
+from ablate.metrics.perplexity import nats_to_perplexity
 from ablate.model import build
 from ablate.run.resume_check import check_resume
 from ablate.tasks import Translation
@@ -42,7 +42,7 @@ def gradients(corpus, where, precision, settings):
     batch = collate(corpus.split("train"), range(64), "source", "target").to(where)
     with device.matmul_precision(where, precision):
         with device.autocast(where, precision):
-            states = batch.at_targets(model(batch.source, batch.target_in))
+            states = batch.select_targets(model(batch.source, batch.target_in))
             loss = (
                 smoothed_cross_entropy(states, model.output_matrix, batch.targets, 0.1)
                 / batch.tokens
@@ -113,7 +113,7 @@ def test_perplexity_is_that_of_a_cpu(toy):  # noqa: F811
         task.nats_per_token(build(row, V, 1, where), toy.split("dev"), where)
         for where in (CPU, GPU)
     ]
-    assert perplexity_of(values[1]) == pytest.approx(perplexity_of(values[0]), rel=1e-4)
+    assert nats_to_perplexity(values[1]) == pytest.approx(nats_to_perplexity(values[0]), rel=1e-4)
 
 
 def test_a_step_without_enough_memory_is_repeated_in_smaller_micro_batches(

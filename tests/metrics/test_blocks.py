@@ -17,7 +17,7 @@ from ablate.metrics.blocks import (
     Blocks,
     TokenScores,
     block_statistics,
-    blocks_of,
+    divide_into_blocks,
     masked_lines,
     text_lines,
 )
@@ -100,7 +100,9 @@ def test_blocks_hold_the_bytes_that_begin_in_them_and_marks_follow_the_last_byte
     )  # one character over the end of a block
     (ids,) = ByteTokenizer().encode([text])
     ids.insert(BLOCK_BYTES, EOS)  # within the second block's beginning
-    blocks = blocks_of(TokenSequences(np.array(ids), np.array([0, len(ids)])), ByteTokenizer())
+    blocks = divide_into_blocks(
+        TokenSequences(np.array(ids), np.array([0, len(ids)])), ByteTokenizer()
+    )
     assert blocks.bytes.tolist() == [BLOCK_BYTES, BLOCK_BYTES, 2]
     assert blocks.tokens.tolist() == [BLOCK_BYTES + 1, BLOCK_BYTES, 2]
     assert blocks.bytes.sum() == len(text.encode())
@@ -108,7 +110,9 @@ def test_blocks_hold_the_bytes_that_begin_in_them_and_marks_follow_the_last_byte
 
 def test_a_block_weighs_as_much_as_its_bytes():
     (ids,) = ByteTokenizer().encode(["x" * (BLOCK_BYTES + 10)])
-    blocks = blocks_of(TokenSequences(np.array(ids), np.array([0, len(ids)])), ByteTokenizer())
+    blocks = divide_into_blocks(
+        TokenSequences(np.array(ids), np.array([0, len(ids)])), ByteTokenizer()
+    )
     nats = np.where(np.arange(len(ids)) < BLOCK_BYTES, math.log(2), 3 * math.log(2))
     lines = text_lines(TokenScores(np.arange(len(ids)), nats, nats < 0), blocks, "ctx:64|stride:32")
     assert item_scores(block_statistics("bpb", lines, "5%")) == pytest.approx([1.0, 3.0])

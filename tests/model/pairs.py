@@ -173,7 +173,7 @@ def check(config):
         loss = smoothed_cross_entropy(
             states, model.output_matrix, target[target != 0], 0.1, config.logit_cap, config.z_loss
         )
-        loss = loss + model.balance_loss()
+        loss = loss + model.pop_balance_loss()
     loss.backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, f"{name} has no gradient"

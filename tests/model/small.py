@@ -72,7 +72,7 @@ def batch_of(rows):
     for row, tokens in zip(inputs, rows, strict=True):
         row[: len(tokens) - 1] = tokens[:-1]
     targets = np.concatenate([tokens[1:] for tokens in rows])
-    return ContextBatch.of(inputs, targets, inputs > 0, np.arange(len(targets)))
+    return ContextBatch.from_arrays(inputs, targets, inputs > 0, np.arange(len(targets)))
 
 
 def normal(*size, seed=1):

@@ -14,7 +14,7 @@ def test_a_layer_has_its_own_configuration_and_draws_after_the_layer_before():
     positions = builder.positions(causal=True)
     other = shape(d_ff=17, activation="gelu", norm_position="pre", n_kv_heads=1)
     first = Layer(builder, positions, causal=True)
-    second = Layer(builder.of_layer(other), positions, causal=True)
+    second = Layer(builder.layer_builder(other), positions, causal=True)
     third = Layer(builder, positions, causal=True)
     assert [layer.feed_forward.W_1.weight.shape[0] for layer in (first, second, third)] == [
         19,

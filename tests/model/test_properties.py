@@ -170,7 +170,7 @@ def test_one_step_of_training_is_finite(precision, config, optimizer, clipping, 
             states, model.output_matrix, target[target != 0], row.label_smoothing, row.logit_cap,
             row.z_loss,
         )  # fmt: skip
-    loss = loss + model.balance_loss()
+    loss = loss + model.pop_balance_loss()
     assert bool(loss.isfinite())
     (loss / 8).backward()
     assert [

@@ -41,7 +41,7 @@ def test_padded_sentences_equal_torchs_network_on_each_sentence(causal, mixer):
         alone, state = theirs(x[b : b + 1, :length])
         torch.testing.assert_close(out[b : b + 1, :length], alone, **CLOSE)
         if causal:
-            torch.testing.assert_close(left.select(torch.tensor([b])).parts, state, **CLOSE)
+            torch.testing.assert_close(left.select(torch.tensor([b])).hidden, state, **CLOSE)
 
 
 @pytest.mark.parametrize("mixer", RECURRENT_NETWORKS)
@@ -62,13 +62,13 @@ def test_the_network_continues_from_its_state(split, mixer):
     )
     second, both = ours(x[:, split:], left, AttentionContext(places(T - split, split), places(T)))
     torch.testing.assert_close(torch.cat([first, second], dim=1), whole, **CLOSE)
-    torch.testing.assert_close(both.parts, end.parts, **CLOSE)
+    torch.testing.assert_close(both.hidden, end.hidden, **CLOSE)
 
 
 def test_selected_rows_of_the_state_keep_the_requested_order():
     state, cell = normal(3, 1, 5), normal(3, 1, 5, seed=2)
     some = RecurrentState((state, cell)).select(torch.tensor([2, 0, 2, 1]))
-    for chosen, whole in zip(some.parts, (state, cell), strict=True):
+    for chosen, whole in zip(some.hidden, (state, cell), strict=True):
         assert torch.equal(chosen, torch.stack([whole[i] for i in (2, 0, 2, 1)]))
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from ablate.model import build
-from ablate.model.attention_context import AttentionContext, Earlier
-from ablate.model.attention_parts import unchanged
+from ablate.model.attention_context import AttentionContext, EarlierActivations
+from ablate.model.attention_parts import pass_through
 from ablate.model.token_pairs import previous_tokens
 from ablate.parts.residual import LAYER_SKIPS
 from tests.model.small import drawn, normal, parts, places, sentences, shape, small_model
@@ -113,7 +113,7 @@ def mixed_values(values, x, earlier, **fields):
 @pytest.mark.parametrize("kind", ["added", "gated"])
 def test_values_get_a_vector_of_their_token(kind):
     tokens, x, V = sentences(5, 5), normal(2, 5, 26), normal(2, 5, 7)
-    attention, found = mixed_values(V, x, Earlier(x, tokens), value_embeddings=kind)
+    attention, found = mixed_values(V, x, EarlierActivations(x, tokens), value_embeddings=kind)
     [part] = attention.value_parts
     for b in range(2):
         for t in range(5):
@@ -125,7 +125,10 @@ def test_values_get_a_vector_of_their_token(kind):
 
 def test_vectors_of_tokens_may_have_a_rank():
     tokens, x, V = sentences(5, 5), normal(2, 5, 26), normal(2, 5, 7)
-    earlier, fields = Earlier(x, tokens), {"value_embeddings": "added", "value_embedding_rank": 3}
+    earlier, fields = (
+        EarlierActivations(x, tokens),
+        {"value_embeddings": "added", "value_embedding_rank": 3},
+    )
     attention, found = mixed_values(V, x, earlier, **fields)
     [part] = attention.value_parts
     torch.testing.assert_close(found, V + part.table.weight[tokens] @ part.widen.weight.T)
@@ -183,9 +186,9 @@ def test_the_balance_counts_each_pass_of_a_loop(balance_by):
     losses = []
     for model in (looped, stacked):
         model.read(sentences(5, 5))
-        losses.append(model.balance_loss())
+        losses.append(model.pop_balance_loss())
         losses[-1].backward()
-        assert model.balance_loss() == 0.0  # read, and so left out of the next batch
+        assert model.pop_balance_loss() == 0.0  # read, and so left out of the next batch
     torch.testing.assert_close(losses[0], losses[1])
     assert losses[0].item() >= (6.0 if balance_by == "loss" else 0.0)
     name = "router.weight" if balance_by == "loss" else "choice_bias"
@@ -199,7 +202,7 @@ def test_the_balance_counts_each_pass_of_a_loop(balance_by):
 
 def test_values_are_mixed_with_those_of_the_first_layer():
     x, V, first = normal(2, 5, 26), normal(2, 5, 7), normal(2, 5, 7, seed=3)
-    earlier = Earlier(x, sentences(5, 5))
+    earlier = EarlierActivations(x, sentences(5, 5))
     _, own = mixed_values(first, x, earlier, value_residual=True)
     torch.testing.assert_close(own, first)
     attention, found = mixed_values(V, x, earlier, value_residual=True)
@@ -216,7 +219,7 @@ def test_attention_convolves_its_input_or_its_projections(of):
     attention = builder.token_mixer(builder.positions(True), True).requires_grad_(False)
     found_in = {"input": "on_input", "qkv": "on_projections"}[of]
     whole, convolution = getattr(attention, found_in), attention.convolution
-    setattr(attention, found_in, unchanged)
+    setattr(attention, found_in, pass_through)
     x, context = normal(2, 6, 26), AttentionContext(places(6), places(6), causal=True)
 
     def convolved(y):

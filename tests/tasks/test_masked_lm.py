@@ -61,7 +61,7 @@ def test_the_scores_are_those_of_a_plain_loop(mlm, label):
     nats = correct = count = 0
     contexts = run.task.evaluation_contexts(run.corpus, "test", row.config)
     for i, start in enumerate(range(0, len(stream), context)):
-        places = contexts.collate([i]).places
+        places = contexts.collate([i]).indices
         tokens = torch.from_numpy(stream[start : start + context].copy())
         masked = torch.from_numpy(places - start)
         assert len(masked)
@@ -102,7 +102,7 @@ def test_the_dev_split_is_masked_at_one_rate_whatever_the_row(mlm, label):
     """15 % of the tokens, as in BERT: a binomial number with a standard deviation of 1 %."""
     run, row = mlm.loaded(label)
     contexts = run.task.items(run.corpus, "dev", row.config)["text"]
-    places = contexts.collate(range(len(contexts))).places
+    places = contexts.collate(range(len(contexts))).indices
     assert len(places) / contexts.lengths.sum() == pytest.approx(0.15, abs=0.04)
 
 

@@ -410,7 +410,7 @@ def test_a_finished_training_whose_state_was_pruned_is_not_trained_again(trainin
     checkpoints.prune(run.checkpoints, set(kept), finished=True)
     run.reports.clear()
     outcome = run.fit()
-    assert (outcome.steps, outcome.chosen, run.reports) == (12, 12, [])
+    assert (outcome.last_step, outcome.chosen_step, run.reports) == (12, 12, [])
     assert run.log_lines == ["training had ended at step 12"]
     assert run.metrics.read_bytes() == undisturbed["metrics"]
 

@@ -9,7 +9,7 @@ from ablate.config import resolve_row
 from ablate.config.cost import Lengths, flops_per_step
 from ablate.data.batches import BatchOrder
 from ablate.tasks import Translation
-from ablate.training.step_batches import Place, StepBatches, place_in_batch
+from ablate.training.step_batches import BatchFraction, StepBatches, batch_fraction
 from tests.training.in_memory import split_of
 
 GROWING = {"batch_growth": 4, "batch_growth_fraction": 0.5, "train_steps": 20, "batch_tokens": 60}
@@ -24,10 +24,10 @@ def test_a_batch_is_divided_among_steps_that_become_fewer():
     """Five steps of quarters, five of halves, then whole batches."""
     config = resolve_row(GROWING)
     assert config.batch_stages == [(0, 5, 4), (5, 10, 2)]
-    assert [place_in_batch(config.batch_stages, step) for step in range(1, 14)] == [
-        *(Place(1, part, 4) for part in range(4)), Place(2, 0, 4),
-        Place(3, 0, 2), Place(3, 1, 2), Place(4, 0, 2), Place(4, 1, 2), Place(5, 0, 2),
-        Place(6, 0, 1), Place(7, 0, 1), Place(8, 0, 1),
+    assert [batch_fraction(config.batch_stages, step) for step in range(1, 14)] == [
+        *(BatchFraction(1, part, 4) for part in range(4)), BatchFraction(2, 0, 4),
+        BatchFraction(3, 0, 2), BatchFraction(3, 1, 2), BatchFraction(4, 0, 2), BatchFraction(4, 1, 2), BatchFraction(5, 0, 2),
+        BatchFraction(6, 0, 1), BatchFraction(7, 0, 1), BatchFraction(8, 0, 1),
     ]  # fmt: skip
 
 

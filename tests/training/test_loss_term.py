@@ -48,9 +48,9 @@ def losses(model, smoothing=0.1):
     inputs = np.array([[2, 9, 8, 7, 9, 0], [5, 6, 7, 8, 9, 10]])
     counts = inputs > 0
     targets = np.roll(inputs, 3, 1)[counts] + 4
-    batch = ContextBatch.of(inputs, targets, counts, np.arange(counts.sum()))
+    batch = ContextBatch.from_arrays(inputs, targets, counts, np.arange(counts.sum()))
     loss, tokens = LanguageModel().loss_terms(model, batch, smoothing)
-    logits = model.logits(batch.at_targets(model.read(batch.inputs)))
+    logits = model.logits(batch.select_targets(model.read(batch.inputs)))
     assert tokens == 11
     return loss, logits, batch.targets
 

@@ -21,7 +21,7 @@ from ablate.model import build
 from ablate.store import RunFolder
 from ablate.tasks import Translation
 from ablate.training import Diverged, Trainer
-from ablate.training.gradient_tree import GradientTree, part_seed, parts_of_rank
+from ablate.training.gradient_tree import GradientTree, part_seed, rank_parts
 from tests.model.small import small_model
 from tests.training.conftest import TINY
 from tests.training.in_memory import corpus_of
@@ -195,7 +195,7 @@ def tree_sums(size, gradients, losses):
             nn.Parameter(torch.zeros(1)),
         ]
         tree = GradientTree(parameters, ranks)
-        for part in parts_of_rank(len(losses), ranks):
+        for part in rank_parts(len(losses), ranks):
             for parameter, gradient in zip(parameters, gradients[part], strict=True):
                 parameter.grad = None if gradient is None else gradient.clone()
             tree.add(losses[part])

@@ -71,7 +71,7 @@ def test_a_run_interrupted_at_every_step_ends_like_an_undisturbed_one_with_its_r
 
 def test_a_stop_requested_after_the_last_step_has_no_effect(training, undisturbed):
     run = training(evaluate=evaluate, stop_after=(STEPS,))
-    assert run.fit().steps == STEPS
+    assert run.fit().last_step == STEPS
     assert run.outcome() == undisturbed
 
 
@@ -168,7 +168,7 @@ def test_early_stopping_is_resumed_too(training, step):
     run.evaluate = lambda model: SCRIPT[run.reports[-1].step + 1]
     interrupted(run, step)
     trained = run.fit()
-    assert (trained.steps, trained.chosen) == (10, 6)
+    assert (trained.last_step, trained.chosen_step) == (10, 6)
     assert [c.step for c in checkpoints.scheduled(run.checkpoints)] == [4, 6, 8, 10]
 
 

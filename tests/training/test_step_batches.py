@@ -31,10 +31,9 @@ def test_batches_are_those_of_the_order_in_any_order_of_steps(toy, steps):
 
 def test_parts_of_a_batch_are_those_of_this_process(toy):
     split = toy.split("train")
-    whole, half = (
-        StepBatches(Translation(), split, BatchOrder(split, 300, 1), parts=2, mine=mine).at(1, 90)
-        for mine in (range(2), range(1, 2))
-    )
+    order = BatchOrder(split, 300, 1)
+    whole = StepBatches(Translation(), split, order, 2, range(2)).at(1, 90)
+    half = StepBatches(Translation(), split, order, 2, range(1, 2)).at(1, 90)
     assert [part.index for part in whole.parts] == [0, 1]
     assert [part.index for part in half.parts] == [1]
     assert (

@@ -199,7 +199,7 @@ def test_a_copy_task_is_learned_until_unseen_sentences_are_copied(training):
 def test_a_budget_in_steps_is_exact_and_reported(training):
     run = training(train_steps=7)
     trained = run.fit()
-    assert (trained.steps, trained.chosen) == (7, 7)
+    assert (trained.last_step, trained.chosen_step) == (7, 7)
     assert [report.step for report in run.reports] == [*range(1, 8)]
     assert {report.steps for report in run.reports} == {7}
     assert trained.tokens == run.reports[-1].tokens == log_of(run)[-1]["tokens"]
@@ -224,7 +224,7 @@ def test_a_budget_in_epochs_is_that_many_passes_and_the_earlier_end_counts(train
         **{"train_steps": None, "epochs": None, **budget},
     )
     trained = run.fit()
-    assert trained.steps == run.reports[-1].steps == steps
+    assert trained.last_step == run.reports[-1].steps == steps
     if "train_steps" not in budget:
         assert trained.tokens == budget["epochs"] * 31 * 4
 
@@ -241,7 +241,7 @@ def test_patience_waits_that_many_evaluations_and_chooses_the_best(
         patience=patience, eval_every=2, train_steps=16, evaluate=lambda model: next(script, 60.0)
     )
     trained = run.fit()
-    assert (trained.steps, trained.chosen) == (steps, chosen)
+    assert (trained.last_step, trained.chosen_step) == (steps, chosen)
     kept = checkpoints.scheduled(run.checkpoints, until=chosen)
     assert kept[-1].step == chosen
     assert checkpoints.verified_weights(kept[-1]).exists()
@@ -252,7 +252,7 @@ def test_patience_alone_ends_a_training(training):
     run = training(
         patience=2, eval_every=2, train_steps=None, evaluate=lambda model: next(script, 60.0)
     )
-    assert run.fit().steps == 10
+    assert run.fit().last_step == 10
     assert {report.steps for report in run.reports} == {None}
 
 
@@ -262,7 +262,7 @@ def test_the_evaluation_at_the_last_step_may_be_the_best(training):
         patience=3, eval_every=2, train_steps=11, evaluate=lambda model: next(script, 60.0)
     )
     trained = run.fit()  # evaluated at 2, 4, 6, 8, 10 and, as the last step, 11: 20.0
-    assert (trained.steps, trained.chosen) == (11, 11)
+    assert (trained.last_step, trained.chosen_step) == (11, 11)
     assert checkpoints.scheduled(run.checkpoints)[-1].step == 11
 
 
@@ -351,14 +351,14 @@ def test_an_exploded_loss_diverges_and_a_bad_one_does_not(training):
     uniform = training("uniform").prepare()
     with torch.no_grad():
         uniform.model.embedding.weight.zero_()
-    assert uniform.fit().steps == 12
+    assert uniform.fit().last_step == 12
 
 
 def test_other_terms_of_the_loss_are_no_divergence(training):
     """Divergence is by cross-entropy, whatever the weight of z-loss."""
     settings = {"z_loss": 1.0, "learning_rate": 1e-9, "schedule": "constant"}
     run = training(**settings, task=Translation())
-    assert run.fit().steps == 12
+    assert run.fit().last_step == 12
     losses = [line["loss"] for line in log_of(run) if "loss" in line]
     perplexities = [line["dev_perplexity"] for line in log_of(run) if "dev_perplexity" in line]
     assert min(losses) > 4 * math.log(350)

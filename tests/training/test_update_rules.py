@@ -20,11 +20,11 @@ from ablate.own.source import source_hash
 from ablate.training.optimizer import (
     Optimizer,
     hidden_matrices,
-    kinds_of_parameters,
     make_optimizer,
+    parameter_kinds,
 )
 from ablate.training.schedule import decay_share, learning_rate, schedule_of
-from ablate.training.update_rules import RULES, RULES_OF_MATRICES, orthogonalized
+from ablate.training.update_rules import MATRIX_RULES, RULES, orthogonalized
 from tests.model.random_shapes import VALUES, resolved
 
 SMALL = {"n_layers": 1, "d_model": 6, "d_ff": 5, "n_heads": 2}
@@ -221,9 +221,9 @@ UNTIED = {
 
 
 def test_parameters_are_embeddings_output_vectors_or_matrices():
-    kinds = kinds_of_parameters(build(resolve_row({**SMALL, **UNTIED}), 11, seed=1))
+    kinds = parameter_kinds(build(resolve_row({**SMALL, **UNTIED}), 11, seed=1))
     assert {name: kinds[name] for name in KINDS} == KINDS
-    tied = kinds_of_parameters(build(resolve_row(SMALL), 11, seed=1))
+    tied = parameter_kinds(build(resolve_row(SMALL), 11, seed=1))
     assert tied["embedding.weight"] == "embedding"
     assert "output" not in tied.values()
 
@@ -248,7 +248,7 @@ def test_biases_are_vectors_and_modules_declare_all_of_their_parameters():
                 if config is None:
                     continue
                 model = build(config, 11, seed=1)
-                for name, kind in kinds_of_parameters(model).items():
+                for name, kind in parameter_kinds(model).items():
                     seen.add(name)
                     if name.endswith("bias") and kind != "vector":
                         not_vectors.add((config.mixer, name, kind))
@@ -265,7 +265,7 @@ def test_biases_are_vectors_and_modules_declare_all_of_their_parameters():
 def test_kinds_follow_declarations_and_not_the_number_of_axes():
     fields = {"architecture": "decoder-only", "positional_encoding": "none", "smear": True}
     model = build(resolve_row({**SMALL, **fields, "mixer": "rg_lru"}), 11, seed=1)
-    kinds = kinds_of_parameters(model)
+    kinds = parameter_kinds(model)
     mixer = "decoder.0.mixer."
     assert kinds[f"{mixer}input_gate.weight"] == "matrix"  # (h, d, d)
     assert kinds[f"{mixer}input_gate.bias"] == "vector"  # (h, d)
@@ -300,7 +300,7 @@ def test_the_network_of_a_layer_is_a_feed_forward_network_whatever_its_class():
     model = build(resolve_row(SMALL), 11, seed=1)
     for layer in (*model.encoder, *model.decoder):
         layer.feed_forward = nn.Sequential(nn.Linear(16, 8), nn.Linear(8, 16))
-    kinds = kinds_of_parameters(model)
+    kinds = parameter_kinds(model)
     of_networks = {kind for name, kind in kinds.items() if "feed_forward.0.weight" in name}
     assert of_networks == {"feed_forward"}
 
@@ -317,7 +317,7 @@ def test_each_kind_of_parameters_has_its_rate_and_its_decay():
         "embedding": 0.0, "position": 0.0, "output": 0.15, "vector": 0.6, "feed_forward": 0.3,
         "matrix": 0.3,
     }  # fmt: skip
-    kinds = kinds_of_parameters(theirs)
+    kinds = parameter_kinds(theirs)
     plain = torch.optim.AdamW(
         [{"params": [p], "weight_decay": decays[kinds[name]], "kind": kinds[name]}
          for name, p in theirs.named_parameters()],
@@ -338,7 +338,7 @@ def test_each_kind_of_parameters_has_its_rate_and_its_decay():
         )
 
 
-@pytest.mark.parametrize("optimizer", [*RULES, *RULES_OF_MATRICES])
+@pytest.mark.parametrize("optimizer", [*RULES, *MATRIX_RULES])
 def test_every_optimizer_meets_rates_of_kinds_and_allocates_what_a_step_makes(optimizer):
     settings = {"weight_decay": 0.1, "schedule": "constant", "optimizer": optimizer}
     config = resolve_row({**SMALL, **UNTIED, **FACTORS, **settings})
@@ -475,7 +475,7 @@ def test_a_class_keeps_its_own_momentum_unless_the_row_sets_one(
 ):
     named = own(optimizer) if optimizer == SIGNUM else optimizer
     config = resolve_row({"optimizer": named, "momentum": set_to})
-    (group,) = make_optimizer(Matrix(), config, tmp_path).own.param_groups
+    (group,) = make_optimizer(Matrix(), config, tmp_path).custom.param_groups
     assert group["momentum"] == expected
 
 
@@ -486,7 +486,7 @@ def test_a_class_is_told_which_parameters_are_hidden_matrices(own, tmp_path, set
     )
     model = build(resolve_row(SMALL), 11, 1)
     config = resolve_row({"optimizer": own(source), **settings})
-    told = make_optimizer(model, config, tmp_path).own.param_groups
+    told = make_optimizer(model, config, tmp_path).custom.param_groups
     marks = {}
     for group in told:
         marks.update(zip(map(id, group["params"]), group["hidden_matrix"], strict=True))
