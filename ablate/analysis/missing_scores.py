@@ -67,7 +67,7 @@ def score_missing(
 
 
 def _unscored(planned: Runs, results: Results) -> list[_Unscored]:
-    on_predictions = planned.study.task.on_predictions
+    on_predictions = planned.study.task.prediction_metric_names
     wanted = [metric for metric in measured_metrics(planned.study) if metric.name in on_predictions]
     unscored: dict[tuple[str, str], _Unscored] = {}
     for row in planned.rows:
@@ -118,7 +118,7 @@ def _score(
     if damage is not None:
         raise Damaged(damage)
     predictions = score_cache.read_predictions(folder, name, decoding)
-    expected, items = task.n_predictions(corpus), task.of_items(predictions)
+    expected, items = task.n_predictions(corpus), task.item_predictions(predictions)
     if len(items) != expected:
         raise StoreError(
             f"{folder.predictions(name)}: has {plural(len(items), 'line')}, and the "

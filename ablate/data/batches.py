@@ -1,7 +1,7 @@
-"""Token-budget batches of records of similar lengths (section 5.1), and their padding.
+"""Batches with a budget of tokens, of records with similar lengths (section 5.1), and padding.
 
-The order of records serves every task; `PairBatch` and `collate` serve tasks that read one text and
-predict another.
+`BatchOrder` serves all tasks; `PairBatch` and `collate` serve tasks that read one text and predict
+another.
 """
 
 from __future__ import annotations
@@ -20,26 +20,33 @@ from torch import Tensor
 from ablate.data.corpus import Split, TokenSequences, subset
 from ablate.data.tokenizer import BOS, EOS, PAD
 
-# Tokens; records whose shorter fields differ by less may swap places between epochs
+# Tokens of noise in the order of shorter fields, so that batches differ between epochs
 LENGTH_NOISE = 2.0
 
 
 class BatchOrder:
-    """Assigns records to batches, as a pure function of its arguments, epoch and index.
+    """Assigns records to batches: a function of its arguments and the step.
 
-    Within an epoch, records are sorted so that neighbors have similar lengths in every field, cut
-    where their longest fields add up to batch_tokens, and the batches are shuffled. Every epoch has
-    the same number of batches. A batch exceeds its budget by less than one record.
+    In each epoch, records are sorted by length, so that neighbors have similar lengths in all
+    fields, and cut into batches whose longest fields add up to batch_tokens. The batches are then
+    shuffled. All epochs have the same number of batches. A batch exceeds its budget by less than
+    one record.
     """
 
     def __init__(self, split: Split, batch_tokens: int, seed: int, fraction: float = 1.0) -> None:
-        """Order the records of a training split, or a share of them.
+        """Order the records of a training split.
+
+        Args:
+            split: the split.
+            batch_tokens: tokens in a batch.
+            seed: seed of the order.
+            fraction: share of the records to use.
 
         Raises:
             ValueError: a record is longer than batch_tokens.
         """
-        self.kept = None if fraction == 1 else subset(len(split), fraction)  # None: all
-        self.first, self.last, self.longest = _lengths(split, self.kept)
+        self.records = None if fraction == 1 else subset(len(split), fraction)  # None: all
+        self.first, self.last, self.longest = _lengths(split, self.records)
         if int(self.longest.max()) > batch_tokens:
             raise ValueError(
                 f"a sentence of {self.longest.max()} tokens does not fit in "
@@ -51,8 +58,8 @@ class BatchOrder:
 
     @cached_property
     def batches_per_epoch(self) -> int:
-        """Steps in one pass over the training data."""
-        # From the sum and not from a division into batches, so that all epochs have as many steps.
+        """Number of batches in one pass over the records."""
+        # By the sum of lengths, which is the same in all epochs.
         return -(-int(self.longest.sum()) // self.batch_tokens)
 
     def at(self, step: int) -> NDArray[np.int64]:
@@ -64,42 +71,43 @@ class BatchOrder:
 
     def epoch(self, epoch: int) -> list[NDArray[np.int64]]:
         """The batches of an epoch, in order."""
-        # Counter-based: any epoch can be made without those before it, so resuming needs no state.
+        # A generator for each epoch, so that resuming needs no state.
         random = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
         difference = random.random(len(self.longest))
-        difference *= LENGTH_NOISE  # in place: a copy for 5 million records takes 40 MB
+        difference *= LENGTH_NOISE  # in place, because a copy for 5 million records takes 40 MB
         difference += self.first
         difference -= self.last
         order = _by_lengths(self.longest, difference)
         ends = np.cumsum(self.longest[order], dtype=np.int64)
-        # The k-th batch starts at the first record that ends beyond k budgets, in every epoch.
+        # Batch k starts at the first record that ends beyond k * batch_tokens.
         starts = np.searchsorted(ends, self.batch_tokens * np.arange(1, self.batches_per_epoch) + 1)
-        batches = np.split(order if self.kept is None else self.kept[order], starts)
+        if self.records is not None:
+            order = self.records[order]
+        batches = np.split(order, starts)
         return [batches[i] for i in random.permutation(len(batches))]
 
 
 def largest_padded_batch(split: Split, batch_tokens: int, fraction: float = 1.0) -> int:
-    """Padded tokens of the longest field in the largest batch of every epoch.
+    """Padded tokens of the longest field in the largest batch, which is the same in all epochs.
 
-    An epoch sorts by the longest field before all else, and cuts at multiples of batch_tokens: only
-    records of equal lengths change places between epochs, so all have batches of the same padded
-    size.
+    Epochs sort by the longest field first, so the noise only swaps records whose longest fields are
+    equal.
     """
     _, _, longest = _lengths(split, None if fraction == 1 else subset(len(split), fraction))
     ordered = np.sort(longest).astype(np.int64)
     ends = np.cumsum(ordered)
     starts = np.searchsorted(ends, np.arange(0, ends[-1], batch_tokens) + 1)
     counts = np.diff(np.append(starts, len(ordered)))
-    last = ordered[np.maximum(starts + counts - 1, 0)]  # of a batch, which is its longest
-    return int((counts * last).max())
+    widths = ordered[np.maximum(starts + counts - 1, 0)]  # the last record of a batch is longest
+    return int((counts * widths).max())
 
 
 def divide(split: Split, records: NDArray[np.int64], count: int) -> list[NDArray[np.int64]]:
-    """Divide a batch into `count` parts with about as many tokens each; some may be empty."""
+    """Divide a batch into `count` parts with about equal numbers of tokens; some may be empty."""
     if count == 1:
         return [records]
     ends = np.cumsum(split.lengths(records).max(axis=0), dtype=np.int64)
-    # In whole numbers: the cuts must be the same on every machine.
+    # By integers, so that the cuts are the same on every machine.
     cuts = np.searchsorted(ends * count, ends[-1] * np.arange(1, count), side="right")
     return np.split(records, cuts)
 
@@ -107,36 +115,36 @@ def divide(split: Split, records: NDArray[np.int64], count: int) -> list[NDArray
 def micro_batches(
     split: Split, records: NDArray[np.int64] | Sequence[int], limit: int
 ) -> Iterator[NDArray[np.int64]]:
-    """Divide a batch into parts of at most `limit` padded tokens per field, or of single records.
+    """Divide a batch into micro-batches of at most `limit` padded tokens per field.
 
-    The parts are as few as possible, and then as even as possible: a small last part would cost as
-    many calls as a large one.
+    A longer record is a micro-batch. Their number is as small as possible, and their sizes are as
+    even as possible, because a small one would take as many calls as a large one.
 
     Yields:
-        The indices of each part's records.
+        Indices of the records of each micro-batch.
     """
     records = np.asarray(records)
     longest = split.lengths(records).max(axis=0)
-    fewest = len(_parts(longest, limit))
-    if fewest > 1:  # the smallest limit with this number of parts makes them as even as possible
+    fewest = len(_slices(longest, limit))
+    if fewest > 1:  # the smallest limit that gives this number makes them as even as possible
         lower = range(1, limit)
-        limit = 1 + bisect_left(lower, True, key=lambda n: len(_parts(longest, n)) == fewest)
-    for part in _parts(longest, limit):
-        yield records[part]
+        limit = 1 + bisect_left(lower, True, key=lambda n: len(_slices(longest, n)) == fewest)
+    for rows in _slices(longest, limit):
+        yield records[rows]
 
 
 def eval_batches(split: Split, tokens: int) -> Iterator[NDArray[np.int64]]:
-    """Every record once, as indices: batches of about `tokens` tokens and of similar lengths."""
+    """Yield the indices of all records in batches of about `tokens` tokens and similar lengths."""
     first, last, longest = _lengths(split, None)
     order = _by_lengths(longest, np.subtract(first, last, dtype=np.float64))
-    # A cut wherever the running sum passes a multiple of `tokens`.
+    # Cut where the running sum passes a multiple of `tokens`.
     cuts = np.flatnonzero(np.diff((np.cumsum(longest[order], dtype=np.int64) - 1) // tokens)) + 1
     yield from np.split(order, cuts)
 
 
 def pad(sequences: Sequence[Sequence[int]]) -> Tensor:
-    """Lists of token ids as one tensor (B, longest), padded with 0 at the end."""
-    # Filled by numpy: sequences of a split are read-only, of which torch warns each time.
+    """Pad lists of token ids at the end with 0 -> (B, longest)."""
+    # By numpy, because torch warns of the read-only arrays of a split.
     out = np.zeros((len(sequences), max(map(len, sequences))), dtype=np.int64)
     for row, sequence in enumerate(sequences):
         out[row, : len(sequence)] = sequence
@@ -149,13 +157,13 @@ def pad_sequences(
     start: int | None = None,
     end: int | None = None,
 ) -> Tensor:
-    """Sequences of a text field as one tensor, padded at the end.
+    """Pad sequences of a text field at the end with 0.
 
     Args:
         sequences: the field of a split.
         records: B indices.
-        start: id to prepend to each sequence, such as BOS; None to prepend none.
-        end: id to append to each sequence, such as EOS; None to append none.
+        start: id to prepend to each sequence, such as BOS; None for none.
+        end: id to append to each sequence, such as EOS; None for none.
 
     Returns:
         Token ids (B, longest sequence with its marks).
@@ -164,25 +172,28 @@ def pad_sequences(
     lengths = sequences.offsets[np.asarray(records) + 1] - starts
     columns = np.arange(int(lengths.max()))
     is_token = columns < lengths[:, None]  # (B, longest)
-    before = int(start is not None)
-    after = int(end is not None)
-    out = np.full((len(lengths), before + len(columns) + after), PAD, dtype=np.int64)
+    offset = int(start is not None)
+    width = offset + len(columns) + int(end is not None)
+    out = np.full((len(lengths), width), PAD, dtype=np.int64)
     ids = sequences.ids[(starts[:, None] + columns)[is_token]]
-    out[:, before : before + len(columns)][is_token] = ids
+    out[:, offset : offset + len(columns)][is_token] = ids
     if start is not None:
         out[:, 0] = start
     if end is not None:
-        out[np.arange(len(lengths)), before + lengths] = end
+        out[np.arange(len(lengths)), offset + lengths] = end
     return torch.from_numpy(out)
 
 
 def _lengths(
-    split: Split, kept: NDArray[np.int64] | None
+    split: Split, records: NDArray[np.int64] | None
 ) -> tuple[NDArray[np.uint16], NDArray[np.uint16], NDArray[np.uint16]]:
-    """Lengths of the first field, the last and the longest; 16 bits hold 60,001 tokens."""
+    """Lengths of the first, the last and the longest field of records; None for all records.
+
+    16 bits suffice for the longest text, of 60,001 tokens.
+    """
     fields = [split[field].lengths.astype(np.uint16) for field in split.fields]
-    if kept is not None:
-        fields = [lengths[kept] for lengths in fields]
+    if records is not None:
+        fields = [lengths[records] for lengths in fields]
     longest = fields[0]
     for lengths in fields[1:]:
         longest = np.maximum(longest, lengths)
@@ -192,30 +203,30 @@ def _lengths(
 def _by_lengths(longest: NDArray[np.uint16], difference: NDArray[np.float64]) -> NDArray[np.int64]:
     """An order in which neighbors have similar lengths in both fields.
 
-    Sorted by the longest field, and among equals by the difference of two fields: ascending where
-    the longest is even and descending where it is odd, so that neighbors are alike where the
-    longest changes as well. Half as much padding results as from sorting by target and then by
-    source (benchmarks/LOG.md).
+    Records are sorted by the longest field, then by the difference of the two fields: ascending if
+    the longest length is even, descending if it is odd. So neighbors are similar also where the
+    longest length changes. There is half as much padding as after sorting by target, then by source
+    (benchmarks/LOG.md).
 
     Args:
-        longest: length of each record's longest field.
-        difference: length of the first field minus that of the last; overwritten.
+        longest: length of the longest field of each record.
+        difference: length of the first field minus length of the last field; overwritten.
     """
     np.negative(difference, out=difference, where=longest % 2 == 1)
     return np.lexsort((difference, longest))
 
 
-def _parts(lengths: NDArray[np.int32], limit: int) -> list[slice]:
-    """Cut records into slices, in their order, each as long as `limit` padded tokens allow."""
-    parts = []
+def _slices(lengths: NDArray[np.int32], limit: int) -> list[slice]:
+    """Cut records into consecutive slices, each as long as `limit` padded tokens allow."""
+    slices = []
     start = 0
     while start < len(lengths):
-        # A part is padded to its longest record: its size is this width times its records.
+        # Padded tokens: the longest record so far times the number of records.
         widths = np.maximum.accumulate(lengths[start:])
-        fits = int(np.searchsorted(widths * np.arange(1, len(widths) + 1), limit, side="right"))
-        parts.append(slice(start, start + max(1, fits)))
-        start += max(1, fits)
-    return parts
+        count = int(np.searchsorted(widths * np.arange(1, len(widths) + 1), limit, side="right"))
+        slices.append(slice(start, start + max(1, count)))
+        start += max(1, count)
+    return slices
 
 
 class SequenceBatch:

@@ -1,9 +1,8 @@
-"""Build a corpus in a working folder, resuming an interrupted build.
+"""Build a corpus in a working folder, or continue an interrupted build.
 
-First dev and test are checked and the vocabulary is learned on a seeded sample of the training
-split. Then every split is read again and encoded, and the ids are written in chunks. Memory does
-not grow with the corpus. An interrupted build keeps its vocabulary, and the training split up to
-the last commit.
+First, dev and test are checked, and the vocabulary is learned on a seeded sample of the training
+split. Then every split is encoded, and the ids are written in chunks, so that memory does not grow
+with the corpus. A build continues with its vocabulary, from the last commit of the training split.
 """
 
 from __future__ import annotations
@@ -47,16 +46,19 @@ from ablate.store.records import (
     TrainingText,
 )
 
-_READ, _STATE = "read.json", "state.json"  # progress, in the working folder
+# Files with the progress, in the working folder
+_READ = "read.json"
+_STATE = "state.json"
 T = TypeVar("T")
 _SUMMED = 1_000_000  # sequences whose lengths are summed at once
+EVALUATION_SPLITS = ("test", MINIMAL_PAIRS)  # splits that only evaluations read
 
 
 class Chunk(NamedTuple):
     """Encoded documents.
 
-    read: documents, or pieces of documents, consumed.
-    ids: of each field.
+    read: number of documents, or of pieces of documents, that were read.
+    ids: token ids of each field.
     """
 
     read: int
@@ -64,14 +66,12 @@ class Chunk(NamedTuple):
 
 
 class Preparation(ABC):
-    """Prepares one corpus in a working folder, and continues an interrupted preparation.
+    """Prepares one corpus in a working folder. Subclasses prepare text as records or as a stream.
 
-    Subclasses say how the text is prepared: as records, or as a stream.
-
-    end_marks: tokens that a sequence has beside its ids: the end mark of a record.
+    end_marks: tokens that a sequence has beside its ids: 1 for the end mark of a record.
     compared: splits that are compared with the training split.
-    commit_every: chunks.
-    warnings: by split.
+    commit_every: number of chunks between commits.
+    warnings: warnings by split.
     folder: the working folder.
     origins: where the text of each split is from.
     """
@@ -85,7 +85,13 @@ class Preparation(ABC):
     def __init__(
         self, data: Any, sources: Mapping[str, Source], log: Callable[[str], None]
     ) -> None:
-        """Store the data settings, the sources by split, and what receives a line a phase."""
+        """Prepare for a build.
+
+        Args:
+            data: settings of the corpus.
+            sources: source of each split.
+            log: receives a line for each phase.
+        """
         self.data = data
         self.sources = sources
         self.log = log
@@ -94,7 +100,7 @@ class Preparation(ABC):
     # How the text is prepared
 
     def check(self) -> None:  # noqa: B027
-        """Read dev and test: a fault in them should not show after hours of reading.
+        """Read dev and test, so that their faults are reported before the long training split.
 
         Raises:
             DataError: the text cannot be used.
@@ -106,7 +112,7 @@ class Preparation(ABC):
 
     @abstractmethod
     def learn(self) -> TrainingText:
-        """Write the vocabulary of each field; returns counts of training records, and warnings."""
+        """Learn and write the vocabulary of each field, and count the training records."""
 
     @abstractmethod
     def encoded(
@@ -115,14 +121,23 @@ class Preparation(ABC):
         """Encode a split.
 
         Args:
-            split: its name.
-            total: training records that `learn` counted.
-            start: documents of the training split that were read before.
-            left_out: counts training records that are left out, by reason.
+            split: name of the split.
+            total: number of training records, as `learn` counted them.
+            start: number of documents of the training split that are encoded already.
+            left_out: counts the dropped training records, by reason.
         """
 
     def sampled(self, items: Iterable[T], most: int, unit: str) -> tuple[list[T], int]:
-        """The items that the vocabulary is learned on, and the number of all; logs that number."""
+        """Draw the items on which the vocabulary is learned, and log their number.
+
+        Args:
+            items: all items.
+            most: largest number of items to draw.
+            unit: name of an item.
+
+        Returns:
+            The drawn items, and the number of all.
+        """
         sample, count = random_sample(items, most)
         basis = plural(count, unit)
         if count > most:
@@ -132,32 +147,42 @@ class Preparation(ABC):
         return sample, count
 
     def texts(self, split: str) -> Mapping[str, str]:
-        """The text of dev or test to store, by field."""
+        """The text of dev or test to store with the ids, by field."""
         return {}
 
     @abstractmethod
     def settings(self, data: Mapping[str, Any], fields: Sequence[str]) -> list[Any]:
-        """The settings that determine how text is prepared, of this or of another corpus."""
+        """The settings of a corpus that determine how its text is prepared.
+
+        Args:
+            data: `data` of the corpus, as in its manifest.
+            fields: its text fields.
+        """
 
     @property
-    def own_settings(self) -> list[Any]:
-        """Those of this corpus."""
+    def corpus_settings(self) -> list[Any]:
+        """`settings` of this corpus."""
         return self.settings(self.data.model_dump(mode="json"), self.data.fields)
 
     @abstractmethod
     def content_id(self, hashes: Sequence[str]) -> str:
-        """The id of the corpus made from text with these hashes: 12 hexadecimal digits."""
+        """Id of the corpus from text with these hashes: 12 hexadecimal digits."""
 
     @abstractmethod
     def training_id(self, content: Mapping[str, Any], vocabulary: Sequence[str]) -> str:
-        """Hash of all but the test split: of the hashes of train and dev, and of vocabularies."""
+        """Hash of everything but the test split.
+
+        Args:
+            content: hashes of train and dev.
+            vocabulary: hashes of the vocabularies.
+        """
 
     def is_current(self, corpus: Corpus) -> bool:
-        """Whether this version would prepare the text of a corpus in the same way."""
+        """Whether this version of ablate would prepare a corpus in the same way."""
         return True
 
     def learns_as(self, corpus: Corpus) -> bool:
-        """Whether this version learns the vocabulary of a corpus of the same training text."""
+        """Whether this version of ablate would learn the same vocabulary as a corpus has."""
         return True
 
     def unknown_warnings(self, split: str, shares: Mapping[str, float]) -> list[str]:
@@ -171,10 +196,10 @@ class Preparation(ABC):
     # The build
 
     def build(self, folder: Path, origins: Mapping[str, Origin]) -> None:
-        """Complete the build; afterwards the folder holds a prepared corpus.
+        """Build the corpus, or continue the build.
 
         Args:
-            folder: the working folder; a build that it holds a part of goes on.
+            folder: the working folder, which then holds a prepared corpus.
             origins: where the text of each split is from.
 
         Raises:
@@ -201,7 +226,7 @@ class Preparation(ABC):
 
     def _prepare(self) -> None:
         self.check()
-        similar = self._similar()
+        similar = self._find_similar()
         if similar is not None:
             self._reuse(similar)
             return
@@ -210,7 +235,7 @@ class Preparation(ABC):
             read = self.learn()
             read = read.model_copy(update={"repaired": self._repaired(self.sources)})
             read.write(self.folder / _READ)
-        self.warnings = {split: self._checked(split) for split in ("dev", "test")}
+        self.warnings = {split: self._check_split(split) for split in ("dev", "test")}
         self.warnings["train"] = list(read.noticed)
         for split in self.sources:
             if split != "train":
@@ -222,103 +247,107 @@ class Preparation(ABC):
             pairs={split: self._records(split) for split in self.sources},
             left_out={**read.left_out, **left_out},
             repaired=read.repaired,
-            warnings=self._warned(),
+            warnings=self._nonempty_warnings(),
             longest=sums.pop("longest"),
             lengths=sums,
         )
         self._publish(counts)
 
     def _repaired(self, splits: Mapping[str, Source]) -> dict[str, dict[str, int]]:
-        """Repairs of the splits that have any, as the last reading counted them."""
+        """Number of repairs by split and kind, as the last reading counted them."""
         return {name: dict(source.repaired) for name, source in splits.items() if source.repaired}
 
-    def _warned(self) -> dict[str, list[str]]:
-        """The warnings of the splits that have any."""
+    def _nonempty_warnings(self) -> dict[str, list[str]]:
+        """The warnings by split, without splits that have none."""
         return {split: lines for split, lines in self.warnings.items() if lines}
 
-    def _checked(self, split: str) -> list[str]:
+    def _check_split(self, split: str) -> list[str]:
         """Warnings about dev or test."""
         warnings = self.suspicious(split)
-        # By content: two files of different names may hold the same text.
+        # By content, because two files with different names may have the same text.
         is_training_text = self.origins[split].sha256 == self.origins["train"].sha256
         if split in self.compared and is_training_text:
-            what = "scores on it do not apply to other text"
-            warnings.append(f"{split} is the same text as the training split: {what}")
+            warnings.append(
+                f"{split} is the same text as the training split: scores on it do not apply to "
+                "other text"
+            )
         return warnings
 
-    # Reuse of a corpus that differs only in what evaluations read
+    # Reuse of a corpus that differs only in its test split and pairs
 
-    _of_evaluations: ClassVar = ("test", MINIMAL_PAIRS)
-
-    def _similar(self) -> Corpus | None:
-        """A prepared corpus that differs in its test split only."""
+    def _find_similar(self) -> Corpus | None:
+        """Find a prepared corpus that differs only in its test split and pairs."""
         for manifest in sorted(self.folder.parent.glob(f"*/{MANIFEST}")):
             try:
                 corpus = Corpus(manifest.parent)
-                if self._differs_in_test_only(corpus.manifest) and self.learns_as(corpus):
-                    # Every byte, because the new manifest vouches for the files that are linked.
+                if self._has_same_training(corpus.manifest) and self.learns_as(corpus):
+                    # Verify every byte, because the new manifest will list the same files.
                     corpus.verify(every=True)
                     return corpus
             except StoreError:
                 continue  # damaged, or of another format
         return None
 
-    def _differs_in_test_only(self, manifest: CorpusManifest) -> bool:
-        # A manifest without sources is read, too, and is like no other.
+    def _has_same_training(self, manifest: CorpusManifest) -> bool:
+        """Whether a corpus has the same training and dev text and the same settings."""
         for split in ("train", "dev"):
-            known = manifest.sources.get(split)
-            if known is None or known.sha256 != self.origins[split].sha256:
+            origin = manifest.sources.get(split)
+            if origin is None or origin.sha256 != self.origins[split].sha256:
                 return False
         try:
             settings = self.settings(manifest.data, fields_of(manifest))
-        except KeyError:  # of another form
+        except KeyError:  # the corpus of another task
             return False
-        return settings == self.own_settings
+        return settings == self.corpus_settings
 
     def _reuse(self, similar: Corpus) -> None:
         """Link or copy everything but the test split and pairs from a similar corpus."""
         self.log(f"reusing the training split, dev split and vocabulary of {similar.id}")
         for name in similar.manifest.files:
-            # Links share the blocks: a corpus is prepared for another test set in almost no space.
-            if name.partition(".")[0] not in self._of_evaluations:
+            # Links, so that a corpus with another test set takes almost no space.
+            if name.partition(".")[0] not in EVALUATION_SPLITS:
                 (self.folder / name).unlink(missing_ok=True)
                 try:
                     os.link(similar.folder / name, self.folder / name)
                 except OSError:  # the file system has no hard links
                     shutil.copyfile(similar.folder / name, self.folder / name)
-        before = similar.manifest
-        for split, lines in before.warnings.items():
-            if split not in self._of_evaluations:
+        manifest = similar.manifest
+        for split, lines in manifest.warnings.items():
+            if split not in EVALUATION_SPLITS:
                 self.warnings[split] = lines
-        self.warnings["test"] = self._checked("test")
-        written = [split for split in self.sources if split in self._of_evaluations]
-        for split in written:
+        self.warnings["test"] = self._check_split("test")
+        new_splits = [split for split in self.sources if split in EVALUATION_SPLITS]
+        for split in new_splits:
             self._write(split)
-        self._count_unknown(written)
-        repaired = {**before.repaired}
+        self._count_unknown(new_splits)
+        repaired = {**manifest.repaired}
         repaired.pop("test", None)
         repaired.update(self._repaired({"test": self.sources["test"]}))
-        pairs = {split: before.pairs[split] for split in ("train", "dev")}
-        for split in written:
+        pairs = {split: manifest.pairs[split] for split in ("train", "dev")}
+        for split in new_splits:
             pairs[split] = self._records(split)
         counts = CorpusCounts(
             pairs=pairs,
-            left_out=before.left_out,
+            left_out=manifest.left_out,
             repaired=repaired,
-            warnings=self._warned(),
-            noticed=before.noticed,
-            longest=before.longest,
-            lengths=before.lengths,
+            warnings=self._nonempty_warnings(),
+            noticed=manifest.noticed,
+            longest=manifest.longest,
+            lengths=manifest.lengths,
         )
         self._publish(counts)
 
     # The ids
 
     def _write(self, split: str, total: int = 0) -> Counter[str]:
-        """Write a split; that of training from the last commit on.
+        """Write the ids of a split; the training split from the last commit on.
+
+        Args:
+            split: name of the split.
+            total: number of training records, as `learn` counted them.
 
         Returns:
-            The number of records left out for their length, by reason.
+            The number of dropped records, by reason.
         """
         fields = self.data.fields
         state = EncodingState(ends=(None,) * len(fields))
@@ -346,31 +375,31 @@ class Preparation(ABC):
         return +left_out  # without reasons that no record has
 
     def _count_unknown(self, splits: Iterable[str]) -> None:
-        """Log the share of unknown tokens of each field of some splits, and warn of large ones."""
-        every = dict[str, float]()
+        """Log the shares of unknown tokens in each field, and warn of large shares."""
+        all_shares = dict[str, float]()
         for split in splits:
             shares = {}
             for field in self.data.fields:
                 shares[field] = open_sequences(self.folder, split, field).unknown_share
-                every[f"{split} {field}"] = shares[field]
+                all_shares[f"{split} {field}"] = shares[field]
             self.warnings.setdefault(split, []).extend(self.unknown_warnings(split, shares))
-        self.log(f"unknown tokens: {shares_text(every)}")
+        self.log(f"unknown tokens: {shares_text(all_shares)}")
 
     def _records(self, split: str) -> int:
         """Number of records of a split on disk."""
         return len(open_sequences(self.folder, split, self.data.fields[0]))
 
     def _sums(self) -> Counter[str]:
-        """Sums of the lengths of the training split's sequences on disk."""
+        """Sums of the lengths of the training split; see `length_sums`."""
         fields = self.data.fields
-        whole = Split({field: open_sequences(self.folder, "train", field) for field in fields})
-        slices = (slice(start, start + _SUMMED) for start in range(0, len(whole), _SUMMED))
+        train = Split({field: open_sequences(self.folder, "train", field) for field in fields})
+        slices = (slice(start, start + _SUMMED) for start in range(0, len(train), _SUMMED))
         # `lengths` counts an end mark for every sequence.
-        parts = (whole.lengths(part) - 1 + self.end_marks for part in slices)
-        return length_sums(fields, parts)
+        chunks = (train.lengths(rows) - 1 + self.end_marks for rows in slices)
+        return length_sums(fields, chunks)
 
     def _publish(self, counts: CorpusCounts) -> None:
-        """Write the manifest after all other files: with it the corpus is complete."""
+        """Write the manifest, last of all files, which marks the corpus as complete."""
         files = [path for path in sorted(self.folder.iterdir()) if path.name not in (_READ, _STATE)]
         hashes = dict[str, str]()
         sizes = dict[str, int]()
@@ -379,7 +408,7 @@ class Preparation(ABC):
             sizes[path.name] = path.stat().st_size
         content = {split: self.origins[split].sha256 for split in ("train", "dev")}
         values = without_defaults(self.data.recorded, LATER_DATA)
-        # In one order: the same corpus has the same manifest byte for byte.
+        # In a fixed order, so that the same corpus has the same manifest byte for byte.
         ordered = {name: values[name] for name in (*INTRODUCED_DATA, *values) if name in values}
         manifest = CorpusManifest(
             format=FORMAT,
@@ -393,13 +422,12 @@ class Preparation(ABC):
             files=hashes,
             sizes=sizes,
         )
-        # On the disk before the manifest, which makes the corpus valid.
-        for path in files:
+        for path in files:  # on the disk before the manifest, which makes the corpus valid
             sync_file(path)
         manifest.write(self.folder / MANIFEST)
 
 
 def digest(content: Any, *, sort_keys: bool = False) -> str:
-    """The hash of JSON that ids of corpora are: 12 hexadecimal digits."""
+    """Hash of a value's JSON text, as an id of a corpus: 12 hexadecimal digits."""
     text = json.dumps(content, sort_keys=sort_keys)
     return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -27,12 +27,16 @@ OFFSETS = np.dtype("<i8")
 TOKENIZER = "tokenizer.model"  # shared by all fields without a separate vocabulary
 LARGE = 64 << 20  # bytes; hashing larger files would delay the start of a run
 _SUBSET_KEY = 20170612
-_COUNTED = 10_000_000  # tokens that are compared at once
+_COUNTED = 10_000_000  # tokens whose unknown ones are counted at once
 
 
 @dataclass(frozen=True)
 class TokenSequences:
-    """Token ids of one text field, without BOS and EOS, and where each sequence begins."""
+    """Token ids of one text field.
+
+    ids: all sequences, concatenated, without BOS and EOS.
+    offsets: (n + 1,), where each of the n sequences begins, and the end of the last.
+    """
 
     ids: NDArray[np.uint32]
     offsets: NDArray[np.int64]
@@ -45,19 +49,20 @@ class TokenSequences:
 
     @cached_property
     def lengths(self) -> NDArray[np.int32]:
-        """Tokens of each sequence, EOS counted."""
-        # Offsets beyond 32 bits wrap, and their differences wrap back.
+        """Number of tokens of each sequence, with EOS."""
+        # Offsets beyond 32 bits overflow, but their differences are right.
         lengths = np.subtract(self.offsets[1:], self.offsets[:-1], dtype=np.int32, casting="unsafe")
         lengths += 1
         return lengths
 
     @property
     def unknown_share(self) -> float:
-        """The share of the tokens that are unknown to the vocabulary."""
-        count = len(self.ids)
-        # In parts: of a large split, the comparison would not fit into memory at once.
-        parts = (self.ids[start : start + _COUNTED] for start in range(0, count, _COUNTED))
-        return sum(int(np.count_nonzero(part == UNK)) for part in parts) / max(1, count)
+        """The share of tokens that are not in the vocabulary."""
+        unknown = 0
+        # In chunks, because the comparison of a large split would not fit into memory.
+        for start in range(0, len(self.ids), _COUNTED):
+            unknown += int(np.count_nonzero(self.ids[start : start + _COUNTED] == UNK))
+        return unknown / max(1, len(self.ids))
 
     def first(self, count: int) -> TokenSequences:
         """The first sequences."""
@@ -69,7 +74,7 @@ class TokenSequences:
 
 
 class Split:
-    """The records of one split: for each text field, equally many token sequences."""
+    """The records of one split: a token sequence for each record and text field."""
 
     def __init__(self, sequences: Mapping[str, TokenSequences]) -> None:
         self._sequences = dict(sequences)
@@ -86,7 +91,7 @@ class Split:
         return tuple(self._sequences)
 
     def lengths(self, records: Sequence[int] | NDArray[np.int64] | slice) -> NDArray[np.int32]:
-        """Lengths of these records in tokens, EOS counted, (fields, records)."""
+        """Lengths of records in tokens, with EOS, (fields, records)."""
         return np.stack([sequences.lengths[records] for sequences in self._sequences.values()])
 
     def first(self, records: int) -> Split:
@@ -98,37 +103,37 @@ class Split:
 
 
 def subset(records: int, fraction: float) -> NDArray[np.int64]:
-    """Indices of a random share of the records, ascending; larger shares contain smaller ones.
+    """Indices of a random subset of records, ascending.
 
-    The share is the same for every seed, so that runs differ in the amount of training data and not
-    in its choice.
+    The subset is the same for all seeds, and a larger subset contains all smaller ones, so that
+    runs differ only in the amount of training data.
     """
     if fraction == 1:
         return np.arange(records)
-    # One number for each record, whatever the share: the records of a smaller share have the
-    # smallest numbers of a larger one.
+    # A number for each record; the subset has the smallest numbers.
     numbers = np.random.Generator(np.random.Philox(key=_SUBSET_KEY)).random(records)
     return np.sort(np.argsort(numbers, kind="stable")[: max(1, round(fraction * records))])
 
 
 def length_sums(fields: Sequence[str], parts: Iterable[NDArray[np.integer[Any]]]) -> Counter[str]:
-    """Sums of lengths, their squares and products over records, in tokens with EOS; for costs.
-
-    The names are `pairs` (records), `FIELD_tokens`, `longer_tokens` (the longest field of each
-    record), `FIELD_squares`, that of `product_of` the first two fields, and `longest` (a maximum,
-    not a sum).
+    """Sums over records from which costs are computed; lengths are in tokens with EOS.
 
     Args:
         fields: the text fields.
-        parts: lengths of records, (fields, records) each.
+        parts: lengths of some records, (fields, records) each.
+
+    Returns:
+        `pairs` (number of records); `FIELD_tokens` and `FIELD_squares` (sums of lengths and of
+        their squares); `longer_tokens` (sum of the longest field of each record); the product of
+        the first two fields, whose name is `product_of(fields)`; `longest` (a maximum, not a sum).
     """
     sums = Counter[str]()
     longest = 0
     for lengths in parts:
         wide = lengths.astype(np.int64)  # products overflow 32 bits
         sums["pairs"] += wide.shape[1]
-        for field, of_field in zip(fields, wide, strict=True):
-            sums[f"{field}_tokens"] += int(of_field.sum())
+        for field, field_lengths in zip(fields, wide, strict=True):
+            sums[f"{field}_tokens"] += int(field_lengths.sum())
         sums["longer_tokens"] += int(wide.max(axis=0).sum())
         for index, field in enumerate(fields):
             sums[f"{field}_squares"] += int((wide[index] ** 2).sum())
@@ -143,7 +148,11 @@ class Corpus:
     """A prepared corpus on disk. Every file is compared with its hash or size before it is used."""
 
     def __init__(self, folder: Path, test: Literal["test", "dev"] = "test") -> None:
-        """Open a corpus written by `prepare`; `test` is the split in the place of the test split.
+        """Open a corpus that `prepare` has written.
+
+        Args:
+            folder: folder of the corpus.
+            test: the split that `split("test")` and `text("test", ...)` return.
 
         Raises:
             Damaged: the manifest differs from what was written.
@@ -152,32 +161,32 @@ class Corpus:
         manifest = CorpusManifest.read(folder / MANIFEST)
         if manifest is None:
             raise StoreError(f"{folder}: is not a prepared corpus")
-        if manifest.format != FORMAT:  # which cannot be converted without its text
+        if manifest.format != FORMAT:  # cannot be converted without the text
             raise StoreError(f"{folder}: has format {manifest.format}, not {FORMAT}; remove it")
         self.folder = folder
         self._test = test
         self.manifest = manifest
         self.fields = fields_of(manifest)
         self._tokenizers: dict[str, Tokenizer] = {}
-        self._known: set[str] = set()  # files that were compared with their hash
+        self._verified_names: set[str] = set()  # files that were compared with their hash
 
     @property
     def id(self) -> str:
-        """Hash of the text of all splits and of the settings that prepared it."""
+        """Hash of the text of all splits and of the settings of preparation."""
         return self.folder.name
 
     @property
     def training(self) -> str:
-        """Hash of everything that training and dev scores depend on: all but the test split."""
+        """Hash of everything but the test split: all that training and dev scores depend on."""
         return self.manifest.training
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The vocabulary shared by all fields without a separate one."""
+        """The tokenizer that all fields without a separate one share."""
         return self._tokenizer(TOKENIZER)
 
     def tokenizer_of(self, field: str) -> Tokenizer:
-        """The vocabulary of a text field: its separate one if it has one, else the shared one."""
+        """The tokenizer of a text field: a separate one or the shared one."""
         assert field in self.fields, f"{self.folder} has no field {field}"
         separate = f"{field}.{TOKENIZER}"
         return self._tokenizer(separate if separate in self.manifest.files else TOKENIZER)
@@ -209,16 +218,16 @@ class Corpus:
         """
         split = self._test if split == "test" else split
         lines = self._verified(f"{split}.{field}.txt").read_bytes().decode()
-        return lines.split("\n")[:-1]  # not splitlines(): U+2028 and the like are part of a text
+        return lines.split("\n")[:-1]  # not splitlines(), which splits at U+2028 and others
 
     def verify(self, every: bool = False) -> None:
         """Compare the files with the hashes taken when they were written.
 
         Args:
-            every: hash large files too; otherwise only their sizes are compared.
+            every: whether to hash large files as well; otherwise only their sizes are compared.
 
         Raises:
-            Damaged: a file differs; the message names the first.
+            Damaged: a file differs; the message names the first such file.
             StoreError: a file cannot be read.
         """
         if names_other_files(self.manifest):
@@ -227,31 +236,31 @@ class Corpus:
             self._verify(name, every)
 
     def _verified(self, name: str) -> Path:
-        """The path of a file, which is compared with its hash when it is first used."""
-        if name not in self._known:
+        """The path of a file, which is verified at its first use."""
+        if name not in self._verified_names:
             self._verify(name)
-            self._known.add(name)
+            self._verified_names.add(name)
         return self.folder / name
 
     def _verify(self, name: str, every: bool = False) -> None:
-        """Compare one file with its hash, or a large file with its size unless `every` is set."""
+        """Compare a file with its hash; a large file only with its size, unless `every` is set."""
         path = self.folder / name
         size = self.manifest.sizes.get(name)
         if name not in self.manifest.files:
             raise Damaged(f"{self.folder / MANIFEST}: does not list {name}")
         try:
-            known = size is not None and path.stat().st_size == size > LARGE
+            is_large = size is not None and path.stat().st_size == size > LARGE
         except OSError:
-            known = False
-        if not known or every:
+            is_large = False
+        if not is_large or every:
             verify(path, self.manifest.files[name])
 
 
 def open_sequences(folder: Path, split: str, field: str) -> TokenSequences:
-    """One field of a split, memory-mapped: FOLDER/SPLIT.FIELD.ids and .offsets."""
+    """Map one field of a split into memory: FOLDER/SPLIT.FIELD.ids and .offsets."""
     path = folder / f"{split}.{field}.ids"
     ids = np.empty(0, IDS)
-    if path.stat().st_size:  # no map of 0 bytes
+    if path.stat().st_size:  # an empty file cannot be mapped
         ids = np.memmap(path, dtype=IDS, mode="r")
     return TokenSequences(ids, np.memmap(path.with_suffix(".offsets"), dtype=OFFSETS, mode="r"))
 
@@ -262,15 +271,15 @@ class SequenceWriter:
     def __init__(
         self, folder: Path, split: str, field: str, end: Sequence[int] | None = None
     ) -> None:
-        """Start anew, or continue from the file sizes that `commit` returned."""
-        self._paths = [folder / f"{split}.{field}.{kind}" for kind in ("ids", "offsets")]
+        """Start new files, or continue from `end`, the sizes that `commit` returned."""
+        self._paths = [folder / f"{split}.{field}.{suffix}" for suffix in ("ids", "offsets")]
         self._files: list[BinaryIO] = []
-        self._end = end  # sizes at the last commit; later bytes are cut off
+        self._end = end
 
     def __enter__(self) -> SequenceWriter:
         if self._end is None:
             for path in self._paths:
-                path.unlink(missing_ok=True)  # it may be a hard link to another corpus' file
+                path.unlink(missing_ok=True)  # may be a hard link to the file of another corpus
                 self._files.append(path.open("wb"))
             # Offsets begin with 0, so that n + 1 of them delimit n sequences.
             self._files[1].write(np.zeros(1, OFFSETS).tobytes())
@@ -287,14 +296,14 @@ class SequenceWriter:
             file.close()
 
     def add(self, sentences: Encoded) -> None:
-        """Append sequences; the last may go on in the next call, which then ends it."""
+        """Append sequences. The next call may continue the last one."""
         ids, offsets = self._files
-        before = ids.tell() // IDS.itemsize
+        written = ids.tell() // IDS.itemsize
         ids.write(sentences.ids.astype(IDS).tobytes())
-        offsets.write((before + np.cumsum(sentences.lengths)).astype(OFFSETS).tobytes())
+        offsets.write((written + np.cumsum(sentences.lengths)).astype(OFFSETS).tobytes())
 
     def commit(self) -> tuple[int, int]:
-        """Flush to the disk; returns the sizes of both files in bytes."""
+        """Flush to the disk, and return the sizes of both files in bytes."""
         for file in self._files:
             file.flush()
             os.fsync(file.fileno())

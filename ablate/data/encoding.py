@@ -1,4 +1,4 @@
-"""Text to token ids, many texts at once."""
+"""Encode many texts at once."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Encoded:
     ids: NDArray[np.uint32]
     lengths: NDArray[np.int64]
 
-    def only(self, keep: NDArray[np.bool_]) -> Encoded:
-        """The texts selected by a mask."""
+    def select(self, keep: NDArray[np.bool_]) -> Encoded:
+        """The texts where a mask is true."""
         if keep.all():
             return self
         return Encoded(self.ids[np.repeat(keep, self.lengths)], self.lengths[keep])

@@ -1,6 +1,5 @@
-"""Filters and checks of a corpus: dropped records, suspicious text, test text in training.
-
-Dropped records are counted by reason. Invalid records in dev and test are errors instead.
+"""Filters and checks of records: drop training records, refuse records of dev and test, warn of
+suspicious text, count test text in training.
 """
 
 from __future__ import annotations
@@ -26,7 +25,10 @@ from ablate.data.tokenizer import UNK, Tokenizer
 from ablate.errors import DataError
 from ablate.store.records import Overlap
 
-EMPTY, IDENTICAL, DUPLICATE = "empty", "identical sides", "duplicate"  # names in the manifest
+# Reasons for dropping a training record, as in the manifest
+EMPTY = "empty"
+IDENTICAL = "identical sides"
+DUPLICATE = "duplicate"
 LONG = "too long"
 UNEVEN = "uneven"
 
@@ -34,12 +36,17 @@ UNEVEN = "uneven"
 def training_records(
     source: Source, data: DataConfig, left_out: Counter[str]
 ) -> Iterator[Document]:
-    """The training records that pass the filters of text; the others are counted in `left_out`.
+    """Yield the training records that pass the filters of text, and count the others.
+
+    Args:
+        source: source of the training split.
+        data: settings of the corpus.
+        left_out: receives the number of dropped records by reason.
 
     Raises:
         DataError: the files cannot be used.
     """
-    repeated = _repeated(source) if data.drop_duplicates else None
+    duplicates = _find_duplicates(source) if data.drop_duplicates else None
     drop_identical = data.pair_rules.drop_identical
     for index, record in enumerate(source.documents()):
         texts = record.texts
@@ -47,14 +54,14 @@ def training_records(
             left_out[EMPTY] += 1
         elif drop_identical and texts[0] == texts[1]:
             left_out[IDENTICAL] += 1
-        elif repeated is not None and repeated[index]:
+        elif duplicates is not None and duplicates[index]:
             left_out[DUPLICATE] += 1
         else:
             yield record
 
 
 def complete_records(source: Source, data: DataConfig, split: str) -> list[Document]:
-    """All records of dev or test.
+    """Read all records of dev or test.
 
     Raises:
         DataError: a text is empty, or there is no record.
@@ -76,29 +83,39 @@ def complete_records(source: Source, data: DataConfig, split: str) -> list[Docum
 def within_limits(
     lengths: NDArray[np.int64], data: DataConfig, left_out: Counter[str]
 ) -> NDArray[np.bool_]:
-    """A mask of the records that are short and even enough, by lengths (fields, records)."""
-    kept = np.asarray(lengths.max(axis=0) <= data.longest_trained)
-    left_out[LONG] += int((~kept).sum())
+    """Filter training records by their lengths, and count the dropped ones.
+
+    Args:
+        lengths: lengths in tokens (fields, records).
+        data: settings of the corpus.
+        left_out: receives the number of dropped records by reason.
+
+    Returns:
+        (records,), true for records that are short enough and whose sides differ little in length.
+    """
+    is_short = np.asarray(lengths.max(axis=0) <= data.longest_trained)
+    left_out[LONG] += int((~is_short).sum())
     max_ratio = data.pair_rules.max_ratio
     if max_ratio is None:
-        return kept
-    even = np.asarray(lengths[:2].max(axis=0) <= max_ratio * lengths[:2].min(axis=0))
-    # Each record counts for its first reason only.
-    left_out[UNEVEN] += int((kept & ~even).sum())
-    return np.asarray(kept & even)
+        return is_short
+    is_even = np.asarray(lengths[:2].max(axis=0) <= max_ratio * lengths[:2].min(axis=0))
+    # A record that is also too long is counted only as such.
+    left_out[UNEVEN] += int((is_short & ~is_even).sum())
+    return np.asarray(is_short & is_even)
 
 
 def refuse_long(records: Sequence[Document], lengths: NDArray[np.int64], data: DataConfig) -> None:
     """Refuse records of dev or test above the limit of length.
 
     Raises:
-        DataError: naming the first record above the limit.
+        DataError: a record is too long; the message names the first one.
     """
-    over = np.flatnonzero(lengths.max(axis=0) > data.max_length)
-    if len(over):
-        field = int(np.argmax(lengths[:, over[0]] > data.max_length))
+    too_long = np.flatnonzero(lengths.max(axis=0) > data.max_length)
+    if len(too_long):
+        first = too_long[0]
+        field = int(np.argmax(lengths[:, first] > data.max_length))
         raise DataError(
-            f"{records[over[0]].where(field)}: is longer than data.max_length={data.max_length} "
+            f"{records[first].where(field)}: is longer than data.max_length={data.max_length} "
             f"tokens; increase data.max_length, and set data.max_train_length="
             f"{data.longest_trained} to train on the same records"
         )
@@ -111,40 +128,41 @@ def refuse_lost(
     encoded: Encoded,
     tokenizer: Tokenizer,
 ) -> None:
-    """Refuse records of dev or test whose ids stand for another text, although all are known.
+    """Refuse records of dev or test whose text changes by encoding without an unknown token.
 
-    Spaces at the ends of a text, and a second one between words, are not kept.
+    Repeated spaces, and spaces at the ends, are ignored.
 
     Raises:
-        DataError: naming the first such record.
+        DataError: a text changes; the message names the first record.
     """
-    ids = [part.tolist() for part in np.split(encoded.ids, np.cumsum(encoded.lengths)[:-1])]
-    for record, text, of_text, read in zip(records, texts, ids, tokenizer.decode(ids), strict=True):
-        if read != " ".join(filter(None, text.split(" "))) and UNK not in of_text:
-            lost = next(char for char in text if char not in (" ", *read))
+    ids = [row.tolist() for row in np.split(encoded.ids, np.cumsum(encoded.lengths)[:-1])]
+    decoded_texts = tokenizer.decode(ids)
+    for record, text, text_ids, decoded in zip(records, texts, ids, decoded_texts, strict=True):
+        if decoded != " ".join(filter(None, text.split(" "))) and UNK not in text_ids:
+            lost = next(char for char in text if char not in (" ", *decoded))
             raise DataError(
                 f"{record.where(field)}: has U+{ord(lost):04X}, which SentencePiece takes for "
                 f"another character, as the training split has none; remove it"
             )
 
 
-def _repeated(source: Source) -> NDArray[np.bool_]:
-    """A mask of the records that occurred before, by 64-bit hashes."""
+def _find_duplicates(source: Source) -> NDArray[np.bool_]:
+    """(records,), true for records that equal an earlier one, by 64-bit hashes."""
     hashes = np.fromiter((_hash(record.texts) for record in source.documents()), dtype=np.uint64)
-    repeated = np.ones(len(hashes), dtype=bool)
-    # return_index gives the first of equal values.
-    repeated[np.unique(hashes, return_index=True)[1]] = False
-    return repeated
+    is_duplicate = np.ones(len(hashes), dtype=bool)
+    first_indices = np.unique(hashes, return_index=True)[1]
+    is_duplicate[first_indices] = False
+    return is_duplicate
 
 
 def _hash(texts: Sequence[str]) -> int:
-    # Not Python's hash(), which differs between processes: collisions would drop other records.
+    # Not Python's hash(), which differs between processes, and so would its collisions.
     digest = hashlib.blake2b("\n".join(texts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little")
 
 
-# Scores need detokenized, plain text. It contains an entity, or a space before a full stop, now and
-# then: only a large share of lines is a sign.
+# Scores need detokenized, plain text. Even plain text has an entity, or a space before a full stop,
+# in a few lines, so only a large share of lines is suspicious.
 SHARE = 0.1
 CHECKED_RECORDS = 20_000  # at the beginning of a split
 
@@ -164,16 +182,22 @@ _MARKUP = {
 
 
 def markup_warnings(split: str, records: Sequence[Document], labels: Sequence[str]) -> list[str]:
-    """A warning for each field, by its label, whose first lines do not look like plain text."""
+    """Warn of fields whose first lines do not look like plain text.
+
+    Args:
+        split: name of the split.
+        records: records of the split.
+        labels: label of each field.
+    """
     beginning = records[:CHECKED_RECORDS]
     warnings = []
     for field, label in enumerate(labels):
-        for what, pattern in _MARKUP.items():
-            marked = sum(pattern.search(record.texts[field]) is not None for record in beginning)
-            share = marked / max(1, len(beginning))
+        for markup, pattern in _MARKUP.items():
+            matches = sum(pattern.search(record.texts[field]) is not None for record in beginning)
+            share = matches / max(1, len(beginning))
             if share >= SHARE:
                 warnings.append(
-                    f"{split} ({label}): {share:.0%} of lines look {what}; scores need plain text"
+                    f"{split} ({label}): {share:.0%} of lines look {markup}; scores need plain text"
                 )
     return warnings
 
@@ -183,15 +207,20 @@ def form_warnings(
     records: tuple[Sequence[Document], Sequence[Document]],
     labels: Sequence[str],
 ) -> list[str]:
-    """A warning for each field, by its label, that two splits have in other forms of Unicode.
+    """Warn of fields that two splits have in different normalization forms of Unicode.
 
-    A letter with an accent is one character in the form NFC, and two or more in NFD: a model of one
-    form never writes the other, and scores compare characters.
+    A letter with an accent is one character in NFC, and two or more in NFD. A model that was
+    trained on one form never writes the other, and scores compare characters.
+
+    Args:
+        splits: names of the splits.
+        records: records of each split.
+        labels: label of each field.
     """
     warnings = []
     for field, label in enumerate(labels):
-        shares = [_composed_share(of_split, field) for of_split in records]
-        if abs(shares[0] - shares[1]) >= SHARE:  # never where a share is NaN
+        shares = [_composed_share(split_records, field) for split_records in records]
+        if abs(shares[0] - shares[1]) >= SHARE:  # false if a share is NaN
             warnings.append(
                 f"{splits[0]} ({label}): {shares[0]:.0%} of lines with accents are in Unicode's "
                 f"form NFC, and {shares[1]:.0%} of {splits[1]}: one letter is two different texts; "
@@ -201,7 +230,7 @@ def form_warnings(
 
 
 def _composed_share(records: Sequence[Document], field: int) -> float:
-    """The share of NFC among the first lines that differ in NFC and NFD; NaN if there are none."""
+    """The share of NFC among the first lines whose NFC and NFD differ; NaN if there are none."""
     composed = []
     for record in records[:CHECKED_RECORDS]:
         text = record.texts[field]
@@ -214,9 +243,9 @@ OVERLAP_CHUNK = 10_000  # training records that are compared at once
 
 
 def count_overlap(folder: Path, fields: Sequence[str]) -> Overlap:
-    """Count the test records whose text occurs in training, by text field and as a whole.
+    """Count the test records whose text occurs in training, by field and as whole records.
 
-    The training split is read once, in chunks. Memory holds the test split and one chunk.
+    Memory holds the test split and a chunk of the training split, which is read once.
     """
     test = _columns(list(_records(folder, "test", fields)))
     unseen: list[set[Any]] = list(map(set, test))
@@ -227,8 +256,8 @@ def count_overlap(folder: Path, fields: Sequence[str]) -> Overlap:
     counts = []
     for column, texts in zip(test, unseen, strict=True):
         counts.append(sum(text not in texts for text in column))
-    *by_field, records = counts
-    return Overlap(fields=dict(zip(fields, by_field, strict=True)), records=records)
+    *field_counts, records = counts
+    return Overlap(fields=dict(zip(fields, field_counts, strict=True)), records=records)
 
 
 def _records(folder: Path, split: str, fields: Sequence[str]) -> Iterator[tuple[bytes, ...]]:
@@ -238,14 +267,14 @@ def _records(folder: Path, split: str, fields: Sequence[str]) -> Iterator[tuple[
 
 
 def _columns(records: list[tuple[bytes, ...]]) -> list[Sequence[Any]]:
-    """The texts of each field, and the whole records."""
+    """The texts of each field, then the whole records."""
     return [*zip(*records, strict=True), records]
 
 
 def _texts(sequences: TokenSequences) -> Iterator[bytes]:
-    """Yield each sequence's ids as bytes: equal texts have equal bytes."""
+    """Yield the ids of each sequence as bytes."""
     for start in range(0, len(sequences), OVERLAP_CHUNK):
-        # One read for each chunk: slicing bytes is much faster than slicing a memory map.
+        # One read a chunk, because slicing bytes is much faster than slicing a memory map.
         ends = sequences.offsets[start : start + OVERLAP_CHUNK + 1].tolist()
         ids = sequences.ids[ends[0] : ends[-1]].tobytes()
         size = sequences.ids.itemsize

@@ -14,17 +14,17 @@ import numpy as np
 from ablate.config.synthetic_data import SyntheticData
 from ablate.data.builder import Chunk
 from ablate.data.encoding import IDS, Encoded
-from ablate.data.items import DrawnItems, items_of, texts_of
+from ablate.data.items import DrawnItems, make_items, texts_of
 from ablate.data.sources import Document, Source
 from ablate.data.stream_form import DocumentStream
 from ablate.data.tokenizer import SymbolTokenizer, Tokenizer
 
-_AT_ONCE = 256  # items
+_CHUNK_ITEMS = 256
 
 
 @dataclass
 class DrawnSource(Source):
-    """The items of a split as texts; drawn when they are read."""
+    """The items of a split as texts, drawn when they are read."""
 
     data: SyntheticData
     split: str
@@ -32,27 +32,27 @@ class DrawnSource(Source):
     @property
     def items(self) -> DrawnItems:
         """The items."""
-        return items_of(self.data, self.split)
+        return make_items(self.data, self.split)
 
     def documents(self) -> Iterator[Document]:
-        """The items, a document each."""
+        """Yield each item as a document."""
         for text in texts_of(self.items):
             yield Document((text,))
 
     def content(self) -> list[str]:
-        """A hash of the settings: the items follow from them."""
+        """The hash of the settings, which determine the items."""
         return [hashlib.sha256(json.dumps(self.settings()).encode()).hexdigest()]
 
     def settings(self) -> list[Any]:
-        """The split, the data settings, and the module of a user's own generator."""
+        """The split, the data settings, and the module of a user's generator."""
         draw = self.data.generator.draw
         values = self.data.model_dump(mode="json", exclude={"train", "dev", "test"})
-        own = "" if draw is None else draw.__module__
-        return [self.split, getattr(self.data, self.split), values, own]
+        module = "" if draw is None else draw.__module__
+        return [self.split, getattr(self.data, self.split), values, module]
 
 
 class ItemStream(DocumentStream):
-    """Items, each a sequence."""
+    """Prepares generated items. Each item is a sequence."""
 
     data: SyntheticData
 
@@ -62,16 +62,16 @@ class ItemStream(DocumentStream):
     def encoded(
         self, split: str, total: int, start: int, left_out: Counter[str]
     ) -> Iterator[Chunk]:
-        """The tokens of each item."""
+        """Yield the tokens of the items in chunks."""
         source = self.sources[split]
         assert isinstance(source, DrawnSource)
         items = source.items
-        for first in range(start, len(items), _AT_ONCE):
-            some = np.arange(first, min(first + _AT_ONCE, len(items)))
-            inputs = items.draw(some).inputs
-            lengths = items.lengths[some].astype(np.int64)
+        for first in range(start, len(items), _CHUNK_ITEMS):
+            indices = np.arange(first, min(first + _CHUNK_ITEMS, len(items)))
+            inputs = items.draw(indices).inputs
+            lengths = items.lengths[indices].astype(np.int64)
             is_token = np.arange(inputs.shape[1]) < lengths[:, None]
-            yield Chunk(len(some), [Encoded(inputs[is_token].astype(IDS), lengths)])
+            yield Chunk(len(indices), [Encoded(inputs[is_token].astype(IDS), lengths)])
         overlap = items.overlap() if split == "test" else 0.0
         if overlap:
             self.warnings.setdefault(split, []).append(

@@ -135,7 +135,7 @@ class Records(Preparation):
             kept = filters.within_limits(_lengths(fields), self.data, left_out)
             kept_records += int(kept.sum())
             read += len(kept)
-            yield Chunk(len(kept), [field.only(kept) for field in fields])
+            yield Chunk(len(kept), [field.select(kept) for field in fields])
             if number % self.commit_every == 0:
                 self.log(f"encoding: {read:,} of {total:,} records done")
         if not kept_records:
@@ -202,7 +202,7 @@ class Records(Preparation):
 
     def training_id(self, content: Mapping[str, Any], vocabulary: Sequence[str]) -> str:
         """The ids of the training split follow from its text and the vocabulary."""
-        return digest([FORMAT, content, vocabulary, self.own_settings], sort_keys=True)
+        return digest([FORMAT, content, vocabulary, self.corpus_settings], sort_keys=True)
 
     @cached_property
     def has_reserved(self) -> bool:

@@ -89,11 +89,11 @@ class DocumentStream(Preparation):
 
     def training_id(self, content: Mapping[str, Any], vocabulary: Sequence[str]) -> str:
         """The ids follow from the text and the vocabulary."""
-        return digest([*self.own_settings, *vocabulary, *content.values()], sort_keys=True)
+        return digest([*self.corpus_settings, *vocabulary, *content.values()], sort_keys=True)
 
     def content_id(self, hashes: Sequence[str]) -> str:
         """The id of the corpus made from text with these hashes: 12 hexadecimal digits."""
-        return digest([*self.own_settings, list(hashes)], sort_keys=True)
+        return digest([*self.corpus_settings, list(hashes)], sort_keys=True)
 
 
 def _encode(text: str, tokenizer: Tokenizer) -> list[int]:

@@ -9,24 +9,24 @@ from torch import Tensor
 
 
 class Constraint(Protocol):
-    """Follows the hypotheses of a batch of B sentences, K for each, in a vocabulary of V tokens."""
+    """Says which of V tokens may follow the K hypotheses of each of B sentences."""
 
     def allowed(self) -> Tensor:
-        """Return a mask of the tokens that may follow (B, K, V), true where they may."""
+        """A mask (B, K, V), true at the tokens that may follow each hypothesis."""
 
     def restrict(self, log_probs: Tensor, allowed: Tensor) -> Tensor:
-        """Return log-probabilities of tokens (B, K, V) that may follow; -inf for the others."""
+        """Log-probabilities (B, K, V), with -inf for tokens that may not follow."""
 
     def advance(self, origins: Tensor, tokens: Tensor) -> None:
         """Replace the hypotheses by continuations.
 
         Args:
             origins: index of the hypothesis that each one continues (B, K).
-            tokens: the token that it adds (B, K).
+            tokens: the token that each one appends (B, K).
         """
 
-    def keep(self, rows: Sequence[int]) -> None:
-        """Keep the sentences of these rows."""
+    def select(self, rows: Sequence[int]) -> None:
+        """Keep only the sentences of these rows."""
 
 
 # Makes the constraint of a batch from its sentences and the limits of its translations, in tokens.

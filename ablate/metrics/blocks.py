@@ -1,8 +1,8 @@
 """Scores of a text by blocks: bits per byte, and loss and accuracy of masked tokens.
 
 A block has the same text for every vocabulary and every context length, so that rows can be
-compared block by block. A token belongs to the block in which it begins, the end mark of a document to the
-block of the character before it. A block without masked tokens has no weight.
+compared block by block. A token belongs to the block in which it begins, the end mark of a document
+to the block of the character before it. A block without masked tokens has no weight.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def samples(outcome: Outcome, results: Results, corpus: Corpus, count: int) -> l
     total = task.n_predictions(corpus)
     texts: dict[str, Sequence[str]] = {}
     for label, runs in outcome.by_label.items():
-        lines = task.of_items(predictions_of(runs[0], results))
+        lines = task.item_predictions(predictions_of(runs[0], results))
         if len(lines) == total:
             texts[label] = lines
     if not total or not texts:

@@ -180,7 +180,7 @@ def _evaluation(outcome: Outcome, config: RowConfig) -> Iterator[str]:
         split = experiment.test_sets.get(metric.name, metric.side)
         measured.append(f"{metric.title}{cite(metric.name)} ({split}; {signature})")
     yield f"Scores: {'; '.join(measured)}."
-    if not outcome.study.task.on_predictions:
+    if not outcome.study.task.prediction_metric_names:
         return
     text = "Weights are those of the last checkpoint"
     if config.average_checkpoints > 1:

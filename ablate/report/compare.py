@@ -150,8 +150,8 @@ def with_sentences(comparison: RowComparison, results: Results, count: int) -> R
         return comparison
     first, second = (outcome.by_label[row.label] for row in comparison.rows)
     for runs in zip(first, second, strict=False):  # base may have further seeds
-        before = task.of_items(predictions_of(runs[0], results))
-        after = task.of_items(predictions_of(runs[1], results))
+        before = task.item_predictions(predictions_of(runs[0], results))
+        after = task.item_predictions(predictions_of(runs[1], results))
         if before and after:
             corpus = Corpus(results.corpus(corpora[0]))
             scores = (

@@ -365,7 +365,7 @@ class _Pipeline:
             write_bytes(self.folder.predictions(id), content)
             measured = {}
             for name in self.task.default_metrics:
-                if name in self.task.on_predictions:
+                if name in self.task.prediction_metric_names:
                     measured[name] = self.task.measure(name, lines, self.corpus)
                     scores[name] = Score(**measured[name].model_dump(exclude={"resamples"}))
             self._refuse_infinite(scores)

@@ -69,7 +69,7 @@ class RowTuner:
     def decoding(self, settings: Mapping[str, Node], task: Task) -> Choice | None:
         """The candidates for every row's decoding, over base's settings; None after an error."""
         tune = self.tune
-        metrics = [name for name in task.default_metrics if name in task.on_predictions]
+        metrics = [name for name in task.default_metrics if name in task.prediction_metric_names]
         if not tune.decoding:
             return None
         if not metrics:

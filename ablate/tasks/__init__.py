@@ -1,4 +1,4 @@
-"""Tasks: what a run learns from, what it predicts, and how it is scored. One file each."""
+"""Tasks: what a run learns, what it predicts, and how it is scored. One file each."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ARCHITECTURES: tuple[str, ...] = get_args(ModelConfig.model_fields["architecture
 
 
 def meaning_of(field: str) -> str:
-    """The description of a field of a row, after the tasks that use it if not all do."""
+    """The description of a field of a row, after the names of its tasks if not all use it."""
     description = meanings_of(RowConfig).get(field, "")
     if field not in TASKS[DEFAULT_TASK].unused_fields:
         return description
@@ -44,7 +44,11 @@ def meaning_of(field: str) -> str:
 
 
 def task_of(name: str, sources: Path) -> Task:
-    """The task of a run, by its name or by a reference to a class.
+    """The task of a run.
+
+    Args:
+        name: name of a task, or a reference to a user's class.
+        sources: folder with the source files of the user's classes.
 
     Raises:
         StoreError: the task is unknown, or its source is missing or has another hash.
@@ -59,19 +63,23 @@ def task_of(name: str, sources: Path) -> Task:
 
 
 def load_task(plugin: Reference, source: bytes) -> Task:
-    """The task of a class that a study names, before any run has its source.
+    """Load a user's task before a run has stored its source.
+
+    Args:
+        plugin: the reference in the study.
+        source: text of its file.
 
     Raises:
         StudyError: the class is not a complete Task, or its module fails to load.
     """
-    path = Path(plugin.file)  # the name by which errors find their line
+    path = Path(plugin.file)  # for the places in errors
     return _instance(plugin, load_source(plugin, path, source, Task))  # type: ignore[type-abstract]
 
 
 def _instance(plugin: Reference, cls: type[Task]) -> Task:
     try:
         task = cls()
-    except (Exception, SystemExit) as error:  # a missing method, for one
+    except (Exception, SystemExit) as error:  # such as a missing method
         raise as_ablate_error(plugin, error) from None
     for fault in _faults(task):
         raise StudyError(f"{plugin.written}: {fault}")
@@ -79,21 +87,20 @@ def _instance(plugin: Reference, cls: type[Task]) -> Task:
 
 
 def _faults(task: Task) -> Iterator[str]:
-    """Class attributes that are missing or wrong."""
-    for name, kind in (
+    """Yield a fault for class attributes that are missing or wrong."""
+    for name, expected in (
         ("name", str),
         ("architectures", tuple),
         ("model_metrics", tuple),
         ("default_metrics", tuple),
         ("settings", tuple),
     ):
-        if not isinstance(getattr(task, name, None), kind):
-            yield f"{name} is not a {kind.__name__}"
+        if not isinstance(getattr(task, name, None), expected):
+            yield f"{name} is not a {expected.__name__}"
             return
     data = getattr(task, "data_config", None)
-    # Of any other kind, no corpus can be prepared.
-    kinds = (DataConfig, LanguageData, SyntheticData)
-    if not (isinstance(data, type) and issubclass(data, kinds)):
+    preparable = (DataConfig, LanguageData, SyntheticData)
+    if not (isinstance(data, type) and issubclass(data, preparable)):
         yield "data_config is not a subclass of ablate.tasks.DataConfig"
     elif isinstance(task, SequenceToSequence) and len(data.fields) < 2:
         yield (
@@ -108,8 +115,8 @@ def _faults(task: Task) -> Iterator[str]:
         yield "settings has another entry than classes such as ablate.tasks.SearchSettings"
     elif not task.default_metrics:
         yield "default_metrics is empty; verdicts use its first metric"
-    elif strange := [name for name in task.architectures if name not in ARCHITECTURES]:
-        yield f"architectures has {unknown_name('architecture', str(strange[0]), ARCHITECTURES)}"
+    elif unknown := [name for name in task.architectures if name not in ARCHITECTURES]:
+        yield f"architectures has {unknown_name('architecture', str(unknown[0]), ARCHITECTURES)}"
     else:
         unknown = [name for name in task.default_metrics if name not in task.metrics]
         if unknown:

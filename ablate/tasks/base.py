@@ -1,8 +1,8 @@
-"""The interface of a task: what a run learns from, what it predicts, and how it is scored.
+"""The interface of a task: what a run learns, what it predicts, and how it is scored.
 
-Everything outside of a task's own file works with this interface. The class attributes and
-`resolve_data` are used to read studies and to print tables, so a task's module loads without torch;
-methods import it where they need it.
+All other code works with this interface. Studies are read and tables are printed with the class
+attributes and `resolve_data`, so the module of a task must load without torch. Methods that need
+torch import it.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class Batch(Protocol):
 
 
 class OutputTerms(NamedTuple):
-    """Everything that the loss of a batch depends on.
+    """The tensors from which the loss of a batch is computed.
 
     Attributes:
         states: last hidden states (n, d_model), one for each target token.
         weight: output matrix (V, d_model).
-        targets: token ids (n).
+        targets: token ids (n,).
     """
 
     states: Tensor
@@ -65,36 +65,39 @@ class OutputTerms(NamedTuple):
 
 @dataclass(frozen=True)
 class Sample:
-    """An item of the test split: its number from 1, its texts by name: ("source", "Ein Hund.")."""
+    """An item of the test split, to be shown.
+
+    number: counted from 1.
+    texts: names and texts, such as ("source", "Ein Hund.").
+    """
 
     number: int
     texts: tuple[tuple[str, str], ...]
 
 
 class Task(ABC):
-    """A task. Subclasses set the class attributes and implement the abstract methods.
+    """Base of tasks. Subclasses set the class attributes and implement the abstract methods.
 
     Attributes:
-        name: as a study writes it.
-        data_config: settings of the corpus; its class says which text fields an item has.
-        architectures: values of `architecture` that the task can train.
-        model_metrics: measured on the dev split by the model's likelihood.
-        units: of the perplexities that follow from the study, by metric; any other score has a
-            signature of its own.
-        prediction_metrics: measured on the predictions for the test split; empty if the task
-            predicts nothing.
-        predicts_texts: whether a prediction is a text to read, and not what a score is made of.
-        default_metrics: names of the metrics of a study that names none. The verdicts use the
-            first.
-        defaults: of fields for which the paper's value does not suit the task.
-        settings: the classes of row fields that only some tasks use, of which this task uses
-            these; a study that writes a field of another class is refused.
+        name: name of the task in a study.
+        data_config: class of the `data` section, which names the text fields of an item.
+        architectures: values of `architecture` that the task supports.
+        model_metrics: metrics of the model's likelihood on the dev split.
+        units: what a perplexity is per, by metric, such as "subword token". Scores of other metrics
+            have signatures.
+        prediction_metrics: metrics of the predictions for the test split; empty if the task makes
+            no predictions.
+        predicts_texts: whether predictions are texts to read, not lines of numbers.
+        default_metrics: names of the metrics of a study that names none. Verdicts use the first.
+        defaults: default values of fields, if they differ from the paper's.
+        settings: classes of row fields that only some tasks use. A study may set fields of these
+            classes only.
         shown_fields: settings that the legend of a table always shows.
-        paper: the table of the paper for this task.
-        predicts: what `ablate predict` prints for a text: a prediction of each of its lines, its
-            continuation, or its masked tokens; empty: nothing.
-        exported_as: the kind of model that other libraries know it as: sequence-to-sequence, causal
-            or masked; empty: none.
+        paper: the paper's table of this task.
+        predicts: what `ablate predict` prints for a text: a prediction for each line, a
+            continuation, or candidates for its masked tokens; empty for nothing.
+        exported_as: kind of the model in other libraries: sequence-to-sequence, causal or masked;
+            empty if it cannot be exported.
     """
 
     name: ClassVar[str]
@@ -116,12 +119,12 @@ class Task(ABC):
 
     @property
     def metrics(self) -> dict[str, Metric]:
-        """Every metric of the task, by name."""
+        """All metrics of the task, by name."""
         return {metric.name: metric for metric in (*self.model_metrics, *self.prediction_metrics)}
 
     @property
-    def on_predictions(self) -> frozenset[str]:
-        """Names of the metrics that are measured on predictions."""
+    def prediction_metric_names(self) -> frozenset[str]:
+        """Names of `prediction_metrics`."""
         return frozenset(metric.name for metric in self.prediction_metrics)
 
     @property
@@ -132,51 +135,56 @@ class Task(ABC):
 
     @property
     def idle_defaults(self) -> dict[str, Any]:
-        """The first default of each field without effect whose default has changed since: ids of
-        results stay.
+        """Values of unused fields whose default has changed: the default with which they were
+        introduced, so that run ids do not change.
         """
         facts = facts_of(DecodingConfig)
-        first = {name: facts[name].introduced for name in self.unused_fields if name in facts}
-        return {name: value for name, value in first.items() if value is not UNSET}
+        defaults = {}
+        for name in self.unused_fields:
+            if name in facts and facts[name].introduced is not UNSET:
+                defaults[name] = facts[name].introduced
+        return defaults
 
     def resolve_data(self, settings: Mapping[str, Any]) -> CorpusConfig:
-        """Complete the study's `data` section; a named corpus brings its splits.
+        """Complete the study's `data` section. A named corpus adds its splits.
 
         Raises:
             pydantic.ValidationError: a value is missing, of the wrong type or out of range.
-            ValueError: the corpus is unknown, or the settings cannot go together.
+            ValueError: the corpus is unknown, or the settings contradict each other.
         """
         return self.data_config.resolve(settings)
 
     def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[Fault | str]:
         """Yield a fault for each reason why a row cannot be trained on this data.
 
-        Its fields are names of the row's, or `data.max_length`; a text has none.
+        The fields of a fault are fields of the row, or `data.` and a field of the data. A fault
+        without fields may be a plain text.
         """
         if config.architecture not in self.architectures:
-            what = f"architecture={config.architecture} does not work with task {self.name}"
-            yield Fault(what, ("architecture",), remedy=f"use {' or '.join(self.architectures)}")
+            problem = f"architecture={config.architecture} does not work with task {self.name}"
+            remedy = f"use {' or '.join(self.architectures)}"
+            yield Fault(problem, ("architecture",), remedy=remedy)
         if config.loss_term != "none" and type(self).loss_terms is not Task.loss_terms:
-            what = "loss_term has no effect with a task that has its own loss_terms"
-            yield Fault(what, ("loss_term",), remedy="remove it")
+            problem = "loss_term has no effect with a task that has its own loss_terms"
+            yield Fault(problem, ("loss_term",), remedy="remove it")
         if isinstance(data, DataConfig):
             longest = f"a sequence of data.max_length={data.max_length} and its end"
             yield from config.batch_faults(longest, data.max_length + 1, "data.max_length")
 
     def reach(self, data: CorpusConfig, config: RowConfig) -> Reach | None:
-        """The positions that the longest sequence of a row takes; None if that is not known."""
+        """The numbers of positions that the longest sequences take; None if unknown."""
         return None
 
     def check_metrics(
         self, metrics: Sequence[str], data: CorpusConfig, config: RowConfig
     ) -> Iterator[Fault | str]:
-        """Yield a fault for each reason why a row cannot be scored in a study's metrics."""
+        """Yield a fault for each reason why a row cannot be scored by the metrics of a study."""
         yield from ()
 
     def describe(
         self, metric: Metric, data: CorpusConfig, vocab_sizes: Sequence[int]
     ) -> str | None:
-        """Description of a metric for the legend; None if each score has a signature."""
+        """Describe a metric for the legend; None if its scores have signatures."""
         unit = self.units.get(metric.name)
         if unit is None:
             return None
@@ -186,7 +194,7 @@ class Task(ABC):
     # Data
 
     def test_size(self, data: CorpusConfig, config: RowConfig) -> tuple[str, int] | None:
-        """What is the size of the test items, and theirs, if all have one that rows may set."""
+        """Name and value of the size of test items; None if rows cannot set it, or it varies."""
         return None
 
     def prepare(
@@ -196,12 +204,12 @@ class Task(ABC):
         corpora: Path,
         log: Callable[[str], None] = lambda line: None,
     ) -> Corpus:
-        """Prepare the corpus of a study, or find the prepared one.
+        """Prepare the corpus of a study, or find it if it is prepared already.
 
         Args:
             data: settings of the corpus.
-            folder: where relative paths begin.
-            corpora: the folder of prepared corpora.
+            folder: folder to which relative paths refer.
+            corpora: folder of prepared corpora.
             log: receives a line for each stage.
 
         Raises:
@@ -212,18 +220,17 @@ class Task(ABC):
         return prepare(data, folder, corpora, log)
 
     def items(self, corpus: Corpus, split: str, config: RowConfig) -> Split:
-        """The items of `train` or `dev` for training: sentence pairs, or contexts of a text."""
+        """The items of `train` or `dev` for training, such as sentence pairs or contexts."""
         return corpus.split(split)
 
     def at_step(self, split: Split, seed: int, step: int) -> Split:
-        """The training items as a step uses them, of the same lengths; by default, as they are.
+        """The training items for a step, with the same lengths; by default the same items.
 
-        The result must follow from the arguments alone, so that a resumed run trains on the same
-        items.
+        Use only the arguments, so that a resumed run trains on the same items.
 
         Args:
-            split: from `items`.
-            seed: of the run.
+            split: result of `items`.
+            seed: seed of the run.
             step: counted from 1.
         """
         return split
@@ -237,7 +244,7 @@ class Task(ABC):
         """Make the padded batch of these items."""
 
     def notes_on_scores(self, corpus: Corpus, metrics: Sequence[str]) -> Iterator[str]:
-        """Yield a note on each reason why a metric cannot judge the test split."""
+        """Yield a warning for each reason why a metric does not suit the test split."""
         yield from ()
 
     # Model
@@ -247,8 +254,11 @@ class Task(ABC):
         """Run the model on a batch."""
 
     def training_terms(self, model: Transformer, batch: Any) -> list[OutputTerms]:
-        """Run the model on a batch of training: the terms of `output_terms`, and those of each
-        further prediction, whose loss counts `future_loss` times.
+        """Run the model on a training batch.
+
+        Returns:
+            The terms of `output_terms`, then the terms of further predictions, whose loss has the
+            weight `future_loss`.
         """
         return [self.output_terms(model, batch)]
 
@@ -259,13 +269,13 @@ class Task(ABC):
         from ablate.kernels.cross_entropy import smoothed_cross_entropy
 
         c = model.config
-        loss, *further = (
+        loss, *future_losses = (
             smoothed_cross_entropy(*terms, label_smoothing, c.logit_cap, c.z_loss, model.loss_term)
             for terms in self.training_terms(model, batch)
         )
-        for term in further:
-            loss = loss + c.future_loss * term
-        # A mean over tokens, as the balance of experts is; so it does not depend on their number.
+        for future_loss in future_losses:
+            loss = loss + c.future_loss * future_loss
+        # The balance loss is a mean over tokens, and the trainer divides this sum by tokens.
         return loss + batch.tokens * model.pop_balance_loss(), batch.tokens
 
     def nats_per_token(self, model: Transformer, split: Split, device: torch.device) -> float:
@@ -318,51 +328,57 @@ class Task(ABC):
         device: torch.device,
         after_batch: Callable[[], None] = lambda: None,
     ) -> list[str] | None:
-        """Predictions for the test split, a line for each item; None if the task has none.
+        """Predict the test split: a line for each item; None if the task makes no predictions.
 
-        `after_batch` is called after each batch, and may raise to stop.
+        Args:
+            model: the trained model.
+            corpus: the prepared corpus.
+            config: the row.
+            device: device of the model.
+            after_batch: called after each batch; may raise an exception to stop.
         """
         return None
 
     def generate(
         self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device
     ) -> tuple[str, ...]:
-        """Texts that the model generates for the report, beside the predictions."""
+        """Generate texts for the report."""
         return ()
 
     # Scores
 
     def statistics(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Statistics:
-        """The statistics of each prediction, the score of their sums, and the score's signature,
-        from which `measure` and `measure_items` follow.
+        """The statistics of each prediction, the score of their sums, and its signature.
+
+        `measure` and `measure_items` use them.
         """
         raise NotImplementedError(f"{type(self).__name__} has no metric {metric}")
 
     def measure(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Measurement:
-        """Score predictions in one of `prediction_metrics`, also on resampled test sets."""
+        """Score predictions by one of `prediction_metrics`, also on resampled test sets."""
         from ablate.metrics import resampling
 
         return resampling.measure(*self.statistics(metric, predictions, corpus))
 
     def measure_items(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> list[float]:
-        """Score each prediction alone."""
+        """Score each prediction separately."""
         values, score, _ = self.statistics(metric, predictions, corpus)
-        return [float(score(of_item)) for of_item in values]
+        return [float(score(statistics)) for statistics in values]
 
     def n_predictions(self, corpus: Corpus) -> int:
         """Number of items of the test split."""
         return len(corpus.split("test"))
 
-    def of_items(self, predictions: Sequence[str]) -> Sequence[str]:
-        """The predictions for the items of the test split, of all lines that `predict` returns."""
+    def item_predictions(self, predictions: Sequence[str]) -> Sequence[str]:
+        """Select the lines for items of the test split from all lines of `predict`."""
         return predictions
 
     def scores_items(self, metric: Metric) -> bool:
-        """Whether a metric is measured on the predictions for the items of the test split."""
-        if metric.name not in self.on_predictions:
+        """Whether a metric scores the items of the test split, not those of a probe."""
+        if metric.name not in self.prediction_metric_names:
             return False
         return metric.item == self.prediction_metrics[0].item
 
     def samples(self, corpus: Corpus, items: Sequence[int]) -> Iterator[Sample]:
-        """The texts of some items of the test split, for a report with the predictions."""
+        """Yield the texts of some items of the test split, for reports."""
         yield from ()

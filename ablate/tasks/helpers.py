@@ -1,8 +1,6 @@
-"""Functions for tasks of one's own: batches of text pairs, decoding, scores with resampled test
-sets. They load torch.
+"""Functions for users' tasks: batches of text pairs, translation, scores with resampled test sets.
 
-Import this module inside a task's methods: the module of a task is loaded to read studies, which
-needs no torch.
+Import this module inside methods, because it loads torch, and studies are read without torch.
 """
 
 from ablate.data.batches import PairBatch, collate, pad

@@ -1,4 +1,4 @@
-"""Language models: each token of a text is predicted from those before it; bits per byte."""
+"""Language models: predict each token of a text from the tokens before it; bits per byte."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from ablate.metrics.resampling import Statistics
     from ablate.model import Transformer
 
-GENERATED = 3  # texts for the report
-# What keeps to a document where tokens see their own one alone.
-MASKED = {
+GENERATED = 3  # number of texts for the report
+# Values that support `document_masks`, by field
+SUPPORT_DOCUMENT_MASKS = {
     "mixer": ("attention",),
     "attention": ("full", "local", "differential"),
     "attention_convolution": ("none",),
@@ -49,7 +49,7 @@ MASKED = {
 
 
 class LanguageModel(TextTask):
-    """Predict each token of a text from those before it; scored in bits per byte."""
+    """Predict each token of a text from the tokens before it; scored in bits per byte."""
 
     name = "language-model"
     architectures = ("decoder-only",)
@@ -76,25 +76,17 @@ class LanguageModel(TextTask):
         context, stride = evaluated(config)
         if stride > context:
             limit = f"it must be at most eval_context={context}"
-            what = f"eval_stride={stride} leaves out tokens: {limit}"
-            yield Fault(what, ("eval_stride", "eval_context", "context"))
-        for layer in config.all_layers if config.document_masks else ():
-            for name, allowed in MASKED.items():
-                value = getattr(layer, name)
-                if value not in allowed and not parse_reference(value):
-                    yield Fault(
-                        f"document_masks has no effect on {name}={value}, which carries tokens "
-                        "over the ends of documents",
-                        ("document_masks", name),
-                        remedy=f"use {listed(allowed)}",
-                    )
-        own = [name for name in ("loss_terms", "output_terms") if _is_own(type(self), name)]
-        if config.future_tokens and own:
-            what = f"future_tokens has no effect with a task that has its own {own[0]}"
-            yield Fault(what, ("future_tokens",), remedy="remove it")
+            problem = f"eval_stride={stride} leaves out tokens: {limit}"
+            yield Fault(problem, ("eval_stride", "eval_context", "context"))
+        if config.document_masks:
+            yield from _document_mask_faults(config)
+        methods = [name for name in ("loss_terms", "output_terms") if _overrides(type(self), name)]
+        if config.future_tokens and methods:
+            problem = f"future_tokens has no effect with a task that has its own {methods[0]}"
+            yield Fault(problem, ("future_tokens",), remedy="remove it")
         if config.document_masks and data.documents == "separate":
-            what = "document_masks has no effect with data.documents=separate"
-            yield Fault(what, ("document_masks", "data.documents"), remedy="remove it")
+            problem = "document_masks has no effect with data.documents=separate"
+            yield Fault(problem, ("document_masks", "data.documents"), remedy="remove it")
 
     def check_metrics(
         self, metrics: Sequence[str], data: CorpusConfig, config: RowConfig
@@ -106,19 +98,21 @@ class LanguageModel(TextTask):
         context, _ = evaluated(config)
         name = "eval_context" if config.eval_context else "context"
         for metric in metrics:
-            # Of a sequence of one token, the repetition has nothing to predict.
-            needed = 4 if metric == INDUCTION_LOSS.name else LOSS_AFTER.get(metric, 0)
-            if needed > context:
-                what = f"{name}={context} is too short for metric {metric}, which needs {needed}"
-                yield Fault(what, (name,))
+            # Two sequences of two tokens: only the second token of the repetition is scored.
+            minimum = 4 if metric == INDUCTION_LOSS.name else LOSS_AFTER.get(metric, 0)
+            if minimum > context:
+                problem = (
+                    f"{name}={context} is too short for metric {metric}, which needs {minimum}"
+                )
+                yield Fault(problem, (name,))
 
     def evaluation(self, config: RowConfig) -> str:
-        """Tokens that predict a token, and tokens scored in each context."""
+        """Length and stride of the contexts, such as `ctx:64|stride:64`."""
         context, stride = evaluated(config)
         return f"ctx:{context}|stride:{stride}"
 
     def lines(self, scores: TokenScores, blocks: Blocks, evaluation: str) -> list[str]:
-        """The negative log-likelihood of each block."""
+        """A line with the negative log-likelihood of each block."""
         from ablate.metrics.blocks import text_lines
 
         return text_lines(scores, blocks, evaluation)
@@ -131,40 +125,40 @@ class LanguageModel(TextTask):
         device: torch.device,
         after_batch: Callable[[], None] = lambda: None,
     ) -> list[str]:
-        """The scores of each block of the test split, as a line of text; then those of probes."""
+        """A line with the scores of each block of the test split; then the lines of probes."""
         from ablate.data.contexts import cut
         from ablate.metrics import probes
 
-        def scored(contexts: Contexts) -> TokenScores:
+        def score(contexts: Contexts) -> TokenScores:
             return self.token_scores(model, contexts, device, after_batch)
 
         contexts = self.evaluation_contexts(corpus, "test", config)
-        scores = scored(contexts)
+        scores = score(contexts)
         blocks = self.blocks(corpus)
         evaluation = self.evaluation(config)
         lines = self.lines(scores, blocks, evaluation)
         if not config.probes:
             return lines
         lines += probes.probe_lines(scores, contexts, blocks, evaluation)
-        (context, stride) = evaluated(config)
+        context, stride = evaluated(config)
         V = corpus.tokenizer.vocab_size
         sequences, length = probes.repeated_sequences(V, context)
         if length > 1:
-            lines += probes.sequence_lines(scored(sequences), length, V)
+            lines += probes.sequence_lines(score(sequences), length, V)
         if MINIMAL_PAIRS in corpus.manifest.pairs:
             sentences = corpus.split(MINIMAL_PAIRS)[FIELD]
-            of_pairs = cut(sentences, context, stride, joined=False, score_once=True)
-            lines += probes.pair_lines(scored(of_pairs), sentences, evaluation)
+            pair_contexts = cut(sentences, context, stride, joined=False, score_once=True)
+            lines += probes.pair_lines(score(pair_contexts), sentences, evaluation)
         return lines
 
-    def of_items(self, predictions: Sequence[str]) -> list[str]:
-        """The lines of blocks, without those of probes."""
+    def item_predictions(self, predictions: Sequence[str]) -> list[str]:
+        """The lines of blocks, without the lines of probes."""
         return [line for line in predictions if line.startswith("nats=")]
 
     def statistics(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Statistics:
-        """Those of each block of the test split, or of each item of a probe."""
+        """The statistics of each block of the test split, or of each item of a probe."""
         if not self.metrics[metric].is_probe:
-            return super().statistics(metric, self.of_items(predictions), corpus)
+            return super().statistics(metric, self.item_predictions(predictions), corpus)
         from ablate.metrics.probes import probe_statistics
 
         split = MINIMAL_PAIRS if metric == PAIRS_RIGHT.name else "test"
@@ -183,12 +177,27 @@ class LanguageModel(TextTask):
     def generate(
         self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device
     ) -> tuple[str, ...]:
-        """Texts that begin as a document does, with seeds 1, 2 and 3."""
+        """Generate texts from the beginning of a document, with seeds 1, 2 and 3."""
         from ablate.decoding.generate import generate_text
 
         seeds = range(1, GENERATED + 1)
         return tuple(generate_text(model, corpus.tokenizer, "", config, seed) for seed in seeds)
 
 
-def _is_own(task: type[TextTask], method: str) -> bool:
+def _document_mask_faults(config: RowConfig) -> Iterator[Fault]:
+    """Yield a fault for each part of a layer that ignores document masks."""
+    for layer in config.all_layers:
+        for name, allowed in SUPPORT_DOCUMENT_MASKS.items():
+            value = getattr(layer, name)
+            if value not in allowed and not parse_reference(value):
+                yield Fault(
+                    f"document_masks has no effect on {name}={value}, which carries tokens "
+                    "over the ends of documents",
+                    ("document_masks", name),
+                    remedy=f"use {listed(allowed)}",
+                )
+
+
+def _overrides(task: type[TextTask], method: str) -> bool:
+    """Whether a user's task overrides a method of `LanguageModel`."""
     return getattr(task, method) is not getattr(LanguageModel, method)

@@ -1,4 +1,4 @@
-"""Masked language models: tokens that the model cannot read, predicted from all others."""
+"""Masked language models: predict masked tokens of a text from all other tokens."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from ablate.data.masking import MaskedContexts, Masking
     from ablate.metrics.blocks import Blocks, TokenScores
 
-# Of dev during training, whatever a row's evaluation is, so that early stopping is the same.
+# Masks of dev during training, the same for all rows, so that early stopping is comparable
 DEV_MASK_RATE = 0.15
 DEV_MASK_SEED = 1
 
 
 class MaskedLanguageModel(TextTask):
-    """Predict masked tokens; scored by loss and accuracy under the same masks for all rows.
+    """Predict masked tokens; scored by loss and accuracy, with the same masks for all rows.
 
-    The masks of training change with every step (RoBERTa; Liu et al., 2019). In evaluation every
-    chosen token is read as the mask.
+    In training, masks change with every step (RoBERTa; Liu et al., 2019). In evaluation, the model
+    reads every chosen token as the mask.
     """
 
     name = "masked-lm"
@@ -46,16 +46,17 @@ class MaskedLanguageModel(TextTask):
     exported_as = "masked"
 
     def items(self, corpus: Corpus, split: str, config: RowConfig) -> Split:
-        """The contexts that are trained on, with masks from `at_step`; of dev, with fixed ones."""
+        """Contexts with masks: fixed ones for dev; for train, `at_step` sets those of a step."""
         from ablate.data.masking import MaskedContexts, Masking
 
         contexts = contexts_in(super().items(corpus, split, config))
         key: tuple[int, ...]
-        masking = _evaluated(DEV_MASK_RATE)
-        key = (DEV_MASK_SEED,)
         if split == "train":
             masking = Masking.parse(config.mask_rate, config.mask_split, config.whole_word)
             key = ()
+        else:
+            masking = _evaluation_masking(DEV_MASK_RATE)
+            key = (DEV_MASK_SEED,)
         return MaskedContexts.mask(contexts, masking, key, corpus.tokenizer).as_split()
 
     def at_step(self, split: Split, seed: int, step: int) -> Split:
@@ -67,17 +68,18 @@ class MaskedLanguageModel(TextTask):
         return contexts.replace_key(seed, step).as_split()
 
     def evaluation(self, config: RowConfig) -> str:
-        """The contexts and the masks: `ctx:64|rate:0.15|of:tokens|seed:1`."""
-        of = "words" if config.eval_whole_word else "tokens"
+        """The contexts and the masks, such as `ctx:64|rate:0.15|of:tokens|seed:1`."""
+        unit = "words" if config.eval_whole_word else "tokens"
         context, _ = evaluated(config)
-        return f"ctx:{context}|rate:{config.eval_mask_rate:g}|of:{of}|seed:{config.eval_mask_seed}"
+        rate = f"{config.eval_mask_rate:g}"
+        return f"ctx:{context}|rate:{rate}|of:{unit}|seed:{config.eval_mask_seed}"
 
     def evaluation_contexts(self, corpus: Corpus, split: str, config: RowConfig) -> MaskedContexts:
-        """The contexts of a split under the masks of a row's evaluation."""
+        """The contexts of a split with the masks of a row's evaluation."""
         from ablate.data.masking import MaskedContexts
 
         contexts = super().evaluation_contexts(corpus, split, config)
-        masking = _evaluated(config.eval_mask_rate, whole_word=config.eval_whole_word)
+        masking = _evaluation_masking(config.eval_mask_rate, whole_word=config.eval_whole_word)
         return MaskedContexts.mask(contexts, masking, (config.eval_mask_seed,), corpus.tokenizer)
 
     def measure(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Measurement:
@@ -91,14 +93,14 @@ class MaskedLanguageModel(TextTask):
         return measured.model_copy(update={"parts": {CHANCE_SCORE.name: by_chance}})
 
     def lines(self, scores: TokenScores, blocks: Blocks, evaluation: str) -> list[str]:
-        """The scores of the masked tokens of each block."""
+        """A line with the scores of the masked tokens of each block."""
         from ablate.metrics.blocks import masked_lines
 
         return masked_lines(scores, blocks, evaluation)
 
 
-def _evaluated(rate: float, *, whole_word: bool = False) -> Masking:
-    """The masking of an evaluation, in which the model reads no chosen token."""
+def _evaluation_masking(rate: float, *, whole_word: bool = False) -> Masking:
+    """The masking of evaluations, in which the model reads every chosen token as the mask."""
     from ablate.data.masking import Masking
 
     return Masking(rate, 1.0, 0.0, whole_word)

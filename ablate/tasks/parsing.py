@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 
 class Parsing(SequenceToSequence):
-    """Predict the linearized tree of a sentence; scored as by EVALB."""
+    """Predict the linearized tree of a sentence; scored as EVALB does."""
 
     name = "parsing"
     data_config = ParsingData
     units: ClassVar[Mapping[str, str]] = {PPL.name: "symbol of the linearized trees"}
     prediction_metrics = TREE_METRICS
     default_metrics = tuple(metric.name for metric in TREE_METRICS)
-    # Of section 6.3.
+    # The values of section 6.3
     defaults: ClassVar[Mapping[str, Any]] = {"beam": 21, "alpha": 0.3, "max_extra_length": 300}
     settings = (SearchSettings, TreeSearchSettings)
     shown_fields = ("batch_tokens", "warmup_steps", "beam", "alpha", "max_extra_length")
     paper = TABLE_4
 
     def constrain(self, corpus: Corpus, decoding: DecodingConfig) -> Constrain | None:
-        """Restrict a search to well-formed trees, with `constrained`."""
+        """Restrict beam search to well-formed trees if `constrained` is set."""
         if not decoding.constrained:
             return None
         from ablate.decoding.tree_constraint import TreeVocabulary
@@ -42,13 +42,13 @@ class Parsing(SequenceToSequence):
         return TreeVocabulary(corpus.tokenizer, copies_words).constraint
 
     def as_read(self, text: str) -> str:
-        """A new sentence with the brackets among its words escaped, as in a treebank."""
+        """Escape brackets among the words of a new sentence, as treebanks do."""
         from ablate.data.trees import with_escapes
 
         return " ".join(map(with_escapes, text.split()))
 
     def readable(self, prediction: str, text: str) -> str | None:
-        """The tree in brackets, with the sentence's words; None if it is not well-formed."""
+        """The tree with brackets and the words of the sentence; None if it is not well-formed."""
         from ablate.data.trees import predicted_leaves, restored
 
         leaves = predicted_leaves(prediction, text)
@@ -56,7 +56,7 @@ class Parsing(SequenceToSequence):
         return None if tree is None else str(tree)
 
     def statistics(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Statistics:
-        """Those of EVALB, of each tree."""
+        """EVALB's statistics of each tree."""
         from ablate.metrics.bracketing import tree_statistics
 
         references = (corpus.text("test", SENTENCE), corpus.text("test", TREE))

@@ -1,4 +1,4 @@
-"""The common part of tasks that read one text and predict another."""
+"""Base of the tasks that read one text and predict another."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ if TYPE_CHECKING:
 
 
 class SequenceToSequence(Task):
-    """Read one text field and predict another, by default the first and the second of the data.
+    """Read one text field and predict another: by default the first and the second of the data.
 
-    `ablate predict` and `ablate attention` work with the runs of every task that derives from
-    this class.
+    `ablate predict` and `ablate attention` work with all subclasses.
     """
 
     architectures = ("encoder-decoder", "decoder-only")
@@ -54,30 +53,31 @@ class SequenceToSequence(Task):
         yield from super().check(data, config)
 
     def reach(self, data: CorpusConfig, config: RowConfig) -> Reach | None:
-        """The longest pair of training and of all, and what decoding may add to its source."""
+        """The longest pair in training, the longest pair of all, and the longest that decoding may
+        produce.
+        """
         if not isinstance(data, DataConfig):
             return None
-        trained = data.longest_trained
+        longest_trained = data.longest_trained
         longest = data.max_length
-        extra = config.max_extra_length
         return Reach(
-            config.positions_needed(trained, trained),
+            config.positions_needed(longest_trained, longest_trained),
             config.positions_needed(longest, longest),
-            config.positions_needed(longest, longest + extra),
+            config.positions_needed(longest, longest + config.max_extra_length),
         )
 
     def n_targets(self, split: Split, items: Indices) -> int:
-        """Target tokens, end marks included."""
+        """Number of target tokens, with end marks."""
         return int(split[self.target].lengths[items].sum())
 
     def collate(self, split: Split, items: Indices) -> PairBatch:
-        """Pad source and target."""
+        """Make the padded batch of source and target."""
         from ablate.data.batches import collate
 
         return collate(split, items, self.source, self.target)
 
     def output_terms(self, model: Transformer, batch: PairBatch) -> OutputTerms:
-        """Run encoder and decoder; keep the states of target tokens."""
+        """Run the model, and select the states of target tokens."""
         states = batch.select_targets(model(batch.source, batch.target_in))
         return OutputTerms(model.output_states(states), model.output_matrix, batch.targets)
 
@@ -99,24 +99,24 @@ class SequenceToSequence(Task):
         return translate(model, tokenizer, sources, config, device, after_batch, constrain)
 
     def constrain(self, corpus: Corpus, decoding: DecodingConfig) -> Constrain | None:
-        """Return what makes the constraint of each batch; None if any token may follow."""
+        """A function that makes the constraint of a batch; None for an unconstrained search."""
         return None
 
     def as_read(self, text: str) -> str:
-        """Return a new text as the model reads it."""
+        """Convert a user's text to the form of the corpus."""
         return text.strip()
 
     def readable(self, prediction: str, text: str) -> str | None:
-        """Return a prediction as `ablate predict` prints it; None if it is not valid.
+        """Convert a prediction to the form that `ablate predict` prints; None if it is not valid.
 
         Args:
-            prediction: as decoded.
-            text: that it was predicted from, as the model read it.
+            prediction: decoded text.
+            text: the source, as `as_read` returned it.
         """
         return prediction
 
     def samples(self, corpus: Corpus, items: Sequence[int]) -> Iterator[Sample]:
-        """Sources and references."""
+        """Yield sources and references."""
         sources = corpus.text("test", self.source)
         references = corpus.text("test", self.target)
         for i in items:

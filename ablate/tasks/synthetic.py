@@ -1,4 +1,4 @@
-"""Synthetic tasks: generated items that show in minutes what a part of a model is for."""
+"""Synthetic tasks: generated items that isolate an ability of a model, and train in minutes."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _GUESSED = 2000  # test items whose answers a guess is measured on
 
 
 class Synthetic(Task):
-    """Predict the answers in generated items; loss and scores count nothing else.
+    """Predict the answers in generated items. Loss and scores count only answers.
 
-    A task of one's own derives from this class, and names a data section with its generator.
+    A user's task derives from this class, and sets `data_config` to a section with its generator.
     """
 
     name = "synthetic"
@@ -39,7 +39,7 @@ class Synthetic(Task):
     architectures = ("decoder-only", "encoder-decoder")
     prediction_metrics = ANSWER_METRICS
     predicts_texts = False
-    units: ClassVar[Mapping[str, str]] = {}  # signatures name the generator and its settings
+    units: ClassVar[Mapping[str, str]] = {}  # scores have signatures
     default_metrics = ("accuracy", "items_right")
     defaults: ClassVar[Mapping[str, Any]] = {
         "architecture": "decoder-only",
@@ -53,30 +53,30 @@ class Synthetic(Task):
 
     def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[Fault | str]:
         """Yield a fault for each reason why a row cannot be trained on this data."""
-        from ablate.data.items import items_of
+        from ablate.data.items import make_items
 
         assert isinstance(data, SyntheticData)
         yield from super().check(data, config)
         if config.vocab_size is not None:
-            what = f"vocab_size={config.vocab_size} has no effect: it follows from the generator"
-            yield Fault(what, ("vocab_size",))
+            problem = f"vocab_size={config.vocab_size} has no effect: it follows from the generator"
+            yield Fault(problem, ("vocab_size",))
         if data.train == DRAWN and config.train_fraction != 1:
-            what = f"train_fraction={config.train_fraction:g} has no effect: data.train is drawn"
-            yield Fault(what, ("train_fraction", "data.train"))
+            problem = f"train_fraction={config.train_fraction:g} has no effect: data.train is drawn"
+            yield Fault(problem, ("train_fraction", "data.train"))
         if data.train == DRAWN and config.epochs is not None:
-            what = f"epochs={config.epochs} has no effect: data.train is drawn"
-            yield Fault(what, ("epochs", "data.train"), remedy="set train_steps")
+            problem = f"epochs={config.epochs} has no effect: data.train is drawn"
+            yield Fault(problem, ("epochs", "data.train"), remedy="set train_steps")
         for field, size in (("eval_length", "length"), ("eval_pairs", "pairs")):
             if getattr(config, field) is not None and data.generator.size != size:
-                what = f"{field} has no effect on corpus {data.corpus}: its items have no {size}"
-                yield Fault(what, (field, "data.corpus"))
+                problem = f"{field} has no effect on corpus {data.corpus}: its items have no {size}"
+                yield Fault(problem, (field, "data.corpus"))
                 return
-        train = items_of(data, "train")
-        test = items_of(data, "test", _evaluated(config))
+        train = make_items(data, "train")
+        test = make_items(data, "test", _test_size(config))
         try:
             longest = max(int(split.lengths.max()) for split in (train, test))
         except ValueError as error:
-            if data.generator.draw is not None:  # of the user's own: with its file and line
+            if data.generator.draw is not None:  # a user's generator: keep its file and line
                 raise
             yield from faults_in(error)
             return
@@ -90,23 +90,23 @@ class Synthetic(Task):
         yield from config.batch_faults("an item", int(train.lengths.max()))
 
     def reach(self, data: CorpusConfig, config: RowConfig) -> Reach | None:
-        """The longest item; those of the row's own test items count as read."""
-        from ablate.data.items import items_of
+        """The longest item in training, of the data, and with the row's test size."""
+        from ablate.data.items import make_items
 
         assert isinstance(data, SyntheticData)
-        splits = [items_of(data, name) for name in ("train", "dev", "test")]
+        splits = [make_items(data, name) for name in ("train", "dev", "test")]
         try:
-            trained, *evaluated = (int(split.lengths.max()) for split in splits)
-            tested = int(items_of(data, "test", _evaluated(config)).lengths.max())
+            longest_trained, *others = (int(split.lengths.max()) for split in splits)
+            longest_test = int(make_items(data, "test", _test_size(config)).lengths.max())
         except (Exception, SystemExit):  # perhaps of a user's generator; `check` reports it
             return None
-        of_data = max(trained, *evaluated)
-        return Reach(trained, of_data, max(of_data, tested))
+        longest = max(longest_trained, *others)
+        return Reach(longest_trained, longest, max(longest, longest_test))
 
     def test_size(self, data: CorpusConfig, config: RowConfig) -> tuple[str, int] | None:
-        """`length` or `pairs`, and that of the test items; None where they have several."""
+        """`length` or `pairs`, and its value for test items; None if they have several sizes."""
         assert isinstance(data, SyntheticData)
-        size = _evaluated(config)
+        size = _test_size(config)
         if size is None and data.shortest in (None, data.largest):
             size = data.largest
         return (data.generator.size, size) if size and data.generator.size else None
@@ -114,27 +114,29 @@ class Synthetic(Task):
     # Data
 
     def items(self, corpus: Corpus, split: str, config: RowConfig) -> Split:
-        """The items of a split, as one sequence or as two."""
-        from ablate.data.items import items_of
+        """The items of a split, as one sequence or, for an encoder, as two."""
+        from ablate.data.items import make_items
 
-        return items_of(self.data_of(corpus), split, has_source=config.has_encoder).as_split()
+        data = self.data_settings(corpus)
+        return make_items(data, split, has_source=config.has_encoder).as_split()
 
-    def data_of(self, corpus: Corpus) -> SyntheticData:
-        """The settings that a corpus was prepared with."""
+    def data_settings(self, corpus: Corpus) -> SyntheticData:
+        """The settings with which a corpus was prepared."""
         assert issubclass(self.data_config, SyntheticData)
         return self.data_config(**corpus.manifest.data)  # type: ignore[arg-type]
 
     def at_step(self, split: Split, seed: int, step: int) -> Split:
-        """New items of the same sizes, unless training has a number of them."""
+        """New items of the same sizes, unless `data.train` is a number of items."""
         return _items(split).at_step(seed, step).as_split()
 
     def n_targets(self, split: Split, items: Indices) -> int:
-        """Answers of these items."""
+        """Number of answers in these items."""
         return int(_items(split).answers(items).sum())
 
     def collate(self, split: Split, items: Indices) -> Batch:
-        """Pad the items at their ends. An encoder reads an item up to the place of the first
-        answer; the decoder begins with the token there.
+        """Make the padded batch of items.
+
+        An encoder reads an item up to the position of the first answer, where the decoder begins.
         """
         import numpy as np
 
@@ -147,21 +149,21 @@ class Synthetic(Task):
             indices = np.repeat(items, is_answer.sum(1))
             return ContextBatch.from_arrays(inputs, targets[is_answer], is_answer, indices)
         sources = []
-        before = []
-        after = []
-        for read, answers in zip(inputs, targets, strict=True):
+        targets_in = []
+        targets_out = []
+        for tokens, answers in zip(inputs, targets, strict=True):
             first = int(np.flatnonzero(answers)[0])
-            sources.append(read[: first + 1])
-            before.append(read[first:])
-            after.append(answers[first:])
-        target_out = pad(after)
+            sources.append(tokens[: first + 1])
+            targets_in.append(tokens[first:])
+            targets_out.append(answers[first:])
+        target_out = pad(targets_out)
         positions = target_out.flatten().nonzero()[:, 0]
-        return PairBatch(pad(sources), pad(before), target_out, positions)
+        return PairBatch(pad(sources), pad(targets_in), target_out, positions)
 
     # Model
 
     def output_terms(self, model: Transformer, batch: Any) -> OutputTerms:
-        """Run the model; keep the states that predict the answers."""
+        """Run the model, and select the states that predict answers."""
         if model.config.has_encoder:
             states = model(batch.source, batch.target_in)
         else:
@@ -174,8 +176,7 @@ class Synthetic(Task):
     ) -> dict[str, Score]:
         """Perplexity of the answers of the dev split."""
         split = self.items(corpus, "dev", config)
-        data = self.data_of(corpus)
-        signature = f"{signature_of(data)}|items:{len(split)}|split:dev"
+        signature = f"{signature_of(self.data_settings(corpus))}|items:{len(split)}|split:dev"
         return {PPL.name: Score(value=self.perplexity(model, split, device), signature=signature)}
 
     def predict(
@@ -186,23 +187,23 @@ class Synthetic(Task):
         device: torch.device,
         after_batch: Callable[[], None] = lambda: None,
     ) -> list[str]:
-        """The scores of the answers of each test item, as a line of text."""
+        """A line with the scores of the answers of each test item."""
         import numpy as np
 
         from ablate.data.batches import eval_batches
-        from ablate.data.items import items_of
+        from ablate.data.items import make_items
         from ablate.metrics.answers import answer_lines
         from ablate.metrics.blocks import score_text
 
-        data = self.data_of(corpus)
-        size = _evaluated(config)
-        split = items_of(data, "test", size, has_source=config.has_encoder).as_split()
+        data = self.data_settings(corpus)
+        size = _test_size(config)
+        split = make_items(data, "test", size, has_source=config.has_encoder).as_split()
 
         def batches(tokens: int) -> Iterator[tuple[NDArray[np.int64], Any]]:
             for items in eval_batches(split, tokens):
-                # The answers of an item are one after another in the batch.
-                item_of = np.repeat(items, _items(split).answers(items))
-                yield item_of, self.collate(split, items)
+                # The answers of an item are consecutive in the batch.
+                indices = np.repeat(items, _items(split).answers(items))
+                yield indices, self.collate(split, items)
 
         scores = score_text(model, batches, self.output_terms, device, after_batch)
         return answer_lines(scores, signature_of(data, size))
@@ -232,26 +233,26 @@ class Synthetic(Task):
         return measured.model_copy(update={"parts": {CHANCE_SCORE.name: by_chance}})
 
     def samples(self, corpus: Corpus, items: Sequence[int]) -> Iterator[Sample]:
-        """Some items in words."""
-        from ablate.data.items import items_of, texts_of
+        """Yield some items as text."""
+        from ablate.data.items import make_items, texts_of
 
-        texts = texts_of(items_of(self.data_of(corpus), "test"))
+        texts = texts_of(make_items(self.data_settings(corpus), "test"))
         for i in items:
             yield Sample(i + 1, (("text", texts[i]),))
 
 
-def _evaluated(config: RowConfig) -> int | None:
-    """The size of all test items; None: the sizes of training."""
+def _test_size(config: RowConfig) -> int | None:
+    """The size of all test items; None for the sizes of training."""
     return config.eval_length or config.eval_pairs
 
 
-def signature_of(data: SyntheticData, evaluated: int | None = None) -> str:
-    """The items, as signatures name them: `recall|pairs:4|symbols:16|gap:0`."""
+def signature_of(data: SyntheticData, test_size: int | None = None) -> str:
+    """Name of the items in signatures, such as `recall|pairs:4|symbols:16|gap:0`."""
     parts = [data.corpus]
     for name in data.generator.settings:
         value = getattr(data, name)
-        if name == data.generator.size and evaluated is not None:
-            value = evaluated
+        if name == data.generator.size and test_size is not None:
+            value = test_size
         elif name == data.generator.size and data.shortest not in (None, value):
             value = f"{data.shortest}-{value}"
         parts.append(f"{name}:{value}")

@@ -1,4 +1,4 @@
-"""Base of language models, masked or not: a stream of tokens, its contexts and its blocks."""
+"""Base of causal and masked language models: a stream of tokens, its contexts and its blocks."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from ablate.model import Transformer
     from ablate.tasks.base import Indices
 
-_SHOWN_CHARACTERS = 300  # of a block of the test text
+_SHOWN_CHARACTERS = 300  # of a block in reports
 
 
 class TextTask(Task):
-    """A task on a stream of text. Its predictions are a line for each block of the test text.
+    """Base of tasks on a stream of text. Predictions are a line for each block of the test text.
 
     Attributes:
-        counted: what the tokens that count are called in signatures.
+        counted: name of the target tokens in signatures.
     """
 
     data_config = LanguageData
@@ -51,8 +51,8 @@ class TextTask(Task):
         yield from super().check(data, config)
         assert isinstance(data, LanguageData)
         if config.context is None:
-            what = "context must be given: the number of tokens in a training context"
-            yield Fault(what, ("context",))
+            problem = "context must be given: the number of tokens in a training context"
+            yield Fault(problem, ("context",))
             return
         for name in ("context", "eval_context"):
             length = getattr(config, name)
@@ -65,8 +65,8 @@ class TextTask(Task):
         yield from config.batch_faults(f"context={config.context}", config.context, "context")
         if config.stride is not None and config.stride > config.context:
             limit = f"it must be at most context={config.context}"
-            what = f"stride={config.stride} leaves out tokens: {limit}"
-            yield Fault(what, ("stride", "context"))
+            problem = f"stride={config.stride} leaves out tokens: {limit}"
+            yield Fault(problem, ("stride", "context"))
         if data.tokenizer == BYTES and config.vocab_size not in (None, data.vocab_size):
             yield Fault(
                 f"vocab_size={config.vocab_size} has no effect with data.tokenizer=bytes",
@@ -75,7 +75,7 @@ class TextTask(Task):
             )
 
     def reach(self, data: CorpusConfig, config: RowConfig) -> Reach | None:
-        """A context, or the longer one of the evaluation."""
+        """The length of a context in training and in evaluation."""
         if config.context is None:
             return None
         context = config.context
@@ -84,57 +84,58 @@ class TextTask(Task):
     def check_metrics(
         self, metrics: Sequence[str], data: CorpusConfig, config: RowConfig
     ) -> Iterator[Fault | str]:
-        """Yield a fault for each reason why a row cannot be scored in a study's metrics."""
+        """Yield a fault for each reason why a row cannot be scored by the metrics of a study."""
         assert isinstance(data, LanguageData)
         has_pairs = data.minimal_pairs is not None
-        wanted = PAIRS_RIGHT.name in metrics
-        if has_pairs and not wanted:
-            what = f"minimal_pairs has no effect: metrics do not name {PAIRS_RIGHT.name}"
-            yield Fault(what, ("data.minimal_pairs",))
-        if wanted and not has_pairs:
-            what = f"metric {PAIRS_RIGHT.name} needs data.minimal_pairs, a file of sentence pairs"
-            yield Fault(what)
+        uses_pairs = PAIRS_RIGHT.name in metrics
+        if has_pairs and not uses_pairs:
+            problem = f"minimal_pairs has no effect: metrics do not name {PAIRS_RIGHT.name}"
+            yield Fault(problem, ("data.minimal_pairs",))
+        if uses_pairs and not has_pairs:
+            yield Fault(
+                f"metric {PAIRS_RIGHT.name} needs data.minimal_pairs, a file of sentence pairs"
+            )
 
     # Data
 
     @abstractmethod
     def evaluation(self, config: RowConfig) -> str:
-        """The contexts of a row's evaluation, as signatures name them: `ctx:64|stride:64`."""
+        """Name of the contexts of a row's evaluation in signatures, such as `ctx:64|stride:64`."""
 
     def evaluation_contexts(self, corpus: Corpus, split: str, config: RowConfig) -> Contexts:
         """The contexts of a split for a row's evaluation, which score each token once."""
-        return contexts_of(corpus, split, *evaluated(config), score_once=True)
+        return cut_contexts(corpus, split, *evaluated(config), score_once=True)
 
     def items(self, corpus: Corpus, split: str, config: RowConfig) -> Split:
-        """The contexts that are trained on; of dev, those that score each token once."""
+        """The contexts for training; contexts of dev score each token once."""
         context = config.context
-        is_trained = split == "train"
+        is_train = split == "train"
         assert context is not None
-        stride = (is_trained and config.stride) or context
-        return contexts_of(corpus, split, context, stride, score_once=not is_trained).as_split()
+        stride = (is_train and config.stride) or context
+        return cut_contexts(corpus, split, context, stride, score_once=not is_train).as_split()
 
     def n_targets(self, split: Split, items: Indices) -> int:
-        """Tokens that count in these contexts."""
+        """Number of target tokens in these contexts."""
         return contexts_in(split).count_targets(items)
 
     def collate(self, split: Split, items: Indices) -> ContextBatch:
-        """Pad the contexts at their ends."""
+        """Make the padded batch of these contexts."""
         return contexts_in(split).collate(items)
 
     # Model
 
     def output_terms(self, model: Transformer, batch: ContextBatch) -> OutputTerms:
-        """Run the stack; keep the states that predict the tokens that count."""
+        """Run the model, and select the states that predict target tokens."""
         states = batch.select_targets(model.read(batch.inputs))
         return _terms(model, states, batch.targets)
 
     def training_terms(self, model: Transformer, batch: ContextBatch) -> list[OutputTerms]:
-        """Those of the next token, and of each future token where its target is in the context."""
+        """The terms of the next token, then of each future token that is in the context."""
         if not model.config.future_tokens:
             return super().training_terms(model, batch)
-        states, *of_heads = model.read_ahead(batch.inputs)
+        states, *future_states = model.read_ahead(batch.inputs)
         terms = [_terms(model, batch.select_targets(states), batch.targets)]
-        for distance, states in enumerate(of_heads, 1):
+        for distance, states in enumerate(future_states, 1):
             targets = batch.future_tokens(distance)
             terms.append(_terms(model, states[targets != 0], targets[targets != 0]))
         return terms
@@ -142,7 +143,7 @@ class TextTask(Task):
     def evaluate(
         self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device
     ) -> dict[str, Score]:
-        """Perplexity of the tokens of the dev split that count in a row's evaluation."""
+        """Perplexity of the target tokens of the dev split in a row's evaluation."""
         contexts = self.evaluation_contexts(corpus, "dev", config)
         value = self.perplexity(model, contexts.as_split(), device)
         count = contexts.count_targets(range(len(contexts)))
@@ -158,7 +159,7 @@ class TextTask(Task):
         device: torch.device,
         after_batch: Callable[[], None] = lambda: None,
     ) -> list[str]:
-        """The scores of each block of the test split, as a line of text."""
+        """A line with the scores of each block of the test split."""
         contexts = self.evaluation_contexts(corpus, "test", config)
         scores = self.token_scores(model, contexts, device, after_batch)
         return self.lines(scores, self.blocks(corpus), self.evaluation(config))
@@ -170,7 +171,7 @@ class TextTask(Task):
         device: torch.device,
         after_batch: Callable[[], None],
     ) -> TokenScores:
-        """The scores of the tokens of contexts that count."""
+        """Score the target tokens of contexts."""
         from ablate.data.batches import eval_batches
         from ablate.metrics.blocks import score_text
 
@@ -200,7 +201,7 @@ class TextTask(Task):
         return len(self.blocks(corpus))
 
     def samples(self, corpus: Corpus, items: Sequence[int]) -> Iterator[Sample]:
-        """The beginnings of some blocks."""
+        """Yield the beginnings of some blocks."""
         blocks = self.blocks(corpus)
         test = corpus.split("test")[FIELD]
         for i in items:
@@ -219,16 +220,16 @@ def _terms(model: Transformer, states: Tensor, targets: Tensor) -> OutputTerms:
 
 
 def evaluated(config: RowConfig) -> tuple[int, int]:
-    """Tokens that predict a token of an evaluation, and tokens scored in each context."""
+    """Length and stride of the contexts of a row's evaluation."""
     context = config.eval_context or config.context
     assert context is not None
     return context, config.eval_stride or context
 
 
-def contexts_of(
+def cut_contexts(
     corpus: Corpus, split: str, context: int, stride: int, *, score_once: bool
 ) -> Contexts:
-    """Cut a split into contexts of so many tokens."""
+    """Cut a split into contexts; see `ablate.data.contexts.cut`."""
     from ablate.data.contexts import cut
 
     joined = corpus.manifest.data["documents"] == "joined"
@@ -236,11 +237,11 @@ def contexts_of(
 
 
 def contexts_in(split: Split) -> Contexts:
-    """The contexts that are the items of a split."""
+    """The contexts in a split from `TextTask.items`."""
     contexts: Contexts = split[FIELD]  # type: ignore[assignment]
     return contexts
 
 
 def defaults_of(architecture: str) -> Mapping[str, Any]:
-    """Defaults of a model that reads one text."""
+    """Default values of fields for language models of an architecture."""
     return {"architecture": architecture, "label_smoothing": 0.0, "context": 256}

@@ -63,13 +63,13 @@ class Translation(SequenceToSequence):
     def evaluate(
         self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device
     ) -> dict[str, Score]:
-        """Perplexity per subword token, and per character for comparing vocabularies."""
+        """Perplexity per subword token, and per character to compare vocabularies."""
         from ablate.metrics.perplexity import per_character
 
         scores = super().evaluate(model, corpus, config, device)
         tokens = int(corpus.split("dev")["target"].lengths.sum())
         texts = corpus.text("dev", "target")
-        characters = sum(map(len, texts)) + len(texts)  # the end of a sentence counts as one
+        characters = sum(map(len, texts)) + len(texts)  # the end mark counts as a character
         value = per_character(scores[PPL.name].value, tokens, characters)
         return {**scores, PPL_CHAR.name: Score(value=value)}
 
@@ -81,15 +81,17 @@ class Translation(SequenceToSequence):
         language = data.target_language
         tokenizer = data.bleu_tokenizer
         if TER in metrics and has_no_words(language):
-            what = f"metric {TER} counts words between spaces, which {language} is written without"
-            yield Fault(what, remedy="use chrf")
+            problem = (
+                f"metric {TER} counts words between spaces, which {language} is written without"
+            )
+            yield Fault(problem, remedy="use chrf")
         if tokenizer and not is_installed(tokenizer):
-            what = f"data.bleu_tokenizer={tokenizer} is not installed"
+            problem = f"data.bleu_tokenizer={tokenizer} is not installed"
             remedy = f"pip install '{extra_of(tokenizer)}'"
-            yield Fault(what, ("data.bleu_tokenizer",), remedy=remedy)
+            yield Fault(problem, ("data.bleu_tokenizer",), remedy=remedy)
 
     def notes_on_scores(self, corpus: Corpus, metrics: Sequence[str]) -> Iterator[str]:
-        """Yield a note on each reason why a metric cannot judge the references."""
+        """Yield a warning for each reason why a metric does not suit the references."""
         from ablate.metrics.references import notes
 
         return notes(corpus.text("test", self.target), _target(corpus), metrics)
@@ -102,7 +104,7 @@ class Translation(SequenceToSequence):
         return measure_translations(metric, predictions, references, _target(corpus))
 
     def measure_items(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> list[float]:
-        """Score each translation alone with sacreBLEU."""
+        """Score each translation separately with sacreBLEU."""
         from ablate.metrics.sacrebleu import sentence_scores
 
         references = corpus.text("test", self.target)
@@ -110,7 +112,7 @@ class Translation(SequenceToSequence):
 
 
 def _target(corpus: Corpus) -> Target:
-    """The target language of a corpus, and the tokenizer that it was prepared for."""
+    """The target language of a corpus, and BLEU's tokenizer in its settings."""
     from ablate.metrics.sacrebleu import Target
 
     data = corpus.manifest.data

@@ -44,5 +44,5 @@ def test_unseen_characters_are_encoded_as_bytes():
 
 def test_a_mask_selects_sentences():
     encoded = Encoded(np.array([4, 5, 6, 7], dtype=np.uint32), np.array([2, 0, 1, 1]))
-    kept = encoded.only(np.array([True, True, False, True]))
+    kept = encoded.select(np.array([True, True, False, True]))
     assert sentences(kept) == [[4, 5], [], [7]]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ablate.config.synthetic_data import GENERATORS, SyntheticData
-from ablate.data.items import items_of, texts_of
+from ablate.data.items import make_items, texts_of
 
 
 def solve_recall(words):
@@ -110,7 +110,7 @@ def answers_and_solution(name, text):
 def test_the_answers_are_those_of_a_brute_force_solver(name, settings, split):
     data = SyntheticData.resolve({"corpus": name, "test": 200, **settings})
     count = 0
-    for text in texts_of(items_of(data, split).first(200)):
+    for text in texts_of(make_items(data, split).first(200)):
         answers, solved = answers_and_solution(name, text)
         assert answers == solved, text
         count += len(answers) - answers.count(None)
@@ -130,9 +130,9 @@ def test_the_items_on_the_page_of_tasks_have_the_answers_of_the_solver():
 @pytest.mark.parametrize(("name", "settings"), CASES)
 def test_training_never_meets_an_item_of_the_test_split(name, settings):
     data = SyntheticData.resolve({"corpus": name, "test": 500, **settings})
-    test = items_of(data, "test")
+    test = make_items(data, "test")
     seen = {tuple(item) for item in test.draw(np.arange(500)).inputs.tolist()}
-    train = items_of(data, "train")
+    train = make_items(data, "train")
     assert test.overlap() == train.overlap() == 0
     for step in range(5):
         for item in train.at_step(1, step).draw(np.arange(500)).inputs.tolist():
@@ -141,9 +141,9 @@ def test_training_never_meets_an_item_of_the_test_split(name, settings):
 
 def test_sizes_run_from_the_smallest_to_the_largest():
     data = SyntheticData.resolve({"corpus": "recall", "pairs": 5, "shortest": 3, "test": 300})
-    items = items_of(data, "test")
+    items = make_items(data, "test")
     assert np.bincount(items.sizes).tolist() == [0, 0, 0, 100, 100, 100]
-    assert items_of(data, "test", size=2).sizes.tolist() == [2] * 300
+    assert make_items(data, "test", size=2).sizes.tolist() == [2] * 300
     assert sorted(set(items.lengths.tolist())) == [11, 15, 19]
 
 
@@ -151,10 +151,10 @@ def test_the_share_that_is_held_out_is_that_of_the_setting():
     """Of items that fall on either side, as a binomial number."""
     for share in (0.1, 0.6):
         data = SyntheticData.resolve({"corpus": "recall", "held_out": share})
-        items = items_of(data, "test")
+        items = make_items(data, "test")
         once = np.arange(4000)
         from ablate.data.draws import Draws
-        from ablate.data.items import drawn_once
+        from ablate.data.items import generate
 
-        wrong = items._is_wrong(drawn_once(data, Draws((9,), once), 4).inputs)
+        wrong = items._is_wrong(generate(data, Draws((9,), once), 4).inputs)
         assert 1 - wrong.mean() == pytest.approx(share, abs=0.03)

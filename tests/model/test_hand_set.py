@@ -10,7 +10,7 @@ import torch
 
 from ablate.config import resolve_row
 from ablate.config.synthetic_data import SyntheticData
-from ablate.data.items import items_of
+from ablate.data.items import make_items
 from ablate.model import build
 from ablate.tasks import Synthetic
 
@@ -40,7 +40,7 @@ def set_ones(matrix, rows, columns, value=1.0):
 
 def accuracy(model, data, **sizes):
     """Percentage of the answers of the test split that the model ranks first."""
-    inputs, targets = items_of(data, "test", **sizes).draw(np.arange(300))
+    inputs, targets = make_items(data, "test", **sizes).draw(np.arange(300))
     ranked = model.logits(model.read(torch.from_numpy(inputs))).argmax(-1).numpy()
     return 100 * (ranked == targets)[targets > 0].mean()
 

@@ -144,7 +144,7 @@ def test_fields_of_other_tasks_have_no_effect():
     assert set(without_search().unused_fields) == set(TASK_FIELDS)
     assert {"ppl", "accuracy"} == set(Classification().metrics)
     assert Classification().metrics["ppl"] is PPL
-    assert Classification().on_predictions == {"accuracy"}
+    assert Classification().prediction_metric_names == {"accuracy"}
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from ablate.analysis.curves import curve_of, curves_of
 from ablate.analysis.outcome import outcome_of
 from ablate.config import resolve_row
 from ablate.config.synthetic_data import GENERATORS, SyntheticData
-from ablate.data.items import items_of
+from ablate.data.items import make_items
 from ablate.model import build
 from ablate.page.figures import draw_curves, draw_lines
 from ablate.page.points import over_test_sizes, panels
@@ -110,8 +110,8 @@ def test_a_training_is_one_curve_over_the_sizes_of_its_evaluation(synthetic, tmp
 def test_the_scores_are_those_of_a_plain_loop(synthetic, label):
     """One forward pass for each answer, from the tokens before it."""
     run, row = synthetic.loaded(label)
-    data = run.task.data_of(run.corpus)
-    items = items_of(data, "test", size=row.config.eval_pairs)
+    data = run.task.data_settings(run.corpus)
+    items = make_items(data, "test", size=row.config.eval_pairs)
     nats, right, count, whole = 0.0, 0, 0, 0
     for inputs, targets in zip(*items.draw(np.arange(len(items))), strict=True):
         before = right
@@ -140,7 +140,7 @@ def test_an_encoder_reads_up_to_the_first_answer():
         **Synthetic.defaults, "architecture": "encoder-decoder", "n_layers": 1, "d_model": 16, "d_ff": 16, "n_heads": 2,
     })  # fmt: skip
     data = SyntheticData.resolve({"corpus": "recall", "pairs": 3})
-    one, two = (items_of(data, "train", has_source=has) for has in (False, True))
+    one, two = (make_items(data, "train", has_source=has) for has in (False, True))
     batch = Synthetic().collate(two.as_split(), [0, 5])
     whole = Synthetic().collate(one.as_split(), [0, 5])
     assert batch.targets.tolist() == whole.targets.tolist()
@@ -153,7 +153,7 @@ def test_an_encoder_reads_up_to_the_first_answer():
 
 def test_a_run_that_was_stopped_trains_on_the_same_items():
     data = SyntheticData.resolve({"corpus": "recall"})
-    split, task = items_of(data, "train").as_split(), Synthetic()
+    split, task = make_items(data, "train").as_split(), Synthetic()
     at_7 = task.collate(task.at_step(split, 1, 7), [3, 1, 2])
     again = task.collate(task.at_step(split, 1, 7), [1, 2])
     assert at_7.inputs[1:].tolist() == again.inputs.tolist()
@@ -184,7 +184,7 @@ def test_a_run_that_is_killed_and_resumed_gives_the_same_bits(tmp_path):
 
 def test_a_set_of_stated_size_is_the_same_at_every_step():
     data = SyntheticData.resolve({"corpus": "recall", "train": 50})
-    split, task = items_of(data, "train").as_split(), Synthetic()
+    split, task = make_items(data, "train").as_split(), Synthetic()
     assert len(split) == 50
     inputs = [
         task.collate(task.at_step(split, seed, step), range(50)).inputs
