@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ablate.metrics.perplexity import perplexity_of
+from ablate.metrics.perplexity import nats_to_perplexity
 
 _ITEMS = 256  # whose targets are counted at once
 _TOKENS = 200_000  # of the training items: their frequencies are known well enough
@@ -39,7 +39,7 @@ def unigram_perplexity(train: Targets, n_train: int, dev: Targets, n_dev: int) -
     counts = of_dev + np.pad(of_train, (0, size - len(of_train)))
     occurs = of_dev > 0
     nats = -np.log(counts[occurs] / counts.sum()) @ of_dev[occurs]
-    return perplexity_of(float(nats / of_dev.sum()))
+    return nats_to_perplexity(float(nats / of_dev.sum()))
 
 
 def _counts(targets: Targets, items: NDArray[np.int64], most: float) -> NDArray[np.int64]:
