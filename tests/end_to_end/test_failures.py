@@ -1,7 +1,6 @@
 """Runs that fail or diverge, and the live table in a terminal."""
 
 import fcntl
-import json
 import os
 import pty
 import re
@@ -44,7 +43,7 @@ def files_of_at_most(size):
 
 
 def statuses(trained):
-    runs = json.loads(trained.ask("status", "--format", "json").out)["runs"]
+    runs = trained.data("status")["runs"]
     return {(run["row"], run["seed"]): run for run in runs}
 
 
@@ -131,7 +130,7 @@ def test_a_diverged_run_is_a_result_and_is_never_tried_again(diverged, no_worker
     assert re.fullmatch(
         r"10 steps in \d+ s: the loss exploded to [\d.]+ nats a token", found[LABEL, 1]["detail"]
     )
-    row = json.loads(diverged.ask("table", "--format", "json").out)["rows"][1]
+    row = diverged.data("table")["rows"][1]
     assert (row["state"], row["bleu"]["n"]) == ("diverged", 1)
     assert not list(diverged.folder(LABEL).checkpoints.glob("*"))
 

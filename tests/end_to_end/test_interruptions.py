@@ -51,7 +51,7 @@ def phases(trained):
 
 
 def states(trained):
-    runs = json.loads(trained.ask("status", *PART[:4], "--format", "json").out)["runs"]
+    runs = trained.data("status", *PART[:4])["runs"]
     return [run["state"] for run in runs]
 
 

@@ -65,7 +65,7 @@ def test_the_last_line_of_a_part_of_a_study_names_the_report_of_that_part(calm):
 
 
 def test_every_row_has_scores_and_a_decoding_row_trains_nothing(calm):
-    rows = json.loads(calm.ask("table", "--format", "json").out)["rows"]
+    rows = calm.data("table")["rows"]
     assert [row["row"] for row in rows] == [
         "base",
         "A h=1",
@@ -126,7 +126,7 @@ def test_an_added_metric_is_scored_from_stored_translations(copy, no_workers):
     assert {path for path in after if after[path] != before.get(path)} == set(
         copy.root.glob("runs/*/scores/*.json")
     )
-    content = json.loads(copy.ask("table", "--format", "json").out)
+    content = copy.data("table")
     assert content["metrics"] == ["ppl", "chrf", "ter"]
     assert all(
         row["chrf"]["n"] == row["ter"]["n"] == row["bleu"]["n"] == 2 for row in content["rows"]
@@ -137,10 +137,7 @@ def test_averaging_more_checkpoints_than_kept_fails_only_that_row(copy):
     copy.file.write_text(TINY + "  average: {set: {average_checkpoints: 3}}\n")
     done = copy.run("--seeds", "1")
     assert done.code == 1
-    states = {
-        run["row"]: run
-        for run in json.loads(copy.ask("status", "--seeds", "1", "--format", "json").out)["runs"]
-    }
+    states = {run["row"]: run for run in copy.data("status", "--seeds", "1")["runs"]}
     failed = states.pop("average average_checkpoints=3")
     assert failed["state"] == "failed"
     assert "has 2 checkpoints, and average_checkpoints=3 needs more" in failed["detail"]
@@ -192,7 +189,7 @@ def test_published_files_are_small_readable_and_anonymous(calm):
     assert files["table.md"] == calm.ask("table", "--format", "markdown").out
     assert files["table.json"] == calm.ask("table", "--format", "json").out
     assert files["table.csv"] == calm.ask("table", "--format", "csv").out
-    timed = json.loads(calm.ask("table", "--format", "json", "--cost").out)
+    timed = calm.data("table", "--cost")
     assert {
         row["cost"][name]["n"] for row in timed["rows"] for name in ("seconds", "tokens_per_second")
     } == {2}
@@ -436,7 +433,7 @@ def test_finished_runs_decode_another_test_split(files):
     )  # perplexity is measured on dev
 
     assert files.ask("table", "--format", "json").out == table
-    assert json.loads(other.ask("table", "--format", "json").out)["rows"][0]["state"] == "done"
+    assert other.data("table")["rows"][0]["state"] == "done"
     again = stamps(run.path)
     assert other.run().code == 0
     assert stamps(run.path) == again

@@ -50,7 +50,7 @@ def test_a_tuned_study_is_trained_in_two_phases_and_then_complete(tuned, compute
         for run in trials_of(runs_of(study))
     } == {0}
     assert {results.run(run.id).read_result().steps for run in trials_of(runs_of(study))} == {3}
-    rows = json.loads(tuned.ask("table", "--format", "json").out)["rows"]
+    rows = tuned.data("table")["rows"]
     assert [(row["state"], row["steps"], row["tuning"]["chosen"]) for row in rows] == [
         ("done", 6, {"learning_rate": 0.05})
     ] * 2
