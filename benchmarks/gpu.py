@@ -39,7 +39,8 @@ import torch
 from workload import BATCH_TOKENS, TEST, TRAIN, row, split, trainer
 
 from ablate.config import DecodingConfig
-from ablate.config.cost import FORWARD_AND_BACKWARD, Lengths, forward_flops
+from ablate.config.cost import FORWARD_AND_BACKWARD, forward_flops
+from ablate.config.lengths import Lengths
 from ablate.config.memory import peak_memory
 from ablate.data.batches import largest_padded_batch
 from ablate.data.corpus import length_sums

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ablate.config import TranslationData, resolve_row
-from ablate.config.cost import Lengths
+from ablate.config.lengths import Lengths
 from ablate.data.corpus import FORMAT
 from ablate.store import checkpoints
 from ablate.store.machine import machine

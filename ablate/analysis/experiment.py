@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from ablate.analysis.results import RunResult, measured_metrics, vocabularies_of
 from ablate.config import cost, resolve_row
-from ablate.config.cost import Lengths, idle_parameters
+from ablate.config.cost import idle_parameters
 from ablate.config.identity import INTRODUCED_DECODING, NOT_IDENTITY
+from ablate.config.lengths import Lengths
 from ablate.config.resolve import SETTING_FIELDS, SETTINGS
 from ablate.formatting import plural
 from ablate.own.reference import settings_text

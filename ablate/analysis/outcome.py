@@ -12,7 +12,7 @@ from ablate.analysis.position import error_of_verdicts, position_of_runs
 from ablate.analysis.provenance_diff import provenance_remarks
 from ablate.analysis.results import RunResult, by_row, faults_of, of_seeds, read_runs, signatures
 from ablate.analysis.short_texts import cause_of
-from ablate.config.cost import ASSUMED_LENGTH
+from ablate.config.lengths import ASSUMED_LENGTH
 from ablate.formatting import first_few, number, plural, shares_text
 from ablate.store import Results
 from ablate.store.corpora import MANIFEST, lengths_in, overlap_in

@@ -6,7 +6,7 @@ Exact counts would follow every kernel. A run that has too little memory halves 
 from __future__ import annotations
 
 from ablate.config import cost
-from ablate.config.cost import ASSUMED_LENGTH
+from ablate.config.lengths import ASSUMED_LENGTH
 from ablate.config.row import RowConfig
 from ablate.config.training import LOGIT_CHUNK_TOKENS, resolve_precision
 from ablate.parts import attention, feed_forward, mixers, residual

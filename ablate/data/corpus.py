@@ -13,8 +13,8 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ablate.config.cost import product_of
 from ablate.config.language_data import FIELD
+from ablate.config.lengths import product_of
 from ablate.data.encoding import IDS, Encoded
 from ablate.data.tokenizer import UNK, Tokenizer, load_tokenizer
 from ablate.errors import Damaged, StoreError

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from ablate.config import RowConfig, cost
-from ablate.config.cost import Lengths
 from ablate.config.data import CorpusConfig
+from ablate.config.lengths import ASSUMED_LENGTH, Lengths
 from ablate.config.memory import CPU_MICRO_BATCH, SMALLEST_MICRO_BATCH, peak_memory
 from ablate.config.synthetic_data import DRAWN
 from ablate.config.training import precision_note, resolve_precision
@@ -204,7 +204,7 @@ class Plan:
         }
         content["assumed_length"] = None
         if self.lengths is None and not self.study.data.is_stream:
-            content["assumed_length"] = cost.ASSUMED_LENGTH
+            content["assumed_length"] = ASSUMED_LENGTH
         return content
 
     def _row_json(self, planned: PlanRow) -> dict[str, Any]:

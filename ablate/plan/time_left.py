@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ablate.config import cost
-from ablate.config.cost import Lengths
+from ablate.config.lengths import Lengths
 from ablate.errors import StoreError
 from ablate.store import Results, RunFolder, if_readable
 from ablate.store.corpora import lengths_in

@@ -7,7 +7,8 @@ from itertools import chain
 
 from rich.text import Text
 
-from ablate.config import ModelConfig, cost
+from ablate.config import ModelConfig
+from ablate.config.lengths import ASSUMED_LENGTH
 from ablate.config.training import is_rising_only
 from ablate.formatting import duration, first_few, plural, scaled, size, thousands, visible
 from ablate.own.reference import is_own, parse_reference
@@ -73,7 +74,7 @@ def _lines_below(plan: Plan) -> Iterator[str]:
         yield f"{plural(plan.study.whole.dropped, 'combination')} {were} dropped by `where`."
     if plan.lengths is None and not plan.study.data.is_stream:
         item = plan.study.task.metrics[plan.study.metrics.shown[0]].item
-        yield f"The corpus is not prepared: {item}s of {cost.ASSUMED_LENGTH} tokens are assumed."
+        yield f"The corpus is not prepared: {item}s of {ASSUMED_LENGTH} tokens are assumed."
     yield from epochs_lines({row.row.label: row.epochs for row in plan.rows})
     custom = [row.row.label for row in plan.rows if references(row.row.config, ModelConfig)]
     if custom:

@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ablate.config.cost import Lengths
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import without_defaults
+from ablate.config.lengths import Lengths
 from ablate.store.files import make_room
 from ablate.store.records import CorpusManifest, CorpusPointer, if_readable, if_whole
 

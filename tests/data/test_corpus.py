@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ablate.config.cost import Lengths
+from ablate.config.lengths import Lengths
 from ablate.data.corpus import Corpus, Split, TokenSequences, length_sums
 from ablate.errors import StoreError
 from tests.data.small import PAIRS

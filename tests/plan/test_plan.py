@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from ablate.config import cost, resolve_row
-from ablate.config.cost import Lengths
+from ablate.config.lengths import ASSUMED_LENGTH, Lengths
 from ablate.config.memory import CPU_MICRO_BATCH, peak_memory
 from ablate.plan import plan as plan_module
 from ablate.plan.plan import (
@@ -217,7 +217,7 @@ def test_a_prepared_corpus_replaces_the_assumed_length(fake):
     assumed = plan(results)
     assert assumed.rows[0].steps is None
     assert (assumed.flops, assumed.seconds) == (None, None)
-    assert assumed.as_json()["assumed_length"] == cost.ASSUMED_LENGTH
+    assert assumed.as_json()["assumed_length"] == ASSUMED_LENGTH
 
     lengths = Lengths(100, 1000, 1300, 1301, 15_000, 15_500, 16_000)
     data, corpora = results.study.data, results.results.corpora
@@ -279,7 +279,7 @@ def test_the_plan_says_which_lengths_it_assumes(tmp_path, capsys, name, assumed)
     print_plan(planned)
     text = " ".join(capsys.readouterr().out.split())
     assert re.findall(r"\w+ of \d+ tokens are assumed", text) == assumed
-    assert planned.as_json()["assumed_length"] == (cost.ASSUMED_LENGTH if assumed else None)
+    assert planned.as_json()["assumed_length"] == (ASSUMED_LENGTH if assumed else None)
 
 
 def test_the_printed_plan_counts_the_combinations_dropped_by_where(fake, capsys):

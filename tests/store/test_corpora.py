@@ -8,7 +8,7 @@ from dataclasses import asdict
 import pytest
 
 from ablate.config import TranslationData
-from ablate.config.cost import Lengths
+from ablate.config.lengths import Lengths
 from ablate.store.corpora import (
     known_corpus,
     known_lengths,

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ablate.config import cost, resolve_row, run_id
-from ablate.config.cost import Lengths
+from ablate.config.lengths import Lengths
 from ablate.errors import StudyError
 from ablate.study import runs_of
 from ablate.study.matching import Match, match_row

@@ -3,7 +3,7 @@
 import pytest
 
 from ablate.config import cost
-from ablate.config.cost import Lengths
+from ablate.config.lengths import Lengths
 from ablate.store.records import Provenance
 from ablate.table.columns.layouts import paper_layout
 from tests.records import change

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ablate.config import cost, resolve_row
-from ablate.config.cost import Lengths
+from ablate.config.lengths import Lengths
 from ablate.data.batches import BatchOrder
 from ablate.data.tokenizer import MASK
 from ablate.tasks import MaskedLanguageModel

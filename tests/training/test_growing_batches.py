@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from ablate.config import resolve_row
-from ablate.config.cost import Lengths, flops_per_step
+from ablate.config.cost import flops_per_step
+from ablate.config.lengths import Lengths
 from ablate.data.batches import BatchOrder
 from ablate.tasks import Translation
 from ablate.training.step_batches import BatchFraction, StepBatches, batch_fraction
