@@ -53,6 +53,9 @@ FIGURES = {
     "learning-curves.svg": "Learning curves of all runs",
 }  # pattern of a file among the results: caption
 CODE = re.compile(r"`[^`]+`")
+API_NAME = re.compile(r"\| `(ablate[\w.]+)` \|")
+# Sections of api.md whose classes are used as they are.
+WITHOUT_MEMBERS = ("### Built-in components", "### Settings, metrics and scores")
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!\w+:|#)([^)#\s]+)(#[^)]*)?\)")
 
 
@@ -169,7 +172,7 @@ def headline(name: str) -> str:
 def _differences(name: str) -> dict[str, float]:
     """The mean difference of each row from base in the main metric, in full precision."""
     rows = _table(name)["rows"]
-    main = read_study(ROOT / f"studies/{name}.yaml").metrics[0]
+    main = read_study(ROOT / f"studies/{name}.yaml").metrics.shown[0]
     found = {row["row"]: row.get("against_base", {}).get(main, {}).get("mean") for row in rows}
     return {row: mean for row, mean in found.items() if mean is not None}
 
@@ -210,9 +213,26 @@ def _place(column: str) -> int:
     return 2 if column == "verdict" else 0 if column.endswith(("(dev)", "(test)")) else 3
 
 
+def hours_of_studies() -> str:
+    """A table of the published studies: question, runs, and hours on one CPU core."""
+    lines = ["| study | question | runs | hours |", "| --- | --- | ---: | ---: |"]
+    for name in published():
+        title = read_header(ROOT / "studies" / f"{name}.yaml").title
+        runs = _provenance(name)["runs"].values()
+        hours = sum(run["seconds"] for run in runs) / 3600
+        lines.append(
+            f"| [{name}](../results/{name}/table.md) | {title} | {len(runs)} | {hours:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def _provenance(name: str) -> Any:
+    return json.loads((results() / name / "provenance.json").read_text(encoding="utf-8"))
+
+
 def cost(name: str) -> str:
     """The runs behind a study's table: their number, time and machines."""
-    made = json.loads((results() / name / "provenance.json").read_text(encoding="utf-8"))
+    made = _provenance(name)
     runs = made["runs"].values()
     hours = sum(run["seconds"] for run in runs) / 3600
     machines = Counter(_machine(made["carried_out"][run["carried_out"]]) for run in runs)
@@ -338,6 +358,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     Tables on GitHub need a backslash before a pipe in code, which Python-Markdown would show.
     """
     here = page.file.src_uri
+    if here == "api.md":
+        markdown = api_reference(markdown)
     source = COPIED.get(here, f"docs/{here}")
 
     def link(match: re.Match[str]) -> str:
@@ -353,6 +375,27 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         for line in markdown.split("\n")
     )
     return LINK.sub(link, "\n".join(lines))
+
+
+def api_reference(markdown: str) -> str:
+    """The page of the Python API with the reference of each name in the place of its tables, which
+    are for readers of the file.
+    """
+    lines: list[str] = []
+    section = ""
+    for line in markdown.split("\n"):
+        if line.startswith("#"):
+            section = line
+        named = API_NAME.match(line)
+        if named is None:
+            if not line.startswith("|"):
+                lines.append(line)
+            continue
+        level = len(section.partition(" ")[0]) + 1
+        lines += ["", f"::: {named[1]}", "    options:", f"      heading_level: {level}"]
+        if section in WITHOUT_MEMBERS:
+            lines.append("      members: []")
+    return "\n".join(lines)
 
 
 def _plain_pipes(code: re.Match[str]) -> str:
