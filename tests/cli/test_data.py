@@ -222,12 +222,6 @@ def test_the_origin_of_generated_text_is_a_sentence(here):
     )
 
 
-def test_run_names_every_missing_split_and_exits(here):
-    done = inside("run", "own.yaml")
-    assert (done.code, done.out) == (2, "")
-    assert len(done.err.splitlines()) == 3
-
-
 def test_several_results_roots_share_one_folder_of_corpora(written, monkeypatch):
     monkeypatch.setenv("ABLATE_CORPORA", str(written / "shared"))
     first = inside("data", "prepare", "own.yaml", "--results", "one")
@@ -240,11 +234,9 @@ def test_several_results_roots_share_one_folder_of_corpora(written, monkeypatch)
 @pytest.mark.parametrize(
     ("data", "line"),
     [
-        ("{corpus: hf:multi30k, direction: en-de}", 'corpus "hf:multi30k" is not of the form hf:OWNER/NAME'),
         ("{corpus: toy, max_ratio: 0.5}", "max_ratio: 0.5 is not allowed: must be greater than or equal to 1"),
         ("{corpus: toy, tokenizer: wordpiece}", 'tokenizer: "wordpiece" is not allowed'),
         ("{corpus: toy, vocabulary: separate}", "data.vocabulary=separate does not work with tied_embeddings=all"),
-        ("{corpus: toy, source_column: 1}", "source_column and target_column go together"),
     ],
 )  # fmt: skip
 def test_invalid_data_settings_are_reported_with_their_position(here, data, line):
@@ -253,13 +245,6 @@ def test_invalid_data_settings_are_reported_with_their_position(here, data, line
     assert done.code == 2
     assert done.err.startswith("bad.yaml:2:")
     assert line in done.err
-
-
-def test_the_toy_corpus_has_a_smaller_default_vocabulary(here):
-    (here / "toy.yaml").write_text("study: toy\ndata: {corpus: toy}\n")
-    done = inside("data", "prepare", "toy.yaml")
-    assert done.code == 0
-    assert done.out.endswith("8,000 records, V=350\n")
 
 
 def test_offline_is_passed_on_to_the_hubs_library(here, monkeypatch):

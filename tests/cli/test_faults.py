@@ -230,14 +230,6 @@ def test_a_missing_corpus_is_one_line_per_split_and_creates_nothing(here):
     assert [path.name for path in here.iterdir()] == ["files.yaml"]
 
 
-def test_a_plan_needs_no_corpus(here):
-    (here / "files.yaml").write_text(FILES)
-    done = inside("plan", "files.yaml", "--set", "data.folder=nowhere")
-    assert done.code == 2
-    assert "1 row, 1 run" in done.out
-    assert [path.name for path in here.iterdir()] == ["files.yaml"]
-
-
 def test_a_missing_gpu_is_one_line(given, monkeypatch):
     monkeypatch.setattr("ablate.launch.devices._gpu_memory", list)
     done = inside("run", *given, "--device", "cuda")
