@@ -220,14 +220,14 @@ class Synthetic(Task):
         """Score predictions, also on resampled test sets; accuracies beside those of a guess."""
         import numpy as np
 
-        from ablate.data.items import items_of
+        from ablate.data.items import make_items
         from ablate.metrics.chance import accuracy_of_guess
 
         measured = super().measure(metric, predictions, corpus)
         if metric not in (ACCURACY.name, ITEMS_RIGHT.name):
             return measured
         # Of the sizes of training: whatever the size, a generator has the same answers.
-        test = items_of(self.data_of(corpus), "test")
+        test = make_items(self.data_settings(corpus), "test")
         answers = test.draw(np.arange(min(len(test), _GUESSED))).targets
         by_chance = accuracy_of_guess(answers[answers > 0] if metric == ACCURACY.name else answers)
         return measured.model_copy(update={"parts": {CHANCE_SCORE.name: by_chance}})
