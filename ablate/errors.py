@@ -24,7 +24,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from ablate.formatting import ellipsis, printable
+from ablate.formatting import ellipsis, printable, without_hashes
 
 # Least similarity of two names of which one is meant by the other (difflib's ratio): that of four
 # letters with one wrong. qk_norm and norm have 0.73.
@@ -147,8 +147,8 @@ class Fault:
 
 
 def _shown(text: str) -> str:
-    """Text in one line and without secrets."""
-    return printable(without_secrets(text))
+    """Text in one line, without secrets and without the hashes of classes."""
+    return printable(without_secrets(without_hashes(text)))
 
 
 def as_fault(fault: Fault | str) -> Fault:

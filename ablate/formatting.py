@@ -8,6 +8,8 @@ import re
 from bisect import bisect
 from collections.abc import Iterable, Mapping, Sequence
 
+_PINNED = re.compile(r"(\b\w[\w.]*:\w+)@[0-9a-f]{12}\b")  # a class with the hash of its source
+
 
 def duration(seconds: float | None) -> str:
     """`48 s`, `3 min`, `2 h 05 min`, `3 d 4 h`; `?` where it is not known."""
@@ -277,4 +279,14 @@ def setting_text(value: object, unset: str = "unset") -> str:
         return "/".join(setting_text(entry, unset) for entry in value)
     if isinstance(value, bool):
         return str(value).lower()
-    return str(value)
+    return without_hashes(str(value))
+
+
+def settings_text(settings: Mapping[str, object], separator: str = ", ") -> str:
+    """Settings as a study writes them: `dropout=0.3, activation=mine:Square`."""
+    return separator.join(f"{name}={setting_text(value)}" for name, value in settings.items())
+
+
+def without_hashes(text: str) -> str:
+    """Text in which `mine:Square@3f2a91c0d7e4` is `mine:Square`, as a study writes it."""
+    return _PINNED.sub(r"\1", text)

@@ -12,8 +12,7 @@ from ablate.config.cost import idle_parameters
 from ablate.config.identity import INTRODUCED_DECODING, NOT_IDENTITY
 from ablate.config.lengths import Lengths
 from ablate.config.resolve import SETTING_FIELDS, SETTINGS
-from ablate.formatting import plural
-from ablate.own.reference import settings_text
+from ablate.formatting import plural, settings_text
 from ablate.paper import PaperRow, PaperTable
 from ablate.store import Results
 from ablate.store.corpora import lengths_in

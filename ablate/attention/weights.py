@@ -18,7 +18,6 @@ from ablate.formatting import setting_text
 from ablate.model import Transformer
 from ablate.model.encoder_only import EncoderOnly
 from ablate.model.multi_head import MultiHeadAttention
-from ablate.own.reference import without_digest
 from ablate.run.inference import LoadedRun, refuse_too_long, too_long
 from ablate.tasks import SequenceToSequence
 
@@ -117,7 +116,7 @@ def attention_weights(
         what = "no weights"
         if heads is not None:
             what = f"weights of shape {tuple(heads.shape)}, not {shape}"
-        name = without_digest(setting_text(run.config.attention))
+        name = setting_text(run.config.attention)
         hidden.append(f"{attention}: attention={name} reports {what}")
     if not reported:
         raise UsageError(*hidden)

@@ -14,7 +14,6 @@ from ablate.cli.options import Format
 from ablate.cli.standard_input import checked_text, input_lines, piped_text
 from ablate.errors import UsageError, listed
 from ablate.formatting import token_text
-from ablate.own.reference import without_digest
 from ablate.store import Results, RunFolder
 from ablate.streams import echo, print_data, print_json
 
@@ -125,7 +124,7 @@ def _refuse_without_effect(task: Task, given: Iterable[str]) -> None:
         has = "has" if len(without_effect) == 1 else "have"
         raise UsageError(
             f"{', '.join(without_effect)} {has} no effect with the task "
-            f"{without_digest(task.name)}, which takes {listed(map(_flag, allowed))}"
+            f"{task.name}, which takes {listed(map(_flag, allowed))}"
         )
 
 

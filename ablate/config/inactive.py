@@ -14,7 +14,6 @@ from ablate.config.training import DEFAULT_MOMENTUM
 from ablate.errors import Fault, Invalid
 from ablate.fields import Part, facts_of
 from ablate.formatting import setting_text
-from ablate.own.reference import without_digest
 from ablate.parts import attention
 
 _FACTS = facts_of(RowConfig)
@@ -82,7 +81,7 @@ def idle_entries(c: RowConfig) -> Iterator[Fault]:
     for name in patterns:
         for value, part in idle[name].items():
             if used[name] and value not in used[name] and value is not None:
-                text = without_digest(setting_text(value))
+                text = setting_text(value)
                 what = f"stands only in layers where it has no effect: {part}"
                 yield Fault(what, (name, *part.fields), name, given=text)
 
@@ -91,7 +90,7 @@ def idle_fault(
     name: str, value: Any, problem: str, fields: Iterable[str] = (), remedy: str = "remove it"
 ) -> Fault:
     """The fault of a field whose value has no effect; `fields` are the cause."""
-    text = without_digest(setting_text(value))
+    text = setting_text(value)
     return Fault(problem, (name, *fields), name, given=text, remedy=remedy)
 
 

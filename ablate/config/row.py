@@ -10,7 +10,7 @@ from ablate.config.model import ModelConfig
 from ablate.config.training import TrainingConfig
 from ablate.errors import Fault, Invalid
 from ablate.fields import PositiveShare, Section, VocabularySize
-from ablate.own.reference import is_own, without_digest
+from ablate.own.reference import is_own
 
 
 class SubsetSettings(Section):
@@ -36,7 +36,7 @@ class RowConfig(ModelConfig, TrainingConfig, DecodingConfig, RowDataConfig):
             raise Invalid(
                 Fault(
                     f"parametrization={name} has rules for optimizers whose updates have a size of "
-                    f"their own, and not for optimizer={without_digest(self.optimizer)}",
+                    f"their own, and not for optimizer={self.optimizer}",
                     ("parametrization", "optimizer"),
                 )
             )

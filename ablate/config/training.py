@@ -24,7 +24,7 @@ from ablate.fields import (
     chosen,
     only,
 )
-from ablate.own.reference import is_own, parse_import, without_digest
+from ablate.own.reference import is_own, parse_import
 from ablate.parts.variant import VariantName
 
 MAX_STEPS = 100_000_000
@@ -308,7 +308,7 @@ class TrainingConfig(Section):
         if is_own(self.optimizer) and (self.cautious_updates or self.cautious_decay):
             yield Fault(
                 "cautious_updates and cautious_decay change the updates of an optimizer of ablate, "
-                f"and not those of {without_digest(self.optimizer)}",
+                f"and not those of {self.optimizer}",
                 ("cautious_updates", "cautious_decay", "optimizer"),
             )
         if self.optimizer == "adamw" and self.weight_decay == 0.0:

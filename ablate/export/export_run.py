@@ -16,7 +16,6 @@ from ablate.errors import StoreError, UsageError, listed
 from ablate.export.huggingface import SEARCHES, penalty_note
 from ablate.export.target import Target, TrainedModel
 from ablate.export.targets import exportable_tasks, kind_of, target_of
-from ablate.own.reference import without_digest
 from ablate.run.inference import LoadedRun, load_run
 from ablate.store import Results, RunFolder
 from ablate.store.files import sync_file, sync_folder, write_json
@@ -48,7 +47,7 @@ def export_run(
     target = target_of(record.task, config, library)
     if target is None:
         raise UsageError(
-            f"{shown} has the task {without_digest(record.task)}; "
+            f"{shown} has the task {record.task}; "
             f"only {listed(exportable_tasks(library))} is supported by --to {library}"
         )
     # Before the weights are loaded, and with all reasons at once.

@@ -15,7 +15,6 @@ from ablate.data.tokenizer import Tokenizer
 from ablate.errors import listed
 from ablate.fields import facts_of
 from ablate.formatting import setting_text
-from ablate.own.reference import without_digest
 from ablate.parts.feed_forward import ACTIVATIONS
 
 # From a configuration and the name of the target: the violation of a rule, empty without one.
@@ -202,7 +201,7 @@ def _filled(name: str, e: int, kind: str) -> str:
 
 
 def _text(value: object) -> str:
-    return without_digest(setting_text(value))
+    return setting_text(value)
 
 
 def equal_head_sizes(c: ModelConfig, name: str) -> str:

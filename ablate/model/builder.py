@@ -32,7 +32,7 @@ from ablate.model.token_mixer import TokenMixer
 from ablate.model.token_pairs import BigramEmbeddings, Smear
 from ablate.model.values import ValueEmbedding, ValueResidual
 from ablate.own.loading import load_class
-from ablate.own.reference import parse_reference, without_digest
+from ablate.own.reference import parse_reference
 from ablate.parts.attention import ATTENTIONS
 from ablate.parts.feed_forward import ACTIVATIONS
 from ablate.parts.initialization import factors
@@ -144,9 +144,9 @@ class ModelBuilder:
         mechanism = self._variant("attention", ATTENTIONS, AttentionMechanism, self.config)
         if positions.acts_on_scores and not mechanism.supports_bias:
             raise StudyError(
-                f"attention={without_digest(self.config.attention)} adds no bias to its scores "
+                f"attention={self.config.attention} adds no bias to its scores "
                 f"(supports_bias is False), which positional_encoding="
-                f"{without_digest(self.config.positional_encoding)} needs"
+                f"{self.config.positional_encoding} needs"
             )
         mechanism.reset_parameters(self.init)
         c = self.config
@@ -176,7 +176,7 @@ class ModelBuilder:
         """
         if self.config.document_masks and not mixer.supports_query_masks:
             raise StudyError(
-                f"{field}={without_digest(getattr(self.config, field))} cannot tell documents "
+                f"{field}={getattr(self.config, field)} cannot tell documents "
                 "apart (supports_query_masks is False), which document_masks needs"
             )
 

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ablate.errors import Invalid
-from ablate.formatting import setting_text
 
 _WORD = r"[A-Za-z_][A-Za-z0-9_]*"
 REFERENCE_PATTERN = rf"({_WORD}(?:\.{_WORD})*):({_WORD})(?:@([0-9a-f]{{12}}))?"
@@ -46,12 +44,17 @@ class Reference:
     def file(self) -> str:
         """Name of the copy of the source in a run's folder."""
         assert self.digest is not None
-        return f"{self.digest}.py"
+        return source_file(self.digest)
 
     @property
     def written_file(self) -> str:
         """Name of the module's file, for messages: `package/module.py`."""
         return f"{self.module.replace('.', '/')}.py"
+
+
+def source_file(digest: str) -> str:
+    """Name of the copy of a source in a run's folder, by its hash."""
+    return f"{digest}.py"
 
 
 def parse_reference(value: object) -> Reference | None:
@@ -100,15 +103,3 @@ def parse_import(value: object) -> ImportPath | None:
 def is_own(value: object) -> bool:
     """Whether a value names a class of one's own, or one of an installed package."""
     return parse_reference(value) is not None or parse_import(value) is not None
-
-
-def without_digest(value: str) -> str:
-    """The value as a study writes it: references without their hashes, any other text unchanged."""
-    return _REFERENCE.sub(r"\1:\2", value)
-
-
-def settings_text(settings: Mapping[str, object], separator: str = ", ") -> str:
-    """Settings as a study writes them: `dropout=0.3, activation=mine:Square`."""
-    return separator.join(
-        f"{name}={without_digest(setting_text(value))}" for name, value in settings.items()
-    )

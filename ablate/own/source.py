@@ -47,7 +47,8 @@ def pin_reference(reference: Reference, folder: Path) -> tuple[Reference, bytes]
     current = source_hash(source)
     if reference.digest not in (None, current):
         raise Invalid(
-            f"{reference}: the source of {reference.module} has changed; its hash is now {current}"
+            f"{reference.written}: the source of {reference.module} has the hash {current}, and "
+            f"not {reference.digest}"
         )
     return Reference(reference.module, reference.name, current), source
 

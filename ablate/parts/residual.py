@@ -10,7 +10,6 @@ from pydantic import Field
 
 from ablate.errors import Fault
 from ablate.fields import PER_LAYER, Facts, Part
-from ablate.own.reference import without_digest
 from ablate.parts import norms
 from ablate.parts.cost import BYTES, Cost, Place, Tensors
 from ablate.parts.feed_forward import FeedForward
@@ -174,7 +173,7 @@ def _faults_of_streams(c: Residuals) -> Iterator[Fault]:
     elif not c.residual:
         unfit, field = "residual=false", "residual"
     elif c.norm_position not in ("pre", "sandwich", "output", "none"):
-        unfit, field = f"norm_position={without_digest(c.norm_position)}", "norm_position"
+        unfit, field = f"norm_position={c.norm_position}", "norm_position"
     else:
         return
     yield Fault(

@@ -209,7 +209,7 @@ def runs_frame(planned: Runs, runs: Sequence[RunResult]) -> pd.DataFrame:
 
     from ablate.analysis.results import measured_metrics
     from ablate.config.resolve import SETTINGS
-    from ablate.own.reference import settings_text
+    from ablate.formatting import settings_text
 
     metrics = [metric.name for metric in measured_metrics(planned.study)]
     varied = _varied(planned)

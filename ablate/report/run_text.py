@@ -8,8 +8,7 @@ from typing import Any
 
 from ablate.config import RowConfig
 from ablate.config.identity import INTRODUCED_DECODING
-from ablate.formatting import duration, plural
-from ablate.own.reference import without_digest
+from ablate.formatting import duration, plural, setting_text
 from ablate.store import RunFolder, State, if_readable
 from ablate.store.audit import Audit, read_records
 from ablate.store.records import Execution, Phase, Progress, Provenance, Record, Result, RunRecord
@@ -82,7 +81,7 @@ def _run(run: RunRecord) -> list[str]:
         # Unset fields follow from others.
         default = INTRODUCED_DECODING.get(name, RowConfig.model_fields[name].default)
         if value is not None and value != default:
-            changed.append(f"{name}={without_digest(str(value))}")
+            changed.append(f"{name}={setting_text(value)}")
     corpus = f"{run.data.get('corpus')} {run.data.get('direction') or ''}".rstrip()
     return [
         f"seed {run.seed}, corpus {corpus}",

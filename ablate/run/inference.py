@@ -17,7 +17,6 @@ from ablate.decoding.generate import generate_text
 from ablate.errors import DataError, StoreError, UsageError, listed
 from ablate.kernels.device import prepare
 from ablate.model import Transformer
-from ablate.own.reference import without_digest
 from ablate.run.pipeline import load_model
 from ablate.store import Results, RunFolder
 from ablate.store.records import Result, RunRecord
@@ -95,7 +94,7 @@ def predicting_task(folder: RunFolder) -> Task:
     if not task.predicts:
         supported = [name for name, task in TASKS.items() if task.predicts]
         raise UsageError(
-            f"run {folder.id} has the task {without_digest(record.task)}; only "
+            f"run {folder.id} has the task {record.task}; only "
             f"{listed(supported)} is supported here"
         )
     return task

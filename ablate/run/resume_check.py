@@ -18,8 +18,7 @@ from ablate.config import RowConfig
 from ablate.data.corpus import Corpus
 from ablate.errors import Interrupted
 from ablate.kernels.device import on_gpu, prepare
-from ablate.own.reference import parse_reference
-from ablate.parts.variant import references
+from ablate.own.reference import source_file
 from ablate.store import RunFolder, checkpoints
 from ablate.tasks import Task
 from ablate.training import RunContext, Trainer
@@ -43,7 +42,7 @@ def check_resume(
     half-way.
 
     An evaluation, a log line and a checkpoint fall into these steps. Nothing is kept. `sources` are
-    those of plug-ins, by digest; `task_name` is that of run ids, which names a task of the user's.
+    those of custom classes, by hash; `task_name` is as in run ids, and may name a class.
 
     Raises:
         StudyError: a class of the user's own does not fit, for which a run is refused, too.
@@ -83,8 +82,8 @@ def check_resume(
         resumed = RunFolder(Path(place, "resumed"))
         for folder in (whole, resumed):
             folder.sources.mkdir(parents=True)
-            for plugin in filter(None, (*references(config), parse_reference(task_name))):
-                (folder.sources / plugin.file).write_bytes(sources[str(plugin.digest)])
+            for digest, source in sources.items():
+                (folder.sources / source_file(digest)).write_bytes(source)
         check_row(config, task, task_name, corpus, whole.sources)
         train(whole, steps)
         train(resumed, max(1, steps // 2))

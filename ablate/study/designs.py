@@ -12,8 +12,7 @@ from pydantic import PlainValidator, WithJsonSchema
 from ablate.config import standard_name
 from ablate.config.steps import Resolve, steps_between
 from ablate.errors import Fault, Invalid, Mark, listed, suggestion, unknown_name, within
-from ablate.formatting import plural, setting_text
-from ablate.own.reference import settings_text
+from ablate.formatting import plural, setting_text, settings_text
 from ablate.stats.designs import PATHS, FactorialDesign, Path, PathDesign
 from ablate.stats.factorial import MAX_FACTORS, DesignGenerator, Fraction, smallest_fraction
 from ablate.study.settings import Settings, name_faults, schema_reference, value_faults

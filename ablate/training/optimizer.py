@@ -21,7 +21,7 @@ from ablate.model.layers import ParameterKind, parameter_kind
 from ablate.model.positions import PositionalEncoding
 from ablate.model.stack import Layer
 from ablate.own.loading import load_class, load_import
-from ablate.own.reference import is_own, parse_import, parse_reference, without_digest
+from ablate.own.reference import is_own, parse_import, parse_reference
 from ablate.parts.initialization import factors
 from ablate.training.update_rules import (
     MATRIX_RULES,
@@ -198,7 +198,7 @@ class CustomOptimizer(Optimizer):
             if "weight_decay" in accepted:
                 settings["weight_decay"] = group.decay
             elif group.decay:
-                optimizer = without_digest(config.optimizer)
+                optimizer = config.optimizer
                 raise StudyError(f"optimizer={optimizer}: it takes no weight_decay, which is set")
             groups.append(settings)
         fields = {}

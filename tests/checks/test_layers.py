@@ -676,7 +676,7 @@ def test_a_source_with_another_hash_than_pinned_is_refused(tmp_path, pinned, cha
         {"folder": os.mkdir, "pipe": os.mkfifo}[change](path)
     with pytest.raises(StoreError) as caught:
         check_layers(config, tmp_path)
-    expected = f"{path}: is not the source of {reference}; remove the run to train it again"
+    expected = f"{path}: is not the source of mymodule:Mine; remove the run to train it again"
     assert caught.value.lines == (expected,)
 
 

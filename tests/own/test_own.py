@@ -7,7 +7,9 @@ from importlib.machinery import PathFinder
 import pytest
 
 from ablate.config import ModelConfig, RowConfig, resolve_row
-from ablate.own.reference import Reference, parse_reference, without_digest
+from ablate.errors import Fault
+from ablate.formatting import setting_text
+from ablate.own.reference import Reference, parse_reference
 from ablate.own.source import pin_reference, source_hash
 from ablate.parts.variant import VariantName, plugin_fields, references
 
@@ -56,13 +58,19 @@ def test_a_reference_is_a_module_a_colon_and_a_class(written, expected):
         assert str(expected) == written
 
 
-@pytest.mark.parametrize("written", ["mymodule:Mine", f"mymodule:Mine@{PIN}"])
-def test_without_digest_removes_the_hash(written):
-    assert without_digest(written) == "mymodule:Mine"
+@pytest.mark.parametrize("text", ["mymodule:Mine", f"mymodule:Mine@{PIN}", f"my.module:Mine@{PIN}"])
+def test_a_setting_is_shown_without_the_hash(text):
+    shown = text.partition("@")[0]
+    assert setting_text(text) == shown
+    assert setting_text(["full", text]) == f"full/{shown}"
+    assert str(Fault(f"attention={text} is wrong")) == f"attention={shown} is wrong"
 
 
-def test_without_digest_keeps_other_text():
-    assert without_digest("1/sqrt(d_k)") == "1/sqrt(d_k)"
+@pytest.mark.parametrize(
+    "text", ["1/sqrt(d_k)", "a@0123456789ab", f"a:b@{PIN}0", "https://a:b@host"]
+)
+def test_other_text_is_shown_as_it_is(text):
+    assert setting_text(text) == text
 
 
 def test_seven_fields_of_a_model_and_three_of_training_accept_a_custom_class():
@@ -163,7 +171,7 @@ def test_a_written_hash_must_match_the_source(folder):
     now = source_hash(MINE + b"#")
     assert (
         fault(f"mymodule:Mine@{PIN}", folder)
-        == f"mymodule:Mine@{PIN}: the source of mymodule has changed; its hash is now {now}"
+        == f"mymodule:Mine: the source of mymodule has the hash {now}, and not {PIN}"
     )
 
 
