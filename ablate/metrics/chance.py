@@ -1,4 +1,4 @@
-"""Scores by chance: those of a model that has learned the frequencies of tokens, and no more."""
+"""Scores of a model that has learned only the frequencies of tokens, to compare with."""
 
 from __future__ import annotations
 
@@ -11,60 +11,65 @@ from numpy.typing import NDArray
 
 from ablate.metrics.perplexity import nats_to_perplexity
 
-_ITEMS = 256  # whose targets are counted at once
-_TOKENS = 200_000  # of the training items: their frequencies are known well enough
-_LUCK = 3.0  # standard deviations that a guess may be luckier than its mean
+_CHUNK_ITEMS = 256  # items whose targets are counted at once
+_ENOUGH_TOKENS = 200_000  # training tokens that suffice to estimate frequencies
+_LUCK = 3.0  # standard deviations by which a guess may be luckier than its mean
 
-# The target tokens of some items, by their indices.
+# Returns the target tokens of items, by their indices.
 Targets = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 
 
 def unigram_perplexity(train: Targets, n_train: int, dev: Targets, n_dev: int) -> float:
-    """The perplexity of the target tokens of dev by the frequencies of tokens in training and dev.
+    """Perplexity of the target tokens of dev by a unigram model of training and dev.
 
-    Those of dev count as well, so that every token has a probability: the level is as low as a
-    model without any context can reach.
+    Dev is included, so that all its tokens have a probability. No model without context reaches a
+    much lower perplexity.
 
     Args:
-        train: of the training items, which are sampled evenly where they are many.
+        train: returns targets of training items; many items are sampled.
         n_train: number of training items.
-        dev: of the dev items.
+        dev: returns targets of dev items.
         n_dev: number of dev items.
     """
-    of_dev = _counts(dev, np.arange(n_dev), math.inf)
+    dev_counts = _count_tokens(dev, np.arange(n_dev), math.inf)
     order = np.random.default_rng(0).permutation(n_train)
-    of_train = _counts(train, order, _TOKENS)
-    size = max(len(of_dev), len(of_train))
-    of_dev = np.pad(of_dev, (0, size - len(of_dev)))
-    counts = of_dev + np.pad(of_train, (0, size - len(of_train)))
-    occurs = of_dev > 0
-    nats = -np.log(counts[occurs] / counts.sum()) @ of_dev[occurs]
-    return nats_to_perplexity(float(nats / of_dev.sum()))
+    train_counts = _count_tokens(train, order, _ENOUGH_TOKENS)
+    size = max(len(dev_counts), len(train_counts))
+    dev_counts = np.pad(dev_counts, (0, size - len(dev_counts)))
+    counts = dev_counts + np.pad(train_counts, (0, size - len(train_counts)))
+    occurs = dev_counts > 0
+    nats = -np.log(counts[occurs] / counts.sum()) @ dev_counts[occurs]
+    return nats_to_perplexity(float(nats / dev_counts.sum()))
 
 
-def _counts(targets: Targets, items: NDArray[np.int64], most: float) -> NDArray[np.int64]:
-    """How often each token occurs among the targets of items, until there are `most`."""
+def _count_tokens(targets: Targets, items: NDArray[np.int64], enough: float) -> NDArray[np.int64]:
+    """Count each token among the targets of items, until there are `enough` tokens."""
     counts = np.zeros(1, np.int64)
-    for start in range(0, len(items), _ITEMS):
-        found = np.bincount(targets(np.sort(items[start : start + _ITEMS])), minlength=len(counts))
-        found[: len(counts)] += counts
-        counts = found
-        if counts.sum() >= most:
+    for start in range(0, len(items), _CHUNK_ITEMS):
+        chunk = np.sort(items[start : start + _CHUNK_ITEMS])
+        total = np.bincount(targets(chunk), minlength=len(counts))
+        total[: len(counts)] += counts
+        counts = total
+        if counts.sum() >= enough:
             break
     return counts
 
 
-def accuracy_of_guess(answers: NDArray[np.integer[Any]]) -> float:
-    """The highest accuracy of a model that gives one answer to all items: the percentage of the
-    most frequent answer, and three standard deviations of luck.
+def guess_accuracy(answers: NDArray[np.integer[Any]]) -> float:
+    """The accuracy of a lucky model that gives the most frequent answer to all items, in percent.
 
     Args:
-        answers: of each item, (n,) or (n, answers of an item).
+        answers: the answers of each item, (n,) or (n, answers of an item).
     """
     _, counts = np.unique(answers, axis=0, return_counts=True)
-    return lucky(float(counts.max() / len(answers)), len(answers))
+    return lucky_accuracy(float(counts.max() / len(answers)), len(answers))
 
 
-def lucky(share: float, items: int) -> float:
-    """The percentage of items that a guess has right with three standard deviations of luck."""
+def lucky_accuracy(share: float, items: int) -> float:
+    """The percentage of correct items of a guess that is three standard deviations lucky.
+
+    Args:
+        share: expected share of correct items.
+        items: number of items.
+    """
     return 100 * min(1.0, share + _LUCK * math.sqrt(share * (1 - share) / items))

@@ -302,8 +302,8 @@ class Task(ABC):
         return {PPL.name: Score(value=self.perplexity(model, dev, device))}
 
     def perplexity_by_chance(self, corpus: Corpus, config: RowConfig) -> float | None:
-        """Perplexity of the dev split by the frequencies of its tokens alone; None if the batches
-        do not say their targets.
+        """Perplexity of the dev split by the frequencies of tokens; None if batches have no
+        `targets`.
         """
         from ablate.metrics.chance import unigram_perplexity
 

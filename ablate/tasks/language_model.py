@@ -165,14 +165,15 @@ class LanguageModel(TextTask):
         return probe_statistics(metric, predictions, str(corpus.manifest.data[split]))
 
     def measure(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Measurement:
-        """Score predictions, also on resampled test sets; minimal pairs beside a guess of each."""
-        from ablate.metrics.chance import lucky
+        """Score predictions, also on resampled test sets, and add the accuracy of a guess."""
+        from ablate.metrics.chance import lucky_accuracy
 
-        measured = super().measure(metric, predictions, corpus)
+        measurement = super().measure(metric, predictions, corpus)
         if metric != PAIRS_RIGHT.name:
-            return measured
+            return measurement
         pairs = len(corpus.split(MINIMAL_PAIRS)) // 2
-        return measured.model_copy(update={"parts": {CHANCE_SCORE.name: lucky(0.5, pairs)}})
+        chance = lucky_accuracy(0.5, pairs)
+        return measurement.model_copy(update={"parts": {CHANCE_SCORE.name: chance}})
 
     def generate(
         self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device

@@ -83,14 +83,14 @@ class MaskedLanguageModel(TextTask):
         return MaskedContexts.mask(contexts, masking, (config.eval_mask_seed,), corpus.tokenizer)
 
     def measure(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Measurement:
-        """Score predictions, also on resampled test sets; the accuracy beside that of a guess."""
-        from ablate.metrics.chance import accuracy_of_guess
+        """Score predictions, also on resampled test sets, and add the accuracy of a guess."""
+        from ablate.metrics.chance import guess_accuracy
 
-        measured = super().measure(metric, predictions, corpus)
+        measurement = super().measure(metric, predictions, corpus)
         if metric != MASKED_ACCURACY.name:
-            return measured
-        by_chance = accuracy_of_guess(corpus.split("test")[FIELD].ids)
-        return measured.model_copy(update={"parts": {CHANCE_SCORE.name: by_chance}})
+            return measurement
+        chance = guess_accuracy(corpus.split("test")[FIELD].ids)
+        return measurement.model_copy(update={"parts": {CHANCE_SCORE.name: chance}})
 
     def lines(self, scores: TokenScores, blocks: Blocks, evaluation: str) -> list[str]:
         """A line with the scores of the masked tokens of each block."""

@@ -217,20 +217,20 @@ class Synthetic(Task):
         return answer_statistics(metric, predictions)
 
     def measure(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Measurement:
-        """Score predictions, also on resampled test sets; accuracies beside those of a guess."""
+        """Score predictions, also on resampled test sets, and add the accuracy of a guess."""
         import numpy as np
 
         from ablate.data.items import make_items
-        from ablate.metrics.chance import accuracy_of_guess
+        from ablate.metrics.chance import guess_accuracy
 
-        measured = super().measure(metric, predictions, corpus)
+        measurement = super().measure(metric, predictions, corpus)
         if metric not in (ACCURACY.name, ITEMS_RIGHT.name):
-            return measured
-        # Of the sizes of training: whatever the size, a generator has the same answers.
+            return measurement
+        # The frequencies of answers do not depend on the size of the items.
         test = make_items(self.data_settings(corpus), "test")
         answers = test.draw(np.arange(min(len(test), _GUESSED))).targets
-        by_chance = accuracy_of_guess(answers[answers > 0] if metric == ACCURACY.name else answers)
-        return measured.model_copy(update={"parts": {CHANCE_SCORE.name: by_chance}})
+        chance = guess_accuracy(answers[answers > 0] if metric == ACCURACY.name else answers)
+        return measurement.model_copy(update={"parts": {CHANCE_SCORE.name: chance}})
 
     def samples(self, corpus: Corpus, items: Sequence[int]) -> Iterator[Sample]:
         """Yield some items as text."""

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from ablate.metrics.chance import accuracy_of_guess, lucky, unigram_perplexity
+from ablate.metrics.chance import guess_accuracy, lucky_accuracy, unigram_perplexity
 
 
 def of_rows(rows):
@@ -30,21 +30,21 @@ def test_many_training_items_are_sampled(monkeypatch):
         asked.append(len(items))
         return np.full(1000, 4)
 
-    monkeypatch.setattr("ablate.metrics.chance._TOKENS", 3000)
+    monkeypatch.setattr("ablate.metrics.chance._ENOUGH_TOKENS", 3000)
     unigram_perplexity(train, 10**6, of_rows([[4]]), 1)
     assert asked == [256, 256, 256]
 
 
 def test_the_accuracy_by_chance_is_the_share_of_the_most_frequent_answer_and_luck():
     answers = np.array([4] * 60 + [5] * 40)
-    assert accuracy_of_guess(answers) == pytest.approx(100 * (0.6 + 3 * math.sqrt(0.0024)))
+    assert guess_accuracy(answers) == pytest.approx(100 * (0.6 + 3 * math.sqrt(0.0024)))
     # Of items with several answers, all have to be right.
-    assert accuracy_of_guess(np.array([[4, 5]] * 10 + [[5, 4]] * 10)) == lucky(0.5, 20)
-    assert accuracy_of_guess(np.array([4, 4])) == 100.0
+    assert guess_accuracy(np.array([[4, 5]] * 10 + [[5, 4]] * 10)) == lucky_accuracy(0.5, 20)
+    assert guess_accuracy(np.array([4, 4])) == 100.0
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_guess_is_never_luckier(seed):
     random = np.random.default_rng(seed)
     answers, guesses = random.integers(4, 20, (2, 500))
-    assert 100 * (answers == guesses).mean() <= accuracy_of_guess(answers)
+    assert 100 * (answers == guesses).mean() <= guess_accuracy(answers)
