@@ -246,7 +246,7 @@ def test_the_table_of_power_is_that_of_the_plan():
 
     page = (ROOT / "docs/verdict.md").read_text()
     (head,) = re.findall(r"^\| seeds \| (2 .*) \|$", page, re.M)
-    (found,) = re.findall(r"^\| found with 80 % probability \| (.*) \|$", page, re.M)
+    (found,) = re.findall(r"^\| detectable difference \| (.*) \|$", page, re.M)
     assert found.split(" | ") == [
         f"{detectable_difference(int(seeds), 13, 1.0):.1f}" for seeds in head.split(" | ")
     ]

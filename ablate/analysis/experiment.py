@@ -39,7 +39,7 @@ def experiment_of(planned: Runs, runs: Mapping[str, Sequence[RunResult]]) -> Exp
     for metric in metrics.values():
         if study.task.scores_items(metric):
             test_sets[metric.name] = study.data.test
-    standing = Standing.once(len(seeds.rows))
+    standing = Standing.single_look(len(seeds.rows))
     if seeds.looks:
         standing = Standing(seeds.looks)
     return Experiment(

@@ -84,7 +84,7 @@ def outcome_of(planned: Runs, results: Results, faults: Sequence[str] = ()) -> O
         signatures=signatures(planned, runs),
         corpora=corpora,
     )
-    table = Table.of(experiment)
+    table = Table.build(experiment)
     advice = tuple(_low_parts(table, planned, by_label))
     remarks = [*provenance_remarks(planned.study.task, runs), *advice, *changed]
     remarks += _overlaps(results, corpora)

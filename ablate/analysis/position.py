@@ -70,7 +70,7 @@ def position_of_runs(
     """
     seeds = planned.seeds
     if not seeds.looks:
-        return Position(planned, Standing.once(len(seeds.rows)))
+        return Position(planned, Standing.single_look(len(seeds.rows)))
     judged_names = set(planned.study.metrics.judged)
     standing = Standing(seeds.looks)
     experiment = experiment_of(planned, by_row(runs))

@@ -76,7 +76,7 @@ def command(
             base=base,
             directions=directions,
             metrics=metric or (),
-            by=row or (),
+            row_columns=row or (),
             margin=margin,
         )
     except UsageError as error:

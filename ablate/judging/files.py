@@ -1,4 +1,4 @@
-"""Files of scores that others write: CSV, JSON lines or arrays, and scalars of TensorBoard."""
+"""Read files of scores: CSV, JSON lines, JSON arrays, and scalars of TensorBoard."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from typing import Any
 from ablate.errors import UsageError
 from ablate.judging.lines import NEEDED, Line
 
-_TENSORBOARD = re.compile(r"(?:run-)?(.+)-tag-(.+)")  # the name of a file
+_TENSORBOARD = re.compile(r"(?:run-)?(.+)-tag-(.+)")  # name of a file: run, tag
 
 
 def read_lines(files: Sequence[Path]) -> list[Line]:
-    """The lines of CSV and JSON files, with their values by column. A scalar of TensorBoard is one
-    line: its value at the last step.
+    """Read the lines of CSV and JSON files. A scalar of TensorBoard gives a single line: its value
+    at the last step.
 
     Raises:
-        UsageError: a file cannot be read, is neither, or has no lines.
+        UsageError: a file cannot be read, is neither CSV nor JSON, or has no lines.
     """
     lines: list[Line] = []
     for file in files:
@@ -40,8 +40,9 @@ def read_lines(files: Sequence[Path]) -> list[Line]:
 
 
 def _last_value(file: Path, content: Sequence[Line]) -> Line:
-    """The last value of a scalar of TensorBoard, as the line of a run. A run that goes on from a
-    checkpoint logs steps once more, and replaces what it has logged there before.
+    """The value of a scalar of TensorBoard at the last step.
+
+    A run that resumes from a checkpoint logs some steps again: the latest value of a step counts.
     """
     name = _TENSORBOARD.fullmatch(file.stem)
     if name is None:

@@ -1,4 +1,4 @@
-"""The scores of other code as a table with verdicts, and streams of proposals as sentences."""
+"""Judge the scores of other code: a table with verdicts, or decisions on a stream of proposals."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 from ablate.errors import UsageError, unknown_name
 from ablate.formatting import plural, signed
-from ablate.judging.lines import numbers_of
-from ablate.judging.scores import experiment_of_scores, metric_of
+from ablate.judging.lines import read_numbers
+from ablate.judging.scores import metric_of, scores_experiment
 from ablate.stats.metrics import Metric
 from ablate.stats.stream import MAX_PROPOSALS, Stream
 from ablate.table.experiment import Notes
@@ -25,25 +25,25 @@ def judged(
     base: str | None,
     directions: Mapping[str, bool],
     metrics: Sequence[str] = (),
-    by: Sequence[str] = (),
+    row_columns: Sequence[str] = (),
     margin: float | None = None,
 ) -> Table:
-    """The table of the scores in lines, with the power that they had.
+    """The table of the scores in lines, with notes on the power of the comparison.
 
-    Arguments and errors are those of `numbers_of` and `experiment_of_scores`. Without `metrics`, a
-    single one in `directions` counts.
+    `read_numbers` and `scores_experiment` describe the arguments and the errors. If `metrics` is
+    empty and `directions` has a single metric, this one is judged.
     """
     _check_margin(margin)
-    numbers, notes = numbers_of(lines, metrics or _only(directions), by)
+    numbers, notes = read_numbers(lines, metrics or _only_metric(directions), row_columns)
     try:
-        experiment = experiment_of_scores(numbers, name, base, directions, margin)
-    except UsageError as error:  # which may follow from what was left out
+        experiment = scores_experiment(numbers, name, base, directions, margin)
+    except UsageError as error:  # lines that were left out may be the cause
         raise UsageError(". ".join((str(error), *notes))) from None
     remarks = list(notes)
     for power in power_of_scores(experiment, experiment.judged):
         if power.sd:
             remarks.append(power.text)
-    return Table.of(replace(experiment, notes=Notes(tuple(remarks))))
+    return Table.build(replace(experiment, notes=Notes(tuple(remarks))))
 
 
 def _check_margin(margin: float | None) -> None:
@@ -51,8 +51,8 @@ def _check_margin(margin: float | None) -> None:
         raise UsageError(f"a margin of {margin:g} is not allowed: must be above 0 and finite")
 
 
-def _only(directions: Mapping[str, bool]) -> Sequence[str]:
-    """The metric of the verdicts where none is named, but the direction of only one."""
+def _only_metric(directions: Mapping[str, bool]) -> Sequence[str]:
+    """The metric in `directions` if it has a single one; else empty."""
     return list(directions) if len(directions) == 1 else ()
 
 
@@ -61,13 +61,21 @@ def read_stream(
     base: str | None,
     directions: Mapping[str, bool],
     metrics: Sequence[str] = (),
-    by: Sequence[str] = (),
+    row_columns: Sequence[str] = (),
 ) -> tuple[Stream, Metric, list[str]]:
-    """A stream of proposals, the metric that decides, and what was left out or assumed.
+    """Read a stream of proposals.
 
-    Arguments and errors are those of `judged`. The lines are in the order of the runs, base first.
+    Args:
+        lines: the runs in their order, base first.
+        base: label of base; None for the row of the first line.
+        directions: as in `judged`.
+        metrics: as in `judged`.
+        row_columns: as in `judged`.
+
+    Returns:
+        The stream, the metric that decides, and notes on lines that were left out or interpreted.
     """
-    numbers, notes = numbers_of(lines, metrics or _only(directions), by)
+    numbers, notes = read_numbers(lines, metrics or _only_metric(directions), row_columns)
     metric = metric_of(numbers[0].metric, numbers, directions)
     first = numbers[0].row if base is None else base
     rows = dict.fromkeys(number.row for number in numbers)
@@ -77,15 +85,15 @@ def read_stream(
     for number in numbers:
         if number.item or number.resample:
             raise UsageError(f"a stream has a score for each run, without items; got {number.row}")
-        is_of_chain = number.row in (stream.chain[0], stream.chain[-1])
-        if is_of_chain and not math.isfinite(number.value):
+        is_reference = number.row in (stream.chain[0], stream.chain[-1])
+        if is_reference and not math.isfinite(number.value):
             raise UsageError(f"{number.row} diverged, and proposals are compared with it")
         stream.add(number.row, number.value)
     return stream, metric, notes
 
 
 def stream_json(stream: Stream, metric: Metric, notes: Sequence[str]) -> dict[str, Any]:
-    """What the gate keeps of a stream, and what to run next, for scripts."""
+    """The decisions on a stream, and the runs to do next, for scripts."""
     proposals = []
     for proposal in stream.proposals.values():
         runs = {"runs": len(proposal.scores), "difference": proposal.difference}
@@ -104,7 +112,7 @@ def stream_json(stream: Stream, metric: Metric, notes: Sequence[str]) -> dict[st
 
 
 def stream_lines(stream: Stream, metric: Metric, notes: Sequence[str]) -> list[str]:
-    """The same in sentences."""
+    """The decisions on a stream, and the runs to do next, as sentences."""
     sentences = []
     for name, proposal in stream.proposals.items():
         sentence = f"{name}: {proposal.state} after {plural(len(proposal.scores), 'run')}"
@@ -124,22 +132,20 @@ def stream_lines(stream: Stream, metric: Metric, notes: Sequence[str]) -> list[s
 
 
 def next_steps(stream: Stream) -> list[str]:
-    """What to run next, a sentence each."""
+    """A sentence for each next step."""
     steps = []
     for proposal in stream.proposals.values():
         if proposal.state == "open":
             missing = stream.runs_missing(proposal)
-            what = f"{missing} times {stream.chain[-1]}" if missing else proposal.name
-            steps.append(f"{proposal.name} is open: run {what} again.")
+            runs = f"{missing} times {stream.chain[-1]}" if missing else proposal.name
+            steps.append(f"{proposal.name} is open: run {runs} again.")
     if any(proposal.state == "untested" for proposal in stream.proposals.values()):
         steps.append(
             f"The level is spent over {MAX_PROPOSALS} proposals: for more, begin a new log with "
             f"{stream.chain[-1]} as base."
         )
-    short = [f"{count} times {row}" for row, count in stream.runs_last.items()]
-    if short:
-        steps.append(
-            f"For what the chain has gained, run in the end, after every proposal: "
-            f"{' and '.join(short)}."
-        )
+    last_runs = [f"{count} times {row}" for row, count in stream.runs_last.items()]
+    if last_runs:
+        runs = " and ".join(last_runs)
+        steps.append(f"To estimate the gain of the chain, run after all proposals: {runs}.")
     return steps

@@ -1,7 +1,7 @@
-"""Scores in lines of others: tables of scores or of runs, and exports of dashboards.
+"""Read the scores in lines of other programs: tables of scores or of runs, exports of dashboards.
 
-What is left out, merged or assumed is counted by row in a note. What could change a verdict is
-refused.
+Notes count, by row, the lines that are left out, merged or interpreted. Lines that could change a
+verdict are refused.
 """
 
 from __future__ import annotations
@@ -24,24 +24,26 @@ from ablate.stats.metrics import LARGEST_SCORE
 NEEDED = (
     "needed are the columns row, seed, metric and value, or row, seed and a column for each metric"
 )
-# Plain names of columns, see `_plain`; the first that is there counts.
+# Plain names of columns (see `_plain`); the first one in the table counts.
 ROW = ("ablate.row", "row", "group", "runname", "run name", "name")
 SEED = ("ablate.seed", "seed", "random_seed")
-STATE, RUN = ("ablate.outcome", "state", "status"), ("run", "run_id")
-# These say which of several lines are of one run.
+STATE = ("ablate.outcome", "state", "status")
+RUN = ("run", "run_id")
+# Columns that identify the run of a line.
 RUN_NAMES = (*RUN, "trial_id", "id", "name", "runname", "run name")
-# Steps of a training, without what an exporter writes before them, as in `trainer/global_step`.
+# Steps of a training, without the prefix of an exporter, as in `trainer/global_step`.
 STEP = (
     "step", "global_step", "global step", "iteration", "training_iteration", "iter", "env_step",
     "epoch",
 )  # fmt: skip
-# Numbers that grow along a training, too; in a table of runs they may be settings.
+# Numbers that grow during a training; in a table of runs they may be settings.
 GROWING = (
     *STEP, "steps", "iterations", "iters", "num_steps", "env_steps", "num_env_steps", "epochs",
     "tokens", "samples", "examples",
 )  # fmt: skip
 # States of W&B, MLflow, ablate, Optuna, Ray Tune, Slurm and of clouds.
-DIVERGED, USUAL = "diverged", ("finished", "done")
+DIVERGED = "diverged"
+USUAL = ("finished", "done")
 FINISHED = (
     *USUAL, "complete", "completed", "success", "successful", "succeeded", "terminated", "ok",
 )  # fmt: skip
@@ -53,75 +55,83 @@ UNFINISHED = {
 }  # fmt: skip
 _PREFIX = re.compile(r"^(params\.|tags\.(mlflow\.)?|config[./])")
 _SEED = re.compile(r"[\s._/-]*seed[\s._=/-]*(\d+)", re.I)  # in the name of a run
-_NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")  # as in XML
+_INVALID = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")  # not allowed in XML
 LONGEST_NAME = 1000  # characters
 _STARTS_WITH_DIGIT = re.compile(r"[-+]?\d")
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 _CONSTANTS = ("true", "false", "none", "null")
-_MOST_DIGITS = 18  # of a seed that is a number; longer ones are names
+_MOST_DIGITS = 18  # seeds with more digits are treated as names
 
 
 class Line(dict[str, Any]):
     """The values of a line by column.
 
     Attributes:
-        place: where it stands, for messages.
+        place: its position in the file, for messages.
         replaced: number of earlier values at the same step.
     """
 
     def __init__(self, place: str, values: Mapping[Any, Any], replaced: int = 0) -> None:
         super().__init__(values)
-        self.place, self.replaced = place, replaced
+        self.place = place
+        self.replaced = replaced
 
 
-def numbers_of(
-    lines: Sequence[Mapping[Any, Any]], metrics: Sequence[str] = (), by: Sequence[str] = ()
+def read_numbers(
+    lines: Sequence[Mapping[Any, Any]], metrics: Sequence[str] = (), row_columns: Sequence[str] = ()
 ) -> tuple[list[Number], list[str]]:
-    """The scores in lines, and what was left out, merged or assumed to read them.
+    """Read the scores in lines.
 
     Args:
-        lines: one for each score, with its metric and value, or for each run.
-        metrics: to read, the one of the verdicts first; empty if there is only one.
-        by: the columns whose values name a row; empty for the first of ROW.
+        lines: a line for each score, with its metric and value, or a line for each run.
+        metrics: the metrics to read, the metric of the verdicts first; empty if there is only one.
+        row_columns: the columns whose values name a row; empty for the first of ROW.
+
+    Returns:
+        The scores, and notes on lines that were left out, merged or interpreted.
 
     Raises:
-        UsageError: a column is missing, it is not clear which one is meant, a value of a metric
-            is no number, or lines do not say of which run they are.
+        UsageError: a column is missing or ambiguous, a value of a metric is no number, or the run
+            of a line is unknown.
     """
     table = _Table(lines)
-    table.name_rows(by)
+    table.name_rows(row_columns)
     table.leave_out_unfinished()
     table.check_rows()
     table.number_seeds(metrics)
-    of_metrics = table.scores(metrics)
-    if len(of_metrics) > 1 and not metrics:
+    scores = table.scores(metrics)
+    if len(scores) > 1 and not metrics:
         raise UsageError(
             "which metric is the verdict by? --metric NAME (metrics=[NAME] in Python), and again "
-            f"for others to show; there are {first_few(list(of_metrics), 12)}"
+            f"for others to show; there are {first_few(list(scores), 12)}"
         )
-    names = list(dict.fromkeys(metrics or of_metrics))
+    names = list(dict.fromkeys(metrics or scores))
     for name in names:
-        if name not in of_metrics:
-            raise UsageError(unknown_name("metric", name, of_metrics))
+        if name not in scores:
+            raise UsageError(unknown_name("metric", name, scores))
         _check_name("metric", name)
-    table.check_steps({name: of_metrics[name] for name in names})
-    runs = _runs(of_metrics)
-    found: list[Number] = []
+    table.check_steps({name: scores[name] for name in names})
+    runs = _diverged_runs(scores)
+    numbers: list[Number] = []
     for name in names:
-        found += table.complete(name, of_metrics[name], runs, is_judged=name == names[0])
-    _refuse_half_diverged(found)
-    return found, table.notes
+        numbers += table.complete(name, scores[name], runs, is_judged=name == names[0])
+    _refuse_half_diverged(numbers)
+    return numbers, table.notes
 
 
-Scores = dict[int, Number]  # by the index of their lines
+Scores = dict[int, Number]  # by the index of the line
 
 
 class _Table:
-    """Lines with plain names of columns, and the row and the seed of each.
+    """Lines with plain names of columns.
 
     Attributes:
-        columns: plain names, with the names as written.
-        notes: what was left out, merged or assumed.
+        columns: the name of each column as written, by its plain name.
+        notes: on lines that were left out, merged or interpreted.
+        lines: the lines with a finished run.
+        rows: name of the row of each line.
+        seeds: seed of each line.
+        row_columns: plain names of the columns that name a row.
     """
 
     def __init__(self, lines: Sequence[Mapping[Any, Any]]) -> None:
@@ -130,146 +140,158 @@ class _Table:
         self.lines: list[Line] = []
         self.rows: list[str] = []
         self.seeds: list[int] = []
-        self.by: Sequence[str] = ()
+        self.row_columns: Sequence[str] = ()
         self._clashes: dict[str, str] = {}
         for count, line in enumerate(lines, 1):
-            plain = Line(f"line {count}", {})
+            copy = Line(f"line {count}", {})
             if isinstance(line, Line):
-                plain = Line(line.place, {}, line.replaced)
+                copy = Line(line.place, {}, line.replaced)
             for name, value in line.items():
-                self._add(plain, str(name), value)
-            self.lines.append(plain)
+                self._add(copy, str(name), value)
+            self.lines.append(copy)
 
     def _add(self, line: Line, name: str, value: Any) -> None:
-        """Add a value. Of two columns with one plain name, such as `seed` and `config.seed`, the
-        one that has a value counts.
+        """Add a value to a line.
+
+        If two columns have the same plain name, such as `seed` and `config.seed`, the first value
+        counts. A different second value is a fault, unless the column is not read.
         """
         plain = _plain(name)
-        first, before = self.columns.setdefault(plain, name), _text(line, plain)
-        if before and first != name:
+        first_name = self.columns.setdefault(plain, name)
+        first_text = _text(line, plain)
+        if first_text and first_name != name:
             text = _text({plain: value}, plain)
-            if text and _spelling(text) != _spelling(before):
+            if text and _spelling(text) != _spelling(first_text):
                 self._clashes.setdefault(
                     plain,
-                    f'{line.place}: the columns "{first}" and "{name}" have "{before[:60]}" and '
-                    f'"{text[:60]}", and one of them is needed; leave the other out',
+                    f'{line.place}: the columns "{first_name}" and "{name}" have '
+                    f'"{first_text[:60]}" and "{text[:60]}", and one of them is needed; leave the '
+                    f"other out",
                 )
             return
         line[plain] = value
 
     def _use(self, plain: str) -> str:
-        """A column that is read: it must not be two that differ."""
+        """Return the name of a column that is read; refuse two columns with different values."""
         if plain in self._clashes:
             raise UsageError(self._clashes[plain])
         return plain
 
-    def _first(self, names: Sequence[str]) -> str:
-        """The first of some columns that has a value, else the first of all, which has none."""
+    def _first_filled(self, names: Sequence[str]) -> str:
+        """The first of these columns that has a value; the first name if none has."""
         for name in names:
             if name in self.columns and any(_text(line, name) for line in self.lines):
                 return self._use(name)
         return names[0]
 
-    def name_rows(self, by: Sequence[str]) -> None:
+    def name_rows(self, row_columns: Sequence[str]) -> None:
         """Find the columns that name a row, and name the row of each line."""
-        for name in by:
+        for name in row_columns:
             if _plain(name) not in self.columns:
                 raise UsageError(unknown_name("column", name, self.columns))
-        self.by = [self._use(_plain(name)) for name in by] or [self._first(ROW)]
-        if not any(_text(line, name) for line in self.lines for name in self.by):
+        self.row_columns = [self._use(_plain(name)) for name in row_columns]
+        if not row_columns:
+            self.row_columns = [self._first_filled(ROW)]
+        if not any(_text(line, name) for line in self.lines for name in self.row_columns):
             raise UsageError(
                 f"no column says the row ({', '.join(ROW)}, or --row COLUMN, rows=[COLUMN] in "
                 f"Python); {NEEDED}"
             )
-        if by:
+        if row_columns:
             self._merge_spellings()
         for line in self.lines:
-            values = [_text(line, name) for name in self.by]
+            values = [_text(line, name) for name in self.row_columns]
             if "" in values:
                 self.rows.append("")
             elif len(values) == 1:
                 self.rows += values
             else:
-                settings = zip(self.by, values, strict=True)
+                settings = zip(self.row_columns, values, strict=True)
                 self.rows.append(" ".join(f"{name}={value}" for name, value in settings))
 
     def _merge_spellings(self) -> None:
-        """Write equal numbers alike: `3e-4` as `0.0003`, whichever comes first."""
-        for name in self.by:
-            spelled: dict[str | float, str] = {}
-            others = Counter[tuple[str, str]]()
+        """Give equal numbers the spelling of the first one, so that `3e-4` and `0.0003` are
+        equal.
+        """
+        for name in self.row_columns:
+            first_spelling: dict[str | float, str] = {}
+            replaced = Counter[tuple[str, str]]()
             for line in self.lines:
                 text = _text(line, name)
-                line[name] = spelled.setdefault(_spelling(text), text)
+                line[name] = first_spelling.setdefault(_spelling(text), text)
                 if line[name] != text:
-                    others[text, line[name]] += 1
-            for (text, first), count in others.items():
+                    replaced[text, line[name]] += 1
+            for (text, first), count in replaced.items():
                 self.notes.append(
                     f"{self.columns[name]}: {text} is read as {first} in {plural(count, 'line')}."
                 )
 
     def leave_out_unfinished(self) -> None:
-        """Leave out the lines of runs that have not ended, with a note, and mark those of diverged
-        ones.
+        """Leave out the lines of unfinished runs, with a note, and mark the lines of diverged
+        runs.
         """
-        column, out = self._first(STATE), Counter[tuple[str, str]]()
+        column = self._first_filled(STATE)
         if not any(_text(line, column) for line in self.lines):
             return
-        taken, kept = dict[str, None](), list[int]()
+        unfinished = Counter[tuple[str, str]]()  # (row, state)
+        unusual_states: dict[str, None] = {}
+        finished: list[int] = []
         for index, line in enumerate(self.lines):
-            text = _text(line, column) or next(filter(None, (_text(line, n) for n in STATE)), "")
+            texts = (_text(line, name) for name in (column, *STATE))
+            text = next(filter(None, texts), "")
             word = text.lower().replace(" ", "_")
             if word in UNFINISHED or word.split("_")[0] in ("cancelled", "canceled"):
-                out[self.rows[index], text] += 1
+                unfinished[self.rows[index], text] += 1
                 continue
             if word not in (*FINISHED, DIVERGED):
-                what = f'the state "{text[:60]}" is not known' if text else "has no state"
+                problem = f'the state "{text[:60]}" is not known' if text else "has no state"
                 raise UsageError(
-                    f"{line.place}: {what}: runs with a score are "
+                    f"{line.place}: {problem}: runs with a score are "
                     f"{listed((*FINISHED, DIVERGED))}; leave the column "
                     f'"{self.columns.get(column, column)}" out if it is no state'
                 )
             if word not in (*USUAL, DIVERGED):
-                taken[text] = None
+                unusual_states[text] = None
             line[STATE[0]] = word
-            kept.append(index)
-        if taken:
-            self.notes.append(f"Taken for finished: the state {first_few(list(taken))}.")
-        if out:
-            texts = [
-                f"{row or 'without a row'} {count} ({text})" for (row, text), count in out.items()
-            ]
-            self.notes.append(f"Lines left out, because not finished: {'; '.join(texts)}.")
-        left = {self.rows[index] for index in kept}
-        gone = [row for row, _ in out if row and row not in left]
-        if gone:
-            names = first_few(list(dict.fromkeys(gone)))
+            finished.append(index)
+        if unusual_states:
+            states = first_few(list(unusual_states))
+            self.notes.append(f"Taken for finished: the state {states}.")
+        if unfinished:
+            counts = []
+            for (row, text), count in unfinished.items():
+                counts.append(f"{row or 'without a row'} {count} ({text})")
+            self.notes.append(f"Lines left out, because not finished: {'; '.join(counts)}.")
+        finished_rows = {self.rows[index] for index in finished}
+        lost_rows = [row for row, _ in unfinished if row and row not in finished_rows]
+        if lost_rows:
+            names = first_few(list(dict.fromkeys(lost_rows)))
             self.notes.append(f"Without a finished run, and not counted as a row: {names}.")
-        self._keep(kept)
+        self._select(finished)
 
-    def _keep(self, kept: Sequence[int]) -> None:
-        """Keep the lines with these indices."""
-        self.lines = [self.lines[index] for index in kept]
-        self.rows = [self.rows[index] for index in kept]
+    def _select(self, indices: Sequence[int]) -> None:
+        """Remove all lines but those with these indices."""
+        self.lines = [self.lines[index] for index in indices]
+        self.rows = [self.rows[index] for index in indices]
 
     def check_rows(self) -> None:
-        """Leave out lines without a row, with a note, and refuse rows whose names look alike, or
+        """Leave out lines without a row, with a note. Refuse names of rows that look alike or
         cannot be shown.
         """
         named = [index for index, row in enumerate(self.rows) if row]
         if len(named) < len(self.rows):
-            columns = " or ".join(self.columns[name] for name in self.by)
+            columns = " or ".join(self.columns[name] for name in self.row_columns)
             lines = plural(len(self.rows) - len(named), "line")
             first = self.lines[self.rows.index("")].place
             self.notes.append(
                 f"WARNING: {lines} left out, because {columns} is empty (first {first}): the runs "
                 f"are in no row, and the correction does not count them."
             )
-        self._keep(named)
-        alike: dict[object, str] = {}
+        self._select(named)
+        similar: dict[object, str] = {}
         for row in dict.fromkeys(self.rows):
             _check_name("row", row)
-            first = alike.setdefault(_look(row), row)
+            first = similar.setdefault(_appearance(row), row)
             if first != row:
                 raise UsageError(
                     f"{first!a} and {row!a} are two rows, and look like one: write them alike, or "
@@ -277,96 +299,105 @@ class _Table:
                 )
 
     def number_seeds(self, metrics: Sequence[str]) -> None:
-        """Find the seed of each line. Names of rows that say the seed lose it.
+        """Find the seed of each line, in a column or in the name of the row. If neither has it,
+        number the runs. Seeds are removed from the names of rows.
 
         Args:
-            metrics: that are asked for, and so are no steps.
+            metrics: the requested metrics, which are no columns of steps.
         """
-        column = self._first(SEED)
+        column = self._first_filled(SEED)
         texts = [_text(line, column).removesuffix(".0") for line in self.lines]
-        in_names = [_SEED.findall(row) for row in self.rows]
+        name_seeds = [_SEED.findall(row) for row in self.rows]
         if any(texts):
             if "" in texts:
                 raise UsageError(f"{plural(texts.count(''), 'line')} without a seed; {NEEDED}")
-            # A name may have another seed too, as that of the data.
-            if all(not said or said[0] == text for said, text in zip(in_names, texts, strict=True)):
+            # A name may have the seed of something else, such as the data; then it stays.
+            pairs = zip(name_seeds, texts, strict=True)
+            if all(not seeds or seeds[0] == text for seeds, text in pairs):
                 self._shorten_names()
-        elif all(in_names):
-            texts = [said[0] for said in in_names]
+        elif all(name_seeds):
+            texts = [seeds[0] for seeds in name_seeds]
             self._shorten_names()
-        elif any(in_names):
-            with_seed = next(row for row, said in zip(self.rows, in_names, strict=True) if said)
-            without = next(row for row, said in zip(self.rows, in_names, strict=True) if not said)
-            raise UsageError(f'"{with_seed}" says a seed and "{without}" does not; {NEEDED}')
+        elif any(name_seeds):
+            rows = list(zip(self.rows, name_seeds, strict=True))
+            seeded = next(row for row, seeds in rows if seeds)
+            unseeded = next(row for row, seeds in rows if not seeds)
+            raise UsageError(f'"{seeded}" says a seed and "{unseeded}" does not; {NEEDED}')
         else:
-            texts = self._numbered(metrics)
+            texts = self._numbered_runs(metrics)
         if all(text.isdecimal() and len(text) <= _MOST_DIGITS for text in texts):
             self.seeds = list(map(int, texts))
         else:
-            seeds = [_spelling(text) for text in texts]  # 1e3 is 1000
-            number_of = dict(zip(dict.fromkeys(seeds), itertools.count(1), strict=False))
-            self.seeds = [number_of[seed] for seed in seeds]
+            spellings = [_spelling(text) for text in texts]  # 1e3 is 1000
+            numbers = dict(zip(dict.fromkeys(spellings), itertools.count(1), strict=False))
+            self.seeds = [numbers[spelling] for spelling in spellings]
 
     def _shorten_names(self) -> None:
+        """Remove the seed from the names of rows."""
         self.rows = [_SEED.sub("", row, count=1) or row for row in self.rows]
 
-    def _numbered(self, metrics: Sequence[str]) -> list[str]:
-        """Number the runs of each row in their order. Lines are of one run if a column says so."""
-        names = [name for name in RUN_NAMES if name not in self.by]
-        run = self._first(names)
-        numbers, runs = [], dict[str, dict[object, None]]()
-        met, repeated = Counter[object](), Counter[str]()
-        lines_met = set[object]()
+    def _numbered_runs(self, metrics: Sequence[str]) -> list[str]:
+        """Number the runs of each row in their order. A column with the name of the run groups
+        lines.
+        """
+        names = [name for name in RUN_NAMES if name not in self.row_columns]
+        run_column = self._first_filled(names)
+        numbers = []
+        runs: dict[str, dict[object, None]] = {}
+        score_counts = Counter[object]()
+        duplicates = Counter[str]()
+        seen_lines: set[object] = set()
         for row, line in zip(self.rows, self.lines, strict=True):
             score = (row, *(_text(line, name) for name in ("metric", "item", "resample")))
-            met[score] += 1
-            known = runs.setdefault(row, {})
-            of_run: object = _text(line, run) or met[score]
-            known.setdefault(of_run)
-            numbers.append(str(list(known).index(of_run) + 1))
-            whole = (row, *((name, str(value)) for name, value in line.items()))
-            repeated[row] += whole in lines_met
-            lines_met.add(whole)
-        if not any(_text(line, run) for line in self.lines):
+            score_counts[score] += 1
+            row_runs = runs.setdefault(row, {})
+            run: object = _text(line, run_column) or score_counts[score]
+            row_runs.setdefault(run)
+            numbers.append(str(list(row_runs).index(run) + 1))
+            content = (row, *((name, str(value)) for name, value in line.items()))
+            duplicates[row] += content in seen_lines
+            seen_lines.add(content)
+        if not any(_text(line, run_column) for line in self.lines):
             self._refuse_curves(metrics)
-        counts = ", ".join(f"{row} {len(known)}" for row, known in runs.items())
+        counts = ", ".join(f"{row} {len(row_runs)}" for row, row_runs in runs.items())
         self.notes.append(
             f"No column seed: the runs of each row are numbered in their order ({counts})."
         )
-        if +repeated:
-            counts = ", ".join(f"{row} {count}" for row, count in (+repeated).items())
+        if +duplicates:
+            counts = ", ".join(f"{row} {count}" for row, count in (+duplicates).items())
             self.notes.append(f"Equal to an earlier line, and counted as further runs: {counts}.")
         return numbers
 
-    def _steps(self, words: Sequence[str], metrics: Iterable[str]) -> list[str]:
-        """The columns that are named by some words, in their order, and neither name rows nor are
-        metrics.
+    def _step_columns(self, words: Sequence[str], metrics: Iterable[str]) -> list[str]:
+        """The columns whose last word is one of these, in the order of the words. Columns of rows
+        and of metrics are left out.
         """
-        found: dict[str, list[str]] = {}
-        others = {*self.by, *map(_plain, metrics)}
+        columns: dict[str, list[str]] = {}
+        excluded = {*self.row_columns, *map(_plain, metrics)}
         for plain in self.columns:
-            if not others & {plain, plain.removeprefix("metrics.")}:
-                found.setdefault(re.split(r"[/.]", plain)[-1].strip("_"), []).append(plain)
-        return [name for word in words for name in found.get(word, [])]
+            if not excluded & {plain, plain.removeprefix("metrics.")}:
+                last_word = re.split(r"[/.]", plain)[-1].strip("_")
+                columns.setdefault(last_word, []).append(plain)
+        return [name for word in words for name in columns.get(word, [])]
 
     def _refuse_curves(self, metrics: Sequence[str]) -> None:
-        """Refuse lines at several steps that do not say of which run they are."""
-        columns = self._steps(GROWING, metrics)
+        """Refuse lines at several steps whose run is unknown."""
+        columns = self._step_columns(GROWING, metrics)
         steps: dict[tuple[str, str], set[tuple[str, ...]]] = {}
         for row, line in zip(self.rows, self.lines, strict=True):
             step = tuple(_text(line, name) for name in columns)
             steps.setdefault((row, _text(line, "metric")), set()).add(step)
-        for (row, _), of_row in steps.items():
-            if len(of_row) > 1:
+        for (row, _), row_steps in steps.items():
+            if len(row_steps) > 1:
                 raise UsageError(
-                    f"{row} has lines at {len(of_row)} steps, and no column says the seed or the "
-                    f"run: evaluations of one training are not several seeds; give the last line "
-                    f"of each run, with its seed"
+                    f"{row} has lines at {len(row_steps)} steps, and no column says the seed or "
+                    f"the run: evaluations of one training are not several seeds; give the last "
+                    f"line of each run, with its seed"
                 )
 
-    def check_steps(self, of_metrics: Mapping[str, Scores]) -> None:
-        """Note scores of different steps. They are refused if no state says that runs have ended
-        there.
+    def check_steps(self, metric_scores: Mapping[str, Scores]) -> None:
+        """Note scores of different steps, or refuse them if no state says that the runs have
+        ended.
         """
         replaced = Counter[str]()
         for row, line in zip(self.rows, self.lines, strict=True):
@@ -374,71 +405,79 @@ class _Table:
         if +replaced:
             counts = ", ".join(f"{row} {count}" for row, count in (+replaced).items())
             self.notes.append(f"Values replaced by later ones at the same step: {counts}.")
-        column = self._first([*self._steps(STEP, of_metrics), STEP[0]])
-        for scores in of_metrics.values():
-            by_row: dict[str, dict[str, None]] = {}
+        column = self._first_filled([*self._step_columns(STEP, metric_scores), STEP[0]])
+        for scores in metric_scores.values():
+            row_steps: dict[str, dict[str, None]] = {}
             for index in scores:
                 step = _text(self.lines[index], column).removesuffix(".0") or "none"
-                by_row.setdefault(self.rows[index], {})[step] = None
-            if len(set(itertools.chain.from_iterable(by_row.values()))) < 2:
+                row_steps.setdefault(self.rows[index], {})[step] = None
+            if len(set(itertools.chain.from_iterable(row_steps.values()))) < 2:
                 continue
-            texts = [f"{row} {first_few(list(steps))}" for row, steps in by_row.items()]
-            where = f"scores of different steps: {first_few(texts)}"
+            texts = [f"{row} {first_few(list(steps))}" for row, steps in row_steps.items()]
+            problem = f"scores of different steps: {first_few(texts)}"
             if all(STATE[0] in line for line in self.lines):
-                self.notes.append(f"{where.capitalize()}.")
+                self.notes.append(f"{problem.capitalize()}.")
                 return
             raise UsageError(
-                f"{where}; give scores of one step, or if each run had ended there, a table "
+                f"{problem}; give scores of one step, or if each run had ended there, a table "
                 f'without the column "{self.columns.get(column, column)}"'
             )
 
     def scores(self, metrics: Sequence[str]) -> dict[str, Scores]:
-        """The scores by metric, without empty cells. Those of a diverged run are not finite."""
-        cells = self._wide(metrics)
+        """The scores by metric, without empty cells. Scores of diverged runs are not finite."""
+        cells = self._metric_cells(metrics)
         if {"metric", "value"} <= self.columns.keys():
-            self._use("metric"), self._use("value")
-            cells = (
-                (at, _text(line, "metric"), line.get("value")) for at, line in enumerate(self.lines)
-            )
-        run, of_metrics, met = self._first(RUN), dict[str, Scores](), set[object]()
+            cells = self._value_cells()
+        run_column = self._first_filled(RUN)
+        scores: dict[str, Scores] = {}
+        seen: set[object] = set()
         for index, metric, cell in cells:
             line = self.lines[index]
             value = _value(cell, line, metric)
             if value is None:
-                of_metrics.setdefault(metric, {})
+                scores.setdefault(metric, {})
                 continue
-            item, resample = _text(line, "item"), _text(line, "resample").removesuffix(".0")
+            item = _text(line, "item")
+            resample = _text(line, "resample").removesuffix(".0")
             if not (resample or "0").isdecimal() or len(resample) > _MOST_DIGITS:
                 raise UsageError(f'resample "{resample[:60]}" is not allowed: must be a number')
-            of_run = (self.rows[index], self.seeds[index], metric, value)
-            number = Number(*of_run, item, resample, _text(line, run))
-            key = (*of_run[:3], item, resample)
-            if key in met:
+            row = self.rows[index]
+            seed = self.seeds[index]
+            number = Number(row, seed, metric, value, item, resample, _text(line, run_column))
+            key = (row, seed, metric, item, resample)
+            if key in seen:
                 raise UsageError(
-                    f"{line.place}: {of_run[0]}, seed {of_run[1]}: {metric} has two values; a run "
-                    f"has one, or one for each item"
+                    f"{line.place}: {row}, seed {seed}: {metric} has two values; a run has one, or "
+                    f"one for each item"
                 )
-            met.add(key)
-            of_metrics.setdefault(metric, {})[index] = number
-        return of_metrics
+            seen.add(key)
+            scores.setdefault(metric, {})[index] = number
+        return scores
 
-    def _wide(self, metrics: Sequence[str]) -> Iterator[tuple[int, str, Any]]:
-        """Index, metric and cell of columns. Of those that are not asked for, these are the ones
-        whose name tells that they are metrics.
+    def _value_cells(self) -> Iterator[tuple[int, str, Any]]:
+        """Yield (index of the line, metric, cell) of lines with one score each."""
+        self._use("metric")
+        self._use("value")
+        for index, line in enumerate(self.lines):
+            yield index, _text(line, "metric"), line.get("value")
+
+    def _metric_cells(self, metrics: Sequence[str]) -> Iterator[tuple[int, str, Any]]:
+        """Yield (index of the line, metric, cell) of the columns of metrics. Without requested
+        metrics, these are the columns whose names are known as names of metrics.
         """
-        of_mlflow = any(name.startswith("metrics.") for name in self.columns)
-        numeric: dict[str, str] = {}  # metric -> its column
+        is_mlflow = any(name.startswith("metrics.") for name in self.columns)
+        numeric: dict[str, str] = {}  # metric -> column
         wanted = dict.fromkeys(metrics)
-        others = {*ROW, *SEED, *STATE, *RUN, *self.by}
+        excluded = {*ROW, *SEED, *STATE, *RUN, *self.row_columns}
         for plain in self.columns:
             name = plain.removeprefix("metrics.")
-            if plain in others or (of_mlflow and name == plain):
+            if plain in excluded or (is_mlflow and name == plain):
                 continue
             if any(_number(line.get(plain)) is not None for line in self.lines):
                 numeric[name] = plain
-                if not metrics and (of_mlflow or direction_of(name) is not None):
+                if not metrics and (is_mlflow or direction_of(name) is not None):
                     wanted[name] = None
-            # Numbers in another spelling, such as 27,1 or 27.1 %, which are refused below.
+            # Cells such as 27,1 or 27.1 % are refused when their value is read.
             elif not metrics and direction_of(name) is not None and self._has_digits(plain):
                 wanted[name] = None
         if not wanted:
@@ -460,23 +499,24 @@ class _Table:
     def complete(
         self, metric: str, scores: Scores, runs: Mapping[tuple[str, int], bool], is_judged: bool
     ) -> list[Number]:
-        """The scores of a metric, with those of runs that another metric says to have diverged.
+        """The scores of a metric. Runs without this metric that diverged by another metric get NaN.
 
         Args:
-            metric: of the scores.
-            scores: by line.
-            runs: by row and seed, whether they diverged.
-            is_judged: whether verdicts are by this metric, so that a run without it is refused.
+            metric: the metric.
+            scores: its scores, by line.
+            runs: whether a run diverged, by row and seed.
+            is_judged: whether it is the metric of the verdicts. Then a run without it is refused.
         """
-        having, missing = {(one.row, one.seed) for one in scores.values()}, list[str]()
+        scored_runs = {(number.row, number.seed) for number in scores.values()}
+        missing: list[str] = []
         numbers = dict(scores)
         for index, line in enumerate(self.lines):
             key = (self.rows[index], self.seeds[index])
-            if key in having:
+            if key in scored_runs:
                 continue
-            having.add(key)
+            scored_runs.add(key)
             if runs.get(key):
-                run = _text(line, self._first(RUN))
+                run = _text(line, self._first_filled(RUN))
                 numbers[index] = Number(*key, metric, math.nan, run=run)
             else:
                 missing.append(key[0])
@@ -491,50 +531,55 @@ class _Table:
         return [numbers[index] for index in sorted(numbers)]
 
 
-def _runs(of_metrics: Mapping[str, Scores]) -> dict[tuple[str, int], bool]:
-    """Whether each run diverged, by row and seed: whether some score is not finite."""
+def _diverged_runs(metric_scores: Mapping[str, Scores]) -> dict[tuple[str, int], bool]:
+    """Whether a run diverged, by row and seed: whether one of its scores is not finite."""
     runs: dict[tuple[str, int], bool] = {}
-    for scores in of_metrics.values():
-        for one in scores.values():
-            key = (one.row, one.seed)
-            runs[key] = runs.get(key, False) or not math.isfinite(one.value)
+    for scores in metric_scores.values():
+        for number in scores.values():
+            key = (number.row, number.seed)
+            runs[key] = runs.get(key, False) or not math.isfinite(number.value)
     return runs
 
 
 def _refuse_half_diverged(numbers: Iterable[Number]) -> None:
     """Refuse runs that have diverged in one metric and not in another."""
-    of_runs: dict[tuple[str, int], dict[bool, Number]] = {}
-    for one in numbers:
-        known = of_runs.setdefault((one.row, one.seed), {})
-        known.setdefault(math.isfinite(one.value), one)
-        if len(known) == 2 and known[True].metric != known[False].metric:
+    finite: dict[tuple[str, int], Number] = {}
+    diverged: dict[tuple[str, int], Number] = {}
+    for number in numbers:
+        run = (number.row, number.seed)
+        group = finite if math.isfinite(number.value) else diverged
+        group.setdefault(run, number)
+        if run not in finite or run not in diverged:
+            continue
+        if finite[run].metric != diverged[run].metric:
             raise UsageError(
-                f"{one.row}, seed {one.seed}: {known[False].metric} is {known[False].value}, and "
-                f"{known[True].metric} {known[True].value:g}; write nan for both if the run "
-                f"diverged, or leave the value that is no number out"
+                f"{number.row}, seed {number.seed}: {diverged[run].metric} is "
+                f"{diverged[run].value}, and {finite[run].metric} {finite[run].value:g}; write nan "
+                f"for both if the run diverged, or leave the value that is no number out"
             )
 
 
 def _check_name(kind: str, name: str) -> None:
-    """Refuse names that no page and no line can show."""
+    """Refuse names that cannot be printed."""
     if len(name) > LONGEST_NAME:
         raise UsageError(
             f'a {kind} has a name of {len(name):,} characters, "{name[:30]}…": at most '
             f"{LONGEST_NAME:,} are allowed"
         )
-    if found := _NO_TEXT.search(name):
+    if invalid := _INVALID.search(name):
         raise UsageError(
-            f"the {kind} {name!a} has the character {found[0]!a}, which is no text; remove it"
+            f"the {kind} {name!a} has the character {invalid[0]!a}, which is no text; remove it"
         )
 
 
 @cache
 def _plain(name: str) -> str:
+    """The name of a column in lower case, without the prefix of an exporter."""
     return _PREFIX.sub("", name.strip().lower())
 
 
 def _text(line: Mapping[str, Any], column: str) -> str:
-    """What a cell has; empty without one, and for what pandas writes where there is none."""
+    """The text of a cell; empty for a missing cell, and for the missing values of pandas."""
     value = line.get(column)
     if value is None or str(value) in ("<NA>", "NaT") or (_is_nan(value)):
         return ""
@@ -542,17 +587,17 @@ def _text(line: Mapping[str, Any], column: str) -> str:
 
 
 def _is_nan(value: Any) -> bool:
-    # Of numpy and decimal, too; pandas' NA is no number.
+    # Also for numbers of numpy and decimal. NA of pandas is no number.
     return isinstance(value, AnyNumber) and value != value
 
 
 def _spelling(text: str) -> str | float:
-    """A number, or the text: equal for texts that mean the same."""
-    value = _finite(text)
+    """The number that a text spells, or the text: `3e-4` equals `0.0003`."""
+    value = _finite_number(text)
     return text if value is None else value
 
 
-def _finite(text: str) -> float | None:
+def _finite_number(text: str) -> float | None:
     try:
         value = float(text)
     except ValueError:
@@ -560,12 +605,13 @@ def _finite(text: str) -> float | None:
     return value if math.isfinite(value) and "_" not in text else None
 
 
-def _look(row: str) -> object:
-    """Equal for names that a reader may take for one: numbers, `true` and `True`, blanks, invisible
-    characters, and forms of one letter.
+def _appearance(row: str) -> object:
+    """A key that is equal for names that look alike: spellings of a number, `true` and `True`,
+    blanks, invisible characters, and forms of a letter.
     """
-    shown = [c for c in unicodedata.normalize("NFKC", row) if unicodedata.category(c) != "Cf"]
-    text = " ".join("".join(shown).split())
+    characters = unicodedata.normalize("NFKC", row)
+    visible = [c for c in characters if unicodedata.category(c) != "Cf"]
+    text = " ".join("".join(visible).split())
     # Python, JSON and YAML write these words in different cases.
     return text.lower() if text.lower() in _CONSTANTS else _spelling(text)
 
@@ -574,9 +620,9 @@ def _number(value: Any) -> float | None:
     """The number in a cell: NaN for the word of a diverged run, None for other text."""
     if isinstance(value, str) and value.strip().lower() == DIVERGED:
         return math.nan
-    if isinstance(value, str) and "_" in value:  # which Python takes for a comma
+    if isinstance(value, str) and "_" in value:  # float() accepts 1_000
         return None
-    if type(value).__name__ in ("bool", "bool_"):  # Python and numpy take them for 1 and 0
+    if type(value).__name__ in ("bool", "bool_"):  # float() accepts True
         return None
     try:
         number = float(value)
@@ -588,10 +634,10 @@ def _number(value: Any) -> float | None:
 
 
 def _value(cell: Any, line: Line, metric: str) -> float | None:
-    """The value of a metric; an empty cell has none.
+    """The value of a metric; None for an empty cell, NaN for a diverged run.
 
-    A file says `nan` for a run that diverged. In a frame NaN is what pandas has for a cell without
-    a value, so that it may be either.
+    A NaN of pandas is refused, because it may mean a diverged run or a missing value. The text
+    `nan` in a file means a diverged run.
     """
     if line.get(STATE[0]) == DIVERGED:
         return math.nan
@@ -607,11 +653,12 @@ def _value(cell: Any, line: Line, metric: str) -> float | None:
         if _DECIMAL_COMMA.fullmatch(text):
             remedy = "write a point in the place of a decimal comma"
         raise UsageError(f'{line.place}: {metric} "{text[:60]}" is no number; {remedy}')
-    # As in results, because squares must not overflow. A number may be read as infinite.
-    is_written = value is not None and math.isinf(value) and re.search(r"\d", text)
-    if value is not None and (LARGEST_SCORE < abs(value) < math.inf or is_written):
-        shown = text[:12] + "…" * (len(text) > 12)
+    # The same limits as in results. float() reads 1e400 as infinity.
+    overflows = value is not None and math.isinf(value) and re.search(r"\d", text)
+    if value is not None and (LARGEST_SCORE < abs(value) < math.inf or overflows):
+        if len(text) > 12:
+            text = f"{text[:12]}…"
         raise UsageError(
-            f"{line.place}: {metric} {shown} is not allowed: must be between -1e100 and 1e100"
+            f"{line.place}: {metric} {text} is not allowed: must be between -1e100 and 1e100"
         )
     return value

@@ -1,4 +1,4 @@
-"""The experiment of scores that were measured elsewhere, whose rows are labels."""
+"""Make an experiment of the scores of other code. Its rows have labels, but no recipes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ablate.stats.metrics import METRICS, PPL, Metric
 from ablate.table.experiment import Experiment, Row, Run, Score
 from ablate.table.looks import Standing
 
-BASES = ("base", "baseline", "control")  # labels of base, where none is named
-# Words in the name of a metric that tell its direction.
+BASES = ("base", "baseline", "control")  # default labels of base
+# Words in the name of a metric that imply its direction.
 LOWER = {
     "loss", "nll", "ppl", "perplexity", "bpb", "bpc", "err", "error", "wer", "cer", "ter", "mse",
     "rmse", "mae", "fid",
@@ -29,13 +29,13 @@ _MOST_DIGITS = 9
 
 @dataclass(frozen=True)
 class Number:
-    """A score that was measured elsewhere, or a part of it.
+    """A score of a run, of a test item, or of a resampled test set.
 
-    seed: of the run; rows are paired by it.
+    seed: the seed of the run. Rows are paired by seed.
     value: not finite if the run diverged.
-    item: of the test set; the score is the mean over items. Empty for a score.
-    resample: number of a resampled test set, whose score this is; empty for the test set.
-    run: id of the training, which rows may share; empty for one of its own.
+    item: the test item; empty for a score. The score of a run is the mean over its items.
+    resample: the number of the resampled test set; empty for the test set itself.
+    run: id of the training, which rows may share; empty if the row has its own training.
     """
 
     row: str
@@ -47,24 +47,24 @@ class Number:
     run: str = ""
 
 
-def experiment_of_scores(
+def scores_experiment(
     numbers: Sequence[Number],
     name: str,
     base: str | None = None,
     directions: Mapping[str, bool] | None = None,
     margin: float | None = None,
 ) -> Experiment:
-    """The experiment of some scores. Seeds that only base has are its further seeds.
+    """Make an experiment of scores. Seeds that only base has become its further seeds.
 
     Args:
-        numbers: rows in the order of the table; the first metric is that of the verdicts.
-        name: of the table.
-        base: label of the row that others are compared with; None for one of BASES.
-        directions: by metric, whether more is better, where its name does not tell it.
-        margin: of the first metric, within which a row is as good as base; None for none.
+        numbers: the scores, in the order of the rows. The first metric is judged.
+        name: name of the table.
+        base: label of base; None to take the only row with a label in BASES.
+        directions: whether more is better, by metric, for metrics whose name does not imply it.
+        margin: margin of equivalence in the first metric; None for no margin.
 
     Raises:
-        UsageError: the rows cannot be compared, or the direction of a metric is not known.
+        UsageError: the rows cannot be compared, or the direction of a metric is unknown.
     """
     directions = directions or {}
     names: dict[str, None] = {}
@@ -72,20 +72,20 @@ def experiment_of_scores(
     for number in numbers:
         names[number.metric] = None
         seeds.setdefault(number.row, {})[number.seed] = None
-    for given in directions:
-        if given not in names:
-            raise UsageError(unknown_name("metric", given, names))
+    for metric in directions:
+        if metric not in names:
+            raise UsageError(unknown_name("metric", metric, names))
     base = _base(base, list(seeds))
-    of_rows: dict[int, None] = {}
-    alone = []
-    for label, of_row in seeds.items():
+    shared_seeds: dict[int, None] = {}
+    unpaired = []
+    for label, row_seeds in seeds.items():
         if label != base:
-            of_rows |= of_row
-            if not of_row.keys() & seeds[base].keys():
-                alone.append(label)
-    if alone:
+            shared_seeds |= row_seeds
+            if not row_seeds.keys() & seeds[base].keys():
+                unpaired.append(label)
+    if unpaired:
         raise UsageError(
-            f"{first_few(alone)}: no seed in common with {base}, and rows are paired by seed; "
+            f"{first_few(unpaired)}: no seed in common with {base}, and rows are paired by seed; "
             f"leave the column seed out if seeds mean nothing here"
         )
     metrics = [metric_of(metric, numbers, directions) for metric in names]
@@ -93,40 +93,43 @@ def experiment_of_scores(
     rows = []
     for label in (base, *(label for label in seeds if label != base)):
         group = "base" if label == base else ""
-        # Each row is evaluated in its own way: equal names of runs make no equal scores.
+        # Rows may share runs, but not scores.
         rows.append(Row(label, group, base, tuple(runs[label]), evaluation=label))
     return Experiment(
         name,
         tuple(rows),
-        tuple(of_rows),
+        tuple(shared_seeds),
         measured=tuple(metrics),
         shown=tuple(metrics),
         judged=tuple(metrics[:1]),
         totals={base: len(rows) - 1},
-        standing=Standing.once(len(of_rows)),
-        further_seeds=tuple(seed for seed in seeds[base] if seed not in of_rows),
+        standing=Standing.single_look(len(shared_seeds)),
+        further_seeds=tuple(seed for seed in seeds[base] if seed not in shared_seeds),
         margins={} if margin is None else {metrics[0].name: margin},
     )
 
 
-def _base(named: str | None, labels: Sequence[str]) -> str:
-    usual = [label for label in labels if label.lower() in BASES]
-    if named is None:
-        if len(usual) != 1:
-            known = first_few(labels, 12)
+def _base(base: str | None, labels: Sequence[str]) -> str:
+    """The label of base: as requested, or the only label in BASES."""
+    if base is None:
+        candidates = [label for label in labels if label.lower() in BASES]
+        if len(candidates) != 1:
             raise UsageError(
-                f"which row is base? --base ROW (base=ROW in Python); there are {known}"
+                f"which row is base? --base ROW (base=ROW in Python); there are "
+                f"{first_few(labels, 12)}"
             )
-        named = usual[0]
-    if named not in labels:
-        raise UsageError(unknown_name("row", named, labels))
+        base = candidates[0]
+    if base not in labels:
+        raise UsageError(unknown_name("row", base, labels))
     if len(labels) == 1:
-        raise UsageError(f'"{named}" is the only row: there is nothing to compare it with')
-    return named
+        raise UsageError(f'"{base}" is the only row: there is nothing to compare it with')
+    return base
 
 
 def direction_of(metric: str) -> bool | None:
-    """Whether more is better in a metric, by the words of its name; None if they do not tell."""
+    """Whether more is better in a metric, by the words in its name; None if they do not imply
+    it.
+    """
     words = _words(metric)
     if bool(words & LOWER) == bool(words & HIGHER):
         return None
@@ -138,21 +141,25 @@ def _words(metric: str) -> set[str]:
 
 
 def metric_of(name: str, numbers: Sequence[Number], directions: Mapping[str, bool]) -> Metric:
-    """One of ablate's own metrics, or one whose digits follow from its spread over seeds."""
+    """The metric with this name: a metric of ablate, or a new one whose number of digits follows
+    from its spread over seeds.
+    """
     scores: dict[str, list[float]] = {}
-    least, is_share = math.inf, True
+    smallest = math.inf
+    is_share = True
     for number in numbers:
         if number.metric != name:
             continue
         if math.isfinite(number.value):
-            least = min(least, number.value)
+            smallest = min(smallest, number.value)
         if math.isfinite(number.value) and not number.item and not number.resample:
             scores.setdefault(number.row, []).append(number.value)
             is_share &= abs(number.value) <= 1
-    own = METRICS.get(name)
-    if own is not None and name not in directions and not (own.is_percentage and is_share):
-        bounded = own.is_not_negative and least >= (1.0 if own.is_log else 0.0)
-        return replace(own, side="", item="item", is_not_negative=bounded)
+    known = METRICS.get(name)
+    # ablate's percentages are up to 100, so scores up to 1 are of another metric.
+    if known is not None and name not in directions and not (known.is_percentage and is_share):
+        is_not_negative = known.is_not_negative and smallest >= (1.0 if known.is_log else 0.0)
+        return replace(known, side="", item="item", is_not_negative=is_not_negative)
     more_is_better = directions.get(name, direction_of(name))
     if more_is_better is None:
         raise UsageError(
@@ -160,13 +167,19 @@ def metric_of(name: str, numbers: Sequence[Number], directions: Mapping[str, boo
             f"--higher-is-better {name} (more_is_better={{{name!r}: True}} in Python)"
         )
     spreads = [statistics.stdev(values) for values in scores.values() if len(values) > 1]
-    digits, words = 3, _words(name)
+    words = _words(name)
+    digits = 3
     if any(spreads) and (spread := statistics.median(spreads)):
-        # The spread is shown with two digits.
+        # Two significant digits of the spread are shown.
         digits = min(_MOST_DIGITS, max(0, 1 - math.floor(math.log10(spread))))
     kind = Metric("", "", False, 0, "", is_percentage=False)
     if words & {PPL.name, "perplexity"}:
         kind = PPL
+    # Losses are not negative and perplexities not below 1. Scores of densities can be, so it is
+    # checked.
+    lower_bound = 1.0 if kind.is_log else 0.0
+    is_loss = bool(words & LOWER) and not more_is_better
+    is_not_negative = is_loss and smallest >= lower_bound
     return replace(
         kind,
         name=name,
@@ -175,68 +188,70 @@ def metric_of(name: str, numbers: Sequence[Number], directions: Mapping[str, boo
         digits=digits,
         side="",
         item="item",
-        # A loss is not negative and a perplexity not below 1, unless a score is, as of a density.
-        is_not_negative=bool(words & LOWER)
-        and not more_is_better
-        and least >= (1.0 if kind.is_log else 0.0),
+        is_not_negative=is_not_negative,
     )
 
 
 def _runs(numbers: Sequence[Number], metrics: Mapping[str, Metric]) -> dict[str, list[Run]]:
-    """The runs of each row, with their scores and those on resampled test sets."""
-    by_run: dict[tuple[str, int], list[Number]] = {}
+    """The runs of each row, with their scores on the test set and on resampled test sets."""
+    run_numbers: dict[tuple[str, int], list[Number]] = {}
     for number in numbers:
         if metrics[number.metric].is_log and number.value <= 0:
-            place, value = f"{number.row}, seed {number.seed}", f"{number.value:g}"
-            raise UsageError(f"{place}: {number.metric} is {value}; must be above 0")
-        by_run.setdefault((number.row, number.seed), []).append(number)
+            raise UsageError(
+                f"{number.row}, seed {number.seed}: {number.metric} is {number.value:g}; must be "
+                f"above 0"
+            )
+        run_numbers.setdefault((number.row, number.seed), []).append(number)
     items: dict[str, list[str]] = {}
     runs: dict[str, list[Run]] = {}
-    for (label, seed), of_run in by_run.items():
-        of_row = runs.setdefault(label, [])
-        id = of_run[0].run or f"{label} {seed}"
-        if not all(math.isfinite(number.value) for number in of_run):
-            of_row.append(Run(id, seed, "diverged", "diverged"))
+    for (label, seed), numbers_of_run in run_numbers.items():
+        row_runs = runs.setdefault(label, [])
+        id = numbers_of_run[0].run or f"{label} {seed}"
+        if not all(math.isfinite(number.value) for number in numbers_of_run):
+            row_runs.append(Run(id, seed, "diverged", "diverged"))
             continue
-        of_metrics: dict[str, list[Number]] = {}
-        for number in of_run:
-            of_metrics.setdefault(number.metric, []).append(number)
+        metric_numbers: dict[str, list[Number]] = {}
+        for number in numbers_of_run:
+            metric_numbers.setdefault(number.metric, []).append(number)
         scores = {}
-        for name, values in of_metrics.items():
+        for name, values in metric_numbers.items():
             try:
                 scores[name] = _score(values, items.setdefault(name, []))
             except ValueError as error:
                 raise UsageError(f"{label}, seed {seed}: {error}") from None
-        of_row.append(Run(id, seed, "done", scores=scores))
+        row_runs.append(Run(id, seed, "done", scores=scores))
     return runs
 
 
 def _score(values: Sequence[Number], items: list[str]) -> Score:
-    """A score, and those on resampled test sets; none without items.
+    """The score of a run in a metric, with the scores on resampled test sets.
 
     Args:
-        values: of one run in one metric.
-        items: of the runs before; every run is scored on the same resampled test sets.
+        values: the values of the run: a score, with scores on resampled test sets or without; or a
+            value for each item, from which the test sets are resampled.
+        items: names of the items. The first run fills it, and all runs must have the same items, so
+            that they are scored on the same resampled test sets.
 
     Raises:
-        ValueError: the values are not one score, or other items than those of the runs before.
+        ValueError: the values are not one score, or have other items.
     """
     name = values[0].metric
-    by_item, resamples = dict[str, float](), dict[int, float]()
+    item_values: dict[str, float] = {}
+    resamples: dict[int, float] = {}
     for number in values:
         if number.resample:
             resamples[int(number.resample)] = number.value
         else:
-            by_item[number.item] = number.value
-    if len(by_item) + len(resamples) < len(values):
+            item_values[number.item] = number.value
+    if len(item_values) + len(resamples) < len(values):
         raise ValueError(f"{name} has two values; a run has one, or one for each item")
-    if by_item.keys() == {""}:
+    if item_values.keys() == {""}:
         ordered = dict(sorted(resamples.items())).values()
-        return Score(by_item[""], tuple(ordered))
+        return Score(item_values[""], tuple(ordered))
     from ablate.stats.resampling import resampled_means  # loads numpy
 
     if not items:
-        items += by_item
-    if by_item.keys() != set(items) or "" in by_item or resamples:
-        raise ValueError(f"{name} needs the same items in every run, and nothing beside them")
-    return Score(*resampled_means([by_item[item] for item in items]))
+        items += item_values
+    if item_values.keys() != set(items) or "" in item_values or resamples:
+        raise ValueError(f"{name} needs the same items in every run, and no other values")
+    return Score(*resampled_means([item_values[item] for item in items]))

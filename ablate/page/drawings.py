@@ -83,7 +83,7 @@ def learning_curves(curves: Sequence[Curve]) -> Iterator[tuple[str, list[Drawing
     for each panel, which are on the page.
     """
     for axis, name in AXES.items():
-        groups = panels([curve.by(axis) for curve in curves])
+        groups = panels([curve.over(axis) for curve in curves])
         if groups:
             suffix = f"-{axis}".removesuffix("-step")
             every = partial(draw_curves, groups)

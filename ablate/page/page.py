@@ -13,7 +13,7 @@ from ablate.page.html import Best, environment, table_context
 from ablate.page.points import equal_costs
 from ablate.page.sections import Listing, design_sections
 from ablate.plotting import PALETTE
-from ablate.table.columns.layouts import by_labels
+from ablate.table.columns.layouts import sortable_layout
 from ablate.table.conclusion import conclusion
 from ablate.table.curves import Curve
 from ablate.table.render import comma_separated
@@ -120,7 +120,7 @@ def _page(table: Table, links: Mapping[str, str], **sections: Any) -> str:
     template = environment().get_template("page.html")
     return template.render(
         summary=conclusion(table),
-        **table_context(table, by_labels(table, Best, "bold:"), is_page=True, links=links),
+        **table_context(table, sortable_layout(table, Best, "bold:"), is_page=True, links=links),
         csv=comma_separated(table).encode(),
         differences=list(differences(table)),
         intervals_shown=any(verdict.seed_test for verdict in verdicts),

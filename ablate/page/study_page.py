@@ -94,7 +94,7 @@ def samples(outcome: Outcome, results: Results, corpus: Corpus, count: int) -> l
     every item are left out. Each prediction has its score in the main metric, if the task scores
     single items in it.
     """
-    task, metric = outcome.study.task, outcome.table.of_items
+    task, metric = outcome.study.task, outcome.table.item_metric
     if not task.predicts_texts:
         return []
     total = task.n_predictions(corpus)

@@ -64,23 +64,23 @@ def _typical_power(study: Study, experiment: Experiment, metric: Metric) -> Powe
 
 
 def power_json(power: Power) -> dict[str, Any]:
-    """For scripts; `detectable` by number of seeds. With an unknown spread, sd and differences
-    are None.
+    """The power for scripts, with detectable differences by number of seeds. Numbers that need an
+    unknown spread are None.
     """
 
     def known(difference: float | None) -> float | None:
         return None if power.source == "unknown" else difference
 
-    by_seeds = {}
+    detectable = {}
     for seeds in sorted({len(power.experiment.seeds), *OTHER_SEEDS}):
-        by_seeds[str(seeds)] = known(power.detectable_difference(seeds))
+        detectable[str(seeds)] = known(power.detectable_difference(seeds))
     content: dict[str, Any] = {
         "sd": known(power.sd),
         "sentences": power.sentences,
         "stated": power.source == "stated",
         "source": power.source,
         "published": list(power.published),
-        "detectable": by_seeds,
+        "detectable": detectable,
         "detectable_sds": power.detectable_sds,
         "warning": power_warning(power),
     }
@@ -91,8 +91,8 @@ def power_json(power: Power) -> dict[str, Any]:
 
 
 def power_warning(power: Power) -> str | None:
-    """A line with the remedy if the seeds are too few to find most of what the rows of the
-    published studies show; None if they are enough.
+    """A warning with a remedy if the seeds are too few to detect most of the differences in the
+    published studies; None if they are enough.
     """
     if power.detectable_sds is None:
         reason = "one seed gives no verdict, because it shows no spread"
@@ -105,7 +105,8 @@ def power_warning(power: Power) -> str | None:
             f"over seeds, as {larger} of {rows} rows of published studies do"
         )
     remedy = f"`seeds: {list(range(1, ENOUGH_SEEDS + 1))}`"
-    smallest, would = power.detectable_difference(ENOUGH_SEEDS), "shows more"
-    if smallest is not None:
-        would = f"would find {power.amount(smallest)}"
-    return f"Too few seeds: {reason}. {remedy} {would}."
+    detectable = power.detectable_difference(ENOUGH_SEEDS)
+    benefit = "shows more"
+    if detectable is not None:
+        benefit = f"would find {power.amount(detectable)}"
+    return f"Too few seeds: {reason}. {remedy} {benefit}."

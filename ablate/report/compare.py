@@ -111,7 +111,7 @@ class RowComparison:
             "cost": costs,
             "curves": [{"row": curve.row, "ppl": curve.by_seed} for curve in self.curves],
             "seed_of_sentences": self.seed,
-            "sentences": [item.as_json(self.table.of_items.name) for item in self.sentences],
+            "sentences": [item.as_json(self.table.item_metric.name) for item in self.sentences],
         }
 
 
@@ -120,7 +120,7 @@ def compare_rows(outcome: Outcome, first: Row, second: Row, results: Results) ->
     table = outcome.table
     rows = (table.by_label[first.label], table.by_label[second.label])
     # The pair alone, so that Holm's correction changes nothing.
-    judged = table.against(*rows)
+    judged = table.compare_pair(*rows)
     after = second.config.model_dump()
     settings = {}
     for name, value in first.config.model_dump().items():
@@ -140,7 +140,7 @@ def with_sentences(comparison: RowComparison, results: Results, count: int) -> R
     """
     from ablate.data.corpus import Corpus  # loads numpy
 
-    outcome, metric = comparison.outcome, comparison.table.of_items
+    outcome, metric = comparison.outcome, comparison.table.item_metric
     task, corpora = outcome.study.task, outcome.experiment.corpora
     # A probe has items of its own, and sentences of different corpora cannot be paired.
     is_of_items = task.scores_items(metric) and not metric.is_probe
@@ -316,7 +316,7 @@ def _sentences(comparison: RowComparison) -> Iterator[Text]:
     if comparison.seed is None:
         yield Text("\nNo seed has predictions of both rows.", style="dim")
         return
-    metric = comparison.table.of_items
+    metric = comparison.table.item_metric
     yield Text(
         f"\n{metric.item.capitalize()}s that differ most in {metric.title} (scored one by one, "
         f"seed {comparison.seed})",
@@ -341,7 +341,7 @@ def _shown(text: str, item: ItemDifference) -> str:
 
 
 def _sentence(item: ItemDifference, comparison: RowComparison) -> Iterator[Text]:
-    metric = comparison.table.of_items
+    metric = comparison.table.item_metric
     first, second = comparison.rows
     labels = (first.label, second.label)
     wide = max(map(len, (*dict(item.sample), *labels)))

@@ -160,7 +160,7 @@ def judge(
     _check_arguments(frame, metrics, rows, more_is_better or {})
     named = [name for name in frame.index.names if name is not None]
     lines: list[dict[Any, Any]] = (frame.reset_index() if named else frame).to_dict("records")
-    given: dict[str, Any] = {"metrics": metrics, "by": rows, "margin": margin}
+    given: dict[str, Any] = {"metrics": metrics, "row_columns": rows, "margin": margin}
     table = judged(lines, "scores", base=base, directions=more_is_better or {}, **given)
     judgments = rows_frame(table)
     judgments.attrs = {

@@ -10,8 +10,8 @@ from typing import Literal
 from ablate.formatting import interval_text, number, ratio, signed
 
 LARGEST_SCORE = 1e100  # the square of a larger score could overflow
-# A perplexity within 20 % of chance has learned little more than how frequent tokens are.
-LEAST_GAIN = 0.2
+# A model with a perplexity within 20 % of chance has learned little more than token frequencies.
+MIN_GAIN = 0.2
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Metric:
 
     @property
     def has_level(self) -> bool:
-        """Whether its level of chance is known without the results: `chance`."""
+        """Whether `chance` is its level of chance. Other metrics have it in the results, or not."""
         return self.is_percentage and self.more_is_better
 
     @property
@@ -125,9 +125,9 @@ class Metric:
         return self.clipped(low, high, lower_bound)
 
     def beats(self, score: float, chance: float) -> bool:
-        """Whether a score is printed as better than chance; a perplexity by a fifth."""
+        """Whether a score is printed as better than chance. A perplexity must be better by 20 %."""
         if self.is_log:
-            return score < chance * (1 - LEAST_GAIN)
+            return score < chance * (1 - MIN_GAIN)
         gain = round(score, self.digits) - round(chance, self.digits)
         return gain != 0 and self.is_better(gain)
 

@@ -15,7 +15,7 @@ from ablate.stats.bootstrap import BootstrapTest
 from ablate.stats.comparison import SeedTest
 from ablate.stats.looks import SINGLE_LOOK, Look
 from ablate.stats.metrics import Metric
-from ablate.stats.significance import LEVEL, POWER
+from ablate.stats.significance import LEVEL
 
 Word = Literal["worse", "better", "as good as base", "cannot tell", "no difference", "diverged", ""]
 DIFFERENT = ("worse", "better")
@@ -224,13 +224,13 @@ class Verdict:
             condition = "over the seeds that did not diverge"
             return f"cannot tell: the difference is significant only {condition}"
         if self.is_uninformative:
-            return f"cannot tell: {seeds_text(self.n)} do not tell"
+            return f"cannot tell: the interval of {seeds_text(self.n)} excludes no difference"
         if not self.base_has_learned:
             return f"cannot tell: {reference} has learned nothing, and needs more steps"
-        detected = f"{self.detectable_text} {title} is found with {POWER:.0%} probability"
+        detectable = f"detectable difference: {self.detectable_text} {title}"
         if self.more_seeds is None:
-            return f"cannot tell ({detected}; no number of seeds would find the observed one)"
-        return f"cannot tell ({detected}; {self.more_seeds_text} would find the observed one)"
+            return f"cannot tell ({detectable}; no number of seeds would find the observed one)"
+        return f"cannot tell ({detectable}; {self.more_seeds_text} would find the observed one)"
 
     @property
     def more_seeds_text(self) -> str:

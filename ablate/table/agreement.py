@@ -1,4 +1,4 @@
-"""Agreement with the paper: the order of the rows, and the side of base that each is on."""
+"""Agreement with the paper: the order of the rows, and which rows are better than base."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Order:
     """Order of some rows in one metric, compared with the paper's.
 
     tau: Kendall's tau-b over base and the rows; None if one of the two tables has no order.
-    low, high: 95 % interval of tau over the noise of this study; None without a measured noise.
-        The paper has one run of each row, so its noise is not known.
-    same_side: number of rows on the paper's side of base.
-    sides: number of rows that the paper has on a side of base.
+    low, high: 95 % interval of tau, given the noise of this study; None if that is unknown. The
+        noise of the paper is unknown, because it has one run of each row.
+    same_side: number of rows whose difference from base has the same sign as in the paper.
+    sides: number of rows whose difference from base is not 0 in the paper.
     """
 
     tau: float | None
@@ -39,7 +39,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Order of one group's rows, by metric; `rows` is their number, base included."""
+    """Orders of a group of rows, by metric; `rows` is their number, with base."""
 
     group: str
     rows: int
@@ -54,7 +54,7 @@ def paper_metrics(paper: PaperTable | None) -> list[str]:
 
 
 def agreements(table: Table) -> list[Agreement]:
-    """Agreement of each group with rows of the paper, and of all these groups together (`all`)."""
+    """Agreement of each group that has rows of the paper, and of all groups together (`all`)."""
     base, rows = table.families[0]
     setup = table.experiment.setup
     if setup is None or base.recipe.paper is None:
@@ -66,84 +66,91 @@ def agreements(table: Table) -> list[Agreement]:
         if row.recipe.paper and all(row.deltas[name].mean is not None for name in names):
             shared.append(row)
             groups.setdefault(row.row.group, []).append(row)
-    if len(groups) > 1:  # with a single group, `all` would only repeat it
+    if len(groups) > 1:  # `all` would repeat a single group
         groups["all"] = shared
-    found = []
-    for group, of_group in groups.items():
+    results = []
+    for group, group_rows in groups.items():
         orders = {}
         for name in names:
-            orders[name] = _order(table.experiment.metrics[name], base, of_group)
-        found.append(Agreement(group, 1 + len(of_group), orders))
-    return found
+            orders[name] = _order(table.experiment.metrics[name], base, group_rows)
+        results.append(Agreement(group, 1 + len(group_rows), orders))
+    return results
 
 
 def _order(metric: Metric, base: TableRow, rows: Sequence[TableRow]) -> Order:
-    ours, theirs, errors = [0.0], [0.0], []
+    ours = [0.0]  # base
+    theirs = [0.0]
+    errors = []
     same_side = sides = 0
     for row in rows:
-        difference, in_paper = row.deltas[metric.name].mean, _in_paper(metric, base, row)
+        difference = row.deltas[metric.name].mean
+        paper_difference = _paper_difference(metric, base, row)
         assert difference is not None
         ours.append(difference)
-        theirs.append(in_paper)
-        sides += in_paper != 0
-        same_side += difference * in_paper > 0
+        theirs.append(paper_difference)
+        sides += paper_difference != 0
+        same_side += difference * paper_difference > 0
         if (test := row.verdicts[metric.name].seed_test) is not None:
             errors.append(test.error)
-    tau = kendall_tau_b(ours, theirs)  # with ties: BLEU has one digit in the paper
+    tau = kendall_tau_b(ours, theirs)  # has ties, because the paper rounds BLEU to one digit
     low = high = None
     if tau is not None and len(errors) == len(rows):
         low, high = _interval(ours, errors, theirs)
     return Order(tau, low, high, same_side, sides)
 
 
-def _in_paper(metric: Metric, base: TableRow, row: TableRow) -> float:
+def _paper_difference(metric: Metric, base: TableRow, row: TableRow) -> float:
     """Difference of the paper's row from the paper's base, on the scale of the metric."""
-    paper, of_base = row.recipe.paper, base.recipe.paper
-    assert paper is not None
-    assert of_base is not None
-    return metric.transform(paper.scores[metric.name]) - metric.transform(
-        of_base.scores[metric.name]
-    )
+    paper_row = row.recipe.paper
+    paper_base = base.recipe.paper
+    assert paper_row is not None
+    assert paper_base is not None
+    score = metric.transform(paper_row.scores[metric.name])
+    return score - metric.transform(paper_base.scores[metric.name])
 
 
 def _interval(
     ours: Sequence[float], errors: Sequence[float], theirs: Sequence[float]
 ) -> tuple[float, float]:
-    """95 % interval of tau: its quantiles over normal noise of the scores.
+    """95 % interval of tau: its quantiles over simulated normal noise of the scores.
 
     Args:
         ours: differences from base, base first.
-        errors: standard error of each difference but base's. A half of its square is the row's,
-            and the other base's.
+        errors: standard error of each difference, without base. The row and base each have half of
+            its square.
         theirs: the paper's differences, base first.
     """
     import numpy as np
 
-    draw = np.random.default_rng(0)  # so that a table prints the same interval each time
-    of_rows = np.asarray(errors) / np.sqrt(2)
-    scale = np.array([of_rows.mean(), *of_rows])
+    generator = np.random.default_rng(0)  # a table prints the same interval each time
+    row_errors = np.asarray(errors) / np.sqrt(2)
+    scale = np.array([row_errors.mean(), *row_errors])
     taus = []
-    for scores in np.asarray(ours) + scale * draw.standard_normal((_DRAWS, len(ours))):
+    for scores in np.asarray(ours) + scale * generator.standard_normal((_DRAWS, len(ours))):
         taus.append(kendall_tau_b(scores.tolist(), theirs))
     low, high = np.quantile(np.asarray(taus, float), [LEVEL / 2, 1 - LEVEL / 2])
     return float(low), float(high)
 
 
 def contradictions(table: Table) -> list[tuple[TableRow, Metric]]:
-    """Rows with a verdict on the other side of base than in the paper, with its metric."""
+    """Rows that are better than base here and worse in the paper, or the reverse, with the metric.
+    Only verdicts count, not mere differences.
+    """
     base, rows = table.families[0]
-    found = []
+    contradicting = []
     for metric in table.judged:
         for row in rows:
             paper = row.recipe.paper
             if paper is None or metric.name not in paper.scores or base.recipe.paper is None:
                 continue
-            verdict, in_paper = row.verdicts[metric.name], _in_paper(metric, base, row)
-            # By its word: a row that is worse by its divergence has no difference.
-            is_other = in_paper != 0 and metric.is_better(in_paper) != (verdict.word == "better")
-            if verdict.is_different and is_other:
-                found.append((row, metric))
-    return found
+            verdict = row.verdicts[metric.name]
+            paper_difference = _paper_difference(metric, base, row)
+            if not verdict.is_different or paper_difference == 0:
+                continue
+            # The word decides: a row that is worse because it diverged has no difference.
+            if metric.is_better(paper_difference) != (verdict.word == "better"):
+                contradicting.append((row, metric))
+    return contradicting
 
 
 def agreement_lines(table: Table) -> Iterator[str]:
@@ -178,13 +185,15 @@ def _text(order: Order) -> str:
 
 
 def _contradiction_line(table: Table) -> str:
-    against = []
+    contradicting = []
     for row, metric in contradictions(table):
         word = row.verdicts[metric.name].word
-        against.append(f"{row.label} ({word} by {metric.title} here)")
-    if not against:
+        contradicting.append(f"{row.label} ({word} by {metric.title} here)")
+    if not contradicting:
         return "No row is beyond the noise on the other side of base than in the paper."
-    return f"Beyond the noise on the other side of base than in the paper: {', '.join(against)}."
+    return (
+        f"Beyond the noise on the other side of base than in the paper: {', '.join(contradicting)}."
+    )
 
 
 def agreements_json(table: Table) -> list[dict[str, Any]]:

@@ -1,10 +1,10 @@
 """Learning curves and effective speed-up, by step, tokens, FLOPs or time.
 
-A curve is the dev perplexity of every run at each evaluation. The effective speed-up is the cost at
-which base first reaches its final perplexity, divided by the cost at which the row first reaches
-it. Base's is 1, even if base overfits and has passed its final perplexity long before the end. A
-row of a study with learning-rate decay is still at a high learning rate when it crosses it, so its
-speed-up is rather under- than overstated.
+A curve is the dev perplexity of every run at each evaluation. The target is the final perplexity of
+base. The effective speed-up of a row is the cost at which base first reaches the target, divided by
+the cost at which the row first reaches it. Therefore base has the speed-up 1, even if it overfits
+and reached the target long before the end. With learning-rate decay, a row that is faster than base
+crosses the target at a high learning rate, so its speed-up is rather under- than overestimated.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from ablate.formatting import plural
 from ablate.stats.significance import paired_t_test
 
-# What a curve may be drawn against, and its name on the axis.
+# Cost -> title of the axis.
 AXES = {
     "step": "step",
     "tokens": "target tokens",
@@ -29,13 +29,13 @@ AXES = {
 class Curve:
     """Dev perplexity of a row.
 
-    by_seed: (step, perplexity) of each evaluation; only seeds with one.
-    costs: of the training up to a step, by (one of AXES, seed, step), as far as they are known;
-        seconds are of a finished training with its evaluations, and equal for all steps.
-    axis: one of AXES, that `points` and `mean` are along.
-    base: the row that it is compared with.
-    training: perplexity of the training items, where they are generated and repeated, so that a
-        model may learn them by heart; else None.
+    by_seed: (step, perplexity) of each evaluation, by seed; only seeds with an evaluation.
+    costs: known costs of the training up to a step, by (axis, seed, step). Seconds are known for a
+        finished training with its evaluations, as one number for all steps.
+    axis: the key of AXES of `points` and `mean`.
+    base: label of the row that it is compared with.
+    training: perplexity of the training items, if they are generated and repeated, so that a model
+        can memorize them; else None.
     """
 
     row: str
@@ -48,30 +48,31 @@ class Curve:
 
     @property
     def points(self) -> dict[int, tuple[tuple[float, float], ...]]:
-        """(cost, perplexity) of each evaluation by seed; only seeds whose cost is known."""
+        """(cost, perplexity) of each evaluation, by seed; only seeds whose cost is known."""
         points = {}
         for seed in self.by_seed:
-            if of_seed := self.along(self.axis, seed):
-                points[seed] = of_seed
+            if seed_points := self.along(self.axis, seed):
+                points[seed] = seed_points
         return points
 
     @property
     def mean(self) -> tuple[tuple[float, float], ...]:
-        """Geometric mean over seeds, which is the mean of the loss, at the steps that all seeds
-        have.
+        """(mean cost, geometric mean of the perplexity) over seeds, at the steps that all seeds
+        have. The geometric mean is the perplexity of the mean loss.
         """
-        seeds, by_step = self.points.keys(), dict[int, list[tuple[float, float]]]()
+        seeds = self.points.keys()
+        step_points: dict[int, list[tuple[float, float]]] = {}
         for seed in seeds:
             for step, value in self.by_seed[seed]:
                 cost = self.cost(self.axis, seed, step)
                 if cost is not None:
-                    by_step.setdefault(step, []).append((cost, value))
+                    step_points.setdefault(step, []).append((cost, value))
         means = []
-        for _, points in sorted(by_step.items()):
+        for _, points in sorted(step_points.items()):
             # Only common steps: a mean over fewer seeds would jump where a seed ends.
             if len(points) == len(seeds):
                 costs, values = zip(*points, strict=True)
-                # Equal costs as they are: a step is a whole number.
+                # The mean of equal costs may not equal them, because it is rounded.
                 mean = costs[0] if len(set(costs)) == 1 else sum(costs) / len(costs)
                 means.append((mean, _geometric(values)))
         return tuple(means)
@@ -82,8 +83,11 @@ class Curve:
         return max(value for points in self.by_seed.values() for _, value in points)
 
     def along(self, axis: str, seed: int) -> tuple[tuple[float, float], ...]:
-        """(cost, perplexity) of each evaluation of a seed along one of AXES; empty while the cost
-        is not known.
+        """(cost, perplexity) of each evaluation of a seed; empty while the cost is unknown.
+
+        Args:
+            axis: a key of AXES.
+            seed: of the run.
         """
         points = []
         for step, value in self.by_seed[seed]:
@@ -93,14 +97,14 @@ class Curve:
         return tuple(points)
 
     def cost(self, axis: str, seed: int, step: int) -> float | None:
-        """The cost of a seed's training up to a step, along one of AXES; None while it is not
-        known.
+        """The cost of a seed's training up to a step, by a key of AXES; None while it is
+        unknown.
         """
         return step if axis == "step" else self.costs.get((axis, seed, step))
 
-    def by(self, axis: str) -> Curve:
-        """This curve along another of AXES."""
-        training = self.training and self.training.by(axis)
+    def over(self, axis: str) -> Curve:
+        """This curve over another axis, a key of AXES."""
+        training = self.training and self.training.over(axis)
         return replace(self, axis=axis, training=training)
 
 
@@ -110,11 +114,11 @@ def _geometric(values: Collection[float]) -> float:
 
 @dataclass(frozen=True)
 class SpeedUp:
-    """Base's cost divided by the row's, each up to base's final perplexity, by seed; 2 if the row
-    needs half.
+    """Cost of base divided by the cost of the row, each up to base's final perplexity. It is 2 if
+    the row needs half the cost.
 
-    ratios: for the seeds with which the row reaches it.
-    missed: number of seeds with which it does not.
+    ratios: by seed, for the seeds with which the row reaches the perplexity.
+    missed: number of seeds with which the row does not reach it.
     """
 
     ratios: Mapping[int, float] = field(default_factory=dict)
@@ -125,13 +129,13 @@ class SpeedUp:
         """Geometric mean over seeds; None unless every seed reaches base's score."""
         if self.missed or not self.ratios:
             return None
-        # So that twice as fast with one seed and half as fast with another is no speed-up.
+        # Twice as fast with one seed and half as fast with another must give 1.
         return _geometric(self.ratios.values())
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95 % t interval of the geometric mean over seeds; None below two seeds, or without a
-        spread.
+        """95 % t interval of the geometric mean over seeds; None with fewer than two seeds, or if
+        all ratios are equal.
         """
         test = paired_t_test(list(map(math.log, self.ratios.values())))
         if self.missed or test is None:
@@ -140,7 +144,7 @@ class SpeedUp:
 
     @property
     def text(self) -> str:
-        """`1.32 [1.10, 1.58]`, or how many seeds do not reach base's score; empty without any."""
+        """`1.32 [1.10, 1.58]`, or `not reached (1 of 3 seeds)`; empty without seeds."""
         if self.missed:
             seeds = plural(self.missed + len(self.ratios), "seed")
             return f"not reached ({self.missed} of {seeds})"
@@ -153,51 +157,55 @@ class SpeedUp:
 
 
 def speed_ups(curves: Sequence[Curve]) -> dict[str, dict[str, SpeedUp]]:
-    """The speed-up of every row over its base, by row and axis. Pairs are made by seed."""
-    of_rows: dict[str, dict[str, SpeedUp]] = {}
+    """The speed-up of every row over its base, paired by seed, by row and axis."""
+    result: dict[str, dict[str, SpeedUp]] = {}
     bases = [curve for curve in curves if curve.group == "base" and curve.by_seed]
     for base in bases:
         for curve in curves:
             if curve.base == base.row and curve is not base:
-                of_rows[curve.row] = {axis: speed_up(curve, base, axis) for axis in AXES}
-    return of_rows
+                result[curve.row] = {axis: speed_up(curve, base, axis) for axis in AXES}
+    return result
 
 
 def speed_up(curve: Curve, base: Curve, axis: str) -> SpeedUp:
-    """The speed-up of one row along one of AXES, over the seeds with which base reaches its final
-    score after its first evaluation.
+    """The speed-up of a row over its base, by a key of AXES.
+
+    Seeds with which base reaches its final perplexity at its first evaluation do not count, because
+    the cost at which it was reached is unknown.
     """
     ratios: dict[int, float] = {}
     missed = 0
     for seed in curve.by_seed.keys() & base.by_seed.keys():
-        ours, theirs = curve.along(axis, seed), base.along(axis, seed)
-        if not ours or not theirs:
+        points = curve.along(axis, seed)
+        base_points = base.along(axis, seed)
+        if not points or not base_points:
             continue
-        target = theirs[-1][1]
-        # Base may have reached it long before its first evaluation: nobody knows its cost.
-        if theirs[0][1] <= target:
+        target = base_points[-1][1]
+        if base_points[0][1] <= target:
             continue
-        cost, of_base = cost_at(ours, target), cost_at(theirs, target)
-        if cost is None or of_base is None:  # base reaches its own
+        cost = cost_at(points, target)
+        base_cost = cost_at(base_points, target)
+        if cost is None or base_cost is None:
             missed += 1
         else:
-            ratios[seed] = of_base / cost
-    # Sorted, because the common seeds above are a set.
+            ratios[seed] = base_cost / cost
+    # Sorted, because the common seeds are a set.
     return SpeedUp(dict(sorted(ratios.items())), missed)
 
 
 def cost_at(points: Sequence[tuple[float, float]], perplexity: float) -> float | None:
     """The cost at which a curve first reaches a perplexity; None if it never does.
 
-    Between two evaluations the loss, the logarithm of the perplexity, is taken as linear in the
-    cost. At the first evaluation the cost is that of the evaluation, which overstates it.
+    The loss, which is the logarithm of the perplexity, is interpolated linearly between two
+    evaluations. If the first evaluation is low enough, its cost is returned, which may be too high.
     """
-    before: tuple[float, float] | None = None
+    previous: tuple[float, float] | None = None
     for cost, value in points:
         if value <= perplexity:
-            if before is None:
+            if previous is None:
                 return cost
-            share = math.log(before[1] / perplexity) / math.log(before[1] / value)
-            return before[0] + share * (cost - before[0])
-        before = (cost, value)
+            previous_cost, previous_value = previous
+            fraction = math.log(previous_value / perplexity) / math.log(previous_value / value)
+            return previous_cost + fraction * (cost - previous_cost)
+        previous = (cost, value)
     return None

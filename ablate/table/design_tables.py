@@ -1,4 +1,4 @@
-"""The effects of designs, and the rows over sizes, as tables."""
+"""Tables of the effects of designs, and of the rows over model sizes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ablate.table.table import Table
 
 
 def effects_layout(table: Table, design: DesignEffects) -> Layout:
-    """The effects as a table, in every format that prints layouts."""
+    """The effects of a design as a table."""
     columns = [TextColumn("effect" if design.is_factorial else "part", False, design.names)]
     for metric in table.compared:
         if design.by_metric and metric.name not in design.by_metric:
@@ -26,7 +26,7 @@ def effects_layout(table: Table, design: DesignEffects) -> Layout:
 
 
 def ladder_layout(ladder: Ladder) -> Layout:
-    """The ladder as a table."""
+    """The rows over model sizes as a table."""
     heads = ["row"]
     for size, params in ladder.sizes.items():
         heads.append(f"{size}\n({params / 1e6:.3g}M)")

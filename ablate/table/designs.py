@@ -1,5 +1,5 @@
-"""Effects of a study's designs: main effects and interactions of factorials, and parts added or
-left out.
+"""Effects of the designs of a study: main effects and interactions of factorials, and effects of
+parts that are added or left out.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ablate.formatting import enumeration, plural
+from ablate.formatting import enumeration, number, plural
 from ablate.stats.designs import FactorialDesign, PathDesign
 from ablate.stats.factorial import Estimate, effects
 from ablate.stats.metrics import Metric
-from ablate.stats.significance import LEVEL, POWER, holm_levels, paired_t_test
+from ablate.stats.significance import LEVEL, holm_levels, paired_t_test
 from ablate.table.table import Table, TableRow
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """An effect in one metric; None where scores or seeds are missing.
+    """An effect in one metric; None for numbers that need missing scores or seeds.
 
-    low, high: interval at the level of its test: it excludes 0 exactly if `p` is below 0.05. None
-        also where it would hold every difference, as in a verdict.
-    p: after Holm's correction over the effects of the design; of a row's difference from base, that
-        of its verdict.
+    low, high: confidence interval at the level of the test: it excludes 0 exactly if `p` is below
+        0.05. None also if it would exclude no difference.
+    p: after Holm's correction over the effects of the design. For the difference of a row from
+        base, the p value of the verdict.
     """
 
     value: float | None = None
@@ -35,12 +35,14 @@ class Contrast:
     p: float | None = None
 
     @staticmethod
-    def of(estimate: Estimate, metric: Metric) -> Contrast:
-        """The contrast of an effect of a design."""
+    def build(estimate: Estimate, metric: Metric) -> Contrast:
+        """The contrast of an estimated effect of a factorial."""
         if estimate.low is None or estimate.high is None:
             return Contrast(estimate.value)
-        least = metric.lower_bound(estimate.low_mean)
-        interval = metric.informative_interval(estimate.low, estimate.high, least, estimate.value)
+        lower_bound = metric.lower_bound(estimate.low_mean)
+        interval = metric.informative_interval(
+            estimate.low, estimate.high, lower_bound, estimate.value
+        )
         low, high = interval or (None, None)
         return Contrast(estimate.value, low, high, estimate.p_holm)
 
@@ -56,7 +58,7 @@ class Contrast:
         return f"{text} {metric.interval_text(self.low, self.high)}"
 
     def word(self, metric: Metric) -> str:
-        """`better` or `worse` if the effect is significant."""
+        """`better` or `worse` if the effect is significant, else empty."""
         if self.value is None or self.p is None or self.p >= LEVEL:
             return ""
         return "better" if metric.is_better(self.value) else "worse"
@@ -64,13 +66,14 @@ class Contrast:
 
 @dataclass(frozen=True)
 class DesignEffects:
-    """The effects of one design.
+    """The effects of a design.
 
     title: its group and kind.
-    names: of the effects.
-    is_factorial: whether these are main effects and interactions, and not parts of a path.
+    names: names of the effects.
+    is_factorial: whether the effects are main effects and interactions; else they are effects of
+        the parts of a path.
     by_metric: contrasts in the order of `names`, by metric; empty while scores are missing.
-    notes: how to read them, and what is missing.
+    notes: explanations, and missing scores.
     """
 
     group: str
@@ -91,41 +94,40 @@ class DesignEffects:
 
 
 def design_effects(table: Table) -> list[DesignEffects]:
-    """The effects of every design of the study, with those rows that it has, and with the seeds and
-    the level of its verdicts.
-    """
-    table = table.as_judged()
-    effects, paths = [], dict[str, list[PathDesign]]()
+    """The effects of every design of the study, at the seeds and the level of its verdicts."""
+    table = table.judged_part()
+    effects = []
+    paths: dict[str, list[PathDesign]] = {}
     for design in table.experiment.designs:
         if isinstance(design, FactorialDesign):
-            effects.append(_factorial(table, design))
+            effects.append(_factorial_effects(table, design))
         else:
             paths.setdefault(design.group, []).append(design)
-    for group, of_group in paths.items():
-        effects.append(_paths(table, group, of_group))
+    for group, designs in paths.items():
+        effects.append(_path_effects(table, group, designs))
     return effects
 
 
 def bound_notes(table: Table) -> Iterator[str]:
-    """Yield a line if base's scores are nearer to 0 or 100 than the differences that the study
-    finds: rows cannot be told apart on that side, and effects near a bound do not add up.
-    """
+    """Yield a line if base is so near to 0 or 100 that no detectable difference fits in between."""
     for metric, (base, rows) in itertools.product(table.judged, table.families):
-        mean, least = base.scores[metric.name].mean, math.inf
+        mean = base.scores[metric.name].mean
+        detectable = math.inf
         for row in rows:
             verdict = row.verdicts.get(metric.name)
             if verdict and not verdict.is_uninformative:
-                least = min(least, verdict.minimum_detectable or math.inf)
-        if not metric.is_percentage or mean is None or math.isinf(least):
+                detectable = min(detectable, verdict.minimum_detectable or math.inf)
+        if not metric.is_percentage or mean is None or math.isinf(detectable):
             continue
-        for bound, room in ((0, mean), (100, 100 - mean)):
-            if room < least:
-                word = "better" if (bound == 100) == metric.more_is_better else "worse"
+        for bound, distance in ((0, mean), (100, 100 - mean)):
+            if distance < detectable:
+                is_ceiling = bound == 100
+                direction = "improvements" if is_ceiling == metric.more_is_better else "declines"
                 yield (
-                    f"{base_name(base)} is {metric.size_text(room)} {metric.title} from the bound "
-                    f"{bound}, less than the {metric.size_text(least)} that the study finds with "
-                    f"{POWER:.0%} probability: it can hardly show a row to be {word}, and effects "
-                    f"near a bound do not add up."
+                    f"{base_name(base)} is near the {'ceiling' if is_ceiling else 'floor'} "
+                    f"({number(mean, metric.digits)} of 100 {metric.title}), so {direction} can "
+                    f"hardly show: the detectable difference is {metric.size_text(detectable)}. "
+                    f"Effects near a bound do not add up."
                 )
 
 
@@ -137,7 +139,7 @@ def base_name(base: TableRow) -> str:
 # Factorials
 
 
-def _factorial(table: Table, design: FactorialDesign) -> DesignEffects:
+def _factorial_effects(table: Table, design: FactorialDesign) -> DesignEffects:
     cells = list(map(table.by_label.get, design.rows))
     names = tuple(design.alias_line(effect, 2) for effect in design.fraction.contrasts())
     levels = [f"{name}: {low} to {high}" for name, (low, high) in design.levels.items()]
@@ -155,7 +157,9 @@ def _factorial(table: Table, design: FactorialDesign) -> DesignEffects:
                 scores.append(list(row.scores[metric.name].transformed.values()))
         if len(scores) == len(cells):
             estimates = effects(design.fraction, scores, table.level)
-            by_metric[metric.name] = tuple(Contrast.of(estimate, metric) for estimate in estimates)
+            by_metric[metric.name] = tuple(
+                Contrast.build(estimate, metric) for estimate in estimates
+            )
     notes += _factorial_notes(table, cells, by_metric)
     title = f"{design.group}: {design.title}"
     return DesignEffects(design.group, title, names, True, by_metric, tuple(notes))
@@ -207,7 +211,10 @@ _MEANINGS = {
 
 
 class _Pair(NamedTuple):
-    """A line of the table of paths: a row, and the row that it is compared with."""
+    """A line of the table of paths: a row, and the row that it is compared with.
+
+    is_addition: whether the pair adds a part to base.
+    """
 
     name: str
     row: TableRow | None
@@ -215,28 +222,29 @@ class _Pair(NamedTuple):
     is_addition: bool = False
 
 
-def _paths(table: Table, group: str, designs: list[PathDesign]) -> DesignEffects:
-    """One table for all paths of a group: each part added to base or to the parts before it, and
-    left out of the whole.
+def _path_effects(table: Table, group: str, designs: list[PathDesign]) -> DesignEffects:
+    """The effects of all paths of a group: each part is added to base or to the parts before it, or
+    left out of the target.
     """
-    rows, base = table.by_label, table.rows[0]
+    rows = table.by_label
+    base = table.rows[0]
     for label in designs[0].rows:
         if label in rows:
             base = rows[rows[label].row.base]
     pairs: list[_Pair] = []
     for design in designs:
-        before: TableRow | None = base
+        previous: TableRow | None = base
         for part, label in zip(design.parts, design.rows, strict=True):
             if design.way == "cumulative":
-                pairs.append(_Pair(f"{part}, after those before", rows.get(label), before))
-                before = rows.get(label)
+                pairs.append(_Pair(f"{part}, after those before", rows.get(label), previous))
+                previous = rows.get(label)
             elif design.way == "add-one-in":
                 pairs.append(_Pair(f"{part}, added to base", rows.get(label), base, True))
             else:
-                whole = rows.get(design.target)
-                pairs.append(_Pair(f"{part}, in all others", whole, rows.get(label)))
+                target = rows.get(design.target)
+                pairs.append(_Pair(f"{part}, in all others", target, rows.get(label)))
     pairs.append(_Pair("all parts", rows.get(designs[0].target), base))
-    names, rows_of_pairs, *_ = zip(*pairs, strict=True)
+    names = tuple(pair.name for pair in pairs)
     by_metric = {}
     for metric in table.compared:
         by_metric[metric.name] = _differences(pairs, metric, table.level)
@@ -248,15 +256,19 @@ def _paths(table: Table, group: str, designs: list[PathDesign]) -> DesignEffects
         "every difference.",
         *table.experiment.standing.note(),
         *_sum_note(table.main, pairs, by_metric[table.main.name]),
-        *_diverged(rows_of_pairs),
+        *_diverged(pair.row for pair in pairs),
     ]
     title = f"{group}: {enumeration(ways)}"
     return DesignEffects(group, title, names, False, by_metric, tuple(notes))
 
 
 def _differences(pairs: list[_Pair], metric: Metric, level: float) -> tuple[Contrast, ...]:
-    contrasts, name = [Contrast()] * len(pairs), metric.name
-    removed: dict[int, tuple[list[float], float]] = {}
+    """The contrast of each pair: from the verdict for a row and its base, else from a paired t
+    test, with Holm's correction over these tests.
+    """
+    name = metric.name
+    contrasts = [Contrast()] * len(pairs)
+    tested: dict[int, tuple[list[float], float]] = {}
     p_values = []
     for index, (_, row, base, _) in enumerate(pairs):
         if row is None or base is None:
@@ -266,20 +278,20 @@ def _differences(pairs: list[_Pair], metric: Metric, level: float) -> tuple[Cont
             low, high = verdict.interval or (None, None)
             contrasts[index] = Contrast(verdict.mean, low, high, verdict.p)
             continue
-        without = row.scores[name].minus(base.scores[name])
-        differences = list(without.by_seed.values())
+        paired = row.scores[name].minus(base.scores[name])
+        differences = list(paired.by_seed.values())
         test = paired_t_test(differences)
-        contrasts[index] = Contrast(without.mean)
+        contrasts[index] = Contrast(paired.mean)
         if test is not None:
-            of_base = base.scores[name].with_seeds(without.by_seed).transformed.values()
-            removed[index] = differences, metric.lower_bound(statistics.fmean(of_base))
+            base_scores = base.scores[name].with_seeds(paired.by_seed).transformed.values()
+            tested[index] = differences, metric.lower_bound(statistics.fmean(base_scores))
             p_values.append(test.p)
     levels = holm_levels(p_values, len(p_values), level)
-    for (index, tested), (p, own_level) in zip(removed.items(), levels, strict=True):
-        differences, least = tested
-        test = paired_t_test(differences, own_level)
+    for index, (p, test_level) in zip(tested, levels, strict=True):
+        differences, lower_bound = tested[index]
+        test = paired_t_test(differences, test_level)
         assert test is not None
-        interval = metric.informative_interval(test.low, test.high, least, test.mean)
+        interval = metric.informative_interval(test.low, test.high, lower_bound, test.mean)
         low, high = interval or (None, None)
         contrasts[index] = Contrast(test.mean, low, high, p)
     return tuple(contrasts)
@@ -288,15 +300,18 @@ def _differences(pairs: list[_Pair], metric: Metric, level: float) -> tuple[Cont
 def _sum_note(
     metric: Metric, pairs: Sequence[_Pair], contrasts: Sequence[Contrast]
 ) -> Iterator[str]:
-    """The sum of the single additions beside the whole: parts that do not add up interact."""
-    total, additions, whole = 0.0, 0, contrasts[-1].value
+    """Yield the sum of the single additions and the effect of all parts together. Parts interact if
+    the two differ.
+    """
+    additions = []
     for pair, contrast in zip(pairs, contrasts, strict=True):
         if pair.is_addition:
             if contrast.value is None:
                 return
-            total, additions = total + contrast.value, additions + 1
-    if additions and whole is not None:
+            additions.append(contrast.value)
+    all_parts = contrasts[-1].value
+    if additions and all_parts is not None:
         yield (
-            f"The single additions sum to {metric.difference_text(total)} {metric.title}; "
-            f"all parts together give {metric.difference_text(whole)}."
+            f"The single additions sum to {metric.difference_text(sum(additions))} {metric.title}; "
+            f"all parts together give {metric.difference_text(all_parts)}."
         )

@@ -1,7 +1,7 @@
-"""What a table is made of: rows with their runs and scores, and the rule of their verdicts.
+"""The content of a table: rows with their runs and scores, and the rule of the verdicts.
 
-`ablate.analysis` makes an experiment from a study and its results, `ablate.judging` from files of
-scores. Nothing that reads it knows where it comes from.
+`ablate.analysis` makes an `Experiment` from a study and its results, `ablate.judging` from files of
+scores. The code that prints and draws it does not depend on the source.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from ablate.table.looks import Standing
 from ablate.table.scores import Scores
 
 S = TypeVar("S", bound=str)
-# State of a row with runs in several states; the first match wins.
-_FIRST = ("running", "failed", "diverged", "interrupted", "pending", "done")
+# A row with runs in several states has the first of these.
+_STATE_ORDER = ("running", "failed", "diverged", "interrupted", "pending", "done")
 
 
 def row_state(states: Iterable[S]) -> S:
-    """The state of a row from those of its runs, the same in every view and format."""
-    return min(states, key=_FIRST.index)
+    """The state of a row whose runs have these states."""
+    return min(states, key=_STATE_ORDER.index)
 
 
 @dataclass(frozen=True)
 class Score:
     """The score of a run in one metric.
 
-    resamples: the scores on the resampled test sets, which are the same for every run; empty
-        without any.
-    parts: numbers that the score is made with, by the names of `Metric.parts`.
+    resamples: the scores on the resampled test sets, which are the same for every run; empty if
+        they are unknown.
+    parts: numbers that explain the score, by the names of `Metric.parts`.
     """
 
     value: float
@@ -46,13 +46,13 @@ class Score:
 class Run:
     """A run of a row: a training with one seed, and its evaluation.
 
-    id: of the training. Rows that evaluate one training in several ways share it.
+    id: of the training. Rows that evaluate the same training in several ways share it.
     state: `pending`, `running`, `interrupted`, `failed`, `diverged` or `done`.
-    note: why the run has no scores; empty if it has.
+    note: why the run has no scores; empty if it has scores.
     scores: by metric; empty unless the run is done.
-    lacks_decoding: whether the run is trained, and its evaluation is missing.
-    former: the default of an earlier version with which the run has scores, as `--set` takes it;
-        or empty.
+    lacks_decoding: whether the run is trained, but not evaluated.
+    former: a setting such as `beam_size=4`, if the run has scores only with this default of an
+        earlier version; else empty.
     """
 
     id: str
@@ -94,9 +94,9 @@ class Cost:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A value that a choice could take.
+    """A candidate value of a choice.
 
-    loss: its mean dev loss in nats per token, infinite if a run diverged; None while it is awaited.
+    loss: mean dev loss in nats per token; infinite if a run diverged, None until the runs end.
     """
 
     label: str
@@ -106,9 +106,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Choice:
-    """Settings that were not written, but chosen: by tuning runs, or to match the cost of base.
+    """Settings that the program chose: by tuning runs, or to match the cost of base.
 
-    text: the settings, as a cell has them.
+    text: the settings, as text of a cell.
     legend: the line below the table that explains the choice.
     content: the choice for scripts.
     candidates: the grid of tuning runs; empty for a match.
@@ -124,20 +124,22 @@ class Choice:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a row was trained, as far as a table shows it.
+    """How a row was trained, to the extent that a table shows it.
 
     settings: the values of the columns of settings, by field.
     changed: the fields that differ from base, with the row's values; empty for base.
-    changes: the same as texts, such as `dropout=0.3`.
-    derived: those fields that follow from another one, as head sizes from the number of heads.
-    other: the changes without a column of their own, as text.
-    is_labeled: whether the study writes the label, which then does not show the changes.
-    params: trained parameters; active_params: those that one token meets.
-    steps: optimizer steps made, or planned while no run is done.
-    matched: the field that gives the row base's cost.
-    tuned: the settings that tuning runs of the row have chosen.
+    changes: the changed fields as texts, such as `dropout=0.3`.
+    derived: the changed fields that follow from another one, such as head sizes from the number of
+        heads.
+    other: the changes that have no column, as text.
+    is_labeled: whether the study defines the label. Other labels are made of the changes.
+    params: number of trained parameters.
+    active_params: number of parameters that a single token uses.
+    steps: optimizer steps; planned steps until a run is done.
+    matched: the field that was chosen to give the row the cost of base.
+    tuned: the settings that were chosen by tuning runs of the row.
     paper: the row of the paper's table with the same change.
-    test_size: the size of the test items and its name, if all items have one that rows may set.
+    test_size: (name, size) of the test items, if all items have the same size and rows may set it.
     """
 
     settings: Mapping[str, Any]
@@ -160,14 +162,14 @@ class Recipe:
 class Row:
     """A row of the table.
 
-    label: stable and unique, such as `A h=1 d_k=512`.
-    group: name of the group that makes the row.
-    base: label of the row that it is compared with; a base's own label.
-    size: of an experiment at several sizes.
+    label: unique, such as `A h=1 d_k=512`.
+    group: name of the group of rows.
+    base: label of the row that it is compared with; for a base, its own label.
+    size: name of the model size, in an experiment at several sizes.
     runs: in the order of the seeds.
-    evaluation: tells the evaluations of one training apart: rows with the same runs and the same
-        evaluation have the same scores.
-    recipe: None for scores that were measured elsewhere.
+    evaluation: identifies the evaluation of the runs: rows with equal runs and equal evaluations
+        have equal scores.
+    recipe: None for scores of other code.
     """
 
     label: str
@@ -196,16 +198,16 @@ class Row:
 
 @dataclass(frozen=True)
 class Setup:
-    """What the rows of a study have in common, as far as a table shows it.
+    """The common properties of the rows of a study, to the extent that a table shows them.
 
     settings: the columns of settings.
-    base: base's settings without a column, as text.
-    designs: groups of rows that are analyzed together.
+    base: the settings of base that have no column, as text.
+    designs: the factorials and paths of the study.
     decoding: the choice of the decoding, the same for every row.
-    vocabularies: sizes of the rows' vocabularies, sorted.
-    task: its name.
+    vocabularies: the sizes of the vocabularies, sorted.
+    task: name of the task.
     paper: the table of the paper for the task.
-    is_as_paper: whether base and the corpus are those of the paper.
+    is_as_paper: whether base and the corpus equal the paper's.
     """
 
     settings: tuple[PaperColumn, ...]
@@ -223,9 +225,9 @@ class Notes:
     """Lines below a table.
 
     remarks: differences in how the runs were made, and test text that occurs in the training data.
-    advice: those of them that say how to improve the study, which are not for a paper.
-    archived: a line on runs without predictions; empty without such runs.
-    faults: files that cannot be used, and what heals them.
+    advice: the remarks that say how to improve the study. A table for a paper leaves them out.
+    archived: a line about runs without predictions; empty if all runs have them.
+    faults: files that cannot be used, with a remedy.
     """
 
     remarks: tuple[str, ...] = ()
@@ -239,20 +241,23 @@ class Experiment:
     """Rows, their runs and scores, and the rule by which rows are judged.
 
     rows: base first.
-    seeds: of every row; further_seeds: that only bases have.
-    measured: every metric with scores.
-    shown: the metrics of the table, beside perplexity; the first is that of single test items.
-    judged: the metrics that verdicts are by.
-    margins: by metric, the difference within which a row counts as as good as base.
-    totals: by base, the number of rows that are compared with it, also of those that are left out
-        here: Holm's correction covers all of them.
-    standing: where the experiment is among its looks.
-    error: bound of the error of all verdicts; above 0.05 if seeds were changed after a verdict.
-    signatures: how each metric was computed; one text if all runs agree.
-    test_sets: by metric of the predictions for a test set, the name of the test set.
-    corpora: behind the scores; one if all runs agree.
+    seeds: of every row.
+    further_seeds: seeds that only bases have.
+    measured: all metrics with scores.
+    shown: the metrics of the table besides perplexity. Scores of single test items are shown in the
+        first.
+    judged: the metrics of the verdicts.
+    margins: the margin of equivalence, by metric.
+    totals: the number of rows that are compared with a base, by base. It includes rows that are not
+        in `rows`, because Holm's correction covers all rows of the study.
+    standing: the looks of the experiment, and how far it has come.
+    error: bound of the probability of any false verdict; above 0.05 if seeds were changed after a
+        verdict.
+    signatures: how each metric was computed, by metric; a single text if all runs agree.
+    test_sets: name of the test set, by metric, for metrics of predictions for a test set.
+    corpora: the corpora of the runs; a single one if all runs agree.
     notes: lines below the table.
-    setup: None for scores that were measured elsewhere.
+    setup: None for scores of other code.
     """
 
     name: str
@@ -284,25 +289,25 @@ class Experiment:
 
     @property
     def tests(self) -> int:
-        """Number of rows that Holm's correction covers: those of all bases."""
+        """Number of rows that Holm's correction covers: the rows of all bases."""
         return sum(self.totals.values())
 
     @property
     def designs(self) -> tuple[Design, ...]:
-        """Groups of rows that are analyzed together."""
+        """The factorials and paths of the study."""
         return self.setup.designs if self.setup else ()
 
     @property
     def vocabularies(self) -> tuple[int, ...]:
-        """Sizes of the rows' vocabularies. Perplexities per subword can only be compared if there
-        is one size.
+        """The sizes of the vocabularies. Perplexities per subword are comparable only if there is a
+        single one.
         """
         return self.setup.vocabularies if self.setup else ()
 
     @property
     def perplexity(self) -> Metric:
-        """The perplexity that rows are compared by: per character if vocabularies differ and it is
-        measured. The main metric if no perplexity is measured.
+        """The perplexity in which rows are compared: per subword, or per character if vocabularies
+        differ. The main metric if no perplexity is measured.
         """
         if PPL.name not in self.metrics:
             return self.judged[0]
@@ -311,12 +316,12 @@ class Experiment:
         return self.metrics[PPL.name]
 
     def seeds_of(self, row: Row) -> tuple[int, ...]:
-        """The seeds with which a row is run."""
+        """The seeds of a row."""
         return (*self.seeds, *self.further_seeds) if row.is_base else self.seeds
 
     def share_of_level(self, metric: str) -> float:
-        """The part of the level at which a metric is tested: an equal one for each that verdicts
-        are by, so that their sum is the level (Bonferroni); all of it for any other.
+        """The share of the level at which a metric is tested: equal shares for the metrics of the
+        verdicts (Bonferroni), 1 for other metrics.
         """
         judged = [metric.name for metric in self.judged]
         return 1 / len(judged) if metric in judged else 1.0

@@ -1,10 +1,9 @@
-"""A study at several sizes: whether each row keeps its sign and its rank, and the slope of its
-difference.
+"""A study at several model sizes: for each row, the sign, the rank and the slope of its difference
+from base over the sizes.
 
-The size of a configuration is the number of parameters of its base. The slope is that of a
-least-squares line through the differences from base over the logarithm to base 10 of the size, for
-each seed; its interval is Student's t over the seeds. Rows often change with scale: "Scaling Laws
-vs Model Architectures" (Tay et al., 2022), arXiv 2207.10551.
+The size is the number of parameters of base. The slope is fitted for each seed, by least squares,
+to the differences over log10(size); its interval is Student's t over the seeds. Rows often change
+with scale: "Scaling Laws vs Model Architectures" (Tay et al., 2022), arXiv 2207.10551.
 """
 
 from __future__ import annotations
@@ -25,8 +24,10 @@ from ablate.table.table import Table
 
 @dataclass(frozen=True)
 class Rung:
-    """A row at one size. `rank`: among the rows of the size, base included, 1 the best; None while
-    one has no score.
+    """A row at one size.
+
+    params: number of parameters of base.
+    rank: among the rows of this size and base; 1 is the best. None while a score is missing.
     """
 
     params: int
@@ -36,8 +37,10 @@ class Rung:
 
 @dataclass(frozen=True)
 class RowOverSizes:
-    """A row at all sizes, in one metric; `rungs` in the order of the study, `level` of the interval
-    of the slope.
+    """A row at all sizes, in one metric.
+
+    rungs: in the order of the sizes in the study.
+    level: level of the interval of the slope.
     """
 
     name: str
@@ -46,8 +49,8 @@ class RowOverSizes:
 
     @property
     def signs(self) -> str:
-        """`holds` if all mean differences have one sign, `changes` if not; empty if one is missing
-        or all are 0.
+        """`holds` if all mean differences have the same sign, else `changes`; empty if one is
+        missing or all are 0.
         """
         signs = set()
         for rung in self.rungs:
@@ -61,11 +64,11 @@ class RowOverSizes:
 
     @property
     def slopes(self) -> dict[int, float]:
-        """Slope of the difference per tenfold parameters of base, by seed; only seeds with every
+        """Change of the difference for ten times the parameters, by seed; only seeds with every
         size.
         """
-        # Base 10, so that a slope is the change for ten times the parameters.
-        x, differences = [], dict[int, list[float]]()
+        x = []
+        differences: dict[int, list[float]] = {}
         for rung in self.rungs:
             x.append(math.log10(rung.params))
             for seed, difference in rung.difference.by_seed.items():
@@ -78,8 +81,8 @@ class RowOverSizes:
 
     @property
     def slope(self) -> PairedTTest | None:
-        """The mean slope with its interval over seeds; None below two seeds, or if all give the
-        same slope.
+        """The mean slope with its interval over seeds; None with fewer than two seeds, or if all
+        slopes are equal.
         """
         return paired_t_test(list(self.slopes.values()), self.level)
 
@@ -99,7 +102,11 @@ class RowOverSizes:
 
 @dataclass(frozen=True)
 class Ladder:
-    """The rows of a study that every size has, in one metric; `notes` on the intervals."""
+    """The rows that every size of a study has, in one metric.
+
+    sizes: number of parameters of base, by the name of the size.
+    notes: about the intervals.
+    """
 
     metric: Metric
     sizes: Mapping[str, int]
@@ -113,16 +120,19 @@ class Ladder:
         return has_scores and len(set(self.sizes.values())) > 1
 
     def tau(self, first: str, second: str) -> float | None:
-        """Kendall's tau-b of the rows' mean differences at two sizes; None while one is missing."""
+        """Kendall's tau-b of the rows' mean differences at two sizes; None with fewer than two
+        rows.
+        """
         order = list(self.sizes)
-        means, means_then = [], []
+        first_means = []
+        second_means = []
         for row in self.rows:
-            mean = row.rungs[order.index(first)].difference.mean
-            then = row.rungs[order.index(second)].difference.mean
-            if mean is not None and then is not None:
-                means.append(mean)
-                means_then.append(then)
-        return kendall_tau_b(means, means_then) if len(means) > 1 else None
+            first_mean = row.rungs[order.index(first)].difference.mean
+            second_mean = row.rungs[order.index(second)].difference.mean
+            if first_mean is not None and second_mean is not None:
+                first_means.append(first_mean)
+                second_means.append(second_mean)
+        return kendall_tau_b(first_means, second_means) if len(first_means) > 1 else None
 
     def as_json(self) -> dict[str, Any]:
         """The ladder for scripts."""
@@ -131,8 +141,8 @@ class Ladder:
 
 
 def ladders(table: Table) -> list[Ladder]:
-    """The ladder in the metrics of the verdicts and in perplexity; none for one size."""
-    table = table.as_judged()
+    """A ladder for each metric of the verdicts and for perplexity; none for a single size."""
+    table = table.judged_part()
     if len(table.families) < 2:
         return []
     return [_ladder(table, metric) for metric in table.compared]
@@ -151,21 +161,23 @@ def _ladder(table: Table, metric: Metric) -> Ladder:
             rung = Rung(base.recipe.params, differences[label], ranks.get(label))
             rungs.setdefault(row.row.name, []).append(rung)
     common = []
-    for name, of_row in rungs.items():
-        if len(of_row) == len(sizes):  # every size has it
-            common.append(RowOverSizes(name, tuple(of_row), table.level))
+    for name, row_rungs in rungs.items():
+        if len(row_rungs) == len(sizes):
+            common.append(RowOverSizes(name, tuple(row_rungs), table.level))
     return Ladder(metric, sizes, tuple(common), tuple(table.experiment.standing.note()))
 
 
 def _ranks(differences: Mapping[str, Scores], metric: Metric) -> dict[str, int]:
-    """Rank of each row by its mean difference from base, whose own is 0, equal ones sharing the
-    best; empty while a row has none.
+    """Rank of each row among the rows and base, by the mean difference from base.
+
+    Rows with equal differences share the better rank. Empty while a difference is missing, because
+    a rank among some of the rows would change when the others finish.
     """
     means: dict[str, float] = {}
     sign = 1 if metric.more_is_better else -1
     for label, difference in differences.items():
         mean = difference.mean
-        if mean is None:  # a rank among some of the rows would change when the others finish
+        if mean is None:
             return {}
         means[label] = sign * mean
     order = sorted([0.0, *means.values()], reverse=True)
@@ -173,7 +185,7 @@ def _ranks(differences: Mapping[str, Scores], metric: Metric) -> dict[str, int]:
 
 
 def ladder_notes(ladder: Ladder) -> Iterator[str]:
-    """How to read the table of a ladder, and its rank correlations."""
+    """Yield explanations of the table of a ladder, and the rank correlations of its sizes."""
     yield f"Δ{ladder.metric.title} from the base of each size; its parameters are in the head."
     yield (
         "sign: whether the mean differences of all sizes have one sign. rank: at each size by Δ, "

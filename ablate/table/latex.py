@@ -1,8 +1,7 @@
 r"""The table in LaTeX, with booktabs, grouped as Table 3 of the paper.
 
-The text is a document and a part of one: pdflatex compiles it alone; in another document
-`\input{table.tex}` gives the table environment, and that document needs
-`\usepackage{booktabs,graphicx}`.
+The file can be compiled by pdflatex, or included in another document with `\input{table.tex}`.
+That document needs `\usepackage{booktabs,graphicx}`.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ _SPECIAL = {
     "×": r"$\times$",
     "÷": r"$\div$",
 }
-# LaTeX has no command for omicron, nor for the capitals that equal Latin letters.
+# LaTeX has no commands for omicron and for capitals that look like Latin letters.
 _GREEK = {
     "αβγδεζηθικλμν": "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu",
     "ξπρςστυφχψω": "xi pi rho varsigma sigma tau upsilon phi chi psi omega",
@@ -64,11 +63,11 @@ _GREEK = {
 for letters, names in _GREEK.items():
     for letter, name in zip(letters, names.split(), strict=True):
         _SPECIAL[letter] = f"$\\{name}$"
-_BOLD = "\N{START OF HEADING}"  # marks a best value until the text is escaped; no cell contains it
+_BOLD = "\N{START OF HEADING}"  # marks the best value until its cell is escaped
 
 
 def latex(table: Table, against_paper: bool = False, with_cost: bool = False) -> str:
-    """The table in LaTeX with conclusion and legend, then one for each design, and for sizes."""
+    """The table in LaTeX with conclusion and legend, then the tables over sizes and of designs."""
     layout = _layout(table, against_paper, with_cost)
     advice = table.experiment.notes.advice
     legend = [line for line in layout.legend if line not in advice]
@@ -108,7 +107,7 @@ def _label(table: Table) -> str:
 def _environment(
     layout: Layout, caption: str, label: str, groups: list[str], notes: Sequence[str]
 ) -> str:
-    """One table with its caption, and its notes below it."""
+    """A table environment: caption, table, and notes below it."""
     alignment = "".join("lr"[column.numeric] for column in layout.columns)
     lines = [
         r"\begin{\ablatetable}[htbp]",
@@ -133,7 +132,7 @@ def _environment(
 
 
 def _heads(layout: Layout) -> list[str]:
-    """The heads, in two lines if any head has two."""
+    """The heads, in two lines if a head has two."""
     upper, lower = [], []
     for column in layout.columns:
         head = column.latex or "\n".join(map(escaped, column.head.split("\n")))
@@ -145,49 +144,53 @@ def _heads(layout: Layout) -> list[str]:
 
 
 def _body(layout: Layout, groups: list[str]) -> list[str]:
-    """One line for each row, with a rule before each group."""
+    """The lines of the rows, with a rule between groups."""
     lines = []
-    before = groups[:1]
+    previous = groups[0] if groups else ""
     for group, cells in zip(groups, layout.rows, strict=True):
-        if group not in before:
+        if group != previous:
             lines.append(r"    \midrule")
-        before = [group]
+        previous = group
         lines.append(_row(list(map(_cell, layout.columns, cells))))
     return lines
 
 
 def _cell(column: TextColumn, text: str) -> str:
-    shown = escaped(text.removeprefix(_BOLD))
+    latex = escaped(text.removeprefix(_BOLD))
     if column.numeric:
-        shown = _with_minus(shown)
+        latex = _replace_minus(latex)
     if text.startswith(_BOLD):
-        return rf"\textbf{{{shown}}}"
-    return shown
+        return rf"\textbf{{{latex}}}"
+    return latex
 
 
 def _note(text: str) -> str:
-    """A line below the table; a command between backticks is set as code."""
+    """A line below the table, with text between backticks as code."""
     pieces = []
-    for i, part in enumerate(re.split(r"`([^`]+)`", text)):
-        pieces.append(rf"\texttt{{{escaped(part)}}}" if i % 2 else _with_minus(escaped(part)))
+    for index, piece in enumerate(re.split(r"`([^`]+)`", text)):
+        is_code = index % 2 == 1
+        if is_code:
+            pieces.append(rf"\texttt{{{escaped(piece)}}}")
+        else:
+            pieces.append(_replace_minus(escaped(piece)))
     return "".join(pieces)
 
 
-def _with_minus(text: str) -> str:
-    """A minus for the hyphen of a negative number, but not in ranges and exponents (1e-9)."""
+def _replace_minus(text: str) -> str:
+    """Replace the hyphens of negative numbers by minus signs; not in ranges and exponents."""
     return re.sub(r"(?<![\w.])-(?=\d)", "$-$", text)
 
 
 def _row(cells: list[str]) -> str:
-    if cells[0].startswith(("[", "*")):  # which would belong to the command before, as in \\[1pt]
+    if cells[0].startswith(("[", "*")):  # LaTeX would read \\[...] as an argument of \\
         cells = ["{}" + cells[0], *cells[1:]]
     # An empty last cell would leave two blanks.
     return f"    {' & '.join(cells)} \\\\".replace("  \\\\", " \\\\")
 
 
 def escaped(text: str) -> str:
-    """Escape text for LaTeX; a letter beyond Latin-1 and Greek without an ASCII form becomes a
-    question mark.
+    """Escape text for LaTeX. Letters that are not Latin-1, Greek or reducible to ASCII become
+    question marks.
     """
     return "".join(_SPECIAL.get(character) or _plain(character) for character in text)
 
@@ -198,4 +201,4 @@ def _plain(character: str) -> str:
     if character.isalpha() and ord(character) < 256:
         return character
     decomposed = unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
-    return "".join(_SPECIAL.get(part, part) for part in decomposed) or "?"
+    return "".join(_SPECIAL.get(letter, letter) for letter in decomposed) or "?"

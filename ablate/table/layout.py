@@ -1,4 +1,4 @@
-"""The layout of a table: its columns and legend, and what fits on a terminal."""
+"""The layout of a table: its columns and legend, and the columns that fit on a terminal."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from rich.cells import cell_len
 
 from ablate.formatting import fold
 
-# Importance of columns on a terminal, from left to right; the last ones are left out first.
-# Two metrics have two differences, and the verdict by both comes before these.
+# Priority of columns on a terminal, from left to right; the last ones are left out first. The joint
+# verdict by several metrics comes before their differences.
 ROW, SCORE, JOINT_VERDICT, DIFFERENCE, VERDICT, REQUESTED = range(6)
 P_VALUE, OTHER_SCORE, CHOSEN, OTHER_DIFFERENCE, FURTHER, SETTING = range(6, 12)
-LEAST_LABEL = 12  # minimum width of row labels beside the score, the difference and the verdict
-GOOD_LABEL = 20  # labels are this wide before a verdict takes two lines
-ENOUGH_LABEL = 28  # labels are this wide before less important columns are shown
+MIN_LABEL = 12  # minimum width of row labels
+GOOD_LABEL = 20  # verdicts are folded before labels are narrower than this
+ENOUGH_LABEL = 28  # columns are left out before labels are narrower than this
 _GAP = 3  # between columns
 
 
-def name_of(head: str) -> str:
-    """A head in one line, without what is in brackets: `ΔBLEU`, `paper BLEU`."""
+def head_name(head: str) -> str:
+    """A head in one line, without lines in brackets: `ΔBLEU`, `paper BLEU`."""
     return " ".join(line for line in head.split("\n") if line[:1] not in ("(", "["))
 
 
 @dataclass(frozen=True)
 class TextColumn:
-    """A column as people read it.
+    """A column for people.
 
-    head: may have two lines.
-    numeric: aligned to the right.
-    cells: one for each row.
-    folds: whether a cell may take several lines.
-    latex: the head in LaTeX; empty if it is `head`.
-    priority: its importance on a terminal; the least number is the most important.
+    head: its title; may have two lines.
+    numeric: whether cells are aligned to the right.
+    cells: a cell for each row.
+    folds: whether a cell may be broken into several lines.
+    latex: the head in LaTeX; empty if it equals `head`.
+    priority: its importance on a terminal; the smallest number is the most important.
     """
 
     head: str
@@ -45,8 +45,8 @@ class TextColumn:
 
     @property
     def name(self) -> str:
-        """The name of the head."""
-        return name_of(self.head)
+        """The head in one line, without units."""
+        return head_name(self.head)
 
     @property
     def flat_head(self) -> str:
@@ -60,34 +60,34 @@ class TextColumn:
 
     @property
     def full_width(self) -> int:
-        """Width of the widest cell."""
+        """Width of the widest line."""
         return max(map(cell_len, self.lines))
 
     @property
-    def least_width(self) -> int:
-        """Width that a narrow terminal may fold the column to."""
+    def min_width(self) -> int:
+        """The smallest width to which the column may be folded."""
         if not self.folds:
             return self.full_width
         if self.priority == ROW:
-            return min(self.full_width, LEAST_LABEL)
+            return min(self.full_width, MIN_LABEL)
         return max(cell_len(line.split(" (")[0]) for line in self.lines)
 
     def folded(self, width: int) -> TextColumn:
-        """The column in this width, with cells of several lines where they need it."""
+        """The column with its cells folded to a width."""
         if self.full_width <= width:
             return self
         return replace(self, cells=tuple("\n".join(fold(cell, width)) for cell in self.cells))
 
 
 class Warned(str):
-    """A line of a legend that stands also where the legend is folded."""
+    """A line of a legend that is always shown, even if a page hides the rest of the legend."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Columns, and the lines of the legend below them."""
+    """Columns, and the lines of the legend below the table."""
 
     columns: tuple[TextColumn, ...]
     legend: tuple[str, ...]
@@ -103,47 +103,51 @@ class Layout:
         return [line for line in self.legend if isinstance(line, Warned)]
 
 
-def width_of(columns: Sequence[TextColumn]) -> int:
-    """The width of columns side by side, with nothing folded."""
+def total_width(columns: Sequence[TextColumn]) -> int:
+    """The width of a table of these columns, without folding."""
     return sum(column.full_width for column in columns) + _GAP * (len(columns) - 1)
 
 
 def fitting(columns: Sequence[TextColumn], width: int) -> list[TextColumn]:
-    """The columns that fit, the most important first. Requested and more important ones narrow the
-    labels, and so does what was chosen for rows, which is folded where it does not fit otherwise.
+    """The columns that fit into a width, of columns sorted by priority.
+
+    Columns that were requested, or are more important, may narrow the labels to MIN_LABEL. The
+    column of chosen settings may narrow them to GOOD_LABEL, and is folded if it does not fit
+    otherwise.
     """
     shown = [columns[0]]
     for column in columns[1:]:
         forms = [column]
         if column.priority == CHOSEN:
-            forms.append(column.folded(column.least_width))
+            forms.append(column.folded(column.min_width))
         for form in forms:
-            if _needed([*shown, form]) <= width:
+            if _needed_width([*shown, form]) <= width:
                 shown.append(form)
                 break
     return shown
 
 
-def _needed(columns: Sequence[TextColumn]) -> int:
-    """The width that columns need, the last of which is the least important."""
+def _needed_width(columns: Sequence[TextColumn]) -> int:
+    """The width that columns need; the last one is the least important."""
     priority = columns[-1].priority
     if priority <= REQUESTED:
-        needed = sum(column.least_width for column in columns)
+        cells = sum(column.min_width for column in columns)
     else:
         widths = [column.full_width for column in columns]
         label = GOOD_LABEL if priority == CHOSEN else ENOUGH_LABEL
-        needed = min(widths[0], label) + sum(widths[1:])
-    return needed + _GAP * (len(columns) - 1)
+        cells = min(widths[0], label) + sum(widths[1:])
+    return cells + _GAP * (len(columns) - 1)
 
 
 def folded(columns: Sequence[TextColumn], width: int) -> list[TextColumn]:
-    """The columns folded to a width: labels a little, then verdicts, then labels again."""
-    room = width - _GAP * (len(columns) - 1)
+    """Fold columns to a width: labels down to GOOD_LABEL, then verdicts, then labels again."""
+    available = width - _GAP * (len(columns) - 1)
     widths = [column.full_width for column in columns]
-    for least_label in (GOOD_LABEL, LEAST_LABEL):
+    for min_label in (GOOD_LABEL, MIN_LABEL):
         for index, column in enumerate(columns):
-            least = column.least_width
+            min_width = column.min_width
             if column.priority == ROW:
-                least = max(least, min(least_label, widths[index]))
-            widths[index] = max(least, widths[index] - max(0, sum(widths) - room))
+                min_width = max(min_width, min(min_label, widths[index]))
+            excess = max(0, sum(widths) - available)
+            widths[index] = max(min_width, widths[index] - excess)
     return list(map(TextColumn.folded, columns, widths))

@@ -1,7 +1,7 @@
-"""Where an experiment is among its looks, in words.
+"""The looks of an experiment, and how far it has come, in words.
 
-An experiment with a list of seeds has a single look, at all of them. It is judged from its first
-score on, and there is nothing to say about its looks.
+Most experiments have a single look, with all seeds. They are judged from the first score on, and no
+text mentions looks.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ablate.stats.significance import LEVEL
 
 @dataclass(frozen=True)
 class Standing:
-    """The looks of an experiment, and how far it is.
+    """The looks of an experiment, and how far it has come.
 
-    plan: number of seeds at each look; a single one, that of all seeds, in most experiments.
+    plan: number of seeds at each look; most experiments have a single look.
     judged: the looks that have been judged, because all of their runs have ended.
-    open_rows: labels of the rows that are not settled at the last of them.
-    next: the look whose runs are missing; None if no further look follows.
+    open_rows: labels of the rows that are undecided at the last judged look.
+    next: the look whose runs are missing; None if no look follows.
     """
 
     plan: tuple[int, ...]
@@ -31,8 +31,8 @@ class Standing:
     next: Look | None = None
 
     @staticmethod
-    def once(seeds: int) -> Standing:
-        """The standing of an experiment with a single look, at so many seeds."""
+    def single_look(seeds: int) -> Standing:
+        """The standing of an experiment that is judged once, with this number of seeds."""
         return Standing((seeds,), planned_looks((seeds,)))
 
     @property
@@ -42,25 +42,25 @@ class Standing:
 
     @property
     def look(self) -> Look | None:
-        """The look of the verdicts; None before the first one."""
+        """The last look that has been judged; None before the first one."""
         return self.judged[-1] if self.judged else None
 
     @property
     def level(self) -> float:
-        """The level of the verdicts, in all metrics together."""
+        """The level of the verdicts, for all metrics together."""
         return self.look.level if self.look else LEVEL
 
     @property
     def stopped_early(self) -> bool:
-        """Whether a look before the last one has settled every row."""
+        """Whether every row was decided before the last look."""
         if self.look is None or self.open_rows:
             return False
         return self.look.seeds < self.plan[-1]
 
     @property
     def text(self) -> str:
-        """One line: the last look that was judged, what it has settled, and what follows; empty for
-        a single look.
+        """One line about the last judged look: the undecided rows, and the next look. Empty for an
+        experiment with a single look.
         """
         if not self.has_looks:
             return ""
@@ -70,7 +70,8 @@ class Standing:
         look = f"L{self.look.text[1:]}"
         if self.stopped_early:
             return f"{look}: every row is decided, and the study stops here."
-        state, follows = "every row is decided", "this was the last look"
+        state = "every row is decided"
+        follows = "this was the last look"
         if count := len(self.open_rows):
             are = "is" if count == 1 else "are"
             state = f"{plural(count, 'row')} {are} undecided ({first_few(self.open_rows)})"
@@ -79,7 +80,7 @@ class Standing:
         return f"{look}: {state}; {follows}."
 
     def sentences(self, error: float) -> Iterator[str]:
-        """Yield the line of `text`, and how much of the error of all looks is spent."""
+        """Yield `text`, and the error that has been spent."""
         if not self.has_looks:
             return
         yield self.text
@@ -89,12 +90,12 @@ class Standing:
                 f"{percent(self.look.level)} at this look."
             )
 
-    def legend(self, error: float, kept: Iterable[str]) -> Iterator[str]:
-        """Yield the look of a table's verdicts.
+    def legend(self, error: float, earlier_rows: Iterable[str]) -> Iterator[str]:
+        """Yield the look and the level of the verdicts; nothing for a single look.
 
         Args:
             error: bound of the error of all verdicts.
-            kept: labels of the rows whose verdict is of an earlier look.
+            earlier_rows: labels of the rows whose verdict was reached at an earlier look.
         """
         if self.look is None or not self.has_looks:
             return
@@ -102,12 +103,12 @@ class Standing:
             f"Judged at {self.look.text}, at the level {self.look.level:.3g}; all looks together "
             f"spend {error:.3g}. p values are multiplied by {LEVEL / self.look.level:.3g}."
         )
-        if labels := ", ".join(kept):
+        if labels := ", ".join(earlier_rows):
             text += f" The verdict of an earlier look stays: {labels}."
         yield text
 
     def note(self) -> Iterator[str]:
-        """Yield seeds and level of effects and slopes; nothing for a single look."""
+        """Yield the look and the level of effects and slopes; nothing for a single look."""
         if self.look is not None and self.has_looks:
             yield (
                 f"At {self.look.text}, at the level {self.look.level:.3g} that this look spends: "
@@ -116,9 +117,7 @@ class Standing:
             )
 
     def as_json(self) -> dict[str, Any]:
-        """The looks for scripts: those planned, and those judged with the error that they spend;
-        nothing for a single look.
-        """
+        """The looks for scripts, planned and judged; empty for a single look."""
         if not self.has_looks:
             return {}
         looks = {

@@ -1,4 +1,4 @@
-"""Power of an experiment in words: the differences that it detects at the spread of its scores."""
+"""Power of an experiment in words: its detectable differences, given the spread of its scores."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ablate.stats.noise import seed_noise
 from ablate.stats.power import detectable_difference, seeds_needed
 from ablate.stats.significance import LEVEL, POWER
 from ablate.table.experiment import Experiment
-from ablate.table.verdicts import paired_scores, repeated, resamples_of, scores_of
+from ablate.table.verdicts import duplicates, paired_scores, resamples_of, scores_of
 
-OTHER_SEEDS = (2, 3, 5, 8)  # numbers of seeds that are shown beside the study's
+OTHER_SEEDS = (2, 3, 5, 8)  # numbers of seeds that the text compares with the study's
 
 Source = Literal["stated", "runs", "typical", "unknown"]
 
@@ -29,12 +29,13 @@ Source = Literal["stated", "runs", "typical", "unknown"]
 class Power:
     """Power of a study in one metric.
 
-    sd: of a score over seeds; 0 if the runs show no spread. If it is unknown, it is 1, and the unit
-        of `metric` is a standard deviation.
-    sentences: of a difference over test sentences, 0 if unknown.
-    source: of the sd: given, the study's runs, the published studies, or none.
-    published: spread over seeds of the studies whose spread is taken as typical, by their names.
-    rows_open: number of rows that may show a spread and have no two scores yet.
+    sd: standard deviation of a score over seeds; 0 if the runs show no spread. If it is unknown, it
+        is 1, and the unit of `metric` is a standard deviation.
+    sentences: standard deviation of a difference over test sentences; 0 if unknown.
+    source: of `sd`: stated by the user, estimated from the runs of the study, typical of published
+        studies, or unknown.
+    published: standard deviations of the published studies, by their names, if `source` is typical.
+    rows_open: number of rows with fewer than two scores, which may still show a spread.
     """
 
     experiment: Experiment
@@ -47,26 +48,26 @@ class Power:
 
     @property
     def rows(self) -> int:
-        """Number of rows that are compared with the first base, and share the noise of seeds."""
+        """Number of rows that are compared with the first base."""
         return self.experiment.totals[self.experiment.rows[0].label]
 
     @property
     def looks(self) -> tuple[Look, ...]:
-        """The looks of the experiment; empty for a single one."""
+        """The looks of the experiment; empty if it has a single look."""
         standing = self.experiment.standing
         return planned_looks(standing.plan) if standing.has_looks else ()
 
     def detectable_difference(
         self, seeds: int, level: float = LEVEL, *, further: int | None = None
     ) -> float | None:
-        """Smallest difference that is found with 80 % probability at this level; None with a single
-        seed, or without a spread.
+        """The detectable difference at a power of 80 %; None with a single seed or without a
+        spread.
 
         Args:
-            seeds: of every row.
-            level: of the verdicts in all metrics.
-            further: seeds that only base has; None for those of the study, with its own number of
-                seeds, and for none with another number.
+            seeds: number of seeds of every row.
+            level: level of the verdicts, for all metrics together.
+            further: number of seeds that only base has. None means the study's number if `seeds`
+                is the study's number, else 0.
         """
         if seeds < 2 or not self.sd:
             return None
@@ -81,18 +82,18 @@ class Power:
 
     @property
     def detectable_sds(self) -> float | None:
-        """Smallest difference that all seeds find with 80 % probability, in standard deviations of
-        a score over seeds, without the noise of sentences; None with a single seed.
+        """The detectable difference with all seeds, in standard deviations of a score over seeds,
+        without the noise of sentences; None with a single seed.
         """
         level = planned_looks(self.experiment.standing.plan)[-1].level
         in_sds = replace(self, sd=1.0, sentences=0.0)
         return in_sds.detectable_difference(len(self.experiment.seeds), level)
 
     def seeds_needed(self, difference: float) -> int | None:
-        """Number of seeds that find this difference with 80 % probability; None if 1000 are not
+        """Number of seeds that detect a difference with a power of 80 %; None if 1000 are not
         enough.
 
-        In a study with looks, the seeds of the first look that finds it; None if none does.
+        In a study with looks: the seeds of the first look that detects it; None if no look does.
         """
         for look in self.looks:
             smallest = self.detectable_difference(look.seeds, look.level)
@@ -107,112 +108,117 @@ class Power:
 
     @property
     def text(self) -> str:
-        """One sentence: the difference that the study's seeds find, and the ones that other numbers
-        of seeds would.
+        """A sentence: the detectable difference with the study's seeds and with other numbers of
+        seeds, and the noise that they follow from.
         """
         title = self.metric.title
         if not self.sd:
             return (
-                f"The runs that exist show no spread of {title} over seeds: the difference in "
-                f"{title} that the study finds is unknown; --spread SD states one."
+                f"The runs that exist show no spread of {title} over seeds, so the detectable "
+                f"difference is unknown; --spread SD states a spread."
             )
         rows = plural(self.experiment.tests, "row")
+        power = f"at {POWER:.0%} power"
         if self.looks:
-            at_looks = []
+            sizes = []
             for look in self.looks:
-                amount = self.amount(self.detectable_difference(look.seeds, look.level))
-                at = f"look {look.number} ({look.seeds} seeds, level {look.level:.3g})"
-                at_looks.append(f"{at} {amount}")
-            known = f"{'; '.join(at_looks)}; {self._noise}"
-            return f"With {rows}, found with {POWER:.0%} probability: {known}."
-        own, further = len(self.experiment.seeds), len(self.experiment.further_seeds)
+                size = self.amount(self.detectable_difference(look.seeds, look.level))
+                sizes.append(
+                    f"look {look.number} ({look.seeds} seeds, level {look.level:.3g}) {size}"
+                )
+            return f"Detectable difference with {rows}, {power}: {'; '.join(sizes)}; {self._noise}."
+        n_seeds = len(self.experiment.seeds)
+        further = len(self.experiment.further_seeds)
         others = []
         for number in OTHER_SEEDS:
-            if number != own or further:
-                smallest = self._number(self.detectable_difference(number, further=0))
-                others.append(f"{number} seeds {smallest}")
-        seeds = plural(own, "seed")
+            if number != n_seeds or further:
+                size = self._size(self.detectable_difference(number, further=0))
+                others.append(f"{number} seeds: {size}")
+        seeds = plural(n_seeds, "seed")
         if further:
-            seeds += f", {own + further} of base,"
-        elif own > 1:
-            more = self._number(self.detectable_difference(own, further=own))
-            others.append(f"{own} seeds and {2 * own} of base {more}")
-        amount = self.amount(self.detectable_difference(own))
+            seeds += f" ({n_seeds + further} of base)"
+        elif n_seeds > 1:
+            size = self._size(self.detectable_difference(n_seeds, further=n_seeds))
+            others.append(f"{n_seeds} seeds and {2 * n_seeds} of base: {size}")
+        size = self.amount(self.detectable_difference(n_seeds))
         return (
-            f"With {seeds} and {rows} the study finds {amount} with {POWER:.0%} probability "
+            f"Detectable difference with {seeds} and {rows}: {size}, {power} "
             f"({', '.join(others)}); {self._noise}."
         )
 
-    def _number(self, difference: float | None) -> str:
+    def _size(self, difference: float | None) -> str:
         if difference is None:
-            return "nothing (one seed shows no spread)"
+            return "unknown (one seed shows no spread)"
         return self.metric.size_text(difference)
 
     def amount(self, difference: float | None) -> str:
-        """A difference with the metric."""
+        """A difference with the title of the metric."""
         if difference is None:
-            return self._number(difference)
-        return f"{self._number(difference)} {self.metric.title}"
+            return self._size(difference)
+        return f"{self._size(difference)} {self.metric.title}"
 
     @property
     def _noise(self) -> str:
+        """The standard deviations, and their source."""
         if self.source == "unknown":
             return "the spread of the main metric is unknown, and --spread SD states it"
-        noise = f"sd over seeds {self._number(self.sd)}"
+        noise = f"sd over seeds {self._size(self.sd)}"
         if self.sentences:
-            noise += f", over test {self.metric.item}s {self._number(self.sentences)}"
+            noise += f", over test {self.metric.item}s {self._size(self.sentences)}"
         if self.source == "stated":
             return f"{noise}, stated"
         if self.source == "runs":
             noise += ", in the runs that exist"
-            if self.rows_open:  # the others may be quieter than these
+            if self.rows_open:  # the other rows may have less noise
                 noise += f", without {self.rows_open} of {plural(self.rows, 'row')}"
             return noise
-        low, high = min(self.published.values()), max(self.published.values())
+        low = min(self.published.values())
+        high = max(self.published.values())
         noun = "study" if len(self.published) == 1 else "studies"
         noise += f", typical of the published {noun} {', '.join(self.published)}"
         if low < high:
-            noise += f" ({self._number(low)} to {self._number(high)})"
+            noise += f" ({self._size(low)} to {self._size(high)})"
         return noise
 
     def seeds_text(self, difference: float) -> str:
-        """Number of seeds needed to find a difference."""
-        stated = f"{difference:g}"
+        """A sentence: the number of seeds that detects a difference."""
+        size = f"{difference:g}"
         if self.metric.is_log:
-            stated = self.metric.size_text(difference)
-        what = f"A difference of {stated} {self.metric.title}"
+            size = self.metric.size_text(difference)
+        subject = f"A difference of {size} {self.metric.title}"
         needed = self.seeds_needed(difference)
         if self.looks and needed is None:
-            return f"{what}: no look finds it with {POWER:.0%} probability."
+            return f"{subject}: no look detects it at {POWER:.0%} power."
         if self.looks:
-            return f"{what}: found at the look with {needed} seeds with {POWER:.0%} probability."
+            return f"{subject}: detected at the look with {needed} seeds, at {POWER:.0%} power."
         if needed is None and self.sentences:
-            return f"{what}: 1000 seeds are not enough, because of the test {self.metric.item}s."
+            return f"{subject}: 1000 seeds are not enough, because of the test {self.metric.item}s."
         if needed is None:
-            return f"{what}: 1000 seeds are not enough."
-        return f"{what} takes {plural(needed, 'seed')}."
+            return f"{subject}: 1000 seeds are not enough."
+        return f"{subject} takes {plural(needed, 'seed')}."
 
 
 def power_of_scores(experiment: Experiment, metrics: Iterable[Metric]) -> list[Power]:
-    """Power with the spread of the scores; none if no row has two seeds.
+    """The power of an experiment with the spread of its scores; empty if no row has two seeds.
 
     Args:
-        experiment: with the scores that there are.
-        metrics: those of the verdicts, and others, which are left out without a spread.
+        experiment: the experiment, which may be unfinished.
+        metrics: the metrics. Those that are not judged are left out if they show no spread.
     """
-    base, powers, is_known = experiment.rows[0], [], False
+    base = experiment.rows[0]
+    powers = []
+    is_known = False
     rows = [row for row in experiment.rows if row.base == base.label and not row.is_base]
-    repeats = repeated(rows)
+    duplicate_labels = duplicates(rows)
     for metric in dict.fromkeys(metrics):
         pairs = []
         for row in rows:
             pair = paired_scores(metric, row, base, experiment.seeds)
-            # Rows of the same trainings have almost no noise against each other, so they say
-            # nothing about that of others.
-            if row.label not in repeats and not pair.same_training:
+            # A row of base's trainings has almost no noise against base, unlike other rows.
+            if row.label not in duplicate_labels and not pair.same_training:
                 pairs.append(pair)
         sd = scores_of(base.runs, metric).std
-        # Around the layout row x seed, which rows share
+        # The pooled estimate is better than the standard deviation of base's scores.
         if noisy := [pair.differences for pair in pairs if pair.shows_noise]:
             sd = math.sqrt(seed_noise(noisy).pooled.value)
         is_known |= sd is not None
@@ -225,14 +231,13 @@ def power_of_scores(experiment: Experiment, metrics: Iterable[Metric]) -> list[P
 
 
 def _sd_over_sentences(
-    pairs: Sequence[PairedScores], of_base: Mapping[int, Sequence[float]]
+    pairs: Sequence[PairedScores], base_resamples: Mapping[int, Sequence[float]]
 ) -> float:
     """Standard deviation of a difference from base over test sentences: the median over rows; 0 if
     unknown.
 
-    Until a row has scores, it is that of a row without an effect, which differs from base as base's
-    seeds from each other: the root mean square over pairs of seeds, divided by the root of the
-    number of seeds.
+    Until a row has scores, two seeds of base take the place of a row and base. The result is then
+    the root mean square over pairs of seeds, divided by the square root of the number of seeds.
     """
     sds = []
     for pair in pairs:
@@ -241,6 +246,8 @@ def _sd_over_sentences(
     if sds:
         return statistics.median(sds)
     variances = []
-    for two_seeds in itertools.combinations(of_base.values(), 2):
-        variances.append(paired_bootstrap(0.0, [two_seeds]).std ** 2)
-    return math.sqrt(statistics.fmean(variances) / len(of_base)) if variances else 0.0
+    for seed_pair in itertools.combinations(base_resamples.values(), 2):
+        variances.append(paired_bootstrap(0.0, [seed_pair]).std ** 2)
+    if not variances:
+        return 0.0
+    return math.sqrt(statistics.fmean(variances) / len(base_resamples))

@@ -12,7 +12,7 @@ from ablate.stats.significance import LEVEL
 from ablate.streams import widen
 from ablate.table.agreement import agreements_json
 from ablate.table.columns.column import Form, json_rows
-from ablate.table.columns.layouts import columns_of, paper_layout, terminal_layout
+from ablate.table.columns.layouts import paper_layout, table_columns, terminal_layout
 from ablate.table.conclusion import conclusion
 from ablate.table.design_tables import effects_layout, ladder_layout
 from ablate.table.designs import design_effects
@@ -31,7 +31,15 @@ if TYPE_CHECKING:
 def print_rich(
     table: Table, console: Console, against_paper: bool, with_cost: bool = False, wide: bool = False
 ) -> None:
-    """Print the columns that fit, most important first; all of them if piped or `wide`."""
+    """Print the conclusion, the table and its legend.
+
+    Args:
+        table: the table.
+        console: prints the most important columns that fit into its width.
+        against_paper: whether to show the numbers of the paper.
+        with_cost: whether to show the cost of training.
+        wide: whether to print all columns, as if the output were no terminal.
+    """
     everything = wide or not console.is_terminal
     width = None if everything else console.width
     layout = terminal_layout(table, "{}*".format, against_paper, with_cost, width)
@@ -54,7 +62,7 @@ def _print_layout(console: Console, rich: RichTable, layout: Layout, everything:
 
 
 def markdown(table: Table, against_paper: bool, with_cost: bool = False) -> str:
-    """A Markdown table, with the conclusion above it and its legend below it as lists."""
+    """The conclusion, the table and its legend in Markdown."""
     layout = paper_layout(table, "**{}**".format, against_paper, with_cost, best="**bold**:")
     blocks = [_markdown_list(conclusion(table)), _markdown_table(layout)]
     for title, below in further_tables(table):
@@ -63,7 +71,7 @@ def markdown(table: Table, against_paper: bool, with_cost: bool = False) -> str:
 
 
 def further_tables(table: Table) -> Iterator[tuple[str, Layout]]:
-    """Yield the tables below the results, with their titles: sizes, and effects of designs."""
+    """Yield (title, table) of the tables below the results: over sizes, and effects of designs."""
     for ladder in ladders(table):
         yield f"Over sizes: Δ{ladder.metric.title}", ladder_layout(ladder)
     for design in design_effects(table):
@@ -102,14 +110,14 @@ def as_json(table: Table, timed: bool = True) -> str:
     content["log_scale"] = [metric.name for metric in table.metrics if metric.is_log]
     if setup is not None and setup.decoding is not None:
         content["decoding"] = setup.decoding.content
-    content["rows"] = json_rows(columns_of(table, Form(timed=timed)), table)
+    content["rows"] = json_rows(table_columns(table, Form(timed=timed)), table)
     content["signatures"] = experiment.signatures
     content["corpora"] = list(experiment.corpora)
     notes = experiment.notes
     content["remarks"] = [*notes.archived, *notes.remarks, *notes.faults]
     for key, further in (("designs", design_effects(table)), ("sizes", ladders(table))):
         if further:
-            content[key] = [part.as_json() for part in further]
+            content[key] = [section.as_json() for section in further]
     content["agreement"] = agreements_json(table)
     return json.dumps(content, indent=1) + "\n"
 
@@ -120,12 +128,12 @@ def _markdown_row(cells: Iterable[str]) -> str:
 
 
 def _markdown_text(text: str) -> str:
-    """Text on one line, in which nothing acts as HTML or as a link: it may be a stranger's."""
+    """Text on a single line, with HTML and links escaped, because it may come from a stranger."""
     return _ELEMENT.sub("&lt;", visible(" ".join(text.splitlines()))).replace("](", "]\\(")
 
 
 def _rich(layout: Layout, folds: bool = False) -> RichTable:
-    """The table for a terminal; with `folds`, cells that are too wide are broken."""
+    """The table for a terminal; with `folds`, wide cells are broken into several lines."""
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text

@@ -1,4 +1,4 @@
-"""The values of a metric over seeds, and their comparison with base."""
+"""Scores of a row over seeds, and their differences from base."""
 
 from __future__ import annotations
 
@@ -28,35 +28,36 @@ class Scores:
 
     @property
     def mean(self) -> float | None:
-        """Arithmetic mean, or geometric of logarithms; None without values."""
+        """Arithmetic mean, or geometric mean if `is_log`; None without values."""
         if not self.n:
             return None
         # fmean and stdev round once, at the end: tables do not depend on the order of seeds.
-        middle = statistics.fmean(self.transformed.values())
-        return math.exp(middle) if self.is_log else middle
+        mean = statistics.fmean(self.transformed.values())
+        return math.exp(mean) if self.is_log else mean
 
     @property
     def std(self) -> float | None:
-        """Sample standard deviation (n - 1 in the denominator), or that of logarithms; None for
-        fewer than two values.
+        """Sample standard deviation (n - 1 in the denominator), of the logarithms if `is_log`; None
+        for fewer than two values.
         """
         return statistics.stdev(self.transformed.values()) if self.n > 1 else None
 
     @property
     def transformed(self) -> Mapping[int, float]:
-        """The values as they are averaged and compared."""
+        """The values on the scale of the metric: their logarithms if `is_log`."""
         if not self.is_log:
             return self.by_seed
         return {seed: math.log(value) for seed, value in self.by_seed.items()}
 
     def minus(self, base: Scores, shift: float = 0.0) -> Scores:
-        """Differences paired by seed, for the seeds that both have; of logarithms if they count.
+        """Differences from base on the scale of the metric, for the seeds that both have.
 
         Args:
             base: scores that are subtracted.
             shift: added to each difference.
         """
-        theirs, differences = base.transformed, {}
+        theirs = base.transformed
+        differences = {}
         for seed, value in self.transformed.items():
             if seed in theirs:
                 differences[seed] = value - theirs[seed] + shift
@@ -64,8 +65,8 @@ class Scores:
 
     def with_seeds(self, seeds: Collection[int]) -> Scores:
         """The scores of these seeds."""
-        kept = {seed: value for seed, value in self.by_seed.items() if seed in seeds}
-        return replace(self, by_seed=kept)
+        values = {seed: value for seed, value in self.by_seed.items() if seed in seeds}
+        return replace(self, by_seed=values)
 
     def as_json(self) -> dict[str, Any]:
         """The scores for scripts."""
@@ -74,8 +75,6 @@ class Scores:
 
 
 def mean_and_std(scores: Scores, digits: int, seeds: int) -> str:
-    """Mean and standard deviation: `25.8 ±0.2`; with the number of seeds while some are missing:
-    `25.8 ±0.2 (2/3)`.
-    """
+    """Mean and standard deviation, such as `25.8 ±0.2`, or `25.8 ±0.2 (2/3)` with 2 of 3 seeds."""
     text = number(scores.mean, digits) + spread_text(scores.std, digits, scores.is_log)
     return f"{text} ({scores.n}/{seeds})" if scores.n and scores.n < seeds else text

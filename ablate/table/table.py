@@ -20,7 +20,7 @@ class TableRow:
     """A row with its scores, and its differences from base.
 
     scores: by metric.
-    deltas: differences from base by metric, paired by seed; empty for base.
+    deltas: differences from base, paired by seed, by metric; empty for base.
     verdicts: by metric; empty for base.
     """
 
@@ -46,20 +46,21 @@ class TableRow:
         return self.row.recipe
 
     def part(self, metric: Metric, part: ScorePart) -> Scores:
-        """A part of the scores in a metric; empty where the results do not have it."""
-        by_seed = {}
+        """The values of a part of the scores; empty if the results do not have it."""
+        values = {}
         for run in self.runs:
             score = run.scores.get(metric.name)
             if score and part.name in score.parts:
-                by_seed[run.seed] = score.parts[part.name]
-        return Scores(by_seed).with_seeds(self.scores[metric.name].by_seed)
+                values[run.seed] = score.parts[part.name]
+        return Scores(values).with_seeds(self.scores[metric.name].by_seed)
 
     def has_learned(self, metric: Metric) -> bool:
-        """Whether a score is better than chance, or a prediction is exact; also True without a
-        score, and where the level of chance is not known.
+        """Whether a score is better than chance, or a prediction is exact. True if there is no
+        score, or if the level of chance is unknown.
         """
-        metric = self.shows_learning(metric)
-        scores, chance = self.scores[metric.name].by_seed, self.part(metric, CHANCE_SCORE).by_seed
+        metric = self.learning_metric(metric)
+        scores = self.scores[metric.name].by_seed
+        chance = self.part(metric, CHANCE_SCORE).by_seed
         if not scores or any(self.part(metric, EXACT).by_seed.values()):
             return True
         if not chance and not metric.has_level:
@@ -68,17 +69,18 @@ class TableRow:
             metric.beats(score, chance.get(seed, metric.chance)) for seed, score in scores.items()
         )
 
-    def shows_learning(self, metric: Metric) -> Metric:
-        """The metric that says whether the row has learned anything: perplexity where a metric,
-        such as a loss, has no level of chance.
+    def learning_metric(self, metric: Metric) -> Metric:
+        """The metric that shows whether the row has learned: the metric itself, or perplexity if it
+        has no level of chance, such as a loss.
         """
         if metric.has_level or self.part(metric, CHANCE_SCORE).n or PPL.name not in self.scores:
             return metric
         return PPL
 
     def is_exact_at_zero(self, metric: Metric) -> bool:
-        """Whether every score is printed as 0 though some predictions are exact."""
-        scores, exact = self.scores[metric.name].by_seed, self.part(metric, EXACT).by_seed
+        """Whether every score is printed as 0 although some predictions are exact."""
+        scores = self.scores[metric.name].by_seed
+        exact = self.part(metric, EXACT).by_seed
         is_zero = not any(round(score, metric.digits) for score in scores.values())
         return metric.more_is_better and is_zero and any(exact.values())
 
@@ -113,7 +115,7 @@ class TableRow:
 
 
 class Family(NamedTuple):
-    """Rows that are compared with one base, and share the noise of seeds with it."""
+    """A base with the rows that are compared with it. They share the noise of seeds."""
 
     base: TableRow
     rows: list[TableRow]
@@ -121,27 +123,25 @@ class Family(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """An experiment with the differences of its rows from base, and the verdicts on them."""
+    """An experiment with the differences of its rows from base, and their verdicts."""
 
     experiment: Experiment
     rows: tuple[TableRow, ...]
 
     @staticmethod
-    def of(experiment: Experiment) -> Table:
-        """The table of an experiment: each row is compared with its base, and the correction of the
-        verdicts covers all rows.
-        """
+    def build(experiment: Experiment) -> Table:
+        """Compare each row of an experiment with its base. Holm's correction covers all rows."""
         rows = []
         for row in experiment.rows:
             scores = {metric.name: scores_of(row.runs, metric) for metric in experiment.measured}
             rows.append(TableRow(row, scores))
         table = Table(experiment, tuple(rows))
         pairs = []
-        for base, of_base in table.families:
-            pairs += [(base, row) for row in of_base]
+        for family in table.families:
+            pairs += [(family.base, row) for row in family.rows]
         by_label = table.by_label
-        for compared in table._compared(pairs, experiment.tests):
-            by_label[compared.label] = compared
+        for row in table._judge(pairs, experiment.tests):
+            by_label[row.label] = row
         return replace(table, rows=tuple(by_label.values()))
 
     def with_notes(self, notes: Notes) -> Table:
@@ -154,17 +154,17 @@ class Table:
         return {row.label: row for row in self.rows}
 
     @property
-    def is_papers(self) -> bool:
-        """Whether it has a counterpart of each row in the paper's table of several rows."""
+    def covers_paper(self) -> bool:
+        """Whether it has every row of the paper's table, if that has several rows."""
         setup = self.experiment.setup
         if setup is None or setup.paper is None or len(setup.paper.rows) == 1:
             return False
-        found = [row.recipe.paper for row in self.rows]
-        return all(row in found for row in setup.paper.rows)
+        counterparts = [row.recipe.paper for row in self.rows]
+        return all(row in counterparts for row in setup.paper.rows)
 
     @property
     def families(self) -> list[Family]:
-        """The rows by their bases, the first base first; a single family in most experiments."""
+        """The bases with their rows, in order; most experiments have a single base."""
         families = {row.label: Family(row, []) for row in self.rows if row.row.is_base}
         for row in self.rows:
             if not row.row.is_base:
@@ -172,12 +172,12 @@ class Table:
         return list(families.values())
 
     def verdicts(self, metric: Metric) -> list[Verdict]:
-        """The verdicts in a metric, on every row but base."""
+        """The verdicts in a metric, on all rows except bases."""
         return [row.verdicts[metric.name] for row in self.rows if metric.name in row.verdicts]
 
     def verdict(self, row: TableRow) -> str | None:
-        """The verdict on a row by all metrics that verdicts are by: `worse`, `worse by PPL`. None
-        for base.
+        """The verdict on a row by all metrics of the verdicts, such as `worse` or `worse by PPL`.
+        None for base.
         """
         if not row.verdicts:
             return None
@@ -185,15 +185,15 @@ class Table:
 
     @property
     def level(self) -> float:
-        """The level of the verdicts of this table in one metric; each of several metrics that
-        verdicts are by has an equal part.
+        """The level of the verdicts in a single metric. The metrics of the verdicts have equal
+        shares.
         """
         return self.experiment.standing.level / len(self.judged)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """The columns: perplexity per subword, the perplexity to compare, and the metrics that are
-        shown or judged.
+        """The metrics with a column: perplexity per subword, the perplexity that rows are compared
+        in, and the metrics that are shown or judged.
         """
         experiment = self.experiment
         metrics = (experiment.perplexity, *experiment.shown, *experiment.judged)
@@ -203,38 +203,38 @@ class Table:
 
     @property
     def main(self) -> Metric:
-        """The metric of the verdicts; of several, the first."""
+        """The first metric of the verdicts."""
         return self.judged[0]
 
     @property
     def judged(self) -> tuple[Metric, ...]:
-        """The metrics that verdicts are by."""
+        """The metrics of the verdicts."""
         return self.experiment.judged
 
     @property
     def compared(self) -> tuple[Metric, ...]:
-        """The metrics in which differences are shown: those of the verdicts, and perplexity."""
+        """The metrics in which differences are shown: the judged ones, and perplexity."""
         return tuple(dict.fromkeys((*self.judged, self.experiment.perplexity)))
 
     @property
-    def of_items(self) -> Metric:
-        """The metric of single test items: the first that is shown, which verdicts need not be
-        by.
-        """
+    def item_metric(self) -> Metric:
+        """The metric in which single test items are scored."""
         return self.experiment.shown[0]
 
     def best(self, metric: Metric) -> float | None:
         """The best mean over the rows with a score for every seed.
 
-        None if rows cannot be compared by this metric, if all have the same mean to its last digit,
-        or if a row that lacks seeds is better: the best is not known then. One that lacks them
-        because they diverged counts only where its verdict is better.
+        None if rows cannot be compared in this metric, if all print the same mean, or if a row with
+        missing seeds is better, because then the best is not known. A row with diverged seeds
+        counts only if its verdict is better.
         """
-        # Perplexities per subword of different vocabularies cannot be compared.
+        # Perplexities per subword are not comparable between vocabularies.
         if metric.name == PPL.name and len(self.experiment.vocabularies) > 1:
             return None
-        # Only complete rows: a mean over fewer seeds may be the best one by the luck of its seeds.
-        means, unknown, texts = [], [], set()
+        # A mean over fewer seeds may be the best by luck, so only complete rows count.
+        means = []
+        incomplete_means = []
+        texts = set()
         for row in self.rows:
             scores, verdict = row.scores[metric.name], row.verdicts.get(metric.name)
             if scores.mean is None:
@@ -243,51 +243,56 @@ class Table:
                 means.append(scores.mean)
                 texts.add(number(scores.mean, metric.digits))
             elif "diverged" not in row.states.values() or (verdict and verdict.word == "better"):
-                unknown.append(scores.mean)
+                incomplete_means.append(scores.mean)
         if len(texts) < 2:
             return None
         choose = max if metric.more_is_better else min
         best = choose(means)
-        return best if choose([best, *unknown]) == best else None
+        return best if choose([best, *incomplete_means]) == best else None
 
-    def against(self, base: TableRow, compared: TableRow) -> TableRow:
-        """Compare one row with another as its base, paired by seed: the same row with `deltas` and
-        `verdicts`.
+    def compare_pair(self, base: TableRow, compared: TableRow) -> TableRow:
+        """Compare a row with another row in the place of base: returns it with the differences and
+        verdicts of this comparison.
 
-        The noise over seeds is estimated from all rows; p values are not corrected for other rows.
+        The noise over seeds is pooled over all rows. P values are not corrected for other rows.
         """
         rows = []
         for row in self.rows:
             if row.row.base == compared.row.base and row is not base:
                 rows.append(row)
-        return self._compared([(base, row) for row in rows], 1)[rows.index(compared)]
+        return self._judge([(base, row) for row in rows], 1)[rows.index(compared)]
 
-    def _compared(self, pairs: Sequence[tuple[TableRow, TableRow]], family: int) -> list[TableRow]:
-        """Rows, each given with its base, with their differences and verdicts; these are corrected
-        for a family of rows.
+    def _judge(self, pairs: Sequence[tuple[TableRow, TableRow]], family: int) -> list[TableRow]:
+        """The row of each pair (base, row), with its differences and verdicts.
+
+        Args:
+            pairs: rows with their bases.
+            family: number of rows that Holm's correction covers.
         """
         if not pairs:
             return []
-        of_rows = [(base.row, row.row) for base, row in pairs]
+        row_pairs = [(base.row, row.row) for base, row in pairs]
         deltas: list[dict[str, Scores]] = [{} for _ in pairs]
         verdicts: list[dict[str, Verdict]] = [{} for _ in pairs]
         for metric in self.experiment.measured:
             looks = self.experiment.standing.judged
-            judged = verdicts_on(self.experiment, metric, of_rows, family, looks)
+            judged = verdicts_on(self.experiment, metric, row_pairs, family, looks)
             for index, (base, row) in enumerate(pairs):
-                scores, of_base = row.scores[metric.name], base.scores[metric.name]
-                deltas[index][metric.name] = scores.minus(of_base, judged[index].shift)
+                scores = row.scores[metric.name]
+                delta = scores.minus(base.scores[metric.name], judged[index].shift)
+                deltas[index][metric.name] = delta
                 verdicts[index][metric.name] = replace(
                     judged[index], base_has_learned=base.has_learned(metric)
                 )
         compared = []
-        for (_, row), delta, verdict in zip(pairs, deltas, verdicts, strict=True):
-            compared.append(replace(row, deltas=delta, verdicts=verdict))
+        for (_, row), row_deltas, row_verdicts in zip(pairs, deltas, verdicts, strict=True):
+            compared.append(replace(row, deltas=row_deltas, verdicts=row_verdicts))
         return compared
 
-    def as_judged(self) -> Table:
-        """The table with the scores that its verdicts have seen."""
-        experiment, seeds = self.experiment, set[int]()
+    def judged_part(self) -> Table:
+        """The table with the scores of the last judged look alone, which its verdicts rest on."""
+        experiment = self.experiment
+        seeds = set[int]()
         if look := experiment.standing.look:
             seeds = {*experiment.seeds[: look.seeds], *experiment.further_seeds}
         return replace(self, rows=tuple(row.with_seeds(seeds) for row in self.rows))

@@ -1,4 +1,4 @@
-"""Verdicts on the rows of an experiment: their scores, paired with those of base by seed."""
+"""Verdicts on the rows of an experiment, from their scores and base's, paired by seed."""
 
 from __future__ import annotations
 
@@ -20,48 +20,51 @@ from ablate.table.scores import Scores
 
 def scores_of(runs: Iterable[Run], metric: Metric) -> Scores:
     """The scores of runs in a metric."""
-    by_seed = {}
+    values = {}
     for run in runs:
         if metric.name in run.scores:
-            by_seed[run.seed] = run.scores[metric.name].value
-    return Scores(by_seed, metric.is_log)
+            values[run.seed] = run.scores[metric.name].value
+    return Scores(values, metric.is_log)
 
 
 def resamples_of(runs: Iterable[Run], metric: Metric) -> dict[int, Sequence[float]]:
-    """The scores of runs on the resampled test sets, on the metric's scale, by seed. A run whose
-    predictions are gone may have none.
+    """The scores of runs on the resampled test sets, on the metric's scale, by seed. Runs without
+    predictions may have none.
     """
-    by_seed: dict[int, Sequence[float]] = {}
+    resamples: dict[int, Sequence[float]] = {}
     for run in runs:
         score = run.scores.get(metric.name)
         if score is not None and len(score.resamples):
-            by_seed[run.seed] = metric.transform_all(score.resamples)
-    return by_seed
+            resamples[run.seed] = metric.transform_all(score.resamples)
+    return resamples
 
 
 def paired_scores(
     metric: Metric, row: Row, base: Row, seeds: Sequence[int], further: Sequence[int] = ()
 ) -> PairedScores:
-    """The scores of a row and of its base, as verdicts take them.
+    """Pair the scores of a row and of its base by seed.
 
     Args:
-        metric: of the scores.
-        row: that is compared.
-        base: that it is compared with.
-        seeds: of the row and of base.
+        metric: the metric of the scores.
+        row: the row that is compared.
+        base: the row that it is compared with.
+        seeds: seeds of the row and of base.
         further: seeds that only base has.
     """
-    lower_bound, of_base, further_of_base = -math.inf, None, scores_of(base.runs, metric)
     ours = [run for run in row.runs if run.seed in seeds]
     theirs = [run for run in base.runs if run.seed in seeds]
     shared = scores_of(theirs, metric)
     differences = scores_of(ours, metric).minus(shared).by_seed
+    lower_bound = -math.inf
     if differences:
-        of_pairs = shared.with_seeds(differences).transformed.values()
-        lower_bound = metric.lower_bound(statistics.fmean(of_pairs))
+        base_mean = statistics.fmean(shared.with_seeds(differences).transformed.values())
+        lower_bound = metric.lower_bound(base_mean)
+    base_scores = None
     if further:
-        of_base = BaseScores(shared.transformed, further_of_base.with_seeds(further).transformed)
-    resampled, base_resampled = resamples_of(ours, metric), resamples_of(theirs, metric)
+        further_scores = scores_of(base.runs, metric).with_seeds(further)
+        base_scores = BaseScores(shared.transformed, further_scores.transformed)
+    resampled = resamples_of(ours, metric)
+    base_resampled = resamples_of(theirs, metric)
     resamples = {}
     for seed in differences:
         if seed in resampled and seed in base_resampled:
@@ -78,15 +81,15 @@ def paired_scores(
         base_ended=base_states["done"] + base_states["diverged"],
         pending=len(ours) - ended,
         same_training={run.id for run in ours} == {run.id for run in theirs},
-        base=of_base,
+        base=base_scores,
         lower_bound=lower_bound,
         base_label=base.label,
     )
 
 
-def repeated(rows: Iterable[Row]) -> dict[str, str]:
-    """The rows with the scores of an earlier one, by label, with the label of that row: both are
-    one comparison, which is tested once.
+def duplicates(rows: Iterable[Row]) -> dict[str, str]:
+    """Labels of the rows that have the scores of an earlier row, with the label of the earlier row.
+    The two are a single comparison, which is tested once.
     """
     first: dict[tuple[str, ...], str] = {}
     labels = {}
@@ -105,26 +108,26 @@ def verdicts_on(
     family: int,
     looks: Sequence[Look],
 ) -> list[Verdict]:
-    """Verdicts on rows, each compared with another one.
+    """Give a verdict on each pair of rows.
 
     Args:
-        experiment: of the rows.
-        metric: that they are compared in.
-        pairs: (the row that is compared with, the row) of each verdict.
+        experiment: the experiment of the rows.
+        metric: the metric of the comparison.
+        pairs: (reference, row) of each comparison.
         family: number of rows that Holm's correction covers.
-        looks: that have been judged; empty before the first one.
+        looks: the looks that have been judged; empty before the first one.
     """
     rule: dict[str, Any] = {
         "family": family,
         "margin": experiment.margins.get(metric.name),
         "share": experiment.share_of_level(metric.name),
     }
-    repeats = repeated(row for _, row in pairs)
-    different = [(base, row) for base, row in pairs if row.label not in repeats]
+    first_labels = duplicates(row for _, row in pairs)
+    distinct = [(base, row) for base, row in pairs if row.label not in first_labels]
 
     def scores(seeds: Sequence[int]) -> list[PairedScores]:
         further = experiment.further_seeds
-        return [paired_scores(metric, row, base, seeds, further) for base, row in different]
+        return [paired_scores(metric, row, base, seeds, further) for base, row in distinct]
 
     if looks:
         at_looks = [(look, scores(experiment.seeds[: look.seeds])) for look in looks]
@@ -132,22 +135,22 @@ def verdicts_on(
     else:
         first = planned_looks(experiment.standing.plan)[0]
         verdicts = early_verdicts(metric, scores(experiment.seeds), first)
-    of_labels = {}
-    for (_, row), verdict in zip(different, verdicts, strict=True):
-        of_labels[row.label] = verdict
-    return [of_labels[repeats.get(row.label, row.label)] for _, row in pairs]
+    by_label = {}
+    for (_, row), verdict in zip(distinct, verdicts, strict=True):
+        by_label[row.label] = verdict
+    return [by_label[first_labels.get(row.label, row.label)] for _, row in pairs]
 
 
 def open_rows(experiment: Experiment, looks: Sequence[Look]) -> tuple[str, ...]:
-    """Labels of the rows that are not settled at the last of some looks in each metric that
-    verdicts are by, or that lack a run.
+    """Labels of the rows that are undecided at the last look in a metric of the verdicts, or that
+    have a failed run.
     """
-    at_look = experiment.seeds[: looks[-1].seeds]
+    look_seeds = experiment.seeds[: looks[-1].seeds]
     rows = [row for row in experiment.rows if not row.is_base]
     pairs = [(experiment.by_label[row.base], row) for row in rows]
     undecided = set()
     for row in rows:
-        if any(run.state == "failed" and run.seed in at_look for run in row.runs):
+        if any(run.state == "failed" and run.seed in look_seeds for run in row.runs):
             undecided.add(row.label)
     for metric in experiment.judged:
         verdicts = verdicts_on(experiment, metric, pairs, experiment.tests, looks)

@@ -89,5 +89,5 @@ def test_an_axis_whose_cost_is_not_known_is_empty():
     assert [speed_up(row, base, axis).text for axis in ("step", "tokens", "flops", "seconds")] == [
         "2.00", "", "", "",
     ]  # fmt: skip
-    assert row.by("flops").mean == ()
-    assert row.by("flops").points == {}
+    assert row.over("flops").mean == ()
+    assert row.over("flops").points == {}

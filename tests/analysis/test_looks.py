@@ -257,10 +257,8 @@ def test_the_plan_shows_what_each_look_finds_and_the_look_that_sees_a_difference
     assert f"look 3 (6 seeds, level 0.0167) {found[2]:.1f} BLEU" in power.text
     between = (min(found[:2]) + found[2]) / 2
     assert power.seeds_needed(between) == 6
-    assert power.seeds_text(between).endswith(
-        "found at the look with 6 seeds with 80% probability."
-    )
-    assert power.seeds_text(0.01).endswith("no look finds it with 80% probability.")
+    assert power.seeds_text(between).endswith("detected at the look with 6 seeds, at 80% power.")
+    assert power.seeds_text(0.01).endswith("no look detects it at 80% power.")
     assert "every seed that may follow" in inside("plan", *words, "--spread", "1").out
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ablate.page.html import Best, environment, table_context, table_html, word_differences
-from ablate.table.columns.layouts import by_labels, paper_layout
+from ablate.table.columns.layouts import paper_layout, sortable_layout
 from ablate.table.conclusion import conclusion
 from ablate.table.design_tables import effects_layout
 from ablate.table.designs import design_effects
@@ -75,7 +75,7 @@ def test_the_caption_says_whether_rows_have_chosen_settings(fake, match, words):
 def test_rows_of_the_page_have_their_whole_labels_and_their_links(fake):
     table = fake().all_done().table()
     links = {row.label: f"run-{index}" for index, row in enumerate(table.rows) if index % 2}
-    context = table_context(table, by_labels(table, Best, "bold:"), is_page=True, links=links)
+    context = table_context(table, sortable_layout(table, Best, "bold:"), is_page=True, links=links)
     tags = Tags(environment().get_template("table.html").render(context))
     names = [text for attributes, text in tags.all("th") if attributes["scope"] == "row"]
     assert names == [row.label for row in table.rows]

@@ -45,7 +45,7 @@ def test_a_task_may_give_other_texts_than_a_translation(whole):
 def test_scores_of_samples_have_the_digits_of_their_metric(whole, monkeypatch):
     outcome = whole.outcome()
     bleu = replace(outcome.study.task.metrics["bleu"], digits=4)
-    monkeypatch.setattr(Table, "of_items", property(lambda self: bleu))
+    monkeypatch.setattr(Table, "item_metric", property(lambda self: bleu))
     (sample,) = samples(outcome, whole.results, whole.prepared_corpus(), 1)
     assert {len(score.partition(".")[2]) for score in sample.scores} == {4}
     text = study_page(outcome, whole.results, [], [sample])
@@ -54,6 +54,6 @@ def test_scores_of_samples_have_the_digits_of_their_metric(whole, monkeypatch):
 
 def test_samples_have_no_scores_in_a_probe_which_has_items_of_its_own(whole, monkeypatch):
     metric = replace(whole.study.task.metrics["bleu"], is_probe=True)
-    monkeypatch.setattr(Table, "of_items", property(lambda self: metric))
+    monkeypatch.setattr(Table, "item_metric", property(lambda self: metric))
     (sample,) = samples(whole.outcome(), whole.results, whole.prepared_corpus(), 1)
     assert (sample.scores, sample.metric) == ((), "")

@@ -17,9 +17,9 @@ from ablate.page.points import names
 from ablate.store.records import Overlap, Provenance
 from ablate.study import Selection, read_study, runs_of
 from ablate.table.columns.column import Form
-from ablate.table.columns.layouts import columns_of, paper_layout, terminal_layout
+from ablate.table.columns.layouts import paper_layout, table_columns, terminal_layout
 from ablate.table.latex import latex
-from ablate.table.layout import LEAST_LABEL, width_of
+from ablate.table.layout import MIN_LABEL, total_width
 from ablate.table.render import as_json, comma_separated, markdown, print_rich
 from ablate.table.scores import Scores, mean_and_std
 from ablate.tasks import Translation
@@ -390,7 +390,7 @@ def test_a_terminal_shows_the_most_important_columns_and_names_the_others(
     everything = terminal_layout(table, starred, against_paper, with_cost)
     layout = terminal_layout(table, starred, against_paper, with_cost, width)
     if layout.columns[0].name != "row":  # the columns of the paper, which have their own test
-        assert width_of(layout.columns) <= width
+        assert total_width(layout.columns) <= width
         return
     priorities = [column.priority for column in layout.columns]
     assert priorities == sorted(priorities)
@@ -426,7 +426,7 @@ def test_a_terminal_shows_the_most_important_columns_and_names_the_others(
 def test_a_very_narrow_terminal_shows_rows_and_scores_and_the_verdicts_below(filled, width):
     table = filled("quickstart", "1-3", True)
     layout = terminal_layout(table, starred, against_paper=False, width=width)
-    assert layout.columns[0].full_width >= LEAST_LABEL
+    assert layout.columns[0].full_width >= MIN_LABEL
     names = [column.name for column in layout.columns]
     assert names[0] == "row"
     assert names == [name for name in ("row", "BLEU", "ΔBLEU", "verdict") if name in names]
@@ -642,8 +642,7 @@ def test_the_legend_explains_a_difference_beside_cannot_tell_where_one_is_shown(
         (verdict,) = [column for column in layout.columns if column.name == "verdict"]
         assert any("cannot tell (" in cell for cell in verdict.cells) == shown
         assert (
-            any("cannot tell (d): not significant; a true" in line for line in layout.legend)
-            == shown
+            any("cannot tell (d): not significant; d is" in line for line in layout.legend) == shown
         )
 
 
@@ -742,7 +741,7 @@ def test_scripts_and_people_read_the_same_columns(fake):
         assert line["verdict_bleu"] == row["against_base"].get("bleu", {}).get("verdict", "")
         assert float(line["flops"]) == row["cost"]["flops"]
         assert (line["params"], line["state"]) == (str(row["params"]), row["state"])
-    declared = columns_of(table, Form())
+    declared = table_columns(table, Form())
     keys = [column.key for column in declared if column.value]
     assert len(keys) == len(set(keys))
     assert all(column.value or column.text for column in declared)

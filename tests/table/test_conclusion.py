@@ -16,7 +16,7 @@ from ablate.stats.metrics import PPL, PPL_CHAR, TRANSLATION_METRICS
 from ablate.stats.verdict import Verdict, Word
 from ablate.store.records import Result
 from ablate.table import conclusion as words
-from ablate.table.conclusion import MOST_NAMED, Judged, conclusion
+from ablate.table.conclusion import MOST_NAMED, RowVerdict, conclusion
 from tests.records import change
 from tests.report.fakes import SMALL
 
@@ -28,7 +28,7 @@ def judged(number, differences, margin=None, **counts):
         dict(enumerate(differences)), ended=len(differences) + counts.get("diverged", 0), **counts
     )
     (verdict,) = verdicts(BLEU, [scores], margin=margin)
-    return Judged(f"A h={number}", verdict)
+    return RowVerdict(f"A h={number}", verdict)
 
 
 KINDS = {
@@ -43,7 +43,7 @@ KINDS = {
 
 
 def said(rows, family=None):
-    return words._sentences(BLEU, rows, len(rows) if family is None else family)
+    return words._verdict_sentences(BLEU, rows, len(rows) if family is None else family)
 
 
 def test_the_kinds_of_rows_here_are_all_verdicts():
@@ -75,13 +75,15 @@ def check_grammar(made, counts):
         assert len(re.findall(rf"{row.label}\b", once)) == 1, (row.label, text)
     assert ("Worse than base" in text) == bool(by_word["worse"])
     assert ("Better than base" in text) == bool(by_word["better"])
-    assert ("such studies would name one" in text) == bool(by_word["worse"] or by_word["better"])
+    assert ("such studies would call a row worse or better" in text) == bool(
+        by_word["worse"] or by_word["better"]
+    )
     assert ("No row is shown" in text) == (
         not by_word["worse"]
         and not by_word["better"]
         and bool(by_word["as good as base"] or by_word["cannot tell"])
     )
-    assert ("would be found in" in text) == bool(by_word["cannot tell"])
+    assert ("detectable difference" in text) == bool(by_word["cannot tell"])
 
 
 def test_a_difference_has_its_size_its_interval_and_its_doubt():
@@ -89,7 +91,7 @@ def test_a_difference_has_its_size_its_interval_and_its_doubt():
     test = row.verdict.seed_test
     assert said(rows) == [
         f"Worse than base: A h=1 (-4.2 BLEU [{test.low:+.1f}, {test.high:+.1f}]).",
-        "If no row differed from base, about 5% of such studies would name one.",
+        "If no row differed from base, about 5% of such studies would call a row worse or better.",
     ]
     assert said(rows, family=12)[1].startswith("Corrected for the 12 rows of the study: if no row")
 
@@ -100,13 +102,13 @@ def test_many_rows_are_counted_with_the_span_of_their_differences():
         "Worse than base: 7 rows, by 1.0 to 7.0 BLEU; most of all A h=7 (-7.0 BLEU ["
     )
     unknown = [KINDS["cannot tell"](n) for n in range(MOST_NAMED + 1)]
-    assert "Not known: 7 rows; a true difference of" in " ".join(said(unknown))
+    assert "Undecided: 7 rows (detectable difference: " in " ".join(said(unknown))
 
 
 def test_rows_without_noise_are_named_with_the_metric():
     assert said([judged(1, [0.0, 0.0])]) == ["Same BLEU as base with every seed: A h=1."]
     assert said([judged(1, [-2.0, -2.0])]) == [
-        "Not known: A h=1, because the seeds show no spread in BLEU."
+        "Undecided: A h=1, because the seeds show no spread in BLEU."
     ]
 
 
@@ -125,11 +127,13 @@ def test_the_probability_of_chance_leaves_out_rows_that_no_test_names():
     tested = judged(2, [-4.0, -4.2, -4.4])
     assert said([always, tested])[1:] == [
         "Corrected for the 2 rows of the study: if no row differed from base, about 5% of such "
-        "studies would name one; rows that diverged with every seed are named without a test."
+        "studies would call a row worse or better; rows that diverged with every seed are worse "
+        "without a test."
     ]
-    assert words._sentences(BLEU, [always, tested], 6)[1:] == [
-        "Corrected for the 6 rows of the study: if no row differed from base, about 5% of such studies would name one; "
-        "rows that diverged with every seed are named without a test."
+    assert words._verdict_sentences(BLEU, [always, tested], 6)[1:] == [
+        "Corrected for the 6 rows of the study: if no row differed from base, about 5% of such "
+        "studies would call a row worse or better; rows that diverged with every seed are worse "
+        "without a test."
     ]
 
 
@@ -138,7 +142,7 @@ def test_the_differences_that_could_be_seen_have_their_smallest_and_largest():
     wide, narrow = (row.verdict.detectable_text for row in rows)
     assert float(narrow) < float(wide)
     assert (
-        f"a true difference of {narrow} to {wide} BLEU would be found in them with 80% probability"
+        f"Undecided: A h=1, A h=2 (detectable difference: {narrow} to {wide} BLEU)."
         in said(rows)[1]
     )
 
@@ -160,7 +164,7 @@ def test_one_seed_concludes_nothing(fake):
     sentences = conclusion(fake(seeds="1").all_done().table())
     assert sentences[0].endswith("with 1 seed.")
     assert sentences[1:] == [
-        "Not known: A h=1, A h=2, D dropout=0.3, decoding beam=1, because one seed shows no spread."
+        "Undecided: A h=1, A h=2, D dropout=0.3, decoding beam=1, because one seed shows no spread."
     ]
 
 
@@ -208,10 +212,10 @@ def test_scores_that_are_all_zero_are_no_ground_for_a_verdict(fake):
     for row in results.study.rows:
         for seed in (1, 2, 3):
             results.done(row.label, seed, 90.0, 0.0 if row.is_base else 0.04 + seed / 10_000)
-    said_before = words._sentences(
+    said_before = words._verdict_sentences(
         BLEU,
         [
-            Judged(row.label, row.verdicts["bleu"])
+            RowVerdict(row.label, row.verdicts["bleu"])
             for row in results.table().rows
             if not row.row.is_base
         ],
@@ -231,7 +235,7 @@ def test_scores_that_are_all_zero_are_no_ground_for_a_verdict(fake):
     assert only.startswith(
         "BLEU shows nothing learned by base: all 3 scores are as low as 0.0. A difference from it "
     )
-    assert not [text for text in others if "seeds" in text or "Not known" in text]
+    assert not [text for text in others if "seeds" in text or "Undecided" in text]
     for seed in (1, 2, 3):
         results.done("base", seed, 5.0, 20.0 + seed / 10)
     assert "nothing learned" not in " ".join(conclusion(results.table()))
@@ -330,7 +334,7 @@ def test_each_size_has_a_sentence_about_its_base(fake):
 def test_a_verdict_in_perplexity_has_its_own_direction_and_digits():
     (verdict,) = verdicts(PPL, [PairedScores({1: -0.2, 2: -0.21, 3: -0.22})])
     assert isinstance(verdict, Verdict)
-    assert words._sentences(PPL, [Judged("A h=1", verdict)], 1)[0].startswith(
+    assert words._verdict_sentences(PPL, [RowVerdict("A h=1", verdict)], 1)[0].startswith(
         "Better than base: A h=1 (×0.811 PPL ["
     )
 
@@ -345,7 +349,7 @@ def test_a_difference_over_the_seeds_that_did_not_diverge_is_not_called_too_smal
     assert (row.verdict.more_seeds, row.verdict.short) == (None, "cannot tell")
     assert said([row], 1) == [
         "No row is shown to be worse or better than base.",
-        "Not known: A h=1; significant only over the seeds that did not diverge.",
+        "Undecided: A h=1; significant only over the seeds that did not diverge.",
     ]
 
 
@@ -402,5 +406,5 @@ def test_a_metric_without_a_level_of_chance_follows_perplexity(fake):
     for row in results.study.rows:
         with_chance(results, row.label, 60.0)
     row = results.table().by_label["base"]
-    assert row.shows_learning(PPL_CHAR) == PPL
+    assert row.learning_metric(PPL_CHAR) == PPL
     assert not row.has_learned(PPL_CHAR)

@@ -8,7 +8,7 @@ from ablate.stats.metrics import BITS_PER_BYTE, PPL, TRANSLATION_METRICS
 from ablate.table.experiment import Experiment, Row, Run, Score, row_state
 from ablate.table.looks import Standing
 from ablate.table.table import Table
-from ablate.table.verdicts import open_rows, repeated
+from ablate.table.verdicts import duplicates, open_rows
 
 BLEU = TRANSLATION_METRICS[0]
 
@@ -32,13 +32,13 @@ def experiment(*rows, metric=BLEU, **more):
         "shown": (metric,),
         "judged": (metric,),
         "totals": {"base": len(rows) - 1},
-        "standing": Standing.once(len(seeds)),
+        "standing": Standing.single_look(len(seeds)),
     }
     return Experiment("by hand", rows, seeds, **fields | more)
 
 
 def test_differences_are_paired_by_seed():
-    table = Table.of(experiment(row("base", [20.0, 25.0]), row("A", [21.0, 25.5])))
+    table = Table.build(experiment(row("base", [20.0, 25.0]), row("A", [21.0, 25.5])))
     base, a = table.rows
     assert (base.deltas, base.verdicts) == ({}, {})
     assert a.deltas["bleu"].by_seed == {1: 1.0, 2: 0.5}
@@ -47,7 +47,7 @@ def test_differences_are_paired_by_seed():
 
 
 def test_a_row_that_always_diverges_is_worse_than_a_base_that_never_does():
-    table = Table.of(experiment(row("base", [20.0, 25.0, 24.0]), row("A", [None] * 3)))
+    table = Table.build(experiment(row("base", [20.0, 25.0, 24.0]), row("A", [None] * 3)))
     assert table.verdict(table.rows[1]) == "worse"
     assert (table.rows[1].state, table.rows[1].note) == ("diverged", "0 of 3 seeds done; diverged")
 
@@ -55,8 +55,8 @@ def test_a_row_that_always_diverges_is_worse_than_a_base_that_never_does():
 def test_rows_with_the_same_runs_and_evaluation_are_one_comparison():
     a = row("A", [21.0, 25.5])
     twin, other = replace(a, label="B"), replace(a, label="C", evaluation="beam 1")
-    assert repeated([a, twin, other]) == {"B": "A"}
-    table = Table.of(experiment(row("base", [20.0, 25.0]), a, twin, other))
+    assert duplicates([a, twin, other]) == {"B": "A"}
+    table = Table.build(experiment(row("base", [20.0, 25.0]), a, twin, other))
     verdicts = {row.label: row.verdicts for row in table.rows}
     assert verdicts["A"] == verdicts["B"]
 
@@ -70,7 +70,7 @@ def test_metrics_of_verdicts_share_the_level_and_others_have_all_of_it():
 def test_without_perplexity_rows_are_compared_in_the_main_metric():
     of_bytes = experiment(row("base", [1.0]), row("A", [1.0]), metric=BITS_PER_BYTE)
     assert of_bytes.perplexity == BITS_PER_BYTE
-    table = Table.of(of_bytes)
+    table = Table.build(of_bytes)
     assert (table.metrics, table.compared) == ((BITS_PER_BYTE,), (BITS_PER_BYTE,))
 
 

@@ -72,7 +72,7 @@ def test_the_loss_of_items_that_repeat_is_drawn_beside_that_of_dev(tmp_path):
     (axes,) = draw_curves(panels([curve])).axes
     dotted = [line.get_data() for line in axes.lines if line.get_linestyle() == ":"]
     assert [list(zip(*line, strict=True)) for line in dotted] == [list(curve.training.mean)]
-    assert curve.by("tokens").training.mean[0][0] > curve.training.mean[0][0]
+    assert curve.over("tokens").training.mean[0][0] > curve.training.mean[0][0]
 
 
 def test_a_run_stores_its_scores_beside_those_by_chance(synthetic):

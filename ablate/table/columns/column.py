@@ -1,4 +1,4 @@
-"""A column of the results table: a quantity of every row, declared once for all formats."""
+"""A column of the results table: a quantity of each row, declared once for all formats."""
 
 from __future__ import annotations
 
@@ -7,23 +7,26 @@ from dataclasses import dataclass
 from typing import Any
 
 from ablate.paper import PaperColumn
-from ablate.table.layout import FURTHER, TextColumn, name_of
+from ablate.table.layout import FURTHER, TextColumn, head_name
 from ablate.table.table import Table, TableRow
 
-Mark = Callable[[str], str]  # marks the cell of a best value
+Mark = Callable[[str], str]  # marks the cell of the best value
 
 
 @dataclass(frozen=True)
 class Form:
-    """What a format shows of the table.
+    """Options of a format of the table.
 
-    settings: the settings of Table 3 with a column of their own.
-    labels: row labels in place of the groups' names and of further settings.
-    compact: the other changes of a row beside its group, and verdicts without detectable
-        differences.
+    mark: marks the best values.
+    with_paper: whether to show the numbers of the paper.
+    with_cost: whether to show the cost of training.
+    settings: the settings that have a column.
+    labels: whether a column of row labels takes the place of the columns of groups and settings.
+    compact: whether the column of groups has the other changes too, and verdicts have no
+        detectable differences.
     timed: whether scripts get measured times, which differ each time a study is repeated.
     left_out: names of columns that are not shown.
-    best: how the mark of best values looks, for the legend.
+    best: the mark of the best values, for the legend.
     """
 
     mark: Mark = str
@@ -37,28 +40,28 @@ class Form:
     best: str = "*"
 
     def shows(self, name: str) -> bool:
-        """Return whether a column with this name is not left out."""
+        """Whether the column with this name is shown."""
         return name not in self.left_out
 
 
 @dataclass(frozen=True)
 class Column:
-    """A quantity of every row.
+    """A quantity of each row.
 
     key: its name in JSON.
-    head: above its cells where people read it; may have two lines.
-    value: of a row, as JSON has it; None for a column that only people read.
-    text: the cell of a row; None for a column that only scripts read.
-    legend: the lines below the table that explain it; they are left out with the column, and always
-        there for one that only scripts read.
-    priority: its importance on a terminal; the least number is the most important.
-    parts: parts of the value by their names in CSV and in frames, each with the keys that lead to
-        it; None for the value itself, under its key.
-    flat: of a row, the value in CSV and in frames; None for its parts.
-    numeric: aligned to the right.
-    folds: whether a cell may take several lines.
-    only_filled: whether the column is left out without any cell.
-    latex: the head in LaTeX; empty if it is `head`.
+    head: the title of the column for people; may have two lines.
+    value: the value of a row in JSON; None for a column for people alone.
+    text: the cell of a row; None for a column for scripts alone.
+    legend: the lines below the table that explain the column. They are shown with the column, or
+        always if the column is for scripts alone.
+    priority: its importance on a terminal; the smallest number is the most important.
+    parts: the columns of the value in CSV and data frames, by name, with the path of keys to the
+        part of the value; None for a single column named `key`.
+    flat: the value of a row in CSV and data frames; None to use `parts`.
+    numeric: whether cells are aligned to the right.
+    folds: whether a cell may be broken into several lines.
+    only_filled: whether the column is left out if all cells are empty.
+    latex: the head in LaTeX; empty if it equals `head`.
     """
 
     key: str
@@ -76,20 +79,27 @@ class Column:
 
     @property
     def name(self) -> str:
-        """The name of the head."""
-        return name_of(self.head)
+        """The head in one line, without units."""
+        return head_name(self.head)
 
 
 def text_columns(columns: Iterable[Column], table: Table) -> list[TextColumn]:
-    """The columns that people read, with their cells."""
+    """The columns for people, with their cells."""
     shown = []
     for column in columns:
         if column.text is None:
             continue
         cells = tuple(map(column.text, table.rows))
         if any(cells) or not column.only_filled:
-            place = (column.folds, column.latex, column.priority)
-            shown.append(TextColumn(column.head, column.numeric, cells, *place))
+            text_column = TextColumn(
+                column.head,
+                column.numeric,
+                cells,
+                folds=column.folds,
+                latex=column.latex,
+                priority=column.priority,
+            )
+            shown.append(text_column)
     return shown
 
 
@@ -104,7 +114,7 @@ def json_rows(columns: Iterable[Column], table: Table) -> list[dict[str, Any]]:
 
 
 def flat_rows(columns: Sequence[Column], table: Table) -> list[dict[str, Any]]:
-    """The rows of the table for CSV and frames, whose cells are numbers and texts."""
+    """The rows of the table for CSV and data frames: each cell is a number or a text."""
     lines = []
     for row, content in zip(table.rows, json_rows(columns, table), strict=True):
         line: dict[str, Any] = {}
@@ -118,7 +128,7 @@ def flat_rows(columns: Sequence[Column], table: Table) -> list[dict[str, Any]]:
 
 
 def _parts(column: Column, value: Any) -> dict[str, Any]:
-    """The parts of a value by their names; None where there is none."""
+    """The columns of a value in CSV, by name; None for missing parts."""
     if column.parts is None:
         return {column.key: value}
     parts = {}

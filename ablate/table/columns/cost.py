@@ -1,4 +1,4 @@
-"""Parameters, the choices that match and trials make, and the cost of training."""
+"""Columns of parameters, of settings that the program chose, and of the cost of training."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def cost_columns(table: Table, form: Form) -> Iterator[Column]:
 
 
 def _match_columns(table: Table, form: Form) -> Iterator[Column]:
-    """Yield the fields that `match` chose, and the FLOPs of each training beside the parameters."""
+    """Yield the settings that `match` chose, and the FLOPs of a training."""
     if not form.with_cost:
         yield Column("", "FLOPs", text=_flops)
     yield _choice_column("matched", "matched", lambda row: row.recipe.matched, table)
@@ -80,17 +80,17 @@ def _tuning_columns(table: Table) -> Iterator[Column]:
 
 
 def _choice_column(
-    key: str, head: str, choice_of: Callable[[TableRow], Choice | None], table: Table
+    key: str, head: str, get_choice: Callable[[TableRow], Choice | None], table: Table
 ) -> Column:
     """The settings that were chosen for each row."""
-    choices = list(filter(None, map(choice_of, table.rows)))
+    choices = list(filter(None, map(get_choice, table.rows)))
 
     def content(row: TableRow) -> Any:
-        choice = choice_of(row)
+        choice = get_choice(row)
         return choice and choice.content
 
     def text(row: TableRow) -> str:
-        choice = choice_of(row)
+        choice = get_choice(row)
         return choice.text if choice else ""
 
     def legend(form: Form) -> Iterable[str]:

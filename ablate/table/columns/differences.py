@@ -1,4 +1,4 @@
-"""Comparison with base: differences, intervals, p values, verdicts; rows not finished."""
+"""Columns of the comparison with base: differences, intervals, p values, verdicts, states."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def difference_columns(table: Table, form: Form) -> Iterator[Column]:
     for metric in table.judged:
         yield _difference(table, metric, DIFFERENCE)
         p_value = _cell(metric, lambda verdict: p_text(verdict.p))
-        head = f"{_by(table, 'p', metric)}\n(adj.)"
+        head = f"{_p_head(table, metric)}\n(adj.)"
         yield Column("", head, text=p_value, priority=P_VALUE, only_filled=True)
     yield Column("note", value=lambda row: row.note, legend=partial(_note_legend, table))
 
@@ -47,7 +47,7 @@ def _difference(table: Table, metric: Metric, priority: int) -> Column:
 
 
 def verdict_column(table: Table) -> Column:
-    """The verdict on each row in a word, for scripts; readers get it with its differences."""
+    """The verdict on each row, for scripts."""
     return Column("verdict", value=table.verdict)
 
 
@@ -62,7 +62,7 @@ def verdict_columns(table: Table, form: Form) -> Iterator[Column]:
             numeric=False,
             folds=form.labels,
         )
-    # Beside labels, a column of notes would leave no space: they are in the legend.
+    # With labels, there is no space for a column of notes: they are in the legend.
     yield Column(
         "state",
         "state",
@@ -76,7 +76,7 @@ def verdict_columns(table: Table, form: Form) -> Iterator[Column]:
 
 
 def _verdict_text(table: Table, row: TableRow, is_compact: bool = False) -> str:
-    """The verdicts on a row by all metrics that the study judges by; base has none."""
+    """The verdict on a row by all metrics of the verdicts; empty for base."""
     if not row.verdicts:
         return ""
     if is_compact:
@@ -84,11 +84,9 @@ def _verdict_text(table: Table, row: TableRow, is_compact: bool = False) -> str:
     return joint_short([row.verdicts[metric.name] for metric in table.judged])
 
 
-def _by(table: Table, head: str, metric: Metric) -> str:
-    """The head of a column of p values; with its metric if the study has several."""
-    if len(table.judged) > 1:
-        head += f" {metric.title}"
-    return head
+def _p_head(table: Table, metric: Metric) -> str:
+    """The head of a column of p values, with the metric if the study judges by several."""
+    return f"p {metric.title}" if len(table.judged) > 1 else "p"
 
 
 def _verdicts_json(row: TableRow) -> dict[str, Any]:
@@ -96,7 +94,9 @@ def _verdicts_json(row: TableRow) -> dict[str, Any]:
 
 
 def _verdict_parts(table: Table) -> dict[str, tuple[str, ...]]:
-    """Interval, p values, verdict; for metrics of predictions those of the bootstrap, too."""
+    """The columns of verdicts in CSV, by metric: interval, p values, verdict; and the interval and
+    p values of the bootstrap for metrics of predictions.
+    """
     parts: dict[str, tuple[str, ...]] = {}
     for metric in table.experiment.measured:
         name = metric.name
@@ -110,7 +110,7 @@ def _verdict_parts(table: Table) -> dict[str, tuple[str, ...]]:
 
 
 def _cell(metric: Metric, text: Callable[[Verdict], str]) -> Callable[[TableRow], str]:
-    """The cell of a row from its verdict; base has none."""
+    """A function that prints the cell of a row from its verdict; empty for base."""
 
     def cell(row: TableRow) -> str:
         if metric.name not in row.verdicts:
@@ -121,7 +121,7 @@ def _cell(metric: Metric, text: Callable[[Verdict], str]) -> Callable[[TableRow]
 
 
 def _interval(seeds: int, verdict: Verdict) -> str:
-    """`-4.5 [-9.1, +0.1]`, with the number of seeds while some are missing."""
+    """`-4.5 [-9.1, +0.1]`, with the number of seeds if some are missing."""
     text = verdict.metric.difference_text(verdict.mean)
     if verdict.interval:
         text += f" {verdict.metric.interval_text(*verdict.interval)}"
@@ -133,10 +133,10 @@ def _interval(seeds: int, verdict: Verdict) -> str:
 def _difference_legend(table: Table, form: Form) -> Iterator[str]:
     judged = any(verdict.n for verdict in table.verdicts(table.main))
     if judged:
-        yield from _explained_differences(table, form)
+        yield from _difference_lines(table, form)
     if any(_has_intervals(table, metric) for metric in table.judged):
-        yield _explained_verdicts(table, is_compact=form.compact)
-        has_p = any(form.shows(_by(table, "p", metric)) for metric in table.judged)
+        yield _verdict_line(table, is_compact=form.compact)
+        has_p = any(form.shows(_p_head(table, metric)) for metric in table.judged)
         if len(table.judged) > 1:
             line = (
                 f"Each of these {len(table.judged)} metrics is tested at "
@@ -146,7 +146,8 @@ def _difference_legend(table: Table, form: Form) -> Iterator[str]:
             if has_p:
                 line += f"; p values are multiplied by {len(table.judged)}"
             yield f"{line}."
-        yield from table.experiment.standing.legend(table.experiment.error, _kept(table))
+        experiment = table.experiment
+        yield from experiment.standing.legend(experiment.error, _earlier_verdicts(table))
         if has_p and table.experiment.setup is not None:
             yield "p: the corrected p value of the verdict; `ablate compare` shows each test."
     elif judged and len(table.experiment.seeds) == 1:
@@ -156,39 +157,44 @@ def _difference_legend(table: Table, form: Form) -> Iterator[str]:
         )
 
 
-def _explained_verdicts(table: Table, is_compact: bool = False) -> str:
-    noise, rows = plural(len(table.experiment.seeds), "seed"), plural(table.experiment.tests, "row")
+def _verdict_line(table: Table, is_compact: bool = False) -> str:
+    """The meaning of the verdicts."""
+    seeds = plural(len(table.experiment.seeds), "seed")
+    rows = plural(table.experiment.tests, "row")
     if len(table.families) > 1:
         rows += " of all sizes"
-    tested, margins, within = dict[str, None](), dict[str, None](), ""
+    items: dict[str, None] = {}
+    margins: dict[str, None] = {}
     for metric in table.judged:
         for verdict in table.verdicts(metric):
             if verdict.bootstrap:
-                tested[f" and of the test {metric.item}s"] = None
+                items[f" and of the test {metric.item}s"] = None
             if verdict.margin is not None:
-                of_metric = f" {metric.title}" if len(table.judged) > 1 else ""
-                margins[f"{verdict.margin_text}{of_metric}"] = None
+                title = f" {metric.title}" if len(table.judged) > 1 else ""
+                margins[f"{verdict.margin_text}{title}"] = None
+    equivalent = ""
     if margins:
-        within = f" as good as base: significantly less than {enumeration(margins)} away."
+        equivalent = f" as good as base: significantly less than {enumeration(margins)} away."
     titles = enumeration(
         metric.title if metric.more_is_better else f"{metric.title} (lower is better)"
         for metric in table.judged
     )
-    several, unknown = "", " cannot tell: not significant."
+    several = ""
     if len(table.judged) > 1:
         several = " worse by some metrics: the others cannot tell."
+    undecided = " cannot tell: not significant."
     if not is_compact:
-        unknown = (
-            f" cannot tell (d): not significant; a true difference of d is found with {POWER:.0%} "
-            f"probability."
+        undecided = (
+            f" cannot tell (d): not significant; d is the detectable difference, which is found "
+            f"with {POWER:.0%} probability."
         )
     return (
-        f"verdict: by {titles}. worse, better: beyond the noise of {noise}{''.join(tested)} "
-        f"(p < {LEVEL:g}, Holm-corrected over {rows}).{several}{within}{unknown}"
+        f"verdict: by {titles}. worse, better: beyond the noise of {seeds}{''.join(items)} "
+        f"(p < {LEVEL:g}, Holm-corrected over {rows}).{several}{equivalent}{undecided}"
     )
 
 
-def _explained_differences(table: Table, form: Form) -> Iterator[str]:
+def _difference_lines(table: Table, form: Form) -> Iterator[str]:
     """Yield the meaning of the differences; the metrics are named if only some have intervals."""
     shown = []
     for metric in dict.fromkeys((table.experiment.perplexity, *table.judged)):
@@ -197,39 +203,38 @@ def _explained_differences(table: Table, form: Form) -> Iterator[str]:
     if shown and _most_seeds(table) == 1:
         yield "Δ: difference from base with one seed."
         return
-    several = [metric for metric in shown if _has_intervals(table, metric)]
-    without = [metric for metric in shown if metric not in several]
-    if several:
+    with_intervals = [metric for metric in shown if _has_intervals(table, metric)]
+    others = [metric for metric in shown if metric not in with_intervals]
+    if with_intervals:
         further = ", with base's further seeds" if table.experiment.further_seeds else ""
         text = (
             f"mean difference from base, paired by seed{further}, with an interval of at least "
             f"95 % for each row alone"
         )
-        judged = ""
         for metric in table.judged:
-            if metric in several:
-                judged += _judged_by_intervals(table, metric)
-        yield f"{_heads(several, shown)}: {text}{judged}."
-    if without:
-        why = f"the seeds show no spread in {' and '.join(metric.title for metric in without)}"
+            if metric in with_intervals:
+                text += _intervals_and_verdicts(table, metric)
+        yield f"{_heads(with_intervals, shown)}: {text}."
+    if others:
+        reason = f"the seeds show no spread in {' and '.join(metric.title for metric in others)}"
         for verdict in table.verdicts(table.main):
             if verdict.is_early:
-                why = f"{verdict.look.text} is not complete"
+                reason = f"{verdict.look.text} is not complete"
                 break
-        heads = _heads(without, shown)
-        yield f"{heads}: mean difference from base; no interval, because {why}."
+        heads = _heads(others, shown)
+        yield f"{heads}: mean difference from base; no interval, because {reason}."
 
 
-def _judged_by_intervals(table: Table, metric: Metric) -> str:
-    """Relation of a metric's intervals to the verdicts, with the rows that do not follow it."""
+def _intervals_and_verdicts(table: Table, metric: Metric) -> str:
+    """The relation of intervals and verdicts in a metric, with the rows that are exceptions."""
     exceptions = []
     for row in table.rows:
         verdict = row.verdicts.get(metric.name)
         if verdict and verdict.seed_test:
-            is_beside_0 = not verdict.seed_test.low <= 0 <= verdict.seed_test.high
-            if verdict.is_different != is_beside_0:
+            excludes_0 = not verdict.seed_test.low <= 0 <= verdict.seed_test.high
+            if verdict.is_different != excludes_0:
                 exceptions.append(row.label)
-    # A ratio of 1, the exponential of 0, is no difference.
+    # Without a difference, a ratio is 1.
     text = f"; the interval of Δ{metric.title} excludes {int(metric.is_log)} exactly if the verdict"
     text += " is worse or better"
     if len(table.judged) > 1:
@@ -241,42 +246,43 @@ def _judged_by_intervals(table: Table, metric: Metric) -> str:
 
 
 def _heads(metrics: Sequence[Metric], shown: Sequence[Metric]) -> str:
-    """The heads of the columns of some metrics; `Δ` for all."""
+    """The heads of the columns of these metrics; `Δ` if they are all that are shown."""
     if metrics == shown:
         return "Δ"
     return ", ".join(f"Δ{metric.title}" for metric in metrics)
 
 
-def _kept(table: Table) -> dict[str, None]:
-    """Labels of the rows whose verdict was reached with fewer seeds, and not with all so far."""
-    kept = dict[str, None]()
+def _earlier_verdicts(table: Table) -> dict[str, None]:
+    """Labels of the rows whose verdict is kept from an earlier look: p is too large at this one."""
+    labels: dict[str, None] = {}
     for row in table.rows:
         for metric in table.judged:
             verdict = row.verdicts.get(metric.name)
             if verdict and verdict.is_different and verdict.p is not None and verdict.p >= LEVEL:
-                kept[row.label] = None
-    return kept
+                labels[row.label] = None
+    return labels
 
 
 def _verdict_legend(table: Table, form: Form) -> Iterator[str]:
-    """Yield the verdicts as lines, such as `worse: A h=1, B d_k=16`, if no column shows them."""
+    """Yield each verdict with its rows, `worse: A h=1, B d_k=16`, if no column shows them."""
     if not form.shows("verdict"):
-        yield from _by_word(partial(_verdict_text, table), table)
+        yield from _grouped_labels(partial(_verdict_text, table), table)
 
 
 def _note_legend(table: Table, form: Form) -> Iterator[str]:
-    """Yield each note with its rows: `pending: A h=1, B d_k=16`."""
+    """Yield each note with its rows, `pending: A h=1, B d_k=16`, if no column shows them."""
     if form.labels:
-        yield from _by_word(lambda row: row.note, table)
+        yield from _grouped_labels(lambda row: row.note, table)
 
 
-def _by_word(word: Callable[[TableRow], str], table: Table) -> Iterator[str]:
+def _grouped_labels(text: Callable[[TableRow], str], table: Table) -> Iterator[str]:
+    """Yield each text with the labels of its rows; rows with an empty text are left out."""
     labels: dict[str, list[str]] = {}
     for row in table.rows:
-        labels.setdefault(word(row), []).append(row.label)
-    for text, rows in labels.items():
-        if text:
-            yield f"{text}: {', '.join(rows)}."
+        labels.setdefault(text(row), []).append(row.label)
+    for group, rows in labels.items():
+        if group:
+            yield f"{group}: {', '.join(rows)}."
 
 
 def _most_seeds(table: Table) -> int:

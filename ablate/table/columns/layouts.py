@@ -1,4 +1,4 @@
-"""The columns of the results table in their order, and the layouts that people read."""
+"""The order of the columns of the results table, and their layouts for people."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from ablate.table.layout import (
     TextColumn,
     fitting,
     folded,
-    width_of,
+    total_width,
 )
 from ablate.table.table import Table
 
 
-def columns_of(table: Table, form: Form) -> tuple[Column, ...]:
-    """Every column, from left to right; the legend and the scripts' formats have the same order."""
+def table_columns(table: Table, form: Form) -> tuple[Column, ...]:
+    """All columns, from left to right. The legend and the formats for scripts have this order."""
     setup = table.experiment.setup
     if setup is None:
         return (
@@ -63,14 +63,22 @@ def paper_layout(
     best: str = "*",
     every_setting: bool = True,
 ) -> Layout:
-    """The layout of the paper; without `every_setting`, settings that no row changes are in the
-    legend. `best` says how the mark looks.
+    """The layout of Table 3 of the paper.
+
+    Args:
+        table: the table.
+        mark: marks the best values.
+        against_paper: whether to show the numbers of the paper.
+        with_cost: whether to show the cost of training.
+        best: the mark of the best values, for the legend.
+        every_setting: whether settings that no row changes have a column. Otherwise they are in the
+            legend.
     """
     settings = varied_settings(table)
     if every_setting and table.experiment.setup is not None:
         settings = table.experiment.setup.settings
     form = Form(mark, against_paper, with_cost, settings, best=best)
-    columns = columns_of(table, form)
+    columns = table_columns(table, form)
     shown = text_columns(columns, table)
     return Layout(tuple(shown), _legend(columns, form, shown))
 
@@ -78,17 +86,24 @@ def paper_layout(
 def terminal_layout(
     table: Table, mark: Mark, against_paper: bool, with_cost: bool = False, width: int | None = None
 ) -> Layout:
-    """Rows by label, the most important columns first, as many as fit into `width`; all of them
-    without a width. Where the paper's table fits, it has the paper's columns in the paper's order.
+    """The layout for a terminal: a column of labels, then the most important columns that fit.
 
-    Columns that do not fit are named in the first line of the legend.
+    A table with all rows of the paper has the paper's columns in the paper's order, if these fit.
+    The first line of the legend names the columns that do not fit.
+
+    Args:
+        table: the table.
+        mark: marks the best values.
+        against_paper: whether to show the numbers of the paper.
+        with_cost: whether to show the cost of training.
+        width: number of characters; None to show all columns.
     """
-    if width is not None and table.is_papers:
-        layout = _table_of_paper(table, mark, against_paper, with_cost, width)
+    if width is not None and table.covers_paper:
+        layout = _narrow_paper_layout(table, mark, against_paper, with_cost, width)
         if layout is not None:
             return layout
     form = Form(mark, against_paper, with_cost, varied_settings(table), labels=True)
-    declared = columns_of(table, form)
+    declared = table_columns(table, form)
     columns = sorted(text_columns(declared, table), key=attrgetter("priority"))
     if width is None:
         return Layout(tuple(columns), _legend(declared, form, columns))
@@ -97,40 +112,42 @@ def terminal_layout(
     return Layout(tuple(folded(shown, width)), legend)
 
 
-def _table_of_paper(
+def _narrow_paper_layout(
     table: Table, mark: Mark, against_paper: bool, with_cost: bool, width: int
 ) -> Layout | None:
-    """Group, settings, scores, parameters and verdict, and further columns where they fit; None if
-    these do not fit.
+    """The paper's columns and the verdict, and further columns that fit; None if the former do not
+    fit.
     """
     setup = table.experiment.setup
     settings = setup.settings if setup else ()
     form = Form(mark, against_paper, with_cost, settings, compact=True)
-    declared = columns_of(table, form)
+    declared = table_columns(table, form)
     columns = text_columns(declared, table)
-    shown, further = [columns[0]], []
+    shown = [columns[0]]
+    further = []
     for column in columns[1:]:
-        if column.name == "params" or column.priority >= SETTING or column.priority in _IN_PAPER:
+        is_setting = column.priority >= SETTING
+        if column.name == "params" or is_setting or column.priority in _PAPER_PRIORITIES:
             shown.append(column)
         else:
             further.append(column)
-    if width_of(shown) > width:
+    if total_width(shown) > width:
         return None
     for column in sorted(further, key=attrgetter("priority")):
-        if width_of([*shown, column]) <= width:
+        if total_width([*shown, column]) <= width:
             shown.append(column)
     shown.sort(key=columns.index)
     legend = (*_left_out(table, columns, shown, width), *_legend(declared, form, shown))
     return Layout(tuple(shown), legend)
 
 
-_IN_PAPER = (SCORE, OTHER_SCORE, JOINT_VERDICT, VERDICT, REQUESTED)
+_PAPER_PRIORITIES = (SCORE, OTHER_SCORE, JOINT_VERDICT, VERDICT, REQUESTED)
 
 
 def _left_out(
     table: Table, columns: Sequence[TextColumn], shown: Sequence[TextColumn], width: int
 ) -> Iterator[str]:
-    """Yield a line that names the columns that are not shown, if there are any."""
+    """Yield a line with the names of the columns that are not shown; none if all are shown."""
     names = {column.name for column in shown}
     left_out = [column.name for column in columns if column.name not in names]
     if left_out:
@@ -139,13 +156,14 @@ def _left_out(
         yield f"{line}; `ablate {command} --wide` shows all."
 
 
-def by_labels(table: Table, mark: Mark, best: str) -> Layout:
-    """Every column but the settings, which labels name: for a table that can be sorted."""
+def sortable_layout(table: Table, mark: Mark, best: str) -> Layout:
+    """The layout of a table that readers can sort: labels, and all columns except settings."""
     form = Form(mark, with_paper=False, labels=True, best=best)
-    declared = columns_of(table, form)
+    declared = table_columns(table, form)
     columns = []
     for column in text_columns(declared, table):
-        if column.priority == REQUESTED:  # not asked for here
+        if column.priority == REQUESTED:
+            # These columns come first on a terminal, because its user has requested them.
             column = replace(column, priority=FURTHER)
         if any(column.cells):
             columns.append(column)
@@ -154,7 +172,7 @@ def by_labels(table: Table, mark: Mark, best: str) -> Layout:
 
 
 def _legend(declared: Sequence[Column], form: Form, shown: Sequence[TextColumn]) -> tuple[str, ...]:
-    """The lines that explain the shown columns, in the order of the declared ones."""
+    """The lines that explain the shown columns, in the order of the declared columns."""
     left_out = {column.name for column in declared if column.text}
     left_out -= {column.name for column in shown}
     form = replace(form, left_out=frozenset(left_out))

@@ -1,4 +1,4 @@
-"""The numbers of the paper for the same changes."""
+"""Columns of the paper's numbers for the same changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ablate.table.table import Table, TableRow
 
 
 def paper_columns(table: Table, setup: Setup, form: Form) -> Iterator[Column]:
-    """Yield the paper's numbers; read by people only where they are asked for."""
+    """Yield the paper's numbers; people see them on request."""
     names = paper_metrics(setup.paper) if form.with_paper else []
     yield Column(
         "paper",
@@ -65,7 +65,7 @@ def _legend(table: Table, setup: Setup, form: Form) -> Iterator[str]:
 
 
 def _published(paper: PaperTable) -> Iterator[str]:
-    """Yield the systems that the paper compares, a line for each kind of training data."""
+    """Yield the published systems, with a line for each kind of training data."""
     systems: dict[str, list[str]] = {}
     for published in paper.published:
         systems.setdefault(published.training, []).append(f"{published.system} {published.score}")

@@ -1,4 +1,4 @@
-"""Rows: their settings as in Table 3 of the paper, or their labels."""
+"""Columns that identify a row: settings as in Table 3 of the paper, or labels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _label(row: TableRow) -> str:
 
 
 def row_columns(table: Table, setup: Setup, form: Form) -> Iterator[Column]:
-    """Yield the columns that say which row it is."""
+    """Yield the columns that identify a row."""
     cells = _groups(table)
     labels = replace(label_column(), legend=partial(_legend, table, setup))
     groups = Column(
@@ -48,16 +48,16 @@ def row_columns(table: Table, setup: Setup, form: Form) -> Iterator[Column]:
         flat=lambda row: " ".join(row.recipe.changes),
     )
     if form.compact:
-        beside = partial(_group_and_changes, cells)
-        groups, others = replace(groups, text=beside), replace(others, text=None)
-    if form.labels:  # they name groups and settings
-        groups, others = replace(groups, text=None), replace(others, text=None)
+        groups = replace(groups, text=partial(_group_and_changes, cells))
+        others = replace(others, text=None)
+    if form.labels:  # labels have the group and the changes
+        groups = replace(groups, text=None)
+        others = replace(others, text=None)
     else:
         labels = replace(labels, text=None)
     yield from (labels, verdict_column(table), groups)
-    # The most changed settings come first on a terminal. sorted() is stable: settings that as many
-    # rows change keep the order of Table 3.
-    order = sorted(form.settings, key=lambda setting: -_own_changes(table, setting))
+    # The settings that most rows change come first on a terminal; ties have the order of Table 3.
+    order = sorted(form.settings, key=lambda setting: -_count_changes(table, setting))
     for setting in setup.settings:
         value = partial(_setting, setting)
         column = Column(setting.field, setting.head, value, latex=setting.latex)
@@ -73,27 +73,30 @@ def _setting(setting: PaperColumn, row: TableRow) -> Any:
 
 
 def varied_settings(table: Table) -> tuple[PaperColumn, ...]:
-    """The settings that some row changes; none where settings are not known."""
-    setup, changed = table.experiment.setup, set[str]()
+    """The settings that some row changes; none if the settings are unknown."""
+    setup = table.experiment.setup
     if setup is None:
         return ()
+    changed: set[str] = set()
     for row in table.rows:
         changed.update(row.recipe.changed)
     return tuple(setting for setting in setup.settings if setting.field in changed)
 
 
-def _own_changes(table: Table, setting: PaperColumn) -> int:
-    """Number of rows that change a setting by itself: not head sizes that follow from h."""
+def _count_changes(table: Table, setting: PaperColumn) -> int:
+    """Number of rows that change a setting. Derived changes, such as head sizes that follow from h,
+    do not count.
+    """
     count = 0
     for row in table.rows:
-        own = row.recipe.changed.keys() - row.recipe.derived
-        count += setting.field in own
+        direct_changes = row.recipe.changed.keys() - row.recipe.derived
+        count += setting.field in direct_changes
     return count
 
 
 def _legend(table: Table, setup: Setup, form: Form) -> Iterator[str]:
-    """Yield the settings without a column, which all rows share or are base's, those of parts of
-    designs, and those of rows with a written label.
+    """Yield the settings of base that have no column, the settings of the parts of designs, and
+    the changes of rows whose label does not show them.
     """
     base = table.rows[0]
     hidden = []
@@ -103,35 +106,39 @@ def _legend(table: Table, setup: Setup, form: Form) -> Iterator[str]:
     if hidden:
         yield f"{'base' if form.labels else 'all rows'}: {', '.join(hidden)}"
     yield f"base also: {setup.base}."
-    groups: dict[tuple[str, str], dict[str, None]] = {}  # one line for a part of several designs
+    # A part of several designs has a single line.
+    groups: dict[tuple[str, str], dict[str, None]] = {}
     for design in setup.designs:
         for part in design.settings.items():
             groups.setdefault(part, {})[design.group] = None
-    for (name, settings), of_groups in groups.items():
-        yield f"{name} of {', '.join(of_groups)}: {settings}."
+    for (name, settings), names in groups.items():
+        yield f"{name} of {', '.join(names)}: {settings}."
     for row in table.rows:
         if row.recipe.is_labeled:
             yield f"{row.label}: {', '.join(row.recipe.changes)}."
 
 
 def _groups(table: Table) -> dict[str, str]:
-    """`base`, then the name of each group at its first row, as in the paper: (A)."""
-    cells, before = {}, ""
+    """The cells of the column of groups, by label: `base`, then `(A)` at the first row of a
+    group.
+    """
+    cells = {}
+    previous = ""
     for row in table.rows:
         group = row.label if row.row.is_base else f"({row.row.group})"
-        cells[row.label] = group if group != before else ""
-        before = group
+        cells[row.label] = group if group != previous else ""
+        previous = group
     return cells
 
 
 def _group_and_changes(groups: Mapping[str, str], row: TableRow) -> str:
-    """`(E) learned positions`; a group that the change repeats stands alone."""
+    """`(E) learned positions`, or the group alone if it has the name of the change."""
     group, changes = groups[row.label], row.recipe.other
     return group if group == f"({changes})" else f"{group} {changes}".strip()
 
 
 def _setting_cell(table: Table, setting: PaperColumn, row: TableRow) -> str:
-    """The setting of base, and of rows that change it."""
+    """The value of a setting in base and in rows that change it; empty in other rows."""
     if row is table.rows[0] or setting.field in row.recipe.changed:
         return _setting_text(row, setting)
     return ""

@@ -1,4 +1,4 @@
-"""Scores of each metric, with their signatures and warnings about runs that were not made alike."""
+"""Columns of scores, with their signatures, and warnings about runs that are not comparable."""
 
 from __future__ import annotations
 
@@ -23,26 +23,27 @@ def score_columns(table: Table, form: Form) -> Iterator[Column]:
         if metric.side:
             head += f"\n({metric.side})"
         priority = SCORE if metric in table.judged else OTHER_SCORE
-        parts, value = statistics_of(metric.name), partial(_scores, metric)
+        value = partial(_scores, metric)
+        parts = statistics_columns(metric.name)
         column = Column(metric.name, head, value, priority=priority, parts=parts)
         if metric in table.metrics:
             column = replace(column, text=partial(_cell, table, metric, form.mark))
         yield column
     for metric in metrics:
         key = f"delta_{metric.name}"
-        column = Column(key, value=partial(_difference, metric.name), parts=statistics_of(key))
+        column = Column(key, value=partial(_difference, metric.name), parts=statistics_columns(key))
         if metric == table.metrics[0]:
             column = replace(column, legend=partial(_legend, table))
         yield column
 
 
-def statistics_of(name: str) -> dict[str, tuple[str, ...]]:
-    """The names of mean, sample standard deviation and number of seeds of a quantity."""
+def statistics_columns(name: str) -> dict[str, tuple[str, ...]]:
+    """The columns of mean, sample standard deviation and number of seeds in CSV, by name."""
     return {f"{name}_{part}": (part,) for part in ("mean", "std", "n")}
 
 
 def _scores(metric: Metric, row: TableRow) -> dict[str, Any]:
-    """The scores in a metric, with the parts that the results have."""
+    """The scores in a metric, with their parts."""
     content = row.scores[metric.name].as_json()
     for part in metric.parts:
         scores = row.part(metric, part)
@@ -56,23 +57,24 @@ def _difference(name: str, row: TableRow) -> dict[str, Any]:
 
 
 def _cell(table: Table, metric: Metric, mark: Mark, row: TableRow) -> str:
-    """A metric over seeds, marked if it prints the same digits as the best complete mean."""
-    scores, best = row.scores[metric.name], table.best(metric)
+    """The mean score over seeds; marked if it prints the same digits as the best mean."""
+    scores = row.scores[metric.name]
+    best = table.best(metric)
     seeds = len(table.experiment.seeds_of(row.row))
     text = mean_and_std(scores, metric.digits, seeds)
     if best is None or scores.n < seeds:
         return text
-    # Equal to the last digit printed: of two equal numbers, only one bold would confuse.
+    # Of two equal printed numbers, both are marked.
     if number(scores.mean, metric.digits) == number(best, metric.digits):
         return mark(text)
     return text
 
 
 def _legend(table: Table, form: Form) -> Iterator[str]:
-    """Yield signatures, the marks of cells, and warnings about runs that were not made alike."""
+    """Yield signatures, the marks of cells, and warnings about runs that are not comparable."""
     experiment, setup = table.experiment, table.experiment.setup
     seeds = len(experiment.seeds)
-    # The conclusion has base's score in the compared metrics, with or without a column.
+    # The conclusion always has base's score in the compared metrics.
     shown = []
     for metric in table.metrics:
         if form.shows(metric.title) or metric in table.compared:
@@ -89,10 +91,10 @@ def _legend(table: Table, form: Form) -> Iterator[str]:
             comparable = table.main.title
         yield f"Vocabularies differ: compare {comparable} and not {PPL.title}."
     if seeds > 1:
-        over = f"n = {seeds} seeds"
+        number_of_seeds = f"n = {seeds} seeds"
         if experiment.further_seeds:
-            over += f", base over {seeds + len(experiment.further_seeds)}"
-        yield f"Mean ± standard deviation over {over}; k/{seeds} where only k are in."
+            number_of_seeds += f", base over {seeds + len(experiment.further_seeds)}"
+        yield (f"Mean ± standard deviation over {number_of_seeds}; k/{seeds} where only k are in.")
         logs = [metric.title for metric in shown if metric.is_log]
         if logs:
             line = (
@@ -119,15 +121,15 @@ def _legend(table: Table, form: Form) -> Iterator[str]:
 def _signature(table: Table, metric: Metric) -> str:
     signature = "; ".join(table.experiment.signatures[metric.name]) or "(nothing scored yet)"
     if metric.name in table.experiment.test_sets:
-        by = f"{metric.scorer} {signature}".lstrip()
-        signature = f"test={table.experiment.test_sets[metric.name]}, {by}"
+        scorer = f"{metric.scorer} {signature}".lstrip()
+        signature = f"test={table.experiment.test_sets[metric.name]}, {scorer}"
     return f"{metric.title}: {signature}."
 
 
 def _parts(table: Table, metric: Metric) -> Iterator[str]:
-    """Yield the range over the rows of each part of the scores, as far as the results have it."""
+    """Yield the range over the rows of each part of the scores that the results have."""
     for part in metric.parts:
         texts = {number(row.part(metric, part).mean, 3) for row in table.rows} - {""}
         if texts and part.is_in_legend:
-            span = " to ".join(dict.fromkeys((min(texts), max(texts))))
-            yield f"{part.name.replace('_', ' ').capitalize()}: {span} ({part.meaning})."
+            ends = " to ".join(dict.fromkeys((min(texts), max(texts))))
+            yield f"{part.name.replace('_', ' ').capitalize()}: {ends} ({part.meaning})."
