@@ -173,7 +173,7 @@ def _compare(fake):
     from dataclasses import replace
 
     from ablate.analysis.results import predictions_of
-    from ablate.report.compare import compare_rows, differing_most
+    from ablate.report.compare import compare_rows, largest_differences
 
     outcome, labels = fake.outcome(), ("base", "A h=1")
     found = compare_rows(outcome, *map(fake.row, labels), fake.results)
@@ -182,7 +182,7 @@ def _compare(fake):
 
     corpus = Corpus(fake.results.corpus(CORPUS))
     scores = ([1.0, 0.0], [0.0, 0.0])
-    most = differing_most(
+    most = largest_differences(
         texts, scores, 1, True, lambda items: fake.study.task.samples(corpus, items)
     )
     print_comparison(replace(found, seed=1, sentences=most))

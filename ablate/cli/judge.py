@@ -83,8 +83,8 @@ def command(
         raise UsageError(f"{where}: {error}") from None
     print_table(table, format, wide)
     if out is not None:
-        from ablate.page.page import page_of_scores
+        from ablate.page.page import scores_page
         from ablate.store.files import write_bytes
 
-        write_bytes(out, page_of_scores(table).encode(), durable=False)
+        write_bytes(out, scores_page(table).encode(), durable=False)
         echo(f"Wrote {out}", err=True)

@@ -38,7 +38,7 @@ def command(
     if not any(run.result for run in outcome.runs):
         raise UsageError(f"{study}: no run has a result in {results}; train them with `ablate run`")
     print_faults(outcome.table)
-    more = figure_files(outcome.table, curves_of(outcome, root), kinds=("svg",))
+    more = figure_files(outcome.table, curves_of(outcome, root), formats=("svg",))
     more[ARCHIVE] = archive_of(planned, root)
     outcome = publishable(outcome, root)
     more |= paper_files(outcome, root)

@@ -18,7 +18,7 @@ from ablate.formatting import duration, plural
 from ablate.plan.plan import Plan, RunStatus, plan_of
 from ablate.plan.progress import saved_step
 from ablate.report.plan_text import print_status
-from ablate.report.run_text import as_lines, progress_line, summary_of
+from ablate.report.run_text import as_lines, progress_line, read_summary
 from ablate.store import Results, State, if_readable
 from ablate.store.jobs import JobFolder, jobs_of
 from ablate.store.status import damage_of, last_lines
@@ -64,7 +64,7 @@ def command(
         if of_studies:
             raise UsageError(f"{of_studies[0]} has no effect on one run{remedy}")
         folder, *_ = find_run(Results(options.results), str(study), row, seed)
-        summary = summary_of(folder)
+        summary = read_summary(folder)
         if format == "json":
             print_json(summary.as_json())
         else:

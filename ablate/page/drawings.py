@@ -1,4 +1,4 @@
-"""The figures of a study, each declared once: for the page, and as files for a paper."""
+"""The figures of a study, for the page and as files for a paper."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from matplotlib.figure import Figure
 
 from ablate.formatting import number, plural, scaled
 from ablate.page.figures import draw_curves, draw_intervals, draw_points
-from ablate.page.points import COSTS, Interval, alike, intervals, panels, points, within_axis
+from ablate.page.points import (
+    COSTS,
+    Interval,
+    intervals,
+    panels,
+    points,
+    shared_axis_panels,
+    within_axis,
+)
 from ablate.plotting import inline_svg
 from ablate.stats.metrics import PPL, Metric
 from ablate.table.curves import AXES, Curve
@@ -22,11 +30,13 @@ from ablate.table.table import Table
 class Drawing:
     """A figure.
 
-    title, caption: above and below it on the page.
-    file: name of its files, without an ending; empty if only the page has it.
-    anchor: distinguishes its ids from those of other figures; empty if the page does not have it.
+    title: above the figure on the page.
+    file: name of its files, without a suffix; empty if it is on the page alone.
+    anchor: prefix of the ids in its SVG, unique on the page; empty if it is not on the page.
     description: for screen readers.
-    titles: by row label, the text that is shown while the pointer is over a mark.
+    titles: the tooltip of each row, by label.
+    draw: draws the figure.
+    caption: below the figure on the page.
     """
 
     title: str
@@ -49,7 +59,7 @@ def better_side(metric: Metric) -> str:
 
 
 def differences(table: Table) -> Iterator[Drawing]:
-    """Yield the differences from base, in each metric with some."""
+    """Yield the differences from base, for each metric with a difference."""
     for metric in table.compared:
         rows = intervals(table, metric)
         if not rows:
@@ -79,15 +89,15 @@ def _interval_title(row: Interval, metric: Metric) -> str:
 
 
 def learning_curves(curves: Sequence[Curve]) -> Iterator[tuple[str, list[Drawing]]]:
-    """Yield each axis that has some curves, with a figure for all of them, which is a file, and one
-    for each panel, which are on the page.
+    """Yield the title of each axis with curves, and its figures: one of all panels, as a file, then
+    one of each panel, for the page.
     """
     for axis, name in AXES.items():
         groups = panels([curve.over(axis) for curve in curves])
         if groups:
             suffix = f"-{axis}".removesuffix("-step")
-            every = partial(draw_curves, groups)
-            drawings = [Drawing("", f"learning-curves{suffix}", "", "", {}, every)]
+            draw_all = partial(draw_curves, groups)
+            drawings = [Drawing("", f"learning-curves{suffix}", "", "", {}, draw_all)]
             for index, panel in enumerate(groups):
                 titles = {curve.row: _curve_title(curve) for curve in panel.curves}
                 drawing = Drawing(
@@ -96,19 +106,21 @@ def learning_curves(curves: Sequence[Curve]) -> Iterator[tuple[str, list[Drawing
                     f"curves{suffix}-{index}",
                     f"{PPL.title} by {name} of {', '.join(titles)}",
                     titles,
-                    partial(draw_curves, [panel], of=groups),
+                    partial(draw_curves, [panel], compared=groups),
                 )
-                if panel not in alike(groups):
+                if panel not in shared_axis_panels(groups):
                     drawing = replace(drawing, caption="Its perplexity has a scale of its own.")
                 drawings.append(drawing)
             yield name, drawings
 
 
 def _curve_title(curve: Curve) -> str:
-    """The values of a curve as text: at most eight evaluations, spread evenly, and the last one."""
+    """The values of a curve as text: up to eight evaluations, spread evenly, and the last one."""
     evaluations = curve.mean or next(iter(curve.points.values()))
-    shown = [*evaluations[:-1][:: max(1, -(-len(evaluations) // 8))], evaluations[-1]]
-    values = [f"{value:.{PPL.digits}f} at {_amount(cost, curve.axis)}" for cost, value in shown]
+    stride = max(1, -(-len(evaluations) // 8))
+    values = []
+    for cost, value in [*evaluations[:-1][::stride], evaluations[-1]]:
+        values.append(f"{value:.{PPL.digits}f} at {_amount(cost, curve.axis)}")
     return f"{curve.row}, {PPL.title}: {', '.join(values)}"
 
 
@@ -119,14 +131,15 @@ def _amount(cost: float, axis: str) -> str:
 
 
 def costs(table: Table) -> Iterator[Drawing]:
-    """Yield the main score against each cost in which rows differ."""
+    """Yield the main score over each cost in which rows differ."""
     metric = table.main
     for cost, name in COSTS.items():
         rows = points(table, cost)
         if rows:
             titles = {}
             for row in rows:
-                score, amount = number(row.score, metric.digits), scaled(row.cost, "").strip()
+                score = number(row.score, metric.digits)
+                amount = scaled(row.cost, "").strip()
                 titles[row.row] = f"{row.row}: {score} {metric.title}, {name} {amount}"
             yield Drawing(
                 f"By {name}",

@@ -1,4 +1,4 @@
-"""HTML from templates: their environment, and the table as an element for any web page."""
+"""HTML from templates: their environment, and the table as an element of any web page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Best(str):
 
 @cache
 def environment() -> Environment:
-    """Return the environment of `templates/`. Everything that a template is given is escaped."""
+    """The environment of `templates/`. All values in templates are escaped."""
     templates = Environment(
         # StrictUndefined: a misspelled name in a template is an error and not an empty cell.
         loader=PackageLoader("ablate.page"),
@@ -37,7 +37,7 @@ def environment() -> Environment:
         keep_trailing_newline=True,
         finalize=_visible,
     )
-    # Where a narrow screen may break a label, beside its spaces.
+    # A narrow screen may break a label at these positions, besides its spaces.
     templates.filters["parts"] = lambda text: re.split(r"(?<=[=,])", text)
     templates.filters["word_differences"] = word_differences
     templates.filters["base64"] = lambda content: b64encode(content).decode()
@@ -46,7 +46,7 @@ def environment() -> Environment:
 
 
 def _visible(value: object) -> object:
-    """Escape the characters that would act on the page; markup is made of escaped parts."""
+    """Escape control characters in text; markup is escaped already."""
     if isinstance(value, str) and not isinstance(value, Markup):
         return visible(value)
     return value
@@ -57,13 +57,14 @@ def word_differences(text: str, reference: str) -> list[tuple[str, str]]:
 
     Returns:
         (kind, words) of each part in order: "same" and "other" are parts of the text, "missing" are
-        words that only the reference has at this place.
+        words of the reference alone.
     """
-    ours, theirs = text.split(), reference.split()
+    ours = text.split()
+    theirs = reference.split()
     parts = []
     matcher = SequenceMatcher(None, theirs, ours, autojunk=False)
-    for kind, low, high, first, last in matcher.get_opcodes():
-        if kind == "equal":
+    for operation, low, high, first, last in matcher.get_opcodes():
+        if operation == "equal":
             parts.append(("same", " ".join(ours[first:last])))
             continue
         if last > first:
@@ -74,34 +75,34 @@ def word_differences(text: str, reference: str) -> list[tuple[str, str]]:
 
 
 def table_html(table: Table, against_paper: bool = False, with_cost: bool = False) -> str:
-    """Return the conclusion and the table with its legend, in the paper's layout and without any
-    style.
-
-    Each design has a table of its own below, and so have several sizes.
+    """The conclusion, the table in the paper's layout, and its legend, as HTML without style. The
+    tables over sizes and of designs are below.
     """
     layout = paper_layout(table, Best, against_paper, with_cost, best="bold:", every_setting=False)
-    below = {"conclusion": conclusion(table), "further": list(further_tables(table))}
-    return environment().get_template("table.html").render(table_context(table, layout) | below)
+    context = table_context(table, layout)
+    context |= {"conclusion": conclusion(table), "further": list(further_tables(table))}
+    return environment().get_template("table.html").render(context)
 
 
 def table_context(
     table: Table, layout: Layout, *, is_page: bool = False, links: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Return what `table.html` needs.
+    """The variables of `table.html`.
 
     Args:
-        table: of the study.
-        layout: of the table.
-        is_page: whether the legend can be folded, as on the page.
-        links: by row label, the anchor of the row's runs.
+        table: the table.
+        layout: its layout.
+        is_page: whether it is on the page, where the legend can be folded.
+        links: the anchor of the runs of each row, by label.
     """
     groups: list[list[dict[str, Any]]] = []
-    before, has_chosen = None, False
+    previous = None
+    has_chosen = False
     for row, cells in zip(table.rows, layout.rows, strict=True):
-        if row.row.group != before:
+        if row.row.group != previous:
             groups.append([])
-        before = row.row.group
-        groups[-1].append({"label": row.label, "group": before, "cells": cells})
+        previous = row.row.group
+        groups[-1].append({"label": row.label, "group": row.row.group, "cells": cells})
         recipe = row.row.recipe
         if recipe and not row.row.is_base and (recipe.tuned or recipe.matched):
             has_chosen = True
@@ -114,7 +115,7 @@ def table_context(
         "legend": layout.legend,
         "warnings": layout.warnings,
         "is_page": is_page,
-        "conclusion": [],  # the page has its own, and its own sections for designs
+        "conclusion": [],  # the page has a section for it, and one for each design
         "further": [],
         "links": links or {},
     }

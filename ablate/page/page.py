@@ -1,4 +1,4 @@
-"""The report: one HTML file with all results of a study, which fetches nothing."""
+"""The report: an HTML file with all results of a study, which loads nothing from the network."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ class Attention:
 
 @dataclass(frozen=True)
 class Example:
-    """One item of the test set.
+    """An item of the test set, with predictions.
 
-    number: of the item, from 1.
-    given: (name, text) of the input and of the reference.
+    number: number of the item, from 1.
+    texts: (name, text) of the input and the reference.
     predictions: (row label, text) of each row.
-    scores: of each prediction alone, in `metric` and with its digits; empty if the task has none.
+    scores: the score of each prediction in `metric`, as text; empty if the task has none.
     """
 
     number: int
-    given: tuple[tuple[str, str], ...]
+    texts: tuple[tuple[str, str], ...]
     predictions: tuple[tuple[str, str], ...]
     scores: tuple[str, ...] = ()
     metric: str = ""
 
     @property
     def reference(self) -> str | None:
-        """The text that a prediction is compared with word by word, if the task has one."""
-        return dict(self.given).get("reference")
+        """The text with which predictions are compared word by word; None if the task has none."""
+        return dict(self.texts).get("reference")
 
 
 @dataclass(frozen=True)
 class EndedRun:
-    """What is known of a run that has ended; `weights` is the SHA-256 of its weights."""
+    """A run that has ended; `weights` is the SHA-256 of its weights."""
 
     steps: int
     seconds: float
@@ -63,13 +63,13 @@ class EndedRun:
 
 @dataclass(frozen=True)
 class Background:
-    """A study as the page describes it beside its results.
+    """The description of a study on the page.
 
-    study_file: its text.
+    study_file: text of the study file.
     base: fields of base that have an effect, with their values.
     data: fields of the data.
-    origins: (what, value) of the code, the machines and all else that made the numbers.
-    runs: that have ended, by id.
+    origins: (kind, value) of the provenance of the numbers: code, packages, machines, corpora.
+    runs: the runs that have ended, by id.
     """
 
     study_file: str
@@ -86,7 +86,7 @@ def page(
     samples: Sequence[Example],
     attention: Attention | None = None,
 ) -> str:
-    """Return the text of the page."""
+    """The page of a study, as HTML."""
     changes = []
     for row in table.rows[1:]:
         texts = [f"{name}={setting_text(value)}" for name, value in row.recipe.changed.items()]
@@ -109,10 +109,19 @@ def page(
     )
 
 
-def page_of_scores(table: Table) -> str:
-    """The page of scores measured elsewhere: conclusion, table, differences from base."""
-    without = ("curves", "designs", "costs", "equal_costs", "samples", "attention")
-    return _page(table, {}, **dict.fromkeys((*without, "changes", "origins"), ()))
+def scores_page(table: Table) -> str:
+    """The page of scores of other code: conclusion, table, differences from base."""
+    empty_sections = (
+        "curves",
+        "designs",
+        "costs",
+        "equal_costs",
+        "samples",
+        "attention",
+        "changes",
+        "origins",
+    )
+    return _page(table, {}, **dict.fromkeys(empty_sections, ()))
 
 
 def _page(table: Table, links: Mapping[str, str], **sections: Any) -> str:
@@ -135,14 +144,14 @@ def _fields(caption: str, values: Mapping[str, Any]) -> Listing:
 
 
 def _runs(table: Table, ended: Mapping[str, EndedRun]) -> Iterator[tuple[str, Sequence[object]]]:
-    """Yield an anchor for the first run of a row, and the cells of every run: row, seed, id, state,
-    steps, time and the hash of the weights. Rows that differ only in decoding share runs.
+    """Yield (anchor, cells) of each run: row, seed, id, state, steps, time and hash of the weights.
+    Only the first run of a row has an anchor. Rows that differ in decoding alone share runs.
     """
     for index, row in enumerate(table.rows):
         anchor = f"runs-{index}"
         for run in row.runs:
             cells: list[object] = [row.label, run.seed, run.id, run.state, "", "", ""]
-            if known := ended.get(run.id):
-                cells[4:] = known.steps, duration(known.seconds), known.weights[:16]
+            if record := ended.get(run.id):
+                cells[4:] = record.steps, duration(record.seconds), record.weights[:16]
             yield anchor, cells
             anchor = ""

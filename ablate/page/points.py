@@ -1,4 +1,4 @@
-"""The data of figures: curves by panel, differences from base, scores beside costs."""
+"""The data of figures: learning curves by panel, differences from base, scores and costs."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from ablate.table.scores import Scores
 from ablate.table.table import Table, TableRow
 
 COSTS = {"flops": "training FLOPs", "seconds": "training time (s)", "params": "parameters"}
-# A ratio of largest to smallest cost up to which a figure of costs would show nothing
-SAME_COST = 1.001
-FAR = 5.0  # times the median reach of rows, beyond which a row is off the axis
-# times the median over rows of their largest perplexity, beyond which a panel has its own axis
-FAR_ABOVE = 10.0
+SAME_COST = 1.001  # costs are equal up to this ratio of the largest to the smallest one
+# A row is off the axis if it reaches further than this factor times the median over rows.
+OUTLIER_FACTOR = 5.0
+# A panel has its own axis if a perplexity is larger than this factor times the median of the rows'
+# largest perplexities.
+OWN_AXIS_FACTOR = 10.0
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Learning curves that share one pair of axes: base, and at most one row for each color.
+    """Learning curves in the same axes: base, and at most one row for each color.
 
-    title: the group's name; with a number where a group needs several panels.
+    title: the name of the group, with a number if the group needs several panels.
     names: the name of each curve in the legend.
     """
 
@@ -40,7 +41,7 @@ class Panel:
 
     @property
     def tops(self) -> list[float]:
-        """The largest perplexity of each row but base."""
+        """The largest perplexity of each row, without base."""
         return [curve.top for curve in self.curves if curve.group != "base"]
 
     def color(self, row: str) -> str:
@@ -51,10 +52,12 @@ class Panel:
 
 @dataclass(frozen=True)
 class Interval:
-    """The difference of a row from base, with its 95 % interval where several seeds have one.
+    """The difference of a row from base, with its 95 % interval.
 
-    name: the row's label in a figure.
+    name: the name of the row in a figure.
     word: the verdict.
+    mean: None while there is no difference.
+    low, high: None if there is no interval, as with a single seed.
     """
 
     row: str
@@ -67,32 +70,33 @@ class Interval:
 
     @property
     def ends(self) -> list[float]:
-        """The mean and the ends of the interval, as far as there are any."""
+        """The mean and the ends of the interval, without missing ones."""
         return [end for end in (self.mean, self.low, self.high) if end is not None]
 
     def reach(self, reference: float) -> float:
-        """The largest distance of the mean or an end from a value; 0 without a mean."""
+        """The largest distance of the mean or an end from the reference; 0 without a mean."""
         return max((abs(end - reference) for end in self.ends), default=0.0)
 
 
 def within_axis(rows: Sequence[Interval], reference: float = 0.0) -> list[Interval]:
-    """The rows with a mean that an axis should hold: all, but for few ones far from the others.
+    """The rows with a mean, without outliers, which are off the axis.
 
-    A row that learns nothing may differ from base a hundred times as much as the others, which
-    would then not be told apart. Rows are left out above FAR times the median reach, among at least
-    four.
+    A row that learns nothing may differ from base a hundred times as much as the others, whose
+    differences would then be invisible. With four rows or more, those that reach further than
+    OUTLIER_FACTOR times the median are outliers.
     """
     drawn = [row for row in rows if row.mean is not None]
     if len(drawn) < 4:
         return drawn
-    most = FAR * median(row.reach(reference) for row in drawn)
-    return [row for row in drawn if not most or row.reach(reference) <= most]
+    limit = OUTLIER_FACTOR * median(row.reach(reference) for row in drawn)
+    return [row for row in drawn if not limit or row.reach(reference) <= limit]
 
 
 @dataclass(frozen=True)
 class Point:
-    """The score of a row and the cost of its training; `std` over seeds is 0 with a single seed,
-    and that of logarithms if `is_log`.
+    """The score of a row, and the cost of its training.
+
+    std: standard deviation over seeds, of logarithms if `is_log`; 0 with a single seed.
     """
 
     row: str
@@ -113,44 +117,48 @@ class Point:
 
 @dataclass(frozen=True)
 class Line:
-    """The values of a row along an axis, with those of each seed, from the smallest place on."""
+    """A curve of a row: `points` are (x, scores over seeds), in the order of x."""
 
     row: str
     name: str
     points: tuple[tuple[float, Scores], ...]
 
 
-def over_test_sizes(table: Table) -> tuple[list[Line], str]:
-    """The main score of each training that rows evaluate on two sizes of test items or more, over
-    the sizes; and what these are.
+def test_size_lines(table: Table) -> tuple[list[Line], str]:
+    """The main score over the size of the test items, for each training that rows evaluate on two
+    sizes or more.
+
+    Returns:
+        The lines, and the name of the size.
     """
-    rows: dict[tuple[str, ...], TableRow] = {}  # the first of each training
-    sizes: dict[tuple[str, ...], dict[int, Scores]] = {}
+    first_rows: dict[tuple[str, ...], TableRow] = {}  # by the runs of a training
+    size_scores: dict[tuple[str, ...], dict[int, Scores]] = {}
     name = ""
     for row in table.rows:
-        ids, scores = tuple(run.id for run in row.runs), row.scores[table.main.name]
+        ids = tuple(run.id for run in row.runs)
+        scores = row.scores[table.main.name]
         recipe = row.row.recipe
-        sized = recipe.test_size if recipe else None
-        rows.setdefault(ids, row)
-        if sized is not None and scores.n:
-            name, size = sized
-            sizes.setdefault(ids, {})[size] = scores
-    compared = {ids: by_size for ids, by_size in sizes.items() if len(by_size) > 1}
-    short = _names(rows[ids] for ids in compared)
+        test_size = recipe.test_size if recipe else None
+        first_rows.setdefault(ids, row)
+        if test_size is not None and scores.n:
+            name, size = test_size
+            size_scores.setdefault(ids, {})[size] = scores
+    drawn = {ids: scores for ids, scores in size_scores.items() if len(scores) > 1}
+    short = _names(first_rows[ids] for ids in drawn)
     lines = []
-    for ids, by_size in compared.items():
-        label = rows[ids].row.label
-        lines.append(Line(label, short[label], tuple(sorted(by_size.items()))))
+    for ids, scores_over_sizes in drawn.items():
+        label = first_rows[ids].row.label
+        lines.append(Line(label, short[label], tuple(sorted(scores_over_sizes.items()))))
     return lines, name
 
 
 def panels(curves: Sequence[Curve]) -> list[Panel]:
-    """Return one panel per group, or several of nearly equal size for a group with more rows than
-    colors.
+    """A panel for each group; several of nearly equal size for a group with more rows than colors.
 
-    Curves without any evaluation are left out.
+    Curves without an evaluation are left out.
     """
-    bases, groups = [], dict[str, list[Curve]]()
+    bases = []
+    groups: dict[str, list[Curve]] = {}
     for curve in curves:
         if curve.points and curve.group == "base":
             bases.append(curve)
@@ -158,41 +166,43 @@ def panels(curves: Sequence[Curve]) -> list[Panel]:
             groups.setdefault(curve.group, []).append(curve)
     if not groups:
         return [_panel("base", bases)] if bases else []
-    shown = []
+    result = []
     for group, rows in groups.items():
-        compared = {curve.base for curve in rows}
-        base = [curve for curve in bases if curve.row in compared]
-        parts = split(rows, len(SERIES))
-        for number, part in enumerate(parts, 1):
+        base_labels = {curve.base for curve in rows}
+        group_bases = [curve for curve in bases if curve.row in base_labels]
+        chunks = split(rows, len(SERIES))
+        for number, chunk in enumerate(chunks, 1):
             title = group
-            if len(parts) > 1:
-                title += f" ({number} of {len(parts)})"
-            shown.append(_panel(title, [*base, *part]))
-    return shown
+            if len(chunks) > 1:
+                title += f" ({number} of {len(chunks)})"
+            result.append(_panel(title, [*group_bases, *chunk]))
+    return result
 
 
-def split(rows: Sequence[T], most: int) -> list[Sequence[T]]:
-    """Parts of nearly equal size of at most so many rows, in place of full ones and a rest."""
-    count, parts = -(-len(rows) // most), []
-    for part in range(count):
-        parts.append(rows[len(rows) * part // count : len(rows) * (part + 1) // count])
-    return parts
+def split(rows: Sequence[T], max_size: int) -> list[Sequence[T]]:
+    """Split rows into as few chunks as possible, of nearly equal size."""
+    count = -(-len(rows) // max_size)
+    chunks = []
+    for index in range(count):
+        start = len(rows) * index // count
+        end = len(rows) * (index + 1) // count
+        chunks.append(rows[start:end])
+    return chunks
 
 
-def alike(groups: Sequence[Panel]) -> list[Panel]:
-    """The panels that share a vertical axis: all, but for those with a row far above the others.
+def shared_axis_panels(groups: Sequence[Panel]) -> list[Panel]:
+    """The panels with a common vertical axis: all panels without a row far above the others.
 
     A row that learns nothing may have hundreds of times the perplexity of the others, whose curves
-    would then not be told apart. Panels are left out above FAR_ABOVE times the median over rows,
-    among at least four.
+    would then be indistinguishable. With four rows or more, OWN_AXIS_FACTOR gives the limit.
     """
     tops: list[float] = []
     for panel in groups:
         tops += panel.tops
     if len(tops) < 4:
         return list(groups)
-    most = FAR_ABOVE * median(tops)
-    return [panel for panel in groups if max(panel.tops, default=0.0) <= most]
+    limit = OWN_AXIS_FACTOR * median(tops)
+    return [panel for panel in groups if max(panel.tops, default=0.0) <= limit]
 
 
 def _panel(title: str, curves: list[Curve]) -> Panel:
@@ -201,35 +211,38 @@ def _panel(title: str, curves: list[Curve]) -> Panel:
 
 
 def intervals(table: Table, metric: Metric) -> list[Interval]:
-    """Return the difference of every row but base; none while no row has any."""
+    """The difference of each row from base; empty while no row has a difference."""
     rows = [row for row in table.rows if metric.name in row.verdicts]
-    drawn, short = [], _names(rows)
+    short = _names(rows)
+    drawn = []
     for row in rows:
-        verdict, label = row.verdicts[metric.name], row.label
+        verdict = row.verdicts[metric.name]
         low, high = verdict.interval or (None, None)
-        place = (label, row.row.group, short[label])
-        drawn.append(Interval(*place, verdict.word, verdict.mean, low, high))
-    return _with_means(drawn)
+        interval = Interval(
+            row.label, row.row.group, short[row.label], verdict.word, verdict.mean, low, high
+        )
+        drawn.append(interval)
+    return drawn if _has_means(drawn) else []
 
 
-def _with_means(rows: list[Interval]) -> list[Interval]:
-    return rows if any(row.mean is not None for row in rows) else []
+def _has_means(rows: list[Interval]) -> bool:
+    return any(row.mean is not None for row in rows)
 
 
 def contrasts(design: DesignEffects, metric: Metric) -> list[Interval]:
-    """Return the effects of a design in a metric; none while scores are missing."""
+    """The effects of a design in a metric; empty while scores are missing."""
     drawn = []
     for name, effect in zip(design.names, design.by_metric.get(metric.name, ()), strict=False):
-        ends = (effect.value, effect.low, effect.high)
-        drawn.append(Interval(name, "", name, effect.word(metric), *ends))
-    return _with_means(drawn)
+        word = effect.word(metric)
+        drawn.append(Interval(name, "", name, word, effect.value, effect.low, effect.high))
+    return drawn if _has_means(drawn) else []
 
 
-def ratios_by_axis(curves: Sequence[Curve]) -> dict[str, list[Interval]]:
-    """Return the effective speed-up of every row by cost; only costs with some."""
+def axis_ratios(curves: Sequence[Curve]) -> dict[str, list[Interval]]:
+    """The effective speed-up of each row, by the axis of the cost; only costs with a speed-up."""
     ratios: dict[str, list[Interval]] = {}
-    for row, by_axis in speed_ups(curves).items():
-        for axis, ratio in by_axis.items():
+    for row, row_ratios in speed_ups(curves).items():
+        for axis, ratio in row_ratios.items():
             low, high = ratio.interval or (None, None)
             word = "" if ratio.mean else ratio.text
             if low is not None and low > 1:
@@ -239,28 +252,39 @@ def ratios_by_axis(curves: Sequence[Curve]) -> dict[str, list[Interval]]:
             if ratio.text:
                 interval = Interval(row, "", row, word, ratio.mean, low, high)
                 ratios.setdefault(axis, []).append(interval)
-    return {axis: rows for axis, rows in ratios.items() if _with_means(rows)}
+    return {axis: rows for axis, rows in ratios.items() if _has_means(rows)}
 
 
 def points(table: Table, cost: str) -> list[Point]:
-    """The rows with a score and this cost, one of COSTS; none if all cost the same."""
+    """The rows with a score and a cost (a key of COSTS); empty if all costs are equal."""
     rows = [row for row in _scored(table) if _cost(row, cost)]
-    drawn, costs, short = [], [], _names(rows)
+    short = _names(rows)
+    drawn = []
     for row in rows:
-        scores, value, label = row.scores[table.main.name], _cost(row, cost), row.label
+        scores = row.scores[table.main.name]
+        value = _cost(row, cost)
         assert scores.mean is not None
         assert value is not None
-        place = (label, short[label], row.row.group == "base")
-        drawn.append(Point(*place, value, scores.mean, scores.std or 0.0, scores.is_log))
-        costs.append(value)
+        point = Point(
+            row.label,
+            short[row.label],
+            row.row.group == "base",
+            value,
+            scores.mean,
+            scores.std or 0.0,
+            scores.is_log,
+        )
+        drawn.append(point)
+    costs = [point.cost for point in drawn]
     if not costs or max(costs) / min(costs) <= SAME_COST:
         return []
     return drawn
 
 
 def equal_costs(table: Table) -> list[str]:
-    """Names of the costs in which all rows with a score are equal, and need no figure."""
-    scored, equal = _scored(table), []
+    """Names of the costs that are equal for all rows with a score, and need no figure."""
+    scored = _scored(table)
+    equal = []
     for cost, name in COSTS.items():
         is_known = len(scored) > 1 and all(_cost(row, cost) for row in scored)
         if is_known and not points(table, cost):
@@ -288,7 +312,11 @@ def _names(rows: Iterable[TableRow]) -> dict[str, str]:
 
 
 def names(groups: Mapping[str, str]) -> dict[str, str]:
-    """A name for each label, by its group: the label without the group where that is unique."""
+    """A short name for each label: the label without its group, if that is unique.
+
+    Args:
+        groups: the group of each label.
+    """
     short = {label: label.removeprefix(f"{group} ") for label, group in groups.items()}
     counts = Counter(short.values())
     return {label: name if counts[name] == 1 else label for label, name in short.items()}

@@ -11,7 +11,7 @@ from functools import partial
 from ablate.formatting import number
 from ablate.page.drawings import Drawing, better_side, costs, differences, learning_curves
 from ablate.page.figures import (
-    LEAST_EFFECTS,
+    MIN_EFFECTS,
     draw_half_normal,
     draw_intervals,
     draw_lines,
@@ -19,7 +19,7 @@ from ablate.page.figures import (
     draw_sizes,
     effect_label,
 )
-from ablate.page.points import COSTS, contrasts, over_test_sizes, ratios_by_axis
+from ablate.page.points import COSTS, axis_ratios, contrasts, test_size_lines
 from ablate.plotting import FORMATS, render
 from ablate.stats.metrics import Metric
 from ablate.table.curves import AXES, Curve, speed_ups
@@ -39,7 +39,7 @@ LOSSES_NOTE = (
 
 @dataclass(frozen=True)
 class Listing:
-    """A plain table; the first cell of each row is its head."""
+    """A plain table. The first cell of a row is its title."""
 
     caption: str
     heads: tuple[str, ...]
@@ -51,8 +51,8 @@ class DesignSection:
     """A section of the page: tables, then figures.
 
     id: its anchor.
-    note: how to read it.
-    drawings: for the page, and some that are files only.
+    note: an explanation.
+    drawings: figures of the page; some are files alone.
     """
 
     id: str
@@ -63,15 +63,15 @@ class DesignSection:
 
 
 def figure_files(
-    table: Table, curves: Sequence[Curve], kinds: Sequence[str] = FORMATS
+    table: Table, curves: Sequence[Curve], formats: Sequence[str] = FORMATS
 ) -> dict[str, bytes]:
-    """Every figure that has data, in each of the formats, by file name.
+    """All figures with data, in each of the formats, by file name.
 
-    The same results give the same bytes.
+    Equal results give equal bytes.
     """
     drawings = list(differences(table))
-    for _, drawings_of_axis in learning_curves(curves):
-        drawings += drawings_of_axis
+    for _, axis_drawings in learning_curves(curves):
+        drawings += axis_drawings
     drawings += costs(table)
     for section in design_sections(table, curves):
         drawings += section.drawings
@@ -79,13 +79,13 @@ def figure_files(
     for drawing in drawings:
         if drawing.file:
             figure = drawing.draw()
-            for kind in kinds:
-                files[f"{drawing.file}.{kind}"] = render(figure, kind)
+            for suffix in formats:
+                files[f"{drawing.file}.{suffix}"] = render(figure, suffix)
     return files
 
 
 def design_sections(table: Table, curves: Sequence[Curve]) -> list[DesignSection]:
-    """The sections that a study's designs have something for."""
+    """The sections for which the study has data."""
     return [
         *_test_sizes(table),
         *_ladders(table),
@@ -100,11 +100,13 @@ def _listing(caption: str, layout: Layout) -> Listing:
 
 
 def _test_sizes(table: Table) -> Iterator[DesignSection]:
-    lines, size = over_test_sizes(table)
+    lines, size = test_size_lines(table)
     if lines:
-        metric, titles, label = table.main, {}, f"{size} of test items"
+        metric = table.main
+        label = f"{size} of test items"
+        titles = {}
         for line in lines:
-            means = [f"{number(at.mean, metric.digits)} at {place}" for place, at in line.points]
+            means = [f"{number(scores.mean, metric.digits)} at {x}" for x, scores in line.points]
             titles[line.row] = f"{line.name}: {', '.join(means)}"
         drawing = Drawing(
             metric.title,
@@ -119,7 +121,9 @@ def _test_sizes(table: Table) -> Iterator[DesignSection]:
 
 
 def _ladders(table: Table) -> Iterator[DesignSection]:
-    listings, drawings, notes = [], [], []
+    listings = []
+    drawings = []
+    notes = []
     for ladder in ladders(table):
         layout = ladder_layout(ladder)
         notes.append(" ".join(layout.legend))
@@ -131,7 +135,8 @@ def _ladders(table: Table) -> Iterator[DesignSection]:
 
 
 def _sizes_drawing(ladder: Ladder) -> Drawing:
-    metric, titles = ladder.metric, {}
+    metric = ladder.metric
+    titles = {}
     for row in ladder.rows:
         texts = [metric.difference_text(rung.difference.mean) or "?" for rung in row.rungs]
         titles[row.name] = f"{row.name}: {', '.join(texts)}"
@@ -147,13 +152,13 @@ def _sizes_drawing(ladder: Ladder) -> Drawing:
 
 def _effects(table: Table) -> Iterator[DesignSection]:
     designs = design_effects(table)
-    for place, (design, file) in enumerate(zip(designs, file_names(designs), strict=True), 1):
+    for index, (design, file) in enumerate(zip(designs, file_names(designs), strict=True), 1):
         drawings: list[Drawing] = []
         for metric in table.compared:
-            drawings += _effect_drawings(design, metric, file, f"{place}-{metric.name}")
+            drawings += _effect_drawings(design, metric, file, f"{index}-{metric.name}")
         listings = [_listing("Effects", effects_layout(table, design))]
         notes = " ".join(design.notes)
-        yield DesignSection(f"design-{place}", design.title, notes, listings, drawings)
+        yield DesignSection(f"design-{index}", design.title, notes, listings, drawings)
 
 
 def file_names(designs: Iterable[DesignEffects]) -> list[str]:
@@ -172,7 +177,9 @@ def file_names(designs: Iterable[DesignEffects]) -> list[str]:
 def _effect_drawings(
     design: DesignEffects, metric: Metric, file: str, anchor: str
 ) -> Iterator[Drawing]:
-    rows, titles, label = contrasts(design, metric), {}, effect_label(metric)
+    rows = contrasts(design, metric)
+    label = effect_label(metric)
+    titles = {}
     for row in rows:
         titles[row.row] = f"{row.row}: {metric.difference_text(row.mean)} {metric.title}"
     if rows:
@@ -185,7 +192,7 @@ def _effect_drawings(
             partial(draw_intervals, rows, metric, label),
             better_side(metric),
         )
-    if design.is_factorial and len(rows) >= LEAST_EFFECTS:
+    if design.is_factorial and len(rows) >= MIN_EFFECTS:
         yield Drawing(
             f"{metric.title}, half-normal",
             f"half-normal-{file}-{metric.name}",
@@ -223,19 +230,21 @@ def _losses(choice: Choice, labels: Iterable[str]) -> list[str]:
         if math.isinf(candidate.loss):
             texts[candidate.label] = "diverged"
         else:
-            texts[candidate.label] = f"{candidate.loss:.3f}{' *' * candidate.is_chosen}"
+            mark = " *" if candidate.is_chosen else ""
+            texts[candidate.label] = f"{candidate.loss:.3f}{mark}"
     return list(texts.values())
 
 
 def _speed_ups(curves: Sequence[Curve]) -> Iterator[DesignSection]:
     rows = []
-    for row, by_axis in speed_ups(curves).items():
-        texts = [by_axis[axis].text for axis in AXES]
+    for row, row_ratios in speed_ups(curves).items():
+        texts = [row_ratios[axis].text for axis in AXES]
         if any(texts):
             rows.append((row, *texts))
     drawings = []
-    for axis, ratios in ratios_by_axis(curves).items():
-        name, titles = AXES[axis], {}
+    for axis, ratios in axis_ratios(curves).items():
+        name = AXES[axis]
+        titles = {}
         for ratio in ratios:
             titles[ratio.row] = f"{ratio.row}: {number(ratio.mean, 2) or ratio.word}"
         drawings.append(

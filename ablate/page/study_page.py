@@ -1,4 +1,4 @@
-"""The page of a study: what it describes beside the table, read from the study and its results."""
+"""The page of a study: its description and samples, from the study and its results."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ def study_page(
     samples: Sequence[Example],
     attention: Attention | None = None,
 ) -> str:
-    """Return the text of the page of a study."""
-    return page(outcome.table, curves, background_of(outcome, results), samples, attention)
+    """The page of a study, as HTML."""
+    return page(outcome.table, curves, read_background(outcome, results), samples, attention)
 
 
-def background_of(outcome: Outcome, results: Results) -> Background:
-    """Read what the page describes beside the results."""
-    study, published = outcome.study, provenance_of(outcome, results)
+def read_background(outcome: Outcome, results: Results) -> Background:
+    """Read the description of a study and the provenance of its results."""
+    study = outcome.study
+    published = provenance_of(outcome, results)
     config = outcome.planned.base.config
     unused = {**inactive_fields(config), **study.task.unused_fields}
     runs = {}
@@ -49,29 +50,32 @@ def background_of(outcome: Outcome, results: Results) -> Background:
 
 
 def _origins(outcome: Outcome, published: TableProvenance) -> Iterator[tuple[str, str]]:
-    """Yield signatures, corpora, code and machines."""
+    """Yield (kind, value) of signatures, corpora, code, packages and machines."""
     for name, signatures in outcome.experiment.signatures.items():
         for signature in signatures:
             yield outcome.study.task.metrics[name].title, signature
     for corpus in published.corpora:
         yield "corpus", corpus
-    made: dict[str, dict[str, None]] = {"code": {}, "packages": {}, "machine": {}}
+    values: dict[str, dict[str, None]] = {"code": {}, "packages": {}, "machine": {}}
     for provenance in published.provenances:
         if provenance is not None:
-            for what, text in _made_with(provenance):
-                made[what][text] = None  # once: runs of several revisions often share a machine
-    for what, texts in made.items():
-        for text in texts:
-            yield what, text
+            for kind, value in _run_origins(provenance):
+                values[kind][value] = None  # runs share most values
+    for kind, kind_values in values.items():
+        for value in kind_values:
+            yield kind, value
 
 
-def _made_with(made: Provenance) -> Iterator[tuple[str, str]]:
-    code, machine = made.ablate, made.machine
+def _run_origins(provenance: Provenance) -> Iterator[tuple[str, str]]:
+    """Yield (kind, value) of the provenance of a run."""
+    code = provenance.ablate
+    machine = provenance.machine
     if code:
-        yield "code", f"{code.text}, Python {made.python}"
-        yield "packages", ", ".join(f"{name} {version}" for name, version in made.packages.items())
-    where = f"{made.device}, {plural(made.threads, 'thread')}"
-    yield "machine", f"{where}; {machine.processor}, {plural(machine.cores, 'core')}"
+        packages = [f"{name} {version}" for name, version in provenance.packages.items()]
+        yield "code", f"{code.text}, Python {provenance.python}"
+        yield "packages", ", ".join(packages)
+    device = f"{provenance.device}, {plural(provenance.threads, 'thread')}"
+    yield "machine", f"{device}; {machine.processor}, {plural(machine.cores, 'core')}"
 
 
 def generated_samples(outcome: Outcome, count: int) -> list[Example]:
@@ -87,14 +91,20 @@ def generated_samples(outcome: Outcome, count: int) -> list[Example]:
 
 
 def samples(outcome: Outcome, results: Results, corpus: Corpus, count: int) -> list[Example]:
-    """Return `count` items of the test split, spread evenly over it, with the predictions of each
-    row's first seed.
+    """Samples of the predictions of each row's first seed, for items spread evenly over the test
+    split.
 
-    Of a task whose predictions are no texts to read, there are none. Rows without a prediction for
-    every item are left out. Each prediction has its score in the main metric, if the task scores
-    single items in it.
+    Tasks whose predictions are not readable have no samples. Rows without a prediction for every
+    item are left out. Predictions have a score if the task scores single items.
+
+    Args:
+        outcome: of the study.
+        results: the results root, with the predictions.
+        corpus: of the test split.
+        count: number of samples, unless the test split has fewer items.
     """
-    task, metric = outcome.study.task, outcome.table.item_metric
+    task = outcome.study.task
+    metric = outcome.table.item_metric
     if not task.predicts_texts:
         return []
     total = task.n_predictions(corpus)
@@ -105,20 +115,21 @@ def samples(outcome: Outcome, results: Results, corpus: Corpus, count: int) -> l
             texts[label] = lines
     if not total or not texts:
         return []
-    # A set, because more samples than items may be asked for.
+    # A set: indices repeat if the test split has fewer items than `count`.
     picked = sorted({total * i // count for i in range(count)})
     scores: list[Sequence[float]] = []
     title = ""
     if task.scores_items(metric) and not metric.is_probe:
         scores = [task.measure_items(metric.name, lines, corpus) for lines in texts.values()]
         title = metric.title
-    shown = []
+    examples = []
     for i, item in zip(picked, task.samples(corpus, picked), strict=True):
-        of_item = tuple(number(of_row[i], metric.digits) for of_row in scores)
-        shown.append(Example(item.number, item.texts, _predictions(texts, i), of_item, title))
-    return shown
+        item_scores = tuple(number(row_scores[i], metric.digits) for row_scores in scores)
+        example = Example(item.number, item.texts, _predictions(texts, i), item_scores, title)
+        examples.append(example)
+    return examples
 
 
 def _predictions(texts: Mapping[str, Sequence[str]], item: int) -> tuple[tuple[str, str], ...]:
-    """The text of each row for an item, of the rows that have one."""
+    """(row label, text) for an item, for the rows that have a prediction."""
     return tuple((label, lines[item]) for label, lines in texts.items() if item < len(lines))

@@ -30,10 +30,10 @@ from ablate.tasks import Sample
 class ItemDifference:
     """An item of the test split that both rows have predicted.
 
-    number: of the item, from 1.
+    number: number of the item, from 1.
     sample: (name, text) of the input and the reference.
-    predictions: of both rows.
-    scores: of each prediction alone.
+    predictions: of the first and the second row.
+    scores: of these predictions.
     """
 
     number: int
@@ -54,13 +54,14 @@ class ItemDifference:
 
 @dataclass(frozen=True)
 class RowComparison:
-    """The second of two rows compared with the first. p values are not corrected for other rows.
+    """The second of two rows compared with the first. P values are not corrected for other rows.
 
-    settings: the values of both rows, by each field that differs.
+    settings: (value of the first row, value of the second row), by field, for fields that differ.
     verdicts: by metric.
     curves: learning curves of both rows.
-    seed: of the sentences; None if no seed has predictions of both rows.
-    sentences: items of the test split with the largest differences, the second row's worst first.
+    seed: seed of the sentences; None if no seed has predictions of both rows.
+    sentences: items of the test split with the largest differences, the worst of the second row
+        first.
     """
 
     outcome: Outcome
@@ -73,17 +74,17 @@ class RowComparison:
 
     @property
     def table(self) -> Table:
-        """The table that has both rows."""
+        """The table with both rows."""
         return self.outcome.table
 
     @property
-    def in_table(self) -> Mapping[str, Verdict]:
-        """The verdicts of the table on this pair, by metric, corrected for all rows of the study;
-        empty unless the first row is the base of the second.
+    def table_verdicts(self) -> Mapping[str, Verdict]:
+        """The verdicts of the table on this pair, by metric. They are corrected for all rows of the
+        study. Empty unless the first row is the base of the second.
         """
         first, second = self.rows
-        is_in_table = second.row.base == first.label and self.table.experiment.tests > 1
-        return second.verdicts if is_in_table else {}
+        has_verdicts = second.row.base == first.label and self.table.experiment.tests > 1
+        return second.verdicts if has_verdicts else {}
 
     def text_of(self, verdict: Verdict) -> str:
         """The verdict as a sentence, with the first row in the place of base."""
@@ -94,19 +95,20 @@ class RowComparison:
         first, second = self.rows
         scores = {}
         for name, verdict in self.verdicts.items():
-            of_rows = [first.scores[name].as_json(), second.scores[name].as_json()]
+            rows = [first.scores[name].as_json(), second.scores[name].as_json()]
             difference = verdict.as_json() | {"text": self.text_of(verdict)}
-            scores[name] = {"rows": of_rows, "difference": difference}
-            if name in self.in_table:
-                scores[name]["in_table"] = self.in_table[name].as_json()
-        settings, costs = self.settings.items(), []
+            scores[name] = {"rows": rows, "difference": difference}
+            if name in self.table_verdicts:
+                scores[name]["in_table"] = self.table_verdicts[name].as_json()
+        settings = [{"field": name, "values": values} for name, values in self.settings.items()]
+        costs = []
         for row in self.rows:
             costs.append({"params": row.recipe.params, **row.recipe.cost.as_json()})
         return {
             "study": self.table.experiment.name,
             "rows": [first.label, second.label],
             "states": [first.states, second.states],
-            "settings": [{"field": name, "values": values} for name, values in settings],
+            "settings": settings,
             "scores": scores,
             "cost": costs,
             "curves": [{"row": curve.row, "ppl": curve.by_seed} for curve in self.curves],
@@ -119,90 +121,102 @@ def compare_rows(outcome: Outcome, first: Row, second: Row, results: Results) ->
     """Compare two rows of a study, without sentences."""
     table = outcome.table
     rows = (table.by_label[first.label], table.by_label[second.label])
-    # The pair alone, so that Holm's correction changes nothing.
     judged = table.compare_pair(*rows)
-    after = second.config.model_dump()
+    second_config = second.config.model_dump()
     settings = {}
     for name, value in first.config.model_dump().items():
-        if value != after[name]:
-            settings[name] = value, after[name]
+        if value != second_config[name]:
+            settings[name] = value, second_config[name]
     curves = (curve_of(outcome, first, results), curve_of(outcome, second, results))
-    shown = {metric.name: judged.verdicts[metric.name] for metric in table.metrics}
-    return RowComparison(outcome, rows, settings, shown, curves)
+    verdicts = {metric.name: judged.verdicts[metric.name] for metric in table.metrics}
+    return RowComparison(outcome, rows, settings, verdicts, curves)
 
 
-def with_sentences(comparison: RowComparison, results: Results, count: int) -> RowComparison:
-    """Add the `count` worst and best sentences of the second row, from the first seed that both
-    rows have translated; none if the task does not score sentences, or if their corpus is not here.
+def add_sentences(comparison: RowComparison, results: Results, count: int) -> RowComparison:
+    """Add the `count` worst and the `count` best sentences of the second row, by the first seed
+    with predictions of both rows. None are added if the task does not score sentences, or if the
+    corpus is not on this machine.
 
     Raises:
         Damaged: the corpus is damaged.
     """
     from ablate.data.corpus import Corpus  # loads numpy
 
-    outcome, metric = comparison.outcome, comparison.table.item_metric
-    task, corpora = outcome.study.task, outcome.experiment.corpora
-    # A probe has items of its own, and sentences of different corpora cannot be paired.
-    is_of_items = task.scores_items(metric) and not metric.is_probe
-    if not count or not is_of_items or len(corpora) != 1:
+    outcome = comparison.outcome
+    metric = comparison.table.item_metric
+    task = outcome.study.task
+    corpora = outcome.experiment.corpora
+    # Probes have other items, and sentences of different corpora cannot be paired.
+    has_item_scores = task.scores_items(metric) and not metric.is_probe
+    if not count or not has_item_scores or len(corpora) != 1:
         return comparison
     if not results.has_corpus(corpora[0]):
         return comparison
     first, second = (outcome.by_label[row.label] for row in comparison.rows)
     for runs in zip(first, second, strict=False):  # base may have further seeds
-        before = task.item_predictions(predictions_of(runs[0], results))
-        after = task.item_predictions(predictions_of(runs[1], results))
-        if before and after:
+        first_items = task.item_predictions(predictions_of(runs[0], results))
+        second_items = task.item_predictions(predictions_of(runs[1], results))
+        if first_items and second_items:
             corpus = Corpus(results.corpus(corpora[0]))
-            scores = (
-                task.measure_items(metric.name, before, corpus),
-                task.measure_items(metric.name, after, corpus),
+            sentences = largest_differences(
+                (first_items, second_items),
+                (
+                    task.measure_items(metric.name, first_items, corpus),
+                    task.measure_items(metric.name, second_items, corpus),
+                ),
+                count,
+                metric.more_is_better,
+                partial(task.samples, corpus),
             )
-            given = (count, metric.more_is_better, partial(task.samples, corpus))
-            most = differing_most((before, after), scores, *given)
-            return replace(comparison, seed=runs[0].run.seed, sentences=most)
+            return replace(comparison, seed=runs[0].run.seed, sentences=sentences)
     return comparison
 
 
-def differing_most(
+def largest_differences(
     predictions: tuple[Sequence[str], Sequence[str]],
     scores: tuple[Sequence[float], Sequence[float]],
     count: int,
     more_is_better: bool,
     samples: Callable[[Sequence[int]], Iterable[Sample]],
 ) -> tuple[ItemDifference, ...]:
-    """The items in which two rows differ most: the `count` worst of the second row, then its
-    `count` best.
+    """The items with the largest differences: the `count` worst of the second row, then its `count`
+    best.
 
     Args:
-        predictions: of both rows.
-        scores: of each prediction alone.
-        count: of worst and of best items.
+        predictions: predictions of both rows.
+        scores: scores of these predictions.
+        count: number of the worst items, and of the best items.
         more_is_better: whether a higher score is better.
-        samples: returns the inputs and references of some items, by index.
+        samples: returns the inputs and references of items, by index.
     """
     sign = 1 if more_is_better else -1
-    worse, better = [], []
-    for i, (before, after) in enumerate(zip(*scores, strict=True)):
-        difference = sign * (after - before)
+    worse = []
+    better = []
+    for i, (first_score, second_score) in enumerate(zip(*scores, strict=True)):
+        difference = sign * (second_score - first_score)
         if difference < 0:
             worse.append((difference, i))
         elif difference > 0:
             better.append((difference, i))
-    most = sorted(worse)[:count] + sorted(better, reverse=True)[:count]
-    picked = [i for _, i in most]
+    largest = sorted(worse)[:count] + sorted(better, reverse=True)[:count]
+    indices = [i for _, i in largest]
     items = []
-    for i, sample in zip(picked, samples(picked), strict=True):
-        texts, values = (predictions[0][i], predictions[1][i]), (scores[0][i], scores[1][i])
-        items.append(ItemDifference(i + 1, sample.texts, texts, values))
+    for i, sample in zip(indices, samples(indices), strict=True):
+        item = ItemDifference(
+            i + 1,
+            sample.texts,
+            (predictions[0][i], predictions[1][i]),
+            (scores[0][i], scores[1][i]),
+        )
+        items.append(item)
     return tuple(items)
 
 
 # On a terminal
 
 _BARS = "▁▂▃▄▅▆▇█"
-_WIDEST = 40  # characters of a curve; longer ones are thinned out
-SHORTEST_CUT = 120  # characters; a prediction is never cut below
+_MAX_BARS = 40  # longer curves are thinned out
+MIN_CUT = 120  # predictions up to this number of characters are not cut
 STYLES = {"worse": "red", "better": "green"}
 
 
@@ -219,8 +233,8 @@ def print_comparison(comparison: RowComparison) -> None:
     for verdict in comparison.verdicts.values():
         if verdict.n:
             console.print(*_significance(verdict, comparison.text_of(verdict)), sep="\n")
-            if verdict.metric.name in comparison.in_table:
-                console.print(_in_table(comparison, verdict.metric.name))
+            if verdict.metric.name in comparison.table_verdicts:
+                console.print(_table_verdict(comparison, verdict.metric.name))
     console.print(_legend(comparison), style="dim")
     for text in (*_curves(comparison), *_sentences(comparison)):
         console.print(text)
@@ -238,7 +252,8 @@ def _settings(comparison: RowComparison) -> None:
 
 
 def _cost_texts(row: TableRow) -> tuple[str, str, str]:
-    flops, time = scaled(row.recipe.cost.flops, "").strip(), duration(row.recipe.cost.seconds.mean)
+    flops = scaled(row.recipe.cost.flops, "").strip()
+    time = duration(row.recipe.cost.seconds.mean)
     return millions(row.recipe.params), flops, time
 
 
@@ -248,9 +263,10 @@ def _scores(comparison: RowComparison) -> None:
     seeds = len(comparison.table.experiment.seeds)
     for name, verdict in comparison.verdicts.items():
         metric = verdict.metric
-        before = mean_and_std(first.scores[name], metric.digits, seeds)
-        after = mean_and_std(second.scores[name], metric.digits, seeds)
-        table.add_row(metric.title, before, after, metric.difference_text(verdict.mean))
+        first_score = mean_and_std(first.scores[name], metric.digits, seeds)
+        second_score = mean_and_std(second.scores[name], metric.digits, seeds)
+        difference = metric.difference_text(verdict.mean)
+        table.add_row(metric.title, first_score, second_score, difference)
     print_wide(table)
 
 
@@ -264,19 +280,20 @@ def _significance(verdict: Verdict, text: str) -> Iterator[Text]:
     if test := verdict.bootstrap:
         noises.append((f"test {metric.item}s", (test.low, test.high), test.p))
     for noise, interval, p in noises:
-        shown = f"{metric.interval_text(*interval)}, {p_equation(p)}"
-        yield Text(f"  95 % over {noise} {shown}", style="dim")
+        interval_text = metric.interval_text(*interval)
+        yield Text(f"  95 % over {noise} {interval_text}, {p_equation(p)}", style="dim")
 
 
-def _in_table(comparison: RowComparison, metric: str) -> Text:
-    """The verdict of the table on the same pair, whose interval is wider for its correction."""
-    verdict, rows = comparison.in_table[metric], plural(comparison.table.experiment.tests, "row")
-    shown = [f"  in the table, corrected for {rows}: {verdict.word}"]
+def _table_verdict(comparison: RowComparison, metric: str) -> Text:
+    """The verdict of the table on this pair. Its interval is wider, because of the correction."""
+    verdict = comparison.table_verdicts[metric]
+    rows = plural(comparison.table.experiment.tests, "row")
+    phrases = [f"  in the table, corrected for {rows}: {verdict.word}"]
     if verdict.interval:
-        shown.append(verdict.metric.interval_text(*verdict.interval))
+        phrases.append(verdict.metric.interval_text(*verdict.interval))
     if verdict.p is not None:
-        shown.append(p_equation(verdict.p))
-    return Text(", ".join(shown), style="dim")
+        phrases.append(p_equation(verdict.p))
+    return Text(", ".join(phrases), style="dim")
 
 
 def _legend(comparison: RowComparison) -> str:
@@ -297,19 +314,20 @@ def _curves(comparison: RowComparison) -> Iterator[str]:
     if not drawn:
         return
     values = [math.log(value) for _, value in chain(*drawn.values())]
-    low, high = min(values), max(values)
+    low = min(values)
+    high = max(values)
     yield "\nPPL (dev) from the first to the last evaluation, log scale, geometric mean over seeds"
-    wide = max(map(len, drawn))
+    label_width = max(map(len, drawn))
     for row, points in drawn.items():
-        # Every k-th evaluation, with the smallest k that fits.
-        shown = points[:: -(-len(points) // _WIDEST)]
+        stride = -(-len(points) // _MAX_BARS)
         bars = ""
-        for _, value in shown:
-            # 1.0: all values are equal, and the curve is flat.
-            share = (math.log(value) - low) / (high - low or 1.0)
-            bars += _BARS[round(share * (len(_BARS) - 1))]
-        (first, start), (last, end) = points[0], points[-1]
-        yield f"{row:<{wide}}  {bars}  {start:.2f} at step {first}, {end:.2f} at step {last}"
+        for _, value in points[::stride]:
+            # 1.0 if all values are equal: the curve is flat.
+            height = (math.log(value) - low) / (high - low or 1.0)
+            bars += _BARS[round(height * (len(_BARS) - 1))]
+        first, start = points[0]
+        last, end = points[-1]
+        yield f"{row:<{label_width}}  {bars}  {start:.2f} at step {first}, {end:.2f} at step {last}"
 
 
 def _sentences(comparison: RowComparison) -> Iterator[Text]:
@@ -322,19 +340,19 @@ def _sentences(comparison: RowComparison) -> Iterator[Text]:
         f"seed {comparison.seed})",
         style="bold",
     )
-    # All differences are zero, so that none was picked.
+    # All differences are zero.
     if not comparison.sentences:
         yield Text(f"None: both rows have equal scores for every {metric.item}.")
     for item in comparison.sentences:
         yield from _sentence(item, comparison)
 
 
-def _shown(text: str, item: ItemDifference) -> str:
-    """A prediction on one line, cut far beyond its reference: a model that has learned little may
-    repeat words without an end.
+def _prediction_text(text: str, item: ItemDifference) -> str:
+    """A prediction on a single line. It is cut if it is much longer than its reference, because a
+    model that has learned little may repeat words endlessly.
     """
     longest = max(map(len, dict(item.sample).values()))
-    width = max(SHORTEST_CUT, 2 * longest)
+    width = max(MIN_CUT, 2 * longest)
     if len(text) <= width:
         return printable(text)
     return f"{printable(text[:width])}… ({len(text) - width:,} more characters)"
@@ -344,18 +362,19 @@ def _sentence(item: ItemDifference, comparison: RowComparison) -> Iterator[Text]
     metric = comparison.table.item_metric
     first, second = comparison.rows
     labels = (first.label, second.label)
-    wide = max(map(len, (*dict(item.sample), *labels)))
+    width = max(map(len, (*dict(item.sample), *labels)))
     yield Text(
-        f"\n{'':<{wide}}  {metric.item} {item.number}, {signed(item.difference, metric.digits)}",
+        f"\n{'':<{width}}  {metric.item} {item.number}, {signed(item.difference, metric.digits)}",
         style="dim",
     )
     for name, text in item.sample:
-        in_one_line = printable(" ".join(text.splitlines()))
-        yield Text.assemble((f"{name:<{wide}}  ", "dim"), in_one_line)
+        line = printable(" ".join(text.splitlines()))
+        yield Text.assemble((f"{name:<{width}}  ", "dim"), line)
     for label, text, score in zip(labels, item.predictions, item.scores, strict=True):
-        shown = f"{score:.{metric.digits}f}"
+        score_text = f"{score:.{metric.digits}f}"
         if not comparison.outcome.study.task.predicts_texts:
-            yield Text.assemble((f"{label:<{wide}}  ", "dim"), f"{shown} {metric.title}")
+            score_text += f" {metric.title}"
+            yield Text.assemble((f"{label:<{width}}  ", "dim"), score_text)
             continue
-        prediction = _shown(text, item) or "(empty)"
-        yield Text.assemble((f"{label:<{wide}}  ", "dim"), prediction, (f"  {shown}", "dim"))
+        prediction = _prediction_text(text, item) or "(empty)"
+        yield Text.assemble((f"{label:<{width}}  ", "dim"), prediction, (f"  {score_text}", "dim"))

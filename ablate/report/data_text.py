@@ -1,4 +1,4 @@
-"""Lists and descriptions of corpora: as JSON values, and printed to a terminal."""
+"""Lists and descriptions of corpora, as JSON values and on a terminal."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from ablate.tasks import Task
 
 SAMPLE = 3  # records
-LONGEST_SAMPLE = 300  # tokens of a document, whose length has no limit
+MAX_SAMPLE_LENGTH = 300  # tokens; longer documents are cut
 PIECES = 12
 _PERCENTILE = 95
 
 
 def named_corpora(tasks: Iterable[Task]) -> list[dict[str, Any]]:
-    """The corpora known by name, for scripts: each with the first task that reads it."""
-    named = []
+    """The corpora with a name, for scripts, each with the first task that can read it."""
+    corpora = []
     catalogues: dict[Any, Task] = {}
     for task in tasks:
         catalogues.setdefault(task.data_config, task)
@@ -35,17 +35,17 @@ def named_corpora(tasks: Iterable[Task]) -> list[dict[str, Any]]:
         for name, corpus in data.catalogue.items():
             origin = corpus.hub.display_name if corpus.hub else corpus.origin
             sides = {"directions": list(corpus.directions), "splits": list(corpus.splits)}
-            named.append({"corpus": name, "task": task.name, **sides, "from": origin})
-    return named
+            corpora.append({"corpus": name, "task": task.name, **sides, "from": origin})
+    return corpora
 
 
 def prepared_corpora(corpora: Path) -> list[dict[str, Any]]:
-    """The prepared corpora, for scripts: in the order of their ids, with their size on disk."""
+    """The prepared corpora with their sizes on disk, for scripts, in the order of their ids."""
     prepared = []
     for path in sorted(corpora.glob(f"[!.]*/{MANIFEST}")):
         try:
             manifest = CorpusManifest.read(path)
-        except StoreError:  # damaged, or of another version: not usable here
+        except StoreError:  # damaged, or of another version
             continue
         if manifest is not None:
             bytes_on_disk = sum(file.stat().st_size for file in path.parent.iterdir())
@@ -56,17 +56,20 @@ def prepared_corpora(corpora: Path) -> list[dict[str, Any]]:
 
 def description_of(corpus: Corpus) -> dict[str, Any]:
     """Sources, sizes, lengths, vocabulary and sample records of a prepared corpus, for scripts."""
-    manifest, train, tokenizer = corpus.manifest, corpus.split("train"), corpus.tokenizer
+    manifest = corpus.manifest
+    train = corpus.split("train")
+    tokenizer = corpus.tokenizer
     splits = {}
     for name, count in manifest.pairs.items():
-        split, origin = corpus.split(name), manifest.sources.get(name)
+        split = corpus.split(name)
+        origin = manifest.sources.get(name)
         splits[name] = {
             "pairs": count,
             "from": origin and origin.model_dump(mode="json"),
             "tokens": {field: _lengths(split[field]) for field in corpus.fields},
             "unknown": {field: split[field].unknown_share for field in corpus.fields},
         }
-    longest = manifest.data.get("max_length") or LONGEST_SAMPLE
+    longest = manifest.data.get("max_length") or MAX_SAMPLE_LENGTH
     assert isinstance(longest, int)
     sample = []
     for i in range(0, len(train), -(-len(train) // SAMPLE)):
@@ -75,7 +78,7 @@ def description_of(corpus: Corpus) -> dict[str, Any]:
             ids = train[field][i][:longest].tolist()
             texts += corpus.tokenizer_of(field).decode([ids])
         sample.append(texts)
-    # Pieces from the middle of the vocabulary: the first ones are very short.
+    # Pieces from the middle of the vocabulary, because the first ones are very short.
     middle = range(tokenizer.vocab_size)[tokenizer.vocab_size // 2 :][:PIECES]
     pieces = tokenizer.pieces(list(middle))
     return {
@@ -106,11 +109,14 @@ def _lengths(sequences: TokenSequences) -> dict[str, float]:
 # On a terminal
 
 
-def print_list(named: Iterable[Mapping[str, Any]], prepared: Iterable[Mapping[str, Any]]) -> None:
-    """Print the named corpora, then the prepared ones."""
+def print_list(
+    catalogue: Iterable[Mapping[str, Any]], prepared: Iterable[Mapping[str, Any]]
+) -> None:
+    """Print the corpora with a name, then the prepared corpora."""
     table = plain_table("corpus", "task", "directions", "train, dev, test", "from")
-    for corpus in named:
-        directions, splits = ", ".join(corpus["directions"]), ", ".join(corpus["splits"])
+    for corpus in catalogue:
+        directions = ", ".join(corpus["directions"])
+        splits = ", ".join(corpus["splits"])
         table.add_row(corpus["corpus"], corpus["task"], directions, splits, Text(corpus["from"]))
     print_wide(table)
     console = text_console()
@@ -120,7 +126,8 @@ def print_list(named: Iterable[Mapping[str, Any]], prepared: Iterable[Mapping[st
     console.print()
     table = plain_table("prepared", "corpus", "direction", "+records", "+V", "+on disk")
     for corpus in prepared:
-        data, records = corpus["data"], corpus["pairs"]["train"]
+        data = corpus["data"]
+        records = corpus["pairs"]["train"]
         # Only translation has a direction.
         settings = (str(data["corpus"]), str(data.get("direction") or ""))
         amounts = (f"{records:,}", f"{data['vocab_size']:,}", size(corpus["bytes"]))
@@ -131,13 +138,20 @@ def print_list(named: Iterable[Mapping[str, Any]], prepared: Iterable[Mapping[st
 def print_description(
     description: Mapping[str, Any], manifest: CorpusManifest, labels: Sequence[str]
 ) -> None:
-    """Print the description of a prepared corpus; labels are of the text fields."""
-    console, splits = text_console(), description["splits"]
+    """Print the description of a prepared corpus.
+
+    Args:
+        description: as `description_of` returns it.
+        manifest: of the corpus.
+        labels: labels of the text fields.
+    """
+    console = text_console()
+    splits = description["splits"]
     names = [str(manifest.data["corpus"])]
     if direction := manifest.data.get("direction"):
         names.append(str(direction))
     console.print(f"corpus {description['id']}: {', '.join(names)}")
-    # Fields depend on the task, so that the columns do too.
+    # The columns depend on the fields of the task.
     heads = ["split", "+records"]
     for field in splits["train"]["tokens"]:
         heads += [f"+{field} tokens", "+mean", "+p95", "+max"]
@@ -148,11 +162,10 @@ def print_description(
             cells += map("{:,}".format, lengths.values())
         table.add_row(name, *cells)
     print_wide(table)
-    unknown = {
-        f"{name} {field}": share
-        for name, split in splits.items()
-        for field, share in split["unknown"].items()
-    }
+    unknown = {}
+    for name, split in splits.items():
+        for field, share in split["unknown"].items():
+            unknown[f"{name} {field}"] = share
     console.print(f"unknown tokens: {shares_text(unknown)}")
     left_out = _counts(manifest.left_out) or "nothing"
     console.print(f"dropped from the training split: {left_out}")
@@ -164,10 +177,11 @@ def print_description(
     for line in description["noticed"]:
         console.print(f"note: {line}")
     vocabulary = description["vocabulary"]
-    kind, some = vocabulary["kind"], " ".join(vocabulary["some"])
+    tokenizer = vocabulary["kind"]
     if "vocabulary" in manifest.data:
-        kind += f", {manifest.data['vocabulary']}"
-    console.print(f"vocabulary: {vocabulary['pieces']:,} pieces, {kind}: ... {some}")
+        tokenizer += f", {manifest.data['vocabulary']}"
+    pieces = " ".join(vocabulary["some"])
+    console.print(f"vocabulary: {vocabulary['pieces']:,} pieces, {tokenizer}: ... {pieces}")
     for texts in description["sample"]:
         if len(texts) > 1:
             texts = map("{}: {}".format, labels, texts)
@@ -176,13 +190,15 @@ def print_description(
         console.print(f"{name}: {_origin_text(manifest.sources.get(name) or Origin())}")
 
 
-def _counts(by_reason: Mapping[str, int]) -> str:
+def _counts(counts: Mapping[str, int]) -> str:
     """`3 too long, 1 empty`."""
-    return ", ".join(f"{count:,} {reason}" for reason, count in by_reason.items())
+    return ", ".join(f"{count:,} {reason}" for reason, count in counts.items())
 
 
 def _overlap_json(manifest: CorpusManifest) -> dict[str, Any] | None:
-    """Counts, and shares of the test records; None for a corpus prepared without them."""
+    """Counts and shares of the test records that occur in the training split; None if they were not
+    counted.
+    """
     overlap = manifest.overlap
     if overlap is None:
         return None
@@ -190,7 +206,7 @@ def _overlap_json(manifest: CorpusManifest) -> dict[str, Any] | None:
 
 
 def _origin_text(origin: Origin) -> str:
-    """Origin of a split: `train.en, train.de, SHA-256 of the text 1a2b..., 3c4d...`."""
+    """The origin of a split: `train.en, train.de, SHA-256 of the text 1a2b..., 3c4d...`."""
     facts = []
     if origin.hub is not None:
         facts.append(f"hf:{origin.hub}@{origin.commit}, license: {origin.licence or 'none stated'}")

@@ -1,4 +1,4 @@
-"""The results of a study as pandas frames by row, by run and by step, for notebooks and CSV."""
+"""The results of a study as pandas data frames, by row, by run and by step."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def load(
     per: Literal["row", "run", "step"] = "row",
     against: Literal["paper"] | None = None,
 ) -> pd.DataFrame:
-    """Load the results that a study has so far.
+    """Load the results of a study.
 
     Missing scores of finished runs are computed first and cached, as by `ablate table`. The numbers
-    of runs that are not finished are NaN or NA. A warning says if the results root does not exist,
-    or if a damaged corpus leaves `flops` to assumed lengths.
+    of unfinished runs are NaN or NA. Warns if the results root does not exist, or if `flops` uses
+    assumed lengths because a corpus is damaged.
 
     Args:
         study: the study file.
         results: the results root.
-        per: what one line of the frame is.
+        per: the content of a line of the frame.
 
             - `"row"`: one line for each row of the study, indexed by `row`: `group`, the settings
               of Table 3 and all others that some row changes, `changed` (all changes as text),
@@ -56,15 +56,15 @@ def load(
             (`paper_ppl`, ...).
 
     Returns:
-        The frame. `frame.attrs` has the name of the study (`study`), the metrics that verdicts are
-        by (`judge`) and, by row or run, how each metric was computed (`signatures`).
+        The frame. `frame.attrs` has the name of the study (`study`), the metrics of the verdicts
+        (`judge`) and, by row or run, how each metric was computed (`signatures`).
 
     Raises:
         ValueError: `per` or `against` has another value, or `against` is used with other lines than
             rows.
         StudyError: the study file has errors.
-        StoreError: a file whose numbers belong into the frame is damaged or cannot be read, or new
-            scores cannot be written.
+        StoreError: a file of the results is damaged or cannot be read, or new scores cannot be
+            written.
 
     Example:
         >>> import ablate
@@ -129,22 +129,22 @@ def judge(
     more_is_better: Mapping[str, bool] | None = None,
     margin: float | None = None,
 ) -> pd.DataFrame:
-    """Judge scores that were measured elsewhere, as `ablate judge` does.
+    """Judge the scores of other code, as `ablate judge` does.
 
     Args:
-        frame: one line for each score, with the columns `row`, `seed`, `metric` and `value`; or one
+        frame: a line for each score, with the columns `row`, `seed`, `metric` and `value`; or a
             line for each run, with a column for each metric. See docs/judge.md.
-        base: the row that others are compared with; None for the one named base, baseline or
-            control.
-        metrics: the metric of the verdicts, and others to show; may be empty if there is only one.
-        rows: the columns that name a row; empty for `row` or one of its like.
-        more_is_better: by metric, where its name does not tell it.
-        margin: within which a row is as good as base in the metric of the verdicts; None for none.
+        base: label of base; None for the row named base, baseline or control.
+        metrics: the metric of the verdicts, then other metrics to show; may be empty if there is
+            only one.
+        rows: the columns that name a row; empty for `row` or a similar column.
+        more_is_better: by metric, for metrics whose name does not imply it.
+        margin: margin of equivalence in the metric of the verdicts; None for no margin.
 
     Returns:
         The frame of `load` with `per="row"`, without settings and cost. `frame.attrs` has the
-        metrics that verdicts are by (`judge`), the `conclusion` in sentences, and as `remarks` the
-        power and what was assumed.
+        metrics of the verdicts (`judge`), the `conclusion` in sentences, and `remarks` on the power
+        and on lines that were left out or interpreted.
 
     Raises:
         UsageError: a column is missing, or the scores cannot be compared.
@@ -158,10 +158,18 @@ def judge(
     from ablate.table.frame import rows_frame
 
     _check_arguments(frame, metrics, rows, more_is_better or {})
-    named = [name for name in frame.index.names if name is not None]
-    lines: list[dict[Any, Any]] = (frame.reset_index() if named else frame).to_dict("records")
-    given: dict[str, Any] = {"metrics": metrics, "row_columns": rows, "margin": margin}
-    table = judged(lines, "scores", base=base, directions=more_is_better or {}, **given)
+    if any(name is not None for name in frame.index.names):
+        frame = frame.reset_index()
+    lines: list[dict[Any, Any]] = frame.to_dict("records")
+    table = judged(
+        lines,
+        "scores",
+        base=base,
+        directions=more_is_better or {},
+        metrics=metrics,
+        row_columns=rows,
+        margin=margin,
+    )
     judgments = rows_frame(table)
     judgments.attrs = {
         "judge": [metric.name for metric in table.judged],
@@ -177,7 +185,7 @@ def _check_arguments(
     rows: Sequence[str],
     more_is_better: Mapping[str, bool],
 ) -> None:
-    """Refuse arguments that would be read as others."""
+    """Refuse arguments that would be misread, such as a name in the place of a list of names."""
     from ablate.errors import UsageError
 
     for argument, names in (("metrics", metrics), ("rows", rows)):
@@ -186,13 +194,13 @@ def _check_arguments(
     for name, value in more_is_better.items():
         if not isinstance(value, bool):
             raise UsageError(f"more_is_better: {name!r} is {value!r}; must be True or False")
-    twice = frame.columns[frame.columns.duplicated()]
-    if len(twice):
-        raise UsageError(f'two columns are named "{twice[0]}"')
+    duplicates = frame.columns[frame.columns.duplicated()]
+    if len(duplicates):
+        raise UsageError(f'two columns are named "{duplicates[0]}"')
 
 
 def _refuse(faults: Sequence[str], runs: Sequence[RunResult]) -> None:
-    """Refuse numbers of a part of the runs: their means would be others."""
+    """Refuse damaged results, because means over the other runs would be wrong."""
     from ablate.errors import StoreError
 
     lines: dict[str, None] = {}
@@ -204,7 +212,7 @@ def _refuse(faults: Sequence[str], runs: Sequence[RunResult]) -> None:
 
 
 def runs_frame(planned: Runs, runs: Sequence[RunResult]) -> pd.DataFrame:
-    """One line for each row and seed, which are its index; see `load`."""
+    """A data frame with a line for each row and seed; see `load`."""
     import pandas as pd
 
     from ablate.analysis.results import measured_metrics
@@ -241,7 +249,7 @@ def _varied(planned: Runs) -> list[str]:
 
 
 def steps_frame(planned: Runs, results: Results) -> pd.DataFrame:
-    """Learning curves: a line for each row, seed and step, which are its index; see `load`."""
+    """A data frame with a line for each row, seed and step; see `load`."""
     import pandas as pd
 
     from ablate.analysis.results import log_of
@@ -251,13 +259,14 @@ def steps_frame(planned: Runs, results: Results) -> pd.DataFrame:
     lines = []
     for row in planned.rows:
         for run in planned.of(row):
-            folder, names = results.run(run.id), {"row": row.label, "seed": run.seed, "run": run.id}
+            folder = results.run(run.id)
+            names = {"row": row.label, "seed": run.seed, "run": run.id}
             for line in log_of(folder, folder.read_result()):
                 lines.append({**names, **line.model_dump()})
     columns = ["row", "seed", "run", *MetricsLine.model_fields]
     numbers: dict[str, Any] = dict.fromkeys(("seed", "step", "tokens"), "int64")
     numbers |= dict.fromkeys(("loss", "lr", "dev_perplexity"), float)
     logged = pd.DataFrame(lines, columns=columns).astype(numbers)
-    # Loss and evaluation of a step are separate lines of the log; first() merges what is not NaN.
+    # The loss and the evaluation of a step are separate lines of the log, which first() merges.
     frame: pd.DataFrame = logged.groupby(index, sort=False).first()
     return frame

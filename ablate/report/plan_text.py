@@ -58,8 +58,8 @@ def _lines_below(plan: Plan) -> Iterator[str]:
         if isinstance(design, FactorialDesign):
             yield f"{design.group}: {design.title}."
             yield from map("  {}".format, design.alias_lines())
-    here = "on this CPU" if plan.device == "cpu" else "on a GPU here"
-    time = f"unknown until a run has finished {here}"
+    device = "on this CPU" if plan.device == "cpu" else "on a GPU here"
+    time = f"unknown until a run has finished {device}"
     if plan.seconds is not None:
         time = duration(plan.seconds)
     yield (
@@ -94,9 +94,10 @@ def _lines_below(plan: Plan) -> Iterator[str]:
     for note, labels in noted.items():
         if note:
             yield f"NOTE: {note}: {first_few(labels)}."
-    repeated, by_label = [], plan.planned.by_label
+    repeated = []
+    rows = plan.planned.by_label
     for label, earlier in plan.planned.repeated.items():
-        if by_label[label].group != by_label[earlier].group:  # in a path it is meant
+        if rows[label].group != rows[earlier].group:  # within a group, a path repeats rows
             repeated.append(f"{label} ({earlier})")
     if repeated:
         yield (
@@ -109,7 +110,9 @@ def _lines_below(plan: Plan) -> Iterator[str]:
 
 
 def _custom_classes(study: Study) -> Iterator[str]:
-    """Yield which code `ablate run` executes, and which was executed to read the study."""
+    """Yield the custom classes that `ablate run` executes, and the task that was loaded to read the
+    study.
+    """
     task = parse_reference(study.task_name)
     classes = []
     for custom in study.custom_classes:
@@ -133,11 +136,11 @@ def _states(row: PlanRow) -> str:
 def _print_trials(plan: Plan) -> None:
     """Print the trials of each row, and its choice."""
     table = plain_table(KEY, "+candidates", "+steps", "runs", "chosen")
-    by_row: dict[str, list[PlanRow]] = {}
+    row_trials: dict[str, list[PlanRow]] = {}
     for trial in plan.trials:
-        by_row.setdefault(trial.row.group, []).append(trial)
+        row_trials.setdefault(trial.row.group, []).append(trial)
     for row in plan.rows:
-        trials = by_row.get(row.row.label)
+        trials = row_trials.get(row.row.label)
         if trials and row.row.own_choice:
             states = counted(chain.from_iterable(trial.runs for trial in trials))
             cells = (str(len(trials)), thousands(trials[0].steps), states)
@@ -146,16 +149,16 @@ def _print_trials(plan: Plan) -> None:
 
 
 def print_status(plan: Plan, details: list[RunStatus]) -> None:
-    """Print every run with its state, and the time left.
+    """Print each run with its state, and the time left.
 
     Args:
-        plan: of the study.
-        details: of each run.
+        plan: the plan of the study.
+        details: the state of each run.
     """
     table = plain_table("row", "+seed", "run", "state", "")
     for label, seed, id, state, detail in details:
-        shown = Text(state, style=STYLES.get(state, ""))
-        table.add_row(Label(label), str(seed), id, shown, Text(visible(detail)))
+        styled_state = Text(state, style=STYLES.get(state, ""))
+        table.add_row(Label(label), str(seed), id, styled_state, Text(visible(detail)))
     print_wide(table)
     line = f"{plural(len(plan.runs), 'run')}: {counted(plan.runs.values())}"
     if plan.seconds:

@@ -1,4 +1,4 @@
-"""One run, for a terminal: settings, execution, state, and the last lines of its log."""
+"""The text of a run: settings, execution, state, and the last lines of its log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ablate.store.records import Execution, Phase, Progress, Provenance, Record,
 from ablate.store.status import last_lines, state_in_any_decoding
 
 LOG_LINES = 8
-# What a run does beside training, as people read it.
+# Phases of a run besides training, in words.
 PHASES: dict[Phase, str] = {
     "evaluating": "evaluating on dev",
     "measuring": "evaluating on dev",
@@ -25,7 +25,11 @@ PHASES: dict[Phase, str] = {
 
 @dataclass(frozen=True)
 class RunSummary:
-    """All that is known of a run; None for absent or damaged records, a line for each damage."""
+    """The state and the records of a run.
+
+    records: None for missing and damaged records.
+    damaged: a line for each damaged file.
+    """
 
     id: str
     state: State
@@ -43,8 +47,8 @@ class RunSummary:
         return content | {"failure": self.failure, "log": self.log, "damaged": self.damaged}
 
 
-def summary_of(folder: RunFolder) -> RunSummary:
-    """Read a run."""
+def read_summary(folder: RunFolder) -> RunSummary:
+    """Read the summary of a run from its folder."""
     audit = Audit()
     records = read_records(folder, audit)
     failure = if_readable(folder.read_failure)
@@ -62,8 +66,8 @@ def summary_of(folder: RunFolder) -> RunSummary:
 def as_lines(summary: RunSummary) -> list[str]:
     """The summary for people."""
     lines = [f"run {summary.id}: {summary.state}", *summary.damaged]
-    for name, describe in _PARTS.items():
-        # A damaged record has its line in `damaged` already.
+    for name, describe in _SECTIONS.items():
+        # A damaged record has a line in `damaged`.
         record = summary.records[name]
         if record is not None:
             lines.append(f"{name}:")
@@ -78,7 +82,7 @@ def as_lines(summary: RunSummary) -> list[str]:
 def _run(run: RunRecord) -> list[str]:
     changed = []
     for name, value in run.config.model_dump().items():
-        # Unset fields follow from others.
+        # Unset fields are derived from other fields.
         default = INTRODUCED_DECODING.get(name, RowConfig.model_fields[name].default)
         if value is not None and value != default:
             changed.append(f"{name}={setting_text(value)}")
@@ -91,19 +95,20 @@ def _run(run: RunRecord) -> list[str]:
 
 def _execution(execution: Execution) -> list[str]:
     threads = plural(execution.threads, "thread")
-    how = f"text {execution.training}, on {execution.device}, {threads}"
+    conditions = f"text {execution.training}, on {execution.device}, {threads}"
     if execution.precision:
-        how += f", {execution.precision}"
+        conditions += f", {execution.precision}"
     if execution.deterministic:
-        how += ", deterministic"
+        conditions += ", deterministic"
     batches = f"micro-batches of {execution.fitting_tokens} padded tokens"
     if execution.halvings:
         batches += f", halved {plural(execution.halvings, 'time')} after running out of memory"
-    return [how, batches]
+    return [conditions, batches]
 
 
 def _provenance(provenance: Provenance) -> list[str]:
-    code, machine = provenance.ablate, provenance.machine
+    code = provenance.ablate
+    machine = provenance.machine
     versions = provenance.packages.items()
     packages = ", ".join(f"{name} {version}" for name, version in versions if version)
     return [
@@ -115,8 +120,8 @@ def _provenance(provenance: Provenance) -> list[str]:
 
 
 def _result(result: Result) -> list[str]:
-    took = f"{plural(result.steps, 'step')} in {duration(result.seconds)}"
-    lines = [f"{result.outcome} after {took}"]
+    steps = plural(result.steps, "step")
+    lines = [f"{result.outcome} after {steps} in {duration(result.seconds)}"]
     if result.reason:
         lines[0] += f": {result.reason}"
     if result.weights:
@@ -129,18 +134,18 @@ def _result(result: Result) -> list[str]:
         scores = []
         for name, score in decoding.scores.items():
             scores.append(f"{name} {score.value:.3f} {score.signature}".strip())
-        of = f"of {decoding.test} in corpus {decoding.corpus}"
-        lines.append(f"decoding {id} ({settings}) {of}: {', '.join(scores)}")
+        test = f"of {decoding.test} in corpus {decoding.corpus}"
+        lines.append(f"decoding {id} ({settings}) {test}: {', '.join(scores)}")
     return lines
 
 
-_PARTS: dict[str, Callable[[Any], list[str]]] = {
+_SECTIONS: dict[str, Callable[[Any], list[str]]] = {
     "run": _run, "execution": _execution, "provenance": _provenance, "result": _result
 }  # fmt: skip
 
 
 def progress_line(progress: Progress) -> str:
-    """A worker's progress report: `step 120 of 450, loss 2.31, PPL 8.12, 7,300 tokens/s`."""
+    """The progress of a run: `step 120 of 450, loss 2.31, PPL 8.12, 7,300 tokens/s`."""
     facts = []
     if progress.step:
         facts.append(f"step {progress.step} of {progress.steps or '?'}")

@@ -1,4 +1,4 @@
-"""Tables, colors and counts that every text for the terminal shares."""
+"""Tables, colors and counts for texts on a terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ablate.formatting import fold, visible
 from ablate.store.status import STATES, State
 from ablate.streams import echo, new_console, widen
 
-LARGE = 200  # rows; a longer table is laid out here
+LARGE = 200  # rows; longer tables are formatted without rich, which is slow
 STYLES: dict[str, str] = {
     "done": "green",
     "running": "cyan",
@@ -29,7 +29,7 @@ STYLES: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Label:
-    """A row's label; where it does not fit, it is broken between its settings."""
+    """The label of a row. A label that does not fit is broken between its settings."""
 
     text: str
 
@@ -44,17 +44,19 @@ class Label:
 
 
 def text_console() -> Console:
-    """Return a console for lines of text: broken between words in a terminal, whole in a pipe."""
+    """A console for lines of text, which breaks lines between words on a terminal, and not in a
+    pipe.
+    """
     console = new_console()
     console.soft_wrap = not console.is_terminal
     return console
 
 
 def plain_table(*heads: str) -> Table:
-    """A table without a frame; a head that begins with + is of numbers."""
+    """A table without a frame. Columns whose head begins with + are aligned to the right."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for head in heads:
-        # Long labels continue below: two of them must not be cut to the same text.
+        # Long labels are folded, because two labels could be cut to the same text.
         table.add_column(
             head.lstrip("+"), justify="right" if head.startswith("+") else "left", overflow="fold"
         )
@@ -62,7 +64,7 @@ def plain_table(*heads: str) -> Table:
 
 
 def print_wide(table: Table) -> None:
-    """Print within a terminal's width; piped, as wide as each line needs."""
+    """Print a table within the width of a terminal, or in full width if the output is piped."""
     console = new_console()
     lines: list[Text] = []
     if table.row_count > LARGE and console.encoding.startswith("utf"):
@@ -82,8 +84,8 @@ def print_wide(table: Table) -> None:
 
 
 def _lines(table: Table) -> list[Text]:
-    """The lines as rich prints them, which takes rich a millisecond each; none for cells of several
-    lines.
+    """The lines as rich prints them, but faster (rich needs a millisecond for each). Empty if a
+    cell has several lines.
     """
     columns = []
     for column in table.columns:

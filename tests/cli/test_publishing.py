@@ -35,7 +35,9 @@ def undrawn(monkeypatch):
     """One figure without content: tests/page draws them all."""
     monkeypatch.setattr(
         "ablate.page.sections.figure_files",
-        lambda table, curves, kinds=FORMATS: {f"against-base-bleu.{kind}": b"" for kind in kinds},
+        lambda table, curves, formats=FORMATS: {
+            f"against-base-bleu.{kind}": b"" for kind in formats
+        },
     )
 
 

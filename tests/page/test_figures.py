@@ -23,12 +23,12 @@ from ablate.page.points import (
     COSTS,
     Interval,
     Point,
+    axis_ratios,
     equal_costs,
     intervals,
     names,
     panels,
     points,
-    ratios_by_axis,
 )
 from ablate.page.sections import figure_files, file_names
 from ablate.plotting import FORMATS, PALETTE, SERIES, inline_svg
@@ -151,7 +151,7 @@ def test_a_figure_of_sizes_has_the_whole_name_of_a_row_without_overlap():
 
 def test_speed_ups_are_drawn_about_1_and_a_row_that_misses_base_says_so():
     slow, fast = curve("A slow", "A", 1.5), curve("A fast", "A", 0.5)
-    rows = ratios_by_axis([BASE, slow, fast])["step"]
+    rows = axis_ratios([BASE, slow, fast])["step"]
     assert [(row.row, row.mean is None) for row in rows] == [("A slow", True), ("A fast", False)]
     assert rows[0].word == "not reached (2 of 2 seeds)"
     figure = draw_ratios(rows, "step")
@@ -203,7 +203,7 @@ def test_a_group_with_more_rows_than_colors_has_several_panels(count, sizes):
 
 def test_panels_have_the_same_axes():
     found = panels([BASE, curve("A x=1", "A"), curve("B x=1", "B", scale=3.0)])
-    alone = [draw_curves([panel], of=found).axes[0] for panel in found]
+    alone = [draw_curves([panel], compared=found).axes[0] for panel in found]
     together = draw_curves(found).axes
     assert len({axes.get_xlim() for axes in (*alone, *together)}) == 1
     assert len({axes.get_ylim() for axes in (*alone, *together)}) == 1
@@ -220,7 +220,7 @@ def test_a_panel_with_a_row_far_above_the_others_has_a_scale_of_its_own():
     limits = [axes.get_ylim() for axes in together.axes]
     assert limits[0] == limits[1] == limits[2] != limits[3]
     assert limits[0] == draw_curves(found[:3]).axes[0].get_ylim()
-    assert [draw_curves([panel], of=found).axes[0].get_ylim() for panel in found] == limits
+    assert [draw_curves([panel], compared=found).axes[0].get_ylim() for panel in found] == limits
     assert len({axes.get_xlim() for axes in together.axes}) == 1
     for panel, axes in zip(found, together.axes, strict=True):
         low, high = axes.get_ylim()
@@ -458,7 +458,7 @@ def two_factors(count):
 
 def curve_figures(labels):
     groups = panels([BASE, *(curve(name, "G", 1 + i / 9) for i, name in enumerate(labels))])
-    return [draw_curves(groups), draw_curves(groups[:1], of=groups)]
+    return [draw_curves(groups), draw_curves(groups[:1], compared=groups)]
 
 
 def forests(labels):

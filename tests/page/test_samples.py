@@ -12,7 +12,7 @@ from ablate.table.table import Table
 def test_samples_have_the_input_the_reference_and_the_prediction_of_every_finished_row(whole):
     found = samples(whole.outcome(), whole.results, whole.prepared_corpus(), 2)
     assert [sample.number for sample in found] == [1, 3]
-    assert found[1].given == (("source", "d"), ("reference", "two birds sing in the tree"))
+    assert found[1].texts == (("source", "d"), ("reference", "two birds sing in the tree"))
     rows = [row.label for row in whole.table().rows]
     assert [
         row for row, _ in found[1].predictions

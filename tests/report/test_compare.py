@@ -9,7 +9,12 @@ import pytest
 
 from ablate.analysis.curves import curve_of, curves_of, evaluations
 from ablate.errors import UsageError
-from ablate.report.compare import ItemDifference, compare_rows, differing_most, print_comparison
+from ablate.report.compare import (
+    ItemDifference,
+    compare_rows,
+    largest_differences,
+    print_comparison,
+)
 from ablate.store.records import read_metrics
 from ablate.study.select import find_row
 from ablate.table.curves import Curve
@@ -60,7 +65,7 @@ def test_a_row_and_its_base_have_the_verdict_of_the_table_beside_that_of_the_pai
     of_table = results.table().by_label
     pair = compared_rows(results, "base", "A h=1")
     alone, ours = pair.verdicts["bleu"], of_table["A h=1"].verdicts["bleu"]
-    assert pair.in_table["bleu"] == ours
+    assert pair.table_verdicts["bleu"] == ours
     assert ours.interval[0] < alone.interval[0]
     with redirect_stdout(io.StringIO()) as out:
         print_comparison(pair)
@@ -68,7 +73,7 @@ def test_a_row_and_its_base_have_the_verdict_of_the_table_beside_that_of_the_pai
     assert line in out.getvalue()
     assert pair.as_json()["scores"]["bleu"]["in_table"]["low"] == ours.interval[0]
     other = compared_rows(results, "A h=2", "A h=1")
-    assert other.in_table == {}
+    assert other.table_verdicts == {}
 
 
 def test_the_mean_of_curves_is_taken_over_the_log_perplexity(compared):
@@ -139,13 +144,13 @@ def given(items):
 def test_sentences_are_ordered_from_the_largest_loss_to_the_largest_gain(more_is_better, order):
     scores = ([50.0, 90.0, 10.0, 50.0, 60.0], [50.0, 20.0, 80.0, 50.0, 50.0])
     texts = (SENTENCES, SENTENCES[::-1])
-    found = differing_most(texts, scores, 5, more_is_better, given)
+    found = largest_differences(texts, scores, 5, more_is_better, given)
     assert [one.number for one in found] == order
     assert all(one.sample == (("source", one.predictions[0].upper()),) for one in found)
     assert all(
         one.predictions == (SENTENCES[one.number - 1], SENTENCES[5 - one.number]) for one in found
     )
-    assert [one.number for one in differing_most(texts, scores, 1, True, given)] == [2, 3]
+    assert [one.number for one in largest_differences(texts, scores, 1, True, given)] == [2, 3]
 
 
 def test_text_and_json_have_settings_scores_and_differences(compared):
