@@ -124,7 +124,7 @@ class Line:
     points: tuple[tuple[float, Scores], ...]
 
 
-def test_size_lines(table: Table) -> tuple[list[Line], str]:
+def lines_over_test_sizes(table: Table) -> tuple[list[Line], str]:
     """The main score over the size of the test items, for each training that rows evaluate on two
     sizes or more.
 

@@ -19,7 +19,7 @@ from ablate.page.figures import (
     draw_sizes,
     effect_label,
 )
-from ablate.page.points import COSTS, axis_ratios, contrasts, test_size_lines
+from ablate.page.points import COSTS, axis_ratios, contrasts, lines_over_test_sizes
 from ablate.plotting import FORMATS, render
 from ablate.stats.metrics import Metric
 from ablate.table.curves import AXES, Curve, speed_ups
@@ -100,7 +100,7 @@ def _listing(caption: str, layout: Layout) -> Listing:
 
 
 def _test_sizes(table: Table) -> Iterator[DesignSection]:
-    lines, size = test_size_lines(table)
+    lines, size = lines_over_test_sizes(table)
     if lines:
         metric = table.main
         label = f"{size} of test items"

@@ -21,7 +21,7 @@ from ablate.config.synthetic_data import GENERATORS, SyntheticData
 from ablate.data.items import make_items
 from ablate.model import build
 from ablate.page.figures import draw_curves, draw_lines
-from ablate.page.points import over_test_sizes, panels
+from ablate.page.points import lines_over_test_sizes, panels
 from ablate.page.sections import figure_files
 from ablate.stats.metrics import ACCURACY, CHANCE_SCORE, ITEMS_RIGHT, PPL
 from ablate.store import Results
@@ -93,7 +93,7 @@ def test_items_that_are_drawn_have_no_curve_of_training(synthetic):
 
 def test_a_training_is_one_curve_over_the_sizes_of_its_evaluation(synthetic, tmp_path):
     table = outcome_of(synthetic.study, Results(synthetic.root)).table
-    lines, size = over_test_sizes(table)
+    lines, size = lines_over_test_sizes(table)
     base, load = (table.rows[place].scores["accuracy"] for place in (0, 3))
     assert size == "pairs"
     assert [(line.row, line.points) for line in lines] == [("base", ((2, base), (3, load)))]
