@@ -1,4 +1,4 @@
-"""Numbers, values and text as people read them: units, escapes, ellipses."""
+"""Format numbers, values and text for people: units, escapes, ellipses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PINNED = re.compile(r"(\b\w[\w.]*:\w+)@[0-9a-f]{12}\b")  # a class with the has
 
 
 def duration(seconds: float | None) -> str:
-    """`48 s`, `3 min`, `2 h 05 min`, `3 d 4 h`; `?` where it is not known."""
+    """`48 s`, `3 min`, `2 h 05 min`, `3 d 4 h`; `?` if it is unknown."""
     if seconds is None:
         return "?"
     if seconds < 90:
@@ -20,9 +20,9 @@ def duration(seconds: float | None) -> str:
     minutes = round(seconds / 60)
     if minutes < 90:
         return f"{minutes} min"
-    hours, rest = divmod(minutes, 60)
+    hours, minutes = divmod(minutes, 60)
     if hours < 48:
-        return f"{hours} h {rest:02d} min"
+        return f"{hours} h {minutes:02d} min"
     hours = round(seconds / 3600)
     return f"{hours // 24} d {hours % 24} h"
 
@@ -32,7 +32,7 @@ _AMOUNT = r"(\d+(?:\.\d+)?)\s*(d|h|min|m|s)"
 
 
 def seconds_of(text: str) -> float | None:
-    """Seconds of `2h`, `90min` or `1d 12h`; None for any other text."""
+    """Seconds of `2h`, `90min` or `1d 12h`; None for other text."""
     words = text.strip().lower()
     if not re.fullmatch(rf"(?:{_AMOUNT}\s*)+", words):
         return None
@@ -45,14 +45,16 @@ def size(n: float) -> str:
 
 
 def scaled(n: float | None, unit: str) -> str:
-    """With a decimal prefix and three digits: `9.53 TFLOP`; `?` where it is not known."""
+    """A number with a decimal prefix and three digits: `9.53 TFLOP`; `?` if it is unknown."""
     if n is None:
         return f"? {unit}"
-    if n < 999.5:  # from there on it would round to 1000
+    if n < 999.5:  # larger numbers round to 1000
         return f"{n:.0f} {unit}"
-    n, prefixes = n / 1000, "KMGTPE"
+    n /= 1000
+    prefixes = "KMGTPE"
     while n >= 999.5 and len(prefixes) > 1:
-        n, prefixes = n / 1000, prefixes[1:]
+        n /= 1000
+        prefixes = prefixes[1:]
     digits = (2, 1, 0)[bisect((9.995, 99.95), n)]
     return f"{n:.{digits}f} {prefixes[0]}{unit}"
 
@@ -70,18 +72,18 @@ def plural(count: int, noun: str) -> str:
 
 
 def number(value: float | None, digits: int) -> str:
-    """A number as the table shows it; empty where there is none."""
+    """A number with fixed decimals; empty for None."""
     return "" if value is None else f"{value:.{digits}f}"
 
 
 def millions(params: int) -> str:
-    """Parameters in millions, three digits at least, zeros among them: 0.230 above 0.254."""
+    """Parameters in millions, with at least three significant digits: `0.230`, `65.3`, `213`."""
     value = params / 1e6
     return format(value, ("#.3g", ".1f", ".0f")[bisect((10, 100), value)])
 
 
 def thousands(steps: int | None) -> str:
-    """Steps as the paper writes them: 100K; in full where that would round."""
+    """Steps as in the paper, `100K`; all digits if they are no whole thousands."""
     if steps is None:
         return "?"
     if steps >= 10_000 and steps % 1000 == 0:
@@ -101,7 +103,7 @@ def shares_text(shares: Mapping[str, float]) -> str:
 
 
 def signed(value: float | None, digits: int) -> str:
-    """A difference: `+0.3`, `-1.2`, `0.0` where it would be a zero; empty where there is none."""
+    """A difference: `+0.3`, `-1.2`, `0.0` without a sign; empty for None."""
     if value is None:
         return ""
     text = f"{value:+.{digits}f}"
@@ -120,9 +122,7 @@ def ratio(logarithm: float) -> str:
 
 
 def spread_text(std: float | None, digits: int, is_log: bool = False) -> str:
-    """A standard deviation beside its mean: ` ±0.2`, or ` ×÷1.024` of logarithms; empty where there
-    is none.
-    """
+    """A standard deviation after a mean: ` ±0.2`, ` ×÷1.024` for logarithms; empty for None."""
     if std is None:
         return ""
     if is_log:
@@ -131,8 +131,8 @@ def spread_text(std: float | None, digits: int, is_log: bool = False) -> str:
 
 
 def p_text(p: float | None, level: float = 0.05) -> str:
-    """A p value: `0.034`, `<0.001`; empty where there is none. It has more digits where rounding
-    would hide on which side of the level it is: `0.0496`.
+    """A p value: `0.034`, `<0.001`; empty for None. It has more digits if rounding would give the
+    level itself: `0.0496`.
     """
     if p is None:
         return ""
@@ -146,37 +146,34 @@ def p_text(p: float | None, level: float = 0.05) -> str:
 
 
 def interval_text(low: float, high: float, digits: int) -> str:
-    """An interval: `[-0.3, +0.2]`; with up to four more digits where an end that is not 0 would be
-    printed as 0.
-    """
-    for more in range(5):
-        first, last = signed(low, digits + more), signed(high, digits + more)
-        if bool(float(first)) == bool(low) and bool(float(last)) == bool(high):
+    """An interval: `[-0.3, +0.2]`; with up to four more digits if an end would round to 0."""
+    for extra_digits in range(5):
+        low_text = signed(low, digits + extra_digits)
+        high_text = signed(high, digits + extra_digits)
+        if bool(float(low_text)) == bool(low) and bool(float(high_text)) == bool(high):
             break
-    return f"[{first}, {last}]"
+    return f"[{low_text}, {high_text}]"
 
 
-# Control characters but tab and line feed (C0, C1 and DEL), line separators, bidirectional marks,
-# lone surrogates.
+# Control characters except tab and line feed (C0, C1 and DEL), line separators, bidirectional
+# marks, lone surrogates.
 _HARMFUL = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff]|\r(?!\n)"
 )
 
 
 def visible(text: str) -> str:
-    r"""Text for a terminal or a page: characters that could act on it are escaped, such as `\x1b`
-    and `\u202e`.
+    r"""Escape the characters of a text that could affect a terminal or a page, such as `\x1b` and
+    `\u202e`.
 
-    These are control characters but tabs and line breaks, bidirectional marks, which reorder the
-    text around them, and surrogates. Letters of every script stay.
+    These are control characters except tabs and line breaks, bidirectional marks, which reorder
+    the text around them, and surrogates. Letters of all scripts stay.
     """
     return _HARMFUL.sub(lambda match: _escape(match[0]), text)
 
 
 def printable(text: str) -> str:
-    r"""Text of one line, such as a message or a label: everything but printable characters is
-    escaped, such as `\n`.
-    """
+    r"""Escape all characters that are not printable, such as `\n`, in the text of a single line."""
     return "".join(c if c.isprintable() else _escape(c) for c in text)
 
 
@@ -185,14 +182,14 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def in_one_line(error: BaseException) -> str:
-    """The whole text of an exception, in one line."""
+def single_line(error: BaseException) -> str:
+    """The text of an exception, joined to a single line."""
     return " ".join(str(error).split())
 
 
 def token_text(piece: str) -> str:
-    """A token in a line: printable, and in quotes if it is empty or has spaces at its ends, which
-    would not show.
+    """A token as printable text. It is in quotes if it is empty, or if it begins or ends with a
+    space, which would be invisible.
     """
     text = printable(piece)
     if not text or text != text.strip():
@@ -201,8 +198,8 @@ def token_text(piece: str) -> str:
 
 
 def json_text(value: object, *, ascii_only: bool = False) -> str:
-    r"""JSON, indented. Characters that are not `visible` have JSON's escapes, so that the value
-    stays the same.
+    r"""Indented JSON. Harmful characters (see `visible`) have the escapes of JSON, which keep the
+    value.
     """
     text = json.dumps(value, indent=1, ensure_ascii=ascii_only)
     return _HARMFUL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
@@ -213,14 +210,14 @@ def _escape(character: str) -> str:
 
 
 def ellipsis(text: str, width: int) -> str:
-    """Text of at most `width` characters; longer text is cut and ends with `…`."""
+    """Cut text to `width` characters; text that is cut ends with `…`."""
     if len(text) > width:
         return f"{text[: width - 1]}…"
     return text
 
 
 def middle_ellipsis(text: str, width: int) -> str:
-    """Text of at most `width` characters; longer text has `…` in place of its middle."""
+    """Cut text to `width` characters; text that is cut has `…` in the middle."""
     if len(text) <= width:
         return text
     end = (width - 1) // 2
@@ -228,8 +225,8 @@ def middle_ellipsis(text: str, width: int) -> str:
 
 
 def fold(text: str, width: int) -> list[str]:
-    """Break text into lines of at most `width` characters: after a space, = or comma, else after _,
-    else anywhere.
+    """Break text into lines of at most `width` characters: after spaces, = and commas; pieces that
+    are too long, after _; pieces that are still too long, anywhere.
     """
     pieces: list[str] = []
     for word in re.findall(r"\S+ ?", text):
@@ -253,24 +250,24 @@ def _pieces(word: str, width: int) -> list[str]:
     return pieces
 
 
-def first_few(names: Sequence[str], most: int = 4) -> str:
-    """`base, A h=1 and 3 more`."""
-    if len(names) <= most:
+def first_few(names: Sequence[str], limit: int = 4) -> str:
+    """`base, A h=1 and 3 more`: at most `limit` names."""
+    if len(names) <= limit:
         return ", ".join(names)
-    return f"{', '.join(names[:most])} and {len(names) - most} more"
+    return f"{', '.join(names[:limit])} and {len(names) - limit} more"
 
 
 def enumeration(texts: Iterable[str]) -> str:
-    """`3, 4 and 6`; of two, `3 and 6`."""
+    """`3, 4 and 6`, or `3 and 6`."""
     return " and ".join(", ".join(texts).rsplit(", ", 1))
 
 
 def setting_text(value: object, unset: str = "unset") -> str:
-    """The value of a configuration field as a study file writes it: `0.1`, `true`, `sinusoidal`; a
-    pattern over the layers as `local/local/full`.
+    """The value of a configuration field in the syntax of studies: `0.1`, `true`, `sinusoidal`;
+    `local/local/full` for a pattern over the layers.
 
     Args:
-        value: of the field.
+        value: the value of the field.
         unset: the text for None.
     """
     if value is None:

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-Value = int | float | str  # of a field in a table of the paper
+Value = int | float | str  # value of a field in a table of the paper
 
 
 class PaperColumn(NamedTuple):
     """A column of settings in Table 3.
 
-    head: the paper's symbol.
-    field: of the configuration.
+    head: the symbol of the paper.
+    field: the field of the configuration.
     latex: the symbol in LaTeX.
     """
 
@@ -25,11 +25,11 @@ class PaperColumn(NamedTuple):
 
 @dataclass(frozen=True)
 class PaperRow:
-    """A row as printed.
+    """A row of a table, as printed.
 
-    scores: by metric, as ablate names it.
-    params_millions: as printed, if it is.
-    changed: fields that differ from the table's base.
+    scores: by the names of ablate's metrics.
+    params_millions: None if it is not printed.
+    changed: the fields that differ from the base of the table, with their values.
     """
 
     group: str
@@ -40,11 +40,11 @@ class PaperRow:
 
 @dataclass(frozen=True)
 class Published:
-    """A result in a table of the paper that is no configuration of this program.
+    """A result of another system in a table of the paper.
 
-    system: with its authors and year.
-    training: the data that it was trained on, as the table says.
-    score: of the table's metric, as printed.
+    system: authors and year.
+    training: the training data, as printed.
+    score: in the metric of the table, as printed.
     """
 
     system: str
@@ -58,12 +58,12 @@ class PaperTable:
 
     title: such as `Table 3`.
     rows: as printed.
-    base: values of the varied fields in the table's base. A row's head sizes are d_model / h unless
-        it sets them.
+    base: values of the varied fields in the base of the table. The head sizes of a row are
+        d_model / h unless it sets them.
     recipe: further fields that the row `big` changes.
-    corpus: the corpus that it was trained on, as a study names it.
-    measured_on: test data, for a legend.
-    published: all results of a table that compares systems, in its order.
+    corpus: the training corpus, by its name in studies.
+    measured_on: the test data, for a legend.
+    published: the results of a table that compares systems, in its order.
     """
 
     title: str
@@ -75,31 +75,32 @@ class PaperTable:
     published: tuple[Published, ...] = ()
 
     def counterpart(self, base: Mapping[str, Any], changed: Mapping[str, Any]) -> PaperRow | None:
-        """The row that makes the same change to the paper's base; None if there is none.
+        """The row with the same change to the paper's base; None if there is none.
 
-        Numbers are the same change if their factor is the same: two layers of six are one of three.
+        Changes of numbers are equal if their factors are equal: from six layers to two, and from
+        three to one.
 
         Args:
             base: values of the varied fields in the base of another table.
-            changed: values of the fields that its row changes.
+            changed: the fields that a row of this other table changes, with their values.
         """
         for row in self.rows:
             if row.changed.keys() != changed.keys():
                 continue
-            same = []
+            matches = []
             for name, value in row.changed.items():
-                same.append(_is_same_change(base[name], changed[name], self.base[name], value))
-            if all(same):
+                matches.append(_is_same_change(base[name], changed[name], self.base[name], value))
+            if all(matches):
                 return row
         return None
 
 
-def _is_same_change(before: Any, after: Any, paper_before: Value, paper_after: Value) -> bool:
-    """Whether a field goes from `before` to `after` as it does in the paper."""
-    for value in (before, after, paper_before, paper_after):
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return bool((before, after) == (paper_before, paper_after))
-    return math.isclose(after * paper_before, before * paper_after)
+def _is_same_change(base: Any, value: Any, paper_base: Value, paper_value: Value) -> bool:
+    """Whether the change of a field from its value in base equals the change in the paper."""
+    for entry in (base, value, paper_base, paper_value):
+        if isinstance(entry, bool) or not isinstance(entry, int | float):
+            return bool((base, value) == (paper_base, paper_value))
+    return math.isclose(value * paper_base, base * paper_value)
 
 
 def _row(
@@ -112,8 +113,8 @@ def _row(
     return PaperRow(group, {"ppl": ppl, "bleu": bleu}, params, changed or {})
 
 
-# Perplexity is per wordpiece; the paper does not say which BLEU it uses. Head sizes are given only
-# where they differ from d_model / h.
+# Perplexity is per wordpiece; the paper does not define its BLEU. Head sizes are listed if they
+# differ from d_model / h.
 TABLE_3 = PaperTable(
     title="Table 3",
     rows=(
@@ -156,11 +157,11 @@ TABLE_3 = PaperTable(
     measured_on="newstest2013, English to German",
 )
 
-_WSJ_ONLY, _SEMI_SUPERVISED = "WSJ only, discriminative", "semi-supervised"
+_WSJ_ONLY = "WSJ only, discriminative"
+_SEMI_SUPERVISED = "semi-supervised"
 
-# Section 6.3 gives the depth and the width of the parser, and leaves the other fields as in the
-# base model for translation. Its second result has about 17 million sentences of parsed text
-# besides.
+# Section 6.3 gives the depth and the width of the parser. The other fields are as in the base model
+# for translation. The semi-supervised result uses 17 million further sentences of parsed text.
 TABLE_4 = PaperTable(
     title="Table 4",
     rows=(PaperRow("base", {"f1": 91.3}),),

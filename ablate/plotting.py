@@ -1,7 +1,7 @@
-"""The style that all figures share: palette, Matplotlib style, axes, fonts, file formats, and SVG.
+"""The common style of all figures: palette, Matplotlib style, axes, fonts, file formats, SVG.
 
-Figures are built with Matplotlib's `Figure` class and never with pyplot, which would keep them
-alive in global state.
+Figures are built with the class `Figure` of Matplotlib. pyplot is not used, because it keeps
+figures in global state.
 """
 
 from __future__ import annotations
@@ -32,34 +32,35 @@ from matplotlib.ticker import (
     ScalarFormatter,
 )
 
-# The palette of the report page in light mode; page.css has the colors of dark mode under the same
-# names.
+# The palette of the report page in light mode. page.css has dark colors with the same names.
 PALETTE = {
     "paper": "#ffffff", "ink": "#1a1a1f", "soft": "#5b5b66", "line": "#d9d9e0",
     "worse": "#b42318", "better": "#04703c", "base": "#6b6b76",
     "c0": "#0b6bcb", "c1": "#c2410c", "c2": "#047857", "c3": "#a21caf",
     "c4": "#854d0e", "c5": "#0e7490", "c6": "#be123c", "c7": "#4d7c0f",
 }  # fmt: skip
-# Names of the colors for rows; distinct within one set of axes.
+# Names of the colors of rows.
 SERIES = ("c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7")
 
 COLUMN = 3.3  # inches: the width of one column in a paper of two columns
-FONT, SMALL = 8.0, 7.0  # points
-MARGIN = 0.06  # of a range, on either side of its values
+FONT = 8.0  # points
+SMALL = 7.0  # points
+MARGIN = 0.06  # fraction of the range of values, on each side
 DEFAULT_FONT = "DejaVu Sans"  # part of Matplotlib
-LAST_RESORT = ("Last Resort", ".LastResort")  # fonts that show every character as an empty box
+LAST_RESORT = ("Last Resort", ".LastResort")  # fonts that draw an empty box for each character
 FORMATS = ("pdf", "png", "svg")
-DPI = {"png": 200.0, "svg": 300.0, "pdf": 300.0}  # heat maps are pixels in SVG and PDF too
-MAX_PIXELS = 60e6  # larger figures are written with fewer dots per inch
-LOG_FROM = 8.0  # a ratio of largest to smallest value above which an axis is logarithmic
+DPI = {"png": 200.0, "svg": 300.0, "pdf": 300.0}  # heat maps are pixels in SVG and PDF, too
+MAX_PIXELS = 60e6  # larger figures have fewer dots per inch
+LOG_RATIO = 8.0  # an axis is logarithmic if largest / smallest value is above this
 
 
 @contextmanager
 def style(families: Sequence[str] = (DEFAULT_FONT,)) -> Iterator[None]:
-    """Apply the shared style to everything drawn or written in the block, whatever a user's
-    matplotlibrc says.
+    """Draw and save figures in the common style within the block, independent of the user's
+    matplotlibrc.
     """
-    ink, soft = PALETTE["ink"], PALETTE["soft"]
+    ink = PALETTE["ink"]
+    soft = PALETTE["soft"]
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams |= {
@@ -95,7 +96,7 @@ def style(families: Sequence[str] = (DEFAULT_FONT,)) -> Iterator[None]:
             "legend.columnspacing": 1.0,
             "figure.constrained_layout.w_pad": 0.06,
             "figure.constrained_layout.h_pad": 0.06,
-            # Text stays text in SVG and PDF; names within an SVG file do not depend on the time.
+            # Text stays text in SVG and PDF. Ids in an SVG file do not depend on the time.
             "svg.fonttype": "none",
             "pdf.fonttype": 42,
             "svg.hashsalt": "ablate",
@@ -103,72 +104,79 @@ def style(families: Sequence[str] = (DEFAULT_FONT,)) -> Iterator[None]:
         yield
 
 
-def render(figure: Figure, kind: str) -> bytes:
-    """Return a figure as a file of one of FORMATS. The same figure gives the same bytes."""
+def render(figure: Figure, format: str) -> bytes:
+    """The bytes of a figure in one of FORMATS. Equal figures give equal bytes."""
     width, height = figure.get_size_inches()
-    undated = {"pdf": {"CreationDate": None, "ModDate": None}, "svg": {"Date": None}, "png": {}}
+    metadata = {"pdf": {"CreationDate": None, "ModDate": None}, "svg": {"Date": None}, "png": {}}
     out = io.BytesIO()
     with style():
-        dpi = min(DPI[kind], math.sqrt(MAX_PIXELS / (width * height)))
-        figure.savefig(out, format=kind, dpi=dpi, metadata=undated[kind])
+        dpi = min(DPI[format], math.sqrt(MAX_PIXELS / (width * height)))
+        figure.savefig(out, format=format, dpi=dpi, metadata=metadata[format])
     return out.getvalue()
 
 
 def new_figure(
     width: float, height: float, rows: int = 1, columns: int = 1
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of a size in inches, and its axes by row."""
+    """A figure with a grid of axes, and the axes in the order of rows. Sizes are in inches."""
     figure = Figure((width, height), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
     return figure, list(axes.flat)
 
 
 def is_spread(values: Sequence[float]) -> bool:
-    """Return whether values are positive and far enough apart for a logarithmic axis."""
-    return min(values) > 0 and max(values) / min(values) > LOG_FROM
+    """Whether values need a logarithmic axis: they are positive and spread widely."""
+    return min(values) > 0 and max(values) / min(values) > LOG_RATIO
 
 
 def set_range(axis: Axis, values: Sequence[float], *, log: bool, amounts: bool = False) -> None:
-    """Set an axis' scale, limits and ticks so that it holds all values with a margin, and at least
-    three ticks.
+    """Set the scale, limits and ticks of an axis: it includes all values with a margin, and has at
+    least three ticks.
 
     Args:
         axis: `axes.xaxis` or `axes.yaxis`.
-        values: finite, and above 0 if `log`.
+        values: finite values, above 0 if `log`.
         log: whether the scale is logarithmic.
-        amounts: whether ticks have the prefixes of units, as on a logarithmic axis: 20k, 1.5T.
+        amounts: whether tick labels have prefixes, such as 20k and 1.5T, on a linear axis. On a
+            logarithmic axis they always have.
     """
     name = axis.axis_name  # type: ignore[attr-defined]
-    low, high = min(values), max(values)
+    low = min(values)
+    high = max(values)
     locator: Locator = MaxNLocator(4, steps=[1, 2, 2.5, 5, 10], min_n_ticks=3)
     if log:
         decades = math.log10(high / low)
         factor = 10 ** max(MARGIN * decades, 0.01)
-        low, high = low / factor, high * factor
+        low /= factor
+        high *= factor
         axis.axes.set(**{f"{name}scale": "log"})
         axis.set_minor_locator(NullLocator())
-        if decades >= math.log10(LOG_FROM):
+        if decades >= math.log10(LOG_RATIO):
             subs = ((1.0, 2.0, 5.0), (1.0, 3.0), (1.0,))[bisect((2, 4), decades)]
             locator = LogLocator(subs=subs, numticks=6)
     else:
-        air, largest = MARGIN * (high - low), max(abs(low), abs(high))
-        if air < 1e-9 * largest:  # equal values, up to rounding
-            air = MARGIN * largest
-        air = max(air, 1e-9)
-        low, high = low - air, high + air
+        margin = MARGIN * (high - low)
+        largest = max(abs(low), abs(high))
+        if margin < 1e-9 * largest:  # equal values, up to rounding
+            margin = MARGIN * largest
+        margin = max(margin, 1e-9)
+        low -= margin
+        high += margin
     axis.set_major_locator(locator)
     if amounts or log:
         axis.set_major_formatter(EngFormatter(sep=""))
     else:
-        in_full = ScalarFormatter(useOffset=False)
-        in_full.set_scientific(False)
-        axis.set_major_formatter(in_full)
+        formatter = ScalarFormatter(useOffset=False)
+        formatter.set_scientific(False)
+        axis.set_major_formatter(formatter)
     axis.axes.set(**{f"{name}lim": (low, high)})
 
 
 def families_for(characters: set[str]) -> tuple[list[str], set[str]]:
-    """Return font families that cover the characters, the default first, and the characters that no
-    font has.
+    """Font families for these characters.
+
+    Returns:
+        The families, the default one first, and the characters that no font has.
     """
     families = [DEFAULT_FONT]
     missing = characters - _covered(font_manager.findfont(DEFAULT_FONT), characters)
@@ -183,7 +191,7 @@ def families_for(characters: set[str]) -> tuple[list[str], set[str]]:
 
 
 def _covered(font: str, characters: set[str]) -> set[str]:
-    """Return those of the characters that a font file has."""
+    """The characters that a font file has."""
     charmap = FT2Font(font).get_charmap()
     return {character for character in characters if ord(character) in charmap}
 
@@ -198,22 +206,22 @@ _REFERENCE = re.compile(r"#([\w.-]+)")
 
 
 def inline_svg(figure: Figure, name: str, description: str, titles: Mapping[str, str]) -> Markup:
-    """Return a figure as an `<svg>` element.
+    """A figure as an `<svg>` element of the page.
 
-    Elements with the id `row:LABEL` get the attribute `data-row="LABEL"` and the title of that row.
-    Other ids are removed, unless the figure itself refers to them. Colors of the palette become
+    Elements with the id `row:LABEL` get the attribute `data-row="LABEL"` and the tooltip of the
+    row. Other ids are removed, unless the figure refers to them. Colors of the palette become
     variables of the style sheet.
 
     Args:
-        figure: drawn in the shared style.
-        name: distinguishes the ids of this figure from those of others on the page.
-        description: of the figure, for screen readers.
-        titles: by row label, the text that is shown while the pointer is over a mark.
+        figure: a figure in the common style.
+        name: a unique name, which makes the ids of the figure unique on the page.
+        description: description for screen readers.
+        titles: the tooltip of each row, by label.
     """
     out = io.BytesIO()
     with style():
-        # matplotlib makes ids from this salt: the same figure has the same ids, and two figures of
-        # a page have others.
+        # Matplotlib makes ids from this salt: they are equal in equal figures, and different in the
+        # figures of a page.
         matplotlib.rcParams["svg.hashsalt"] = name
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
     root = ElementTree.fromstring(out.getvalue())
@@ -221,30 +229,29 @@ def inline_svg(figure: Figure, name: str, description: str, titles: Mapping[str,
         for child in list(parent):
             if child.tag in (f"{SVG}metadata", f"{SVG}style") or child.tag.endswith("}RDF"):
                 parent.remove(child)
-    referred = set[str]()
+    referenced: set[str] = set()
     for element in root.iter():
-        referred.update(*map(_REFERENCE.findall, element.attrib.values()))
+        referenced.update(*map(_REFERENCE.findall, element.attrib.values()))
     for element in root.iter():
-        _mark(element, referred, titles)
+        _mark(element, referenced, titles)
         if "style" in element.attrib:
             element.set("style", _COLOR.sub(_variable, element.get("style", "")))
-    # Without a size of its own, the figure takes the width of its column; viewBox keeps the
-    # proportions.
+    # Without a size, the figure has the width of its column, and the proportions of its viewBox.
     for attribute in ("width", "height", "version"):
         root.attrib.pop(attribute, None)
     root.set("role", "img")
     root.set("aria-label", description)
-    # Else every element would be written with a prefix, which browsers do not read as SVG inside of
-    # HTML.
+    # Browsers do not accept prefixes such as `svg:` within HTML.
     ElementTree.register_namespace("", SVG[1:-1])
     ElementTree.register_namespace("xlink", XLINK[1:-1])
     # ElementTree escapes text and attributes.
     return Markup(ElementTree.tostring(root, encoding="unicode"))
 
 
-def _mark(element: ElementTree.Element, referred: set[str], titles: Mapping[str, str]) -> None:
+def _mark(element: ElementTree.Element, referenced: set[str], titles: Mapping[str, str]) -> None:
+    """Replace the id of an element by the attributes of its row."""
     id = element.get("id", "")
-    if id not in referred:
+    if id not in referenced:
         element.attrib.pop("id", None)
     if id.startswith("row:"):
         row = id.removeprefix("row:")

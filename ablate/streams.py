@@ -1,14 +1,12 @@
-"""Standard streams: messages and tables for people, data for programs. Everything that is printed
-goes through here.
+"""Standard streams: all output of the commands passes through this module.
 
-Text may be untrusted: sentences of a corpus, file names, messages in results. No control character
-and no bidirectional mark in it reaches a terminal, and rich takes nothing in it for markup or an
-emoji.
+Text may be untrusted: sentences of a corpus, file names, messages in results. Control characters
+and bidirectional marks do not reach a terminal, and rich does not interpret markup or emoji codes.
 
-- `echo` and `new_console` print for people, in the encoding of the stream; what it cannot represent
-  is escaped.
-- `print_data` and `print_json` print for programs: into a pipe or file exactly, in UTF-8 whatever
-  the locale.
+- `echo` and `new_console` print for people, in the encoding of the stream, and escape other
+  characters.
+- `print_data` and `print_json` print for programs: exact bytes in UTF-8 into a pipe or a file,
+  independent of the locale.
 """
 
 from __future__ import annotations
@@ -29,23 +27,24 @@ if TYPE_CHECKING:
 def prepare() -> None:
     """Make the standard streams safe to use, at the start of a process.
 
-    A closed stream is replaced by the null device, so that no file which is opened later takes its
-    number and receives what this process or its children print. `sys.stdin` stays None then.
-    Characters that a stream cannot encode are escaped. An error of writing names the stream.
+    A closed stream is replaced by the null device. Otherwise a file that is opened later could get
+    its number, and receive the output of this process or of its children. `sys.stdin` stays None.
+    Characters that a stream cannot encode are escaped, and an error of writing names the stream.
     """
     for number, mode in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(
-                os.open(os.devnull, mode), True
-            )  # open takes the lowest free number, which is this one
+            # open() returns the lowest free number, which is this one.
+            os.set_inheritable(os.open(os.devnull, mode), True)
     sys.stdout = _prepared(sys.stdout, 1, "standard output")
     sys.stderr = _prepared(sys.stderr, 2, "standard error")
 
 
 def _prepared(stream: TextIO | None, number: int, name: str) -> TextIO:
-    """Return a stream to this descriptor; a stream to anything else, such as a test's, as it is."""
+    """A stream to this descriptor. A stream to another target, such as a test's, is returned as it
+    is.
+    """
     try:
         if stream is not None and stream.fileno() != number:
             return stream
@@ -62,7 +61,7 @@ def _prepared(stream: TextIO | None, number: int, name: str) -> TextIO:
 
 
 class _Descriptor(io.FileIO):
-    """A file descriptor whose errors name it, as the errors of files do."""
+    """A file descriptor whose errors contain its name, like the errors of files."""
 
     def __init__(self, number: int, title: str) -> None:
         super().__init__(number, "w", closefd=False)
@@ -77,8 +76,8 @@ class _Descriptor(io.FileIO):
 
 
 def finish() -> None:
-    """Flush the streams; discard text that cannot be written, which Python would report once more
-    at exit.
+    """Flush the streams. Text that cannot be written is discarded, because Python would report it
+    again at exit.
     """
     for number, stream in ((1, sys.stdout), (2, sys.stderr)):
         try:
@@ -90,33 +89,32 @@ def finish() -> None:
 
 
 def echo(text: object = "", *, err: bool = False) -> None:
-    """Print text with a line break at once, with harmful characters escaped.
+    """Print text and a line break, with harmful characters escaped, and flush.
 
     Args:
-        text: of one or several lines.
-        err: print on standard error.
+        text: one or several lines.
+        err: whether to print on standard error.
     """
     print(visible(str(text)), file=sys.stderr if err else sys.stdout, flush=True)
 
 
 def print_data(text: str) -> None:
-    """Print text without a line break: into a pipe or file as it is, in UTF-8; on a terminal with
-    escapes.
+    """Print text without a line break: exactly, in UTF-8, into a pipe or a file; with escapes on a
+    terminal.
     """
     stream = sys.stdout
     if stream.isatty() or not hasattr(stream, "buffer"):
         stream.write(visible(text))
     else:
-        stream.flush()  # what was printed before comes first
-        stream.buffer.write(
-            text.encode(errors="backslashreplace")
-        )  # a lone surrogate has no bytes in UTF-8
+        stream.flush()  # keeps the order of the output
+        # A lone surrogate has no bytes in UTF-8.
+        stream.buffer.write(text.encode(errors="backslashreplace"))
     stream.flush()
 
 
 def print_json(value: object) -> None:
-    """Print JSON; harmful characters have its escapes, on a terminal without Unicode all beyond
-    ASCII.
+    """Print JSON. Harmful characters are escaped; on a terminal without Unicode, so are all
+    characters beyond ASCII.
     """
     stream = sys.stdout
     is_unicode = (stream.encoding or "utf-8").lower().startswith("utf")
@@ -124,12 +122,12 @@ def print_json(value: object) -> None:
 
 
 def new_console(*, err: bool = False, **settings: Any) -> Console:
-    """Return a console of rich that prints text as it is: no markup, no emoji, no highlighting, no
+    """A console of rich that prints text literally: without markup, emoji codes, highlighting and
     control characters.
 
     Args:
-        err: print on standard error.
-        settings: of rich's `Console`, such as `soft_wrap`, which leaves long lines to the terminal.
+        err: whether to print on standard error.
+        settings: arguments of rich's `Console`, such as `soft_wrap`.
     """
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
@@ -137,27 +135,27 @@ def new_console(*, err: bool = False, **settings: Any) -> Console:
 
     class SafeConsole(Console):
         def render_str(self, text: str, **settings: Any) -> Text:
-            """Escape text before its width is measured; rich would drop some control characters
-            without a trace.
+            """Escape text before its width is measured, because rich drops some control
+            characters.
             """
             return super().render_str(visible(text), **settings)
 
         def render(
             self, renderable: RenderableType, options: ConsoleOptions | None = None
         ) -> Iterator[Segment]:
-            """Escape what comes from a `Text`, before rich adds the codes of its styles."""
+            """Escape the text of segments, before rich adds the control codes of its styles."""
             for segment in super().render(renderable, options):
                 yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
         def on_broken_pipe(self) -> None:
-            """Pass the error on to `main`; rich would exit with 1."""
+            """Pass the error to `main`, because rich would exit with 1."""
             raise
 
     return SafeConsole(stderr=err, markup=False, emoji=False, highlight=False, **settings)
 
 
 def print_line(console: Console, line: str) -> None:
-    """Print a line: broken between words in a terminal, whole in a pipe."""
+    """Print a line. It is broken between words on a terminal, and not in a pipe."""
     console.print(line, soft_wrap=not console.is_terminal)
 
 

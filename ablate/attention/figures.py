@@ -1,4 +1,4 @@
-"""Attention weights as a figure, laid out by Matplotlib."""
+"""Draw attention weights as heat maps."""
 
 from __future__ import annotations
 
@@ -16,23 +16,25 @@ from ablate.formatting import ellipsis, token_text
 from ablate.plotting import FORMATS, families_for, render, style
 from ablate.store.files import write_bytes
 
-WEIGHTS = "viridis"  # a color map that can be read with every kind of color vision
-CELL, SMALLEST_CELL = 0.16, 0.09  # inches of one weight; smaller for long sentences
-SIDE = 4.0  # inches of a map, from which on its cells become smaller
-TEXT = 0.9  # inches for labels and the title of a map
-HEADING = 1.2  # inches for the title of the figure
-NARROWEST = 6.0  # inches of a figure
-CHARACTERS = 10  # of the title that fit into an inch
+COLOR_MAP = "viridis"  # readable with every kind of color vision
+# Sizes in inches.
+CELL_SIZE = 0.16  # of a weight
+MIN_CELL_SIZE = 0.09  # for long sentences
+MAP_SIZE = 4.0  # larger maps have smaller cells
+LABEL_SIZE = 0.9  # for the labels and the title of a map
+HEADING_HEIGHT = 1.2  # for the title of the figure
+MIN_WIDTH = 6.0  # of the figure
+CHARACTERS_PER_INCH = 10  # of the title
 HEADS_PER_ROW = 8
 
 
 def check_paths(paths: Sequence[Path]) -> None:
-    """Check, before any work, that figures can be written to these paths.
+    """Check that figures can be written to these paths.
 
     Raises:
-        UsageError: a suffix is not one of a format for figures, or a path is a folder.
+        UsageError: a suffix is no format of figures, or a path is a folder.
     """
-    suffixes = [f".{kind}" for kind in FORMATS]
+    suffixes = [f".{format}" for format in FORMATS]
     for path in paths:
         if path.suffix.lower() not in suffixes:
             raise UsageError(f"--out {path}: must end in {listed(suffixes)}")
@@ -47,40 +49,43 @@ def write_figure(figure: Figure, paths: Sequence[Path]) -> None:
 
 
 def draw_weights(weights: AttentionWeights, run: str) -> Figure:
-    """Draw one heat map per head, the heads of a layer side by side; rows are queries, columns are
-    keys. A weight of exactly 0 is white.
+    """Draw a heat map for each head, with the heads of a layer side by side. Rows are queries,
+    columns are keys. A weight of exactly 0 is white.
     """
-    pieces, tokens, h = set[str](), 0, 0
+    pieces: set[str] = set()
+    tokens = 0
+    h = 0
     for layer in weights.layers:
         pieces.update(layer.queries, layer.keys)
         tokens = max(tokens, len(layer.queries), len(layer.keys))
         h = max(h, len(layer.heads))
     families, missing = families_for(set("".join(map(token_text, pieces))))
-    # The word mark of SentencePiece is drawn far below the line in many fonts; an underscore is
-    # not.
+    # An underscore for the word mark of SentencePiece, which many fonts draw far below the line.
     replaced = {ord("▁"): "_", **dict.fromkeys(map(ord, missing), "\N{REPLACEMENT CHARACTER}")}
-    cell, columns = min(CELL, max(SMALLEST_CELL, SIDE / tokens)), min(HEADS_PER_ROW, h)
-    # A layer begins a row of its own.
+    cell_size = min(CELL_SIZE, max(MIN_CELL_SIZE, MAP_SIZE / tokens))
+    n_columns = min(HEADS_PER_ROW, h)
+    # Each layer starts a new row of maps.
     maps: list[tuple[LayerWeights, int] | None] = []
     for layer in weights.layers:
         maps += product([layer], range(len(layer.heads)))
-        maps += [None] * (-len(maps) % columns)
-    side, rows = tokens * cell + TEXT, len(maps) // columns
-    size = (max(NARROWEST, columns * side), HEADING + rows * side)
+        maps += [None] * (-len(maps) % n_columns)
+    n_rows = len(maps) // n_columns
+    map_size = tokens * cell_size + LABEL_SIZE
+    size = (max(MIN_WIDTH, n_columns * map_size), HEADING_HEIGHT + n_rows * map_size)
     with style(families):
         figure = Figure(size, layout="constrained")
-        axes = figure.subplots(rows, columns, squeeze=False)
-        for place, drawn in zip(axes.flat, maps, strict=True):
-            if drawn is None:
-                place.set_axis_off()
+        axes = figure.subplots(n_rows, n_columns, squeeze=False)
+        for map_axes, head in zip(axes.flat, maps, strict=True):
+            if head is None:
+                map_axes.set_axis_off()
             else:
-                _draw_head(*drawn, place, replaced, 50 * cell)
+                _draw_head(*head, map_axes, replaced, 50 * cell_size)
         image = axes[0, 0].images[0]
         figure.colorbar(image, ax=axes, location="bottom", shrink=0.3, aspect=40, label="weight")
         lines = [f"Attention weights of run {run}"]
         for name, text in weights.texts.items():
             line = f"{name}: {token_text(text).translate(replaced)}"
-            lines.append(ellipsis(line, int(CHARACTERS * figure.get_figwidth())))
+            lines.append(ellipsis(line, int(CHARACTERS_PER_INCH * figure.get_figwidth())))
         figure.suptitle("\n".join(lines))
     return figure
 
@@ -89,7 +94,7 @@ def _draw_head(
     layer: LayerWeights, head: int, axes: Axes, replaced: dict[int, str], size: float
 ) -> None:
     weights = np.ma.masked_equal(layer.heads[head].numpy(), 0.0)
-    axes.imshow(weights, cmap=WEIGHTS, vmin=0, vmax=1, interpolation="nearest")
+    axes.imshow(weights, cmap=COLOR_MAP, vmin=0, vmax=1, interpolation="nearest")
     axes.set_title(f"{layer.kind} {layer.layer}.{head + 1}")
     for axis, pieces in ((axes.xaxis, layer.keys), (axes.yaxis, layer.queries)):
         labels = [token_text(piece).translate(replaced) for piece in pieces]

@@ -21,11 +21,12 @@ from ablate.tasks import Task
 
 @dataclass(frozen=True)
 class HeadImportance:
-    """The importance of one head.
+    """The importance of a head.
 
-    kind, layer, head: of the head; layers and heads count from 1.
-    loss: in nats per target token with the head masked.
-    importance: `loss` minus the loss of the whole model; positive if the head is useful.
+    kind: the kind of its attention.
+    layer, head: numbers, from 1.
+    loss: in nats per target token, with the head masked.
+    importance: `loss` minus the loss of the unmasked model; positive if the head is useful.
     """
 
     kind: Kind
@@ -39,8 +40,8 @@ class HeadImportance:
 class Importances:
     """The importance of several heads.
 
-    loss: of the whole model, in nats per target token.
-    pairs: number of records that losses are measured on.
+    loss: of the unmasked model, in nats per target token.
+    pairs: number of records on which losses are measured.
     """
 
     loss: float
@@ -56,21 +57,20 @@ def measure_importances(
     layers: Sequence[AttentionLayer],
     on_pass: Callable[[], None] = lambda: None,
 ) -> Importances:
-    """Measure the importance of every head of these layers.
+    """Measure the importance of each head of these layers.
 
-    One pass over the split measures the loss of the whole model, and one more pass per head the
-    loss with that head masked: its output is multiplied by 0 before W^O, while the bias of W^O
-    stays.
+    The first pass over the split measures the loss of the model. Each further pass measures the
+    loss with a head masked: its output is multiplied by 0 before W^O, and the bias of W^O stays.
 
     Args:
-        task: of the model.
+        task: the task of the model.
         model: the trained model.
-        split: the records to measure on.
-        device: of the model.
-        layers: the attention layers whose heads are measured.
-        on_pass: called after every pass.
+        split: the records on which losses are measured.
+        device: the device of the model.
+        layers: the attention layers.
+        on_pass: is called after each pass.
     """
-    whole = task.nats_per_token(model, split, device)
+    unmasked_loss = task.nats_per_token(model, split, device)
     on_pass()
     heads = []
     for attention in layers:
@@ -83,12 +83,14 @@ def measure_importances(
                 loss = task.nats_per_token(model, split, device)
             finally:
                 attention.module.on_heads = parts
-            place = (attention.kind, attention.layer, head + 1)
-            heads.append(HeadImportance(*place, loss, loss - whole))
+            importance = HeadImportance(
+                attention.kind, attention.layer, head + 1, loss, loss - unmasked_loss
+            )
+            heads.append(importance)
             on_pass()
-    return Importances(whole, len(split), tuple(heads))
+    return Importances(unmasked_loss, len(split), tuple(heads))
 
 
 def count_passes(layers: Sequence[AttentionLayer]) -> int:
-    """Return the number of passes over the split that `measure_importances` makes."""
+    """The number of passes of `measure_importances` over the split."""
     return 1 + sum(attention.module.h for attention in layers)

@@ -1,4 +1,4 @@
-"""Attention weights as JSON for scripts; importance also as a table for a terminal."""
+"""Attention weights and importance as JSON, and importance as a table on a terminal."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ablate.attention.importance import Importances
 from ablate.attention.weights import AttentionWeights
 from ablate.metrics.perplexity import nats_to_perplexity
 
-DIGITS = 6  # of a weight
+DIGITS = 6  # decimals of a weight
 
 
 def weights_json(weights: AttentionWeights, run: str) -> dict[str, Any]:
-    """Every weight with the tokens of its row and column."""
+    """The weights for scripts, with the tokens of queries and keys."""
     attentions = []
     for layer in weights.layers:
         rounded = layer.heads.double().round(decimals=DIGITS).tolist()
@@ -29,7 +29,7 @@ def weights_json(weights: AttentionWeights, run: str) -> dict[str, Any]:
 
 
 def importances_json(importances: Importances, run: str) -> dict[str, Any]:
-    """The loss of the whole model, and the importance of every head."""
+    """The importance of heads for scripts, with the loss of the unmasked model."""
     heads = [{**asdict(head), "ppl": _perplexity_json(head.loss)} for head in importances.heads]
     return {
         "run": run,
@@ -42,13 +42,13 @@ def importances_json(importances: Importances, run: str) -> dict[str, Any]:
 
 
 def _perplexity_json(loss: float) -> float | None:
-    """The perplexity; None if it is infinite, which JSON cannot say."""
+    """The perplexity; None if it is infinite, because JSON has no infinity."""
     perplexity = nats_to_perplexity(loss)
     return perplexity if math.isfinite(perplexity) else None
 
 
 def importances_table(importances: Importances) -> Table:
-    """One line per head, and one for the whole model."""
+    """A table with a line for each head, and one for the unmasked model."""
     table = _table("head", "importance", "loss", "PPL")
     for head in importances.heads:
         name = f"{head.kind} {head.layer}.{head.head}"

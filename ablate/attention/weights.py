@@ -21,17 +21,17 @@ from ablate.model.multi_head import MultiHeadAttention
 from ablate.run.inference import LoadedRun, refuse_too_long, too_long
 from ablate.tasks import SequenceToSequence
 
-SHOWN_TOKENS = 24  # of the test split of a language model
+DEFAULT_TOKENS = 24  # number of tokens of the test split, for a language model without a text
 MARKS = ("<s>", "</s>")  # pieces of the begin and the end mark
 
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """The attention weights of one layer.
+    """The attention weights of a layer.
 
-    kind, layer: of the layer.
+    kind, layer: as in `AttentionLayer`.
     heads: weights of shape (h, T, S).
-    queries, keys: the T and S token pieces.
+    queries, keys: token pieces, T and S of them.
     """
 
     kind: Kind
@@ -45,10 +45,10 @@ class LayerWeights:
 class AttentionWeights:
     """The attention weights of a run for a pair of sentences.
 
-    source, target: the token pieces that the model reads, with the source's end mark and the
-        target's begin mark. A language model, masked or not, has no source.
-    layers: the weights of each layer that reports them.
-    hidden: for each other layer, a line with the reason.
+    source: token pieces of the source, with the end mark; empty for language models.
+    target: token pieces of the target, with the begin mark.
+    layers: the weights of the layers that report them.
+    hidden: a line with the reason for each layer that does not report weights.
     """
 
     source: tuple[str, ...]
@@ -58,7 +58,7 @@ class AttentionWeights:
 
     @property
     def texts(self) -> dict[str, str]:
-        """The text of each side by its name, without marks."""
+        """The texts of source and target, by name, without marks."""
         if not self.source:
             return {"text": _text(self.target)}
         return {"source": _text(self.source), "target": _text(self.target)}
@@ -71,56 +71,61 @@ def _text(pieces: Sequence[str]) -> str:
 def attention_weights(
     run: LoadedRun, sentence: str | None, translation: str | None, layers: Sequence[AttentionLayer]
 ) -> AttentionWeights:
-    """Return the attention weights of a run for a sentence, or for a text that a language model
-    reads.
+    """The attention weights of a run for a sentence, or for the text of a language model.
 
     Args:
         run: the trained model with its tokenizers.
-        sentence: in the source language, or a text; None for the first of the test split.
-        translation: the text that the decoder reads; None for the run's prediction, decoded as by
-            its row.
-        layers: the attention layers of interest.
+        sentence: the source sentence or the text; None for the first one of the test split.
+        translation: the text that the decoder reads; None for the prediction of the run.
+        layers: the attention layers.
 
     Raises:
         UsageError: a text is empty, or no layer reports its weights.
         DataError: a text has more tokens than the model has positions.
     """
-    task, tokenizer = run.task, run.corpus.tokenizer
+    task = run.task
+    tokenizer = run.corpus.tokenizer
     source: list[int] = []
-    read: tuple[str, ...] = ()  # pieces that the encoder reads
+    source_pieces: tuple[str, ...] = ()
     if isinstance(task, SequenceToSequence):
         text = run.corpus.text("test", task.source)[0] if sentence is None else sentence
         source, target = _token_ids(run, task, text, translation)
-        read = tuple(run.corpus.tokenizer_of(task.source).pieces(source))
+        source_pieces = tuple(run.corpus.tokenizer_of(task.source).pieces(source))
     elif translation is not None:
         raise UsageError("--translation: a language model reads one text; give it as --sentence")
     else:
         target = _text_ids(run, sentence)
-    written = tuple(tokenizer.pieces(target))
-    sides = {"encoder": (read, read), "cross": (written, read), "decoder": (written, written)}
+    target_pieces = tuple(tokenizer.pieces(target))
+    queries_and_keys = {
+        "encoder": (source_pieces, source_pieces),
+        "cross": (target_pieces, source_pieces),
+        "decoder": (target_pieces, target_pieces),
+    }
     if not run.config.has_decoder:
-        written = tuple(masked_pieces(tokenizer, target))
-        sides["encoder"] = (written, written)
-    elif not run.config.has_encoder:  # one sequence
-        sides["decoder"] = (read + written, read + written)
+        target_pieces = tuple(masked_pieces(tokenizer, target))
+        queries_and_keys["encoder"] = (target_pieces, target_pieces)
+    elif not run.config.has_encoder:
+        sequence = source_pieces + target_pieces
+        queries_and_keys["decoder"] = (sequence, sequence)
     recorded = record_weights(run.model, source, target, layers)
-    reported, hidden = [], []
+    reported = []
+    hidden = []
     for attention, heads in zip(layers, recorded, strict=True):
-        queries, keys = sides[attention.kind]
+        queries, keys = queries_and_keys[attention.kind]
         shape = (1, attention.module.h, len(queries), len(keys))
-        # A plug-in may report no weights, or weights of another shape.
+        # A custom class may report no weights, or weights of another shape.
         if heads is not None and heads.shape == shape:
             weights = heads[0].float().cpu()
             reported.append(LayerWeights(attention.kind, attention.layer, weights, queries, keys))
             continue
-        what = "no weights"
+        report = "no weights"
         if heads is not None:
-            what = f"weights of shape {tuple(heads.shape)}, not {shape}"
+            report = f"weights of shape {tuple(heads.shape)}, not {shape}"
         name = setting_text(run.config.attention)
-        hidden.append(f"{attention}: attention={name} reports {what}")
+        hidden.append(f"{attention}: attention={name} reports {report}")
     if not reported:
         raise UsageError(*hidden)
-    return AttentionWeights(read, written, tuple(reported), tuple(hidden))
+    return AttentionWeights(source_pieces, target_pieces, tuple(reported), tuple(hidden))
 
 
 @torch.no_grad()
@@ -131,24 +136,24 @@ def record_weights(
     layers: Sequence[AttentionLayer],
 ) -> list[Tensor | None]:
     """Run the model once, and return the weights (1, h, T, S) of each layer; None for a layer that
-    reports none.
+    does not report them.
 
     Args:
-        model: in evaluation mode.
-        source: token ids with the end mark; none for a language model, masked or not.
+        model: the model, in evaluation mode.
+        source: token ids with the end mark; empty for language models.
         target: token ids with the begin mark; without it for a masked language model.
         layers: the layers to record.
     """
     recorded: dict[AttentionLayer, Tensor] = {}
     device = model.output_matrix.device
-    try:  # fused attention does not return weights; layers compute them only if there is a callback
+    try:  # fused attention has no weights; with a callback, a layer computes them
         for attention in layers:
             attention.module.on_weights = partial(recorded.__setitem__, attention)
-        written = torch.tensor([target], device=device)
+        target_ids = torch.tensor([target], device=device)
         if isinstance(model, EncoderOnly):
-            model.read(written)
+            model.read(target_ids)
         else:
-            model(torch.tensor([source], dtype=torch.int64, device=device), written)
+            model(torch.tensor([source], dtype=torch.int64, device=device), target_ids)
     finally:
         for attention in layers:
             attention.module.on_weights = None
@@ -156,19 +161,22 @@ def record_weights(
 
 
 def _text_ids(run: LoadedRun, text: str | None) -> list[int]:
-    """A text, with a begin mark for a decoder; by default the first tokens of test."""
+    """Token ids of a text, with the begin mark for a decoder; by default the first tokens of the
+    test split.
+    """
     begin = [BOS] if run.config.has_decoder else []
-    most = run.config.max_positions - len(begin)
+    max_tokens = run.config.max_positions - len(begin)
     if text is None:
         (field,) = run.corpus.fields
-        return [*begin, *run.corpus.split("test")[field].ids[: min(SHOWN_TOKENS, most)].tolist()]
+        count = min(DEFAULT_TOKENS, max_tokens)
+        return [*begin, *run.corpus.split("test")[field].ids[:count].tolist()]
     if begin:
         (ids,) = run.corpus.tokenizer.encode([text])
     else:
         ids = encode_masked(run.corpus.tokenizer, text)
     if not ids:
         raise UsageError("--sentence: is empty")
-    if len(ids) > most:
+    if len(ids) > max_tokens:
         raise too_long(run.config, "--sentence", len(ids))
     return begin + ids
 
@@ -176,8 +184,9 @@ def _text_ids(run: LoadedRun, text: str | None) -> list[int]:
 def _token_ids(
     run: LoadedRun, task: SequenceToSequence, sentence: str, translation: str | None
 ) -> tuple[list[int], list[int]]:
-    """Return the source with its end mark and the target with its begin mark."""
-    tokenizer, config = run.corpus.tokenizer_of(task.target), run.config
+    """Token ids of the source with the end mark, and of the target with the begin mark."""
+    tokenizer = run.corpus.tokenizer_of(task.target)
+    config = run.config
     (source,) = run.corpus.tokenizer_of(task.source).encode([task.as_read(sentence)])
     if not source:
         raise UsageError("--sentence: is empty")
@@ -196,8 +205,8 @@ def _token_ids(
 
 Kind = Literal["encoder", "decoder", "cross"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-# The stack of layers in a model, and the attention in a layer.
-PLACES: dict[Kind, tuple[str, str]] = {
+# Names of the stack of layers in a model, and of the attention in a layer.
+ATTRIBUTES: dict[Kind, tuple[str, str]] = {
     "encoder": ("encoder", "mixer"),
     "decoder": ("decoder", "mixer"),
     "cross": ("decoder", "cross_attention"),
@@ -206,7 +215,7 @@ PLACES: dict[Kind, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class AttentionLayer:
-    """One attention sub-layer of a model; layers count from 1."""
+    """An attention sub-layer of a model; `layer` is its number, from 1."""
 
     kind: Kind
     layer: int
@@ -219,19 +228,23 @@ class AttentionLayer:
 def attention_layers(
     model: Transformer, kinds: Collection[Kind] = (), layers: Collection[int] = ()
 ) -> list[AttentionLayer]:
-    """Return the attention layers of these kinds and depths, ordered by kind and depth; by default
-    all of them.
+    """The attention layers of a model, ordered by kind and number.
+
+    Args:
+        model: the model.
+        kinds: kinds of attention; empty for all.
+        layers: numbers of layers; empty for all.
 
     Raises:
-        UsageError: the model has no attention, or none of these kinds and depths.
+        UsageError: the model has no attention, or none of these kinds and numbers.
     """
     if model.config.loops > 1:
         raise UsageError(
             f"loops={model.config.loops} passes each layer several times: it has no one map"
         )
     available = []
-    # A single stack has no cross-attention, and an LSTM layer has no attention at all.
-    for kind, (stack, name) in PLACES.items():
+    # A model with a single stack has no cross-attention, and an LSTM layer has no attention.
+    for kind, (stack, name) in ATTRIBUTES.items():
         for number, layer in enumerate(getattr(model, stack, ()), 1):
             module = getattr(layer, name, None)
             if isinstance(module, MultiHeadAttention):
@@ -247,11 +260,11 @@ def attention_layers(
         if attention.kind in (kinds or KINDS) and attention.layer in (layers or [attention.layer]):
             chosen.append(attention)
     if not chosen:
-        asked = [f"--kind {kind}" for kind in kinds] + [f"--layer {layer}" for layer in layers]
+        options = [f"--kind {kind}" for kind in kinds] + [f"--layer {layer}" for layer in layers]
         depths = {attention.kind: attention.layer for attention in available}
-        there = listed(f"{kind} layers 1 to {depth}" for kind, depth in depths.items())
+        existing = listed(f"{kind} layers 1 to {depth}" for kind, depth in depths.items())
         raise UsageError(
-            f"{' '.join(asked)}: the run has no such attention; it has "
-            f"{there.replace(' or ', ' and ')}"
+            f"{' '.join(options)}: the run has no such attention; it has "
+            f"{existing.replace(' or ', ' and ')}"
         )
     return chosen

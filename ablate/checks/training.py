@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ablate.checks.properties import Comparison, Trial, check, check_classes
 from ablate.config import RowConfig
 from ablate.errors import StudyError
-from ablate.formatting import in_one_line
+from ablate.formatting import single_line
 from ablate.own.faults import OwnClassFault, describe
 from ablate.own.kinds import KINDS
 from ablate.own.loading import own_function
@@ -89,7 +89,7 @@ class OptimizerTrial(TrainingTrial):
             resumed = self._trained(resumed=True)
         except (ValueError, RuntimeError, SafetensorError) as error:
             why = "has a state that a checkpoint cannot hold, or that cannot be loaded"
-            raise OwnClassFault(f"{why}: {in_one_line(error)}") from None
+            raise OwnClassFault(f"{why}: {single_line(error)}") from None
         yield Comparison(
             resumed,
             weights,

@@ -1,4 +1,4 @@
-"""What a dashboard receives of a run, and the dashboards that `--log` knows."""
+"""The dashboards of `--log`, and the data that they receive of a run."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ from typing import Any, Literal, Protocol
 from ablate.errors import UsageError, did_you_mean, listed
 from ablate.store.files import remove
 
-# Names for --log: those of the packages that must be installed, and of the modules here.
+# Names for --log. Each is the name of a package and of a module in this folder.
 LOGGERS = ("tensorboard", "mlflow", "wandb")
-LONGEST_NAME = 150  # characters of a folder's name; file systems allow 255 bytes
+MAX_NAME_LENGTH = 150  # characters of the name of a folder; file systems allow 255 bytes
 
 Outcome = Literal["done", "diverged", ""]
-OUTCOME = "ablate.outcome"  # its name on dashboards
-Point = tuple[int, Mapping[str, float]]  # a step, and what was measured there by name
+OUTCOME = "ablate.outcome"  # name of the outcome on dashboards
+Point = tuple[int, Mapping[str, float]]  # step, values by name
 
 
 @dataclass(frozen=True)
 class LoggedRun:
     """A run, as dashboards show it.
 
-    name: the row's label, with the seed if the study has several.
+    name: label of the row, with the seed if the study has several.
     settings: configuration fields by name, and the seed.
-    decodings: ids of all decodings that the study asks for; a record with the scores of all is
-        complete.
+    decodings: ids of the decodings of the study. A record is complete with the scores of all.
     """
 
     id: str
@@ -44,24 +43,27 @@ class LoggedRun:
 
 
 class RunLogger(Protocol):
-    """The record of one run on a dashboard."""
+    """The record of a run on a dashboard."""
 
     def log(self, points: Sequence[Point]) -> None:
-        """Add points. A launch sends all points of a run from the first on."""
+        """Add points. Each launch sends all points of a run again."""
 
     def finish(self, scores: Mapping[str, float] | None, outcome: Outcome) -> None:
-        """End the record; `scores` are those of a run that has ended, NaN if it diverged, and None
-        for an unfinished one, whose outcome is empty.
+        """End the record.
+
+        Args:
+            scores: by name; NaN for a run that diverged, None for an unfinished run.
+            outcome: empty for an unfinished run.
         """
 
 
-# Starts the record of a run, or goes on with it, from the study's folder of results; None if it is
-# already complete.
+# Starts or continues the record of a run, given the results folder of the study; None if the record
+# is complete.
 Start = Callable[[Path, LoggedRun], RunLogger | None]
 
 
 def select_loggers(names: Iterable[str]) -> dict[str, Start]:
-    """Return the start of each named logger, whose package is imported when it is called.
+    """The start functions of loggers, by name. A function imports its package when it is called.
 
     Raises:
         UsageError: no logger has this name, or its package is not installed.
@@ -71,7 +73,7 @@ def select_loggers(names: Iterable[str]) -> dict[str, Start]:
             raise UsageError(
                 f'--log: "{name}" is not {listed(LOGGERS)}{did_you_mean(name, LOGGERS)}'
             )
-        # find_spec does not import the package, which may take seconds.
+        # Importing the package may take seconds; find_spec does not import it.
         if find_spec(name) is None:
             raise UsageError(f"--log {name}: not installed; pip install {name}")
     return {name: partial(_start, name) for name in names}
@@ -83,9 +85,10 @@ def _start(name: str, folder: Path, run: LoggedRun) -> RunLogger | None:
 
 
 class RecordFolder:
-    """The folder of a run for a format that can only be appended to: what an interrupted launch
-    has left is written anew, and a mark is added when the record is complete: it holds every point
-    of this run and the scores of every decoding.
+    """The folder of a run, for formats that can only be appended to.
+
+    A launch writes an incomplete record again from the start. An empty file, `mark`, says that the
+    record is complete: it has all points of the run, and the scores of all decodings.
     """
 
     def __init__(self, parent: Path, run: LoggedRun) -> None:
@@ -94,15 +97,15 @@ class RecordFolder:
         self.mark = self.path / f"complete-{content}"
 
     def clear(self) -> str:
-        """Make the folder empty, and return its path."""
+        """Empty the folder, and return its path."""
         remove(self.path)
         self.path.mkdir(parents=True)
         return str(self.path)
 
 
 def folder_name(name: str) -> str:
-    """The name of a run as that of a folder: another one for every name (labels such as β and δ
-    have a hash), and never `.` or `..`, the folders of all runs and of the study.
+    """The name of the folder of a run. It is unique, because a name with replaced characters gets a
+    hash, and it does not begin with a dot.
     """
-    text = re.sub(r"^\.|[^A-Za-z0-9=._+ -]", "_", name)[:LONGEST_NAME]
+    text = re.sub(r"^\.|[^A-Za-z0-9=._+ -]", "_", name)[:MAX_NAME_LENGTH]
     return text if text == name else f"{text} {sha256(name.encode()).hexdigest()[:8]}"

@@ -1,5 +1,5 @@
-"""Copies the metrics logs of runs to dashboards, in threads of the launching process; workers know
-nothing of them.
+"""Copy the metrics logs of runs to dashboards, in threads of the launcher. Workers do not know
+dashboards.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from ablate.store import Results, if_readable
 from ablate.store.records import MetricsTail, Result
 from ablate.study import Runs
 
-EVERY_SECONDS = 2.0
-END_SECONDS = 15.0  # for the remaining points, after the last run
+INTERVAL_SECONDS = 2.0
+END_SECONDS = 15.0  # time to send the remaining points, after the last run
 
 
 @dataclass
 class _Copy:
-    """A run on its way to one dashboard.
+    """The copy of a run on a dashboard.
 
-    Of a log that was cut back and written again, the number of lines sent says where to go on.
+    lines: number of lines sent. If the log was truncated and written again, copying continues after
+        this number.
     """
 
     run: LoggedRun
@@ -38,7 +39,7 @@ class _Copy:
 
 
 class Mirror:
-    """A thread for each dashboard. One that fails ends its own thread only."""
+    """A thread for each dashboard. A dashboard that fails does not affect others."""
 
     def __init__(
         self,
@@ -48,21 +49,24 @@ class Mirror:
         loggers: Mapping[str, Start],
         log: Callable[[str], None],
     ) -> None:
-        """Prepare the threads; they start with the `with` block, and call `log` with lines.
+        """Prepare the threads, which run during the `with` block.
 
         Args:
-            study: its name.
-            runs: of the study, that are copied.
-            results: root of the results.
-            loggers: by the names of the dashboards.
+            study: name of the study.
+            runs: the runs to copy.
+            results: the results root.
+            loggers: the start functions of the dashboards, by name.
             log: receives lines for people.
         """
-        self.study, self.runs, self.results, self.log = study, runs, results, log
+        self.study = study
+        self.runs = runs
+        self.results = results
+        self.log = log
         self.decodings = {run.id: run.decodings for run in runs}
         self.ending = threading.Event()
         self.threads: dict[str, threading.Thread] = {}
         for name, start in loggers.items():
-            # A daemon: a dashboard that does not answer must not keep the command from ending.
+            # A daemon thread, because a dashboard that hangs must not block the end of the command.
             self.threads[name] = threading.Thread(
                 target=self._follow, args=(name, start), name=f"log-{name}", daemon=True
             )
@@ -86,18 +90,18 @@ class Mirror:
             copies = []
             for run in self._runs():
                 copies.append(_Copy(run, MetricsTail(self.results.run(run.id).metrics)))
-            last = False
-            while not last:
-                # After the end one more round, for the points since the last one.
-                last = self.ending.wait(EVERY_SECONDS)
+            is_last_round = False
+            while not is_last_round:
+                # The last round after the end sends the remaining points.
+                is_last_round = self.ending.wait(INTERVAL_SECONDS)
                 for copy in copies:
                     if not copy.finished:
                         self._send(start, copy)
             for copy in copies:
                 if copy.logger is not None and not copy.finished:
                     copy.logger.finish(None, "")
-        except Exception as error:  # any failure of a dashboard's library: the training must go on
-            # The library may name the address of its server.
+        except Exception as error:  # the training must continue, whatever fails in the library
+            # The message may contain the address of the server.
             reason = without_secrets((str(error).strip().splitlines() or [""])[0])
             reason = ellipsis(reason, 200)
             self.log(f"--log {name}: {type(error).__name__}: {reason}; training goes on without it")
@@ -122,7 +126,7 @@ class Mirror:
 
     def _send(self, start: Start, copy: _Copy) -> None:
         """Send the new lines of a run, and end its record when the run is finished."""
-        # Before the log, which is then complete.
+        # The result is read first: if it exists, the log is complete.
         result = if_readable(self.results.run(copy.run.id).read_result)
         points = _new_points(copy)
         if copy.logger is None and (points or result):
@@ -138,18 +142,18 @@ class Mirror:
             copy.finished = True
 
     def _scores(self, result: Result, run: LoggedRun) -> dict[str, float]:
-        """Scores by name, such as `final_bleu`; from the second decoding on with its settings. A
-        run that diverged has NaN, so that whoever averages the record does not miss it.
+        """Scores by name, such as `final_bleu`; with the settings of the decoding from the second
+        one on. They are NaN for a run that diverged, so that means on the dashboard do not skip it.
         """
         scores: dict[str, float] = {}
         for number, (id, config) in enumerate(self.decodings[run.id].items()):
             measured = result.decodings[id].scores if id in result.decodings else {}
             for name in dict.fromkeys((PPL.name, *self.runs.metrics)):
-                shown = f"final_{name}{_suffix(number, config)}"
+                title = f"final_{name}{_suffix(number, config)}"
                 if result.outcome == "diverged":
-                    scores[shown] = math.nan
+                    scores[title] = math.nan
                 elif name in measured:
-                    scores[shown] = measured[name].value
+                    scores[title] = measured[name].value
         return scores
 
 
@@ -163,10 +167,10 @@ def _suffix(number: int, config: RowConfig) -> str:
 
 
 def _new_points(copy: _Copy) -> list[Point]:
-    """The points of the lines after those that were sent."""
-    before, lines = copy.tail.new_lines()
+    """The points of the lines that were not sent yet."""
+    first, lines = copy.tail.new_lines()
     points: list[Point] = []
-    for line in lines[max(0, copy.lines - before) :]:
+    for line in lines[max(0, copy.lines - first) :]:
         points.append((line.step, line.model_dump(exclude={"step", "tokens"}, exclude_none=True)))
     copy.lines += len(points)
     return points

@@ -1,4 +1,4 @@
-"""MLflow: the server in MLFLOW_TRACKING_URI; without it, files in results/<study>/mlflow."""
+"""MLflow: the server of MLFLOW_TRACKING_URI, or files in results/<study>/mlflow."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from mlflow.tracking import MlflowClient
 
 from ablate.loggers.dashboards import OUTCOME, LoggedRun, Outcome, Point
 
-_BATCH = 500  # values per request; a server accepts no more than 1000
-_TAG, _DECODINGS = "ablate.run", "ablate.decodings"
+_BATCH = 500  # values per request; servers accept up to 1000
+_TAG = "ablate.run"
+_DECODINGS = "ablate.decodings"
 
 _client = cache(MlflowClient)
 
@@ -44,10 +45,12 @@ def start(folder: Path, run: LoggedRun) -> _TrackedRun | None:
 
 
 class _TrackedRun:
-    """A run of which the server already has some points; only the others are sent."""
+    """A run on the server. Points that the server has already are not sent."""
 
     def __init__(self, client: MlflowClient, id: str) -> None:
-        self.client, self.id, self.last = client, id, 0
+        self.client = client
+        self.id = id
+        self.last_step = 0
         self.on_server: set[tuple[str, int]] = set()
         for name in client.get_run(id).data.metrics:
             for metric in client.get_metric_history(id, name):
@@ -60,16 +63,16 @@ class _TrackedRun:
             for name, value in values.items():
                 # The characters that MLflow allows: `final_chrf__` for chrF++
                 key = re.sub(r"[^A-Za-z0-9_. -]", "_", name)
-                # The study may have another decoding now: final scores are sent again
+                # Final scores are sent again, because the study may have another decoding.
                 if (key, step) not in self.on_server or name.startswith("final_"):
                     metrics.append(Metric(key, value, now, step))
-            self.last = step
+            self.last_step = step
         for start in range(0, len(metrics), _BATCH):
             self.client.log_batch(self.id, metrics=metrics[start : start + _BATCH])
 
     def finish(self, scores: Mapping[str, float] | None, outcome: Outcome) -> None:
         if scores is not None:
-            self.log([(self.last, scores)])
-            # Without a score and FINISHED, a run that diverged would be left out of every mean.
+            self.log([(self.last_step, scores)])
+            # A diverged run that counts as FINISHED would be left out of means.
             self.client.set_terminated(self.id, "FAILED" if outcome == "diverged" else "FINISHED")
-            self.client.set_tag(self.id, OUTCOME, outcome)  # last: the record is complete
+            self.client.set_tag(self.id, OUTCOME, outcome)  # the last step: the record is complete

@@ -1,4 +1,4 @@
-"""TensorBoard: event files in results/<study>/tensorboard, one folder per run."""
+"""TensorBoard: event files in results/<study>/tensorboard, with a folder for each run."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ def start(folder: Path, run: LoggedRun) -> _EventFile | None:
 
 
 class _EventFile:
-    """Written by this thread: TensorBoard's own writer has one more, whose failure is a traceback
-    in the terminal.
+    """An event file. TensorBoard's own writer is not used: it starts a thread, which prints a
+    traceback when it fails.
     """
 
     def __init__(self, record: RecordFolder) -> None:
-        self.record, self.last = record, 0
+        self.record = record
+        self.last_step = 0
         name = f"events.out.tfevents.{int(time.time()):010}.{socket.gethostname()}"
         self.file = (Path(record.clear()) / name).open("xb")
         self.records = RecordWriter(self.file)
@@ -38,12 +39,12 @@ class _EventFile:
             for name, value in values.items():
                 summary.value.add(tag=name, simple_value=value)
             self._add(step=step, summary=summary)
-            self.last = step
+            self.last_step = step
         self.file.flush()
 
     def finish(self, scores: Mapping[str, float] | None, outcome: Outcome) -> None:
         if scores is not None:
-            self.log([(self.last, scores)])
+            self.log([(self.last_step, scores)])
         self.file.close()
         if scores is not None:
             self.record.mark.touch()

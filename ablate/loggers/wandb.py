@@ -1,5 +1,5 @@
-"""Weights & Biases, offline: files in results/<study>/wandb, one folder per run; `wandb sync`
-uploads them.
+"""Weights & Biases, offline: files in results/<study>/wandb, with a folder for each run. `wandb
+sync` uploads them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from ablate.loggers.dashboards import OUTCOME, LoggedRun, Outcome, Point, Record
 
 
 def start(folder: Path, run: LoggedRun) -> _OfflineRun | None:
-    """Start an offline run with the same id, so that it replaces a run synced earlier."""
-    logging.raiseExceptions = False  # W&B's own log on a full disk: a traceback for each line
+    """Start an offline run with the id of the run, so that it replaces a run synced earlier."""
+    logging.raiseExceptions = False  # else W&B prints a traceback for each line on a full disk
     record = RecordFolder(folder / "wandb", run)
     return None if record.mark.exists() else _OfflineRun(record, run)
 

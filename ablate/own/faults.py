@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ablate.errors import AblateError, Fault, Mark, StudyError
-from ablate.formatting import in_one_line
+from ablate.formatting import single_line
 from ablate.own.kinds import arguments_of
 from ablate.own.reference import PREFIX, Reference
 
@@ -73,7 +73,7 @@ def describe(
         file = modules.get(Path(frame.filename).name)
         if file is not None:
             place, remedy = Mark(file, frame.lineno or 0), ""
-    message = in_one_line(error)
+    message = single_line(error)
     problem = f"{type(error).__name__}: {message}" if message else type(error).__name__
     return Fault(problem, subject=classes_text(plugins), remedy=remedy, place=place)
 

@@ -140,8 +140,8 @@ class Table:
         for family in table.families:
             pairs += [(family.base, row) for row in family.rows]
         by_label = table.by_label
-        for row in table._judge(pairs, experiment.tests):
-            by_label[row.label] = row
+        for judged in table._judge(pairs, experiment.tests):
+            by_label[judged.label] = judged
         return replace(table, rows=tuple(by_label.values()))
 
     def with_notes(self, notes: Notes) -> Table:
