@@ -14,21 +14,21 @@ from typing import Any
 from ablate.config import ModelConfig
 from ablate.export.changes import (
     QUERIES_KEYS_VALUES,
-    by_head,
-    by_input,
-    halves,
     has_output_matrix,
+    interleave_heads,
     is_tied,
     is_untied,
-    less_one,
-    repeated_heads,
-    turned_halves,
-    with_factor,
+    repeat_heads,
+    scale_embeddings,
+    split_pairs,
+    split_pairs_reversed,
+    subtract_one,
+    transpose,
 )
 from ablate.export.huggingface import (
     ACTIVATION_NAMES,
-    one_base_each,
     rope_bases,
+    single_rope_bases,
     sizes,
     transformers_model,
     windows,
@@ -40,9 +40,9 @@ from ablate.export.target import (
     Parts,
     Rule,
     Target,
+    convert,
     derived_head_sizes,
     equal_head_sizes,
-    of,
 )
 from ablate.model.norms import EPS
 from ablate.parts.positions import rotated_entries
@@ -53,46 +53,46 @@ NO_BIASES = {"attention_bias": (False,), "feed_forward_bias": (False,)}
 
 Settings = Callable[[ModelConfig], dict[str, Any]]
 LLAMA_ATTENTION: Parts = {
-    "self_attn.q_proj.*": of("mixer.W_Q.*", halves),
-    "self_attn.k_proj.*": of("mixer.W_K.*", halves),
-    "self_attn.v_proj.*": of("mixer.W_V.*"),
-    "self_attn.o_proj.*": of("mixer.W_O.*"),
-    "self_attn.q_norm.*": of("mixer.norm_Q.*", halves),
-    "self_attn.k_norm.*": of("mixer.norm_K.*", halves),
+    "self_attn.q_proj.*": convert("mixer.W_Q.*", split_pairs),
+    "self_attn.k_proj.*": convert("mixer.W_K.*", split_pairs),
+    "self_attn.v_proj.*": convert("mixer.W_V.*"),
+    "self_attn.o_proj.*": convert("mixer.W_O.*"),
+    "self_attn.q_norm.*": convert("mixer.norm_Q.*", split_pairs),
+    "self_attn.k_norm.*": convert("mixer.norm_K.*", split_pairs),
 }
 LLAMA_LAYER: Parts = {
     **LLAMA_ATTENTION,
-    "mlp.gate_proj.*": of("feed_forward.W_1.*"),
-    "mlp.up_proj.*": of("feed_forward.W_3.*"),
-    "mlp.down_proj.*": of("feed_forward.W_2.*"),
-    "input_layernorm.*": of("around_mixer.norm.*"),
-    "post_attention_layernorm.*": of("around_feed_forward.norm.*"),
+    "mlp.gate_proj.*": convert("feed_forward.W_1.*"),
+    "mlp.up_proj.*": convert("feed_forward.W_3.*"),
+    "mlp.down_proj.*": convert("feed_forward.W_2.*"),
+    "input_layernorm.*": convert("around_mixer.norm.*"),
+    "post_attention_layernorm.*": convert("around_feed_forward.norm.*"),
 }
 LLAMA_BODY: Parts = {
-    "model.embed_tokens.weight": of("embedding.weight", with_factor),
-    "model.norm.*": of("decoder_norm.*"),
-    "lm_head.weight": of("output.weight", when=is_untied),
+    "model.embed_tokens.weight": convert("embedding.weight", scale_embeddings),
+    "model.norm.*": convert("decoder_norm.*"),
+    "lm_head.weight": convert("output.weight", when=is_untied),
 }
 OUTPUT_NORMS: Parts = {
     **{name: part for name, part in LLAMA_LAYER.items() if name != "input_layernorm.*"},
-    "post_attention_layernorm.*": of("around_mixer.norm.*"),
-    "post_feedforward_layernorm.*": of("around_feed_forward.norm.*"),
+    "post_attention_layernorm.*": convert("around_mixer.norm.*"),
+    "post_feedforward_layernorm.*": convert("around_feed_forward.norm.*"),
 }
 GEMMA_LAYER: Parts = {
     **LLAMA_LAYER,
-    "self_attn.q_norm.*": of("mixer.norm_Q.*", halves, less_one),
-    "self_attn.k_norm.*": of("mixer.norm_K.*", halves, less_one),
-    "input_layernorm.*": of("around_mixer.norm.*", less_one),
-    "post_attention_layernorm.*": of("around_mixer.norm_after.*", less_one),
-    "pre_feedforward_layernorm.*": of("around_feed_forward.norm.*", less_one),
-    "post_feedforward_layernorm.*": of("around_feed_forward.norm_after.*", less_one),
+    "self_attn.q_norm.*": convert("mixer.norm_Q.*", split_pairs, subtract_one),
+    "self_attn.k_norm.*": convert("mixer.norm_K.*", split_pairs, subtract_one),
+    "input_layernorm.*": convert("around_mixer.norm.*", subtract_one),
+    "post_attention_layernorm.*": convert("around_mixer.norm_after.*", subtract_one),
+    "pre_feedforward_layernorm.*": convert("around_feed_forward.norm.*", subtract_one),
+    "post_feedforward_layernorm.*": convert("around_feed_forward.norm_after.*", subtract_one),
 }
 
 
 GEMMA_BODY: Parts = {
-    "model.embed_tokens.weight": of("embedding.weight"),
-    "model.norm.*": of("decoder_norm.*", less_one),
-    "lm_head.weight": of("output.weight", when=has_output_matrix),
+    "model.embed_tokens.weight": convert("embedding.weight"),
+    "model.norm.*": convert("decoder_norm.*", subtract_one),
+    "lm_head.weight": convert("output.weight", when=has_output_matrix),
 }
 
 
@@ -213,9 +213,9 @@ def _smollm3(c: ModelConfig) -> dict[str, Any]:
 
 def _mixture_layer(name: str, *parts: str) -> Parts:
     """The layer of a mixture of Llama's networks, whose experts have these names."""
-    experts: dict[str, Any] = {f"{name}.gate.weight": of("feed_forward.router.weight")}
+    experts: dict[str, Any] = {f"{name}.gate.weight": convert("feed_forward.router.weight")}
     for theirs, ours in zip(parts, ("W_1", "W_3", "W_2"), strict=True):
-        experts[f"{name}.experts.{{e}}.{theirs}.weight"] = of(
+        experts[f"{name}.experts.{{e}}.{theirs}.weight"] = convert(
             f"feed_forward.experts.{{e}}.{ours}.weight"
         )
     return {**LLAMA_LAYER, **experts}
@@ -273,7 +273,7 @@ LLAMAS = (
         {**GEMMA, "score_cap": (None,), "qk_norm": ("head",)},
         _gemma3,
         GEMMA_LAYER,
-        (_divides, one_base_each),
+        (_divides, single_rope_bases),
         parts=GEMMA_BODY,
         alternating=("attention", "rope_base"),
     ),
@@ -291,8 +291,8 @@ LLAMAS = (
         lambda c: {"layer_norm_eps": EPS, "logit_scale": 1.0},
         {
             **LLAMA_LAYER,
-            "self_attn.q_proj.*": of("mixer.W_Q.*"),
-            "self_attn.k_proj.*": of("mixer.W_K.*"),
+            "self_attn.q_proj.*": convert("mixer.W_Q.*"),
+            "self_attn.k_proj.*": convert("mixer.W_K.*"),
         },
     ),
     _llama(
@@ -324,12 +324,12 @@ LLAMAS = (
         },
         lambda c: {"final_logit_softcapping": c.logit_cap},
         {
-            "self_attn.q_proj.*": of("mixer.W_Q.*", turned_halves),
-            "self_attn.k_proj.*": of("mixer.W_K.*", turned_halves),
-            "self_attn.v_proj.*": of("mixer.W_V.*"),
-            "self_attn.o_proj.*": of("mixer.W_O.*"),
-            "mlp.fc1.*": of("feed_forward.W_1.*"),
-            "mlp.fc2.*": of("feed_forward.W_2.*"),
+            "self_attn.q_proj.*": convert("mixer.W_Q.*", split_pairs_reversed),
+            "self_attn.k_proj.*": convert("mixer.W_K.*", split_pairs_reversed),
+            "self_attn.v_proj.*": convert("mixer.W_V.*"),
+            "self_attn.o_proj.*": convert("mixer.W_O.*"),
+            "mlp.fc1.*": convert("feed_forward.W_1.*"),
+            "mlp.fc2.*": convert("feed_forward.W_2.*"),
         },
     ),
 )
@@ -368,18 +368,18 @@ GPT2 = transformers_model(
     _gpt_settings,
     supported={**CLASSIC, "positional_encoding": ("learned", "sinusoidal", "none")},
     parts={
-        "transformer.wte.weight": of("embedding.weight", with_factor),
-        "transformer.wpe.weight": of("positions.weight"),
-        "transformer.ln_f.*": of("decoder_norm.*"),
-        "lm_head.weight": of("output.weight", when=is_untied),
+        "transformer.wte.weight": convert("embedding.weight", scale_embeddings),
+        "transformer.wpe.weight": convert("positions.weight"),
+        "transformer.ln_f.*": convert("decoder_norm.*"),
+        "lm_head.weight": convert("output.weight", when=is_untied),
     },
     layer={
-        "attn.c_attn.*": of(*QUERIES_KEYS_VALUES, join=by_input, biased=True),
-        "attn.c_proj.*": of("mixer.W_O.*", join=by_input, biased=True),
-        "mlp.c_fc.*": of("feed_forward.W_1.*", join=by_input, biased=True),
-        "mlp.c_proj.*": of("feed_forward.W_2.*", join=by_input, biased=True),
-        "ln_1.*": of("around_mixer.norm.*"),
-        "ln_2.*": of("around_feed_forward.norm.*"),
+        "attn.c_attn.*": convert(*QUERIES_KEYS_VALUES, join=transpose, biased=True),
+        "attn.c_proj.*": convert("mixer.W_O.*", join=transpose, biased=True),
+        "mlp.c_fc.*": convert("feed_forward.W_1.*", join=transpose, biased=True),
+        "mlp.c_proj.*": convert("feed_forward.W_2.*", join=transpose, biased=True),
+        "ln_1.*": convert("around_mixer.norm.*"),
+        "ln_2.*": convert("around_feed_forward.norm.*"),
     },
     stacks={"decoder": "transformer.h.{i}."},
 )
@@ -396,19 +396,19 @@ GPT_J = transformers_model(
         "sublayers": ("parallel_shared_norm",),
     },
     parts={
-        "transformer.wte.weight": of("embedding.weight", with_factor),
-        "transformer.ln_f.*": of("decoder_norm.*"),
-        "lm_head.weight": of("output.weight", when=is_untied),
-        "lm_head.bias": of("output_bias"),
+        "transformer.wte.weight": convert("embedding.weight", scale_embeddings),
+        "transformer.ln_f.*": convert("decoder_norm.*"),
+        "lm_head.weight": convert("output.weight", when=is_untied),
+        "lm_head.bias": convert("output_bias"),
     },
     layer={
-        "attn.q_proj.weight": of("mixer.W_Q.weight"),
-        "attn.k_proj.weight": of("mixer.W_K.weight", repeated_heads),
-        "attn.v_proj.weight": of("mixer.W_V.weight", repeated_heads),
-        "attn.out_proj.weight": of("mixer.W_O.weight"),
-        "mlp.fc_in.*": of("feed_forward.W_1.*", biased=True),
-        "mlp.fc_out.*": of("feed_forward.W_2.*", biased=True),
-        "ln_1.*": of("around_mixer.norm.*"),
+        "attn.q_proj.weight": convert("mixer.W_Q.weight"),
+        "attn.k_proj.weight": convert("mixer.W_K.weight", repeat_heads),
+        "attn.v_proj.weight": convert("mixer.W_V.weight", repeat_heads),
+        "attn.out_proj.weight": convert("mixer.W_O.weight"),
+        "mlp.fc_in.*": convert("feed_forward.W_1.*", biased=True),
+        "mlp.fc_out.*": convert("feed_forward.W_2.*", biased=True),
+        "ln_1.*": convert("around_mixer.norm.*"),
     },
     stacks={"decoder": "transformer.h.{i}."},
 )
@@ -428,17 +428,19 @@ GPT_NEOX = transformers_model(
     },
     supported={**CLASSIC, **ROPE, "rope_fraction": ANY, "sublayers": ("sequential", "parallel")},
     parts={
-        "gpt_neox.embed_in.weight": of("embedding.weight", with_factor),
-        "gpt_neox.final_layer_norm.*": of("decoder_norm.*"),
-        "embed_out.weight": of("output.weight", when=is_untied),
+        "gpt_neox.embed_in.weight": convert("embedding.weight", scale_embeddings),
+        "gpt_neox.final_layer_norm.*": convert("decoder_norm.*"),
+        "embed_out.weight": convert("output.weight", when=is_untied),
     },
     layer={
-        "attention.query_key_value.*": of(*QUERIES_KEYS_VALUES, join=by_head, biased=True),
-        "attention.dense.*": of("mixer.W_O.*", biased=True),
-        "mlp.dense_h_to_4h.*": of("feed_forward.W_1.*", biased=True),
-        "mlp.dense_4h_to_h.*": of("feed_forward.W_2.*", biased=True),
-        "input_layernorm.*": of("around_mixer.norm.*"),
-        "post_attention_layernorm.*": of("around_feed_forward.norm.*"),
+        "attention.query_key_value.*": convert(
+            *QUERIES_KEYS_VALUES, join=interleave_heads, biased=True
+        ),
+        "attention.dense.*": convert("mixer.W_O.*", biased=True),
+        "mlp.dense_h_to_4h.*": convert("feed_forward.W_1.*", biased=True),
+        "mlp.dense_4h_to_h.*": convert("feed_forward.W_2.*", biased=True),
+        "input_layernorm.*": convert("around_mixer.norm.*"),
+        "post_attention_layernorm.*": convert("around_feed_forward.norm.*"),
     },
     stacks={"decoder": "gpt_neox.layers.{i}."},
 )
@@ -462,19 +464,19 @@ PHI = transformers_model(
         "sublayers": ("parallel_shared_norm",),
     },
     parts={
-        "model.embed_tokens.weight": of("embedding.weight", with_factor),
-        "model.final_layernorm.*": of("decoder_norm.*"),
-        "lm_head.weight": of("output.weight", when=is_untied),
-        "lm_head.bias": of("output_bias"),
+        "model.embed_tokens.weight": convert("embedding.weight", scale_embeddings),
+        "model.final_layernorm.*": convert("decoder_norm.*"),
+        "lm_head.weight": convert("output.weight", when=is_untied),
+        "lm_head.bias": convert("output_bias"),
     },
     layer={
-        "self_attn.q_proj.*": of("mixer.W_Q.*", halves, biased=True),
-        "self_attn.k_proj.*": of("mixer.W_K.*", halves, biased=True),
-        "self_attn.v_proj.*": of("mixer.W_V.*", biased=True),
-        "self_attn.dense.*": of("mixer.W_O.*", biased=True),
-        "mlp.fc1.*": of("feed_forward.W_1.*", biased=True),
-        "mlp.fc2.*": of("feed_forward.W_2.*", biased=True),
-        "input_layernorm.*": of("around_mixer.norm.*"),
+        "self_attn.q_proj.*": convert("mixer.W_Q.*", split_pairs, biased=True),
+        "self_attn.k_proj.*": convert("mixer.W_K.*", split_pairs, biased=True),
+        "self_attn.v_proj.*": convert("mixer.W_V.*", biased=True),
+        "self_attn.dense.*": convert("mixer.W_O.*", biased=True),
+        "mlp.fc1.*": convert("feed_forward.W_1.*", biased=True),
+        "mlp.fc2.*": convert("feed_forward.W_2.*", biased=True),
+        "input_layernorm.*": convert("around_mixer.norm.*"),
     },
 )
 
@@ -537,27 +539,27 @@ RECURRENT_GEMMA = transformers_model(
     alternating=("mixer", "positional_encoding"),
     rules=(derived_head_sizes, _has_cap, _rotates),
     parts={
-        "model.embed_tokens.weight": of("embedding.weight"),
-        "model.final_norm.*": of("decoder_norm.*", less_one),
-        "lm_head.weight": of("output.weight", when=has_output_matrix),
+        "model.embed_tokens.weight": convert("embedding.weight"),
+        "model.final_norm.*": convert("decoder_norm.*", subtract_one),
+        "lm_head.weight": convert("output.weight", when=has_output_matrix),
     },
     layer={
-        "temporal_pre_norm.*": of("around_mixer.norm.*", less_one),
-        "temporal_block.q_proj.*": of("mixer.W_Q.*", halves),
-        "temporal_block.k_proj.*": of("mixer.W_K.*", halves),
-        "temporal_block.v_proj.*": of("mixer.W_V.*"),
-        "temporal_block.o_proj.*": of("mixer.W_O.*"),
-        "temporal_block.linear_y.*": of("mixer.gate.*"),
-        "temporal_block.linear_x.*": of("mixer.value.*"),
-        "temporal_block.linear_out.*": of("mixer.output.*"),
-        "temporal_block.conv_1d.*": of("mixer.convolution.*"),
-        "temporal_block.rg_lru.input_gate_*": of("mixer.input_gate.*"),
-        "temporal_block.rg_lru.recurrent_gate_*": of("mixer.decay_gate.*"),
-        "temporal_block.rg_lru.recurrent_param": of("mixer.decay"),
-        "channel_pre_norm.*": of("around_feed_forward.norm.*", less_one),
-        "mlp_block.gate_proj.*": of("feed_forward.W_1.*", biased=True),
-        "mlp_block.up_proj.*": of("feed_forward.W_3.*", biased=True),
-        "mlp_block.down_proj.*": of("feed_forward.W_2.*", biased=True),
+        "temporal_pre_norm.*": convert("around_mixer.norm.*", subtract_one),
+        "temporal_block.q_proj.*": convert("mixer.W_Q.*", split_pairs),
+        "temporal_block.k_proj.*": convert("mixer.W_K.*", split_pairs),
+        "temporal_block.v_proj.*": convert("mixer.W_V.*"),
+        "temporal_block.o_proj.*": convert("mixer.W_O.*"),
+        "temporal_block.linear_y.*": convert("mixer.gate.*"),
+        "temporal_block.linear_x.*": convert("mixer.value.*"),
+        "temporal_block.linear_out.*": convert("mixer.output.*"),
+        "temporal_block.conv_1d.*": convert("mixer.convolution.*"),
+        "temporal_block.rg_lru.input_gate_*": convert("mixer.input_gate.*"),
+        "temporal_block.rg_lru.recurrent_gate_*": convert("mixer.decay_gate.*"),
+        "temporal_block.rg_lru.recurrent_param": convert("mixer.decay"),
+        "channel_pre_norm.*": convert("around_feed_forward.norm.*", subtract_one),
+        "mlp_block.gate_proj.*": convert("feed_forward.W_1.*", biased=True),
+        "mlp_block.up_proj.*": convert("feed_forward.W_3.*", biased=True),
+        "mlp_block.down_proj.*": convert("feed_forward.W_2.*", biased=True),
     },
 )
 CAUSAL = (*LLAMAS, GPT2, GPT_NEOX, GPT_J, PHI, RECURRENT_GEMMA)

@@ -1,4 +1,4 @@
-"""How weights of this project become those of others: changes and joins of `TensorPart`."""
+"""Changes and joins of tensors, which convert weights to those of another library."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from ablate.parts.positions import rotated_entries
 
 
 def absent_weights(model: TrainedModel) -> dict[str, Tensor]:
-    """What other models have in every case, for a model without it."""
-    c, embedding = model.config, model.weights["embedding.weight"]
+    """Weights that models of other libraries always have, for a model without them."""
+    c = model.config
+    embedding = model.weights["embedding.weight"]
     return {
         "output.weight": embedding,
         "output_bias": embedding.new_zeros(len(embedding)),
@@ -26,90 +27,93 @@ def absent_weights(model: TrainedModel) -> dict[str, Tensor]:
 
 
 def position_table(c: ModelConfig) -> Tensor:
-    """A vector for each position (max_positions, d_model); zeros where embeddings get none."""
+    """A vector for each position, (max_positions, d_model); zeros unless they are sinusoidal."""
     if c.positional_encoding == "sinusoidal":
         return sinusoids(c.max_positions, c.d_model)
     return torch.zeros(c.max_positions, c.d_model)
 
 
 def is_tied(c: ModelConfig) -> bool:
-    """Whether embeddings and the matrix of the logits are one, in a model that does not scale its
-    embeddings: a factor goes into the embeddings alone.
+    """Whether the embeddings and the output matrix are one tensor in a library that does not scale
+    embeddings. There, the factor of the embeddings is multiplied into them, and not into the output
+    matrix.
     """
     return c.tied_embeddings == "all" and c.embedding_scale == 1
 
 
 def is_untied(c: ModelConfig) -> bool:
-    """Whether such a model has two matrices."""
+    """The opposite of `is_tied`."""
     return not is_tied(c)
 
 
 def has_output_matrix(c: ModelConfig) -> bool:
-    """Whether a model that scales its embeddings has two matrices."""
+    """Whether the output matrix is a tensor of its own in a library that scales embeddings."""
     return c.tied_embeddings == "none"
 
 
-def with_factor(embeddings: Tensor, c: ModelConfig) -> Tensor:
-    """Embeddings with their factor, for models that have none."""
+def scale_embeddings(embeddings: Tensor, c: ModelConfig) -> Tensor:
+    """Multiply the factor into the embeddings, for libraries that do not scale them."""
     return embeddings if c.embedding_scale == 1 else embeddings * math.sqrt(c.d_model)
 
 
-def halves(heads: Tensor, c: ModelConfig) -> Tensor:
-    """The rows of queries or keys, with the first entries of all rotated pairs before the second
-    ones. Other models rotate entry i with entry i + d/2, and the RoPE paper neighbors.
+def split_pairs(heads: Tensor, c: ModelConfig) -> Tensor:
+    """Reorder the rows of W^Q or W^K: the first entries of all rotated pairs, then the second ones.
+    Other libraries rotate entry i with entry i + d/2; the RoPE paper rotates neighbors.
     """
-    return _by_pair(heads, c, (0, 1))
+    return _reorder_pairs(heads, c, (0, 1))
 
 
-def turned_halves(heads: Tensor, c: ModelConfig) -> Tensor:
-    """`halves` for a model that rotates the other way round."""
-    return _by_pair(heads, c, (1, 0))
+def split_pairs_reversed(heads: Tensor, c: ModelConfig) -> Tensor:
+    """`split_pairs` for a library that rotates in the other direction."""
+    return _reorder_pairs(heads, c, (1, 0))
 
 
-def _by_pair(heads: Tensor, c: ModelConfig, turns: tuple[int, int]) -> Tensor:
+def _reorder_pairs(heads: Tensor, c: ModelConfig, starts: tuple[int, int]) -> Tensor:
     if c.positional_encoding != "rope":
         return heads
     rotated = rotated_entries(c)
-    order = [*range(turns[0], rotated, 2), *range(turns[1], rotated, 2), *range(rotated, c.d_k)]
-    by_head: Tensor = heads.unflatten(0, (-1, c.d_k))
-    return by_head[:, order].flatten(0, 1)
+    first = range(starts[0], rotated, 2)
+    second = range(starts[1], rotated, 2)
+    order = [*first, *second, *range(rotated, c.d_k)]
+    grouped: Tensor = heads.unflatten(0, (-1, c.d_k))
+    return grouped[:, order].flatten(0, 1)
 
 
-def repeated_heads(heads: Tensor, c: ModelConfig) -> Tensor:
-    """Heads of keys or values, each repeated for all heads of queries that it serves."""
-    by_head: Tensor = heads.unflatten(0, (c.kv_heads, -1))
-    return by_head.repeat_interleave(c.n_heads // c.kv_heads, 0).flatten(0, 1)
+def repeat_heads(heads: Tensor, c: ModelConfig) -> Tensor:
+    """Repeat each head of keys or values for all heads of queries that use it."""
+    grouped: Tensor = heads.unflatten(0, (c.kv_heads, -1))
+    return grouped.repeat_interleave(c.n_heads // c.kv_heads, 0).flatten(0, 1)
 
 
-# Queries, keys and values in one tensor, with a head of keys and of values for each of queries.
+# Queries, keys and values in a single tensor, with as many heads of keys and values as of queries.
 QUERIES_KEYS_VALUES = (
-    *("mixer.W_Q.*", halves),
-    *("mixer.W_K.*", halves, repeated_heads),
-    *("mixer.W_V.*", repeated_heads),
+    *("mixer.W_Q.*", split_pairs),
+    *("mixer.W_K.*", split_pairs, repeat_heads),
+    *("mixer.W_V.*", repeat_heads),
 )
 
 
-def less_one(gains: Tensor, c: ModelConfig) -> Tensor:
-    """Gains, stored as differences from 1."""
+def subtract_one(gains: Tensor, c: ModelConfig) -> Tensor:
+    """Gains as differences from 1."""
     return gains - 1
 
 
-def rows_halved(tensor: Tensor, c: ModelConfig) -> Tensor:
-    """Vectors of d_model entries along the first axis, the even ones before the odd ones."""
+def split_even_odd(tensor: Tensor, c: ModelConfig) -> Tensor:
+    """Reorder the first axis, of size d_model: even entries, then odd entries."""
     return torch.cat([tensor[0::2], tensor[1::2]])
 
 
-def columns_halved(tensor: Tensor, c: ModelConfig) -> Tensor:
-    """`rows_halved` of the input of a projection; its bias stays."""
-    return tensor if tensor.dim() == 1 else rows_halved(tensor.T, c).T
+def split_even_odd_columns(tensor: Tensor, c: ModelConfig) -> Tensor:
+    """`split_even_odd` for the input of a projection; its bias stays."""
+    return tensor if tensor.dim() == 1 else split_even_odd(tensor.T, c).T
 
 
-def by_input(tensors: Sequence[Tensor], c: ModelConfig) -> Tensor:
-    """A projection stored as (d_in, d_out)."""
+def transpose(tensors: Sequence[Tensor], c: ModelConfig) -> Tensor:
+    """Join tensors, and transpose a projection to (d_in, d_out)."""
     return torch.cat(list(tensors)).T if tensors[0].dim() == 2 else torch.cat(list(tensors))
 
 
-def by_head(tensors: Sequence[Tensor], c: ModelConfig) -> Tensor:
-    """Q, K and V of a head, then those of the next one."""
+def interleave_heads(tensors: Sequence[Tensor], c: ModelConfig) -> Tensor:
+    """Join Q, K and V head by head: all of the first head, then all of the next one."""
     heads = [tensor.unflatten(0, (c.n_heads, -1)) for tensor in tensors]
     return torch.cat(heads, dim=1).flatten(0, 1)

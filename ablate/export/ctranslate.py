@@ -27,9 +27,9 @@ from ablate.export.target import (
     Parts,
     Target,
     TrainedModel,
+    convert,
     equal_cross_heads,
     equal_head_sizes,
-    of,
 )
 from ablate.model.norms import EPS
 from ablate.model.positions import T5_DISTANCE
@@ -39,36 +39,36 @@ ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swiglu": "SWISH"}
 
 
 def _norm(theirs: str, ours: str) -> Parts:
-    return {f"{theirs}gamma": of(f"{ours}.weight"), f"{theirs}beta": of(f"{ours}.bias")}
+    return {f"{theirs}gamma": convert(f"{ours}.weight"), f"{theirs}beta": convert(f"{ours}.bias")}
 
 
 def _attention(theirs: str, ours: str, *inputs: str) -> Parts:
-    """An attention layer: CTranslate2 multiplies one joined matrix for each of its inputs."""
+    """An attention layer. CTranslate2 has a joined matrix for each input of it."""
     parts = {}
     for number, letters in enumerate((*inputs, "O")):
         names = [f"{ours}.W_{letter}.*" for letter in letters]
-        parts[f"{theirs}/linear_{number}/*"] = of(*names, biased=True)
+        parts[f"{theirs}/linear_{number}/*"] = convert(*names, biased=True)
     return {**parts, **_norm(f"{theirs}/layer_norm/", f"around_{ours}.norm")}
 
 
 LAYER: Parts = {
     **_attention("self_attention", "mixer", "QKV"),
     **_attention("attention", "cross_attention", "Q", "KV"),
-    "self_attention/relative_position_keys": of("relative_keys"),
-    "self_attention/relative_position_values": of("relative_values"),
-    "self_attention/relative_attention_bias": of("distances"),
-    "ffn/linear_0/*": of("feed_forward.W_1.*", biased=True),
-    "ffn/linear_1/*": of("feed_forward.W_2.*", biased=True),
-    "ffn/linear_0_noact/*": of("feed_forward.W_3.*", biased=True),
+    "self_attention/relative_position_keys": convert("relative_keys"),
+    "self_attention/relative_position_values": convert("relative_values"),
+    "self_attention/relative_attention_bias": convert("distances"),
+    "ffn/linear_0/*": convert("feed_forward.W_1.*", biased=True),
+    "ffn/linear_1/*": convert("feed_forward.W_2.*", biased=True),
+    "ffn/linear_0_noact/*": convert("feed_forward.W_3.*", biased=True),
     **_norm("ffn/layer_norm/", "around_feed_forward.norm"),
 }
 PARTS: Parts = {
-    "encoder/embeddings_0/weight": of("source_embedding.weight"),
-    "encoder/position_encodings/encodings": of("encoder_table"),
+    "encoder/embeddings_0/weight": convert("source_embedding.weight"),
+    "encoder/position_encodings/encodings": convert("encoder_table"),
     **_norm("encoder/layer_norm/", "encoder_norm"),
-    "decoder/embeddings/weight": of("embedding.weight"),
-    "decoder/projection/weight": of("output.weight"),
-    "decoder/position_encodings/encodings": of("decoder_table"),
+    "decoder/embeddings/weight": convert("embedding.weight"),
+    "decoder/projection/weight": convert("output.weight"),
+    "decoder/position_encodings/encodings": convert("decoder_table"),
     **_norm("decoder/layer_norm/", "decoder_norm"),
 }
 
@@ -76,7 +76,7 @@ PARTS: Parts = {
 def write_ctranslate(target: Target, model: TrainedModel, folder: Path) -> None:
     """Write the model, its configuration, its vocabulary and the tokenizer."""
     spec = _specification(model.config, target.settings(model.config), model.vocabulary())
-    weights = _with_positions(model)
+    weights = _add_positions(model)
     embedding = weights["embedding.weight"]
     absent = {"output.weight": embedding}
     if model.config.has_encoder:
@@ -96,7 +96,7 @@ def write_ctranslate(target: Target, model: TrainedModel, folder: Path) -> None:
 
 
 def _member(spec: Any, name: str) -> Any:
-    """A part of a specification: an attribute, or `layer_0`, the first one of a list."""
+    """A member of a specification: an attribute, or an entry of a list by a name like `layer_0`."""
     if hasattr(spec, name):
         return getattr(spec, name)
     group, number = name.rsplit("_", 1)
@@ -104,7 +104,7 @@ def _member(spec: Any, name: str) -> Any:
 
 
 def _specification(c: ModelConfig, options: dict[str, Any], vocabulary: list[str]) -> Any:
-    """Return the specification of an encoder-decoder, or of a decoder-only model."""
+    """The specification of an encoder-decoder or a decoder-only model."""
     from ctranslate2.specs import (
         TransformerDecoderModelSpec,
         TransformerDecoderSpec,
@@ -143,7 +143,7 @@ def _specification(c: ModelConfig, options: dict[str, Any], vocabulary: list[str
 
 
 def _options(c: ModelConfig) -> dict[str, Any]:
-    """Return the options that both stacks have."""
+    """The options of both stacks."""
     from ctranslate2.specs.common_spec import Activation
 
     return {
@@ -160,11 +160,12 @@ def _options(c: ModelConfig) -> dict[str, Any]:
     }
 
 
-def _with_positions(model: TrainedModel) -> dict[str, Tensor]:
-    """Return the weights with what CTranslate2 wants of positions: a table for each stack, of zeros
-    where there is no encoding, or vectors for each layer.
+def _add_positions(model: TrainedModel) -> dict[str, Tensor]:
+    """The weights, with positions in the form of CTranslate2: a table for each stack (zeros without
+    an encoding), or vectors for each layer.
     """
-    c, weights = model.config, dict(model.weights)
+    c = model.config
+    weights = dict(model.weights)
     for stack, depth in zip(("encoder", "decoder"), c.depths, strict=True):
         if not depth:
             continue
@@ -173,19 +174,22 @@ def _with_positions(model: TrainedModel) -> dict[str, Tensor]:
             name = "source_positions" if stack == "encoder" else "target_positions"
         if not POSITIONAL_ENCODINGS[c.positional_encoding].in_attention:
             weights[f"{stack}_table"] = weights.pop(f"{name}.weight", position_table(c))
-        relative = weights.pop(f"{name}.keys", None), weights.pop(f"{name}.of_values", None)
+        relative = {
+            "keys": weights.pop(f"{name}.keys", None),
+            "values": weights.pop(f"{name}.of_values", None),
+        }
         distances = weights.pop(f"{name}.weight", None)
         for i in range(depth):
-            for kind, vectors in zip(("keys", "values"), relative, strict=True):
+            for side, vectors in relative.items():
                 if vectors is not None:
-                    weights[f"{stack}.{i}.relative_{kind}"] = _both_ways(vectors[i], c)
+                    weights[f"{stack}.{i}.relative_{side}"] = _extend_both_ways(vectors[i], c)
             if distances is not None:
                 weights[f"{stack}.{i}.distances"] = distances
     return weights
 
 
-def _both_ways(vectors: Tensor, c: ModelConfig) -> Tensor:
-    """A vector for each distance from -clip to clip; zeros for the future, if unseen."""
+def _extend_both_ways(vectors: Tensor, c: ModelConfig) -> Tensor:
+    """A vector for each distance from -clip to clip; zeros for the future if the model has none."""
     return F.pad(vectors, (0, 0, 0, 2 * c.relative_clip + 1 - len(vectors)))
 
 

@@ -20,22 +20,22 @@ from ablate.config import ModelConfig
 from ablate.data.tokenizer import BOS, EOS
 from ablate.export.changes import (
     QUERIES_KEYS_VALUES,
-    columns_halved,
     has_output_matrix,
     is_untied,
-    repeated_heads,
-    rows_halved,
-    with_factor,
+    repeat_heads,
+    scale_embeddings,
+    split_even_odd,
+    split_even_odd_columns,
 )
 from ablate.export.huggingface import (
     ACTIVATION_NAMES,
-    one_base_each,
     rope_bases,
+    single_rope_bases,
     sizes,
     transformers_model,
     windows,
 )
-from ablate.export.target import ANY, GATED, UNGATED, derived_head_sizes, equal_cross_heads, of
+from ablate.export.target import ANY, GATED, UNGATED, convert, derived_head_sizes, equal_cross_heads
 from ablate.model.norms import EPS
 
 
@@ -65,11 +65,15 @@ def _marian_settings(c: ModelConfig) -> dict[str, Any]:
 
 def _marian_attention(theirs: str, ours: str) -> dict[str, Any]:
     return {
-        f"{theirs}.q_proj.*": of(f"{ours}.W_Q.*", columns_halved, biased=True),
-        f"{theirs}.k_proj.*": of(f"{ours}.W_K.*", columns_halved, repeated_heads, biased=True),
-        f"{theirs}.v_proj.*": of(f"{ours}.W_V.*", columns_halved, repeated_heads, biased=True),
-        f"{theirs}.out_proj.*": of(f"{ours}.W_O.*", rows_halved, biased=True),
-        f"{theirs}_layer_norm.*": of(f"around_{ours}.norm.*", rows_halved),
+        f"{theirs}.q_proj.*": convert(f"{ours}.W_Q.*", split_even_odd_columns, biased=True),
+        f"{theirs}.k_proj.*": convert(
+            f"{ours}.W_K.*", split_even_odd_columns, repeat_heads, biased=True
+        ),
+        f"{theirs}.v_proj.*": convert(
+            f"{ours}.W_V.*", split_even_odd_columns, repeat_heads, biased=True
+        ),
+        f"{theirs}.out_proj.*": convert(f"{ours}.W_O.*", split_even_odd, biased=True),
+        f"{theirs}_layer_norm.*": convert(f"around_{ours}.norm.*", split_even_odd),
     }
 
 
@@ -89,22 +93,24 @@ MARIAN = transformers_model(
     },
     rules=(derived_head_sizes, equal_cross_heads),
     parts={
-        "model.shared.weight": of(
-            "embedding.weight", columns_halved, when=lambda c: c.tied_embeddings == "all"
+        "model.shared.weight": convert(
+            "embedding.weight", split_even_odd_columns, when=lambda c: c.tied_embeddings == "all"
         ),
-        "model.decoder.embed_tokens.weight": of(
-            "embedding.weight", columns_halved, when=lambda c: c.tied_embeddings != "all"
+        "model.decoder.embed_tokens.weight": convert(
+            "embedding.weight", split_even_odd_columns, when=lambda c: c.tied_embeddings != "all"
         ),
-        "model.encoder.embed_tokens.weight": of("source_embedding.weight", columns_halved),
-        "lm_head.weight": of("output.weight", columns_halved, when=has_output_matrix),
-        "final_logits_bias": of("output_bias", join=lambda tensors, c: tensors[0][None]),
+        "model.encoder.embed_tokens.weight": convert(
+            "source_embedding.weight", split_even_odd_columns
+        ),
+        "lm_head.weight": convert("output.weight", split_even_odd_columns, when=has_output_matrix),
+        "final_logits_bias": convert("output_bias", join=lambda tensors, c: tensors[0][None]),
     },
     layer={
         **_marian_attention("self_attn", "mixer"),
         **_marian_attention("encoder_attn", "cross_attention"),
-        "fc1.*": of("feed_forward.W_1.*", columns_halved, biased=True),
-        "fc2.*": of("feed_forward.W_2.*", rows_halved, biased=True),
-        "final_layer_norm.*": of("around_feed_forward.norm.*", rows_halved),
+        "fc1.*": convert("feed_forward.W_1.*", split_even_odd_columns, biased=True),
+        "fc2.*": convert("feed_forward.W_2.*", split_even_odd, biased=True),
+        "final_layer_norm.*": convert("around_feed_forward.norm.*", split_even_odd),
     },
     stacks={"encoder": "model.encoder.layers.{i}.", "decoder": "model.decoder.layers.{i}."},
 )
@@ -137,25 +143,25 @@ BERT = transformers_model(
         "output_bias": ANY,
     },
     parts={
-        "bert.embeddings.word_embeddings.weight": of("embedding.weight", with_factor),
-        "bert.embeddings.position_embeddings.weight": of("positions.weight"),
-        "bert.embeddings.token_type_embeddings.weight": of("token_types.weight"),
-        "bert.embeddings.LayerNorm.*": of("embedding_norm.*"),
-        "cls.predictions.transform.dense.*": of("output_transform.linear.*"),
-        "cls.predictions.transform.LayerNorm.*": of("output_transform.norm.*"),
-        "cls.predictions.bias": of("output_bias"),
-        "cls.predictions.decoder.weight": of("output.weight", when=is_untied),
-        "cls.predictions.decoder.bias": of("output_bias", when=is_untied),
+        "bert.embeddings.word_embeddings.weight": convert("embedding.weight", scale_embeddings),
+        "bert.embeddings.position_embeddings.weight": convert("positions.weight"),
+        "bert.embeddings.token_type_embeddings.weight": convert("token_types.weight"),
+        "bert.embeddings.LayerNorm.*": convert("embedding_norm.*"),
+        "cls.predictions.transform.dense.*": convert("output_transform.linear.*"),
+        "cls.predictions.transform.LayerNorm.*": convert("output_transform.norm.*"),
+        "cls.predictions.bias": convert("output_bias"),
+        "cls.predictions.decoder.weight": convert("output.weight", when=is_untied),
+        "cls.predictions.decoder.bias": convert("output_bias", when=is_untied),
     },
     layer={
-        "attention.self.query.*": of("mixer.W_Q.*", biased=True),
-        "attention.self.key.*": of("mixer.W_K.*", repeated_heads, biased=True),
-        "attention.self.value.*": of("mixer.W_V.*", repeated_heads, biased=True),
-        "attention.output.dense.*": of("mixer.W_O.*", biased=True),
-        "attention.output.LayerNorm.*": of("around_mixer.norm.*"),
-        "intermediate.dense.*": of("feed_forward.W_1.*", biased=True),
-        "output.dense.*": of("feed_forward.W_2.*", biased=True),
-        "output.LayerNorm.*": of("around_feed_forward.norm.*"),
+        "attention.self.query.*": convert("mixer.W_Q.*", biased=True),
+        "attention.self.key.*": convert("mixer.W_K.*", repeat_heads, biased=True),
+        "attention.self.value.*": convert("mixer.W_V.*", repeat_heads, biased=True),
+        "attention.output.dense.*": convert("mixer.W_O.*", biased=True),
+        "attention.output.LayerNorm.*": convert("around_mixer.norm.*"),
+        "intermediate.dense.*": convert("feed_forward.W_1.*", biased=True),
+        "output.dense.*": convert("feed_forward.W_2.*", biased=True),
+        "output.LayerNorm.*": convert("around_feed_forward.norm.*"),
     },
     stacks={"encoder": "bert.encoder.layer.{i}."},
 )
@@ -206,23 +212,23 @@ MODERN_BERT = transformers_model(
         "output_bias": ANY,
     },
     alternating=("attention", "rope_base"),
-    rules=(derived_head_sizes, one_base_each),
+    rules=(derived_head_sizes, single_rope_bases),
     parts={
-        "model.embeddings.tok_embeddings.weight": of("embedding.weight", with_factor),
-        "model.embeddings.norm.*": of("embedding_norm.*"),
-        "model.final_norm.*": of("encoder_norm.*"),
-        "head.dense.*": of("output_transform.linear.*"),
-        "head.norm.*": of("output_transform.norm.*"),
-        "decoder.weight": of("output.weight", when=is_untied),
-        "decoder.bias": of("output_bias"),
+        "model.embeddings.tok_embeddings.weight": convert("embedding.weight", scale_embeddings),
+        "model.embeddings.norm.*": convert("embedding_norm.*"),
+        "model.final_norm.*": convert("encoder_norm.*"),
+        "head.dense.*": convert("output_transform.linear.*"),
+        "head.norm.*": convert("output_transform.norm.*"),
+        "decoder.weight": convert("output.weight", when=is_untied),
+        "decoder.bias": convert("output_bias"),
     },
     layer={
-        "attn.Wqkv.*": of(*QUERIES_KEYS_VALUES),
-        "attn.Wo.*": of("mixer.W_O.*"),
-        "attn_norm.*": of("around_mixer.norm.*"),
-        "mlp.Wi.*": of("feed_forward.W_1.*", "feed_forward.W_3.*"),
-        "mlp.Wo.*": of("feed_forward.W_2.*"),
-        "mlp_norm.*": of("around_feed_forward.norm.*"),
+        "attn.Wqkv.*": convert(*QUERIES_KEYS_VALUES),
+        "attn.Wo.*": convert("mixer.W_O.*"),
+        "attn_norm.*": convert("around_mixer.norm.*"),
+        "mlp.Wi.*": convert("feed_forward.W_1.*", "feed_forward.W_3.*"),
+        "mlp.Wo.*": convert("feed_forward.W_2.*"),
+        "mlp_norm.*": convert("around_feed_forward.norm.*"),
     },
     stacks={"encoder": "model.layers.{i}."},
 )

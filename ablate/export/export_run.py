@@ -15,7 +15,7 @@ from ablate.config.identity import NOT_IDENTITY
 from ablate.errors import StoreError, UsageError, listed
 from ablate.export.huggingface import SEARCHES, penalty_note
 from ablate.export.target import Target, TrainedModel
-from ablate.export.targets import exportable_tasks, kind_of, target_of
+from ablate.export.targets import exportable_tasks, find_target, task_kind
 from ablate.run.inference import LoadedRun, load_run
 from ablate.store import Results, RunFolder
 from ablate.store.files import sync_file, sync_folder, write_json
@@ -27,8 +27,14 @@ ABOUT = "ablate.json"
 def export_run(
     run: RunFolder, results: Results, library: str, folder: Path, row: Row | None = None
 ) -> tuple[str, str]:
-    """Write a finished run, with the weights of a row, as a model of another library, one of
-    TARGETS. The folder, which is new or empty, is written completely or not at all.
+    """Write a finished run, with the weights of a row, as a model of another library.
+
+    Args:
+        run: the run.
+        results: the results root.
+        library: a key of TARGETS.
+        folder: a new or empty folder. It is written completely or not at all.
+        row: the row whose weights are exported; None for the configuration of the run.
 
     Returns:
         The name of the model, and a note on a decoding setting that it lacks, or "".
@@ -43,31 +49,29 @@ def export_run(
     if record is None:
         raise StoreError(f"{run.run}: is missing")
     config = record.config
-    shown = f'row "{row.label}" seed {record.seed}' if row else f"run {run.id}"
-    target = target_of(record.task, config, library)
+    name = f'row "{row.label}" seed {record.seed}' if row else f"run {run.id}"
+    target = find_target(record.task, config, library)
     if target is None:
         raise UsageError(
-            f"{shown} has the task {record.task}; "
+            f"{name} has the task {record.task}; "
             f"only {listed(exportable_tasks(library))} is supported by --to {library}"
         )
-    # Before the weights are loaded, and with all reasons at once.
-    _check_support(shown, config, library, target)
+    # All reasons are reported, before the weights are loaded.
+    _check_support(name, config, library, target)
     opened = load_run(run, results, row=row)
-    # Every target is written with one vocabulary for all sides.
+    # All targets have a single vocabulary for source and target.
     vocabularies = {id(opened.corpus.tokenizer_of(field)) for field in opened.corpus.fields}
     if vocabularies != {id(opened.corpus.tokenizer)}:
-        raise UsageError(
-            f"{shown} cannot be exported to {library}: it has data.vocabulary=separate"
-        )
+        raise UsageError(f"{name} cannot be exported to {library}: it has data.vocabulary=separate")
     weights = {name: tensor.detach().float() for name, tensor in opened.model.state_dict().items()}
     data = opened.task.data_config.model_validate(record.data)
     model = TrainedModel(
-        opened.config, weights, opened.corpus.tokenizer, data.labels, kind_of(record.task)
+        opened.config, weights, opened.corpus.tokenizer, data.labels, task_kind(record.task)
     )
 
     def write(path: Path) -> None:
         target.write(target, model, path)
-        # Not durable here: all files are flushed together before the rename.
+        # Not durable, because all files are flushed together before the rename.
         write_json(path / ABOUT, _origin(opened, library), durable=False)
 
     _write_atomically(folder, write)
@@ -75,12 +79,12 @@ def export_run(
     return target.name, penalty_note(opened.config) if has_search else ""
 
 
-def _check_support(shown: str, config: ModelConfig, library: str, target: Target) -> None:
+def _check_support(name: str, config: ModelConfig, library: str, target: Target) -> None:
     reasons = target.violations(config)
     if reasons:
-        refused = f"{shown} cannot be exported to {library}: it has"
-        raise UsageError(*(f"{refused} {reason}" for reason in reasons))
-    # Found without importing it.
+        start = f"{name} cannot be exported to {library}: it has"
+        raise UsageError(*(f"{start} {reason}" for reason in reasons))
+    # find_spec does not import the package.
     if target.package is not None and importlib.util.find_spec(target.package) is None:
         install = f"pip install {library}"
         raise UsageError(f"--to {library}: {target.package} is not installed; {install}")
@@ -102,7 +106,7 @@ def _origin(opened: LoadedRun, library: str) -> dict[str, Any]:
     excluded = {*NOT_IDENTITY, *DecodingConfig.model_fields}
     return origin | {
         "step": opened.result.chosen_step,
-        # The mean of several has no file, and so no hash.
+        # The mean of several checkpoints has no file, and therefore no hash.
         "averaged_steps": averaged,
         "weights_sha256": weights.sha256 if weights and len(averaged) == 1 else None,
         "config": opened.config.model_dump(exclude=excluded),
@@ -113,12 +117,12 @@ def _check_folder(folder: Path) -> None:
     if folder.is_dir() and not any(folder.iterdir()):
         return
     if folder.exists() or folder.is_symlink():
-        what = "is not empty" if folder.is_dir() else "is not a folder"
-        raise UsageError(f"{folder}: {what}; choose another folder")
+        problem = "is not empty" if folder.is_dir() else "is not a folder"
+        raise UsageError(f"{folder}: {problem}; choose another folder")
 
 
 def _write_atomically(folder: Path, write: Callable[[Path], None]) -> None:
-    """Write a temporary folder, and rename it once all of its files are on disk."""
+    """Write a temporary folder, and rename it when all of its files are on disk."""
     folder = folder.resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp")
@@ -127,9 +131,9 @@ def _write_atomically(folder: Path, write: Callable[[Path], None]) -> None:
         write(temporary)
         for file in temporary.iterdir():
             sync_file(file)
-        temporary.replace(folder)  # atomic: a crash never leaves half a model under the final name
+        temporary.replace(folder)  # atomic: no incomplete model has the final name
     except OSError as error:
-        error.filename = str(folder)  # the user does not know of the temporary folder
+        error.filename = str(folder)  # the user does not know the temporary folder
         raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

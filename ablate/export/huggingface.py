@@ -38,7 +38,7 @@ ACTIVATION_NAMES = {
 def transformers_model(
     kind: str, name: str, settings: Callable[[ModelConfig], dict[str, Any]], **facts: Any
 ) -> Target:
-    """A model of transformers: `model_type`, class, further settings, and the facts of `Target`."""
+    """A target of transformers: its `model_type`, class and settings, and facts of `Target`."""
     return Target(
         name=name,
         settings=lambda c: {"model_type": kind, **settings(c)},
@@ -48,7 +48,7 @@ def transformers_model(
 
 
 def sizes(c: ModelConfig) -> dict[str, Any]:
-    """Settings that models of one stack have under the same names."""
+    """Settings with the same names in all models with a single stack."""
     return {
         "hidden_size": c.d_model,
         "intermediate_size": c.inner_width(gated=c.activation in GATED),
@@ -60,7 +60,7 @@ def sizes(c: ModelConfig) -> dict[str, Any]:
 
 
 def windows(c: ModelConfig) -> dict[str, Any]:
-    """Settings of local attention, and the kind of each layer of one stack."""
+    """Settings of local attention, and the kind of attention of each layer, for a single stack."""
     kinds = {"local": "sliding_attention", "full": "full_attention"}
     return {
         # Theirs counts the token itself.
@@ -70,15 +70,15 @@ def windows(c: ModelConfig) -> dict[str, Any]:
 
 
 def rope_bases(c: ModelConfig) -> dict[str, set[float]]:
-    """The bases of rotations in the layers of each kind of attention."""
+    """The bases of rotary positions, by the kind of attention of the layers."""
     bases: dict[str, set[float]] = defaultdict(set)
     for layer in c.all_layers:
         bases[layer.attention].add(layer.rope_base)
     return bases
 
 
-def one_base_each(c: ModelConfig, name: str) -> str:
-    """A rule: the layers of a kind of attention have one base of rotations."""
+def single_rope_bases(c: ModelConfig, name: str) -> str:
+    """A rule: all layers with the same kind of attention have the same base of rotary positions."""
     several = "/".join(kind for kind, bases in rope_bases(c).items() if len(bases) > 1)
     if not several:
         return ""
@@ -140,7 +140,7 @@ def penalty_note(c: DecodingConfig) -> str:
 
 
 def _write_marian_tokenizer(model: TrainedModel, folder: Path) -> None:
-    """Write what `MarianTokenizer` reads: one model for each side, which share one here."""
+    """Write the files of `MarianTokenizer`. Its models for the two sides are equal here."""
     vocabulary = model.vocabulary()
     settings = {
         "tokenizer_class": "MarianTokenizer",

@@ -1,4 +1,4 @@
-"""A model of another library: the settings that it supports, and its weights in terms of ours."""
+"""A target of an export: a model of another library, and the conversion of weights to it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ablate.fields import facts_of
 from ablate.formatting import setting_text
 from ablate.parts.feed_forward import ACTIVATIONS
 
-# From a configuration and the name of the target: the violation of a rule, empty without one.
+# Checks a configuration: (config, name of the target) -> the violation; empty if there is none.
 Rule = Callable[[ModelConfig, str], str]
 Change = Callable[[Tensor, ModelConfig], Tensor]
-ANY: Any = object()  # every value of a field
+ANY: Any = object()  # all values of a field
 GATED = tuple(name for name, activation in ACTIVATIONS.items() if activation.gated)
 UNGATED = tuple(name for name, activation in ACTIVATIONS.items() if not activation.gated)
 
@@ -29,8 +29,8 @@ UNGATED = tuple(name for name, activation in ACTIVATIONS.items() if not activati
 class TrainedModel:
     """A trained model.
 
-    languages: of the source and of the target, or the name of the text.
-    kind: what runs of its task are exported as (`Task.exported_as`).
+    languages: the languages of source and target, or the name of the text.
+    kind: the kind of model as which the runs of its task are exported (`Task.exported_as`).
     """
 
     config: RowConfig
@@ -40,20 +40,19 @@ class TrainedModel:
     kind: str
 
     def vocabulary(self) -> list[str]:
-        """Return every token piece in the order of ids."""
+        """All token pieces, in the order of ids."""
         return self.tokenizer.pieces(list(range(self.tokenizer.vocab_size)))
 
 
 @dataclass(frozen=True)
 class TensorPart:
-    """What a tensor of another library is made of.
+    """The conversion of tensors of ours to a tensor of another library.
 
-    ours: names of our tensors, each with the changes that are applied to it in order, with the
-        configuration of the layer. `*` in their name and ours stands for weight and bias, and `{e}`
-        for the number of an expert.
-    join: makes one tensor of them; by default one after another.
-    biased: whether theirs has a bias in every model, which is zeros where ours has none.
-    when: whether a model has it; it also has none if ours are missing.
+    ours: names of our tensors, with the changes that are applied to each of them in order. In all
+        names, `*` stands for weight and bias, and `{e}` for the number of an expert.
+    join: joins the changed tensors; by default along the first axis.
+    biased: whether the other tensor always has a bias. It is zero if ours has none.
+    when: whether a model has the tensor. It is left out, too, if ours are missing.
     """
 
     ours: tuple[tuple[str, tuple[Change, ...]], ...]
@@ -64,8 +63,10 @@ class TensorPart:
     when: Callable[[ModelConfig], bool] = lambda c: True
 
 
-def of(*ours: str | Change, **facts: Any) -> TensorPart:
-    """A part made of ours: names, each followed by its changes."""
+def convert(*ours: str | Change, **facts: Any) -> TensorPart:
+    """The conversion of our tensors: names, each followed by its changes, then other facts of
+    `TensorPart`.
+    """
     sources: list[tuple[str, tuple[Change, ...]]] = []
     for entry in ours:
         if isinstance(entry, str):
@@ -76,23 +77,24 @@ def of(*ours: str | Change, **facts: Any) -> TensorPart:
     return TensorPart(tuple(sources), **facts)
 
 
-Parts = Mapping[str, TensorPart]  # by the names of the other library
+Parts = Mapping[str, TensorPart]  # by the name of the other library's tensor
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
     """A model of another library.
 
-    A field of the model that is neither in `supported` nor declared as exported (`Facts`) is
-    supported at its default only, so that a new field is refused until a target takes it.
+    A field that is neither in `supported` nor declared as exported (`Facts`) is supported at its
+    default alone. So a new field is refused until a target supports it.
 
-    name: of the model in that library.
-    supported: for each restricted field, the supported values, or ANY.
-    alternating: fields that may have a pattern, of different values in different layers.
-    rules: the restrictions that concern sizes or several fields.
-    settings: its configuration.
-    parts: its tensors outside of layers. layer: those of a layer. stacks: our name of a stack ->
-        the beginning of the names of its layer {i} there.
+    name: name of the model in the other library.
+    supported: the supported values of restricted fields, or ANY.
+    alternating: fields that may have different values in different layers.
+    rules: restrictions of sizes and of combinations of fields.
+    settings: makes the configuration of the other library.
+    parts: the tensors outside of layers.
+    layer: the tensors of a layer.
+    stacks: the prefix of the names of layer {i}, by our name of the stack.
     write: writes a model into an empty folder.
     package: an optional dependency that `write` imports.
     """
@@ -109,7 +111,7 @@ class Target:
     package: str | None = None
 
     def violations(self, config: ModelConfig) -> list[str]:
-        """Return every reason why a model of this configuration cannot be exported."""
+        """The reasons why a model of this configuration cannot be exported; empty if it can."""
         reasons = []
         patterns = config.patterns
         alternating = [name for name in patterns if name not in self.alternating]
@@ -139,11 +141,12 @@ class Target:
         return values | dict(self.supported)
 
     def tensors(self, model: TrainedModel, absent: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the weights under the names of the other library.
+        """The weights of a model for the other library, by its names. All weights of the model must
+        be used.
 
         Args:
-            model: whose weights are written; each of them is used, which is checked.
-            absent: what stands for weights that the model lacks.
+            model: the model.
+            absent: defaults for weights that the model lacks.
         """
         reader = _Reader({**absent, **model.weights})
         reader.add("", "", self.parts, model.config)
@@ -152,13 +155,13 @@ class Target:
                 theirs = self.stacks[stack].replace("{i}", str(i))
                 reader.add(theirs, f"{stack}.{i}.", self.layer, layer)
         needed = {name for name in model.weights if not name.startswith("future_heads.")}
-        forgotten = needed - reader.used
-        assert not forgotten, f"{self.name} has no place for {sorted(forgotten)}"
+        unused = needed - reader.used
+        assert not unused, f"{self.name} has no place for {sorted(unused)}"
         return reader.tensors
 
 
 class _Reader:
-    """Makes tensors of another library from weights."""
+    """Converts weights to tensors of another library."""
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
         self.weights = weights
@@ -166,28 +169,36 @@ class _Reader:
         self.used: set[str] = set()
 
     def add(self, theirs: str, ours: str, parts: Parts, c: ModelConfig) -> None:
-        """Add the tensors of parts whose names begin with these prefixes."""
+        """Convert the tensors of parts.
+
+        Args:
+            theirs: prefix of the names of the other library.
+            ours: prefix of our names.
+            parts: the conversions.
+            c: configuration of the layer.
+        """
         for name, part in parts.items():
             if not part.when(c):
                 continue
             for e in range(c.n_experts or 0) if "{e}" in name else (0,):
-                for kind in ("weight", "bias") if "*" in name else ("",):
-                    tensors = self._sources(ours, part, e, kind, c)
+                for suffix in ("weight", "bias") if "*" in name else ("",):
+                    tensors = self._changed(ours, part, e, suffix, c)
                     if tensors is not None:
-                        self.tensors[theirs + _filled(name, e, kind)] = part.join(tensors, c)
+                        self.tensors[theirs + _full_name(name, e, suffix)] = part.join(tensors, c)
 
-    def _sources(
-        self, prefix: str, part: TensorPart, e: int, kind: str, c: ModelConfig
+    def _changed(
+        self, prefix: str, part: TensorPart, e: int, suffix: str, c: ModelConfig
     ) -> list[Tensor] | None:
+        """The changed tensors of a part; None if one is missing."""
         tensors = []
         for name, changes in part.ours:
-            ours = prefix + _filled(name, e, kind)
+            ours = prefix + _full_name(name, e, suffix)
             if ours in self.weights:
                 tensor = self.weights[ours]
                 self.used.add(ours)
             else:
-                weight = self.weights.get(prefix + _filled(name, e, "weight"))
-                if weight is None or kind != "bias" or not part.biased:
+                weight = self.weights.get(prefix + _full_name(name, e, "weight"))
+                if weight is None or suffix != "bias" or not part.biased:
                     return None
                 tensor = weight.new_zeros(len(weight))
             for change in changes:
@@ -196,8 +207,8 @@ class _Reader:
         return tensors
 
 
-def _filled(name: str, e: int, kind: str) -> str:
-    return name.replace("{e}", str(e)).replace("*", kind)
+def _full_name(name: str, e: int, suffix: str) -> str:
+    return name.replace("{e}", str(e)).replace("*", suffix)
 
 
 def _text(value: object) -> str:
@@ -205,12 +216,12 @@ def _text(value: object) -> str:
 
 
 def equal_head_sizes(c: ModelConfig, name: str) -> str:
-    """A rule: queries and values of a head have one size."""
+    """A rule: the queries and values of a head have the same size."""
     return f"d_k={c.d_k} and d_v={c.d_v}, but {name} needs them equal" if c.d_k != c.d_v else ""
 
 
 def derived_head_sizes(c: ModelConfig, name: str) -> str:
-    """A rule: heads share d_model among them."""
+    """A rule: the size of a head is d_model / h."""
     if c.d_k == c.d_v == c.d_model / c.n_heads:
         return ""
     return f"d_k={c.d_k} and d_v={c.d_v}, but every head of {name} has size d_model / h"
@@ -220,5 +231,5 @@ def equal_cross_heads(c: ModelConfig, name: str) -> str:
     """A rule: cross-attention has the number of heads of self-attention."""
     if c.cross_heads == c.n_heads:
         return ""
-    has = "has as many heads in cross-attention as in self-attention"
-    return f"n_cross_heads={c.n_cross_heads}, but {name} {has}"
+    problem = f"{name} has as many heads in cross-attention as in self-attention"
+    return f"n_cross_heads={c.n_cross_heads}, but {problem}"

@@ -23,17 +23,19 @@ TARGETS: dict[str, dict[str, dict[str, tuple[Target, ...]]]] = {
 }
 
 
-def kind_of(task: str) -> str:
-    """What runs of a task are exported as; empty for a task that has no counterpart."""
+def task_kind(task: str) -> str:
+    """The kind of model as which the runs of a task are exported; empty if there is none."""
     return TASKS[task].exported_as if task in TASKS else ""
 
 
-def target_of(task: str, config: ModelConfig, library: str) -> Target | None:
-    """The model of a library that a run is exported as; None if it has none for the task."""
-    targets = TARGETS[library].get(kind_of(task), {}).get(config.architecture, ())
+def find_target(task: str, config: ModelConfig, library: str) -> Target | None:
+    """The model of a library as which a run is exported; None if it has none for the task. Of
+    several, the one with the fewest violations.
+    """
+    targets = TARGETS[library].get(task_kind(task), {}).get(config.architecture, ())
     return min(targets, key=lambda target: len(target.violations(config)), default=None)
 
 
 def exportable_tasks(library: str) -> tuple[str, ...]:
     """Names of the tasks whose runs can be exported to a library."""
-    return tuple(name for name in TASKS if kind_of(name) in TARGETS[library])
+    return tuple(name for name in TASKS if task_kind(name) in TARGETS[library])

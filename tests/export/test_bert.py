@@ -11,7 +11,7 @@ from ablate.decoding.fill import encode_masked, fill_masks
 from ablate.errors import listed
 from ablate.export.encoders import BERT as TARGET
 from ablate.export.target import TrainedModel
-from ablate.export.targets import target_of
+from ablate.export.targets import find_target
 from tests.tasks.masked import BERT, small
 
 transformers = pytest.importorskip("transformers")
@@ -94,7 +94,7 @@ def test_the_published_size_of_bert_base():
 def test_what_bert_does_not_have_is_refused_with_the_reason():
     def reasons(library="huggingface", **fields):
         config = resolve_row({**BERT, **fields})
-        target = target_of("masked-lm", config, library)
+        target = find_target("masked-lm", config, library)
         return (
             target
             if target is None

@@ -12,7 +12,7 @@ from ablate.errors import listed
 from ablate.export.causal import GPT2 as GPT2_TARGET
 from ablate.export.causal import LLAMA as LLAMA_TARGET
 from ablate.export.target import TrainedModel
-from ablate.export.targets import target_of
+from ablate.export.targets import find_target
 from tests.tasks.language import SIZES, small
 
 transformers = pytest.importorskip("transformers")
@@ -86,7 +86,7 @@ def test_the_byte_tokenizer_there_is_ours(tmp_path):
 @pytest.mark.parametrize("V", [260, 50_257])
 def test_presets_have_as_many_parameters_as_the_library_s_models(preset, V):
     config = resolve_row({"preset": preset})
-    settings = target_of("language-model", config, "huggingface").settings(config)
+    settings = find_target("language-model", config, "huggingface").settings(config)
     with torch.device("meta"):
         there = transformers.AutoModelForCausalLM.from_config(
             transformers.AutoConfig.for_model(vocab_size=V, **settings)
@@ -107,7 +107,7 @@ ARCHITECTURES = {
 def test_the_preset_of_an_architecture_is_exported_as_it(preset):
     sizes = {"n_layers": 6, "d_model": 64, "d_ff": 96, "n_heads": 4}
     config = resolve_row({"preset": preset, **sizes})
-    target = target_of("language-model", config, "huggingface")
+    target = find_target("language-model", config, "huggingface")
     assert (target.name, target.violations(config)) == (ARCHITECTURES[preset], [])
 
 
@@ -122,7 +122,7 @@ def reasons(library="huggingface", **fields):
     config = resolve_row(
         {"architecture": "decoder-only", "label_smoothing": 0.0, **SIZES, **fields}
     )
-    target = target_of("language-model", config, library)
+    target = find_target("language-model", config, library)
     return (
         target
         if target is None
