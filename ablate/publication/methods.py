@@ -248,7 +248,7 @@ def limitations(outcome: Outcome) -> Iterator[str]:
         if undecided:
             yield (
                 f"By {metric.title}, the study does not tell whether these rows differ from base "
-                f"(in brackets the difference that it finds with {POWER:.0%} probability): "
+                f"(in brackets the detectable difference, at {POWER:.0%} power): "
                 f"{', '.join(undecided)}."
             )
     unfinished = [row.label for row in table.rows if row.state != "done"]

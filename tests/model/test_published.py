@@ -13,7 +13,7 @@ from ablate.config.cost import idle_parameters, parameters
 from ablate.data.tokenizer import BOS, EOS, ByteTokenizer
 from ablate.decoding.generate import generate_ids
 from ablate.export.target import TrainedModel
-from ablate.export.targets import target_of
+from ablate.export.targets import find_target
 from ablate.model import build
 from ablate.model.positions import RotaryPositions, rope_frequencies
 from tests.model.small import drawn, sentences
@@ -98,7 +98,7 @@ def exported(name, folder, **fields):
     form, suffix, auto = "causal", "ForCausalLM", transformers.AutoModelForCausalLM
     if row.has_encoder:
         form, suffix, auto = "masked", "ForMaskedLM", transformers.AutoModelForMaskedLM
-    target = target_of(
+    target = find_target(
         {"causal": "language-model", "masked": "masked-lm"}[form], row, "huggingface"
     )
     assert target.violations(row) == []
