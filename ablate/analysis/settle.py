@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ablate.analysis.trials import dev_runs_of, trial_rows, trials_of
 from ablate.errors import Damaged, StoreError
 from ablate.formatting import plural
 from ablate.store import Results, RunFolder, if_readable
@@ -20,7 +21,6 @@ from ablate.store.status import damage_of
 from ablate.study import Row, Runs, Study, runs_of
 from ablate.study.choice import TRIAL, Choice
 from ablate.study.row import changes
-from ablate.study.trials import dev_runs_of, trial_rows, trials_of
 
 
 def settle(study: Study, results: Results) -> Runs:

@@ -21,9 +21,9 @@ from ablate.analysis.missing import Retries, missing_runs, never
 from ablate.analysis.missing_scores import score_missing
 from ablate.analysis.position import position_of, record_judgment
 from ablate.analysis.settle import obstacle_text, settle, trials_text
+from ablate.analysis.trials import pending_trials
 from ablate.store import Results
 from ablate.study import Run, Runs, Study
-from ablate.study.trials import pending_trials
 from ablate.table.looks import Standing
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from ablate.analysis.trials import with_trials
 from ablate.cli.arguments import flag
 from ablate.cli.options import StudyFile, StudyOptions
 from ablate.formatting import plural, size
 from ablate.store.cleaning import removable_files, remove_files, size_of
 from ablate.streams import echo
-from ablate.study.trials import with_trials
 
 EXAMPLE = "ablate clean study.yaml --weights --yes"
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from ablate.analysis.stages import Stage, next_stage
+from ablate.analysis.trials import with_trials
 from ablate.cli.arguments import option
 from ablate.cli.cluster import ClusterOptions, PerRun, describe_per_run, submission_text
 from ablate.cli.options import (
@@ -35,7 +36,6 @@ from ablate.store.corpora import known_lengths
 from ablate.store.machine import visible_gpus
 from ablate.streams import echo, print_json
 from ablate.study import Study, runs_of
-from ablate.study.trials import with_trials
 from ablate.table.power import Power
 from ablate.tasks.base import Task
 

@@ -17,6 +17,7 @@ from ablate.analysis.missing import Retries, failed_before, forget_failures, on_
 from ablate.analysis.outcome import outcome_of
 from ablate.analysis.settle import settle
 from ablate.analysis.stages import Stage, advance, execute_stages, first_stage
+from ablate.analysis.trials import with_trials
 from ablate.cli.arguments import flag, option
 from ablate.cli.cluster import ClusterOptions, PerRun
 from ablate.cli.live import LiveView
@@ -51,7 +52,6 @@ from ablate.store.jobs import JobFolder, Resources
 from ablate.store.machine import visible_gpus
 from ablate.streams import echo, new_console, print_line
 from ablate.study import Runs, Study
-from ablate.study.trials import with_trials
 from ablate.table import render
 
 EXAMPLE = "ablate run study.yaml --budget 8h --log tensorboard"

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from ablate.analysis.trials import with_trials
 from ablate.cli.arguments import argument, flag, option
 from ablate.cli.options import Device, StudyOptions, torch_device
 from ablate.errors import EXIT_RUN_FAILED, UsageError
@@ -25,7 +26,6 @@ from ablate.store.jobs import Resources
 from ablate.store.records import CorpusManifest
 from ablate.streams import echo
 from ablate.study import Row, Runs
-from ablate.study.trials import with_trials
 
 EXAMPLE = "ablate verify study.yaml --stored"
 STEPS = 4  # of the check of resumption

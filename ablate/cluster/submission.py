@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ablate.analysis.missing import on_some_host
 from ablate.analysis.stages import Stage, next_stage
+from ablate.analysis.trials import trials_of, with_trials
 from ablate.cluster.engine import Engine
 from ablate.cluster.profiles import engine_of
 from ablate.errors import AblateError, StoreError
@@ -31,7 +32,6 @@ from ablate.store.jobs import (
     open_jobs,
 )
 from ablate.study import Runs, Selection, Study, read_study, runs_of
-from ablate.study.trials import trials_of, with_trials
 
 
 def submit_study(
@@ -57,9 +57,9 @@ def submit_study(
     Raises:
         UsageError: the cluster cannot give what the profile asks for.
     """
-    study = stage.study
+    study, runs = stage.study, with_trials(stage.planned)
     if stage.missing:  # else the cluster is not needed
-        profile.check(with_trials(stage.planned), resources.processes, resources.device)
+        profile.check(runs, resources.processes, resources.device)
     both = stage.rows.by_id | stage.runs.by_id  # the rows may wait for trials
     prepare_runs(study, both.values(), results, log)
     close_finished(results, study.name)
@@ -70,7 +70,7 @@ def submit_study(
         log(note)
     for earlier in open_jobs(results, study.name):
         log(f"note: job {earlier.id} of this study is open, too; both work on the same runs")
-    folder = freeze(study, results, selection, name, profile, resources)
+    folder = freeze(study, results, selection, name, profile.resolved(runs), resources)
     try:
         submission = submit(folder, folder.read_job(), stage)
     except BaseException as error:
@@ -95,23 +95,22 @@ def freeze(
     resources: Resources,
 ) -> JobFolder:
     """Write a study, which was read with the selection, and its options into the folder of a new
-    job; edits of the study do not change the job. The profile is the engine's name.
+    job; edits of the study do not change the job. `profile` is the name of the engine's settings.
     """
     if resources.device == "auto" and engine.gpus:
         # A node whose driver is broken must not train on its CPU.
         resources = resources.model_copy(update={"device": "cuda"})
     folder = new_job(results, study.name)
     write_bytes(folder.study, study.source.text.encode())
-    runs = with_trials(runs_of(study))
     sources = {}
-    for custom in study.classes_of(run.config for run in runs):
+    for custom in study.custom_classes:
         sources[custom.module] = study.source.classes[str(custom.digest)]
     _write_modules(folder.study.parent, sources)
     job = ClusterJob(
         id=folder.id,
         study=study.name,
         profile=profile,
-        settings=engine.resolved(runs).model_dump(mode="json"),
+        settings=engine.model_dump(mode="json"),
         # A node's PATH may have another Python first.
         python=sys.executable,
         origin=str(study.path.absolute()),
@@ -177,7 +176,8 @@ def submit(folder: JobFolder, job: ClusterJob, stage: Stage) -> Submission:
     engine = engine_of(job)
     pilots = min(engine.workers, stage.at_once)
     refuse_full_disk(stage.known_runs, folder.results, pilots)
-    work, number = work_done(stage.planned, folder.results), len(folder.read_submissions()) + 1
+    number = len(folder.read_submissions()) + 1
+    work = work_done(stage.planned, folder.results)
     ids, closing = engine.submit(folder, job, pilots)
     record = Submission(pilots=pilots, ids=ids, closing=closing, work=work, time=time.time())
     try:

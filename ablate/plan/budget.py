@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ablate.analysis.results import run_state
+from ablate.analysis.trials import trials_of
 from ablate.errors import UsageError
 from ablate.formatting import duration, plural, seconds_of
 from ablate.plan.plan import Plan, plan_of
 from ablate.store import Results
 from ablate.study import Row, Runs
-from ablate.study.trials import trials_of
 
 _GPU_HOURS = re.compile(r"(\d+(?:\.\d+)?)\s*gpu-?hours?", re.IGNORECASE)
 

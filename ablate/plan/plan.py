@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
+from ablate.analysis.trials import trials_of
 from ablate.config import RowConfig, cost
 from ablate.config.data import CorpusConfig
 from ablate.config.lengths import ASSUMED_LENGTH, Lengths
@@ -25,7 +26,6 @@ from ablate.store.records import Progress
 from ablate.store.status import state_of_all
 from ablate.study import Row, Run, Runs, Study
 from ablate.study.choice import KEY
-from ablate.study.trials import trials_of
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 
+from ablate.analysis.trials import dev_runs_of, trials_of
 from ablate.errors import StoreError
 from ablate.store import Results
 from ablate.store.corpora import MANIFEST
 from ablate.store.files import read_bytes, sealed
 from ablate.store.records import Failure
 from ablate.study import Runs
-from ablate.study.trials import dev_runs_of, trials_of
 
 ARCHIVE = "records.zip"
 _FAILURE = "failure.json"

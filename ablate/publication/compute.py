@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ablate.analysis.outcome import Outcome
+from ablate.analysis.trials import with_trials
 from ablate.formatting import plural, scaled
 from ablate.store import Results, if_readable
 from ablate.store.layout import RunFolder
 from ablate.store.records import Provenance
-from ablate.study.trials import with_trials
 
 
 @dataclass

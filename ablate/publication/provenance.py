@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ablate.analysis.outcome import Outcome
+from ablate.analysis.trials import with_trials
 from ablate.config.data import CorpusConfig
 from ablate.store import Results, if_readable
 from ablate.store.records import Provenance, Result
 from ablate.store.status import damage_of
-from ablate.study.trials import with_trials
 
 
 class PublishedRun(NamedTuple):

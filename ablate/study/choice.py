@@ -1,7 +1,7 @@
 """A choice among configurations of a row by trials: candidates, their losses, and the best.
 
 A row has a choice by `tune`, whose candidates are a grid; all rows together have one of their
-decoding. Trials (`study/trials.py`) run first. Then `ablate.analysis.settle` gives the row its
+decoding. Trials (`analysis/trials.py`) run first. Then `analysis/settle.py` gives the row its
 configuration, and it is a row like any other.
 """
 

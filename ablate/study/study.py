@@ -124,8 +124,14 @@ class Study:
 
     @property
     def custom_classes(self) -> tuple[Reference, ...]:
-        """Every custom class of the study: those of its rows, and the task."""
-        return self.classes_of(row.config for row in self.rows)
+        """Every custom class of the study: of its rows, of the candidates of their trials, and the
+        task.
+        """
+        configs = [row.config for row in self.rows]
+        for row in self.rows:
+            if row.choice is not None:
+                configs += [candidate.config for candidate in row.choice.candidates]
+        return self.classes_of(configs)
 
     def classes_of(self, configs: Iterable[RowConfig]) -> tuple[Reference, ...]:
         """The custom classes of some configurations, each once, and the task, if it is custom."""

@@ -1,9 +1,8 @@
 """The section `tune`: fields that are chosen for each row on seeds that verdicts do not use.
 
-The tuning runs (`trials.trials_of`) have one row for each candidate, a share of the steps, and no
-decoding, so that the test split has no part in the choice. `settle` makes the choice.
-Decoding fields are chosen by the predictions of base's own runs for the dev split
-(`trials.dev_runs_of`).
+The tuning runs have one row for each candidate, a share of the steps, and no decoding, so that the
+test split has no part in the choice. Decoding fields are chosen by the predictions of base's own
+runs for the dev split. `analysis/trials.py` has these runs, and `analysis/settle.py` their choice.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
+from ablate.analysis.trials import with_trials
 from ablate.cluster import ray_cluster
 from ablate.cluster.engine import least_memory
 from ablate.cluster.profiles import find_profile, read_profiles
@@ -27,7 +28,6 @@ from ablate.launch.executor import Demand
 from ablate.store import Results, if_readable
 from ablate.store.jobs import JobFolder, Resources, jobs_of
 from ablate.study import Selection, read_study, runs_of
-from ablate.study.trials import with_trials
 from tests.cli.inside import inside
 from tests.launch.test_dummy_executor import STUDY, Outcomes, files, launched
 
@@ -311,6 +311,7 @@ def test_an_autoscaler_has_node_wait_seconds_to_start_a_node(here, monkeypatch, 
         update={"node_wait": wait, "each": TaskResources(gpus=1)}
     )
     study, results = read_study(here / "dummy.yaml"), Results(here / "results")
+    profile = profile.resolved(runs_of(study))
     folder = freeze(study, results, Selection(), "lab", profile, Resources())
     ray, lines, clock = FakeRay(start), [], itertools.count()
     submitted = []

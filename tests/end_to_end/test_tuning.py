@@ -7,10 +7,10 @@ import shutil
 import pytest
 
 from ablate.analysis.settle import settle
+from ablate.analysis.trials import trials_of
 from ablate.store import Results
 from ablate.store.jobs import jobs_of
 from ablate.study import runs_of
-from ablate.study.trials import trials_of
 from tests.cli.inside import inside
 from tests.end_to_end.studies import write_study
 from tests.end_to_end.test_run import stamps

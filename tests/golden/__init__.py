@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from ablate.analysis.trials import with_trials
 from ablate.study import read_study, runs_of
-from ablate.study.trials import with_trials
 from docs import hooks
 from tests.cli.inside import inside
 

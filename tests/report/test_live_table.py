@@ -38,7 +38,6 @@ def standing(study, rows, **more):
         f"{i}{seed}": state for i, row in enumerate(rows) for seed, state in row.states.items()
     }
     return StudyProgress(
-        study,
         runs_of(study),
         tuple(rows),
         states,

@@ -13,12 +13,12 @@ import pytest
 
 from ablate.analysis.outcome import outcome_of
 from ablate.analysis.settle import settle
+from ablate.analysis.trials import with_trials
 from ablate.config.resolve import SETTINGS
 from ablate.judging.judge import judged
 from ablate.plan.typical import published_spreads
 from ablate.store import Results
 from ablate.study import Study, read_study, runs_of
-from ablate.study.trials import with_trials
 from ablate.table.columns.layouts import terminal_layout
 from ablate.table.render import comma_separated, markdown
 from ablate.table.table import Table

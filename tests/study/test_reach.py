@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from ablate.analysis.trials import with_trials
 from ablate.config import resolve_row
 from ablate.config.cost import parameters
 from ablate.model import build
 from ablate.study import read_study, runs_of
-from ablate.study.trials import with_trials
 
 ROOT = Path(__file__).parents[2]
 SIZES = "N: 2, d_model: 64, d_ff: 256, h: 4, batch_tokens: 2048, train_steps: 20, warmup_steps: 5"

@@ -14,6 +14,7 @@ from ablate.analysis.missing import on_some_host
 from ablate.analysis.outcome import outcome_of
 from ablate.analysis.settle import settle, trials_text
 from ablate.analysis.stages import execute_stages, next_stage
+from ablate.analysis.trials import dev_runs_of, pending_trials, trials_of, with_trials
 from ablate.config import resolve_row, run_id
 from ablate.errors import StoreError
 from ablate.plan.budget import fit
@@ -22,7 +23,6 @@ from ablate.store import Results, state_of
 from ablate.store.files import sha256
 from ablate.study import Selection, read_study, runs_of
 from ablate.study.choice import Candidate, Choice
-from ablate.study.trials import dev_runs_of, pending_trials, trials_of, with_trials
 from ablate.table.render import as_json
 from tests.records import (
     a_decoding,
