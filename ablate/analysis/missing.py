@@ -34,12 +34,12 @@ def failed_before(time: float, all_of_them: bool) -> Retries:
 
 
 def on_some_host(failure: Failure | None) -> bool:
-    """Pilots on several hosts repeat a run that may succeed on another host."""
+    """Pilots together repeat a run that may succeed on another host."""
     return failure is None or failure.may_succeed_elsewhere
 
 
 def on_this_host(failure: Failure | None) -> bool:
-    """One of these pilots repeats a run that may succeed on its own host."""
+    """A pilot repeats a run that may succeed on its host."""
     return failure is None or failure.may_succeed_on(socket.gethostname())
 
 

@@ -101,9 +101,7 @@ def _unscored(planned: Runs, results: Results) -> list[_Unscored]:
 def _score(
     unscored: _Unscored, task: Task, results: Results, corpora: dict[str, Corpus | None]
 ) -> None:
-    """Score one decoding; `corpora` keeps those that are open, and None for those that are
-    damaged.
-    """
+    """Score a decoding; `corpora` keeps open corpora by id, and None for a damaged corpus."""
     from ablate.data.corpus import Corpus  # loads numpy
 
     folder, name, decoding, cached, metrics = unscored

@@ -59,11 +59,11 @@ def _decoded_rows(runs: Runs, results: Results) -> tuple[Row, ...]:
     """The rows with the decoding that is the best for base on dev; all still wait if one of base's
     runs is not decoded.
     """
-    on_dev, choice = dev_runs_of(runs), runs.base.decoding_choice
-    if on_dev is None or choice is None:
+    dev_runs, choice = dev_runs_of(runs), runs.base.decoding_choice
+    if dev_runs is None or choice is None:
         return runs.rows
     losses = []
-    for scores in _losses(on_dev, on_dev.rows, choice, results):
+    for scores in _losses(dev_runs, dev_runs.rows, choice, results):
         # A seed that diverged did so for every candidate.
         losses.append([score for score in scores if score != math.inf] or scores)
     choice = choice.with_losses(losses)
@@ -115,7 +115,7 @@ def _loss(folder: RunFolder, row: Row, choice: Choice) -> float | None:
 
 
 def _dev_loss(folder: RunFolder, result: Result) -> float:
-    """That of the chosen weights, in nats per token."""
+    """The dev loss of the chosen weights, in nats per token."""
     try:
         # A choice by a damaged number would train other runs.
         verify(folder.metrics, result.metrics_sha256)
@@ -152,7 +152,7 @@ def _changes(row: Row, base: Row) -> dict[str, Any]:
 
 
 def trials_text(runs: Runs, trials: Runs) -> str:
-    """One sentence: what is executed first."""
+    """One sentence about the runs that are executed first."""
     first = "Base is trained and decoded on dev"
     if trials.split == "test":
         rows = plural(sum(row.own_choice is not None for row in runs.rows), "row")

@@ -1,6 +1,6 @@
 """The next stage of a study, by its results: what to execute now, and why.
 
-Everything that executes or follows a study loops alike:
+Whoever executes or follows a study loops:
 
     stage = next_stage(study, results)
     while stage.missing:
@@ -29,7 +29,7 @@ from ablate.table.looks import Standing
 
 @dataclass(frozen=True)
 class Stage:
-    """Where a study is, and what is to be executed now.
+    """Where a study is, and the runs to execute now.
 
     planned: runs of the rows, with all seeds.
     rows: these runs as far as they are executed: with the seeds so far, and within the limit.
@@ -64,7 +64,7 @@ class Stage:
 
     @property
     def runs(self) -> Runs:
-        """The runs of this stage, missing or not: the trials, or those of the rows."""
+        """The runs of this stage, missing or not: the trials, or the runs of the rows."""
         return self.rows if self.trials is None else self.trials
 
     @property
@@ -82,7 +82,7 @@ class Stage:
 
     @property
     def sentence(self) -> str:
-        """What is said to people; empty if there is nothing to say."""
+        """One line for people; empty if there is nothing to say."""
         sentences = [self.standing.text]
         if self.trials is not None:
             sentences.append(trials_text(self.rows, self.trials))
@@ -106,7 +106,7 @@ class Stage:
 
 
 class Limit(Protocol):
-    """Narrows what is executed of a study, as a budget does."""
+    """Selects the runs of a study that are executed, as a budget does."""
 
     @property
     def is_open(self) -> bool:
@@ -130,7 +130,7 @@ def next_stage(
         results: root of the results.
         retries: which failed runs are repeated.
         left_to_others: runs that the caller leaves to other launchers, which hold them.
-        limit: narrows what is executed.
+        limit: selects the runs that are executed.
 
     Raises:
         StoreError: a result cannot be read.
@@ -208,7 +208,7 @@ def execute_stages(
     retries: Retries = never,
     limit: Limit | None = None,
 ) -> Stage:
-    """Execute a stage and those that follow it.
+    """Execute a stage and the stages that follow it.
 
     Args:
         stage: the first one.
@@ -217,7 +217,7 @@ def execute_stages(
             to others.
         log: receives the sentence of each stage, and a line for each score that cannot be made.
         retries: which failed runs are repeated.
-        limit: narrows what is executed.
+        limit: selects the runs that are executed.
 
     Returns:
         Where the study is then; runs are missing only if scores that decide what follows are.

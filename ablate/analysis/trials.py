@@ -40,7 +40,7 @@ def trial_rows(row: Row) -> list[Row]:
 def dev_runs_of(runs: Runs) -> Runs | None:
     """Base's own runs, decoded on dev with each candidate of the decoding; None without any.
 
-    The seeds are those that are judged first: the choice must not move when more are trained.
+    Only with the seeds of the first verdicts: the choice must not move when more are trained.
     """
     base, choice = runs.base, runs.base.decoding_choice
     if choice is None or base.awaits_values:
@@ -61,7 +61,7 @@ def pending_trials(runs: Runs) -> Runs | None:
 
 
 def with_trials(runs: Runs) -> list[Run]:
-    """Every run once: those that choose, then those of the rows."""
+    """Every run once: first the runs that choose, then the runs of the rows."""
     by_id: dict[str, Run] = {}
     for part in (trials_of(runs), dev_runs_of(runs), runs):
         if part is not None:

@@ -1,7 +1,7 @@
 """What `ablate` asks of any cluster, and the settings that a submission to any of them has.
 
 An engine is its profile: the settings of clusters.yaml with the methods that carry them out. A new
-kind of cluster is a subclass in a file of its own, and an entry in `profiles.ENGINES`.
+kind of cluster is a subclass in a new file, and an entry in `profiles.ENGINES`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Allocation:
         return math.inf
 
     def state(self) -> tuple[str, int]:
-        """(State, number of restarts); empty and this one's if no answer comes."""
+        """(State, number of restarts); (empty, the known number) if no answer comes."""
         return "", self.restarts
 
     def requeue(self) -> str:
@@ -91,7 +91,7 @@ class Engine(Keyed):
         return self
 
     def resolved(self, runs: Iterable[Run]) -> Self:
-        """These settings with those that follow from the runs."""
+        """These settings, completed by the runs."""
         return self
 
     def options_text(self) -> str:

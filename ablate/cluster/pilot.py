@@ -58,7 +58,7 @@ class Pilot(Control):
     def __init__(self, folder: JobFolder, job: ClusterJob, log: Callable[[str], None]) -> None:
         self.folder, self.job, self.log = folder, job, log
         self.engine = engine_of(job)
-        # Pilots of Ray may run in an allocation of Slurm, which is that of the whole cluster.
+        # Pilots of Ray may run in an allocation of Slurm, which belongs to the whole cluster.
         self.task = self.engine.allocation()
         self.name = self.task.name
         self.results = folder.results
@@ -251,8 +251,12 @@ class Pilot(Control):
 
 
 def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:
-    """Work on a job until nothing is left for this pilot; the exit code. The index is that of this
-    pilot among those of its job, each of which begins with another run.
+    """Work on a job until nothing is left for this pilot; the exit code.
+
+    Args:
+        folder: of the job.
+        index: number of the pilot in its job, from 0; each pilot begins with another run.
+        log: receives lines for people.
 
     Raises:
         AblateError: the study, its data or this host cannot be used; nothing is lost.

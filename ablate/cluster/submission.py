@@ -129,7 +129,7 @@ def freeze(
 
 
 def _fixed_runs(study: Study) -> tuple[str, ...]:
-    """Ids of the runs that follow from the study alone: all but those of rows with a choice."""
+    """Ids of the runs that follow from the study alone: all but the runs of rows with a choice."""
     runs = runs_of(study)
     fixed = runs.with_rows({row.label for row in study.rows if row.choice is None})
     return tuple(dict.fromkeys(run.id for run in (*(trials_of(runs) or ()), *fixed)))

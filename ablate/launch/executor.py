@@ -79,7 +79,7 @@ class Executor(Protocol):
     """Runs jobs in slots. One job occupies a slot until an event or its loss is reported for it."""
 
     def slots(self) -> Sequence[Slot]:
-        """All slots; the free ones are those without a job."""
+        """All slots; a slot without a job is free."""
 
     def submit(self, job: Job, slot: Slot) -> None:
         """Start a job in a free slot."""

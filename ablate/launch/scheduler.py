@@ -1,6 +1,4 @@
-"""The scheduler: gives runs to an executor until none is left, and tries again those whose worker
-died.
-"""
+"""The scheduler: gives runs to an executor, and repeats a run whose worker died."""
 
 from __future__ import annotations
 
@@ -80,7 +78,7 @@ class Control:
 
 
 class Deadline(Control):
-    """Starts runs until a deadline, such as that of a budget."""
+    """Starts runs until a deadline, such as the end of a budget."""
 
     def __init__(self, has_time: Callable[[], bool]) -> None:
         """Prepare; `has_time` is asked before each run."""

@@ -14,20 +14,18 @@ from ablate.errors import UsageError
 from ablate.formatting import duration, plural, seconds_of
 from ablate.plan.plan import Plan, plan_of
 from ablate.store import Results
-from ablate.study import Row, Runs
+from ablate.study import Runs
 
 _GPU_HOURS = re.compile(r"(\d+(?:\.\d+)?)\s*gpu-?hours?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Budget:
-    """A time limit: seconds of this machine, or seconds of GPU time (`of_one_gpu`) that its GPUs
-    share.
-    """
+    """A time limit: seconds of this machine, or (`is_gpu_time`) of GPUs that share them."""
 
     text: str
     seconds: float
-    of_one_gpu: bool = False
+    is_gpu_time: bool = False
 
     @staticmethod
     def parse(text: str) -> Budget:
@@ -47,7 +45,7 @@ class Budget:
         # Infinite: a number of 400 digits does not fit a float.
         if not 0 < seconds < float("inf"):
             raise UsageError(f'--budget: "{text[:60]}" is zero or infinite')
-        return Budget(text, seconds, of_one_gpu=hours is not None)
+        return Budget(text, seconds, is_gpu_time=hours is not None)
 
     def available(self, gpus: int) -> float:
         """Seconds of work, as a plan counts them: of the whole CPU, or of one GPU.
@@ -55,15 +53,15 @@ class Budget:
         Raises:
             UsageError: the budget is GPU time and the machine has no GPU.
         """
-        if self.of_one_gpu and not gpus:
+        if self.is_gpu_time and not gpus:
             raise UsageError(
                 f"--budget {self.text}: this machine has no GPU; give hours, such as 2h"
             )
-        if self.of_one_gpu:
+        if self.is_gpu_time:
             return self.seconds
         return self.seconds * max(1, gpus)
 
-    def on_the_clock(self, gpus: int) -> float:
+    def time_limit(self, gpus: int) -> float:
         """Seconds until the deadline, if all GPUs work."""
         return self.available(gpus) / max(1, gpus)
 
@@ -72,20 +70,31 @@ class Budget:
 class Fit:
     """The part of a study that fits.
 
-    runs: of the rows and seeds that fit.
-    seconds: estimated time for the missing ones.
-    seeds_left: seeds that do not fit.
-    rows_left: labels of rows that do not fit.
+    planned: the runs of the whole study.
+    runs: the runs of the rows and seeds that fit.
+    seconds: estimated time for the missing runs that fit.
     runs_left: number of missing runs that do not fit.
-    base_waits: whether base's further seeds do not fit.
     """
 
+    planned: Runs
     runs: Runs
     seconds: float
-    seeds_left: tuple[int, ...] = ()
-    rows_left: tuple[str, ...] = ()
-    runs_left: int = 0
-    base_waits: bool = False
+    runs_left: int
+
+    @property
+    def seeds_left(self) -> tuple[int, ...]:
+        """Seeds that do not fit."""
+        return self.planned.seeds.rows[len(self.runs.seeds.rows) :]
+
+    @property
+    def rows_left(self) -> tuple[str, ...]:
+        """Labels of the rows that do not fit."""
+        return tuple(label for label in self.planned.by_label if label not in self.runs.by_label)
+
+    @property
+    def base_waits(self) -> bool:
+        """Whether base's further seeds do not fit."""
+        return self.runs.seeds.further != self.planned.seeds.further
 
     def as_json(self) -> dict[str, Any]:
         """For scripts."""
@@ -100,10 +109,10 @@ class Fit:
         if not self.seconds:
             remain = "run remains" if self.runs_left == 1 else "runs remain"
             return f"{what} nothing new fits; {self.runs_left} {remain}."
-        kept, fits = len(self.runs.seeds.rows), "fit"
-        if kept == 1:
+        seeds, fits = len(self.runs.seeds.rows), "fit"
+        if seeds == 1:
             fits = "fits"
-        what += f" {kept} of {plural(kept + len(self.seeds_left), 'seed')} {fits}"
+        what += f" {seeds} of {plural(len(self.planned.seeds.rows), 'seed')} {fits}"
         if not self.rows_left:
             waits = ", the further seeds of base later" * self.base_waits
             return f"{what} for every row{waits}, {time}."
@@ -140,22 +149,20 @@ def _fit_seeds(plan: Plan, seconds: Mapping[str, float], available: float) -> Fi
     """As many seeds as fit for every row; None if not even one does. `seconds`: estimate for each
     unfinished run.
     """
-    runs, seeds = plan.planned, plan.planned.seeds
+    planned, seeds = plan.planned, plan.planned.seeds
     # Whole seeds, because the rows' differences from base are paired by seed; in a study with
     # looks, as many as one of them has.
     parts = []
     for count in seeds.looks or range(1, len(seeds.rows) + 1):
         if count <= len(seeds.rows):
-            parts.append(runs.with_seeds(seeds.first(count)))
+            parts.append(planned.with_seeds(seeds.first(count)))
     if seeds.further:
-        parts.append(runs)
+        parts.append(planned)
     for part in reversed(parts):
         ids = _ids(part)
         needed = _needed(seconds, ids)
         if needed <= available:
-            waits = part.seeds.further != seeds.further
-            seeds_left = seeds.rows[len(part.seeds.rows) :]
-            return Fit(part, needed, seeds_left, runs_left=_left(seconds, ids), base_waits=waits)
+            return Fit(planned, part, needed, _runs_left(seconds, ids))
     return None
 
 
@@ -165,9 +172,9 @@ def _fit_rows(plan: Plan, seconds: Mapping[str, float], available: float) -> Fit
     Raises:
         UsageError: base does not fit.
     """
-    seeds = plan.planned.seeds
-    first = plan.planned.with_seeds(seeds.first(1))
-    kept: dict[str, Row] = {}  # by label
+    planned = plan.planned
+    first = planned.with_seeds(planned.seeds.first(1))
+    labels: set[str] = set()
     counted: set[str] = set()
     spent = 0.0
     for row in first.rows:
@@ -178,12 +185,11 @@ def _fit_rows(plan: Plan, seconds: Mapping[str, float], available: float) -> Fit
             raise UsageError(f"--budget: base with one seed alone takes about {duration(needed)}")
         # Without its base, which comes first, a row could not be compared. A later row may fit
         # where one has not.
-        if spent + needed <= available and (row.is_base or row.base in kept):
-            kept[row.label] = row
+        if spent + needed <= available and (row.is_base or row.base in labels):
+            labels.add(row.label)
             counted |= ids
             spent += needed
-    left = tuple(row.label for row in first.rows if row.label not in kept)
-    return Fit(first.with_rows(kept), spent, seeds.rows[1:], left, _left(seconds, counted))
+    return Fit(planned, first.with_rows(labels), spent, _runs_left(seconds, counted))
 
 
 def _needed(seconds: Mapping[str, float], runs: Iterable[str]) -> float:
@@ -191,7 +197,7 @@ def _needed(seconds: Mapping[str, float], runs: Iterable[str]) -> float:
     return sum(seconds.get(id, 0.0) for id in runs)
 
 
-def _left(seconds: Mapping[str, float], ids: Collection[str]) -> int:
+def _runs_left(seconds: Mapping[str, float], ids: Collection[str]) -> int:
     """Number of runs that are not trained yet and not among these."""
     return sum(seconds[id] > 0 for id in seconds.keys() - ids)
 
@@ -246,7 +252,7 @@ class WithinBudget:
         """Whether the deadline has passed."""
         if self.start is None:
             return False
-        return time.monotonic() - self.start >= self.budget.on_the_clock(self.gpus)
+        return time.monotonic() - self.start >= self.budget.time_limit(self.gpus)
 
     @property
     def is_open(self) -> bool:
@@ -254,7 +260,7 @@ class WithinBudget:
         return self.fitting is None
 
     def within(self, runs: Runs, results: Results) -> Runs:
-        """The runs that fit; those of base alone while the speed is unknown.
+        """The runs that fit; base alone while the speed is unknown.
 
         Raises:
             UsageError: base alone does not fit, or the time of some rows cannot be estimated.

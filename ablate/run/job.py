@@ -68,7 +68,7 @@ class Job(_Message):
 
     device: such as `cpu` or `cuda:0`.
     peers: devices of the other processes; with the first one, a power of two.
-    threads: of torch, for a run that has not begun; one that has keeps its own.
+    threads: of torch, for a run that has not begun; a run that has begun keeps its number.
     micro_batch_tokens: padded tokens that fit at once, for a run that has not begun.
     halve_micro_batch: the system killed the last worker for want of memory.
     report_seconds: between two reports of progress.

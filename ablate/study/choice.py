@@ -64,10 +64,10 @@ class Choice:
     def with_losses(self, losses: Sequence[Sequence[float | None]]) -> Choice:
         """The candidates with their mean losses; without any if one is missing."""
         means: list[float] = []
-        for of_candidate in losses:
-            if None in of_candidate:
+        for scores in losses:
+            if None in scores:
                 return replace(self, losses=())
-            means.append(math.fsum(filter(None, of_candidate)) / len(of_candidate))
+            means.append(math.fsum(filter(None, scores)) / len(scores))
         return replace(self, losses=tuple(means))
 
     def except_for(self, names: Collection[str]) -> Choice | None:

@@ -55,7 +55,7 @@ class Expression:
         self._check_whitelist()
 
     def _check_whitelist(self) -> None:
-        """Check every node, level by level, also those that evaluation may skip."""
+        """Check every node, level by level, also nodes that evaluation may skip."""
         # Level by level and not recursively: deep nesting must not exhaust the stack.
         level: list[ast.AST] = [self.tree]
         for _ in range(MAX_DEPTH):

@@ -1,4 +1,4 @@
-"""The sections `metrics`, `judge` and `margin`: scores, those of verdicts, their margins."""
+"""The sections `metrics`, `judge` and `margin`: what is scored, what verdicts are by, margins."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def _check_judge(
     """The metrics that verdicts are by; none for the first of `metrics`. Reports unknown ones."""
     if node is None:
         return ()
-    return _each_once(written, node, _with_scores(task, metrics), (), report)
+    return _each_once(written, node, _scored(task, metrics), (), report)
 
 
-def _with_scores(task: Task, metrics: Sequence[str]) -> Collection[str]:
+def _scored(task: Task, metrics: Sequence[str]) -> Collection[str]:
     """The metrics that a study has scores of."""
     return dict.fromkeys((*(metrics or task.default_metrics), *_always_measured(task)))
 
@@ -54,7 +54,7 @@ def _each_once(
     measured: Collection[str],
     report: Report,
 ) -> tuple[str, ...]:
-    """The metrics as written; reports those that are unknown, repeated, or measured in any case."""
+    """The metrics as written. Unknown, repeated and always measured ones are reported."""
     entries = [node]
     if isinstance(node.value, list):
         entries = node.value
@@ -79,7 +79,7 @@ def _check_margins(
     judged: Sequence[str],
     report: Report,
 ) -> dict[str, float]:
-    """The margins by metric; a number is that of the first one that verdicts are by."""
+    """The margins by metric; a single number belongs to the main metric."""
     if node is None:
         return {}
     if not isinstance(written, Mapping):
@@ -87,7 +87,7 @@ def _check_margins(
             margins = ", ".join(f"{name}: {written:g}" for name in judged)
             report(node.mark, f"margin: verdicts are by {len(judged)} metrics; write {{{margins}}}")
         return {(*judged, *metrics, *task.default_metrics)[0]: written}
-    measured = _with_scores(task, metrics)
+    measured = _scored(task, metrics)
     for name, mark, _ in node.items():
         if name not in measured:
             report(mark, unknown_name("metric", name, measured))

@@ -29,7 +29,7 @@ class OwnClasses:
         self._pinned: dict[Reference, Reference | Invalid] = {}
 
     def resolve(self, settings: Mapping[str, Node]) -> dict[str, Node]:
-        """Pin every `module:Class` in the settings; report and leave out what is not found."""
+        """Pin every `module:Class` in the settings; a missing class is reported and left out."""
         resolved = dict(settings)
         for name in settings.keys() & _PLUGIN_FIELDS:
             pinned = self.pin(settings[name])

@@ -68,9 +68,9 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
                 data = read_data(sections["data"], task, path.parent, report)
         metrics = read_metrics(file, sections, task, report)
     settings = SettingsReader(task, data, metrics.shown, classes, report)
-    before = len(errors)
+    n_errors = len(errors)
     base = settings.read(file.base, {})
-    base_is_valid = len(errors) == before and valid.value.get("base") is root.value.get("base")
+    base_is_valid = len(errors) == n_errors and valid.value.get("base") is root.value.get("base")
     reader = RowReader(file, settings, data, errors)
     rows = tuple(reader.read(base))
     reader.check_overridden(selection.overrides)
@@ -133,22 +133,22 @@ def _check_task(
 ) -> None:
     """Report the rows that do not fit the task, its data and the metrics, at a field that is named.
 
-    A row differs from base by the fields that it writes, so these come first; then those of base
-    and of `data`.
+    A row differs from base by the fields that it writes, so these come first, then the fields of
+    base, then those of `data`.
     """
     # fault -> the first row with it, and where no field has it: base concerns every row
     faults: dict[Fault, tuple[str, Mark]] = {}
-    of_metrics = sections.get("metrics", sections["data"]).mark
+    metrics_mark = sections.get("metrics", sections["data"]).mark
     for row in rows:
         for fault in task.check(data, row.config):
             faults.setdefault(as_fault(fault), (row.label, sections["data"].mark))
         for fault in task.check_metrics(metrics, data, row.config):
-            faults.setdefault(as_fault(fault), (row.label, of_metrics))
-    of_base = written[rows[0].label]
-    of_data = {f"data.{name}": node for name, node in sections["data"].fields().items()}
+            faults.setdefault(as_fault(fault), (row.label, metrics_mark))
+    base_fields = written[rows[0].label]
+    data_fields = {f"data.{name}": node for name, node in sections["data"].fields().items()}
     for fault, (label, section) in faults.items():
-        mark = written_mark(fault, [written[label], of_base, of_data], section)
-        fault = with_causes(fault, {**merge(of_base, written[label]), **of_data})
+        mark = written_mark(fault, [written[label], base_fields, data_fields], section)
+        fault = with_causes(fault, {**merge(base_fields, written[label]), **data_fields})
         report(mark, fault.of(f'row "{label}"'))
 
 

@@ -20,7 +20,7 @@ class Row:
     label: stable and readable, such as `A h=1 d_k=512`; `base` for base.
     group: name of the group that makes the row.
     config: the resolved configuration.
-    test: what is evaluated, as in `data.evaluated`.
+    test: the test set that is evaluated, as in `data.evaluated`.
     changed: the fields that differ from base, with the row's values; empty for base.
     matched: the field that gives the row base's cost; None without `match`.
     choice: among the candidates of the row; None without any.
@@ -59,7 +59,7 @@ class Row:
 
     @property
     def is_base(self) -> bool:
-        """Whether other rows are compared with this one; every size has a base of its own."""
+        """Whether other rows are compared with this row; every size has its base."""
         return self.base == self.label
 
     @property
@@ -79,7 +79,7 @@ class Row:
 
     @property
     def awaits_values(self) -> bool:
-        """Whether it is not known yet what is trained."""
+        """Whether the configuration that is trained is not known yet."""
         return self.choice is not None and self.choice.chosen is None
 
     @property

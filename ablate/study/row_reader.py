@@ -79,7 +79,7 @@ class RowReader:
         for size, settings in self._read_sizes(base).items():
             read += self._read_size(settings, size)
         for index, row in enumerate(read):
-            if row.is_base:  # that of a further size shows its changes from the first base
+            if row.is_base:  # the base of a further size shows its changes from the first base
                 changed = changes(row.config, read[0].config)
                 read[index] = replace(row, changed=changed)
         for row in read:
@@ -171,7 +171,7 @@ class RowReader:
             yield str(Fault(what, (name,), key, values, remedy=remedy, place=node.mark))
 
     def _read_sizes(self, base: dict[str, Node]) -> dict[str, dict[str, Node]]:
-        """Base's settings at each size, by name; without sizes, those of base under ""."""
+        """Base's settings by size; without sizes, base's settings under ""."""
         sizes: dict[str, dict[str, Node]] = {}
         size_of: dict[tuple[Any, ...], str] = {}  # configuration -> the first size with it
         set_by_all: list[Set[str]] = []
@@ -188,7 +188,7 @@ class RowReader:
                     self.report(mark, f'size "{name}" {same}')
             for field, node in written.items():
                 self._size_fields.setdefault(field, node.mark)
-            set_by_all.append(written.keys() | _of_preset(written))
+            set_by_all.append(written.keys() | _preset_fields(written))
         if set_by_all:
             self._fields_of_all_sizes = frozenset.intersection(*map(frozenset, set_by_all))
         return sizes or {"": base}
@@ -203,7 +203,7 @@ class RowReader:
             if spec.design is not None:
                 designs.setdefault(spec.design, spec.mark)
             written = self.settings.by_name(spec.settings)
-            for name in (written.keys() | _of_preset(written)) & self._size_fields.keys():
+            for name in (written.keys() | _preset_fields(written)) & self._size_fields.keys():
                 mark = written[name if name in written else "preset"].mark
                 remedy = "a row must differ from base at every size"
                 self.report(mark, Fault("is set by sizes", (name,), name, remedy=remedy))
@@ -292,7 +292,7 @@ class RowReader:
         )  # fmt: skip
 
     def _remark(self, label: str, remarks: Iterable[str], mark: Mark) -> None:
-        """Keep what is to be said of a row in a note."""
+        """Keep remarks on a row for a note."""
         for remark in filter(None, remarks):
             self._remarks.setdefault(remark, {})[label] = mark
 
@@ -416,7 +416,7 @@ def _chosen_elsewhere(field: str, problem: str) -> Fault:
 class _Draft:
     """A row before it is resolved.
 
-    settings: base's and its own, by standard name. written: its own.
+    settings: of base and of the row, by standard name. written: of the row alone.
     """
 
     spec: RowSpec
@@ -429,7 +429,7 @@ def _prefix(size: str) -> str:
     return f"{size} " if size else ""
 
 
-def _of_preset(settings: Mapping[str, Node]) -> frozenset[str]:
+def _preset_fields(settings: Mapping[str, Node]) -> frozenset[str]:
     """The fields that a preset among the settings sets."""
     if "preset" not in settings:
         return frozenset()

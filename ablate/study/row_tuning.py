@@ -47,7 +47,7 @@ class RowTuner:
         trial_steps = self._trial_steps(label, config, settings)
         if trial_steps is None:
             return None
-        candidates = self._at_points(self.tune.grid, settings, written, trial_steps)
+        candidates = self._candidates_of(self.tune.grid, settings, written, trial_steps)
         if not candidates:
             return None
         return Choice(candidates, math.log(self._vocab_size(config)), legend=self.tune.legend)
@@ -75,12 +75,12 @@ class RowTuner:
         if not metrics:
             self.report(tune.mark, f"tune: task {task.name} predicts nothing to choose decoding by")
             return None
-        candidates = self._at_points(tune.decoding, settings, {}, {})
+        candidates = self._candidates_of(tune.decoding, settings, {}, {})
         if not candidates:
             return None
         return Choice(candidates, uniform=0.0, metric=task.metrics[metrics[0]])
 
-    def _at_points(
+    def _candidates_of(
         self,
         grid: Grid,
         settings: Mapping[str, Node],
@@ -90,8 +90,8 @@ class RowTuner:
         """A candidate at each point of a grid; none after an error."""
         candidates = []
         for point in grid_points(grid):
-            of_point = {**settings, **point}
-            config = self.settings.resolve(of_point, self.tune.mark, written={*written, *point})
+            names = {*written, *point}
+            config = self.settings.resolve({**settings, **point}, self.tune.mark, written=names)
             if config is None:
                 return ()
             trained = config.model_copy(update=trial)

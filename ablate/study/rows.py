@@ -225,24 +225,24 @@ def expand_groups(
     specs: list[RowSpec] = []
     for name, options in groups:
         specs += expand_group(name, options, report, MAX_ROWS - len(specs), parts_to, size)
-    return _with_own_labels(specs, report)
+    return _without_clashes(specs, report)
 
 
-def _with_own_labels(specs: Sequence[RowSpec], report: Report) -> list[RowSpec]:
-    """The rows without those whose written label is also base, another row or another group."""
+def _without_clashes(specs: Sequence[RowSpec], report: Report) -> list[RowSpec]:
+    """The rows, without rows whose written label names base, another row or another group."""
     labels = Counter(folded_name(spec.label) for spec in specs)
     groups = Counter(folded_name(spec.group) for spec in specs)
     kept = []
     for spec in specs:
         name = folded_name(spec.label)
         # The only row of a group may have the name of the group.
-        of_others = groups[name] - (name == folded_name(spec.group))
+        others = groups[name] - (name == folded_name(spec.group))
         kind = ""
         if name == "base":
             kind = "base"
         elif labels[name] > 1:
             kind = "another row"
-        elif of_others:
+        elif others:
             kind = "a group with other rows"
         if not spec.options.label or not kind:
             kept.append(spec)
@@ -277,11 +277,11 @@ def expand_group(
             rows.append(RowSpec(group, options, mark, settings))
         return rows
     design: Design
-    at_size = f"{size} {group}".strip()
+    title = f"{size} {group}".strip()
     if way == "factorial":
-        cells, design = factorial(at_size, options.factorial, options.fraction())
+        cells, design = factorial(title, options.factorial, options.fraction())
     else:
-        cells, design = path(at_size, PATHS[PATHS.index(way)], parts)
+        cells, design = path(title, PATHS[PATHS.index(way)], parts)
     return [RowSpec(group, options, cell.mark, cell.settings, cell.title, design) for cell in cells]
 
 

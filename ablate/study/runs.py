@@ -129,12 +129,12 @@ class Runs:
         return replace(self, rows=tuple(row for row in self.rows if row.label in labels))
 
     def common(self, other: Runs) -> Runs:
-        """These runs as far as the other ones have their rows and seeds."""
+        """The runs of the rows and seeds that both have."""
         return self.with_rows(other.by_label).with_seeds(self.seeds.common(other.seeds))
 
     @property
     def base(self) -> Row:
-        """The first row, which others are compared with; of several sizes, that of the first."""
+        """The base of the first size, which is the first row."""
         return self.rows[0]
 
     @cached_property

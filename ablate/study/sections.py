@@ -170,5 +170,5 @@ def _data_folder(folder: Node, beside: Path, report: Report) -> str:
         for fault in faults_in(error):
             report(folder.mark, fault.of("folder"))
         return ""
-    # A mark without a line is that of --set.
+    # A mark without a line belongs to --set.
     return str(beside / path if folder.mark.line else path)

@@ -54,7 +54,7 @@ class SeedsOfBase(Placed):
 
     rows: int = Field(ge=1, le=MAX_SEEDS)
     """every row has the seeds 1 to this number"""
-    # Its bound is that of `_are_more`, with a message that says the rows' seeds.
+    # `_are_more` has its bound, and a message with the rows' seeds.
     base: int = Field(le=MAX_SEEDS, json_schema_extra={"minimum": 3})
     """base has the seeds 1 to this number"""
 
@@ -132,14 +132,14 @@ class Seeds:
         return replace(self, rows=self.rows[:count], further=())
 
     def common(self, other: Seeds) -> Seeds:
-        """The seeds that the other ones have, too."""
+        """The seeds that both have."""
         rows = tuple(seed for seed in self.rows if seed in other.rows)
         further = tuple(seed for seed in self.further if seed in other.further)
         return replace(self, rows=rows, further=further)
 
 
 def seeds_of(section: list[int] | Looks | SeedsOfBase, trials: tuple[int, ...]) -> Seeds:
-    """The seeds that the section asks for, and those of trials."""
+    """The seeds that the section asks for, with the seeds of trials."""
     if isinstance(section, Looks):
         looks = tuple(section.looks)
         return Seeds(_up_to(looks[-1]), trials=trials, looks=looks)

@@ -18,7 +18,7 @@ from ablate.study.error_list import MAX_ERRORS
 from ablate.study.typed import KEY, Misplaced, mapping_of
 from ablate.study.yaml_nodes import Node, Report
 
-# Names in other libraries of what several fields do; a field declares its own.
+# Names in other libraries for several fields together; a field declares a name for itself.
 _SEVERAL_FIELDS = {
     "layer_types": 'mixer" or "attention" with a list of values, such as "mixer: [lstm, attention]',
     **dict.fromkeys(("bias", "use_bias"), 'attention_bias" or "feed_forward_bias'),
@@ -103,7 +103,7 @@ class Settings(dict[str, Node]):
         return settings
 
 
-REFERENCE = "reference"  # stands for `$ref`, which pydantic takes for one of its own models
+REFERENCE = "reference"  # stands for `$ref`, which pydantic takes for a model of its own
 
 
 def schema_reference(definition: str) -> dict[str, str]:
@@ -175,7 +175,7 @@ def _meant(key: str) -> str:
 def value_faults(key: str, node: Node, remedy: str = "") -> Iterator[Fault]:
     """What no field takes: lists but patterns, mappings, a NUL character, an unknown preset.
 
-    `remedy` is that of a list or a mapping.
+    `remedy` is for a list or a mapping.
     """
     if isinstance(node.value, list) and standard_name(key) in LAYER_FIELDS:
         for index, entry in enumerate(node.value):
@@ -232,7 +232,7 @@ def written_mark(fault: Fault, places: Iterable[Mapping[str, Node]], mark: Mark)
     for place in places:
         for field in fault.fields:
             node = node_of(field, place)
-            if node is not None and node.mark.line:  # that of --set has none
+            if node is not None and node.mark.line:  # a value of --set has none
                 return node.mark
     return mark
 

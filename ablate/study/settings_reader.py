@@ -50,8 +50,8 @@ class SettingsReader:
             self.defaults = {**task.idle_defaults, **task.defaults}
             if any(task.metrics[name].is_probe for name in metrics if name in task.metrics):
                 self.defaults["probes"] = True
-            of_metrics = "metrics, which name what is measured"
-            self.unused = {**task.unused_fields, "probes": of_metrics}
+            cause = "metrics, which name what is measured"
+            self.unused = {**task.unused_fields, "probes": cause}
         self._symbols: dict[Mark, str] = {}  # of fields that the study writes by their symbol
         self._report_fields = partial(report_fields, report=report, symbols=self._symbols)
 
@@ -172,7 +172,7 @@ class SettingsReader:
         except InactiveSettings as error:
             faults = list(error.faults)
             if combined:
-                faults = [_for_a_group(fault, written) for fault in faults]
+                faults = [_remedy_in_group(fault, written) for fault in faults]
             self._report_fields(faults, settings, mark)
             return self.configure(values)
         except ValueError as error:  # before any other check
@@ -191,7 +191,7 @@ class SettingsReader:
                 yield idle_fault(name, values[name], what)
 
 
-def _for_a_group(fault: Fault, written: Collection[str]) -> Fault:
+def _remedy_in_group(fault: Fault, written: Collection[str]) -> Fault:
     """The fault for a grid: without the field, the rows where it acts would change, too."""
     _, *others = fault.fields
     if fault.remedy and any(name in written for name in others):

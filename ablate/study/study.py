@@ -97,7 +97,7 @@ class Study:
 
     @property
     def base(self) -> Row:
-        """The first row, which others are compared with; of several sizes, that of the first."""
+        """The base of the first size, which is the first row."""
         return self.rows[0]
 
     @property

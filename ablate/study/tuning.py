@@ -27,9 +27,9 @@ from ablate.study.yaml_nodes import Node
 
 MAX_CANDIDATES = 1000  # for each row
 # Fields of the training's length: a row must not win because it was trained for longer.
-_OF_LENGTH = ("train_steps", "epochs", "patience", "eval_every", "checkpoint_every", *NOT_IDENTITY)
+_LENGTH = ("train_steps", "epochs", "patience", "eval_every", "checkpoint_every", *NOT_IDENTITY)
 _UNTUNED = {
-    **dict.fromkeys(_OF_LENGTH, "every candidate is trained and evaluated alike"),
+    **dict.fromkeys(_LENGTH, "every candidate is trained and evaluated alike"),
     **dict.fromkeys(RowDataConfig.model_fields, "perplexities of other data cannot be compared"),
     **dict.fromkeys(
         DecodingConfig.model_fields,
@@ -43,7 +43,7 @@ CHOSEN_ON_DEV = tuple(
 )
 
 
-def _tunable(key: str) -> Fault | None:
+def _tuning_fault(key: str) -> Fault | None:
     """Why a field cannot be tuned by the loss; None if it can."""
     name = standard_name(key)
     if name is None:
@@ -53,14 +53,14 @@ def _tunable(key: str) -> Fault | None:
     return None
 
 
-def _of_decoding(key: str) -> Fault | None:
+def _decoding_fault(key: str) -> Fault | None:
     if standard_name(key) in CHOSEN_ON_DEV:
         return None
     return Fault(unknown_name("field of decoding", key, CHOSEN_ON_DEV))
 
 
 def _grid(refusal: Callable[[str], Fault | None], fields: Iterable[str]) -> Any:
-    """The type of a grid: values by field, of those that have no reason to be refused."""
+    """The type of a grid: values of each field that is not refused."""
 
     def check(value: Any) -> Grid:
         value = mapping_of(value, "fields, each with a list of values")
@@ -121,11 +121,11 @@ class Tune(Placed):
         }
     )
 
-    grid: _grid(_tunable, TUNED) = Field(default_factory=dict)  # type: ignore[valid-type]
+    grid: _grid(_tuning_fault, TUNED) = Field(default_factory=dict)  # type: ignore[valid-type]
     """values of each field; every combination is tried"""
     seeds: SeedList = Field(default_factory=list)
     """seeds of the tuning runs; none of them may be a seed of the study"""
-    decoding: _grid(_of_decoding, CHOSEN_ON_DEV) = Field(default_factory=dict)  # type: ignore[valid-type]
+    decoding: _grid(_decoding_fault, CHOSEN_ON_DEV) = Field(default_factory=dict)  # type: ignore[valid-type]
     """values of each field of decoding; the combination with the best predictions of base for the
     dev split is that of every row"""
     share: float = Field(1.0, gt=0, le=1, alias="steps")

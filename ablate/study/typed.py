@@ -148,7 +148,7 @@ def choice(branches: Mapping[str, Any]) -> Any:
 def read_model(
     model: type[Model], node: Node, name: str, report: Report
 ) -> tuple[Model | None, Node]:
-    """Read a mapping as a model of what is valid in it, and return it with the node of that.
+    """Read a mapping as a model of its valid part, and return it with the node of that part.
 
     The node is the given one if there is no fault. The model is None if nothing is valid.
     """
