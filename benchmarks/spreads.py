@@ -22,7 +22,7 @@ from ablate.analysis.outcome import outcome_of
 from ablate.analysis.settle import settle
 from ablate.plan.power import power_of
 from ablate.store import Results
-from ablate.study import Study, read_study, runs_of
+from ablate.study import Runs, read_study
 from ablate.table.table import Table
 
 PUBLISHED = Path(__file__).parents[1] / "results"
@@ -33,14 +33,14 @@ def spreads_in(folder: Path) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as unpacked, zipfile.ZipFile(folder / "records.zip") as file:
         file.extractall(unpacked)
         results = Results(Path(unpacked))
-        study = settle(read_study(PUBLISHED.parent / f"studies/{folder.name}.yaml"), results)
-        return spreads(study, results, outcome_of(runs_of(study), results).table)
+        planned = settle(read_study(PUBLISHED.parent / f"studies/{folder.name}.yaml"), results)
+        return spreads(planned, results, outcome_of(planned, results).table)
 
 
-def spreads(study: Study, results: Results, table: Table) -> list[dict[str, Any]]:
+def spreads(planned: Runs, results: Results, table: Table) -> list[dict[str, Any]]:
     """The spreads and the differences of a study, from its results; the main metric is first."""
-    stated = []
-    for power in power_of(runs_of(study), results):
+    study, stated = planned.study, list[dict[str, Any]]()
+    for power in power_of(planned, results):
         differences = []
         for verdict in table.verdicts(power.metric):
             if verdict.mean is not None:

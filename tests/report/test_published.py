@@ -18,7 +18,7 @@ from ablate.config.resolve import SETTINGS
 from ablate.judging.judge import judged
 from ablate.plan.typical import published_spreads
 from ablate.store import Results
-from ablate.study import Study, read_study, runs_of
+from ablate.study import Runs, read_study
 from ablate.table.columns.layouts import terminal_layout
 from ablate.table.render import comma_separated, markdown
 from ablate.table.table import Table
@@ -35,7 +35,7 @@ class Published:
 
     folder: Path
     results: Results
-    study: Study
+    planned: Runs
     table: Table
 
 
@@ -49,21 +49,20 @@ def unpacked(name, root):
 @pytest.fixture(scope="module", params=hooks.published())
 def published(request, tmp_path_factory):
     results = unpacked(request.param, tmp_path_factory.mktemp("records"))
-    study = settle(read_study(ROOT / f"studies/{request.param}.yaml"), results)
+    planned = settle(read_study(ROOT / f"studies/{request.param}.yaml"), results)
     return Published(
-        hooks.results() / request.param, results, study, outcome_of(runs_of(study), results).table
+        hooks.results() / request.param, results, planned, outcome_of(planned, results).table
     )
 
 
 def test_a_published_table_follows_from_the_records(published):
     folder, table = published.folder, published.table
     table = table.with_notes(replace(table.experiment.notes, archived=()))
-    assert (folder / "study.yaml").read_text() == published.study.source.text
+    assert (folder / "study.yaml").read_text() == published.planned.study.source.text
     assert markdown(table, against_paper=False) == (folder / "table.md").read_text()
     lines = comma_separated(table, timed=False).splitlines()
     assert_equal_numbers(lines, (folder / "table.csv").read_text().splitlines())
-    settled = published.study
-    ids = {run.id for run in with_trials(runs_of(settled))}
+    ids = {run.id for run in with_trials(published.planned)}
     assert ids == json.loads((folder / "provenance.json").read_text())["runs"].keys()
 
 
@@ -97,9 +96,9 @@ def number_or_text(cell):
 
 
 def test_the_typical_spreads_follow_from_the_records(published):
-    name = published.study.name
+    name = published.planned.study.name
     stated = [asdict(spread) for spread in published_spreads() if spread.study == name]
-    assert spreads(published.study, published.results, published.table) == stated
+    assert spreads(published.planned, published.results, published.table) == stated
 
 
 def lines_of(rows):
@@ -118,7 +117,7 @@ def lines_of(rows):
 
 
 def test_the_scores_of_a_published_study_give_its_verdicts(published):
-    table, study = published.table, published.study
+    table, study = published.table, published.planned.study
     with (published.folder / "table.csv").open() as file:
         in_table = {line["row"]: line for line in csv.DictReader(file)}
     compared = 0
