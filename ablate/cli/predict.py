@@ -5,7 +5,7 @@ trees of lines, a continuation, or the masked tokens.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ablate.cli.arguments import option
@@ -18,7 +18,6 @@ from ablate.store import Results, RunFolder
 from ablate.streams import echo, print_data, print_json
 
 if TYPE_CHECKING:
-    from ablate.decoding.fill import FilledText
     from ablate.study import Row
     from ablate.tasks import Task
 
@@ -29,6 +28,23 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "continuation": ("tokens", "count", "temperature", "top_k", "draw"),
     "masks": ("top",),
 }
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a trained run is asked to predict.
+
+    row: that names the run; None if its id does.
+    text: of the option; None for standard input.
+    given: options that were given, by name.
+    """
+
+    folder: RunFolder
+    root: Results
+    row: Row | None
+    text: str | None
+    given: Mapping[str, Any]
+    format: Format
 
 
 def command(
@@ -113,8 +129,8 @@ def command(
     _refuse_without_effect(task, given)
     if text is not None:
         text = checked_text(text, "--text")
-    show = {"lines": _translate, "continuation": _continue, "masks": _fill}[task.predicts]
-    show(folder, root, named, text, given, format)
+    predict = {"lines": _translate, "continuation": _continue, "masks": _fill}[task.predicts]
+    predict(Request(folder, root, named, text, given, format))
 
 
 def _refuse_without_effect(task: Task, given: Iterable[str]) -> None:
@@ -132,50 +148,37 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _translate(
-    folder: RunFolder,
-    root: Results,
-    row: Row | None,
-    text: str | None,
-    given: Mapping[str, Any],
-    format: str,
-) -> None:
+def _translate(ask: Request) -> None:
     """Print a prediction for each line."""
-    where = "standard input" if text is None else "--text"
-    lines = input_lines() if text is None else text.splitlines()  # batches are sorted by length
+    source = "standard input" if ask.text is None else "--text"
+    # All lines at once: batches are sorted by length.
+    lines = input_lines() if ask.text is None else ask.text.splitlines()
     from ablate.run.inference import translate_text
 
-    predictions = translate_text(folder, root, lines, given, row, where)
+    predictions = translate_text(ask.folder, ask.root, lines, ask.given, ask.row, source)
     for number, line in enumerate(predictions, 1):
         if line is None:
-            what = "the prediction is not valid; the line is empty"
-            echo(f"{where}:{number}: {what}", err=True)
-    if format == "json":
-        print_json({"run": folder.id, "predictions": predictions})
+            fault = "the prediction is not valid; the line is empty"
+            echo(f"{source}:{number}: {fault}", err=True)
+    if ask.format == "json":
+        print_json({"run": ask.folder.id, "predictions": predictions})
         return
     for line in predictions:
         print_data(f"{line or ''}\n")
 
 
-def _continue(
-    folder: RunFolder,
-    root: Results,
-    row: Row | None,
-    text: str | None,
-    given: Mapping[str, Any],
-    format: str,
-) -> None:
+def _continue(ask: Request) -> None:
     """Print texts that continue a text; without one, new documents."""
-    prompt = piped_text() if text is None else text
+    prompt = piped_text() if ask.text is None else ask.text
     fields = {"tokens": "generated_tokens", "temperature": "temperature", "top_k": "top_k"}
-    settings = {fields[name]: value for name, value in given.items() if name in fields}
-    count, draw = given.get("count", 1), given.get("draw", 1)
+    settings = {fields[name]: value for name, value in ask.given.items() if name in fields}
+    count, draw = ask.given.get("count", 1), ask.given.get("draw", 1)
     from ablate.run.inference import generated_texts
 
-    texts = generated_texts(folder, root, prompt or "", count, draw, settings, row)
-    if format == "json":
+    texts = generated_texts(ask.folder, ask.root, prompt or "", count, draw, settings, ask.row)
+    if ask.format == "json":
         draws = [{"draw": draw + index, "text": text} for index, text in enumerate(texts)]
-        print_json({"run": folder.id, "texts": draws})
+        print_json({"run": ask.folder.id, "texts": draws})
         return
     for index, continued in enumerate(texts):
         if index:
@@ -183,24 +186,17 @@ def _continue(
         print_data(f"{continued}\n")
 
 
-def _fill(
-    folder: RunFolder,
-    root: Results,
-    row: Row | None,
-    text: str | None,
-    given: Mapping[str, Any],
-    format: str,
-) -> None:
+def _fill(ask: Request) -> None:
     """Print the filled text, then a line of candidates for each mask."""
-    text = piped_text() if text is None else text
+    text = piped_text() if ask.text is None else ask.text
     if text is None:
         raise UsageError("--text is missing: a text with <mask> in it, also on standard input")
     from ablate.run.inference import fill
 
-    filled: FilledText = fill(folder, root, text, given.get("top", 5), row)
-    if format == "json":
+    filled = fill(ask.folder, ask.root, text, ask.given.get("top", 5), ask.row)
+    if ask.format == "json":
         masks = [[asdict(candidate) for candidate in mask] for mask in filled.masks]
-        print_json({"run": folder.id, "text": text, "filled": filled.text, "masks": masks})
+        print_json({"run": ask.folder.id, "text": text, "filled": filled.text, "masks": masks})
         return
     print_data(f"{filled.text}\n")
     for number, mask in enumerate(filled.masks, 1):
