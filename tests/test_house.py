@@ -225,7 +225,7 @@ FORMERLY_READ = (
     # data/builder.py
     "kept = [line for line in before.noticed if not line.startswith('test ')]",
     # own/faults.py
-    "def with_place(error: StudyError, starts):\n    return error.lines[0].startswith(starts)",
+    "def placed(error: StudyError, starts):\n    return error.lines[0].startswith(starts)",
     "def given(plugin, message):\n    return re.match(rf'{plugin}() takes ', message)",
     # cli/usage.py
     "def usage_error(error):\n"

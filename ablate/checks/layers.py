@@ -19,11 +19,11 @@ from ablate.model.attention import AttentionMechanism
 from ablate.model.encoder_only import EncoderOnly
 from ablate.model.multi_head import MultiHeadAttention
 from ablate.model.positions import PositionalEncoding
-from ablate.own.faults import OwnClassFault
+from ablate.own.faults import ClassFault
 from ablate.own.kinds import KINDS, Property
 from ablate.own.loading import load_class
 from ablate.own.reference import Reference, parse_reference
-from ablate.parts.variant import plugin_fields
+from ablate.parts.variant import class_fields
 
 # Two sentences of different lengths, padded with 0; and each source with the target of the other.
 SOURCE = torch.tensor([[4, 5, 6, 7, 10, 8, 3], [8, 9, 3, 0, 0, 0, 0]])
@@ -61,7 +61,7 @@ def _check_layer(config: ModelConfig, sources: Path) -> None:
         # The gradient of sinks shows whether scores come to where the cap is.
         config = config.model_copy(update={"attention_sinks": True})
     classes = {}
-    for field in KINDS.keys() & plugin_fields(ModelConfig):
+    for field in KINDS.keys() & class_fields(ModelConfig):
         reference = parse_reference(getattr(config, field))
         if reference is not None:
             classes[field] = reference
@@ -103,13 +103,13 @@ class LayerTrial(Trial):
 
     # Shapes
 
-    def compute(self) -> None:
+    def results(self) -> None:
         """Refuse results of a wrong shape, and a parameter without gradient."""
         for field, part in self.modules():
             _check_results(part, field)
         states = self._states()
         if not bool(states.isfinite().all()):
-            raise OwnClassFault("gives states that are not finite")
+            raise ClassFault("gives states that are not finite")
         states.square().mean().backward()
         known = set(map(id, self.model.parameters()))
         for _, part in self.modules():
@@ -120,7 +120,7 @@ class LayerTrial(Trial):
 
     # The four comparisons
 
-    def with_other_futures(self) -> Iterator[Comparison]:
+    def futures(self) -> Iterator[Comparison]:
         """States at the begin mark, which both targets share: only what comes later differs."""
         if isinstance(self.model, EncoderOnly):  # in which a token may depend on all others
             return
@@ -132,7 +132,7 @@ class LayerTrial(Trial):
             other[:, :1], states[:, :1], f"lets a token depend on later ones while training; {hint}"
         )
 
-    def with_padding(self) -> Iterator[Comparison]:
+    def paddings(self) -> Iterator[Comparison]:
         """States of the shorter sentence, without its padding."""
         alone = SOURCE[1:, :3]
         fault = f"lets padding change a sentence; {self._hint(Property.PADDING)}"
@@ -142,7 +142,7 @@ class LayerTrial(Trial):
         else:
             yield Comparison(self.model(alone, TARGET[1:]), states, fault)
 
-    def in_steps(self) -> Iterator[Comparison]:
+    def steps(self) -> Iterator[Comparison]:
         """States of two hypotheses that are decoded a token at a time."""
         if isinstance(self.model, EncoderOnly):
             return
@@ -161,7 +161,7 @@ class LayerTrial(Trial):
         fault = f"incremental decoding disagrees with the full forward pass; {hint}"
         yield Comparison(torch.stack(steps, dim=2), states, fault)
 
-    def repeated(self) -> Iterator[Comparison]:
+    def repetitions(self) -> Iterator[Comparison]:
         """Initial weights of two models, and states of two calls."""
         yield Comparison(
             _weights(self.twin),
@@ -257,7 +257,7 @@ def _check_results(part: nn.Module, field: str) -> None:
     if isinstance(part, PositionalEncoding):
         base = PositionalEncoding
         if all(getattr(type(part), method) is getattr(base, method) for method in methods):
-            raise OwnClassFault(f"defines none of {', '.join(methods)}, so it has no effect")
+            raise ClassFault(f"defines none of {', '.join(methods)}, so it has no effect")
     for method in methods:
         kind = method if len(methods) > 1 else field
         setattr(part, method, _checked(getattr(part, method), method, kind))
@@ -279,7 +279,7 @@ def _checked(function: Callable[..., Any], method: str, kind: str) -> Callable[.
         before = [value.clone() for value in inputs]
         result = function(*args, **keywords)
         if kind not in _MAY_CHANGE and not all(map(_is_same, inputs, before)):
-            raise OwnClassFault(
+            raise ClassFault(
                 f"{method} changes its input in place, which other parts of the model read; "
                 "make a new tensor",
                 method,
@@ -289,14 +289,14 @@ def _checked(function: Callable[..., Any], method: str, kind: str) -> Callable[.
         tensor = _without_state(result) if kind == "mixer" else result
         if not isinstance(tensor, Tensor):
             hint = "; is a return missing?" if tensor is None else ""
-            raise OwnClassFault(
+            raise ClassFault(
                 f"{method} returns {type(tensor).__name__}, not a tensor{hint}", method
             )
         if kind != "values":  # whose arguments do not say the size of its vectors
             shape_of: Callable[..., tuple[int, ...]] = _SHAPES.get(kind, _same)
             shape, expected = tuple(tensor.shape), shape_of(*args, **keywords)
             if shape != expected and not (kind == "bias" and _is_broadcast(shape, expected)):
-                raise OwnClassFault(f"{method} returns shape {shape}; expected {expected}", method)
+                raise ClassFault(f"{method} returns shape {shape}; expected {expected}", method)
         return result
 
     return checked
@@ -307,10 +307,10 @@ def _without_state(result: Any) -> Any:
     if not isinstance(result, tuple) or len(result) != 2:
         returned = type(result).__name__
         fault = f"forward returns {returned}, not (B, T, d_model) and a state"
-        raise OwnClassFault(fault, "forward")
+        raise ClassFault(fault, "forward")
     mixed, state = result
     if not hasattr(state, "select"):
-        raise OwnClassFault(
+        raise ClassFault(
             f"forward returns the state {type(state).__name__}, which has no method "
             "select(rows) for the rows of a batch",
             "forward",
@@ -338,13 +338,13 @@ def _check_gradients(part: nn.Module, known: set[int]) -> None:
     for module in part.modules():
         for name, value in vars(module).items():
             if name not in _MODULE and any(id(tensor) not in known for tensor in _hidden(value)):
-                raise OwnClassFault(
+                raise ClassFault(
                     f"its attribute {name} has parameters that torch does not know, so they "
                     "would never learn; use nn.Parameter, nn.ParameterList or nn.ModuleList"
                 )
     for name, parameter in part.named_parameters():
         if parameter.grad is None:
-            raise OwnClassFault(f"its parameter {name} has no gradient, so it would never learn")
+            raise ClassFault(f"its parameter {name} has no gradient, so it would never learn")
 
 
 def _hidden(value: object) -> list[Tensor]:
@@ -362,12 +362,12 @@ def _hidden(value: object) -> list[Tensor]:
 def _check_attention(attention: MultiHeadAttention) -> None:
     """Refuse heads that nothing before them would learn from, or that pass by the sinks."""
     if attention.value_projection.weight.grad is None:
-        raise OwnClassFault(
+        raise ClassFault(
             "its output has no gradient with respect to V, so nothing before it would learn",
             "forward",
         )
     if attention.sinks is not None and attention.sinks.grad is None:
-        raise OwnClassFault(
+        raise ClassFault(
             "its scores do not pass `context.weights`, which applies score_cap and "
             "attention_sinks; a class without scores, or with its own cap, says "
             "forms_scores = False",

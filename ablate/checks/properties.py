@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ablate.errors import StudyError
-from ablate.own.faults import OwnClassFault, faults_of, with_place
+from ablate.own.faults import ClassFault, faults_of, placed
 from ablate.own.kinds import KINDS, Property
 from ablate.own.reference import Reference
 
@@ -44,23 +44,23 @@ class Comparison:
 class Trial:
     """A part at work on small inputs. A kind of part overrides the methods of its properties."""
 
-    def compute(self) -> None:
+    def results(self) -> None:
         """Compute results with gradients, and refuse a wrong one."""
         raise NotImplementedError
 
-    def with_other_futures(self) -> Iterator[Comparison]:
+    def futures(self) -> Iterator[Comparison]:
         """Results for inputs that differ in what comes later."""
         raise NotImplementedError
 
-    def with_padding(self) -> Iterator[Comparison]:
+    def paddings(self) -> Iterator[Comparison]:
         """Results for inputs that stand together, and alone."""
         raise NotImplementedError
 
-    def in_steps(self) -> Iterator[Comparison]:
+    def steps(self) -> Iterator[Comparison]:
         """Results that are computed step by step, and at once."""
         raise NotImplementedError
 
-    def repeated(self) -> Iterator[Comparison]:
+    def repetitions(self) -> Iterator[Comparison]:
         """Results that are computed again, or from what a checkpoint holds."""
         raise NotImplementedError
 
@@ -71,35 +71,35 @@ class Trial:
 
 def results_have_their_shapes(trial: Trial) -> None:
     """Results have the type, the shape and the range that are read."""
-    trial.compute()
+    trial.results()
 
 
 def the_past_cannot_see_the_future(trial: Trial) -> None:
     """What comes later changes nothing before it."""
-    _refuse_unequal(trial.with_other_futures())
+    _refuse_unequal(trial.futures())
 
 
 def padding_changes_nothing(trial: Trial) -> None:
     """An item gives the same result alone and beside a longer one."""
-    _refuse_unequal(trial.with_padding())
+    _refuse_unequal(trial.paddings())
 
 
 def steps_equal_the_whole(trial: Trial) -> None:
     """The parts of an input give what the whole gives."""
-    _refuse_unequal(trial.in_steps())
+    _refuse_unequal(trial.steps())
 
 
 def resume_is_exact(trial: Trial) -> None:
     """The same is computed again to the bit: nothing is random, and checkpoints hold all of it."""
-    for comparison in trial.repeated():
+    for comparison in trial.repetitions():
         if not torch.equal(comparison.result, comparison.expected):
-            raise OwnClassFault(comparison.fault, *comparison.methods)
+            raise ClassFault(comparison.fault, *comparison.methods)
 
 
 def _refuse_unequal(comparisons: Iterable[Comparison]) -> None:
     for comparison in comparisons:
         if not comparison.is_close:
-            raise OwnClassFault(comparison.fault, *comparison.methods)
+            raise ClassFault(comparison.fault, *comparison.methods)
 
 
 CHECKS: dict[Property, Callable[[Trial], None]] = {
@@ -115,7 +115,7 @@ def check(trial: Trial, properties: Collection[Property]) -> None:
     """Check the properties of a part.
 
     Raises:
-        OwnClassFault: it lacks one of them.
+        ClassFault: it lacks one of them.
     """
     if Property.SHAPES in properties:
         results_have_their_shapes(trial)
@@ -142,4 +142,4 @@ def check_classes(
         try:
             check(make(), properties)
         except StudyError as error:
-            raise with_place(error, references, sources) from None
+            raise placed(error, references, sources) from None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ablate.config import RowConfig
 from ablate.own.reference import parse_import, parse_reference
-from ablate.parts.variant import references
+from ablate.parts.variant import classes_of
 from ablate.tasks import Task
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def check_row(config: RowConfig, task: Task, task_name: str, corpus: Corpus, sou
     Raises:
         StudyError: one of them fails, or lacks a property.
     """
-    if references(config) or parse_import(config.optimizer):
+    if classes_of(config) or parse_import(config.optimizer):
         from ablate.checks.layers import check_layers
         from ablate.checks.training import check_training
 

@@ -15,7 +15,7 @@ from ablate.config import RowConfig
 from ablate.data.corpus import Corpus, Split
 from ablate.formatting import plural
 from ablate.model import Transformer, build
-from ablate.own.faults import OwnClassFault, faults_of
+from ablate.own.faults import ClassFault, faults_of
 from ablate.own.kinds import KINDS
 from ablate.own.reference import Reference
 from ablate.store.records import Measurement
@@ -60,7 +60,7 @@ class TaskTrial(Trial):
         self.task, self.model, self.split = task, model, split
         self.label_smoothing, self.pair = label_smoothing, two_items(split)
 
-    def compute(self) -> None:
+    def results(self) -> None:
         """Refuse results of a wrong type, and other numbers of targets.
 
         Perplexity is measured from `output_terms`, whatever the loss is.
@@ -72,16 +72,16 @@ class TaskTrial(Trial):
         counts = len(terms.states), len(terms.targets), batch.tokens
         if len(set(counts)) > 1:
             text = "output_terms has {} states and {} targets for {} target tokens".format(*counts)
-            raise OwnClassFault(text, "output_terms", "collate")
+            raise ClassFault(text, "output_terms", "collate")
         if not math.isfinite(loss):
-            raise OwnClassFault(f"the loss of two items is {loss}", "loss_terms")
+            raise ClassFault(f"the loss of two items is {loss}", "loss_terms")
 
-    def with_padding(self) -> Iterator[Comparison]:
+    def paddings(self) -> Iterator[Comparison]:
         """The loss and the number of targets of two items, and the sums of each alone."""
         both = self._measure(self.pair)
         first, second = (self._measure([item]) for item in self.pair)
         if both.targets != first.targets + second.targets:
-            raise OwnClassFault(
+            raise ClassFault(
                 f"n_targets counts {both.targets} targets of two items, and {first.targets} + "
                 f"{second.targets} of each alone: padding is no target",
                 "n_targets",
@@ -95,7 +95,7 @@ class TaskTrial(Trial):
             ("loss_terms", "output_terms", "collate"),
         )
 
-    def repeated(self) -> Iterator[Comparison]:
+    def repetitions(self) -> Iterator[Comparison]:
         """The loss of two items, computed twice."""
         again = torch.tensor(self._measure(self.pair).loss)
         loss = torch.tensor(self._measure(self.pair).loss)
@@ -108,13 +108,13 @@ class TaskTrial(Trial):
         result: object = self.task.loss_terms(self.model, batch, self.label_smoothing)
         if not isinstance(result, tuple) or len(result) != 2:
             hint = "; is a return missing?" if result is None else ""
-            raise OwnClassFault(
+            raise ClassFault(
                 f"loss_terms returns {type(result).__name__}, not (loss, number of targets){hint}",
                 "loss_terms",
             )
         for count, method in ((batch.tokens, "collate"), (result[1], "loss_terms")):
             if count != targets:
-                raise OwnClassFault(
+                raise ClassFault(
                     f"n_targets counts {targets} targets, and {method} {count}: padding is no "
                     "target",
                     "n_targets",
@@ -134,14 +134,14 @@ def _check_scores(task: Task, corpus: Corpus) -> None:
             returned = type(items).__name__
             if isinstance(items, list):
                 returned = plural(len(items), "score")
-            raise OwnClassFault(
+            raise ClassFault(
                 f"measure_items returns {returned} for {plural(len(texts), 'prediction')} in "
                 f"{metric.name}, not a list with one score for each",
                 "measure_items",
             )
         whole: object = task.measure(metric.name, texts, corpus)
         if not isinstance(whole, Measurement):
-            raise OwnClassFault(
+            raise ClassFault(
                 f"measure returns {type(whole).__name__} in {metric.name}, not a Measurement",
                 "measure",
             )

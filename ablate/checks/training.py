@@ -17,9 +17,9 @@ from ablate.checks.properties import Comparison, Trial, check, check_classes
 from ablate.config import RowConfig
 from ablate.errors import StudyError
 from ablate.formatting import single_line
-from ablate.own.faults import OwnClassFault, describe
+from ablate.own.faults import ClassFault, describe
 from ablate.own.kinds import KINDS
-from ablate.own.loading import own_function
+from ablate.own.loading import load_function
 from ablate.own.reference import is_own, parse_reference
 from ablate.training.optimizer import Optimizer, make_optimizer
 from ablate.training.schedule import learning_rate, schedule_of
@@ -50,7 +50,7 @@ def _check_installed(field: str, value: str, trial: TrainingTrial) -> None:
         check(trial, KINDS[field].properties)
     except StudyError:
         raise
-    except OwnClassFault as fault:
+    except ClassFault as fault:
         raise StudyError(f"{field}={value}: {fault.text}") from None
     except (Exception, SystemExit) as error:
         raise StudyError(f"{field}={value}: {describe([], error)}") from None
@@ -66,18 +66,18 @@ class TrainingTrial(Trial):
 class OptimizerTrial(TrainingTrial):
     """An optimizer that takes 24 steps with a matrix and a vector."""
 
-    def compute(self) -> None:
+    def results(self) -> None:
         """Refuse weights that are not finite, or that do not depend on the learning rate."""
         weights = self._trained()
         if not weights.isfinite().all():
-            raise OwnClassFault("gives weights that are not finite, with finite gradients")
+            raise ClassFault("gives weights that are not finite, with finite gradients")
         if torch.equal(weights, self._trained(rate=0.02)):
-            raise OwnClassFault(
+            raise ClassFault(
                 'gives the same weights with twice the learning rate: read `group["lr"]` in each '
                 "step, which has the schedule and the rate of the group"
             )
 
-    def repeated(self) -> Iterator[Comparison]:
+    def repetitions(self) -> Iterator[Comparison]:
         """Weights after steps that are repeated, and that go on from a checkpoint."""
         weights = self._trained()
         yield Comparison(
@@ -89,7 +89,7 @@ class OptimizerTrial(TrainingTrial):
             resumed = self._trained(resumed=True)
         except (ValueError, RuntimeError, SafetensorError) as error:
             why = "has a state that a checkpoint cannot hold, or that cannot be loaded"
-            raise OwnClassFault(f"{why}: {single_line(error)}") from None
+            raise ClassFault(f"{why}: {single_line(error)}") from None
         yield Comparison(
             resumed,
             weights,
@@ -134,32 +134,32 @@ class ScheduleTrial(TrainingTrial):
         if self.last is None and config.epochs is not None:
             self.last = 10 * begin  # the corpus decides; any number will do
         end = max(begin + 1, self.last or 10 * begin)
-        self.steps = (begin, *range(begin + 1, end, max(1, (end - begin) // 50)), end)
+        self.asked = (begin, *range(begin + 1, end, max(1, (end - begin) // 50)), end)
 
-    def compute(self) -> None:
+    def results(self) -> None:
         """Refuse what is no share of the peak."""
         highest = 0.0
-        for step in self.steps:
+        for step in self.asked:
             share: object = self.schedule(self.config, step, self.last)
             if not isinstance(share, (int, float)):  # it is written into the log, as JSON
-                raise OwnClassFault(
+                raise ClassFault(
                     f"returns {share!r} at step {step}, which is no int or float of Python"
                 )
             rate = learning_rate(self.config, step, self.last, self.schedule)
             if not 0.0 <= rate < math.inf:
-                raise OwnClassFault(
+                raise ClassFault(
                     f"the share of the peak at step {step} of {self.last} gives the rate {rate:.6g}"
                 )
             highest = max(highest, share)
         if highest < _LEAST_SHARE:
-            raise OwnClassFault(
+            raise ClassFault(
                 f"returns at most {highest:.6g} of the peak, which is learning_rate: return a "
                 "share, such as 1.0, and not a rate"
             )
 
-    def repeated(self) -> Iterator[Comparison]:
+    def repetitions(self) -> Iterator[Comparison]:
         """Shares of each step, asked for twice."""
-        for step in self.steps:
+        for step in self.asked:
             again, share = (
                 torch.tensor(self.schedule(self.config, step, self.last), dtype=torch.float64)
                 for _ in range(2)
@@ -173,25 +173,25 @@ class LossTermTrial(TrainingTrial):
 
     def __init__(self, config: RowConfig, sources: Path) -> None:
         super().__init__(config, sources)
-        term = own_function(config.loss_term, sources)
+        term = load_function(config.loss_term, sources)
         assert term is not None
         self.term = term
         self.logits = torch.linspace(-2.0, 3.0, 5 * 11).cos().view(5, 11).requires_grad_()
         self.targets = torch.tensor([4, 10, 4, 6, 7])
 
-    def compute(self) -> None:
+    def results(self) -> None:
         """Refuse a value that is no number of the logits, with finite gradients."""
         before = self.logits.detach().clone()
         value = self._value(slice(0, 5))
         if not value.requires_grad:
-            raise OwnClassFault("does not depend on the logits, or its gradient is cut off")
+            raise ClassFault("does not depend on the logits, or its gradient is cut off")
         value.backward()
         if self.logits.grad is None or not self.logits.grad.isfinite().all():
-            raise OwnClassFault("has a gradient that is not finite")
+            raise ClassFault("has a gradient that is not finite")
         if not torch.equal(before, self.logits):
-            raise OwnClassFault("changes the logits in place")
+            raise ClassFault("changes the logits in place")
 
-    def in_steps(self) -> Iterator[Comparison]:
+    def steps(self) -> Iterator[Comparison]:
         """The value of five tokens, and of two and three of them."""
         whole, first, second = map(self._value, (slice(0, 5), slice(0, 2), slice(2, 5)))
         yield Comparison(
@@ -202,7 +202,7 @@ class LossTermTrial(TrainingTrial):
             tolerance=1e-5,  # a term may be small
         )
 
-    def repeated(self) -> Iterator[Comparison]:
+    def repetitions(self) -> Iterator[Comparison]:
         """The value of five tokens, asked for twice."""
         again, value = self._value(slice(0, 5)), self._value(slice(0, 5))
         yield Comparison(again, value, "returns another number when asked again")
@@ -214,9 +214,7 @@ class LossTermTrial(TrainingTrial):
         shown = type(value).__name__
         if isinstance(value, Tensor):
             shown = f"shape {tuple(value.shape)}" if value.dim() else f"{value.item()}"
-        raise OwnClassFault(
-            f"returns {shown}, and not a finite number as a tensor without dimensions"
-        )
+        raise ClassFault(f"returns {shown}, and not a finite number as a tensor without dimensions")
 
 
 TRIALS: dict[str, type[TrainingTrial]] = {

@@ -136,7 +136,7 @@ def _fixed_runs(study: Study) -> tuple[str, ...]:
 
 
 def _write_modules(folder: Path, sources: Mapping[str, bytes]) -> None:
-    """Write the sources of plug-ins where their modules are found, with the packages above them."""
+    """Write the sources of classes where their modules are found, with the packages above them."""
     packages: set[str] = set()
     for module in sources:
         parts = module.split(".")

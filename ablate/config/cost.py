@@ -177,8 +177,8 @@ def steps(config: RowConfig, lengths: Lengths | None) -> int | None:
         return None
     # Approximate: the pairs of the share differ in length.
     tokens = round(config.train_fraction * _trained(config, lengths).longer_tokens)
-    of_epochs = config.epochs * -(-tokens // config.batch_tokens)
-    return min(of_epochs, config.train_steps or of_epochs)
+    epoch_steps = config.epochs * -(-tokens // config.batch_tokens)
+    return min(epoch_steps, config.train_steps or epoch_steps)
 
 
 def epochs(config: RowConfig, lengths: Lengths) -> float | None:

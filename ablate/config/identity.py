@@ -18,7 +18,7 @@ from ablate.config.data import BLEU_TOKENIZER, CorpusConfig
 from ablate.config.decoding import DecodingConfig
 from ablate.config.language_data import MINIMAL_PAIRS
 from ablate.config.row import RowConfig
-from ablate.config.training import OF_MATRICES
+from ablate.config.training import MATRIX_OPTIMIZERS
 from ablate.fields import UNSET, Section, entries_of, facts_of
 from ablate.formatting import setting_text
 from ablate.own.reference import is_own
@@ -99,13 +99,13 @@ INTRODUCED_DATA: dict[str, Any] = {
 DEFAULT_TASK = "translation"  # the only one when the first ids were made
 # The test split belongs to a decoding, not to the training; and so do minimal pairs, and the
 # tokenizer of scores.
-OF_DECODING = "test"
+DECODED_SPLIT = "test"
 
 
 def _treats_vectors_apart(c: RowConfig) -> bool:
     """Whether the optimizer treats gains and biases in another way than matrices."""
     has_other_decay = c.weight_decay > 0 and c.vector_decay != 1
-    of_matrices = is_own(c.optimizer) or c.optimizer in OF_MATRICES
+    of_matrices = is_own(c.optimizer) or c.optimizer in MATRIX_OPTIMIZERS
     return has_other_decay or of_matrices or c.vector_rate != 1 or c.parametrization != "standard"
 
 
@@ -157,7 +157,7 @@ def _training_data(data: CorpusConfig) -> dict[str, Any]:
     """The data settings that training depends on."""
     excluded = set(_NOT_TRAINING)
     if not data.test_changes_training_text:
-        excluded.add(OF_DECODING)
+        excluded.add(DECODED_SPLIT)
     values = data.model_dump(exclude=excluded)
     return without_defaults(values, {**INTRODUCED_DATA, **data.introduced})
 

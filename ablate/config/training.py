@@ -38,7 +38,7 @@ LOGIT_CHUNK_TOKENS = {"cpu": 256, "cuda": 4096}
 DEFAULT_MOMENTUM = {"sgd": 0.9, "muon": 0.95, "normuon": 0.95}
 SCHEDULES = ("inverse_sqrt", "constant", "linear", "cosine", "wsd")
 OPTIMIZERS = ("adam", "adamw", "sgd", "muon", "normuon", "soap", "lion", "schedule_free")
-OF_MATRICES = ("muon", "normuon", "soap")  # for the matrices of hidden layers alone
+MATRIX_OPTIMIZERS = ("muon", "normuon", "soap")  # for the matrices of hidden layers alone
 # Arguments of an optimizer class that follow from fields, with their names.
 ARGUMENTS_OF_FIELDS = {
     "params": "the model",
@@ -82,11 +82,11 @@ def is_rising_only(c: TrainingConfig) -> bool:
 
 
 _ADAM = ("adam", "adamw", "muon", "normuon", "soap", "schedule_free")
-OF_ADAM = Facts(part=chosen("optimizer", *_ADAM))
-OF_ADAM_OR_LION = Facts(part=chosen("optimizer", *_ADAM, "lion"))
+ADAM_FACTS = Facts(part=chosen("optimizer", *_ADAM))
+ADAM_OR_LION_FACTS = Facts(part=chosen("optimizer", *_ADAM, "lion"))
 UNTIED = chosen("tied_embeddings", "none")
 DECAY = Part("weight decay", {"weight_decay": (SET,)})
-OF_DECAY = Facts(part=DECAY)
+DECAY_FACTS = Facts(part=DECAY)
 GROWTH = Part("a growing batch", {"batch_growth": (2, 4, 8, 16, 32, 64)})
 AFTER_WARMUP = Part(
     "the steps after the warm-up",
@@ -142,12 +142,12 @@ class TrainingConfig(Section):
         10, ge=1, le=100_000
     )
     """steps after which soap turns the axes of a matrix again, in which it is Adam"""
-    adam_beta1: Annotated[Share, OF_ADAM_OR_LION] = 0.9
+    adam_beta1: Annotated[Share, ADAM_OR_LION_FACTS] = 0.9
     """decay rate of Adam's first moment (5.3); of the momentum whose sign is Lion's update; the
     share of the average in the weights of schedule_free"""
-    adam_beta2: Annotated[Share, OF_ADAM_OR_LION] = 0.98
+    adam_beta2: Annotated[Share, ADAM_OR_LION_FACTS] = 0.98
     """decay rate of Adam's second moment (5.3); of the momentum that Lion keeps"""
-    adam_eps: Annotated[PositiveShare, OF_ADAM] = 1e-9
+    adam_eps: Annotated[PositiveShare, ADAM_FACTS] = 1e-9
     """epsilon of Adam, added to the denominator (5.3)"""
     weight_decay: Annotated[float, aliases("wd")] = Field(0.0, ge=0.0, le=10.0)
     """weight decay of matrices, not of gains and biases; in adam and sgd it is added to the
@@ -161,13 +161,13 @@ class TrainingConfig(Section):
     """the same, of gains, biases and other vectors"""
     feed_forward_rate: Factor = 1.0
     """the same, of the matrices of feed-forward networks"""
-    embedding_decay: Annotated[FactorOrZero, OF_DECAY] = 1.0
+    embedding_decay: Annotated[FactorOrZero, DECAY_FACTS] = 1.0
     """weight decay of embeddings, as a multiple of that of matrices"""
     output_decay: Annotated[FactorOrZero, Facts(part=replace(UNTIED, within=(DECAY,)))] = 1.0
     """the same, of the output matrix"""
-    vector_decay: Annotated[FactorOrZero, OF_DECAY] = 0.0
+    vector_decay: Annotated[FactorOrZero, DECAY_FACTS] = 0.0
     """the same, of gains, biases and other vectors"""
-    decay_schedule: Annotated[Literal["constant", "linear", "cosine"], OF_DECAY] = "constant"
+    decay_schedule: Annotated[Literal["constant", "linear", "cosine"], DECAY_FACTS] = "constant"
     """weight decay over the training: constant, or falling to 0"""
     cautious_updates: bool = False
     """drop the entries of an update that go uphill (Liang et al., 2024)"""

@@ -172,7 +172,7 @@ def _add_positions(model: TrainedModel) -> dict[str, Tensor]:
         name = "positions"
         if c.has_encoder:
             name = "source_positions" if stack == "encoder" else "target_positions"
-        if not POSITIONAL_ENCODINGS[c.positional_encoding].in_attention:
+        if not POSITIONAL_ENCODINGS[c.positional_encoding].acts_in_attention:
             weights[f"{stack}_table"] = weights.pop(f"{name}.weight", position_table(c))
         relative = {
             "keys": weights.pop(f"{name}.keys", None),

@@ -11,7 +11,7 @@ from ablate.config.data import CorpusConfig
 from ablate.config.training import resolve_precision
 from ablate.errors import StoreError
 from ablate.own.reference import parse_import
-from ablate.parts.variant import references
+from ablate.parts.variant import classes_of
 from ablate.store import Results, RunFolder
 from ablate.store.files import write_bytes
 from ablate.store.records import Execution, RunRecord, if_whole
@@ -31,7 +31,7 @@ def prepare_runs(
 
     Raises:
         DataError: a corpus is missing or malformed.
-        StudyError: a plug-in does not fit its interface.
+        StudyError: a custom class does not fit its interface.
         StoreError: results on disk belong to other data or another version.
     """
     runs = list(runs)
@@ -52,11 +52,11 @@ def prepare_runs(
             continue
         _write_run_record(run, results, corpora[run.data], study)
         usable.append(run)
-    _check_plugins(study, usable, results, corpora)
+    _check_classes(study, usable, results, corpora)
     return corpora
 
 
-def _check_plugins(
+def _check_classes(
     study: Study, runs: Iterable[Run], results: Results, corpora: Mapping[CorpusConfig, Corpus]
 ) -> None:
     """Refuse the user's own classes that do not fit; torch is loaded only if there are some."""
@@ -64,7 +64,7 @@ def _check_plugins(
     for run in runs:
         c = run.config
         parts = c.architecture, c.attention, c.positional_encoding
-        combination = (references(c), str(parse_import(c.optimizer) or ""), run.data, *parts)
+        combination = (classes_of(c), str(parse_import(c.optimizer) or ""), run.data, *parts)
         if combination not in checked:
             sources = results.run(run.id).sources
             check_row(c, study.task, study.task_name, corpora[run.data], sources)
@@ -72,14 +72,14 @@ def _check_plugins(
 
 
 def _write_run_record(run: Run, results: Results, corpus: Corpus, study: Study) -> None:
-    """Write run.json and the sources of plug-ins. A run is refused that began with other text, or
-    has decoded other text under the same name.
+    """Write run.json and the sources of custom classes. A run is refused that began with other
+    text, or has decoded other text under the same name.
     """
     folder = results.run(run.id)
-    for plugin in study.classes_of([run.config]):
-        file = folder.sources / plugin.file
+    for reference in study.classes_of([run.config]):
+        file = folder.sources / reference.file
         if not file.exists():
-            write_bytes(file, study.source.classes[str(plugin.digest)])
+            write_bytes(file, study.source.classes[str(reference.digest)])
     execution, record = if_whole(folder.read_execution), if_whole(folder.read_run)
     # The precision alone may differ with the same id: unset, or fp32.
     if record is None or (execution is None and record.config.precision != run.config.precision):

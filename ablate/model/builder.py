@@ -273,7 +273,7 @@ class ModelBuilder:
     def final_norm(self, depth: int) -> nn.Module:
         """The norm at the end of a stack; the identity if the norm position needs none."""
         last = self.layer_builder(self.config.last_layer(depth))
-        return or_identity(NORM_POSITIONS[last.config.norm_position].at_end, last.norm)
+        return or_identity(NORM_POSITIONS[last.config.norm_position].ends_with_norm, last.norm)
 
     def _variant(
         self,
@@ -285,12 +285,12 @@ class ModelBuilder:
     ) -> Module:
         """Build the variant that a field names: a built-in one or the user's class."""
         value = getattr(self.config, field)
-        plugin = parse_reference(value)
-        if plugin is None:
+        reference = parse_reference(value)
+        if reference is None:
             module: Module = variants[value].make(*args, **keywords)
             return module
         assert self.sources is not None, f"{field}={value} needs its source"
-        cls = load_class(plugin, self.sources, interface)
+        cls = load_class(reference, self.sources, interface)
         # A user's class may draw from torch's global generator, so seed it by the run's seed.
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(int(torch.randint(2**62, (), generator=self.custom_seeds)))

@@ -15,7 +15,7 @@ from ablate.own.kinds import arguments_of
 from ablate.own.reference import PREFIX, Reference
 
 
-class OwnClassFault(Exception):  # noqa: N818
+class ClassFault(Exception):  # noqa: N818
     """A fault of a class of a user's own; `methods` may be the cause, the likeliest first."""
 
     def __init__(self, text: str, *methods: str) -> None:
@@ -24,7 +24,7 @@ class OwnClassFault(Exception):  # noqa: N818
 
 
 @contextmanager
-def faults_of(plugins: Sequence[Reference], sources: Path) -> Iterator[None]:
+def faults_of(classes: Sequence[Reference], sources: Path) -> Iterator[None]:
     """Convert faults within the context, which these classes may have.
 
     Raises:
@@ -34,48 +34,48 @@ def faults_of(plugins: Sequence[Reference], sources: Path) -> Iterator[None]:
         yield
     except AblateError:
         raise
-    except OwnClassFault as fault:
-        place = stored_place(plugins[0], sources, *fault.methods)
-        raise StudyError(Fault(fault.text, subject=classes_text(plugins), place=place)) from None
+    except ClassFault as fault:
+        place = stored_place(classes[0], sources, *fault.methods)
+        raise StudyError(Fault(fault.text, subject=classes_text(classes), place=place)) from None
     except (Exception, SystemExit) as error:
-        raise StudyError(describe(plugins, error, stored_place(plugins[0], sources))) from None
+        raise StudyError(describe(classes, error, stored_place(classes[0], sources))) from None
 
 
-def with_place(error: StudyError, plugins: Sequence[Reference], sources: Path) -> StudyError:
+def placed(error: StudyError, classes: Sequence[Reference], sources: Path) -> StudyError:
     """An error of loading a class, or of its combination with other fields, with its place."""
-    place = stored_place(plugins[0], sources)
+    place = stored_place(classes[0], sources)
     return StudyError(*(fault if fault.place else fault.at(place) for fault in error.faults))
 
 
-def stored_place(plugin: Reference, sources: Path, *methods: str) -> Mark:
+def stored_place(reference: Reference, sources: Path, *methods: str) -> Mark:
     """As `place_of`, by the source that a run keeps."""
-    return place_of(plugin, (sources / plugin.file).read_bytes(), *methods)
+    return place_of(reference, (sources / reference.file).read_bytes(), *methods)
 
 
-def as_ablate_error(plugin: Reference, error: BaseException) -> AblateError:
+def ablate_error(reference: Reference, error: BaseException) -> AblateError:
     """The error itself if it is one of ours, else a StudyError in one line."""
-    return error if isinstance(error, AblateError) else StudyError(describe([plugin], error))
+    return error if isinstance(error, AblateError) else StudyError(describe([reference], error))
 
 
 def describe(
-    plugins: Sequence[Reference], error: BaseException, place: Mark | None = None
+    classes: Sequence[Reference], error: BaseException, place: Mark | None = None
 ) -> Fault:
     """The fault that an exception shows: file and line, the classes, its type and its message.
 
     Args:
-        plugins: the classes that may be the cause.
+        classes: the classes that may be the cause.
         error: the exception.
         place: file and line for an exception that passed through none of their modules.
     """
-    modules = {plugin.file: plugin.written_file for plugin in plugins if plugin.digest}
-    remedy = _arguments(plugins) if isinstance(error, TypeError) else ""
+    modules = {reference.file: reference.written_file for reference in classes if reference.digest}
+    remedy = _arguments(classes) if isinstance(error, TypeError) else ""
     for frame in traceback.extract_tb(error.__traceback__):
         file = modules.get(Path(frame.filename).name)
         if file is not None:
             place, remedy = Mark(file, frame.lineno or 0), ""
     message = single_line(error)
     problem = f"{type(error).__name__}: {message}" if message else type(error).__name__
-    return Fault(problem, subject=classes_text(plugins), remedy=remedy, place=place)
+    return Fault(problem, subject=classes_text(classes), remedy=remedy, place=place)
 
 
 def _arguments(classes: Iterable[Reference]) -> str:
@@ -88,21 +88,21 @@ def _arguments(classes: Iterable[Reference]) -> str:
     return ""
 
 
-def classes_text(plugins: Iterable[Reference]) -> str:
+def classes_text(classes: Iterable[Reference]) -> str:
     """Classes in a message: `mine:Square, mine:Local`."""
-    return ", ".join(plugin.written for plugin in plugins)
+    return ", ".join(reference.written for reference in classes)
 
 
-def place_of(plugin: Reference, source: bytes, *methods: str) -> Mark:
+def place_of(reference: Reference, source: bytes, *methods: str) -> Mark:
     """File and line of a class or a function, or of the first of some methods that it defines."""
     lines = {"": 1}
     for node in ast.parse(source).body:
-        if isinstance(node, ast.FunctionDef) and node.name == plugin.name:
+        if isinstance(node, ast.FunctionDef) and node.name == reference.name:
             lines[""] = node.lineno
-        if isinstance(node, ast.ClassDef) and node.name == plugin.name:
+        if isinstance(node, ast.ClassDef) and node.name == reference.name:
             lines[""] = node.lineno
             for part in node.body:
                 if isinstance(part, ast.FunctionDef):
                     lines[part.name] = part.lineno
     line = next(lines[method] for method in (*methods, "") if method in lines)
-    return Mark(plugin.written_file, line)
+    return Mark(reference.written_file, line)

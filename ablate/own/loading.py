@@ -12,7 +12,7 @@ from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
 from ablate.errors import Fault, StoreError, StudyError
-from ablate.own.faults import as_ablate_error, place_of
+from ablate.own.faults import ablate_error, place_of
 from ablate.own.reference import PREFIX, ImportPath, Reference, parse_reference
 from ablate.own.source import source_hash
 
@@ -30,7 +30,7 @@ class _VerifiedLoader(SourceFileLoader):
         return self.source_to_code(self.source, self.path)
 
 
-def load_class(plugin: Reference, folder: Path, interface: type[Interface]) -> type[Interface]:
+def load_class(reference: Reference, folder: Path, interface: type[Interface]) -> type[Interface]:
     """Load the class that a pinned reference names.
 
     The module gets a name made of its hash, so that several versions of it can be in one process.
@@ -40,48 +40,50 @@ def load_class(plugin: Reference, folder: Path, interface: type[Interface]) -> t
         StoreError: the source is missing, or its hash is not that of the reference.
         StudyError: the module fails to load, or the class does not derive from the interface.
     """
-    return load_source(plugin, *_verified_source(plugin, folder), interface)
+    return load_source(reference, *_verified_source(reference, folder), interface)
 
 
-def _verified_source(plugin: Reference, folder: Path) -> tuple[Path, bytes]:
-    path = folder / plugin.file
+def _verified_source(reference: Reference, folder: Path) -> tuple[Path, bytes]:
+    path = folder / reference.file
     source = path.read_bytes() if path.is_file() else b""
     # The id of the run covers the hash: another source would continue another model under its name.
-    if source_hash(source) != plugin.digest:
-        raise StoreError(f"{path}: is not the source of {plugin}; remove the run to train it again")
+    if source_hash(source) != reference.digest:
+        raise StoreError(
+            f"{path}: is not the source of {reference}; remove the run to train it again"
+        )
     return path, source
 
 
 def load_source(
-    plugin: Reference, path: Path, source: bytes, interface: type[Interface]
+    reference: Reference, path: Path, source: bytes, interface: type[Interface]
 ) -> type[Interface]:
     """Load the class that a pinned reference names from its source.
 
     Raises:
         StudyError: the module fails to load, or the class does not derive from the interface.
     """
-    cls = getattr(_module(plugin, path, source), plugin.name, None)
+    cls = getattr(_module(reference, path, source), reference.name, None)
     if not (isinstance(cls, type) and issubclass(cls, interface)):
-        what = f"{plugin.written} does not derive from {public_name(interface)}"
-        raise StudyError(Fault(what, place=place_of(plugin, source)))
+        what = f"{reference.written} does not derive from {public_name(interface)}"
+        raise StudyError(Fault(what, place=place_of(reference, source)))
     return cls
 
 
-def own_function(value: str, folder: Path) -> Callable[..., Any] | None:
+def load_function(value: str, folder: Path) -> Callable[..., Any] | None:
     """Load the function that a value refers to, by a pinned reference; None for another value.
 
     Raises:
         StoreError: the source is missing, or its hash is not that of the reference.
         StudyError: the module fails to load, or has no such function.
     """
-    plugin = parse_reference(value)
-    if plugin is None:
+    reference = parse_reference(value)
+    if reference is None:
         return None
-    path, source = _verified_source(plugin, folder)
-    function = getattr(_module(plugin, path, source), plugin.name, None)
+    path, source = _verified_source(reference, folder)
+    function = getattr(_module(reference, path, source), reference.name, None)
     if isinstance(function, type) or not callable(function):
-        what = f"{plugin.written} is not a function"
-        raise StudyError(Fault(what, place=place_of(plugin, source)))
+        what = f"{reference.written} is not a function"
+        raise StudyError(Fault(what, place=place_of(reference, source)))
     return function  # type: ignore[no-any-return]
 
 
@@ -101,9 +103,9 @@ def load_import(imported: ImportPath, interface: type[Interface]) -> type[Interf
     return cls
 
 
-def _module(plugin: Reference, path: Path, source: bytes) -> ModuleType:
+def _module(reference: Reference, path: Path, source: bytes) -> ModuleType:
     # Loaded once per source, so that classes of two references to one module are the same.
-    name = f"{PREFIX}{plugin.digest}"
+    name = f"{PREFIX}{reference.digest}"
     if name not in sys.modules:
         spec: Any = importlib.util.spec_from_file_location(
             name, path, loader=_VerifiedLoader(name, str(path), source)
@@ -114,7 +116,7 @@ def _module(plugin: Reference, path: Path, source: bytes) -> ModuleType:
             spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:
             del sys.modules[name]  # else the half-loaded module would be found the next time
-            raise as_ablate_error(plugin, error) from None
+            raise ablate_error(reference, error) from None
     return sys.modules[name]
 
 

@@ -21,7 +21,7 @@ REFERENCE_PATTERN = rf"({_WORD}(?:\.{_WORD})*):({_WORD})(?:@([0-9a-f]{{12}}))?"
 _REFERENCE = re.compile(REFERENCE_PATTERN)
 IMPORT_PATTERN = rf"({_WORD}(?:\.{_WORD})*)\.({_WORD})(\(.*\))?"
 _IMPORT = re.compile(IMPORT_PATTERN)
-PREFIX = "ablate_plugin_"  # of the names under which plug-in modules are loaded
+PREFIX = "ablate_plugin_"  # of the names under which modules are loaded
 
 
 @dataclass(frozen=True)

@@ -99,9 +99,9 @@ VALUE_EMBEDDINGS = Part("a value embedding", {"value_embeddings": ("added", "gat
 # It is there where both of the parts around it are.
 EARLIER_VALUES = Part("values of an earlier layer", within=(SECOND_LAYER, VALUES))
 SHARED_KEYS = {"mla": "kv_rank", "gqa": "n_kv_heads", "mqa": "n_kv_heads"}  # by their short names
-OF_SELF_ATTENTION = Facts(part=SELF_ATTENTION, per_layer=True)
-OF_ATTENTION = Facts(part=ATTENTION, per_layer=True)
-OF_SOFTMAX = Facts(part=SOFTMAX, per_layer=True)
+SELF_ATTENTION_FACTS = Facts(part=SELF_ATTENTION, per_layer=True)
+ATTENTION_FACTS = Facts(part=ATTENTION, per_layer=True)
+SOFTMAX_FACTS = Facts(part=SOFTMAX, per_layer=True)
 
 
 class Attention(Positions):
@@ -114,7 +114,7 @@ class Attention(Positions):
     ] = None
     """number of key and value heads, each shared by a group of query heads (Ainslie et al., 2023);
     1 is multi-query attention (Shazeer, 2019); unset: h"""
-    kv_rank: Annotated[Size | None, OF_SELF_ATTENTION, aliases("mla", "kv_lora_rank")] = None
+    kv_rank: Annotated[Size | None, SELF_ATTENTION_FACTS, aliases("mla", "kv_lora_rank")] = None
     """entries of the latent vector that keys and values are made from, beside those that `rope`
     rotates, which all heads share (MLA; DeepSeek-V2, 2024); unset: none"""
     query_rank: Annotated[Size | None, Facts(part=LATENT, per_layer=True)] = None
@@ -127,25 +127,25 @@ class Attention(Positions):
     attention_dropout: Annotated[Share, Facts(part=SOFTMAX, is_exported=True, per_layer=True)] = 0.0
     """dropout of attention weights"""
     attention: Annotated[
-        str, VariantName(tuple(ATTENTIONS), fields=SHARED_KEYS), OF_SELF_ATTENTION
+        str, VariantName(tuple(ATTENTIONS), fields=SHARED_KEYS), SELF_ATTENTION_FACTS
     ] = "full"
     """kind of self-attention; cross-attention is always full"""
     attention_window: Annotated[
         Size, Facts(part=LOCAL, per_layer=True), aliases("sliding_window", "window_size")
     ] = 16
     """number of tokens on either side that `local` attention reaches"""
-    attention_scale: Annotated[Literal["1/sqrt(d_k)", 1], only("1/sqrt(d_k)", 1), OF_SOFTMAX] = (
+    attention_scale: Annotated[Literal["1/sqrt(d_k)", 1], only("1/sqrt(d_k)", 1), SOFTMAX_FACTS] = (
         "1/sqrt(d_k)"
     )
     """factor of the attention scores (3.2.1)"""
     attention_bias: Annotated[
         Literal[False, True, "inputs", "output"],
         only(True, False, "inputs", "output"),
-        OF_ATTENTION,
+        ATTENTION_FACTS,
     ] = False
     """biases in the attention projections; `inputs`: of queries, keys and values only, as in Qwen2;
     `output`: of the output only, as in RecurrentGemma"""
-    attention_gate: Annotated[Literal["none", "head", "element"], OF_ATTENTION] = "none"
+    attention_gate: Annotated[Literal["none", "head", "element"], ATTENTION_FACTS] = "none"
     """sigmoid of a projection of the sub-layer's input, which multiplies what attention puts out:
     one number for each `head`, or one for each `element` (Qiu et al., 2025)"""
     attention_convolution: Annotated[
@@ -168,16 +168,16 @@ class Attention(Positions):
     value_residual: Annotated[bool, Facts(part=EARLIER_VALUES, per_layer=True)] = False
     """values of attention that are mixed with those of the first layer that has this, by a trained
     share that begins at 1/2 (ResFormer; Zhou et al., 2024)"""
-    exclude_own_value: Annotated[bool, OF_SELF_ATTENTION] = False
+    exclude_own_value: Annotated[bool, SELF_ATTENTION_FACTS] = False
     """remove from what self-attention puts out its share along the token's own value (exclusive
     self-attention; nanochat)"""
-    attention_sinks: Annotated[bool, OF_SOFTMAX] = False
+    attention_sinks: Annotated[bool, SOFTMAX_FACTS] = False
     """a learned score for each head in the sum of its softmax, for attention to nothing, as in
     gpt-oss"""
-    score_cap: Annotated[Cap | None, OF_SOFTMAX, aliases("attn_logit_softcapping")] = None
+    score_cap: Annotated[Cap | None, SOFTMAX_FACTS, aliases("attn_logit_softcapping")] = None
     """soft cap of attention scores, which become cap * tanh(score / cap), as in Gemma 2; unset:
     none"""
-    qk_norm: Annotated[Literal["none", "head", "width", "unit"], OF_ATTENTION] = "none"
+    qk_norm: Annotated[Literal["none", "head", "width", "unit"], ATTENTION_FACTS] = "none"
     """normalization of queries and keys before their positions: RMSNorm of each `head` with a gain
     for its entries (Qwen3), of the whole `width` of all heads (OLMo 2), or of each head without
     a gain (`unit`)"""
@@ -222,7 +222,7 @@ def faults(c: Attention) -> Iterator[Fault]:
     if c.positional_encoding == "rope" and (fault := odd_rotation(c)):
         yield fault
     encoding = POSITIONAL_ENCODINGS[c.positional_encoding]
-    if encoding.in_attention and not ATTENTIONS[c.attention].forms_scores:
+    if encoding.acts_in_attention and not ATTENTIONS[c.attention].forms_scores:
         yield Fault(
             f"positional_encoding={c.positional_encoding} acts on attention scores, which "
             f"attention={c.attention} does not compute",
@@ -291,11 +291,11 @@ def cost_over_source(c: Attention, source: int, target: int, pairs: int) -> Cost
     heads = c.cross_heads
     keys = key_and_value_weights(c, heads)
     queries = _query_and_output_weights(c, heads)
-    of_each_loop = queries * target + _score_products(c, heads) * pairs
+    loop_products = queries * target + _score_products(c, heads) * pairs
     return Cost(
         matrices=keys + queries,
         others=_vectors(c, heads, forms_scores=True) + _projection_biases(c, heads),
-        products=keys * source + c.loops * of_each_loop,
+        products=keys * source + c.loops * loop_products,
     )
 
 
@@ -360,12 +360,12 @@ def activation_bytes(c: Attention, heads: int, tensors: Tensors) -> int:
     normalized = (c.qk_norm != "none") * 2 * heads * c.d_k
     gate = gate_width(c, heads)
     gated = (gate > 0) * (gate + heads * c.d_v)
-    own_scores = c.attention_dropout > 0 or c.score_cap is not None or c.attention_sinks
-    own_scores |= POSITIONAL_ENCODINGS[c.positional_encoding].adds_to_scores
-    own_scores |= c.d_k != c.d_v or (tensors.causal and c.attention == "local")
+    are_formed = c.attention_dropout > 0 or c.score_cap is not None or c.attention_sinks
+    are_formed |= POSITIONAL_ENCODINGS[c.positional_encoding].adds_to_scores
+    are_formed |= c.d_k != c.d_v or (tensors.causal and c.attention == "local")
     # The weights, the cap's tanh, and dropout's mask and result; fused attention has none.
     count = 1 + (c.score_cap is not None) + 2 * (c.attention_dropout > 0)
-    scores = own_scores * count * heads * tensors.length
+    scores = are_formed * count * heads * tensors.length
     return projected + BYTES * (normalized + gated + scores)
 
 

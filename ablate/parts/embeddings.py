@@ -14,7 +14,7 @@ from ablate.parts.norms import NORM, Norms
 from ablate.parts.sizes import ENCODER_ONLY, ONE_STACK
 
 EMBEDDING_NORM = Part("a norm in a model of one stack", NORM.needs, (ONE_STACK,))
-OF_ONE_STACK = Facts(part=ONE_STACK)
+ONE_STACK_FACTS = Facts(part=ONE_STACK)
 
 
 class Embeddings(Norms):
@@ -38,10 +38,10 @@ class Embeddings(Norms):
     """normalization of the sum of embeddings and positions in a model of one stack (Devlin et al.,
     2019; nanochat); `first`: in the place of the norm before the first sub-layer, as in
     ModernBERT"""
-    smear: Annotated[bool, OF_ONE_STACK] = False
+    smear: Annotated[bool, ONE_STACK_FACTS] = False
     """the embedding of the token before, added to each embedding by a gate and a trained number
     that begins at 0 (modded-nanogpt, nanochat)"""
-    bigram_embeddings: Annotated[int | None, OF_ONE_STACK] = Field(None, ge=2, le=100_000_000)
+    bigram_embeddings: Annotated[int | None, ONE_STACK_FACTS] = Field(None, ge=2, le=100_000_000)
     """rows of a second table of embeddings, which a hash of each token and the one before selects
     (modded-nanogpt, nanochat); unset: none"""
     token_types: Annotated[int, Facts(part=ENCODER_ONLY, is_exported=True)] = Field(0, ge=0, le=16)

@@ -42,8 +42,8 @@ ACTIVATIONS = Variants(
 )
 
 MIXTURE = Part("a mixture of experts", {"n_experts": (SET,)}, (NETWORK,))
-OF_NETWORK = Facts(part=NETWORK, per_layer=True)
-OF_MIXTURE = Facts(part=MIXTURE, per_layer=True)
+NETWORK_FACTS = Facts(part=NETWORK, per_layer=True)
+MIXTURE_FACTS = Facts(part=MIXTURE, per_layer=True)
 
 
 class FeedForward(Sizes):
@@ -53,43 +53,43 @@ class FeedForward(Sizes):
     """feed-forward sub-layer: a network of two linear layers (3.3), gated or a mixture of experts
     by the fields below, or none, as in Mamba 2"""
     activation: Annotated[
-        str, VariantName(tuple(ACTIVATIONS)), OF_NETWORK, aliases("hidden_act")
+        str, VariantName(tuple(ACTIVATIONS)), NETWORK_FACTS, aliases("hidden_act")
     ] = "relu"
     """activation of the feed-forward network; a gated one uses an inner size of 2/3 d_ff"""
     activation_dropout: Annotated[Share, Facts(part=NETWORK, is_exported=True, per_layer=True)] = (
         0.0
     )
     """dropout after the feed-forward activation"""
-    feed_forward_bias: Annotated[bool, OF_NETWORK] = True
+    feed_forward_bias: Annotated[bool, NETWORK_FACTS] = True
     """biases in the feed-forward network (3.3, eq. 2)"""
     n_experts: Annotated[
         int | None,
-        OF_NETWORK,
+        NETWORK_FACTS,
         aliases("num_experts", "num_local_experts", "n_routed_experts", "moe"),
     ] = Field(None, ge=2, le=1024)
     """experts of a mixture, each a feed-forward network of d_ff, in the place of one network
     (Shazeer et al., 2017); unset: none"""
-    experts_per_token: Annotated[int, OF_MIXTURE, aliases("num_experts_per_tok")] = Field(
+    experts_per_token: Annotated[int, MIXTURE_FACTS, aliases("num_experts_per_tok")] = Field(
         2, ge=1, le=1024
     )
     """experts that each token is sent to"""
-    shared_experts: Annotated[int, OF_MIXTURE] = Field(0, ge=0, le=64)
+    shared_experts: Annotated[int, MIXTURE_FACTS] = Field(0, ge=0, le=64)
     """further experts that every token passes (DeepSeek-V3)"""
-    shared_expert_gate: Annotated[bool, OF_MIXTURE] = False
+    shared_expert_gate: Annotated[bool, MIXTURE_FACTS] = False
     """a sigmoid of x as the factor of shared experts, as in Qwen3-Next"""
-    expert_weights: Annotated[Literal["softmax", "softmax_of_chosen", "sigmoid"], OF_MIXTURE] = (
+    expert_weights: Annotated[Literal["softmax", "softmax_of_chosen", "sigmoid"], MIXTURE_FACTS] = (
         "softmax_of_chosen"
     )
     """weights of a token's experts: their share of the softmax over all (OLMoE), the softmax over
     the chosen ones (Mixtral), or sigmoids that are scaled to a sum of 1 (DeepSeek-V3)"""
-    expert_scale: Annotated[float, OF_MIXTURE] = Field(1.0, gt=0.0, le=1000.0)
+    expert_scale: Annotated[float, MIXTURE_FACTS] = Field(1.0, gt=0.0, le=1000.0)
     """factor of the weights of a token's experts (DeepSeek-V3)"""
-    router_bias: Annotated[bool, OF_MIXTURE] = False
+    router_bias: Annotated[bool, MIXTURE_FACTS] = False
     """bias of the scores of experts, as in gpt-oss"""
-    expert_balance_by: Annotated[Literal["loss", "bias"], OF_MIXTURE] = "loss"
+    expert_balance_by: Annotated[Literal["loss", "bias"], MIXTURE_FACTS] = "loss"
     """whether uneven experts are part of the training loss, or a bias of each, which acts on the
     choice alone, is trained against them (DeepSeek-V3)"""
-    expert_balance: Annotated[float, OF_MIXTURE] = Field(0.01, ge=0.0, le=10.0)
+    expert_balance: Annotated[float, MIXTURE_FACTS] = Field(0.01, ge=0.0, le=10.0)
     """weight in the training loss of how unevenly tokens are sent to experts (Switch Transformer;
     Fedus et al., 2022)"""
 

@@ -271,8 +271,8 @@ class Mixers(Attention):
     @property
     def forms_scores(self) -> bool:
         """Whether some attention has a softmax of scores."""
-        of_others = self.has_both_stacks or is_own(self.mixer)
-        return of_others or ATTENTIONS[self.attention].forms_scores
+        has_other = self.has_both_stacks or is_own(self.mixer)
+        return has_other or ATTENTIONS[self.attention].forms_scores
 
 
 def faults(c: Mixers) -> Iterator[Fault]:
@@ -303,7 +303,7 @@ def faults_of_model(layers: Iterable[Mixers]) -> Iterator[Fault]:
         mixers.setdefault(layer.positional_encoding, set()).add(layer.mixer)
     for name, beside in mixers.items():
         encoding = POSITIONAL_ENCODINGS[name]
-        if encoding.in_attention and "attention" not in beside and beside <= MIXERS.keys():
+        if encoding.acts_in_attention and "attention" not in beside and beside <= MIXERS.keys():
             yield Fault(
                 f"positional_encoding={name} acts inside self-attention, which "
                 f"mixer={'/'.join(sorted(beside))} replaces",

@@ -29,11 +29,11 @@ class NormPosition(Variant):
     """A residual stream around a sub-layer, with norms at some places.
 
     norms: their number around each sub-layer.
-    at_end: whether a stack of such layers ends with one more.
+    ends_with_norm: whether a stack of such layers has one more norm at its end.
     """
 
     norms: int = 1
-    at_end: bool = True
+    ends_with_norm: bool = True
 
 
 NORMS = Variants(
@@ -46,11 +46,12 @@ NORMS = Variants(
 )
 NORM_POSITIONS = Variants(
     NormPosition(),
-    post=NormPosition("ablate.model.residual:PostNorm", at_end=False),
+    post=NormPosition("ablate.model.residual:PostNorm", ends_with_norm=False),
     pre=NormPosition("ablate.model.residual:PreNorm"),
     sandwich=NormPosition("ablate.model.residual:SandwichNorm", norms=2),
     output=NormPosition("ablate.model.residual:OutputNorm"),
-    none=NormPosition("ablate.model.residual:PostNorm", norms=0, at_end=False),  # of the identity
+    # Of the identity.
+    none=NormPosition("ablate.model.residual:PostNorm", norms=0, ends_with_norm=False),
 )
 
 
@@ -96,4 +97,4 @@ def parameters_around(c: Norms) -> int:
 
 def parameters_at_end(c: Norms) -> int:
     """Trained numbers of the norm after the last layer of a stack, whose configuration is `c`."""
-    return NORM_POSITIONS[c.norm_position].at_end * parameters(c)
+    return NORM_POSITIONS[c.norm_position].ends_with_norm * parameters(c)

@@ -20,8 +20,8 @@ T5_BUCKETS = 32  # of distances, in positional_encoding=t5
 class Encoding(Variant):
     """A positional encoding, whose class is constructed with config, causal and init.
 
-    in_attention: whether it acts inside self-attention; otherwise it is added to the embeddings, or
-        absent.
+    acts_in_attention: whether it acts inside self-attention; otherwise it is added to the
+        embeddings, or absent.
     adds_to_scores: whether it adds to attention scores or outputs, so that attention cannot be one
         fused operation.
     parameters: trained parameters in a stack, by (c, its number of layers, causal).
@@ -32,7 +32,7 @@ class Encoding(Variant):
     fault: why a configuration cannot have it, or None.
     """
 
-    in_attention: bool = False
+    acts_in_attention: bool = False
     adds_to_scores: bool = False
     parameters: Callable[[Positions, int, bool], int] = lambda c, depth, causal: 0
     score_factor: int = 1
@@ -94,28 +94,28 @@ POSITIONAL_ENCODINGS = Variants(
     none=Encoding("ablate.model.positions:PositionalEncoding", depends_on=()),
     rope=Encoding(
         "ablate.model.positions:RotaryPositions",
-        in_attention=True,
+        acts_in_attention=True,
         depends_on=("d_k", "rope_base", "rope_fraction", "rope_scaling", "rope_factor"),
     ),
     relative=Encoding(
         "ablate.model.positions:RelativePositions",
         depends_on=("d_k", "d_v", "mixer"),
         may_alternate=False,
-        in_attention=True,
+        acts_in_attention=True,
         adds_to_scores=True,
         parameters=_relative_parameters,
         score_factor=2,  # its vectors are multiplied as keys and values are
     ),
     t5=Encoding(
         "ablate.model.positions:T5Positions",
-        in_attention=True,
+        acts_in_attention=True,
         adds_to_scores=True,
         depends_on=("n_heads",),
         parameters=lambda c, depth, causal: T5_BUCKETS * c.n_heads,
     ),
     alibi=Encoding(
         "ablate.model.positions:AlibiPositions",
-        in_attention=True,
+        acts_in_attention=True,
         adds_to_scores=True,
         depends_on=("n_heads",),
     ),
@@ -123,7 +123,7 @@ POSITIONAL_ENCODINGS = Variants(
 
 ROPE = chosen("positional_encoding", "rope")
 SCALED_ROPE = Part("scaled rope", {"rope_scaling": ("linear", "yarn")}, (ROPE,))
-OF_ROPE = Facts(part=ROPE, per_layer=True)
+ROPE_FACTS = Facts(part=ROPE, per_layer=True)
 
 
 class Positions(Sizes):
@@ -137,11 +137,13 @@ class Positions(Sizes):
         Size, Facts(part=chosen("positional_encoding", "relative"), is_exported=True)
     ] = 16
     """distance at which `relative` positions are clipped (Shaw et al., 2018)"""
-    rope_base: Annotated[float, OF_ROPE, aliases("rope_theta")] = Field(10_000.0, gt=1.0, le=1e12)
+    rope_base: Annotated[float, ROPE_FACTS, aliases("rope_theta")] = Field(
+        10_000.0, gt=1.0, le=1e12
+    )
     """base of the wavelengths of `rope`: larger ones reach further"""
-    rope_fraction: Annotated[PositiveShare, OF_ROPE, aliases("partial_rotary_factor")] = 1.0
+    rope_fraction: Annotated[PositiveShare, ROPE_FACTS, aliases("partial_rotary_factor")] = 1.0
     """share of a head's entries that `rope` rotates, the first ones, as in GPT-NeoX"""
-    rope_scaling: Annotated[Literal["none", "linear", "yarn"], OF_ROPE] = "none"
+    rope_scaling: Annotated[Literal["none", "linear", "yarn"], ROPE_FACTS] = "none"
     """how `rope` is stretched by `rope_factor` beyond the lengths that it was made for: all
     positions (`linear`; Chen et al., 2023), or long wavelengths alone (`yarn`; Peng et al.,
     2024)"""

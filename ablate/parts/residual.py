@@ -64,8 +64,8 @@ SKIPPED = Part(
     by=SECOND_LAYER.by,
     absent=SECOND_LAYER.absent,
 )
-OF_ONE_STACK = Facts(part=ONE_STACK)
-OF_LAYERS = Facts(part=ONE_STACK, per_layer=True)
+ONE_STACK_FACTS = Facts(part=ONE_STACK)
+STACK_LAYER_FACTS = Facts(part=ONE_STACK, per_layer=True)
 
 
 class Residuals(Norms, FeedForward):
@@ -73,7 +73,7 @@ class Residuals(Norms, FeedForward):
 
     sublayers: Annotated[
         Literal["sequential", "parallel", "parallel_shared_norm"],
-        OF_LAYERS,
+        STACK_LAYER_FACTS,
     ] = "sequential"
     """whether the feed-forward network reads what attention has added, or both read the same
     stream, each with its norm (GPT-NeoX) or with a shared one (GPT-J)"""
@@ -86,10 +86,10 @@ class Residuals(Norms, FeedForward):
     """factor of what a sub-layer adds: 1 / sqrt(2 N) by `depth`, a trained number that begins at 1
     (`scalar`) or at 0 (ReZero; Bachlechner et al., 2021), or a trained vector that begins at 0.1
     (LayerScale; Touvron et al., 2021)"""
-    stream_scale: Annotated[bool, OF_LAYERS] = False
+    stream_scale: Annotated[bool, STACK_LAYER_FACTS] = False
     """a trained number that begins at 1, which multiplies the residual stream before the layer
     (nanochat)"""
-    embedding_skip: Annotated[bool, OF_LAYERS] = False
+    embedding_skip: Annotated[bool, STACK_LAYER_FACTS] = False
     """the embeddings, added again before the layer: x becomes a x + b x0, with two trained numbers
     that begin at 1 and 0 (modded-nanogpt, nanochat)"""
     layer_skips: Annotated[Literal["none", "unet", "dense", "middle"], Facts(part=SKIPPED)] = "none"
@@ -97,7 +97,7 @@ class Residuals(Norms, FeedForward):
     layers those of the first half in reverse (`unet`, from 1), after each layer all before it
     (`dense`; DenseFormer; Pagliardini et al., 2024), or after the last layer the middle one
     (nanochat's backout)"""
-    hyper_connections: Annotated[Literal["none", "static", "dynamic"], OF_ONE_STACK] = "none"
+    hyper_connections: Annotated[Literal["none", "static", "dynamic"], ONE_STACK_FACTS] = "none"
     """several residual streams in the place of one, which each sub-layer reads, mixes and adds to
     by trained weights (`static`), or by weights that also depend on the streams (`dynamic`; Zhu
     et al., 2024)"""

@@ -100,7 +100,7 @@ class VariantName:
 
 
 @cache
-def plugin_fields(section: type[BaseModel]) -> frozenset[str]:
+def class_fields(section: type[BaseModel]) -> frozenset[str]:
     """Names of the fields that accept a custom class."""
     names = []
     for name, info in section.model_fields.items():
@@ -109,10 +109,10 @@ def plugin_fields(section: type[BaseModel]) -> frozenset[str]:
     return frozenset(names)
 
 
-def references(config: BaseModel, section: type[BaseModel] | None = None) -> tuple[Reference, ...]:
+def classes_of(config: BaseModel, section: type[BaseModel] | None = None) -> tuple[Reference, ...]:
     """The custom classes that a configuration refers to, or those in the fields of a section."""
     named: dict[Reference | None, None] = {}  # in the order of the fields, each once
-    of_classes = plugin_fields(section or type(config))
+    of_classes = class_fields(section or type(config))
     for name, value in config:
         if name in of_classes:
             named |= dict.fromkeys(map(parse_reference, entries_of(value)))

@@ -13,7 +13,7 @@ from ablate.config.training import is_rising_only
 from ablate.formatting import duration, first_few, plural, scaled, size, thousands, visible
 from ablate.own.reference import is_own, parse_reference
 from ablate.parts.attention import note_on_shared_keys
-from ablate.parts.variant import references
+from ablate.parts.variant import classes_of
 from ablate.plan.plan import Plan, PlanRow, RunStatus, epochs_lines, memory_line, precision_lines
 from ablate.report.terminal import STYLES, Label, counted, plain_table, print_wide, text_console
 from ablate.stats.designs import FactorialDesign
@@ -76,7 +76,7 @@ def _lines_below(plan: Plan) -> Iterator[str]:
         item = plan.study.task.metrics[plan.study.metrics.shown[0]].item
         yield f"The corpus is not prepared: {item}s of {ASSUMED_LENGTH} tokens are assumed."
     yield from epochs_lines({row.row.label: row.epochs for row in plan.rows})
-    custom = [row.row.label for row in plan.rows if references(row.row.config, ModelConfig)]
+    custom = [row.row.label for row in plan.rows if classes_of(row.row.config, ModelConfig)]
     if custom:
         yield f"params, FLOPs and memory do not include the custom classes of: {', '.join(custom)}."
     optimized = [row.row.label for row in plan.rows if is_own(row.row.config.optimizer)]

@@ -18,7 +18,7 @@ from ablate.config.training import precision_note
 from ablate.errors import Damaged, StoreError
 from ablate.kernels.device import has_bf16, precision_on, visible_device
 from ablate.own.reference import parse_import
-from ablate.parts.variant import references
+from ablate.parts.variant import classes_of
 from ablate.run.job import Job
 from ablate.store import RunFolder, checkpoints
 from ablate.store.files import quarantine
@@ -140,7 +140,7 @@ def provenance(device: str, threads: int, precision: str, processes: int = 1) ->
 
 def packages_of(config: RowConfig) -> dict[str, str | None]:
     """Versions of the installed packages that a row's own classes are from, by name."""
-    classes = [reference.module for reference in references(config)]
+    classes = [reference.module for reference in classes_of(config)]
     if imported := parse_import(config.optimizer):
         classes.append(imported.module)
     if not classes:  # looking through all packages takes time

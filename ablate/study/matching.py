@@ -26,7 +26,7 @@ from ablate.config.training import MAX_STEPS
 from ablate.errors import Fault, Invalid, listed, unknown_name
 from ablate.formatting import scaled
 from ablate.parts.sizes import MAX_SIZE
-from ablate.parts.variant import references
+from ablate.parts.variant import classes_of
 from ablate.study.settings import required_alone
 from ablate.study.typed import Misplaced, Placed
 
@@ -210,7 +210,7 @@ def match_row(
     """
     inherited = _try(settings, resolve)
     for config in (base, inherited):
-        for custom in references(config, ModelConfig) if config else ():
+        for custom in classes_of(config, ModelConfig) if config else ():
             name = str(custom).partition("@")[0]
             raise NoMatch(f"the cost of {name} is not known, so nothing can be matched to it")
     try:

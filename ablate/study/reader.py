@@ -11,9 +11,9 @@ from pathlib import Path
 
 from ablate.config.data import CorpusConfig
 from ablate.errors import Fault, Mark, UsageError, as_fault
+from ablate.study.class_sources import ClassSources
 from ablate.study.error_list import ErrorList
 from ablate.study.metrics import read_metrics
-from ablate.study.own_classes import OwnClasses
 from ablate.study.row import Row
 from ablate.study.row_reader import RowReader
 from ablate.study.sections import read_data, read_task, with_overrides
@@ -47,7 +47,7 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
     root = parse_yaml(text, str(path))
     errors = ErrorList(path)
     report = errors.report
-    classes = OwnClasses(path.parent, report)
+    classes = ClassSources(path.parent, report)
     root = with_overrides(root, selection.overrides, selection.data_folder, report)
     file, valid = read_model(StudyFile, root, "the study", report)
     if file is None:

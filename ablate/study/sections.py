@@ -16,7 +16,7 @@ from ablate.errors import Fault, Invalid, Mark, StudyError, faults_in, listed, u
 from ablate.fields import field_faults
 from ablate.own.reference import parse_reference
 from ablate.paths import home_path
-from ablate.study.own_classes import OwnClasses
+from ablate.study.class_sources import ClassSources
 from ablate.study.settings import report_fields, value_faults
 from ablate.study.study_file import StudyFile
 from ablate.study.typed import keys_of
@@ -101,7 +101,7 @@ def _override(sections: dict[str, tuple[Mark, Node]], key: str, node: Node) -> N
     sections[section] = (mark, Node(fields, old.mark))
 
 
-def read_task(node: Node | None, classes: OwnClasses, report: Report) -> tuple[Task | None, str]:
+def read_task(node: Node | None, classes: ClassSources, report: Report) -> tuple[Task | None, str]:
     """The task and its name: a task of ablate, or a reference to a class, pinned to its source."""
     if node is None:
         return TASKS[DEFAULT_TASK], DEFAULT_TASK
@@ -115,11 +115,11 @@ def read_task(node: Node | None, classes: OwnClasses, report: Report) -> tuple[T
             return TASKS[near], near
         return None, ""
     pinned = classes.pin(node)
-    plugin = parse_reference(pinned.value) if pinned else None
-    if plugin is None:
+    reference = parse_reference(pinned.value) if pinned else None
+    if reference is None:
         return None, ""
     try:
-        return load_task(plugin, classes.sources[str(plugin.digest)]), str(plugin)
+        return load_task(reference, classes.sources[str(reference.digest)]), str(reference)
     except StudyError as error:
         for fault in error.faults:
             report(node.mark, str(fault))  # with its place in the file of the class

@@ -24,7 +24,7 @@ from ablate.config.reach import (
 from ablate.config.resolve import SYMBOLS, merged
 from ablate.errors import Fault, Mark, faults_in
 from ablate.fields import entries_of, field_faults
-from ablate.study.own_classes import OwnClasses
+from ablate.study.class_sources import ClassSources
 from ablate.study.settings import Settings, merge, report_fields
 from ablate.study.yaml_nodes import Node, Report, plain_values
 from ablate.tasks import Task
@@ -40,7 +40,7 @@ class SettingsReader:
         task: Task | None,
         data: CorpusConfig | None,
         metrics: Sequence[str],
-        classes: OwnClasses,
+        classes: ClassSources,
         report: Report,
     ) -> None:
         self.task, self.data, self.classes, self.report = task, data, classes, report

@@ -11,7 +11,7 @@ from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
 from ablate.errors import DataError, Fault, Mark
 from ablate.own.reference import Reference, parse_reference
-from ablate.parts.variant import references
+from ablate.parts.variant import classes_of
 from ablate.stats.designs import Design
 from ablate.study.row import Row
 from ablate.study.seeds import Seeds
@@ -137,7 +137,7 @@ class Study:
         """The custom classes of some configurations, each once, and the task, if it is custom."""
         classes: dict[Reference, None] = {}
         for config in configs:
-            classes |= dict.fromkeys(references(config))
+            classes |= dict.fromkeys(classes_of(config))
         task = parse_reference(self.task_name)
         if task is not None:
             classes[task] = None

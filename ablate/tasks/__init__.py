@@ -14,7 +14,7 @@ from ablate.config.language_data import LanguageData
 from ablate.config.synthetic_data import Generator, SyntheticData
 from ablate.errors import StoreError, StudyError, listed, unknown_name
 from ablate.fields import TaskSettings, meanings_of
-from ablate.own.faults import as_ablate_error
+from ablate.own.faults import ablate_error
 from ablate.own.loading import load_class, load_source
 from ablate.own.reference import Reference, parse_reference
 from ablate.stats.metrics import PPL, Metric
@@ -54,35 +54,35 @@ def task_of(name: str, sources: Path) -> Task:
         StoreError: the task is unknown, or its source is missing or has another hash.
         StudyError: the class is not a complete Task, or its module fails to load.
     """
-    plugin = parse_reference(name)
-    if plugin is not None:
-        return _instance(plugin, load_class(plugin, sources, Task))  # type: ignore[type-abstract]
+    reference = parse_reference(name)
+    if reference is not None:
+        return _instance(reference, load_class(reference, sources, Task))  # type: ignore[type-abstract]
     if name not in TASKS:
         raise StoreError(f'task "{name}" is not known to this version of ablate: {listed(TASKS)}')
     return TASKS[name]
 
 
-def load_task(plugin: Reference, source: bytes) -> Task:
+def load_task(reference: Reference, source: bytes) -> Task:
     """Load a user's task before a run has stored its source.
 
     Args:
-        plugin: the reference in the study.
+        reference: the reference in the study.
         source: text of its file.
 
     Raises:
         StudyError: the class is not a complete Task, or its module fails to load.
     """
-    path = Path(plugin.file)  # for the places in errors
-    return _instance(plugin, load_source(plugin, path, source, Task))  # type: ignore[type-abstract]
+    path = Path(reference.file)  # for the places in errors
+    return _instance(reference, load_source(reference, path, source, Task))  # type: ignore[type-abstract]
 
 
-def _instance(plugin: Reference, cls: type[Task]) -> Task:
+def _instance(reference: Reference, cls: type[Task]) -> Task:
     try:
         task = cls()
     except (Exception, SystemExit) as error:  # such as a missing method
-        raise as_ablate_error(plugin, error) from None
+        raise ablate_error(reference, error) from None
     for fault in _faults(task):
-        raise StudyError(f"{plugin.written}: {fault}")
+        raise StudyError(f"{reference.written}: {fault}")
     return task
 
 

@@ -276,9 +276,9 @@ def _custom_class(
     config: RowConfig, sources: Path
 ) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
     """The class that a row names, and the arguments in its import path."""
-    plugin = parse_reference(config.optimizer)
-    if plugin is not None:
-        return load_class(plugin, sources, torch.optim.Optimizer), {}
+    reference = parse_reference(config.optimizer)
+    if reference is not None:
+        return load_class(reference, sources, torch.optim.Optimizer), {}
     imported = parse_import(config.optimizer)
     assert imported is not None
     return load_import(imported, torch.optim.Optimizer), dict(imported.arguments)

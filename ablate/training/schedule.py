@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ablate.config import RowConfig
-from ablate.own.loading import own_function
+from ablate.own.loading import load_function
 
 Schedule = Callable[[RowConfig, int, int | None], float]
 
 
 def schedule_of(config: RowConfig, sources: Path) -> Schedule:
     """The schedule that a row names: a built-in one, or a user's function from `sources`."""
-    return own_function(config.schedule, sources) or SCHEDULES[config.schedule]
+    return load_function(config.schedule, sources) or SCHEDULES[config.schedule]
 
 
 def learning_rate(

@@ -34,7 +34,7 @@ from ablate.kernels.device import (
 from ablate.kernels.ranks import ONLY_RANK, Ranks
 from ablate.metrics.perplexity import nats_per_token
 from ablate.model import build
-from ablate.own.loading import own_function
+from ablate.own.loading import load_function
 from ablate.stats.metrics import LARGEST_SCORE
 from ablate.store import RunFolder, checkpoints
 from ablate.store.records import TrainingState
@@ -110,7 +110,7 @@ class Trainer:
         self.model = build(config, self.vocab_size, seed, device, folder.sources)
         self.model.train()  # all modules, even if a user's class has put its own in eval mode
         self.random = self.model.random  # generator of dropout masks
-        self.model.loss_term = own_function(config.loss_term, folder.sources)
+        self.model.loss_term = load_function(config.loss_term, folder.sources)
         self.optimizer = make_optimizer(self.model, config, folder.sources)
         self.schedule = schedule_of(config, folder.sources)
         if on_gpu(device):  # so that the micro-batch is fitted into the memory beside the moments

@@ -14,7 +14,7 @@ from ablate.model import build
 from ablate.model.feed_forward import FeedForward
 from ablate.model.multi_head import MultiHeadAttention
 from ablate.own.kinds import KINDS, Property
-from ablate.parts.variant import Variant, plugin_fields
+from ablate.parts.variant import Variant, class_fields
 from ablate.study import read_study, runs_of
 from ablate.tasks import TASKS
 from tests.model.random_shapes import RECURRENT_MIXERS
@@ -103,9 +103,9 @@ def test_a_task_has_its_properties(tmp_path, name):
 
 
 def test_the_kinds_are_the_fields_that_take_a_class_and_the_task():
-    assert KINDS.keys() == plugin_fields(RowConfig) | {"task"}
+    assert KINDS.keys() == class_fields(RowConfig) | {"task"}
     layers = {name for name, kind in KINDS.items() if kind.properties == tuple(Property)}
-    assert layers == plugin_fields(ModelConfig)
+    assert layers == class_fields(ModelConfig)
     assert {field for field in KINDS if field in TRIALS} == KINDS.keys() - layers - {"task"}
     assert CHECKS.keys() == set(Property)
 
@@ -113,11 +113,11 @@ def test_the_kinds_are_the_fields_that_take_a_class_and_the_task():
 def test_a_kind_has_a_trial_of_the_properties_that_it_declares():
     """And of no others: what a trial can compare is in the table."""
     methods = {
-        Property.SHAPES: "compute",
-        Property.FUTURE: "with_other_futures",
-        Property.PADDING: "with_padding",
-        Property.STEPS: "in_steps",
-        Property.RESUME: "repeated",
+        Property.SHAPES: "results",
+        Property.FUTURE: "futures",
+        Property.PADDING: "paddings",
+        Property.STEPS: "steps",
+        Property.RESUME: "repetitions",
     }
     trials = {**dict.fromkeys(KINDS, LayerTrial), **TRIALS, "task": TaskTrial}
     for field, kind in KINDS.items():

@@ -12,7 +12,7 @@ from ablate.checks.properties import check
 from ablate.checks.tasks import TaskTrial, two_items
 from ablate.errors import StudyError
 from ablate.launch.preparation import prepare_runs
-from ablate.own.faults import OwnClassFault
+from ablate.own.faults import ClassFault
 from ablate.own.kinds import KINDS
 from ablate.store import Results
 from ablate.study import read_study, runs_of
@@ -196,6 +196,6 @@ def test_two_items_together_are_compared_with_each_alone(losses, changed, said):
     if said is None:
         check(TaskTrial(task, "model", SPLIT, 0.1), KINDS["task"].properties)
         return
-    with pytest.raises(OwnClassFault) as caught:
+    with pytest.raises(ClassFault) as caught:
         check(TaskTrial(task, "model", SPLIT, 0.1), KINDS["task"].properties)
     assert caught.value.text.startswith(said)

@@ -15,12 +15,12 @@ from ablate.config import (
     run_id,
 )
 from ablate.config.identity import (
+    DECODED_SPLIT,
     INTRODUCED,
     INTRODUCED_DATA,
     INTRODUCED_DECODING,
     NOT_IDENTITY,
     NOT_IDENTITY_DATA,
-    OF_DECODING,
 )
 from ablate.config.training import resolve_precision
 from ablate.tasks import TASKS
@@ -79,7 +79,7 @@ CORPUS = {
     "character_coverage": 0.99, "max_train_length": 50,
 }  # fmt: skip
 PLACE = {"folder": "/data/wmt"}
-TEST = {OF_DECODING: "newstest2015", "bleu_tokenizer": "char"}
+TEST = {DECODED_SPLIT: "newstest2015", "bleu_tokenizer": "char"}
 
 
 def changed(name, value, config=BASE):

@@ -11,7 +11,7 @@ from ablate.errors import Fault
 from ablate.formatting import setting_text
 from ablate.own.reference import Reference, parse_reference
 from ablate.own.source import pin_reference, source_hash
-from ablate.parts.variant import VariantName, plugin_fields, references
+from ablate.parts.variant import VariantName, class_fields, classes_of
 
 MINE = b"class Mine:\n    pass\n\nclass Other:\n    class Deep:\n        pass\n"
 PIN = hashlib.sha256(MINE).hexdigest()[:12]
@@ -75,20 +75,20 @@ def test_other_text_is_shown_as_it_is(text):
 
 def test_seven_fields_of_a_model_and_three_of_training_accept_a_custom_class():
     of_layers = {"attention", "activation", "feed_forward", "mixer", "norm", "norm_position"}
-    assert plugin_fields(ModelConfig) == {*of_layers, "positional_encoding"}
-    assert plugin_fields(RowConfig) - plugin_fields(ModelConfig) == {
+    assert class_fields(ModelConfig) == {*of_layers, "positional_encoding"}
+    assert class_fields(RowConfig) - class_fields(ModelConfig) == {
         "optimizer",
         "schedule",
         "loss_term",
     }
 
 
-@pytest.mark.parametrize("name", sorted(plugin_fields(ModelConfig)))
+@pytest.mark.parametrize("name", sorted(class_fields(ModelConfig)))
 def test_references_lists_the_custom_classes_of_a_config(name):
-    assert references(resolve_row({name: f"mymodule:Mine@{PIN}"})) == (
+    assert classes_of(resolve_row({name: f"mymodule:Mine@{PIN}"})) == (
         Reference("mymodule", "Mine", PIN),
     )
-    assert references(resolve_row({})) == ()
+    assert classes_of(resolve_row({})) == ()
 
 
 OWN_CLASS = "must be full or local, or a class of your own as module:Class"

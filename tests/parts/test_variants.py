@@ -11,7 +11,7 @@ from ablate.parts.mixers import MIXERS
 from ablate.parts.norms import NORM_POSITIONS, NORMS
 from ablate.parts.positions import POSITIONAL_ENCODINGS
 from ablate.parts.residual import HYPER_CONNECTIONS
-from ablate.parts.variant import VariantName, plugin_fields
+from ablate.parts.variant import VariantName, class_fields
 from tests.model.random_shapes import RECURRENT_MIXERS
 
 # By the field that selects one.
@@ -39,7 +39,7 @@ def test_every_variant_names_what_makes_it(field, name):
 
 
 def test_the_fields_accept_exactly_the_variants_of_their_part():
-    for field in plugin_fields(ModelConfig) & VARIANTS.keys():
+    for field in class_fields(ModelConfig) & VARIANTS.keys():
         (allowed,) = [
             item.names
             for item in ModelConfig.model_fields[field].metadata
@@ -47,7 +47,7 @@ def test_the_fields_accept_exactly_the_variants_of_their_part():
         ]
         assert allowed == tuple(VARIANTS[field])
     # The values of one are names, and not variants with facts of their own.
-    assert plugin_fields(ModelConfig) - VARIANTS.keys() == {"feed_forward"}
+    assert class_fields(ModelConfig) - VARIANTS.keys() == {"feed_forward"}
 
 
 @pytest.mark.parametrize(("field", "name"), EVERY)

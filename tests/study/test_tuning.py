@@ -481,7 +481,7 @@ def test_a_value_that_tune_replaces_in_every_row_is_refused(faults, read):
 
 
 ON_DEV = "tune: {decoding: {alpha: [0.0, 0.6, 1.5], beam: [1, 4]}}\n"
-OF_DECODING = "rows:\n  A: {each: {h: [1]}}\n  fixed: {each: {alpha: [1.0]}, tune: false}\n"
+DECODED_SPLIT = "rows:\n  A: {each: {h: [1]}}\n  fixed: {each: {alpha: [1.0]}, tune: false}\n"
 
 
 def decode_on_dev(study, results, bleu):
@@ -498,15 +498,15 @@ def decode_on_dev(study, results, bleu):
 def test_decoding_is_chosen_by_the_mean_score_of_base_on_dev_and_is_that_of_every_row(
     read, results
 ):
-    study = read(HEAD + ON_DEV + OF_DECODING)
-    plain = read(HEAD + OF_DECODING.replace(", tune: false", ""))
+    study = read(HEAD + ON_DEV + DECODED_SPLIT)
+    plain = read(HEAD + DECODED_SPLIT.replace(", tune: false", ""))
     assert ids(runs_of(study)) == ids(runs_of(plain))  # no training is another one
     assert [row.awaits_decoding for row in study.rows] == [True, True, True]
     # the best of seed 1 is alpha 0.0, and the best on average 1.5; beam 1 and 4 are equal
     scores = {(0.0, 1): 40.0, (0.0, 2): 20.0, (1.5, 1): 35.0, (1.5, 2): 33.0}
     decode_on_dev(study, results, lambda alpha, beam, seed: scores.get((alpha, seed), 30.0))
     chosen = settle(study, results)
-    by_hand = read(HEAD.replace("N: 2,", "N: 2, alpha: 1.5, beam: 1,") + OF_DECODING)
+    by_hand = read(HEAD.replace("N: 2,", "N: 2, alpha: 1.5, beam: 1,") + DECODED_SPLIT)
     # `fixed` has alpha 1.0, and the beam that is chosen
     assert [row.decoding for row in chosen.rows] == [row.decoding for row in by_hand.rows]
     assert (chosen.rows[2].config.alpha, chosen.rows[2].config.beam) == (1.0, 1)
@@ -519,7 +519,7 @@ def test_decoding_is_chosen_by_the_mean_score_of_base_on_dev_and_is_that_of_ever
 
 
 def test_rows_wait_until_base_is_decoded_with_every_candidate(read, results):
-    study = read(HEAD + ON_DEV + OF_DECODING)
+    study = read(HEAD + ON_DEV + DECODED_SPLIT)
     parts = []
 
     def execute(stage):
@@ -543,7 +543,7 @@ def test_rows_wait_until_base_is_decoded_with_every_candidate(read, results):
 
 
 def test_if_base_diverged_the_first_candidate_is_taken(read, results):
-    study = read(HEAD + ON_DEV + OF_DECODING)
+    study = read(HEAD + ON_DEV + DECODED_SPLIT)
     for run in runs_of(study).of(study.base):
         diverged = {"outcome": "diverged", "steps": 7, "reason": "the loss exploded"}
         a_result(run.id, **diverged).write(results.run(run.id).result)
@@ -553,7 +553,7 @@ def test_if_base_diverged_the_first_candidate_is_taken(read, results):
 
 
 def test_the_choice_of_decoding_does_not_move_with_later_looks(read):
-    study = read(HEAD.replace("[1, 2]", "{looks: [2, 5]}") + ON_DEV + OF_DECODING)
+    study = read(HEAD.replace("[1, 2]", "{looks: [2, 5]}") + ON_DEV + DECODED_SPLIT)
     assert (study.seeds.rows, dev_runs_of(runs_of(study)).seeds.rows) == ((1, 2, 3, 4, 5), (1, 2))
 
 

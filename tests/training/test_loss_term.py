@@ -13,7 +13,7 @@ from ablate.checks.training import check_training
 from ablate.config import resolve_row
 from ablate.data.contexts import ContextBatch
 from ablate.errors import StudyError
-from ablate.own.loading import own_function
+from ablate.own.loading import load_function
 from ablate.own.source import source_hash
 from ablate.store import Results
 from ablate.study import read_study, runs_of
@@ -63,7 +63,7 @@ def test_the_loss_and_its_gradients_are_those_of_a_plain_expression(tmp_path):
     model = small()[1].double().requires_grad_(True)
     config = resolve_row({"loss_term": own(tmp_path, PENALTY)})
     check_training(config, tmp_path)
-    model.loss_term = own_function(config.loss_term, tmp_path)
+    model.loss_term = load_function(config.loss_term, tmp_path)
     loss, logits, targets = losses(model)
     logs = logits.log_softmax(1)
     plain = F.cross_entropy(logits, targets, label_smoothing=0.1, reduction="sum")
@@ -86,7 +86,7 @@ def test_uniform_logits_have_the_closed_form(tmp_path):
     model = small(norm_position="none", residual=False)[1]
     for parameter in model.parameters():
         parameter.zero_()
-    model.loss_term = own_function(own(tmp_path, PENALTY), tmp_path)
+    model.loss_term = load_function(own(tmp_path, PENALTY), tmp_path)
     loss = losses(model, smoothing=0.0)[0]
     assert loss.item() == pytest.approx(0.9 * 11 * np.log(260), rel=1e-5)
 

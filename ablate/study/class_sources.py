@@ -11,13 +11,13 @@ from ablate.errors import AblateError, Invalid, Mark, StudyError
 from ablate.own.faults import describe, place_of
 from ablate.own.reference import Reference, parse_import, parse_reference
 from ablate.own.source import check_import, pin_reference
-from ablate.parts.variant import plugin_fields
+from ablate.parts.variant import class_fields
 from ablate.study.yaml_nodes import Node, Report
 
-_PLUGIN_FIELDS = plugin_fields(RowConfig)
+CLASS_FIELDS = class_fields(RowConfig)
 
 
-class OwnClasses:
+class ClassSources:
     """Pins `module:Class` to the hash of its source; each source is read once.
 
     sources: the sources by their hash.
@@ -31,7 +31,7 @@ class OwnClasses:
     def resolve(self, settings: Mapping[str, Node]) -> dict[str, Node]:
         """Pin every `module:Class` in the settings; a missing class is reported and left out."""
         resolved = dict(settings)
-        for name in settings.keys() & _PLUGIN_FIELDS:
+        for name in settings.keys() & CLASS_FIELDS:
             pinned = self.pin(settings[name])
             if pinned is None:
                 del resolved[name]
