@@ -241,7 +241,7 @@ def test_a_run_translates_with_its_copy_of_the_plugin_after_the_original_is_gone
 
     kept.write_text(MINE + "# changed\n")
     refused = inside(*words, stdin=b"a\n")
-    assert f"{kept}: is not the source of mine:Mine@" in refused.refusal
+    assert f"{kept}: is not the source of mine:Mine; remove the run" in refused.refusal
 
 
 def test_parameters_of_a_plugin_are_counted_in_the_result(own):
