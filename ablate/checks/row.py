@@ -1,17 +1,40 @@
-"""Check all classes and functions that a row names, before anything is trained with them."""
+"""Check all classes and functions that rows name, before anything is trained with them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablate.config import RowConfig
+from ablate.config.data import CorpusConfig
 from ablate.own.reference import parse_import, parse_reference
 from ablate.parts.variant import classes_of
+from ablate.store import Results
+from ablate.study import Run, Study
 from ablate.tasks import Task
 
 if TYPE_CHECKING:
     from ablate.data.corpus import Corpus
+
+
+def check_runs(
+    study: Study, runs: Iterable[Run], results: Results, corpora: Mapping[CorpusConfig, Corpus]
+) -> None:
+    """Check the classes of some runs, each combination once.
+
+    Raises:
+        StudyError: one of them fails, or lacks a property.
+    """
+    checked: set[tuple[object, ...]] = set()
+    for run in runs:
+        c = run.config
+        parts = c.architecture, c.attention, c.positional_encoding
+        combination = (classes_of(c), str(parse_import(c.optimizer) or ""), run.data, *parts)
+        if combination not in checked:
+            sources = results.run(run.id).sources
+            check_row(c, study.task, study.task_name, corpora[run.data], sources)
+            checked.add(combination)
 
 
 def check_row(config: RowConfig, task: Task, task_name: str, corpus: Corpus, sources: Path) -> None:

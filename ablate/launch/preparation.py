@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ablate.analysis.missing import unusable_record
-from ablate.checks.row import check_row
+from ablate.checks.row import check_runs
 from ablate.config.data import CorpusConfig
 from ablate.config.training import resolve_precision
 from ablate.errors import StoreError
-from ablate.own.reference import parse_import
-from ablate.parts.variant import classes_of
 from ablate.store import Results, RunFolder
 from ablate.store.files import write_bytes
 from ablate.store.records import Execution, RunRecord, if_whole
@@ -52,23 +50,8 @@ def prepare_runs(
             continue
         _write_run_record(run, results, corpora[run.data], study)
         usable.append(run)
-    _check_classes(study, usable, results, corpora)
+    check_runs(study, usable, results, corpora)
     return corpora
-
-
-def _check_classes(
-    study: Study, runs: Iterable[Run], results: Results, corpora: Mapping[CorpusConfig, Corpus]
-) -> None:
-    """Refuse the user's own classes that do not fit; torch is loaded only if there are some."""
-    checked: set[tuple[object, ...]] = set()
-    for run in runs:
-        c = run.config
-        parts = c.architecture, c.attention, c.positional_encoding
-        combination = (classes_of(c), str(parse_import(c.optimizer) or ""), run.data, *parts)
-        if combination not in checked:
-            sources = results.run(run.id).sources
-            check_row(c, study.task, study.task_name, corpora[run.data], sources)
-            checked.add(combination)
 
 
 def _write_run_record(run: Run, results: Results, corpus: Corpus, study: Study) -> None:

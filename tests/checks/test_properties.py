@@ -110,6 +110,18 @@ def test_the_kinds_are_the_fields_that_take_a_class_and_the_task():
     assert CHECKS.keys() == set(Property)
 
 
+def test_the_page_of_custom_components_has_the_table():
+    page = (Path(__file__).parents[2] / "docs/components.md").read_text()
+    lines = [line.strip("| ") for line in page.splitlines()]
+    table = lines[lines.index(next(line for line in lines if line.startswith("property |"))) + 2 :]
+    columns = ("attention", "optimizer", "schedule", "loss_term", "task")  # the first of seven
+    for property, line in zip(Property, table, strict=False):
+        name, *marks = line.split("|")
+        assert property.value in name
+        marked = {field for field, mark in zip(columns, marks, strict=False) if "x" in mark}
+        assert marked == {field for field in columns if property in KINDS[field].properties}
+
+
 def test_a_kind_has_a_trial_of_the_properties_that_it_declares():
     """And of no others: what a trial can compare is in the table."""
     methods = {
