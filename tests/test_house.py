@@ -186,7 +186,7 @@ def test_only_streams_prints():
 
 # What has no code: texts of other programs, and the verdicts of a table, which are data.
 READ = {
-    "ablate.data.tokenizer": "SentencePiece reports faults of a text in an exception's text alone",
+    "ablate.data.vocabulary": "SentencePiece reports faults of a text in an exception's text alone",
     "ablate.kernels.device": "so does PyTorch that memory is exhausted",
     "ablate.study.yaml_nodes": "so does PyYAML where a mapping is wrong",
     "ablate.stats.judge": "a verdict is a word of the table",

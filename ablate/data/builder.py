@@ -32,7 +32,7 @@ from ablate.data.corpus import (
 )
 from ablate.data.encoding import IDS, Encoded
 from ablate.data.sources import Source
-from ablate.data.tokenizer import random_sample
+from ablate.data.vocabulary import random_sample
 from ablate.errors import StoreError
 from ablate.formatting import plural, shares_text
 from ablate.store.corpora import MANIFEST, fields_entry, fields_of, is_prepared

@@ -19,7 +19,8 @@ from ablate.data.builder import Chunk, Preparation, digest
 from ablate.data.corpus import FORMAT, Corpus
 from ablate.data.encoding import Encoded, encode
 from ablate.data.sources import Document, Source
-from ablate.data.tokenizer import RESERVED, Tokenizer, has_reserved, train_tokenizer
+from ablate.data.tokenizer import RESERVED, Tokenizer
+from ablate.data.vocabulary import has_reserved, train_tokenizer
 from ablate.errors import DataError
 from ablate.formatting import plural
 from ablate.store.corpora import fields_entry

@@ -14,7 +14,8 @@ from ablate.config.language_data import BYTES
 from ablate.data.builder import Chunk, Preparation, digest
 from ablate.data.corpus import FORMAT
 from ablate.data.encoding import IDS, Encoded
-from ablate.data.tokenizer import EOS, ByteTokenizer, Tokenizer, load_tokenizer, train_tokenizer
+from ablate.data.tokenizer import EOS, ByteTokenizer, Tokenizer, load_tokenizer
+from ablate.data.vocabulary import train_tokenizer
 from ablate.errors import DataError
 from ablate.store.files import write_bytes
 from ablate.store.records import TrainingText

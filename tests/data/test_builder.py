@@ -16,7 +16,8 @@ from ablate.data.corpus import subset
 from ablate.data.filters import form_warnings, markup_warnings
 from ablate.data.prepare import prepare
 from ablate.data.sources import Document
-from ablate.data.tokenizer import UNK, random_sample
+from ablate.data.tokenizer import UNK
+from ablate.data.vocabulary import random_sample
 from tests.data.small import PAIRS, SETTINGS
 from tests.data.test_prepare import fault
 

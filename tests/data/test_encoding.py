@@ -7,7 +7,7 @@ import pytest
 
 from ablate.data import toy
 from ablate.data.encoding import Encoded, encode
-from ablate.data.tokenizer import train_tokenizer
+from ablate.data.vocabulary import train_tokenizer
 
 PAIRS = toy.generate()["train"][:150]
 TEXT = [text for pair in PAIRS for text in pair] + ["„Ja“ ½ Maß…", "na\u00efve caf\u00e9"]

@@ -15,7 +15,8 @@ from ablate.data.masking import (
     MaskedContexts,
     Masking,
 )
-from ablate.data.tokenizer import EOS, FIRST_TOKEN, MASK, ByteTokenizer, train_tokenizer
+from ablate.data.tokenizer import EOS, FIRST_TOKEN, MASK, ByteTokenizer
+from ablate.data.vocabulary import train_tokenizer
 
 TEXT = "the small dog sees an old cat.\nno bird sings here, and it is quiet.\n" * 40
 PLAIN = Masking(0.15, 1.0, 0.0, whole_word=False)

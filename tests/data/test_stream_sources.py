@@ -23,7 +23,8 @@ from ablate.data import readers, stream_form, toy
 from ablate.data.io import BLOCK, MAX_LINE_BYTES
 from ablate.data.prepare import prepare
 from ablate.data.resolve_sources import resolve_sources
-from ablate.data.tokenizer import EOS, ByteTokenizer, train_tokenizer
+from ablate.data.tokenizer import EOS, ByteTokenizer
+from ablate.data.vocabulary import train_tokenizer
 from ablate.errors import DataError, Interrupted
 from tests.data.hub_server import Hub
 

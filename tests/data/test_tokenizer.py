@@ -5,16 +5,8 @@ import re
 import pytest
 
 from ablate.data import toy
-from ablate.data.tokenizer import (
-    BOS,
-    EOS,
-    FIRST_TOKEN,
-    PAD,
-    UNK,
-    Tokenizer,
-    has_reserved,
-    train_tokenizer,
-)
+from ablate.data.tokenizer import BOS, EOS, FIRST_TOKEN, PAD, UNK, Tokenizer
+from ablate.data.vocabulary import has_reserved, train_tokenizer
 from ablate.errors import DataError
 
 TEXT = [text for pair in toy.generate()["train"][:150] for text in pair]

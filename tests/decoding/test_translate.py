@@ -7,7 +7,8 @@ import torch
 
 from ablate.config import DecodingConfig
 from ablate.data import toy
-from ablate.data.tokenizer import EOS, PAD, train_tokenizer
+from ablate.data.tokenizer import EOS, PAD
+from ablate.data.vocabulary import train_tokenizer
 from ablate.decoding import Hypothesis, translate, translate_ids
 from ablate.errors import Interrupted
 from tests.model.small import diverse_model

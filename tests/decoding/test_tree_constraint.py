@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from ablate.config.parsing_data import ParsingData
-from ablate.data.tokenizer import EOS, UNK, train_tokenizer
+from ablate.data.tokenizer import EOS, UNK
 from ablate.data.trees import leaves_of, linearized, restored
+from ablate.data.vocabulary import train_tokenizer
 from ablate.decoding import beam_search
 from ablate.decoding.tree_constraint import TreeVocabulary
 from tests.data.random_trees import LABELS, random_tree

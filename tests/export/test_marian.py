@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from ablate.data.batches import pad
-from ablate.data.tokenizer import BOS, EOS, PAD, train_tokenizer
+from ablate.data.tokenizer import BOS, EOS, PAD
+from ablate.data.vocabulary import train_tokenizer
 from ablate.export.encoders import MARIAN
 from ablate.model.norms import EPS
 from tests.export.small import different, greedy_differences, ours, random_model, until_end
