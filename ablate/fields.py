@@ -193,18 +193,13 @@ class Facts:
     per_layer: bool = False
 
 
-@dataclass(frozen=True)
 class Aliases:
     """Names of a field in PyTorch, nanoGPT and Hugging Face, too different to be found by their
-    letters.
+    letters. A message about an unknown field names the field that has it as an alias.
     """
 
-    names: tuple[str, ...]
-
-
-def aliases(*names: str) -> Aliases:
-    """Other names of a field, which a message about an unknown field answers with it."""
-    return Aliases(names)
+    def __init__(self, *names: str) -> None:
+        self.names = names
 
 
 CHOSEN_ON_DEV = Facts(chosen_on_dev=True)

@@ -235,20 +235,11 @@ def _randomize(model: Transformer, seed: int) -> None:
 # Results of a part
 
 
-def _same(x: Tensor, *rest: Any) -> tuple[int, ...]:
-    return tuple(x.shape)
-
-
-def _heads(Q: Tensor, K: Tensor, V: Tensor, context: Any) -> tuple[int, ...]:
-    return (*Q.shape[:3], V.shape[-1])
-
-
-def _scores(layer: int, Q: Tensor, queries: Tensor, keys: Tensor) -> tuple[int, ...]:
-    return (*Q.shape[:3], keys.shape[-1])
-
-
 # The shape of a result, from the arguments, where it is not that of the first one.
-_SHAPES: dict[str, Callable[..., tuple[int, ...]]] = {"attention": _heads, "bias": _scores}
+_SHAPES: dict[str, Callable[..., tuple[int, ...]]] = {
+    "attention": lambda Q, K, V, context: (*Q.shape[:3], V.shape[-1]),
+    "bias": lambda layer, Q, queries, keys: (*Q.shape[:3], keys.shape[-1]),
+}
 
 
 def _check_results(part: nn.Module, field: str) -> None:
@@ -293,8 +284,9 @@ def _checked(function: Callable[..., Any], method: str, kind: str) -> Callable[.
                 f"{method} returns {type(tensor).__name__}, not a tensor{hint}", method
             )
         if kind != "values":  # whose arguments do not say the size of its vectors
-            shape_of: Callable[..., tuple[int, ...]] = _SHAPES.get(kind, _same)
-            shape, expected = tuple(tensor.shape), shape_of(*args, **keywords)
+            shape, expected = tuple(tensor.shape), tuple(inputs[0].shape)
+            if kind in _SHAPES:
+                expected = _SHAPES[kind](*args, **keywords)
             if shape != expected and not (kind == "bias" and _is_broadcast(shape, expected)):
                 raise ClassFault(f"{method} returns shape {shape}; expected {expected}", method)
         return result

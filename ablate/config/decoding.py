@@ -14,7 +14,7 @@ from ablate.config.language_data import (
 )
 from ablate.config.parsing_data import TreeSearchSettings
 from ablate.config.synthetic_data import EvaluationSizeSettings
-from ablate.fields import CHOSEN_ON_DEV, Facts, Section, TaskSettings, aliases
+from ablate.fields import CHOSEN_ON_DEV, Aliases, Facts, Section, TaskSettings
 
 LengthPenalty = Literal["gnmt", "length"]
 
@@ -22,7 +22,7 @@ LengthPenalty = Literal["gnmt", "length"]
 class SearchSettings(TaskSettings):
     """Beam search. Defaults are those of the paper's Table 3."""
 
-    beam: Annotated[int, CHOSEN_ON_DEV, aliases("beam_size", "num_beams")] = Field(4, ge=1, le=1024)
+    beam: Annotated[int, CHOSEN_ON_DEV, Aliases("beam_size", "num_beams")] = Field(4, ge=1, le=1024)
     """beam size; 1 is greedy search"""
     alpha: Annotated[float, CHOSEN_ON_DEV] = Field(0.6, ge=0.0, le=10.0)
     """exponent of the length penalty, by which the log-probability of a translation Y is divided"""

@@ -13,6 +13,7 @@ from ablate.config.data import CorpusConfig, TextFields
 from ablate.errors import Fault, Invalid, not_allowed
 from ablate.fields import (
     SET,
+    Aliases,
     Amount,
     Count,
     Facts,
@@ -21,7 +22,6 @@ from ablate.fields import (
     TaskSettings,
     TextLength,
     VocabularySize,
-    aliases,
 )
 from ablate.parts.sizes import DECODER_ONLY
 
@@ -165,7 +165,7 @@ def share_of(split: str) -> float | None:
 class ContextSettings(TaskSettings):
     """How the training text is cut."""
 
-    context: Annotated[int | None, aliases("block_size", "n_ctx", "seq_len", "max_seq_len")] = (
+    context: Annotated[int | None, Aliases("block_size", "n_ctx", "seq_len", "max_seq_len")] = (
         Field(None, ge=2, le=MAX_CONTEXT)
     )
     """number of tokens in a context of training, and by default of the evaluation"""
@@ -232,7 +232,7 @@ class GenerationSettings(TaskSettings):
     """divides the logits of generated text; 0 is greedy"""
     top_k: Count | None = None
     """generated tokens are among the k most likely"""
-    generated_tokens: Annotated[int, aliases("max_new_tokens")] = Field(200, ge=1, le=100_000)
+    generated_tokens: Annotated[int, Aliases("max_new_tokens")] = Field(200, ge=1, le=100_000)
     """length of each sample of generated text"""
 
 

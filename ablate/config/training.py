@@ -12,6 +12,7 @@ from ablate.errors import Fault, Invalid
 from ablate.fields import (
     NOT_IN_ID,
     SET,
+    Aliases,
     Amount,
     Count,
     Facts,
@@ -20,7 +21,6 @@ from ablate.fields import (
     ProperShare,
     Section,
     Share,
-    aliases,
     chosen,
     only,
 )
@@ -103,7 +103,7 @@ class TrainingConfig(Section):
     train_steps: Annotated[
         Steps | None,
         Facts(column=9, head="steps", latex="steps"),
-        aliases("max_iters", "max_steps"),
+        Aliases("max_iters", "max_steps"),
     ] = 100_000
     """number of optimizer steps; with epochs or patience, the first limit reached counts"""
     epochs: Count | None = None
@@ -111,7 +111,7 @@ class TrainingConfig(Section):
     patience: Count | None = None
     """stop after this number of evaluations without a better dev perplexity, and use the best
     weights"""
-    batch_tokens: Annotated[Amount, aliases("bs", "batch", "batch_size")] = 25_000
+    batch_tokens: Annotated[Amount, Aliases("bs", "batch", "batch_size")] = 25_000
     """tokens per step, counted on the longer side (5.1)"""
     batch_growth: Annotated[Literal[1, 2, 4, 8, 16, 32, 64], only(1, 2, 4, 8, 16, 32, 64)] = 1
     """factor by which the batch grows to `batch_tokens`, doubling at equal intervals (Smith et al.,
@@ -129,7 +129,7 @@ class TrainingConfig(Section):
     """share of the steps in which `wsd` falls"""
     final_rate: Annotated[Share, Facts(part=chosen("schedule", "linear", "cosine", "wsd"))] = 0.0
     """share of the peak that a falling learning rate ends at"""
-    learning_rate: Annotated[float | None, aliases("lr")] = Field(None, gt=0.0, le=100.0)
+    learning_rate: Annotated[float | None, Aliases("lr")] = Field(None, gt=0.0, le=100.0)
     """peak learning rate; unset: (d_model * warmup_steps)^-0.5, as in the paper"""
     optimizer: Annotated[str, VariantName(OPTIMIZERS, "torch.optim.NAdam")] = "adam"
     """Adam (5.3); AdamW (Loshchilov and Hutter, 2019); SGD with momentum; Muon, NorMuon (Li et al.,
@@ -149,7 +149,7 @@ class TrainingConfig(Section):
     """decay rate of Adam's second moment (5.3); of the momentum that Lion keeps"""
     adam_eps: Annotated[PositiveShare, ADAM_FACTS] = 1e-9
     """epsilon of Adam, added to the denominator (5.3)"""
-    weight_decay: Annotated[float, aliases("wd")] = Field(0.0, ge=0.0, le=10.0)
+    weight_decay: Annotated[float, Aliases("wd")] = Field(0.0, ge=0.0, le=10.0)
     """weight decay of matrices, not of gains and biases; in adam and sgd it is added to the
     gradient"""
     embedding_rate: Factor = 1.0
@@ -179,7 +179,7 @@ class TrainingConfig(Section):
     """decay of an exponential moving average of the weights, which is evaluated, saved and decoded
     with in their place; unset: none"""
     gradient_clipping: Annotated[
-        float | None, aliases("clip", "grad_clip", "grad_norm", "max_grad_norm")
+        float | None, Aliases("clip", "grad_clip", "grad_norm", "max_grad_norm")
     ] = Field(None, gt=0.0, le=1e9)
     """maximum norm of the gradient; unset: no clipping"""
     label_smoothing: Annotated[
@@ -207,7 +207,7 @@ class TrainingConfig(Section):
     micro_batch_tokens: Annotated[
         Amount | None,
         NOT_IN_ID,
-        aliases("grad_accum", "grad_accum_steps", "gradient_accumulation_steps"),
+        Aliases("grad_accum", "grad_accum_steps", "gradient_accumulation_steps"),
     ] = None
     """tokens per forward pass; larger batches are accumulated. Unset: chosen by available memory"""
 

@@ -22,9 +22,16 @@ class Property(Enum):
     RESUME = "resume is exact"
 
 
-_MASKS = "`context.mask()` has the allowed keys"
-_STATE = "a state is that after the last token that is no padding, for each row"
-_POSITIONS = "positions are the arguments `positions`, `queries` and `keys`"
+# What an author has at hand, by the property that is missing.
+_STATES = dict.fromkeys(
+    Property, "a state is that after the last token that is no padding, for each row"
+)
+_POSITIONS = {Property.STEPS: "positions are the arguments `positions`, `queries` and `keys`"}
+_MASKS = {
+    **dict.fromkeys(Property, "`context.mask()` has the allowed keys"),
+    Property.STEPS: "Q may have the last tokens alone: `context.mask()` has the allowed keys, and "
+    "positions are `context.query_positions` and `context.key_positions`",
+}
 
 
 @dataclass(frozen=True)
@@ -45,8 +52,8 @@ class Kind:
     base: str
     arguments: str
     count: int
-    keywords: tuple[str, ...] = ()
-    properties: tuple[Property, ...] = tuple(Property)
+    keywords: tuple[str, ...]
+    properties: tuple[Property, ...]
     methods: tuple[str, ...] = ("forward",)
     hints: Mapping[Property, str] = field(default_factory=dict)
 
@@ -61,71 +68,34 @@ class Kind:
         return True
 
 
+_LAYER, _TRAINING = tuple(Property), (Property.SHAPES, Property.RESUME)
+
 # By the field that names one; `task` stands beside the fields of a row. Of several classes at fault
 # in a model, the hint is that of the first.
 KINDS = {
-    "mixer": Kind("a mixer", "TokenMixer", "config", 1, hints=dict.fromkeys(Property, _STATE)),
-    "attention": Kind(
-        "attention",
-        "AttentionMechanism",
-        "config",
-        1,
-        hints={
-            Property.FUTURE: _MASKS,
-            Property.PADDING: _MASKS,
-            Property.STEPS: f"Q may have the last tokens alone: {_MASKS}, and positions are "
-            "`context.query_positions` and `context.key_positions`",
-        },
-    ),
+    "mixer": Kind("a mixer", "TokenMixer", "config", 1, (), _LAYER, hints=_STATES),
+    "attention": Kind("attention", "AttentionMechanism", "config", 1, (), _LAYER, hints=_MASKS),
     "positional_encoding": Kind(
-        "a positional encoding",
-        "PositionalEncoding",
-        "config, causal and init",
-        1,
-        ("causal", "init"),
-        methods=("embed", "rotate", "bias", "values"),
-        hints={Property.STEPS: _POSITIONS},
+        "a positional encoding", "PositionalEncoding", "config, causal and init", 1,
+        ("causal", "init"), _LAYER, ("embed", "rotate", "bias", "values"), _POSITIONS,
     ),
-    "norm": Kind("a norm", "Module", "d_model", 1),
-    "feed_forward": Kind("a feed-forward network", "Module", "config", 1),
-    "activation": Kind("an activation", "Activation", "no arguments", 0),
+    "norm": Kind("a norm", "Module", "d_model", 1, (), _LAYER),
+    "feed_forward": Kind("a feed-forward network", "Module", "config", 1, (), _LAYER),
+    "activation": Kind("an activation", "Activation", "no arguments", 0, (), _LAYER),
     "norm_position": Kind(
-        "a residual connection",
-        "Residual",
-        "norm, residual, rate, random, scale and config; take them as *given",
-        6,
-        methods=("before", "after"),
+        "a residual connection", "Residual",
+        "norm, residual, rate, random, scale and config; take them as *given", 6, (), _LAYER,
+        ("before", "after"),
     ),
     "optimizer": Kind(
-        "an optimizer",
-        "Optimizer",
-        "groups of parameters and lr",
-        1,
-        ("lr",),
-        (Property.SHAPES, Property.RESUME),
+        "an optimizer", "Optimizer", "groups of parameters and lr", 1, ("lr",), _TRAINING
     ),
-    "schedule": Kind(
-        "a schedule",
-        "function",
-        "config, step and last",
-        3,
-        properties=(Property.SHAPES, Property.RESUME),
-    ),
+    "schedule": Kind("a schedule", "function", "config, step and last", 3, (), _TRAINING),
     "loss_term": Kind(
-        "a loss term",
-        "function",
-        "logits and targets",
-        2,
-        properties=(Property.SHAPES, Property.STEPS, Property.RESUME),
+        "a loss term", "function", "logits and targets", 2, (), (*_TRAINING, Property.STEPS)
     ),
-    "task": Kind(
-        "a task",
-        "Task",
-        "no arguments",
-        0,
-        properties=(Property.SHAPES, Property.PADDING, Property.RESUME),
-    ),
-}
+    "task": Kind("a task", "Task", "no arguments", 0, (), (*_TRAINING, Property.PADDING)),
+}  # fmt: skip
 
 
 def arguments_of(part: Any) -> str:

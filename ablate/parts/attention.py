@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from ablate.errors import Fault
-from ablate.fields import SET, Facts, Part, Share, aliases, chosen, only
+from ablate.fields import SET, Aliases, Facts, Part, Share, chosen, only
 from ablate.parts.cost import BYTES, Cost, Place, Tensors, matrices
 from ablate.parts.positions import POSITIONAL_ENCODINGS, Positions, odd_rotation, rotated_entries
 from ablate.parts.sizes import SECOND_LAYER, Cap, Heads, Size
@@ -110,11 +110,11 @@ class Attention(Positions):
     n_kv_heads: Annotated[
         Heads | None,
         Facts(part=ATTENTION, is_exported=True, per_layer=True),
-        aliases("num_key_value_heads", "gqa", "mqa"),
+        Aliases("num_key_value_heads", "gqa", "mqa"),
     ] = None
     """number of key and value heads, each shared by a group of query heads (Ainslie et al., 2023);
     1 is multi-query attention (Shazeer, 2019); unset: h"""
-    kv_rank: Annotated[Size | None, SELF_ATTENTION_FACTS, aliases("mla", "kv_lora_rank")] = None
+    kv_rank: Annotated[Size | None, SELF_ATTENTION_FACTS, Aliases("mla", "kv_lora_rank")] = None
     """entries of the latent vector that keys and values are made from, beside those that `rope`
     rotates, which all heads share (MLA; DeepSeek-V2, 2024); unset: none"""
     query_rank: Annotated[Size | None, Facts(part=LATENT, per_layer=True)] = None
@@ -131,7 +131,7 @@ class Attention(Positions):
     ] = "full"
     """kind of self-attention; cross-attention is always full"""
     attention_window: Annotated[
-        Size, Facts(part=LOCAL, per_layer=True), aliases("sliding_window", "window_size")
+        Size, Facts(part=LOCAL, per_layer=True), Aliases("sliding_window", "window_size")
     ] = 16
     """number of tokens on either side that `local` attention reaches"""
     attention_scale: Annotated[Literal["1/sqrt(d_k)", 1], only("1/sqrt(d_k)", 1), SOFTMAX_FACTS] = (
@@ -174,7 +174,7 @@ class Attention(Positions):
     attention_sinks: Annotated[bool, SOFTMAX_FACTS] = False
     """a learned score for each head in the sum of its softmax, for attention to nothing, as in
     gpt-oss"""
-    score_cap: Annotated[Cap | None, SOFTMAX_FACTS, aliases("attn_logit_softcapping")] = None
+    score_cap: Annotated[Cap | None, SOFTMAX_FACTS, Aliases("attn_logit_softcapping")] = None
     """soft cap of attention scores, which become cap * tanh(score / cap), as in Gemma 2; unset:
     none"""
     qk_norm: Annotated[Literal["none", "head", "width", "unit"], ATTENTION_FACTS] = "none"

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ablate.errors import Fault
-from ablate.fields import EXPORTED, Facts, Part, aliases, only
+from ablate.fields import EXPORTED, Aliases, Facts, Part, only
 from ablate.parts import norms
 from ablate.parts.norms import NORM, Norms
 from ablate.parts.sizes import ENCODER_ONLY, ONE_STACK
@@ -27,7 +27,7 @@ class Embeddings(Norms):
     tied_embeddings: Annotated[
         Literal["all", "decoder", "none"],
         EXPORTED,
-        aliases("tie_weights", "weight_tying", "weight_sharing"),
+        Aliases("tie_weights", "weight_tying", "weight_sharing"),
     ] = "all"
     """shared weights: source, target and output embedding (3.4), target and output only, or none"""
     embedding_norm: Annotated[

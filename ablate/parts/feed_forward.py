@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ablate.errors import Fault
-from ablate.fields import PER_LAYER, SET, Facts, Part, Share, aliases
+from ablate.fields import PER_LAYER, SET, Aliases, Facts, Part, Share
 from ablate.parts.cost import BYTES, Cost, Place, Tensors
 from ablate.parts.sizes import NETWORK, Sizes
 from ablate.parts.variant import Variant, VariantName, Variants
@@ -53,7 +53,7 @@ class FeedForward(Sizes):
     """feed-forward sub-layer: a network of two linear layers (3.3), gated or a mixture of experts
     by the fields below, or none, as in Mamba 2"""
     activation: Annotated[
-        str, VariantName(tuple(ACTIVATIONS)), NETWORK_FACTS, aliases("hidden_act")
+        str, VariantName(tuple(ACTIVATIONS)), NETWORK_FACTS, Aliases("hidden_act")
     ] = "relu"
     """activation of the feed-forward network; a gated one uses an inner size of 2/3 d_ff"""
     activation_dropout: Annotated[Share, Facts(part=NETWORK, is_exported=True, per_layer=True)] = (
@@ -65,11 +65,11 @@ class FeedForward(Sizes):
     n_experts: Annotated[
         int | None,
         NETWORK_FACTS,
-        aliases("num_experts", "num_local_experts", "n_routed_experts", "moe"),
+        Aliases("num_experts", "num_local_experts", "n_routed_experts", "moe"),
     ] = Field(None, ge=2, le=1024)
     """experts of a mixture, each a feed-forward network of d_ff, in the place of one network
     (Shazeer et al., 2017); unset: none"""
-    experts_per_token: Annotated[int, MIXTURE_FACTS, aliases("num_experts_per_tok")] = Field(
+    experts_per_token: Annotated[int, MIXTURE_FACTS, Aliases("num_experts_per_tok")] = Field(
         2, ge=1, le=1024
     )
     """experts that each token is sent to"""

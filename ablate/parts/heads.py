@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ablate.fields import EXPORTED, Facts, aliases, only
+from ablate.fields import EXPORTED, Aliases, Facts, only
 from ablate.parts import norms
 from ablate.parts.norms import Norms
 from ablate.parts.sizes import ENCODER_ONLY, Cap
@@ -24,7 +24,7 @@ class OutputHead(Norms):
     `without_bias`: of the linear layer, as in ModernBERT"""
     output_bias: bool = False
     """bias of the logits, as in BERT, GPT-J and Phi"""
-    logit_cap: Annotated[Cap | None, aliases("final_logit_softcapping")] = None
+    logit_cap: Annotated[Cap | None, Aliases("final_logit_softcapping")] = None
     """soft cap of the logits, which become cap * tanh(logit / cap), as in Gemma 2; unset: none"""
     z_loss: Annotated[float, EXPORTED] = Field(0.0, ge=0.0, le=1.0)
     """weight in the training loss of the squared logarithm of the softmax's sum, which keeps logits

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ablate.errors import Fault
-from ablate.fields import EXPORTED, PER_LAYER, Facts, Part, PositiveShare, aliases, chosen
+from ablate.fields import EXPORTED, PER_LAYER, Aliases, Facts, Part, PositiveShare, chosen
 from ablate.parts.sizes import MAX_SIZE, Size, Sizes
 from ablate.parts.variant import Variant, VariantName, Variants
 
@@ -137,11 +137,11 @@ class Positions(Sizes):
         Size, Facts(part=chosen("positional_encoding", "relative"), is_exported=True)
     ] = 16
     """distance at which `relative` positions are clipped (Shaw et al., 2018)"""
-    rope_base: Annotated[float, ROPE_FACTS, aliases("rope_theta")] = Field(
+    rope_base: Annotated[float, ROPE_FACTS, Aliases("rope_theta")] = Field(
         10_000.0, gt=1.0, le=1e12
     )
     """base of the wavelengths of `rope`: larger ones reach further"""
-    rope_fraction: Annotated[PositiveShare, ROPE_FACTS, aliases("partial_rotary_factor")] = 1.0
+    rope_fraction: Annotated[PositiveShare, ROPE_FACTS, Aliases("partial_rotary_factor")] = 1.0
     """share of a head's entries that `rope` rotates, the first ones, as in GPT-NeoX"""
     rope_scaling: Annotated[Literal["none", "linear", "yarn"], ROPE_FACTS] = "none"
     """how `rope` is stretched by `rope_factor` beyond the lengths that it was made for: all

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ablate.fields import EXPORTED, Facts, Part, Section, Share, aliases
+from ablate.fields import EXPORTED, Aliases, Facts, Part, Section, Share
 
 MAX_SIZE = 65_536
 Size = Annotated[int, Field(ge=1, le=MAX_SIZE)]
@@ -47,7 +47,7 @@ class Sizes(Section):
     n_layers: Annotated[
         Depth,
         Facts(symbol="N", column=1, latex="$N$", part=OPEN_DEPTH, is_exported=True, is_reset=False),
-        aliases("num_hidden_layers", "depth"),
+        Aliases("num_hidden_layers", "depth"),
     ] = 6
     """N: number of layers in the encoder and in the decoder"""
     encoder_layers: Annotated[
@@ -65,13 +65,13 @@ class Sizes(Section):
     d_model: Annotated[
         int,
         Facts(column=2, latex=r"$d_{\mathrm{model}}$", is_exported=True),
-        aliases("hidden_size", "hidden_dim", "embed_dim", "n_embd", "dim", "width"),
+        Aliases("hidden_size", "hidden_dim", "embed_dim", "n_embd", "dim", "width"),
     ] = Field(512, ge=2, le=MAX_SIZE)
     """size of embeddings and of sub-layer outputs (3.1)"""
     d_ff: Annotated[
         Size,
         Facts(column=3, latex=r"$d_{\mathrm{ff}}$", part=NETWORK, is_exported=True, per_layer=True),
-        aliases("dim_feedforward", "ffn_dim", "intermediate_size"),
+        Aliases("dim_feedforward", "ffn_dim", "intermediate_size"),
     ] = 2048
     """inner size of the feed-forward network (3.3)"""
     n_heads: Annotated[
@@ -85,13 +85,13 @@ class Sizes(Section):
             is_reset=False,
             per_layer=True,
         ),
-        aliases("nhead", "num_attention_heads"),
+        Aliases("nhead", "num_attention_heads"),
     ] = 8
     """h: number of attention heads (3.2.2)"""
     d_k: Annotated[
         Size,
         Facts(column=5, latex="$d_k$", part=HEADS, is_exported=True, per_layer=True),
-        aliases("head_dim", "d_head", "d_state", "state_size"),
+        Aliases("head_dim", "d_head", "d_state", "state_size"),
     ]
     """query and key size of a head; unset: d_model / h"""
     d_v: Annotated[

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ablate.checks.layers import VOCAB_SIZE, LayerTrial
-from ablate.checks.properties import CHECKS, Trial, check
+from ablate.checks.properties import Trial, check
 from ablate.checks.tasks import TaskTrial
 from ablate.checks.training import TRIALS
 from ablate.config import ModelConfig, RowConfig, resolve_row
@@ -107,7 +107,6 @@ def test_the_kinds_are_the_fields_that_take_a_class_and_the_task():
     layers = {name for name, kind in KINDS.items() if kind.properties == tuple(Property)}
     assert layers == class_fields(ModelConfig)
     assert {field for field in KINDS if field in TRIALS} == KINDS.keys() - layers - {"task"}
-    assert CHECKS.keys() == set(Property)
 
 
 def test_the_page_of_custom_components_has_the_table():
