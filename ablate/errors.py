@@ -7,6 +7,7 @@ AblateError     errors that the user can fix: one line for each, without a trace
 |- StudyError   in a study file or in --set, each with file:line:column
 |- UsageError   an invalid option, row, seed or run on the command line
 |- DataError    a missing or malformed corpus, with file and line
+|- MachineError no disk, memory or device for what was asked
 |- StoreError   results on disk that cannot be read, are damaged, or belong to other data
 |  |- Damaged   a file whose content does not match its hash, or whose path is not a file
 Interrupted     a signal has stopped the process; all progress is saved and can be resumed
@@ -22,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ablate.formatting import ellipsis, printable, without_hashes
 
@@ -31,7 +32,9 @@ from ablate.formatting import ellipsis, printable, without_hashes
 NEAR = 0.75
 
 EXIT_RUN_FAILED = 1
-EXIT_BAD_INPUT = 2
+EXIT_BAD_INPUT = 2  # the command line or the study
+EXIT_DATA = 3
+EXIT_MACHINE = 4  # its disk, memory and devices, and the results that it stores
 EXIT_INTERRUPTED = 130
 EXIT_READER_GONE = 141  # as if SIGPIPE had ended the process
 
@@ -87,6 +90,8 @@ class Fault:
     path: keys and indices from the value that was checked to the part with the fault.
     place: where it is, once a reader knows. causes: options of the command line without which
         there would be no fault.
+    code: the kind of fault, for programs; "" for that of the error that carries it.
+    meant: the allowed name that the given one probably stands for, which is a remedy.
     """
 
     problem: str
@@ -98,6 +103,8 @@ class Fault:
     path: Steps = ()
     place: Mark | None = None
     causes: tuple[Mark, ...] = ()
+    code: str = ""
+    meant: str = ""
 
     def __str__(self) -> str:
         text = self.sentence
@@ -117,7 +124,12 @@ class Fault:
             text = f"{self.subject}: {text}"
         if self.allowed:
             text = f"{text}: must be {self.allowed}"
-        return f"{text}; {self.remedy}" if self.remedy else text
+        return f"{text}; {self.solution}" if self.solution else text
+
+    @property
+    def solution(self) -> str:
+        """The remedy, or the question whether another name was meant."""
+        return f'did you mean "{self.meant}"?' if self.meant else self.remedy
 
     def at(self, place: Mark) -> Fault:
         """The same, at a place."""
@@ -131,17 +143,21 @@ class Fault:
         """The fault of a part of a mapping or list, as one of the whole."""
         return replace(self, path=(*steps, *self.path))
 
-    def as_json(self) -> dict[str, Any]:
-        """The fault for programs: its sentence, and what is known of it."""
-        known: dict[str, Any] = {"message": _shown(self.sentence)}
+    def as_json(self, code: str) -> dict[str, Any]:
+        """The fault for programs: its code (the given one unless it has its own), its sentence, and
+        what is known of it.
+        """
+        known: dict[str, Any] = {"code": self.code or code, "message": _shown(self.sentence)}
         if self.place:
             known["place"] = _shown(str(self.place))
         if self.causes:
             known["causes"] = [_shown(str(option)) for option in self.causes]
         if self.fields:
             known["fields"] = list(self.fields)
-        for name in ("given", "problem", "allowed", "remedy"):
-            if text := getattr(self, name):
+        details = {"subject": self.subject, "given": self.given, "problem": self.problem}
+        details["allowed"] = self.allowed
+        for name, text in (details | {"meant": self.meant, "remedy": self.solution}).items():
+            if text:
                 known[name] = _shown(text)
         return known
 
@@ -161,15 +177,23 @@ def faults_in(error: ValueError) -> tuple[Fault, ...]:
     return error.faults if isinstance(error, Invalid) else (Fault(str(error)),)
 
 
-def not_allowed(given: str, allowed: str, remedy: str = "") -> Fault:
+def not_allowed(given: str, allowed: str, remedy: str = "", meant: str = "") -> Fault:
     """The fault of a value: `"reluu" is not allowed: must be relu or gelu; did you mean "relu"?`.
 
     Args:
         given: the value, in quotes if it is text.
         allowed: what it must be.
-        remedy: such as `suggestion` gives.
+        remedy: what to do, unless it is clear from what is allowed.
+        meant: the allowed name that is probably meant.
     """
-    return Fault("is not allowed", given=given, allowed=allowed, remedy=remedy)
+    return Fault(
+        "is not allowed",
+        given=given,
+        allowed=allowed,
+        remedy=remedy,
+        code="not-allowed",
+        meant=meant,
+    )
 
 
 class Invalid(ValueError):  # noqa: N818
@@ -192,32 +216,61 @@ class AblateError(Exception):
     Attributes:
         faults: what is wrong; a text is a fault of which nothing else is known.
         lines: one complete message per fault, without the secrets of addresses.
+        code: the kind of error, for programs.
+        exit_code: of a command that ends with it.
     """
+
+    code: ClassVar[str] = "error"
+    exit_code: ClassVar[int] = EXIT_BAD_INPUT
 
     def __init__(self, *faults: Fault | str) -> None:
         self.faults = tuple(map(as_fault, faults))
         self.lines = tuple(map(str, self.faults))
         super().__init__("\n".join(self.lines))
 
+    def as_json(self) -> dict[str, Any]:
+        """The error for programs: its code, the exit code, and its faults."""
+        faults = [fault.as_json(self.code) for fault in self.faults]
+        return {"error": self.code, "exit_code": self.exit_code, "faults": faults}
+
 
 class StudyError(AblateError):
     """Errors in a study file or in `--set`: all of them, in the order of the file."""
+
+    code = "study"
 
 
 class UsageError(AblateError):
     """An invalid option or argument on the command line."""
 
+    code = "usage"
+
 
 class DataError(AblateError):
     """A missing or malformed corpus."""
+
+    code = "data"
+    exit_code = EXIT_DATA
+
+
+class MachineError(AblateError):
+    """This machine has no disk, memory or device for what was asked."""
+
+    code = "machine"
+    exit_code = EXIT_MACHINE
 
 
 class StoreError(AblateError):
     """Results on disk that cannot be read, are damaged, or belong to other data."""
 
+    code = "results"
+    exit_code = EXIT_MACHINE
+
 
 class Damaged(StoreError):  # noqa: N818
     """A file whose content does not match its hash, or whose path is not a file."""
+
+    code = "damaged"
 
 
 class Interrupted(Exception):  # noqa: N818
@@ -238,16 +291,15 @@ def nearest_name(given: str, allowed: Iterable[str]) -> str | None:
     return names[near[0]] if near else None
 
 
-def suggestion(given: object, allowed: Iterable[str]) -> str:
-    """The remedy `did you mean "dropout"?` for the name that is probably meant, or ""."""
-    nearest = nearest_name(given, allowed) if isinstance(given, str) else None
-    return f'did you mean "{nearest}"?' if nearest else ""
+def meant_name(given: object, allowed: Iterable[str]) -> str:
+    """As `nearest_name`, or "" if there is none or `given` is no text."""
+    return (isinstance(given, str) and nearest_name(given, allowed)) or ""
 
 
 def did_you_mean(given: str, allowed: Iterable[str]) -> str:
     """Return `; did you mean "dropout"?` for the name that is probably meant, or ""."""
-    remedy = suggestion(given, allowed)
-    return f"; {remedy}" if remedy else ""
+    nearest = nearest_name(given, allowed)
+    return f'; did you mean "{nearest}"?' if nearest else ""
 
 
 def did_you_mean_path(path: Path, is_candidate: Callable[[Path], bool]) -> str:
@@ -277,10 +329,12 @@ def listed(names: Iterable[object]) -> str:
     return f"{', '.join(words)} or {last}"
 
 
-def unknown_name(kind: str, name: str, allowed: Iterable[str]) -> str:
-    """Message for an unknown name: `unknown field "drop_out"; did you mean "dropout"?`, or all that
-    are allowed.
+def unknown_name(kind: str, name: str, allowed: Iterable[str]) -> Fault:
+    """The fault of an unknown name: `unknown field "drop_out"; did you mean "dropout"?`, or all
+    that are allowed.
     """
     allowed = tuple(allowed)
-    nearest = did_you_mean(name, allowed)
-    return f'unknown {kind} "{name[:60]}"{nearest or "; allowed: " + ", ".join(allowed)}'
+    meant = meant_name(name, allowed)
+    remedy = "" if meant else f"allowed: {', '.join(allowed)}"
+    problem = f'unknown {kind} "{name[:60]}"'
+    return Fault(problem, remedy=remedy, code="unknown-name", meant=meant)

@@ -24,7 +24,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import core_schema
 
-from ablate.errors import Fault, Invalid, did_you_mean, faults_in, listed, not_allowed, suggestion
+from ablate.errors import Fault, Invalid, did_you_mean, faults_in, listed, meant_name, not_allowed
 from ablate.formatting import ellipsis, setting_text
 from ablate.own.reference import is_own
 
@@ -291,8 +291,8 @@ def value_faults(details: Any) -> tuple[Fault, ...]:
     if kind == "literal_error":
         # pydantic has the values as text alone: 'post' or 'pre'.
         expected = context["expected"]
-        remedy = suggestion(details["input"], re.findall(r"'([^']*)'", expected))
-        return (not_allowed(given, expected.replace("'", ""), remedy),)
+        meant = meant_name(details["input"], re.findall(r"'([^']*)'", expected))
+        return (not_allowed(given, expected.replace("'", ""), meant=meant),)
     if kind == "too_short":
         needs = f"is not allowed: needs {context['min_length']} or more entries"
         return (Fault(needs, given=given),)

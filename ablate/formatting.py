@@ -197,11 +197,11 @@ def token_text(piece: str) -> str:
     return text
 
 
-def json_text(value: object, *, ascii_only: bool = False) -> str:
-    r"""Indented JSON. Harmful characters (see `visible`) have the escapes of JSON, which keep the
-    value.
+def json_text(value: object, *, ascii_only: bool = False, in_one_line: bool = False) -> str:
+    r"""JSON, indented unless it is for one line. Harmful characters (see `visible`) have the
+    escapes of JSON, which keep the value.
     """
-    text = json.dumps(value, indent=1, ensure_ascii=ascii_only)
+    text = json.dumps(value, indent=None if in_one_line else 1, ensure_ascii=ascii_only)
     return _HARMFUL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 

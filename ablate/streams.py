@@ -112,13 +112,14 @@ def print_data(text: str) -> None:
     stream.flush()
 
 
-def print_json(value: object) -> None:
-    """Print JSON. Harmful characters are escaped; on a terminal without Unicode, so are all
-    characters beyond ASCII.
+def print_json(value: object, *, in_one_line: bool = False) -> None:
+    """Print JSON, indented unless it is for one line. Harmful characters are escaped; on a
+    terminal without Unicode, so are all characters beyond ASCII.
     """
     stream = sys.stdout
     is_unicode = (stream.encoding or "utf-8").lower().startswith("utf")
-    print_data(json_text(value, ascii_only=stream.isatty() and not is_unicode) + "\n")
+    is_ascii = stream.isatty() and not is_unicode
+    print_data(json_text(value, ascii_only=is_ascii, in_one_line=in_one_line) + "\n")
 
 
 def new_console(*, err: bool = False, **settings: Any) -> Console:

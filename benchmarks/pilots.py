@@ -29,10 +29,10 @@ from typing import Any
 
 from ablate.launch.executor import Lost, Slot
 from ablate.launch.scheduler import Control, Scheduler
-from ablate.run.job import Job, JobEvent, RunRequest
 from ablate.store import Results
 from ablate.store.files import write_bytes
 from ablate.store.lease import Lease
+from ablate.workers.job import Job, JobEvent, RunRequest
 
 SPAWN = multiprocessing.get_context("fork")
 COUNTED = {

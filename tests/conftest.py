@@ -10,6 +10,7 @@ from hypothesis import settings
 
 # Before torch is loaded, here and in the processes that tests start: small tensors gain nothing
 # from a second thread, and threads that spin while they wait slow a busy machine down.
+os.environ.pop("ABLATE_RESULTS", None)  # tests have results of their own
 os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
 
 from tests.forked import forked_workers  # noqa: F401
@@ -44,7 +45,7 @@ EXTENDED = (
     "page/test_browser.py",
     "page/test_figures.py",
     "parity",
-    "run/test_ranks.py",
+    "workers/test_ranks.py",
     "slurm",
     "stats/test_calibration.py",
     "store/test_filesystem.py",

@@ -20,12 +20,15 @@ from typing import ClassVar
 import pytest
 
 from ablate.launch import local
-from ablate.run import ranks
+from ablate.workers import ranks
 
-MODULES = {tuple(local.WORKER): "ablate.run.worker", tuple(ranks.FOLLOWER): "ablate.run.follower"}
+MODULES = {
+    tuple(local.WORKER): "ablate.workers.worker",
+    tuple(ranks.FOLLOWER): "ablate.workers.follower",
+}
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(
-    ["ablate.run.worker", "ablate.cli.run", "torch._dynamo", "sacrebleu", "tests.forked"]
+    ["ablate.workers.worker", "ablate.cli.run", "torch._dynamo", "sacrebleu", "tests.forked"]
 )
 
 

@@ -8,11 +8,11 @@ from ablate.errors import (
     Fault,
     Mark,
     StudyError,
+    meant_name,
     not_allowed,
-    suggestion,
     without_secrets,
 )
-from ablate.run.worker import failure_reason
+from ablate.workers.worker import failure_reason
 from tests.report.fakes import study_from
 
 STUDY = """\
@@ -54,7 +54,7 @@ def test_a_study_with_a_password_in_an_address_is_refused_without_printing_it(tm
 
 
 def test_a_fault_is_a_value_until_it_is_printed():
-    fault = not_allowed('"reluu"', "relu or gelu", suggestion("reluu", ["relu", "gelu"]))
+    fault = not_allowed('"reluu"', "relu or gelu", meant=meant_name("reluu", ["relu", "gelu"]))
     assert (fault.given, fault.allowed) == ('"reluu"', "relu or gelu")
     fault = fault.of("activation").at(Mark("s.yaml", 3, 7))
     said = 's.yaml:3:7: activation: "reluu" is not allowed: must be relu or gelu; did you mean'
@@ -66,7 +66,8 @@ def test_a_fault_is_a_value_until_it_is_printed():
 def test_an_option_that_causes_a_fault_of_a_file_stands_before_it():
     fault = Fault("no", place=Mark("s.yaml", 3, 7), causes=(Mark("--set h=3"), Mark("--set N=2")))
     assert str(fault) == "--set h=3 --set N=2: no (s.yaml:3:7)"
-    assert fault.as_json() == {
+    assert fault.as_json("data") == {
+        "code": "data",
         "message": "no",
         "place": "s.yaml:3:7",
         "causes": ["--set h=3", "--set N=2"],
@@ -101,4 +102,4 @@ def test_a_fault_as_data_has_no_secrets():
     address = "https://me:pass@host/train?token=pass"
     fault = Fault(f"no {address}", given=address, place=Mark(f"--set data.train={address}"))
     assert "pass" not in str(fault)
-    assert "pass" not in str(fault.as_json())
+    assert "pass" not in str(fault.as_json("data"))

@@ -142,7 +142,7 @@ def hostile(tmp_path):
         ["compare", "STUDY", "base", "A h=1", "--sentences", "1", "--format", "json"],
         ["status", "STUDY"],
         ["status", "STUDY", "D", "--seed", "2"],
-        ["logs", "STUDY", "D dropout=0.3"],
+        ["status", "STUDY", "D dropout=0.3", "--logs"],
         ["plan", "STUDY"],
         ["table", "STUDY"],
         *(["table", "STUDY", "--format", name] for name in ("markdown", "csv", "json", "html", "latex")),
@@ -197,14 +197,14 @@ def test_a_corpus_is_shown_with_its_escapes(tmp_path):
         "vocab_size: 120, "
         "folder: text}\n"
     )
-    for form in ("rich", "json"):
+    for form in ("text", "json"):
         done = inside(
             "data", "show", tmp_path / "s.yaml", "--results", tmp_path / "results", "--format", form
         )
         assert done.code == 0
         assert not raw(done.out + done.err)
         assert "שלום" in done.out
-        assert (r"\x1b]0;taken" if form == "rich" else r"\u001b]0;taken") in done.out
+        assert (r"\x1b]0;taken" if form == "text" else r"\u001b]0;taken") in done.out
 
 
 def test_a_page_shows_escapes_and_letters():

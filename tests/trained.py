@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ablate.run.inference import LoadedRun, load_run
 from ablate.store import Results, RunFolder
 from ablate.study import Row, Selection, Study, read_study, runs_of
+from ablate.workers.inference import LoadedRun, load_run
 from tests.cli.inside import Done, inside
 
 

@@ -18,8 +18,8 @@ from ablate.formatting import setting_text
 from ablate.model import Transformer
 from ablate.model.encoder_only import EncoderOnly
 from ablate.model.multi_head import MultiHeadAttention
-from ablate.run.inference import LoadedRun, refuse_too_long, too_long
 from ablate.tasks import SequenceToSequence
+from ablate.workers.inference import LoadedRun, refuse_too_long, too_long
 
 DEFAULT_TOKENS = 24  # number of tokens of the test split, for a language model without a text
 MARKS = ("<s>", "</s>")  # pieces of the begin and the end mark
@@ -92,7 +92,7 @@ def attention_weights(
         source, target = _token_ids(run, task, text, translation)
         source_pieces = tuple(run.corpus.tokenizer_of(task.source).pieces(source))
     elif translation is not None:
-        raise UsageError("--translation: a language model reads one text; give it as --sentence")
+        raise UsageError("--translation: a language model reads one text; give it as --text")
     else:
         target = _text_ids(run, sentence)
     target_pieces = tuple(tokenizer.pieces(target))
@@ -175,9 +175,9 @@ def _text_ids(run: LoadedRun, text: str | None) -> list[int]:
     else:
         ids = encode_masked(run.corpus.tokenizer, text)
     if not ids:
-        raise UsageError("--sentence: is empty")
+        raise UsageError("--text: is empty")
     if len(ids) > max_tokens:
-        raise too_long(run.config, "--sentence", len(ids))
+        raise too_long(run.config, "--text", len(ids))
     return begin + ids
 
 
@@ -189,8 +189,8 @@ def _token_ids(
     config = run.config
     (source,) = run.corpus.tokenizer_of(task.source).encode([task.as_read(sentence)])
     if not source:
-        raise UsageError("--sentence: is empty")
-    refuse_too_long(config, "--sentence", len(source))
+        raise UsageError("--text: is empty")
+    refuse_too_long(config, "--text", len(source))
     if translation is None:
         device = run.model.output_matrix.device
         constrain = task.constrain(run.corpus, config)

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
 from types import FrameType
 
 from ablate import streams
 from ablate.errors import (
-    EXIT_BAD_INPUT,
     EXIT_INTERRUPTED,
     EXIT_READER_GONE,
     AblateError,
     Interrupted,
+    MachineError,
+    UsageError,
 )
-from ablate.formatting import printable
 
 
 def main() -> None:
     """Run the command line and exit.
 
-    0 done, 1 a run failed or diverged, 2 bad usage or input, 130 interrupted, 141 the reader of a
-    pipe has ended.
+    0 done, 1 a run failed, 2 wrong usage or study, 3 data, 4 this machine or the results that it
+    stores, 130 interrupted, 141 the reader of a pipe has ended.
     """
     streams.prepare()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -42,11 +41,7 @@ def _exit_code() -> int:
         sys.stdout.flush()  # so that an error of the last write is reported here
         return code
     except AblateError as error:
-        if _asks_for_json(sys.argv):
-            faults = [fault.as_json() for fault in error.faults]
-            with suppress(OSError):
-                streams.print_json({"error": type(error).__name__, "faults": faults})
-        return _refused(*error.lines)
+        return _refused(error)
     except Interrupted:
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # the reader of a pipe has ended, as `| head` does
@@ -56,22 +51,26 @@ def _exit_code() -> int:
         # the same bytes in a file's name.
         has_raw_bytes = any("\udc80" <= character <= "\udcff" for character in error.object)
         what = "is not text" if has_raw_bytes else "is not a file name"
-        return _refused(f'"{error.object}": {what} in the encoding {error.encoding}')
+        return _refused(UsageError(f'"{error.object}": {what} in the encoding {error.encoding}'))
     except OSError as error:  # a folder without write permission, a full disk
-        return _refused(f"{error.filename or 'ablate'}: {error.strerror or error}")
+        reason = f"{error.filename or 'ablate'}: {error.strerror or error}"
+        return _refused(MachineError(reason))
 
 
-def _asks_for_json(words: Sequence[str]) -> bool:
-    """Whether a command line has `--format json`; faults are then data, too."""
-    return "--format=json" in words or ("--format", "json") in pairwise(words)
-
-
-def _refused(*lines: str) -> int:
-    """Print a line for each error, and return the exit code for them."""
-    with suppress(OSError):  # standard error is closed or full, too
-        for line in lines:
-            streams.echo(printable(line), err=True)
-    return EXIT_BAD_INPUT
+def _refused(error: AblateError) -> int:
+    """Print a line for each fault, with `--format json` also the error as data, and return the exit
+    code for it.
+    """
+    with suppress(OSError):  # standard output or standard error is closed or full, too
+        if "--format=json" in sys.argv or ("--format", "json") in pairwise(sys.argv):
+            if sys.argv[1:2] == ["run"]:  # which prints a line for each event
+                streams.print_json({"event": "error", **error.as_json()}, in_one_line=True)
+            else:
+                streams.print_json(error.as_json())
+    with suppress(OSError):
+        for line in error.lines:
+            streams.echo(line, err=True)
+    return error.exit_code
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -12,20 +12,20 @@ from typing import Annotated, Any
 import typer
 
 import ablate
+from ablate.cli.former import present_words
 from ablate.cli.usage import ClickException, Command, CommandGroup, usage_error, with_groups
 from ablate.streams import echo
 
 # A command is the module of its name in this package.
 GROUPS = (
     ("Study", ("init", "plan", "run", "status")),
-    ("Clusters", ("stop", "logs", "work")),
     ("Results", ("table", "judge", "compare", "report", "publish")),
     ("Trained runs", ("predict", "attention", "export")),
-    ("Housekeeping", ("verify", "clean", "schema")),
-    ("Study", ("data",)),  # a group of commands, after all single ones
+    ("Housekeeping", ("verify", "clean")),
+    ("Corpora and clusters", ("data", "cluster")),  # which are groups of commands
 )
 TITLE_OF = {name: title for title, names in GROUPS for name in names}
-RENAMED = dict.fromkeys(("translate", "generate", "fill"), "predict")
+HIDDEN = ("work",)  # a cluster starts it
 
 
 class Commands(CommandGroup):
@@ -49,26 +49,11 @@ class Commands(CommandGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Load a command by its name, also by a former one."""
-        if args[0] in RENAMED and not ctx.resilient_parsing:
-            args = _renamed(*args)
-        if args[0] in TITLE_OF:
+        if not ctx.resilient_parsing:
+            args = present_words(args)
+        if args[0] in (*TITLE_OF, *HIDDEN):
             return args[0], load(args[0]), args[1:]
         return super().resolve_command(ctx, args)
-
-
-def _renamed(name: str, *words: str) -> list[str]:
-    """The words of the command that has replaced another one."""
-    echo(f"note: `ablate {name}` is now `ablate {RENAMED[name]}`", err=True)
-    renamed = [RENAMED[name]]
-    for word in words:
-        if name == "fill" and "<mask>" in word and not word.startswith("--"):
-            renamed.append("--text")
-        renamed.append(f"--text{word.removeprefix('--prompt')}" if _is_prompt(word) else word)
-    return renamed
-
-
-def _is_prompt(word: str) -> bool:
-    return word == "--prompt" or word.startswith("--prompt=")
 
 
 @functools.cache

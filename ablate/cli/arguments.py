@@ -12,11 +12,11 @@ def option(help: str, metavar: str | None = None, **facts: Any) -> Any:
     return typer.Option(help=help, metavar=metavar, **facts)
 
 
-def flag(name: str, help: str) -> Any:
+def flag(name: str, help: str, **facts: Any) -> Any:
     """An option without a value. It has a name here, or Typer would add its negation."""
-    return typer.Option(name, help=help)
+    return typer.Option(name, help=help, **facts)
 
 
-def argument(metavar: str, help: str, show_default: bool | str = False) -> Any:
+def argument(metavar: str, help: str, show_default: bool | str = False, **facts: Any) -> Any:
     """An argument of a command, as Typer takes it."""
-    return typer.Argument(metavar=metavar, help=help, show_default=show_default)
+    return typer.Argument(metavar=metavar, help=help, show_default=show_default, **facts)

@@ -11,7 +11,8 @@ from rich.progress import Progress
 
 from ablate.cli.arguments import flag, option
 from ablate.cli.naming import TrainedRun
-from ablate.cli.options import Device, Format, torch_device
+from ablate.cli.options import Device, torch_device
+from ablate.cli.output import Format
 from ablate.cli.standard_input import checked_text, piped_text
 from ablate.errors import UsageError
 from ablate.formatting import plural
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
 
     from ablate.attention.importance import Importances
     from ablate.attention.weights import AttentionLayer, AttentionWeights
-    from ablate.run.inference import LoadedRun
+    from ablate.workers.inference import LoadedRun
 
 
-EXAMPLE = "ablate attention 3f2a --sentence 'a small dog' --out a.png"
+EXAMPLE = "ablate attention 3f2a --text 'a small dog' --out a.png"
 
 
 class Kind(StrEnum):  # Typer takes no list of a Literal
@@ -39,7 +40,7 @@ class Kind(StrEnum):  # Typer takes no list of a Literal
 def command(
     trained: TrainedRun,
     *,
-    sentence: Annotated[
+    text: Annotated[
         str | None,
         option(
             "Source sentence, or text of a language model.",
@@ -59,18 +60,20 @@ def command(
     pairs: Annotated[
         int | None, option("With --importance: the first N records of dev only.", "N", min=1)
     ] = None,
-    kind: Annotated[list[Kind] | None, option("Only this kind of attention. Repeatable.")] = None,
+    kind: Annotated[
+        list[Kind] | None, option("Only encoder, decoder or cross. Repeatable.", "KIND")
+    ] = None,
     layer: Annotated[list[int] | None, option("Only this layer. Repeatable.", "N")] = None,
     out: Annotated[
         list[Path] | None, option("Draw the weights: .pdf, .png or .svg. Repeatable.", "FILE")
     ] = None,
-    format: Format = "rich",
+    format: Format = "text",
     device: Device = "auto",
 ) -> None:
     """Draw attention weights for a sentence, or show each head's importance."""
-    if importance and (sentence is not None or translation is not None):
+    if importance and (text is not None or translation is not None):
         raise UsageError(
-            "--sentence and --translation have no effect with --importance, which uses the dev set"
+            "--text and --translation have no effect with --importance, which uses the dev set"
         )
     if pairs is not None and not importance:
         raise UsageError("--pairs has no effect without --importance")
@@ -80,15 +83,15 @@ def command(
 
     # Invalid paths are reported before the model is loaded, which takes seconds.
     check_paths(out or [])
-    folder, root, named = trained.find("--sentence takes it")
+    folder, root, named = trained.find("--text takes it")
     if not importance:
-        sentence = _sentence(sentence)
-        if not out and format == "rich":
+        text = _text(text)
+        if not out and format == "text":
             raise UsageError(
                 "--out FILE is missing, to draw the weights; --format json prints them"
             )
     from ablate.attention.weights import attention_layers
-    from ablate.run.inference import load_run, predicting_task
+    from ablate.workers.inference import load_run, predicting_task
 
     predicting_task(folder)
     opened = load_run(folder, root, torch_device(device), named)
@@ -98,19 +101,19 @@ def command(
     else:
         from ablate.attention.weights import attention_weights
 
-        weights = attention_weights(opened, sentence, translation, layers)
+        weights = attention_weights(opened, text, translation, layers)
         _show_weights(folder.id, weights, format, out or [])
 
 
-def _sentence(option: str | None) -> str | None:
-    """The text of --sentence, or else of standard input; None if there is neither."""
+def _text(option: str | None) -> str | None:
+    """The text of --text, or else of standard input; None if there is neither."""
     if option is not None:
-        return checked_text(option, "--sentence")
+        return checked_text(option, "--text")
     text = piped_text()
     if text is not None and "\n" in text:
         raise UsageError(
             f"standard input has {text.count(chr(10)) + 1} lines, and `ablate attention` shows one "
-            "sentence; --sentence may contain line breaks"
+            "sentence; --text may contain line breaks"
         )
     return text
 

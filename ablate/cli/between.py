@@ -29,7 +29,7 @@ def study_between(start: str, end: str) -> str:
     """
     for name in (start, end):
         if name not in PRESETS:
-            raise UsageError("--between: " + unknown_name("preset", name, PRESETS))
+            raise UsageError(unknown_name("preset", name, PRESETS).of("--between"))
     first, last = ({"preset": name, **small_sizes(PRESETS[name])} for name in (start, end))
     # A size without effect in the first preset, such as heads without attention, is of the last.
     model = resolve_row({**PRESETS[start], **SIZES})

@@ -6,33 +6,35 @@ from typing import Annotated
 
 from ablate.analysis.trials import with_trials
 from ablate.cli.arguments import flag
-from ablate.cli.options import StudyFile, StudyOptions
+from ablate.cli.options import DEFAULT_STUDY, StudyFile, StudyOptions
+from ablate.cli.output import Format
 from ablate.formatting import plural, size
 from ablate.store.cleaning import removable_files, remove_files, size_of
-from ablate.streams import echo
+from ablate.streams import echo, print_json
 
 EXAMPLE = "ablate clean study.yaml --weights --yes"
 
 
 def command(
-    study: StudyFile,
-    options: StudyOptions,
+    study: StudyFile = DEFAULT_STUDY,
     *,
+    options: StudyOptions,
     weights: Annotated[
         bool,
         flag(
             "--weights",
-            "Include the weights of finished runs. The table stays; translate and export need "
-            "them.",
+            "Include the weights of finished runs. The table stays; predict and export need them.",
         ),
     ] = False,
     yes: Annotated[
         bool, flag("--yes", "Remove the files. Without this option they are listed.")
     ] = False,
+    format: Format = "text",
 ) -> None:
     """List leftovers of interrupted, damaged or finished runs."""
     planned, root = options.open(study)
     freed = 0
+    folders = []
     for run in with_trials(planned):
         removable = removable_files(root.run(run.id), weights)
         if not removable.paths:
@@ -42,14 +44,20 @@ def command(
             kinds.append(plural(len(removable.leftovers), "leftover"))
         if removable.weights:
             kinds.append(plural(len(removable.weights), "file") + " of weights")
-        line = f"{removable.folder.path}: {', '.join(kinds)}, {size(size_of(removable.paths))}"
-        if not yes:
-            freed += size_of(removable.paths)
+        found = size_of(removable.paths)
+        removed = remove_files(removable, weights) if yes else None
+        freed += (removed or 0) if yes else found
+        facts = {"leftovers": len(removable.leftovers), "weights": len(removable.weights)}
+        is_kept = yes and removed is None  # a worker holds the run's lease
+        folders.append({"run": run.id, **facts, "bytes": found, "in_use": is_kept})
+        if format == "text":
+            line = f"{removable.folder.path}: {', '.join(kinds)}, {size(found)}"
+            if yes:
+                line += f": {'kept, a worker is using it' if is_kept else 'removed'}"
             echo(line)
-            continue
-        removed = remove_files(removable, weights)  # None: a worker holds the run's lease
-        freed += removed or 0
-        echo(f"{line}: {'kept, a worker is using it' if removed is None else 'removed'}")
+    if format == "json":
+        print_json({"study": planned.study.name, "runs": folders, "bytes": freed, "removed": yes})
+        return
     summary = "Nothing to clean."
     if yes:
         summary = f"{size(freed)} freed."

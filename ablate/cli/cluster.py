@@ -1,173 +1,112 @@
-"""Options of `ablate run` and `ablate plan` for clusters, and what a plan says of them."""
+"""`ablate cluster`: end the jobs of a study, and check a file system before the first job."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
-from ablate.analysis.stages import Stage
-from ablate.cli.arguments import option
-from ablate.cluster.engine import Engine
-from ablate.cluster.profiles import find_profile
-from ablate.errors import UsageError
-from ablate.formatting import duration, plural
-from ablate.launch.devices import gpu_groups, gpus_for_run, runs_of_pilot
-from ablate.plan.plan import Plan, seconds_elsewhere
-from ablate.store import Results
-from ablate.store.jobs import Device
-from ablate.store.records import Setting
+import typer
+
+from ablate.cli.arguments import argument, flag
+from ablate.cli.options import (
+    DEFAULT_RESULTS,
+    DEFAULT_STUDY,
+    ResultsRoot,
+    StudyFile,
+    StudyOptions,
+)
+from ablate.cli.output import Format
+from ablate.cli.usage import Command, CommandGroup
+from ablate.cluster.profiles import engine_of
+from ablate.errors import EXIT_RUN_FAILED, AblateError, UsageError
+from ablate.formatting import plural
+from ablate.store.filesystem import check_filesystem
+from ablate.store.jobs import STOPPED, JobFolder, open_jobs
+from ablate.streams import echo, print_json
+
+app = typer.Typer(cls=CommandGroup, rich_markup_mode="rich", add_completion=False)
 
 
-@dataclass(frozen=True)
-class PerRun:
-    """Processes that train each run together, as given on the command line."""
-
-    gpus_per_run: Annotated[
-        str | None,
-        option(
-            "GPUs that train each run together: 1, 2, 4 ... or auto, if GPUs would be idle.",
-            "N|auto",
-            show_default="1",
-        ),
-    ] = None
-    processes_per_run: Annotated[
-        int | None,
-        option(
-            "Processes that train each run together on a CPU: 1, 2, 4 ...",
-            "N",
-            min=1,
-            max=1024,
-            show_default="1",
-        ),
-    ] = None
-
-    def resolve(self, device: Device, here: int | None) -> tuple[int | None, Device]:
-        """(Processes for each run, or None for as many as leave no GPU idle; device). `here` is the
-        number of GPUs of this machine; None if the runs are for a cluster.
-
-        Raises:
-            UsageError: the number is no power of two, or there are no such devices.
-        """
-        if self.gpus_per_run is not None and self.processes_per_run is not None:
-            raise UsageError(
-                "--gpus-per-run is for GPUs, and --processes-per-run for CPUs; give one of them"
-            )
-        if self.processes_per_run is not None:
-            _refuse_other_than_powers("--processes-per-run", str(self.processes_per_run))
-            if self.processes_per_run == 1:
-                return 1, device
-            if device == "cuda" or (device == "auto" and here):
-                raise UsageError(
-                    "--processes-per-run is for CPUs; add --device cpu, or use --gpus-per-run"
-                )
-            return self.processes_per_run, "cpu"
-        if self.gpus_per_run == "auto":
-            return None, device
-        count = _refuse_other_than_powers("--gpus-per-run", self.gpus_per_run or "1")
-        if count == 1:
-            return 1, device
-        if device == "cpu" or here == 0:
-            reason = "there is no GPU here" if device != "cpu" else "--device cpu uses no GPU"
-            raise UsageError(
-                f"--gpus-per-run {count}: {reason}; --processes-per-run {count} trains each run "
-                f"by {count} processes on the CPU"
-            )
-        # A broken driver must not make several processes train on the CPU.
-        return count, "cuda"
+@app.callback()
+def command() -> None:
+    """Stop the jobs of a study on a cluster; check its file system."""
 
 
-def _refuse_other_than_powers(option: str, text: str) -> int:
-    number = int(text) if text.isdecimal() and text.isascii() else 0
-    if number < 1 or number.bit_count() != 1 or number > 1024:
-        also = " or auto" if option == "--gpus-per-run" else ""
-        raise UsageError(f"{option}: {text} is not 1, 2, 4, 8 ...{also}")
-    return number
+@app.command(cls=Command, epilog="Example: [bold]ablate cluster stop study.yaml[/bold]")
+def stop(
+    study: StudyFile = DEFAULT_STUDY,
+    results: ResultsRoot = DEFAULT_RESULTS,
+    now: Annotated[
+        bool, flag("--now", "Also cancel the study's Slurm jobs, running and waiting.")
+    ] = False,
+    format: Format = "text",
+) -> None:
+    """Ask the pilots of a study to save and leave."""
+    content, root = StudyOptions(results).read(study)  # its runs may be unreadable
+    jobs = open_jobs(root, content.name)
+    for job in jobs:  # all of them, before anything is read that may be damaged
+        job.request_stop()
+    refused: list[str] = []
+    stopped = []
+    for job in jobs:
+        pilots = sum(report.is_alive for report in job.read_pilots())
+        if format == "text":
+            echo(f"job {job.id}: {plural(pilots, 'pilot')} asked to save and leave")
+        cancelled: list[str] = []
+        try:
+            cancelled = _end_job(job, pilots, now)
+        except AblateError as error:
+            refused += error.lines
+        if cancelled and format == "text":
+            echo(f"job {job.id}: cancelled {', '.join(cancelled)}")
+        stopped.append({"job": job.id, "pilots": pilots, "cancelled": cancelled})
+    if refused:
+        raise UsageError(*refused)
+    if format == "json":
+        print_json({"study": content.name, "jobs": stopped})
+    elif not jobs:
+        echo(f"{content.name}: no job is open under {root.root}")
 
 
-def describe_per_run(processes: int | None, device: Device, gpus: int, runs: int) -> str | None:
-    """Line on the devices of this machine that each run gets; None if each run has one.
+def _end_job(job: JobFolder, pilots: int, now: bool) -> list[str]:
+    """Cancel what a queue still holds of a job, on request, and close a job that nothing else will
+    close; the ids of what was cancelled.
 
     Raises:
-        UsageError: there are too few GPUs.
+        AblateError: the job cannot be read, or the queue refuses.
     """
-    if device == "cpu" or (processes is None and not gpus):
-        return f"Each run is trained by {processes} processes." if (processes or 1) > 1 else None
-    of_run = gpus_for_run(processes, gpus, runs)
-    if of_run > 1:
-        at_once = plural(gpu_groups(gpus, of_run), "run")
-        return f"Each run is trained on {of_run} GPUs, {at_once} at once on {gpus} GPUs."
-    if processes:
-        return None
-    return "--gpus-per-run auto: 1, because there are not two GPUs for each run."
+    engine, submissions = engine_of(job.read_job()), job.read_submissions()
+    if not engine.queues:
+        if not pilots:  # the last pilot or the driver closes the job, and may be gone
+            job.close(STOPPED.text)
+        return []
+    if not now or not submissions:
+        return []  # the closing job follows
+    if reason := engine.cancel(submissions[-1]):
+        raise UsageError(f"job {job.id}: {reason}; give the command again")
+    job.close(STOPPED.text)
+    return list(submissions[-1].all_ids)
 
 
-@dataclass(frozen=True)
-class ClusterOptions:
-    """The options of the command line that concern a cluster, as given."""
-
-    on: Annotated[
-        str | None,
-        option(
-            "Submit to a cluster: slurm, ray, manual, or a profile of clusters.yaml.", "PROFILE"
-        ),
-    ] = None
-    workers: Annotated[
-        int | None, option("With --on: pilots, one a node.", "N", min=1, max=10_000)
-    ] = None
-    partition: Annotated[str | None, option("With --on: the partition.", "NAME")] = None
-    time: Annotated[str | None, option("With --on: time limit of a pilot, such as 4h.", "TIME")] = (
-        None
-    )
-    gpus_per_node: Annotated[int | None, option("With --on: GPUs of each pilot.", "N", min=1)] = (
-        None
-    )
-    sbatch: Annotated[
-        list[str] | None,
-        option("With --on: any other option of sbatch. Repeatable.", "OPTION=VALUE"),
-    ] = None
-
-    def profile(self) -> Engine | None:
-        """The profile with these options over it; None without --on.
-
-        Raises:
-            StudyError: the file of profiles has errors.
-            UsageError: there is no such profile, or an option is wrong.
-        """
-        options: dict[str, Setting] = {}
-        for name in ("partition", "time", "gpus_per_node"):
-            if (value := getattr(self, name)) is not None:
-                options[name.replace("_", "-")] = value
-        if self.on is None:
-            given = [*options, *(name for name in ("workers", "sbatch") if getattr(self, name))]
-            if given:
-                raise UsageError(f"--{given[0]} has an effect only with --on")
-            return None
-        for text in self.sbatch or ():
-            name, equals, text_value = text.partition("=")
-            options[name.strip().removeprefix("--")] = text_value.strip() if equals else True
-        return find_profile(self.on, self.workers, options)
-
-
-def submission_text(
-    name: str,
-    profile: Engine,
-    plan: Plan,
-    stage: Stage,
-    results: Results,
-    processes: int | None = 1,
-) -> str:
-    """Submission that `ablate run --on` would make, with its estimated time."""
-    if not stage.missing:
-        return f"--on {name}: nothing to submit"
-    pilots = min(profile.workers, stage.at_once)
-    gpus = profile.gpus
-    per_run = gpus_for_run(processes, gpus, runs_of_pilot(plan.study.whole.runs, profile.workers))
-    runs = plural(len(plan.missing), "run")
-    if per_run > 1:
-        runs += f", {per_run} {'GPUs' if gpus else 'processes'} for each run"
-    time = "time unknown until a run has finished there"
-    estimate = seconds_elsewhere(plan, results)
-    if estimate is not None:
-        seconds, processor = estimate
-        time = f"about {duration(seconds / pilots / max(1, gpus))} at the rate of {processor}"
-    return f"--on {name}: {plural(pilots, 'pilot')} ({profile.options_text()}) for {runs}, {time}"
+@app.command(cls=Command, epilog="Example: [bold]ablate cluster check results[/bold]")
+def check(
+    folder: Annotated[Path, argument("DIR", "A folder of the file system.")],
+    format: Format = "text",
+) -> None:
+    """Check that a folder can hold a results root of several hosts."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder}: is not a folder")
+    checks = []
+    for done in check_filesystem(folder):  # they take up to a minute
+        checks.append(asdict(done))
+        if format == "text":
+            echo(f"{'ok    ' if done.passed else 'FAILED'}  {done.name}: {done.detail}")
+    passed = all(done["passed"] for done in checks)
+    if format == "json":
+        print_json({"folder": str(folder), "passed": passed, "checks": checks})
+    else:
+        verdict = "can hold" if passed else "cannot hold"
+        echo(f"{folder}: {verdict} a results root of several hosts")
+    if not passed:
+        raise typer.Exit(EXIT_RUN_FAILED)

@@ -8,13 +8,13 @@ from ablate.cli.arguments import argument, option
 from ablate.cli.formats import print_faults
 from ablate.cli.options import (
     DEFAULT_RESULTS,
-    Format,
     Overrides,
     ResultsRoot,
     Seeds,
     StudyFile,
     StudyOptions,
 )
+from ablate.cli.output import Format
 from ablate.cli.scoring import scored_outcome
 from ablate.errors import Damaged, UsageError
 from ablate.report.compare import add_sentences, compare_rows, print_comparison
@@ -34,7 +34,7 @@ def command(
     set: Overrides = None,
     seeds: Seeds = None,
     sentences: Annotated[int, option("Example sentences per direction.", "N", min=0, max=1000)] = 3,
-    format: Format = "rich",
+    format: Format = "text",
 ) -> None:
     """Compare two rows: settings, scores, curves, sentences."""
     planned, root = StudyOptions(results, set, None, seeds).open(study)

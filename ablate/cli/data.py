@@ -8,7 +8,7 @@ import typer
 
 from ablate.cli.options import (
     DEFAULT_RESULTS,
-    Format,
+    DEFAULT_STUDY,
     Offline,
     Overrides,
     ResultsRoot,
@@ -17,6 +17,7 @@ from ablate.cli.options import (
     StudyOptions,
     go_offline,
 )
+from ablate.cli.output import Format
 from ablate.cli.usage import Command, CommandGroup
 from ablate.formatting import plural
 from ablate.report.data_text import (
@@ -41,7 +42,7 @@ def command() -> None:
 
 
 @app.command(name="list", cls=Command, epilog="Example: [bold]ablate data list[/bold]")
-def list_corpora(results: ResultsRoot = DEFAULT_RESULTS, format: Format = "rich") -> None:
+def list_corpora(results: ResultsRoot = DEFAULT_RESULTS, format: Format = "text") -> None:
     """List named corpora, and corpora that are already prepared."""
     named = named_corpora(TASKS.values())
     prepared = prepared_corpora(Results(results).corpora)
@@ -53,11 +54,11 @@ def list_corpora(results: ResultsRoot = DEFAULT_RESULTS, format: Format = "rich"
 
 @app.command(cls=Command, epilog="Example: [bold]ablate data show study.yaml[/bold]")
 def show(
-    study: StudyFile,
+    study: StudyFile = DEFAULT_STUDY,
     results: ResultsRoot = DEFAULT_RESULTS,
     set: Overrides = None,
     offline: Offline = False,
-    format: Format = "rich",
+    format: Format = "text",
 ) -> None:
     """Prepare a study's corpus and show its sources, counts, lengths, vocabulary and a sample."""
     go_offline(offline)
@@ -73,25 +74,30 @@ def show(
 
 @app.command(cls=Command, epilog="Example: [bold]ablate data prepare study.yaml --offline[/bold]")
 def prepare(
-    study: StudyFile,
+    study: StudyFile = DEFAULT_STUDY,
     results: ResultsRoot = DEFAULT_RESULTS,
     set: Overrides = None,
     rows: Rows = None,
     offline: Offline = False,
+    format: Format = "text",
 ) -> None:
     """Download and prepare the corpora of a study, and verify every file."""
     go_offline(offline)
     content, root = StudyOptions(results, set, rows).read(study, may_be_new=True)
+    prepared = []
     # Rows may have several vocabularies, each of which is another corpus.
     for data in dict.fromkeys(map(runs_of(content).data_of, content.rows)):
         corpus = content.prepare(data, root.corpora, print_note)
         corpus.verify(every=True)
-        echo(
-            f"{corpus.folder}: {plural(corpus.manifest.pairs['train'], 'record')}, "
-            f"V={data.vocab_size:,}"
-        )
-        for line in (
-            *corpus.manifest.notes,
-            *content.task.notes_on_scores(corpus, content.metrics.shown),
-        ):
-            print_note(f"note: {line}")
+        records = corpus.manifest.pairs
+        notes = [*corpus.manifest.notes]
+        notes += content.task.notes_on_scores(corpus, content.metrics.shown)
+        facts = {"corpus": corpus.id, "records": records, "vocab_size": data.vocab_size}
+        prepared.append({**facts, "notes": notes})
+        if format == "text":
+            train = plural(records["train"], "record")
+            echo(f"{corpus.folder}: {train}, V={data.vocab_size:,}")
+            for line in notes:
+                print_note(f"note: {line}")
+    if format == "json":
+        print_json({"study": content.name, "corpora": prepared})

@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 from ablate.cli.arguments import argument, option
 from ablate.cli.naming import SeedOfRow, find_finished_run
 from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot
+from ablate.cli.output import Format
 from ablate.errors import UsageError
 from ablate.store import Results
-from ablate.streams import echo
+from ablate.streams import echo, print_json
 
 EXAMPLE = "ablate export 3f2a model --to huggingface"
 
@@ -30,6 +31,7 @@ def command(
     ],
     results: ResultsRoot = DEFAULT_RESULTS,
     seed: SeedOfRow = None,
+    format: Format = "text",
 ) -> None:
     """Convert a trained run to a model of another library."""
     if len(run) > 2:
@@ -45,4 +47,7 @@ def command(
     name, note = export_run(source, Results(results), to, folder, found)
     if note:
         echo(note, err=True)
+    if format == "json":
+        print_json({"run": source.id, "library": name, "wrote": [str(folder)]})
+        return
     echo(f"Wrote {folder} for {name}; docs/export.md shows how to load it.")

@@ -12,25 +12,33 @@ from ablate.table.latex import latex
 from ablate.table.table import Table
 
 Format = Annotated[
-    Literal["rich", "markdown", "latex", "html", "csv", "json"], option("Output format.")
+    Literal["text", "markdown", "latex", "html", "csv", "json"],
+    option("text, markdown, latex, html, csv or json.", "FORMAT"),
 ]
+Legend = Annotated[bool, flag("--legend", "The whole legend, also in a terminal.")]
 Wide = Annotated[bool, flag("--wide", "All columns, however narrow the terminal.")]
 
 
 def refuse_wide(wide: bool, format: Format) -> None:
     """Refuse `--wide` where it has no effect."""
-    if wide and format != "rich":
+    if wide and format != "text":
         raise UsageError(
             f"--wide has no effect with --format {format}, which always has all columns"
         )
 
 
 def print_table(
-    table: Table, format: Format, wide: bool, *, against_paper: bool = False, cost: bool = False
+    table: Table,
+    format: Format,
+    wide: bool,
+    legend: bool,
+    *,
+    against_paper: bool = False,
+    cost: bool = False,
 ) -> None:
     """Print a table in a format."""
-    if format == "rich":
-        render.print_rich(table, new_console(), against_paper, cost, wide)
+    if format == "text":
+        render.print_rich(table, new_console(), against_paper, cost, wide, legend)
         return
     if format == "csv":  # the other formats have them below the table
         print_faults(table)

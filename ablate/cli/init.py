@@ -6,11 +6,12 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-from ablate.cli.arguments import argument, option
+from ablate.cli.arguments import argument, flag, option
 from ablate.cli.between import study_between
-from ablate.errors import UsageError
+from ablate.cli.output import Format, print_written
+from ablate.errors import UsageError, listed
 from ablate.store.files import write_bytes
-from ablate.streams import echo
+from ablate.streams import echo, print_data
 from ablate.study.schema import TITLE, schema_text
 
 EXAMPLE = "ablate init captions.yaml --template own-data"
@@ -29,7 +30,8 @@ def command(
     template: Annotated[
         Template | None,
         option(
-            "Translation of generated text, the paper's Table 3, your own text, or another task.",
+            f"{listed(get_args(Template))}.",
+            "NAME",
             show_default="quickstart",
         ),
     ] = None,
@@ -41,8 +43,15 @@ def command(
             "FROM TO",
         ),
     ] = None,
+    schema: Annotated[
+        bool, flag("--schema", "Print the JSON Schema of studies, for editors; write nothing.")
+    ] = False,
+    format: Format = "text",
 ) -> None:
     """Write a commented study to start from."""
+    if schema:
+        print_data(schema_text())
+        return
     if str(file) in get_args(Template):
         raise UsageError(
             f"{file}: is a template; write `ablate init {file}.yaml --template {file}`"
@@ -65,6 +74,9 @@ def command(
         raise UsageError(f"{file} already exists; choose another name") from None
     except OSError as error:
         raise UsageError(f"{error.filename}: cannot be written: {error.strerror}") from None
+    if format == "json":
+        print_written([file], format)
+        return
     echo(f"Wrote {file}. Next: ablate plan {file}")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from ablate.cli.arguments import argument, flag, option
-from ablate.cli.formats import Format, Wide, print_table, refuse_wide
+from ablate.cli.formats import Format, Legend, Wide, print_table, refuse_wide
 from ablate.errors import UsageError
 from ablate.judging.files import read_lines
 from ablate.judging.judge import judged, read_stream, stream_json, stream_lines
@@ -36,12 +36,13 @@ def command(
             "Within this difference in the verdicts' metric a row is as good as base.", "NUMBER"
         ),
     ] = None,
-    row: Annotated[Names, option("A column that names rows. Repeatable.", "COLUMN")] = None,
+    by: Annotated[Names, option("A column that names rows. Repeatable.", "COLUMN")] = None,
     stream: Annotated[
         bool, flag("--stream", "FILE is the log of changes tried one after another.")
     ] = False,
-    format: Format = "rich",
+    format: Format = "text",
     wide: Wide = False,
+    legend: Legend = False,
     out: Annotated[
         Path | None, option("Also write one HTML page, with the figure.", "FILE")
     ] = None,
@@ -51,9 +52,9 @@ def command(
     if margin is not None and not 0 < margin < math.inf:
         raise UsageError(f"--margin {margin:g} is not allowed: must be above 0 and finite")
     of_table = out is not None or wide or margin is not None
-    if stream and (of_table or format not in ("rich", "json") or len(metric or ()) > 1):
+    if stream and (of_table or format not in ("text", "json") or len(metric or ()) > 1):
         raise UsageError(
-            "--stream has --format rich and json, and no --out, --wide, --margin or second --metric"
+            "--stream has --format text and json, and no --out, --wide, --margin or second --metric"
         )
     where = ", ".join(map(str, files))
     directions = dict.fromkeys(lower_is_better or (), False)
@@ -64,7 +65,7 @@ def command(
     lines = read_lines(files)  # whose errors name the file
     try:
         if stream:
-            decided = read_stream(lines, base, directions, metric or (), row or ())
+            decided = read_stream(lines, base, directions, metric or (), by or ())
             if format == "json":
                 print_json(stream_json(*decided))
             else:
@@ -76,15 +77,16 @@ def command(
             base=base,
             directions=directions,
             metrics=metric or (),
-            row_columns=row or (),
+            row_columns=by or (),
             margin=margin,
         )
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from None
-    print_table(table, format, wide)
     if out is not None:
         from ablate.page.page import scores_page
         from ablate.store.files import write_bytes
 
         write_bytes(out, scores_page(table).encode(), durable=False)
+    print_table(table, format, wide, legend)
+    if out is not None:
         echo(f"Wrote {out}", err=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -13,7 +12,7 @@ import typer
 
 from ablate.analysis.settle import settle
 from ablate.cli.arguments import argument, flag, option
-from ablate.errors import UsageError, did_you_mean_path
+from ablate.errors import MachineError, UsageError, did_you_mean_path
 from ablate.store import Results
 from ablate.streams import echo
 from ablate.study import Runs, Selection, Study, read_study
@@ -22,7 +21,22 @@ if TYPE_CHECKING:
     import torch
 
 
-StudyFile = Annotated[Path, argument("STUDY", "The study's YAML file.")]
+DEFAULT_STUDY = Path("study.yaml")
+DEFAULT_RESULTS = Path("results")
+
+
+def present_study(param: typer.CallbackParam, study: Path, context: typer.Context) -> Path:
+    """Refuse the default of STUDY where there is no such file."""
+    source = context.get_parameter_source(param.name or "")
+    is_default = source is not None and source.name == "DEFAULT"
+    if is_default and not study.exists():
+        raise UsageError(f"STUDY is missing: give a study's file; there is no {study} here")
+    return study
+
+
+StudyFile = Annotated[
+    Path, argument("STUDY", "The study's YAML file.", show_default=True, callback=present_study)
+]
 
 
 def _local_folder(folder: Path) -> Path:
@@ -44,7 +58,11 @@ def _local_folder(folder: Path) -> Path:
 ResultsRoot = Annotated[
     Path,
     option(
-        "Folder with the results of all studies.", "DIR", file_okay=False, callback=_local_folder
+        "Folder with the results of all studies.",
+        "DIR",
+        file_okay=False,
+        callback=_local_folder,
+        envvar="ABLATE_RESULTS",
     ),
 ]
 Overrides = Annotated[
@@ -56,7 +74,6 @@ Rows = Annotated[
     option("Base and these rows only: groups, labels, patterns; with commas.", "ROWS"),
 ]
 Seeds = Annotated[str | None, option("Seeds instead of the study's: 1,2,3 or 1-3.", "SEEDS")]
-Format = Annotated[Literal["rich", "json"], option("Output to read (rich) or for scripts (json).")]
 Device = Annotated[
     Literal["auto", "cpu", "cuda"], option("Device; auto uses a GPU if there is one.")
 ]
@@ -64,7 +81,6 @@ Offline = Annotated[bool, flag("--offline", "Download nothing; use files that ar
 BudgetText = Annotated[
     str | None, option("Only what fits in 2h, 90min or 8gpu-hours: fewer seeds, then rows.", "TIME")
 ]
-DEFAULT_RESULTS = Path("results")
 
 
 @dataclass(frozen=True)
@@ -81,10 +97,9 @@ class StudyOptions:
         """The options that change the study, or select a part of it."""
         return Selection(self.set or (), self.rows or (), self.seeds)
 
-    def given(self, but: Collection[str] = ()) -> list[str]:
-        """The options that are not at their defaults, but for those named."""
-        names = [field.name for field in fields(self) if field.name not in but]
-        return [f"--{name}" for name in names if getattr(self, name) != getattr(type(self), name)]
+    def given(self) -> list[str]:
+        """The options that select rows and seeds, or change the study."""
+        return [f"--{name}" for name in ("set", "rows", "seeds") if getattr(self, name)]
 
     def open(self, study: Path) -> tuple[Runs, Results]:
         """The runs of a study, with the choices that trials have made so far; else as `read`.
@@ -133,13 +148,13 @@ def torch_device(choice: Device) -> torch.device:
     """The torch device for --device.
 
     Raises:
-        UsageError: cuda was requested and torch finds no GPU.
+        MachineError: cuda was requested and torch finds no GPU.
     """
     import torch
 
     cuda = choice != "cpu" and torch.cuda.is_available()
     if choice == "cuda" and not cuda:
-        raise UsageError("--device cuda: torch finds no CUDA device; use --device cpu")
+        raise MachineError("--device cuda: torch finds no CUDA device; use --device cpu")
     return torch.device("cuda" if cuda else "cpu")
 
 

@@ -11,19 +11,20 @@ import typer
 from ablate.analysis.stages import Stage, next_stage
 from ablate.analysis.trials import with_trials
 from ablate.cli.arguments import option
-from ablate.cli.cluster import ClusterOptions, PerRun, describe_per_run, submission_text
+from ablate.cli.cluster_options import ClusterOptions, PerRun, describe_per_run, submission_text
 from ablate.cli.options import (
+    DEFAULT_STUDY,
     BudgetText,
     Device,
-    Format,
     StudyFile,
     StudyOptions,
     print_changes,
     print_notes,
 )
+from ablate.cli.output import Format
 from ablate.cli.scoring import warn_of_changed_data
 from ablate.data.resolve_sources import first_record, learns_in_a_moment, source_faults
-from ablate.errors import EXIT_BAD_INPUT, Fault, UsageError
+from ablate.errors import AblateError, DataError, Fault, MachineError, UsageError
 from ablate.launch.devices import gpus_for_run
 from ablate.plan.budget import Budget, Fit, fit
 from ablate.plan.plan import Plan, plan_of
@@ -43,19 +44,19 @@ EXAMPLE = "ablate plan study.yaml --budget 8h"
 
 
 def command(
-    study: StudyFile,
-    options: StudyOptions,
+    study: StudyFile = DEFAULT_STUDY,
     *,
+    options: StudyOptions,
     budget: BudgetText = None,
     device: Device = "auto",
-    to_see: Annotated[
-        float | None, option("Number of seeds that find a difference of this size.", "DIFFERENCE")
+    difference: Annotated[
+        float | None, option("Number of seeds that find a difference of this size.", "SIZE")
     ] = None,
     spread: Annotated[
         float | None,
         option("Standard deviation over seeds, if no runs exist to estimate it from.", "SD"),
     ] = None,
-    format: Format = "rich",
+    format: Format = "text",
     per_run: PerRun,
     cluster: ClusterOptions,
 ) -> None:
@@ -66,7 +67,7 @@ def command(
         raise UsageError(
             "--device estimates the time on one device, and --on on a cluster; give one of them"
         )
-    for name, value in (("--to-see", to_see), ("--spread", spread)):
+    for name, value in (("--difference", difference), ("--spread", spread)):
         if value is not None and not 0 < value < math.inf:
             raise UsageError(f"{name}: {value:g} is not a positive number, such as 0.5")
     limit = None if budget is None else Budget.parse(budget)
@@ -86,16 +87,16 @@ def command(
     warn_of_changed_data(stage.planned, root)
     plan = plan_of(stage.possible, root, device, per_run_processes)
     power = power_of(stage.planned, root, spread)
-    if to_see is not None and not stage.planned.families[0].total:
-        raise UsageError("--to-see: the study has no row beside base")
-    if to_see is not None and (not power or power[0].source == "unknown"):
+    if difference is not None and not stage.planned.families[0].total:
+        raise UsageError("--difference: the study has no row beside base")
+    if difference is not None and (not power or power[0].source == "unknown"):
         raise UsageError(
-            "--to-see: no row has finished with two seeds, and no published study has this metric, "
-            "so the spread is unknown; give --spread SD"
+            "--difference: no row has finished with two seeds, and no published study has this "
+            "metric, so the spread is unknown; give --spread SD"
         )
-    if to_see is not None and not power[0].sd:
+    if difference is not None and not power[0].sd:
         raise UsageError(
-            f"--to-see: the runs show no spread of {power[0].metric.title} over seeds; give "
+            f"--difference: the runs show no spread of {power[0].metric.title} over seeds; give "
             f"--spread SD"
         )
     submission = None
@@ -105,20 +106,24 @@ def command(
         submission = submission_text(cluster.on, profile, plan, stage, root, processes)
     fitting = None if limit is None else fit(plan, limit.available(gpus))
     # Missing text does not prevent a plan, which is printed; the exit code is that of `ablate run`.
-    faults = [str(content.data_fault(fault)) for fault in data_faults(content, root)]
+    errors: list[AblateError] = []
+    if of_data := [content.data_fault(fault) for fault in data_faults(content, root)]:
+        errors.append(DataError(*of_data))
     pilots = None if profile is None else profile.workers
-    faults += resource_faults(plan, stage.known_runs, root, pilots=pilots)
-    shown = _Output(plan, stage, power, to_see, limit, fitting, together, submission)
+    if of_machine := resource_faults(plan, stage.known_runs, root, pilots=pilots):
+        errors.append(MachineError(*of_machine))
+    shown = _Output(plan, stage, power, difference, limit, fitting, together, submission)
     if format == "json":
-        print_json(shown.as_json())
+        found = [fault.as_json(error.code) for error in errors for fault in error.faults]
+        print_json(shown.as_json() | {"faults": found})
     else:
         shown.print()
         for line in first_record(content.data, content.data_folder, root.corpora):
             echo(line)
-    for fault in faults:
-        echo(fault, err=True)
-    if faults:
-        raise typer.Exit(EXIT_BAD_INPUT)
+    for error in errors:
+        echo(error, err=True)
+    if errors:
+        raise typer.Exit(errors[0].exit_code)
 
 
 def data_faults(study: Study, root: Results) -> list[Fault]:
@@ -140,7 +145,7 @@ class _Output:
     """Everything that the command shows; None for parts that were not asked for.
 
     stage: where the study is.
-    to_see: the difference of `--to-see`.
+    difference: that of `--difference`.
     limit, fitting: the budget, and the part of the study that fits; None also if the time is not
         known.
     devices: a line on the devices of each run.
@@ -150,7 +155,7 @@ class _Output:
     plan: Plan
     stage: Stage
     power: list[Power]
-    to_see: float | None
+    difference: float | None
     limit: Budget | None
     fitting: Fit | None
     devices: str | None
@@ -161,9 +166,9 @@ class _Output:
         output = self.plan.as_json()
         output |= self.stage.details
         output["power"] = {power.metric.name: power_json(power) for power in self.power}
-        if self.to_see is not None:
-            seeds = self.power[0].seeds_needed(self.to_see)
-            output["to_see"] = {"difference": self.to_see, "seeds": seeds}
+        if self.difference is not None:
+            seeds = self.power[0].seeds_needed(self.difference)
+            output["seeds_needed"] = {"difference": self.difference, "seeds": seeds}
         if self.limit is not None:
             fits = self.fitting and self.fitting.as_json()
             output["budget"] = {"seconds": self.limit.seconds, "fits": fits}
@@ -194,8 +199,8 @@ class _Output:
         line = power_warning(self.power[0]) if self.power else None
         if line is not None:
             console.print(line, style="bold yellow")
-        if self.to_see is not None:
-            console.print(self.power[0].seeds_text(self.to_see))
+        if self.difference is not None:
+            console.print(self.power[0].seeds_text(self.difference))
         for line in (self.devices, self.submission):
             if line is not None:
                 console.print(line)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from ablate.cli.arguments import option
 from ablate.cli.naming import TrainedRun
-from ablate.cli.options import Format
+from ablate.cli.output import Format
 from ablate.cli.standard_input import checked_text, input_lines, piped_text
 from ablate.errors import UsageError, listed
 from ablate.formatting import token_text
@@ -112,7 +112,7 @@ def command(
             show_default="5",
         ),
     ] = None,
-    format: Format = "rich",
+    format: Format = "text",
 ) -> None:
     """Predict with a trained run: translate, parse, continue a text, or fill its masks.
 
@@ -120,7 +120,7 @@ def command(
     constraint, temperature. A run's id stands for the row that began the run.
     """
     folder, root, named = trained.find("--text takes it")
-    from ablate.run.inference import predicting_task
+    from ablate.workers.inference import predicting_task
 
     values = {"beam": beam, "alpha": alpha, "tokens": tokens, "count": count}
     values |= {"temperature": temperature, "top_k": top_k, "draw": draw, "top": top}
@@ -153,7 +153,7 @@ def _translate(ask: Request) -> None:
     source = "standard input" if ask.text is None else "--text"
     # All lines at once: batches are sorted by length.
     lines = input_lines() if ask.text is None else ask.text.splitlines()
-    from ablate.run.inference import translate_text
+    from ablate.workers.inference import translate_text
 
     predictions = translate_text(ask.folder, ask.root, lines, ask.given, ask.row, source)
     for number, line in enumerate(predictions, 1):
@@ -173,7 +173,7 @@ def _continue(ask: Request) -> None:
     fields = {"tokens": "generated_tokens", "temperature": "temperature", "top_k": "top_k"}
     settings = {fields[name]: value for name, value in ask.given.items() if name in fields}
     count, draw = ask.given.get("count", 1), ask.given.get("draw", 1)
-    from ablate.run.inference import generated_texts
+    from ablate.workers.inference import generated_texts
 
     texts = generated_texts(ask.folder, ask.root, prompt or "", count, draw, settings, ask.row)
     if ask.format == "json":
@@ -191,7 +191,7 @@ def _fill(ask: Request) -> None:
     text = piped_text() if ask.text is None else ask.text
     if text is None:
         raise UsageError("--text is missing: a text with <mask> in it, also on standard input")
-    from ablate.run.inference import fill
+    from ablate.workers.inference import fill
 
     filled = fill(ask.folder, ask.root, text, ask.given.get("top", 5), ask.row)
     if ask.format == "json":

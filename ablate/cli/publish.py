@@ -10,7 +10,14 @@ from typing import Annotated
 from ablate.analysis.curves import curves_of
 from ablate.cli.arguments import option
 from ablate.cli.formats import print_faults
-from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, StudyFile, StudyOptions
+from ablate.cli.options import (
+    DEFAULT_RESULTS,
+    DEFAULT_STUDY,
+    ResultsRoot,
+    StudyFile,
+    StudyOptions,
+)
+from ablate.cli.output import Format, print_written
 from ablate.cli.scoring import scored_outcome
 from ablate.errors import UsageError
 from ablate.publication.archive import ARCHIVE, archive_of
@@ -18,17 +25,18 @@ from ablate.publication.crate import METADATA, crate
 from ablate.publication.folder import TEXTS, publish, publishable
 from ablate.publication.paper import paper_files
 from ablate.publication.provenance import provenance_of
-from ablate.streams import echo
 
-EXAMPLE = "ablate publish study.yaml --to supplement/study"
+EXAMPLE = "ablate publish study.yaml --out supplement/study"
 
 
 def command(
-    study: StudyFile,
-    to: Annotated[
+    study: StudyFile = DEFAULT_STUDY,
+    *,
+    out: Annotated[
         Path, option("Folder for the files.", "DIR", file_okay=False, show_default=False)
     ],
     results: ResultsRoot = DEFAULT_RESULTS,
+    format: Format = "text",
 ) -> None:
     """Write tables, figures, records, and the texts of a paper: methods, checklists, references."""
     from ablate.page.sections import figure_files
@@ -44,5 +52,5 @@ def command(
     more |= paper_files(outcome, root)
     files = (*TEXTS, *more)
     more[METADATA] = crate(planned.study.name, files, provenance_of(outcome, root))
-    for name in publish(outcome, root, to, more):
-        echo(f"Wrote {to / name}")
+    written = publish(outcome, root, out, more)
+    print_written([out / name for name in written], format)

@@ -9,7 +9,8 @@ from ablate.analysis.curves import curves_of
 from ablate.analysis.outcome import Outcome
 from ablate.cli.arguments import option
 from ablate.cli.formats import print_faults
-from ablate.cli.options import StudyFile, StudyOptions
+from ablate.cli.options import DEFAULT_STUDY, StudyFile, StudyOptions
+from ablate.cli.output import Format, print_written
 from ablate.cli.scoring import scored_outcome
 from ablate.errors import Damaged, UsageError, listed
 from ablate.publication.folder import without_paths
@@ -29,9 +30,9 @@ FIGURE_KINDS = ("pdf", "png", "svg")  # ablate.plotting.FORMATS, which loads mat
 
 
 def command(
-    study: StudyFile,
-    options: StudyOptions,
+    study: StudyFile = DEFAULT_STUDY,
     *,
+    options: StudyOptions,
     out: Annotated[
         Path | None,
         option("Output file.", "FILE", show_default="report.html in the study's results"),
@@ -43,6 +44,7 @@ def command(
     attention: Annotated[
         str | None, option("Add base's attention weights for this sentence.", "TEXT")
     ] = None,
+    format: Format = "text",
 ) -> None:
     """Write one HTML page: table, curves, costs, samples, provenance."""
     from ablate.page.study_page import study_page
@@ -68,13 +70,14 @@ def command(
     path = out or root.study(content.name) / FILE
     # Not durable: the page can be made again.
     write_bytes(path, text.encode(), durable=False)
-    echo(f"Wrote {path}")
+    written = [path]
     if figures is not None:
         from ablate.page.sections import figure_files
 
         for name, figure in figure_files(outcome.table, curves).items():
             write_bytes(figures / name, figure, durable=False)
-            echo(f"Wrote {figures / name}")
+            written.append(figures / name)
+    print_written(written, format)
 
 
 def _refuse_undrawable(figures: Path | None) -> None:
@@ -136,7 +139,7 @@ def _attention(outcome: Outcome, root: Results, sentence: str) -> Attention:
     from ablate.attention.weights import attention_layers, attention_weights
     from ablate.page.page import Attention
     from ablate.plotting import render
-    from ablate.run.inference import load_run, predicting_task
+    from ablate.workers.inference import load_run, predicting_task
 
     predicting_task(root.run(run.id))
     opened = load_run(root.run(run.id), root, row=base)

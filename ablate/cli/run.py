@@ -19,10 +19,12 @@ from ablate.analysis.settle import settle
 from ablate.analysis.stages import Stage, advance, execute_stages, first_stage
 from ablate.analysis.trials import with_trials
 from ablate.cli.arguments import flag, option
-from ablate.cli.cluster import ClusterOptions, PerRun
+from ablate.cli.cluster_options import PANEL, ClusterOptions, PerRun
+from ablate.cli.events import Events, print_event
 from ablate.cli.live import LiveView
 from ablate.cli.options import (
     DEFAULT_RESULTS,
+    DEFAULT_STUDY,
     BudgetText,
     Device,
     Offline,
@@ -32,10 +34,11 @@ from ablate.cli.options import (
     print_changes,
     print_notes,
 )
+from ablate.cli.output import Format, Quiet, progress_console
 from ablate.cli.scoring import score_with_progress
 from ablate.cluster.engine import Engine
 from ablate.cluster.submission import close_finished, submit_study
-from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, Interrupted, StoreError, UsageError
+from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, Interrupted, MachineError, UsageError
 from ablate.formatting import duration, plural
 from ablate.launch import launch, outcome_of_launch, prepare_runs
 from ablate.launch.devices import gpus_for_run
@@ -53,14 +56,15 @@ from ablate.store.machine import visible_gpus
 from ablate.streams import echo, new_console, print_line
 from ablate.study import Runs, Study
 from ablate.table import render
+from ablate.table.table import Table
 
 EXAMPLE = "ablate run study.yaml --budget 8h --log tensorboard"
 
 
 def command(
-    study: StudyFile,
-    options: StudyOptions,
+    study: StudyFile = DEFAULT_STUDY,
     *,
+    options: StudyOptions,
     device: Device = "auto",
     jobs: Annotated[
         int | None,
@@ -76,6 +80,8 @@ def command(
     context: typer.Context,
     offline: Offline = False,
     budget: BudgetText = None,
+    format: Format = "text",
+    quiet: Quiet = False,
     log: Annotated[
         list[str] | None,
         option(
@@ -84,7 +90,10 @@ def command(
     ] = None,
     retry_failed: Annotated[bool, flag("--retry-failed", "Run failed runs again.")] = False,
     cluster: ClusterOptions,
-    detach: Annotated[bool, flag("--detach", "With --on: return after the submission.")] = False,
+    detach: Annotated[
+        bool,
+        flag("--detach", "With --on: return after the submission.", rich_help_panel=PANEL),
+    ] = False,
 ) -> None:
     """Train missing runs, resume interrupted ones, and print the table."""
     go_offline(offline)
@@ -103,44 +112,54 @@ def command(
     refuse_other_study(content, root)
     print_notes(content)
     began = time.time()
-    console = new_console()
-    say = partial(print_line, console)
+    console, progress = new_console(err=format == "json"), progress_console(format, quiet)
+    say = partial(print_line, progress)
     retries, rule = failed_before(began, retry_failed), None
     if profile is not None:
         retries = on_some_host
         if retry_failed:
             forget_failures(with_trials(settle(content, root)), root)
     if limit is not None:
-        rule = WithinBudget(limit, _gpus(resources, content), echo)
+        rule = WithinBudget(limit, _gpus(resources, content), say)
     stage = first_stage(content, root, say, retries, rule)
     print_changes(stage.planned, root)
     _refuse_too_small(stage, root, resources, profile)
     if content.custom_classes:
         classes = [f"{c.module}:{c.name} ({c.digest})" for c in content.custom_classes]
-        echo(f"Executing the custom classes of the study: {', '.join(classes)}")
-    view = View(stage, root, console, loggers)
+        say(f"Executing the custom classes of the study: {', '.join(classes)}")
+    events = Events() if format == "json" else None
+    if events is not None:
+        loggers = {**loggers, "events": events.start}
+    view = View(stage, root, progress, loggers, events)
     try:
         if profile is not None:
             assert cluster.on is not None
             claim(content, root)  # the closing job publishes
             job = submit_study(stage, root, options.selection, cluster.on, profile, resources, say)
             if detach:
+                if events is not None and job is not None:
+                    print_event("submitted", job=job.id)
                 raise typer.Exit
             end = _follow(stage, view, job)
         else:
             end = _train(stage, view, resources, retries, rule)
     except Interrupted:
-        line = f"The job goes on without this command; `ablate stop {content.path}` ends it."
+        line = (
+            f"The job goes on without this command; `ablate cluster stop {content.path}` ends it."
+        )
         if profile is None:
             line = f"Interrupted: {saved_line(view.stage.runs, root)}. The same command resumes."
-        say(line)
+        print_line(console, line)
+        if events is not None:
+            print_event("end", exit_code=EXIT_INTERRUPTED)
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    _publish(end.planned, root, console)
+    say = partial(print_line, console)
+    table = _publish(end.planned, root, console, events)
     close_finished(root, content.name)
     states = outcome_of_launch(end.rows, root)
     if stage.missing:
         say(_last_line(content, root, states, time.time() - began))
-    unfinished = states.total() - states["done"]
+    unfinished = states.total() - states["done"] - states["diverged"]  # which is a result
     if rule is not None and rule.is_over and end.left:
         unfinished -= states["pending"]
         did_not = f"{plural(states['pending'], 'run')} did not begin"
@@ -150,8 +169,10 @@ def command(
         say(f"{plural(failed, 'run')} failed: {remedy}")
     if end.obstacle:
         say(end.obstacle)
-    if end.obstacle or unfinished:
-        raise typer.Exit(EXIT_RUN_FAILED)
+    code = EXIT_RUN_FAILED if end.obstacle or unfinished else 0
+    if events is not None:
+        events.end(end, root, table, states, code)
+    raise typer.Exit(code)
 
 
 def _refuse_too_small(
@@ -160,13 +181,13 @@ def _refuse_too_small(
     """Refuse a machine without the memory and the disk that the missing runs need.
 
     Raises:
-        StoreError: names what is needed, and what is there.
+        MachineError: names what is needed, and what is there.
     """
     plan = plan_of(stage.rows, root, resources.device, resources.processes or 1)
     pilots = None if profile is None else profile.workers
     faults = resource_faults(plan, stage.known_runs, root, resources.jobs, pilots)
     if faults:
-        raise StoreError(*faults)
+        raise MachineError(*faults)
 
 
 @dataclass
@@ -174,17 +195,21 @@ class View:
     """Shows the stages of a study, and copies its metrics to loggers meanwhile.
 
     stage: that is shown, or was shown last.
+    events: printed for programs; None for people.
     """
 
     stage: Stage
     root: Results
     console: Console
     loggers: Mapping[str, Start]
+    events: Events | None = None
 
     @contextmanager
     def of(self, stage: Stage) -> Iterator[LiveView]:
         """Live progress of a stage."""
         self.stage = stage
+        if self.events is not None:
+            self.events.stage(stage, self.root)
         with (
             LiveView(stage.runs, self.root, self.console) as view,
             Mirror(stage.study.name, stage.runs, self.root, self.loggers, view.log),
@@ -193,6 +218,8 @@ class View:
 
     def copy(self, stage: Stage) -> None:
         """Copy the metrics of finished runs to loggers, which may be new."""
+        if self.events is not None:
+            self.events.stage(stage, self.root)
         with Mirror(stage.study.name, stage.runs, self.root, self.loggers, self.log):
             pass
 
@@ -248,17 +275,19 @@ def _is_retried(job: JobFolder, runs: Runs) -> bool:
     return any(failure.may_succeed_elsewhere for failure in failures if failure is not None)
 
 
-def _publish(planned: Runs, root: Results, console: Console) -> None:
-    """Print the table of a study, and write it if it is that of the whole study."""
+def _publish(planned: Runs, root: Results, console: Console, events: Events | None) -> Table:
+    """Print the table of a study for people, and write it if it is that of the whole study."""
     study = planned.study
     outcome = outcome_of(planned, root, score_with_progress(planned, root))
-    render.print_rich(outcome.table, console, against_paper=False)
+    if events is None:
+        render.print_rich(outcome.table, console, against_paper=False)
     if study.source.is_modified:  # the published table belongs to the whole study
         line = "is not updated: --set, --rows and --seeds change the study."
         print_line(console, f"{root.study(study.name)} {line}")
-        return
+        return outcome.table
     claim(study, root)
     publish_results(planned, outcome, root)
+    return outcome.table
 
 
 def _last_line(study: Study, root: Results, states: Counter[State], seconds: float) -> str:

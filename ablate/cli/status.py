@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from ablate.analysis.stages import Stage, advance, next_stage
-from ablate.cli.arguments import argument, flag
+from ablate.cli.arguments import argument, flag, option
 from ablate.cli.live import LiveView
+from ablate.cli.logs import show_logs
 from ablate.cli.naming import SeedOfRow, find_run
-from ablate.cli.options import Format, StudyOptions
+from ablate.cli.options import DEFAULT_STUDY, StudyOptions, present_study
+from ablate.cli.output import Format
 from ablate.cli.scoring import warn_of_changed_data
 from ablate.errors import StoreError, UsageError
 from ablate.formatting import duration, plural
@@ -29,24 +31,45 @@ from ablate.study.yaml_nodes import nearest_study
 
 EXAMPLE = "ablate status study.yaml --watch"
 
-StudyOrRun = Annotated[Path, argument("STUDY|RUN", "The study's YAML file, or the id of one run.")]
+StudyOrRun = Annotated[
+    Path,
+    argument(
+        "STUDY|RUN",
+        "The study's YAML file, or the id of one run.",
+        show_default=True,
+        callback=present_study,
+    ),
+]
 _RUN_ID = re.compile(r"[0-9a-f]{3,12}")
 LOG_LINES = 3  # shown for a failed run
+LINES = 20  # of each log, with --logs
 
 
 def command(
-    study: StudyOrRun,
+    study: StudyOrRun = DEFAULT_STUDY,
     row: Annotated[str | None, argument("ROW", "Show the run of this row only.")] = None,
     *,
     options: StudyOptions,
     seed: SeedOfRow = None,
-    format: Format = "rich",
+    format: Format = "text",
     watch: Annotated[
         bool,
         flag("--watch", "Show live progress until every run has ended; Ctrl-C stops watching."),
     ] = False,
+    logs: Annotated[
+        bool, flag("--logs", "Show the last lines of the logs of pilots, or of a row's runs.")
+    ] = False,
+    lines: Annotated[
+        int | None, option("With --logs: lines of each log.", "N", min=1, show_default=str(LINES))
+    ] = None,
 ) -> None:
     """Show the state of every run, or everything known about one run."""
+    if lines is not None and not logs:
+        raise UsageError("--lines has an effect only with --logs")
+    if logs:
+        _refuse_with_logs(options, seed, watch)
+        show_logs(*options.read(study), row, lines or LINES, format)
+        return
     remedy = ""  # for an option that has no effect on one run
     if row is not None or (seed is not None and study.exists()):
         remedy = ", which is named by STUDY ROW --seed N"
@@ -58,7 +81,7 @@ def command(
                 f'"{study}" is neither a study file nor a run id{nearest_study(study)}'
             )
     if remedy:
-        of_studies = options.given(but=("results",))
+        of_studies = options.given()
         if watch:
             of_studies.append("--watch")
         if of_studies:
@@ -79,6 +102,17 @@ def command(
         _show_runs(stage, root, format)
 
 
+def _refuse_with_logs(options: StudyOptions, seed: int | None, watch: bool) -> None:
+    """Refuse options that would be without effect."""
+    given = options.given()
+    if seed is not None:
+        given.append("--seed")
+    if watch:
+        given.append("--watch")
+    if given:
+        raise UsageError(f"{given[0]} has no effect with --logs")
+
+
 def _show_runs(stage: Stage, root: Results, format: Format) -> None:
     """Show every run, the jobs on clusters, and the end of the log of each failed run."""
     plan: Plan = plan_of(stage.rows, root)
@@ -91,9 +125,10 @@ def _show_runs(stage: Stage, root: Results, format: Format) -> None:
         runs = []
         for status in details:
             log = _log_of_failure(root, status.id, status.state)
-            runs.append({**status._asdict(), "id": status.id or None, "log": log})
+            facts = {**status._asdict(), "id": status.id or None, **_numbers(root, status)}
+            runs.append(facts | {"log": log})
         content = {"study": plan.study.name, **stage.details, "runs": runs}
-        print_json({**content, "seconds_left": plan.seconds})
+        print_json({**content, "jobs": _jobs(root, plan.study.name), "seconds_left": plan.seconds})
         return
     print_status(plan, details)
     if stage.sentence:
@@ -107,6 +142,37 @@ def _show_runs(stage: Stage, root: Results, format: Format) -> None:
             echo("\n".join(f"  {line}" for line in lines))
 
 
+def _numbers(results: Results, status: RunStatus) -> dict[str, Any]:
+    """The progress, outcome or failure of a run for programs; nothing of a pending one."""
+    if not status.id:
+        return {}
+    folder = results.run(status.id)
+    if result := if_readable(folder.read_result):
+        return {"steps": result.steps, "seconds": result.seconds, "reason": result.reason}
+    numbers: dict[str, Any] = {}
+    if progress := if_readable(folder.read_progress):
+        names = ("step", "steps", "loss", "perplexity", "tokens_per_second", "seconds")
+        numbers = progress.model_dump(include=set(names))
+    if status.state == "interrupted":
+        numbers["saved_step"] = saved_step(folder)
+    if status.state == "failed" and (failure := if_readable(folder.read_failure)):
+        numbers["reason"] = failure.reason
+    return numbers
+
+
+def _jobs(results: Results, study: str) -> list[dict[str, Any]]:
+    """The jobs of a study on clusters, for programs."""
+    jobs = []
+    for folder in jobs_of(results, study):
+        pilots = []
+        for report in folder.read_pilots():
+            facts = {"name": report.name, "host": report.host, "phase": report.phase}
+            pilots.append({**facts, "is_alive": report.is_alive, "ended": report.ended})
+        end = if_readable(folder.read_end)
+        jobs.append({"job": folder.id, "closed": end and end.reason, "pilots": pilots})
+    return jobs
+
+
 def _log_of_failure(results: Results, id: str, state: State) -> list[str]:
     """The last log lines of a failed run; empty in other states."""
     if state != "failed":
@@ -115,7 +181,7 @@ def _log_of_failure(results: Results, id: str, state: State) -> list[str]:
 
 
 def _watch(stage: Stage, results: Results, format: Format) -> None:
-    if format != "rich":
+    if format != "text":
         raise UsageError(f"--format {format} has no effect with --watch")
     console = new_console()
     with LiveView(stage.runs, results, console) as view:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from ablate.cli.arguments import flag, option
-from ablate.cli.formats import Format, Wide, print_table, refuse_wide
-from ablate.cli.options import StudyFile, StudyOptions
+from ablate.cli.formats import Format, Legend, Wide, print_table, refuse_wide
+from ablate.cli.options import DEFAULT_STUDY, StudyFile, StudyOptions
 from ablate.cli.scoring import scored_outcome
 from ablate.errors import UsageError
 
@@ -14,10 +14,10 @@ EXAMPLE = "ablate table study.yaml --format latex --against paper"
 
 
 def command(
-    study: StudyFile,
-    options: StudyOptions,
+    study: StudyFile = DEFAULT_STUDY,
     *,
-    format: Format = "rich",
+    options: StudyOptions,
+    format: Format = "text",
     against: Annotated[
         Literal["paper"] | None, option("Add the paper's table for the task.")
     ] = None,
@@ -25,6 +25,7 @@ def command(
         bool, flag("--cost", "Add training time, tokens per second and FLOPs.")
     ] = False,
     wide: Wide = False,
+    legend: Legend = False,
 ) -> None:
     """Print the results table from finished runs."""
     selected, root = options.open(study)
@@ -34,4 +35,4 @@ def command(
         )
     refuse_wide(wide, format)
     outcome = scored_outcome(selected, root)
-    print_table(outcome.table, format, wide, against_paper=against is not None, cost=cost)
+    print_table(outcome.table, format, wide, legend, against_paper=against is not None, cost=cost)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
+import re
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
@@ -27,16 +28,21 @@ else:
 
     ClickException = click.ClickException
 
-OF_TEXT = ("--text", "--sentence")
 MAX_LENGTH = 300  # characters of a message; what a user typed may be of any length
 
 
 class Command(TyperCommand):
-    """A command whose help shows no type for flags, which take no value."""
+    """A command whose help shows no type of arguments, whose names say it, and of flags, which take
+    no value.
+    """
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the arguments and options of the command."""
         return [_without_type(parameter) for parameter in super().get_params(ctx)]
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """`[OPTIONS] STUDY [ROW]`: without braces around what is required."""
+        return [re.sub("[{}]", "", piece) for piece in super().collect_usage_pieces(ctx)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the command's arguments and options; an error names the command."""
@@ -53,6 +59,8 @@ class Command(TyperCommand):
 
 
 def _without_type(parameter: Any) -> Any:
+    if parameter.param_type_name == "argument":
+        parameter.display_type_rich = lambda ctx: ""
     if getattr(parameter, "is_flag", False) and parameter.metavar is None:
         parameter.metavar = ""
     return parameter
@@ -133,7 +141,7 @@ def _unexpected(ctx: Any, arguments: Sequence[str]) -> str:
     noun = "argument" if len(arguments) == 1 else "arguments"
     message = f"got unexpected extra {noun} ({' '.join(arguments)})"
     for option in _long_options(ctx):
-        if option in OF_TEXT:
+        if option == "--text":
             message += f"; {option} takes a text"
     return message
 

@@ -6,14 +6,22 @@ from __future__ import annotations
 
 import functools
 import os
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ablate.analysis.trials import with_trials
-from ablate.cli.arguments import argument, flag, option
-from ablate.cli.options import Device, StudyOptions, torch_device
+from ablate.cli.arguments import flag, option
+from ablate.cli.options import (
+    DEFAULT_STUDY,
+    Device,
+    StudyFile,
+    StudyOptions,
+    torch_device,
+)
+from ablate.cli.output import Format
 from ablate.errors import EXIT_RUN_FAILED, UsageError
 from ablate.formatting import plural
 from ablate.launch import Demand
@@ -21,10 +29,9 @@ from ablate.launch.devices import local_slots, micro_batch
 from ablate.store import Results, if_readable
 from ablate.store.audit import Audit, audit
 from ablate.store.corpora import MANIFEST, is_archived, known_corpus, names_other_files
-from ablate.store.filesystem import check_filesystem
 from ablate.store.jobs import Resources
 from ablate.store.records import CorpusManifest
-from ablate.streams import echo
+from ablate.streams import echo, print_json
 from ablate.study import Row, Runs
 
 EXAMPLE = "ablate verify study.yaml --stored"
@@ -32,7 +39,7 @@ STEPS = 4  # of the check of resumption
 
 
 def command(
-    study: Annotated[Path | None, argument("STUDY", "The study's YAML file.")] = None,
+    study: StudyFile = DEFAULT_STUDY,
     *,
     options: StudyOptions,
     device: Device = "auto",
@@ -47,51 +54,71 @@ def command(
         ),
     ] = None,
     stored: Annotated[bool, flag("--stored", "Check stored files only; train nothing.")] = False,
-    filesystem: Annotated[
-        Path | None, option("Check that DIR can hold a results root.", "DIR", file_okay=False)
-    ] = None,
+    format: Format = "text",
 ) -> None:
     """Re-hash every stored file; check that training resumes exactly."""
     of_training = [("device", device != "auto"), ("steps", steps)]
-    if filesystem is not None:
-        others = (*of_training, ("stored", stored))
-        given = [*options.given(), *(f"--{name}" for name, value in others if value)]
-        if study is not None or given:
-            raise UsageError(
-                f"--filesystem checks a folder and no study; leave out {study or given[0]}"
-            )
-        _check_filesystem(filesystem)
-        return
-    if study is None:
-        raise UsageError("STUDY is missing: give a study's file, or --filesystem DIR")
     if stored and (given := [f"--{name}" for name, value in of_training if value]):
         raise UsageError(f"{given[0]} has no effect with --stored, which trains nothing")
     planned, root = options.open(study)
-    faults = _stored(planned, root)
+    checked = _check_stored(planned, root)
+    if format == "text":
+        echo("\n".join(checked.lines()))
+    resumed = []
     if not stored:
-        rows = planned.rows
-        if not options.rows:  # One row checks the machine.
-            rows = rows[:1]
+        rows = planned.rows if options.rows else planned.rows[:1]  # one row checks the machine
         for row in rows:
-            faults += _check_resume(planned, row, root, device, steps or STEPS)
-    if faults:
+            check = _check_resume(planned, row, root, device, steps or STEPS)
+            if format == "text":
+                echo(check.line())
+            resumed.append(check)
+    if format == "json":
+        found = [asdict(check) for check in resumed]
+        print_json({"study": planned.study.name, "stored": asdict(checked), "resumed": found})
+    if checked.damaged or any(check.difference for check in resumed):
         raise typer.Exit(EXIT_RUN_FAILED)
 
 
-def _check_filesystem(folder: Path) -> None:
-    """Check a folder, and print a line for each check."""
-    passed = True
-    for check in check_filesystem(folder):
-        echo(f"{'ok    ' if check.passed else 'FAILED'}  {check.name}: {check.detail}")
-        passed = passed and check.passed
-    verdict = "can hold a results root" if passed else "cannot hold a results root of several hosts"
-    echo(f"{folder}: {verdict}")
-    if not passed:
-        raise typer.Exit(EXIT_RUN_FAILED)
+@dataclass(frozen=True)
+class _Stored:
+    """What the stored files of a study are like: counts, and a line for each damaged one."""
+
+    files: int
+    runs: int
+    unfinished: int
+    corpora: int
+    damaged: list[str]
+
+    def lines(self) -> list[str]:
+        """The damage, then a summary."""
+        checked = f"{plural(self.files, 'file')} of {plural(self.runs, 'run')}"
+        if self.unfinished:
+            checked += f", of which {self.unfinished} not finished,"
+        prepared = f"{self.corpora} {'corpus' if self.corpora == 1 else 'corpora'}"
+        verdict = f"{len(self.damaged)} damaged" if self.damaged else "all unchanged"
+        return [*self.damaged, f"stored: {checked} and {prepared}: {verdict}"]
 
 
-def _stored(planned: Runs, results: Results) -> int:
-    """Check the stored files of runs and corpora; the number of faults."""
+@dataclass(frozen=True)
+class _Resumed:
+    """A training that was interrupted and resumed, beside one that was not; `difference` names
+    the first thing in which they differ.
+    """
+
+    row: str
+    steps: int
+    device: str
+    difference: str | None
+
+    def line(self) -> str:
+        """The verdict."""
+        how = f"{self.steps} steps on {self.device}, with and without a stop after"
+        verdict = f"DIFFERENT: {self.difference}" if self.difference else "identical"
+        return f"{self.row}: {how} {self.steps // 2}: {verdict}"
+
+
+def _check_stored(planned: Runs, results: Results) -> _Stored:
+    """Compare the stored files of runs and corpora with their hashes."""
     report, runs, unfinished = Audit(), 0, 0
     for run in with_trials(planned):
         folder = results.run(run.id)
@@ -114,15 +141,7 @@ def _stored(planned: Runs, results: Results) -> int:
             continue
         for name, expected in manifest.files.items():
             report.file(corpus.parent / name, expected)
-    for line in report.faults:
-        echo(line)
-    checked = f"{plural(report.files, 'file')} of {plural(runs, 'run')}"
-    if unfinished:
-        checked += f", of which {unfinished} not finished,"
-    prepared = f"{corpora} {'corpus' if corpora == 1 else 'corpora'}"
-    verdict = f"{len(report.faults)} damaged" if report.faults else "all unchanged"
-    echo(f"stored: {checked} and {prepared}: {verdict}")
-    return len(report.faults)
+    return _Stored(report.files, runs, unfinished, corpora, report.faults)
 
 
 def _manifests(planned: Runs, results: Results) -> list[Path]:
@@ -140,13 +159,15 @@ def _manifests(planned: Runs, results: Results) -> list[Path]:
     return sorted(manifests)
 
 
-def _check_resume(planned: Runs, row: Row, results: Results, device: Device, steps: int) -> int:
-    """Train a few steps with and without an interruption; 1 if the results differ, else 0."""
-    from ablate.run.resume_check import check_resume
+def _check_resume(
+    planned: Runs, row: Row, results: Results, device: Device, steps: int
+) -> _Resumed:
+    """Train a few steps with and without an interruption, and compare the results."""
+    from ablate.workers.resume_check import check_resume
 
     study, run = planned.study, planned.of(row)[0]
     chosen = torch_device(device)
-    corpus = study.prepare(run.data, results.corpora, echo)
+    corpus = study.prepare(run.data, results.corpora, functools.partial(echo, err=True))
     # The micro-batch that a launch would choose, because another one sums in another order.
     resources = Resources.model_validate({"device": chosen.type})
     demand = Demand((row.config,), run.data.vocab_size, 1, resources)
@@ -163,7 +184,4 @@ def _check_resume(planned: Runs, row: Row, results: Results, device: Device, ste
         sources=study.source.classes,
         task_name=study.task_name,
     )
-    compared = f"{steps} steps on {chosen.type}, with and without a stop after {steps // 2}"
-    verdict = f"DIFFERENT: {difference}" if difference else "identical"
-    echo(f"{row.label}: {compared}: {verdict}")
-    return int(difference is not None)
+    return _Resumed(row.label, steps, chosen.type, difference)

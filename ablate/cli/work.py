@@ -89,4 +89,5 @@ def _close(folder: JobFolder) -> int:
             _log(f"closed: {reason}")
     close_finished(folder.results, study.name)
     states = outcome_of_launch(outcome.planned, folder.results)
-    return EXIT_RUN_FAILED if states["done"] < states.total() else 0
+    finished = states["done"] + states["diverged"]  # to diverge is a result
+    return EXIT_RUN_FAILED if finished < states.total() else 0

@@ -1,8 +1,8 @@
 """A pilot: works on a cluster's node, and pulls runs of a frozen study until none is left for it.
 
 Any number of pilots share a results root, because each run is held by a lease. A pilot saves and
-leaves when the cluster warns it, when `ablate stop` asks it to, and when runs keep failing on its
-host.
+leaves when the cluster warns it, when `ablate cluster stop` asks it to, and when runs keep failing
+on its host.
 """
 
 from __future__ import annotations

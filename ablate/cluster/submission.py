@@ -80,8 +80,8 @@ def submit_study(
     log(f"job {folder.id}: {pilots} on {name}, {text}")
     log(f"logs: {folder.logs}")
     log(
-        f"`ablate status {study.path} --watch` follows it, `ablate stop {study.path}` saves and "
-        f"ends it"
+        f"`ablate status {study.path} --watch` follows it, "
+        f"`ablate cluster stop {study.path}` saves and ends it"
     )
     return folder
 
@@ -182,7 +182,9 @@ def submit(folder: JobFolder, job: ClusterJob, stage: Stage) -> Submission:
     record = Submission(pilots=pilots, ids=ids, closing=closing, work=work, time=time.time())
     try:
         record.write(folder.submission(number), once=True)
-    except BaseException:  # `ablate stop --now` could not cancel pilots whose ids are not recorded
+    except (
+        BaseException
+    ):  # `ablate cluster stop --now` could not cancel pilots whose ids are not recorded
         engine.cancel(record)
         raise
     return record

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from ablate.config.catalogue import HubData, NamedCorpus
-from ablate.errors import Fault, Invalid, listed, suggestion, without_secrets
+from ablate.errors import Fault, Invalid, listed, meant_name, without_secrets
 from ablate.fields import Amount, Section, TextLength, VocabularySize
 
 FILES = "files"  # the corpus given as files beside the study
@@ -173,7 +173,9 @@ class CorpusConfig(Section):
             raise Invalid(Fault(f"data needs a corpus: {known}", ("corpus",)))
         if corpus not in names:
             what = f'corpus "{corpus}" is not known: {known}'
-            raise Invalid(Fault(what, ("corpus",), remedy=suggestion(str(corpus), names)))
+            raise Invalid(
+                Fault(what, ("corpus",), code="unknown-name", meant=meant_name(str(corpus), names))
+            )
 
     @classmethod
     def corpora(cls) -> tuple[str, ...]:

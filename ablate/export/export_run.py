@@ -16,10 +16,10 @@ from ablate.errors import StoreError, UsageError, listed
 from ablate.export.huggingface import SEARCHES, penalty_note
 from ablate.export.target import Target, TrainedModel
 from ablate.export.targets import exportable_tasks, find_target, task_kind
-from ablate.run.inference import LoadedRun, load_run
 from ablate.store import Results, RunFolder
 from ablate.store.files import sync_file, sync_folder, write_json
 from ablate.study import Row
+from ablate.workers.inference import LoadedRun, load_run
 
 ABOUT = "ablate.json"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from ablate.config import RowConfig
 from ablate.config.memory import CPU_MICRO_BATCH, CUDA_CONTEXT, SMALLEST_MICRO_BATCH, peak_memory
 from ablate.config.training import resolve_precision
-from ablate.errors import UsageError
+from ablate.errors import MachineError, UsageError
 from ablate.launch.executor import Demand, Slot
 from ablate.store.jobs import Device
 from ablate.store.machine import cores, library_settings, memory, visible_gpus
@@ -35,7 +35,8 @@ def local_slots(demand: Demand) -> list[Slot]:
     number of threads changes the last digits of a run.
 
     Raises:
-        UsageError: `cuda` was asked for, and there is no GPU, or too few.
+        MachineError: `cuda` was asked for, and there is no GPU.
+        UsageError: there are too few GPUs.
     """
     gpus = usable_gpus(demand.resources.device)
     return _gpu_slots(gpus, demand) if gpus else _cpu_slots(demand)
@@ -45,13 +46,13 @@ def usable_gpus(device: Device) -> list[int]:
     """Bytes of memory of each GPU that runs may use; none for the CPU.
 
     Raises:
-        UsageError: `cuda` was asked for, and there is no GPU.
+        MachineError: `cuda` was asked for, and there is no GPU.
     """
     if device == "cpu" or (device == "auto" and not visible_gpus()):
         return []
     gpus = _gpu_memory()
     if device == "cuda" and not gpus:
-        raise UsageError("--device cuda: torch finds no CUDA device; use --device cpu")
+        raise MachineError("--device cuda: torch finds no CUDA device; use --device cpu")
     return gpus
 
 

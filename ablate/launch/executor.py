@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ablate.config import RowConfig
-from ablate.run.job import Job, JobEvent
 from ablate.store.jobs import DEFAULT_RESOURCES, Resources
+from ablate.workers.job import Job, JobEvent
 
 
 @dataclass(frozen=True)

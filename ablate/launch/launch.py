@@ -27,11 +27,11 @@ from ablate.launch.local import local_executor
 from ablate.launch.preparation import prepare_runs
 from ablate.launch.scheduler import Control, Scheduler, Watcher
 from ablate.plan.resources import refuse_full_disk
-from ablate.run.job import Job, RunRequest
 from ablate.store import Results, State
 from ablate.store.jobs import DEFAULT_RESOURCES, Resources
 from ablate.store.status import damage_of
 from ablate.study import Run
+from ablate.workers.job import Job, RunRequest
 
 if TYPE_CHECKING:
     from ablate.data.corpus import Corpus
@@ -79,9 +79,8 @@ def launch(
     Raises:
         DataError: a corpus is missing or malformed.
         StudyError: a plug-in does not fit its interface.
-        StoreError: results on disk belong to other data or another version, or the disk is too
-            small.
-        UsageError: there is no GPU.
+        StoreError: results on disk belong to other data or another version.
+        MachineError: the disk is too small, or there is no GPU.
         Interrupted: a signal came; everything is saved.
     """
     results = Results(results.root.absolute())  # workers may have another working directory

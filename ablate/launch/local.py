@@ -9,14 +9,14 @@ import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 
-from ablate.errors import StoreError
+from ablate.errors import MachineError
 from ablate.interpreter import python_command
 from ablate.launch.devices import local_slots, worker_environment
 from ablate.launch.executor import Demand, Lost, Slot
-from ablate.run.job import READY, Job, JobEvent
 from ablate.store.machine import count_oom_kills
+from ablate.workers.job import READY, Job, JobEvent
 
-WORKER = python_command("ablate.run.worker")
+WORKER = python_command("ablate.workers.worker")
 # in which a worker without a job exits by itself: libraries and a GPU's context take a while
 EXIT_SECONDS = 30.0
 _FROM_OUTSIDE = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP}
@@ -77,7 +77,7 @@ class LocalExecutor:
     """Runs each job in the worker process of its slot, which is kept for the next job."""
 
     def __init__(self, slots: Sequence[Slot], command: Sequence[str] = WORKER) -> None:
-        """Prepare; `command` starts a worker with the protocol of `ablate.run.worker`."""
+        """Prepare; `command` starts a worker with the protocol of `ablate.workers.worker`."""
         self._slots, self._command = tuple(slots), command
         self._workers: dict[str, _Worker] = {}  # by slot
         self._selector = selectors.DefaultSelector()
@@ -133,7 +133,7 @@ class LocalExecutor:
         code = worker.process.returncode
         # No worker has ever been ready: the next one would fail in the same way.
         if code >= 0 and not (worker.ready or self._proven or self._cancelled):
-            raise StoreError(f"a worker could not start (exit code {code}); its output is above")
+            raise MachineError(f"a worker could not start (exit code {code}); its output is above")
         return Lost(
             run=worker.job.run.id,
             reason=_cause(code),

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from ablate.errors import Interrupted
 from ablate.launch.executor import Executor, Lost, Slot
-from ablate.run.job import Job, JobEvent
 from ablate.store import RunFolder, if_readable
 from ablate.store.status import add_line, record_failure
+from ablate.workers.job import Job, JobEvent
 
 if TYPE_CHECKING:
     from ablate.data.corpus import Corpus

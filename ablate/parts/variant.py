@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, GetCoreSchemaHandler
 from pydantic_core import core_schema
 
-from ablate.errors import Invalid, listed, not_allowed, suggestion
+from ablate.errors import Invalid, listed, meant_name, not_allowed
 from ablate.fields import entries_of, value_text
 from ablate.own.reference import (
     IMPORT_PATTERN,
@@ -77,10 +77,10 @@ class VariantName:
         allowed = f"{listed(self.names)}, or a {own.lower()} of your own as module:{own}"
         if self.example:
             allowed += f", or an installed one as {self.example}"
-        remedy = suggestion(value, self.names)
+        meant, remedy = meant_name(value, self.names), ""
         if isinstance(value, str) and value in self.fields:
-            remedy = f'did you mean the field "{self.fields[value]}"?'
-        raise Invalid(not_allowed(value_text(value), allowed, remedy))
+            meant, remedy = "", f'did you mean the field "{self.fields[value]}"?'
+        raise Invalid(not_allowed(value_text(value), allowed, remedy, meant))
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from ablate.config import cost
 from ablate.config.memory import CUDA_CONTEXT
-from ablate.errors import StoreError
+from ablate.errors import MachineError
 from ablate.formatting import size
 from ablate.parts.cost import BYTES
 from ablate.plan.plan import Plan
@@ -104,8 +104,8 @@ def refuse_full_disk(runs: Iterable[Run], results: Results, at_once: int) -> Non
     """Refuse to start these runs.
 
     Raises:
-        StoreError: the disk is too small; names the space that is needed, and that is free.
+        MachineError: the disk is too small; names the space that is needed, and that is free.
     """
     faults = disk_faults(runs, results, at_once)
     if faults:
-        raise StoreError(*faults)
+        raise MachineError(*faults)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from os import PathLike
 from pathlib import Path
@@ -21,7 +22,7 @@ PER = ("row", "run", "step")
 
 def load(
     study: str | PathLike[str],
-    results: str | PathLike[str] = "results",
+    results: str | PathLike[str] | None = None,
     per: Literal["row", "run", "step"] = "row",
     against: Literal["paper"] | None = None,
 ) -> pd.DataFrame:
@@ -33,7 +34,7 @@ def load(
 
     Args:
         study: the study file.
-        results: the results root.
+        results: the results root; None for that of the variable ABLATE_RESULTS, or `results`.
         per: the content of a line of the frame.
 
             - `"row"`: one line for each row of the study, indexed by `row`: `group`, the settings
@@ -87,11 +88,12 @@ def load(
     from ablate.study import read_study
     from ablate.table.frame import rows_frame
 
-    if not Path(results).is_dir():
+    folder = results_folder(results)
+    if not folder.is_dir():
         warnings.warn(
-            f"the results root {results} does not exist: no run has a result", stacklevel=2
+            f"the results root {folder} does not exist: no run has a result", stacklevel=2
         )
-    root = Results(Path(results))
+    root = Results(folder)
     planned = settle(read_study(Path(study)), root)
     content = planned.study
     attrs: dict[str, Any] = {"study": content.name, "judge": list(content.metrics.judged)}
@@ -118,6 +120,11 @@ def load(
         frame = runs_frame(planned, runs)
         frame.attrs |= attrs | {"signatures": signatures(planned, runs)}
     return frame
+
+
+def results_folder(results: str | PathLike[str] | None) -> Path:
+    """The results root of an argument, or else the default of `--results`."""
+    return Path(results or os.environ.get("ABLATE_RESULTS") or "results")
 
 
 def judge(

@@ -47,7 +47,7 @@ class Leave:
     text: str
 
 
-STOPPED = Leave("stopped", "stopped on request")  # by `ablate stop`
+STOPPED = Leave("stopped", "stopped on request")  # by `ablate cluster stop`
 NOTHING_LEFT = Leave("finished", "nothing is left to do")
 CANCELLED = Leave("cancelled", "cancelled")  # by somebody, through the cluster
 REQUEUED = Leave("requeued", "requeued")  # the cluster starts the pilot once more

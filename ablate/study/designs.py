@@ -11,7 +11,7 @@ from pydantic import PlainValidator, WithJsonSchema
 
 from ablate.config import standard_name
 from ablate.config.steps import Resolve, steps_between
-from ablate.errors import Fault, Invalid, Mark, listed, suggestion, unknown_name, within
+from ablate.errors import Fault, Invalid, Mark, listed, meant_name, unknown_name, within
 from ablate.formatting import plural, setting_text, settings_text
 from ablate.stats.designs import PATHS, FactorialDesign, Path, PathDesign
 from ablate.stats.factorial import MAX_FACTORS, DesignGenerator, Fraction, smallest_fraction
@@ -244,14 +244,15 @@ def fraction_of(parts: Sequence[Part], generators: Mapping[str, str], resolution
     read = []
     for factor, text in generators.items():
         if factor not in factors:
-            unknown = Fault(unknown_name("factor", factor, factors))
+            unknown = unknown_name("factor", factor, factors)
             raise Misplaced(unknown.within("generators", factor, KEY))
         names = list(map(str.strip, text.removeprefix("-").split("*")))
         for index, name in enumerate(names):
             if name not in basic:
-                remedy = suggestion(name, basic) or _product(basic)
+                meant = meant_name(name, basic)
+                remedy = "" if meant else _product(basic)
                 what = f'"{name}" is no factor without a generator'
-                fault = Fault(what, subject=factor, remedy=remedy)
+                fault = Fault(what, subject=factor, remedy=remedy, meant=meant)
                 raise Misplaced(fault.within("generators", factor))
             if name in names[:index]:
                 fault = Fault("a factor is repeated", subject=factor, remedy=_product(basic))

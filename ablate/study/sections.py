@@ -132,7 +132,7 @@ def read_data(section: Node, task: Task, folder: Path, report: Report) -> Corpus
     for key, mark, node in section.items():
         fault = next(value_faults(key, node), None)
         if key not in task.data_config.model_fields:
-            unknown = Fault(unknown_name("data field", key, task.data_config.model_fields))
+            unknown = unknown_name("data field", key, task.data_config.model_fields)
             if standard_name(key) is not None:
                 remedy = f"it is a field of base: base: {{{key}: VALUE}}"
                 unknown = Fault(f'unknown data field "{key}"', remedy=remedy)

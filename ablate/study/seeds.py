@@ -59,8 +59,8 @@ class SeedsOfBase(Placed):
     """base has the seeds 1 to this number"""
 
     @classmethod
-    def unknown_key(cls, key: str) -> str:
-        """The message for a key that no mapping of seeds has."""
+    def unknown_key(cls, key: str) -> Fault:
+        """The fault of a key that no mapping of seeds has."""
         return unknown_name("key", key, ("rows", "base", "looks"))
 
     @model_validator(mode="after")

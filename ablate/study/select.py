@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from ablate.errors import Fault, Mark, UsageError, did_you_mean
+from ablate.errors import Fault, Mark, UsageError, as_fault, meant_name
 from ablate.stats.power import MAX_SEEDS
 from ablate.study.row import Row
 from ablate.study.runs import Runs
@@ -81,8 +81,8 @@ def notes_on_seeds(text: str | None) -> Iterator[str]:
         yield f"--seeds {number} is one seed, number {number}; --seeds 1-{number} is {number} seeds"
 
 
-def _wrong(option: str, message: str) -> UsageError:
-    return UsageError(Fault(message, place=Mark(option)))
+def _wrong(option: str, fault: Fault | str) -> UsageError:
+    return UsageError(as_fault(fault).at(Mark(option)))
 
 
 def _patterns(texts: Sequence[str]) -> list[str]:
@@ -107,8 +107,10 @@ def find_row(runs: Runs, name: str) -> Row:
         what = f'"{name}" matches {len(matches)} rows of study "{study}"'
         raise UsageError(f"{what}; choose one: {several}")
     labels, groups = _labels_and_groups(rows)
-    nearest = did_you_mean(name, [*labels, *groups]) or f"; rows: {', '.join(labels)}"
-    raise UsageError(f'study "{study}" has no row "{name}"{nearest}')
+    meant = meant_name(name, [*labels, *groups])
+    remedy = "" if meant else f"rows: {', '.join(labels)}"
+    problem = f'study "{study}" has no row "{name}"'
+    raise UsageError(Fault(problem, remedy=remedy, code="unknown-name", meant=meant))
 
 
 def _matches(rows: Sequence[Row], pattern: str) -> list[Row]:
@@ -120,9 +122,11 @@ def _matching_rows(study: str, rows: Sequence[Row], pattern: str) -> list[Row]:
     matches = _matches(rows, pattern)
     if not matches:
         labels, groups = _labels_and_groups(rows)
-        nearest = did_you_mean(pattern, [*groups, *labels]) or f"; groups: {', '.join(groups)}"
-        what = f'study "{study}" has no row or group "{pattern}"'
-        raise _wrong("--rows", f"{what}{nearest}")
+        meant = meant_name(pattern, [*groups, *labels])
+        remedy = "" if meant else f"groups: {', '.join(groups)}"
+        problem = f'study "{study}" has no row or group "{pattern}"'
+        fault = Fault(problem, remedy=remedy, code="unknown-name", meant=meant)
+        raise _wrong("--rows", fault)
     return matches
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Annotated, Any
@@ -12,7 +12,7 @@ from pydantic import PlainValidator, WithJsonSchema
 from ablate.config import PRESETS, RowConfig, field_names, standard_name
 from ablate.config.model import LAYER_FIELDS
 from ablate.config.resolve import SYMBOLS
-from ablate.errors import Fault, Mark, suggestion, unknown_name, within
+from ablate.errors import Fault, Mark, meant_name, unknown_name, within
 from ablate.fields import fields_by_alias
 from ablate.study.error_list import MAX_ERRORS
 from ablate.study.typed import KEY, Misplaced, mapping_of
@@ -144,27 +144,34 @@ def name_faults(fields: Node) -> Iterable[Fault]:
 
 def unknown_field(key: str) -> Fault:
     """The fault of an unknown field, with the nearest name: all are too many to be listed."""
-    return Fault(f'unknown field "{key[:60]}"', remedy=_meant(key))
-
-
-def _meant(key: str) -> str:
-    """What is probably meant by an unknown field."""
     names = (*field_names(), *SYMBOLS, "preset")
+    meant, remedy = "", _other_place(key, names)
+    if not remedy:
+        meant = fields_by_alias(RowConfig).get(key.lower()) or meant_name(key, names)
+    if not remedy and not meant:
+        remedy = _list_of_fields(key)
+    problem = f'unknown field "{key[:60]}"'
+    return Fault(problem, remedy=remedy, code="unknown-name", meant=meant)
+
+
+def _other_place(key: str, names: Collection[str]) -> str:
+    """What to do with a key that is no field, but known; "" if it is not."""
     if key.partition(":")[0] in names:
         return "a colon needs a space after it"
     if key.isdecimal():
         return "a number has no comma: 1,000 is written 1000"
-    meant = {**fields_by_alias(RowConfig), **_SEVERAL_FIELDS}.get(key.lower())
-    if meant:
-        return f'did you mean "{meant}"?'
+    if key.lower() in _SEVERAL_FIELDS:
+        return f'did you mean "{_SEVERAL_FIELDS[key.lower()]}"?'
     if key in OPTIONS_OF_RUN:
         return f"it is an option of the command line: {OPTIONS_OF_RUN[key]}"
     if key in _KEYS:
         return f"it is {_KEYS[key]}, and not a field"
-    nearest = suggestion(key, names)
-    if nearest:
-        return nearest
-    fields = "`ablate schema` lists the fields"
+    return ""
+
+
+def _list_of_fields(key: str) -> str:
+    """Where fields are listed, and the class that may have a field with this name."""
+    fields = "`ablate init --schema` lists the fields"
     for word in key.split("_"):
         if word in _OF_CLASSES:
             own = f"a class of your own could have it: {_OF_CLASSES[word]}: module:Class"
@@ -188,7 +195,7 @@ def value_faults(key: str, node: Node, remedy: str = "") -> Iterator[Fault]:
     elif isinstance(node.value, str) and "\0" in node.value:
         yield Fault(f'"{key}" holds a NUL character: {node.kind}')
     elif key == "preset" and node.value not in PRESETS:
-        yield Fault(unknown_name("preset", str(node.value), PRESETS))
+        yield unknown_name("preset", str(node.value), PRESETS)
 
 
 def _single_value_faults(key: str, node: Node) -> Iterator[Fault]:

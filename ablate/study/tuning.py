@@ -56,7 +56,7 @@ def _tuning_fault(key: str) -> Fault | None:
 def _decoding_fault(key: str) -> Fault | None:
     if standard_name(key) in CHOSEN_ON_DEV:
         return None
-    return Fault(unknown_name("field of decoding", key, CHOSEN_ON_DEV))
+    return unknown_name("field of decoding", key, CHOSEN_ON_DEV)
 
 
 def _grid(refusal: Callable[[str], Fault | None], fields: Iterable[str]) -> Any:

@@ -79,6 +79,9 @@ class TextColumn:
         return replace(self, cells=tuple("\n".join(fold(cell, width)) for cell in self.cells))
 
 
+SHORT_LEGEND = 4  # lines
+
+
 class Warned(str):
     """A line of a legend that is always shown, even if a page hides the rest of the legend."""
 
@@ -101,6 +104,13 @@ class Layout:
     def warnings(self) -> list[str]:
         """The lines of the legend that are always shown."""
         return [line for line in self.legend if isinstance(line, Warned)]
+
+    @property
+    def short_legend(self) -> list[str]:
+        """The warnings, and the first other lines, up to four in all."""
+        others = [line for line in self.legend if not isinstance(line, Warned)]
+        first = others[: max(0, SHORT_LEGEND - len(self.warnings))]
+        return [line for line in self.legend if isinstance(line, Warned) or line in first]
 
 
 def total_width(columns: Sequence[TextColumn]) -> int:

@@ -29,7 +29,12 @@ if TYPE_CHECKING:
 
 
 def print_rich(
-    table: Table, console: Console, against_paper: bool, with_cost: bool = False, wide: bool = False
+    table: Table,
+    console: Console,
+    against_paper: bool,
+    with_cost: bool = False,
+    wide: bool = False,
+    whole_legend: bool = False,
 ) -> None:
     """Print the conclusion, the table and its legend.
 
@@ -39,6 +44,7 @@ def print_rich(
         against_paper: whether to show the numbers of the paper.
         with_cost: whether to show the cost of training.
         wide: whether to print all columns, as if the output were no terminal.
+        whole_legend: whether a terminal, too, shows the whole legend.
     """
     everything = wide or not console.is_terminal
     width = None if everything else console.width
@@ -49,15 +55,23 @@ def print_rich(
     rich = _rich(layout)
     if everything:
         widen(console, rich)
-    _print_layout(console, rich, layout, everything)
+    # In a very narrow terminal, the verdicts are lines of the legend.
+    has_verdicts = "verdict" in [column.name for column in layout.columns]
+    is_short = console.is_terminal and not whole_legend and has_verdicts
+    _print_layout(console, rich, layout, everything, is_short)
     for title, below in further_tables(table):
         console.print(f"\n{title}", style="bold")
-        _print_layout(console, _rich(below, folds=True), below, everything)
+        _print_layout(console, _rich(below, folds=True), below, everything, is_short)
+    if is_short:
+        command = "table" if table.experiment.setup else "judge"
+        console.print(f"`ablate {command} --legend` explains every column.", style="dim")
 
 
-def _print_layout(console: Console, rich: RichTable, layout: Layout, everything: bool) -> None:
+def _print_layout(
+    console: Console, rich: RichTable, layout: Layout, everything: bool, is_short: bool
+) -> None:
     console.print(rich)
-    for line in layout.legend:
+    for line in layout.short_legend if is_short else layout.legend:
         console.print(line, style="dim", soft_wrap=everything)
 
 

@@ -53,13 +53,13 @@ for n in "torch triton numpy typer rich pydantic pydantic-core pyyaml sentencepi
 import torch
 print(torch.__version__, torch.version.cuda, torch.cuda.is_available())
 if torch.cuda.is_available(): print(torch.cuda.get_device_properties(0), torch.cuda.mem_get_info())
-for n in "ablate.cli.app ablate.run.worker ablate.training".split():
+for n in "ablate.cli.app ablate.workers.worker ablate.training".split():
     try: importlib.import_module(n); print(n, "imported")
     except Exception as e: print(n, "FAILED", type(e).__name__, e)
 P
   } >"$OUT/env.txt" 2>&1
   tail -25 "$OUT/env.txt"
-  grep -q "ablate.run.worker imported" "$OUT/env.txt" || { say "ablate cannot be imported"; cat "$OUT/env.txt"; exit 1; }
+  grep -q "ablate.workers.worker imported" "$OUT/env.txt" || { say "ablate cannot be imported"; cat "$OUT/env.txt"; exit 1; }
 fi
 
 # Nothing in this block is timed finely, so all of it runs at once; the caches that it fills serve the rest.

@@ -121,7 +121,7 @@ def main() -> None:
             + path.read_text()
         )
     published = WORK / "published"
-    subprocess.run([*ABLATE, "publish", *words, "--to", str(published)], timeout=60, check=False)
+    subprocess.run([*ABLATE, "publish", *words, "--out", str(published)], timeout=60, check=False)
     if published.exists():
         shutil.make_archive(str(OUT / "study"), "gztar", published)
     sys.exit(code)

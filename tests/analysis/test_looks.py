@@ -468,7 +468,7 @@ def test_the_start_of_a_run_and_the_published_archive_say_it_too(fake, tmp_path)
     line = "The study was judged before: with 3 seeds by bleu"
     started = inside("run", path, "--results", root, "--device", "cpu")
     assert f"note: {line}" in started.err
-    assert inside("publish", path, "--results", root, "--to", tmp_path / "published").code == 0
+    assert inside("publish", path, "--results", root, "--out", tmp_path / "published").code == 0
     with zipfile.ZipFile(tmp_path / "published/records.zip") as archive:
         archive.extractall(tmp_path / "unpacked")
     read = inside("table", path, "--results", tmp_path / "unpacked")

@@ -7,9 +7,9 @@ from safetensors.torch import save
 
 from ablate.model import build
 from ablate.own.source import source_hash
-from ablate.run.inference import load_run
 from ablate.store import Results, checkpoints
 from ablate.store.records import Result, RunRecord, TrainingState
+from ablate.workers.inference import load_run
 from tests.data.small import Files
 from tests.model.small import shape
 

@@ -184,9 +184,9 @@ def test_white_space_around_a_sentence_is_ignored(run):
 @pytest.mark.parametrize(
     ("sentence", "translation", "error", "expected"),
     [
-        (" ", None, UsageError, "--sentence: is empty"),
+        (" ", None, UsageError, "--text: is empty"),
         (SENTENCE, " ", UsageError, "--translation: is empty"),
-        ("a " * 97, None, DataError, "--sentence: has 97 tokens, too many for max_positions=97"),
+        ("a " * 97, None, DataError, "--text: has 97 tokens, too many for max_positions=97"),
         (SENTENCE, "a " * 97, DataError, "--translation: has 97 tokens, too many for max_positions=97"),
     ],
 )  # fmt: skip

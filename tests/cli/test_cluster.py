@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ablate.analysis.stages import next_stage
-from ablate.cli.cluster import submission_text
+from ablate.cli.cluster_options import submission_text
 from ablate.cluster import slurm
 from ablate.cluster.ray_cluster import Ray
 from ablate.errors import UsageError
@@ -78,9 +78,9 @@ def here(tmp_path, monkeypatch):
             ["plan", "small.yaml", "--on", "slurm", "--gpus-per-node", "2", "--gpus-per-run", "4"],
             "--gpus-per-run 4: a pilot has 2 GPUs; set gpus-per-node",
         ),
-        (["verify"], "STUDY is missing: give a study's file, or --filesystem DIR"),
-        (["verify", "small.yaml", "--filesystem", "x"], "--filesystem checks a folder and no study; leave out small"),
-        (["verify", "--filesystem", "x", "--stored"], "--filesystem checks a folder and no study; leave out --stored"),
+        (["verify"], "STUDY is missing: give a study's file; there is no study.yaml here"),
+        (["status", "small.yaml", "--lines", "3"], "--lines has an effect only with --logs"),
+        (["status", "small.yaml", "--logs", "--watch"], "--watch has no effect with --logs"),
         (["verify", "small.yaml", "--stored", "--steps", "4"], "--steps has no effect with --stored"),
         (["status", "abc123", "--rows", "A"], "--rows has no effect on one run; give the study's file"),
     ],
@@ -202,13 +202,13 @@ def test_a_job_without_a_scheduler_is_carried_out_by_pilots_that_somebody_starts
         for run in json.loads(inside("status", "small.yaml", "--format", "json").out)["runs"]
     } == {"done"}
     assert "closed: nothing is left to do" in inside("status", "small.yaml").out
-    assert "published: done after 10 steps" in inside("logs", "small.yaml", "base").out
+    assert "published: done after 10 steps" in inside("status", "small.yaml", "base", "--logs").out
     nothing = inside("run", "small.yaml", "--on", "manual", "--detach")
     assert "nothing to submit: every run has ended" in nothing.out
     on_slurm = inside("run", "small.yaml", "--on", "slurm", "--detach")
     assert (on_slurm.code, on_slurm.err) == (0, "")
     assert "nothing to submit: every run has ended" in on_slurm.out
-    assert "no job is open" in inside("stop", "small.yaml").out
+    assert "no job is open" in inside("cluster", "stop", "small.yaml").out
     closing = inside("work", "--job", str(job.path), "--close")
     assert closing.code == 0
     assert (here / "results" / "small" / "table.md").exists()
@@ -232,7 +232,7 @@ def test_nothing_of_a_damaged_file_is_passed_to_slurm(here, monkeypatch):
     content = {"pilots": 1, "ids": ["--user=root", "--me"], "work": 0, "time": 0.0}
     write_json(job.submission(1), content)
     monkeypatch.setattr(slurm, "slurm", lambda *command: pytest.fail(f"asked Slurm: {command}"))
-    done = inside("stop", "small.yaml", "--now")
+    done = inside("cluster", "stop", "small.yaml", "--now")
     assert (done.code, job.stop.exists()) == (2, True)
     assert "submission-1.json: " in done.err
 
@@ -245,7 +245,10 @@ def test_a_job_that_is_stopped_says_who_was_asked(here):
         job.pilot("me")
     )
     assert "1 pilot working" in inside("status", "small.yaml").out
-    assert inside("stop", "small.yaml").out == f"job {job.id}: 1 pilot asked to save and leave\n"
+    assert (
+        inside("cluster", "stop", "small.yaml").out
+        == f"job {job.id}: 1 pilot asked to save and leave\n"
+    )
     assert job.stop.exists()
     assert "asked to stop" in inside("status", "small.yaml").out
 
@@ -260,16 +263,16 @@ def test_a_tuned_study_is_stopped_and_its_logs_are_shown_though_a_result_is_unre
     job = new_job(results, "small")
     a_job(job)
     (job.logs / "a.log").write_text("a line\n")
-    assert "a line" in inside("logs", "small.yaml").out
-    assert (inside("stop", "small.yaml").code, job.stop.exists()) == (0, True)
+    assert "a line" in inside("status", "small.yaml", "--logs").out
+    assert (inside("cluster", "stop", "small.yaml").code, job.stop.exists()) == (0, True)
     done = inside("run", "small.yaml")  # which names the file in the place of a table alone
     assert (done.code, "written by another version of ablate" in done.out) == (1, True)
     assert "result.json: written by another version" in inside("status", "small.yaml").out
 
 
 def test_logs_without_pilots_name_those_of_rows(here):
-    out = inside("logs", "small.yaml").out
-    assert out == "small: no pilots; `ablate logs small.yaml ROW` shows the logs of a row\n"
+    out = inside("status", "small.yaml", "--logs").out
+    assert out == "small: no pilots; `ablate status small.yaml ROW --logs` shows a row's\n"
 
 
 def test_a_log_that_leads_nowhere_keeps_the_others_from_no_one(here):
@@ -278,7 +281,7 @@ def test_a_log_that_leads_nowhere_keeps_the_others_from_no_one(here):
     (job.logs / "a.log").symlink_to("missing")
     os.mkfifo(job.logs / "b.log")
     (job.logs / "c.log").write_text("a line\n")
-    out = inside("logs", "small.yaml").out
+    out = inside("status", "small.yaml", "--logs").out
     assert out.endswith("logs/c.log\n  a line\n")
     assert len(out.splitlines()) == 2
 
@@ -294,7 +297,7 @@ def test_a_damaged_job_is_named_and_keeps_the_others_neither_from_being_shown_no
     assert done.code == 0
     assert f"{bad.id}/job.json: is damaged" in done.out
     assert f"job {good.id} on x: 0 pilots working" in done.out
-    done = inside("stop", "small.yaml")
+    done = inside("cluster", "stop", "small.yaml")
     assert (done.code, f"{bad.id}/job.json: is damaged" in done.err) == (2, True)
     assert (bad.stop.exists(), good.stop.exists()) == (True, True)
 
@@ -314,7 +317,7 @@ def test_a_damaged_report_of_a_pilot_is_named(here):
 def test_a_stopped_job_without_pilots_is_closed_unless_a_closing_job_follows(here, engine):
     job = new_job(Results(here / "results"), "small")
     a_job(job, engine)
-    assert inside("stop", "small.yaml").code == 0
+    assert inside("cluster", "stop", "small.yaml").code == 0
     assert (job.stop.exists(), job.is_closed) == (True, engine == "manual")
 
 
@@ -333,7 +336,7 @@ def test_a_job_stays_open_until_slurm_has_cancelled_it(here, monkeypatch, error,
     Submission(ids=("1",), closing="2", work=0, time=0.0).write(job.submission(1))
     answer = subprocess.CompletedProcess(["scancel"], int(bool(error)), "", error)
     monkeypatch.setattr(slurm, "slurm", lambda *command: answer)
-    done = inside("stop", "small.yaml", "--now")
+    done = inside("cluster", "stop", "small.yaml", "--now")
     assert (done.code, job.stop.exists(), job.is_closed) == (code, True, code == 0)
     assert ("cancelled 1, 2" in done.out) is (code == 0)
     if code:

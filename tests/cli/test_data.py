@@ -185,7 +185,7 @@ def test_text_files_have_their_languages_in_their_names(here):
 
 def test_plan_names_every_missing_split_with_its_folder_and_still_plans(here):
     done = inside("plan", "own.yaml")
-    assert done.code == 2
+    assert done.code == 3
     assert "2 rows, 2 runs" in done.out
     assert done.err.splitlines() == [
         f"own.yaml:2:7: data: text/{split}.en(.gz) not found: there is no folder "
@@ -203,7 +203,7 @@ def test_a_fault_in_the_text_has_the_position_of_the_section_data_and_of_the_tex
         "test: t.tsv, source_column: de, target_column: en, vocab_size: 80}\n"
     )
     done = inside(*verb.split(), "t.yaml")
-    assert done.code == 2
+    assert done.code == 3
     (line,) = done.err.splitlines()
     assert line.startswith('t.yaml:3:3: data: t.tsv:1: has no column "en"')
 
@@ -211,7 +211,7 @@ def test_a_fault_in_the_text_has_the_position_of_the_section_data_and_of_the_tex
 def test_plan_refuses_a_vocabulary_that_the_text_cannot_give(here):
     (here / "toy.yaml").write_text("study: toy\ndata: {corpus: toy, vocab_size: 900}\n")
     done = inside("plan", "toy.yaml")
-    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert (done.code, done.err.count("\n")) == (3, 1)
     assert "data.vocab_size=900 is too large for the training split: at most 839" in done.err
 
 

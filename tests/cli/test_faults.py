@@ -90,13 +90,12 @@ def test_a_wrong_value_is_one_line_with_the_nearest_match(given, verb, words, li
         (["paln"], 'ablate: no such command "paln"; did you mean "plan"?; see `ablate --help`'),
         (["data"], "ablate data: choose a command: list, show or prepare; see `ablate data --help`"),
         (["xyz"], 'ablate: no such command "xyz"; choose init, plan, '),
-        (["plan"], "ablate plan: STUDY is missing; see `ablate plan --help`"),
-        (["plan", "STUDY", "--format", "xml"], 'ablate plan: --format: "xml" is not rich or json; '),
-        (["plan", "STUDY", "--format", "jsn"], 'ablate plan: --format: "jsn" is not rich or json; did you mean "json"?'),
+        (["plan"], "STUDY is missing: give a study's file; there is no study.yaml here"),
+        (["plan", "STUDY", "--format", "xml"], 'ablate plan: --format: "xml" is not text or json; '),
+        (["plan", "STUDY", "--format", "jsn"], 'ablate plan: --format: "jsn" is not text or json; did you mean "json"?'),
         (
             ["attention", "STUDY", "base", "To be or"],
-            "ablate attention: got unexpected extra argument (To be or); --sentence takes a "
-            "text; see ",
+            "ablate attention: got unexpected extra argument (To be or); --text takes a text; see ",
         ),
         (["plan", "STUDY", "more"], "ablate plan: got unexpected extra argument (more); see "),
         (["table", "STUDY", "--nonsense"], 'ablate table: no such option "--nonsense"; choose --results, --set, '),
@@ -222,7 +221,7 @@ FILES = (
 def test_a_missing_corpus_is_one_line_per_split_and_creates_nothing(here):
     (here / "files.yaml").write_text(FILES)
     done = inside("run", "files.yaml", "--set", "data.folder=nowhere")
-    assert (done.code, done.out) == (2, "")
+    assert (done.code, done.out) == (3, "")
     found = [
         re.findall(r"nowhere/(\w+)\.en\(\.gz\) not found", line) for line in done.err.splitlines()
     ]
@@ -233,7 +232,7 @@ def test_a_missing_corpus_is_one_line_per_split_and_creates_nothing(here):
 def test_a_missing_gpu_is_one_line(given, monkeypatch):
     monkeypatch.setattr("ablate.launch.devices._gpu_memory", list)
     done = inside("run", *given, "--device", "cuda")
-    assert done.code == 2
+    assert done.code == 4
     assert done.err == "--device cuda: torch finds no CUDA device; use --device cpu\n"
 
 
@@ -269,12 +268,11 @@ def test_a_run_in_the_private_folder_of_another_user_does_not_hide_the_others(
 
     for name in ("open", "stat", "lstat", "scandir"):
         monkeypatch.setattr(os, name, refusing(getattr(os, name)))
-    for verb in ("plan", "status", "table", "logs"):
-        words = (given[0], "base", *given[1:]) if verb == "logs" else given
-        done = inside(verb, *words)
+    for verb, *words in (["plan"], ["status"], ["table"], ["status", "base", "--logs"]):
+        done = inside(verb, given[0], *words, *given[1:])
         assert (done.code, done.err) == (0, "")
         said = f"{private.result}: cannot be read: Permission denied"
-        assert verb in ("plan", "logs") or said in " ".join(done.out.split())
+        assert verb == "plan" or words or said in " ".join(done.out.split())
     assert "25.0" in inside("table", *given).out  # of the other seeds
 
 
@@ -338,7 +336,7 @@ def test_with_json_faults_are_data(here):
     (here / "bad.yaml").write_text(BAD)
     done = inside("plan", "bad.yaml", "--set", "h=3", "--format", "json")
     content = json.loads(done.out)
-    assert (done.code, content["error"]) == (2, "StudyError")
+    assert (done.code, content["error"]) == (2, "study")
     assert [fault["place"] for fault in content["faults"]]
     assert len(content["faults"]) == len(done.err.splitlines())
     for fault, line in zip(content["faults"], done.err.splitlines(), strict=True):

@@ -114,7 +114,7 @@ def test_logs_of_a_row_that_a_pattern_names_have_its_label(done, given):
     log.write_text("hello\n")
     for name in ("D", "*0.3", "D dropout=0.3"):
         assert (
-            inside("logs", given[0], name, *given[1:]).out
+            inside("status", given[0], name, "--logs", *given[1:]).out
             == f"D dropout=0.3 seed 1: {log}\n  hello\n"
         )
 

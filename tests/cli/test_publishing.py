@@ -192,7 +192,7 @@ def test_results_that_cannot_be_written_are_shown_without_new_scores(given, whol
 
 
 def published(whole, folder):
-    done = inside("publish", whole.study.path, "--results", whole.results.root, "--to", folder)
+    done = inside("publish", whole.study.path, "--results", whole.results.root, "--out", folder)
     assert (done.code, done.err) == (0, "")
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
@@ -214,7 +214,7 @@ def test_publishing_writes_tables_figures_and_records_and_says_so(whole, tmp_pat
     assert b"</svg>" in files["against-base-bleu.svg"]
     assert published(whole, tmp_path / "two") == files
     done = inside(
-        "publish", whole.study.path, "--results", whole.results.root, "--to", tmp_path / "three"
+        "publish", whole.study.path, "--results", whole.results.root, "--out", tmp_path / "three"
     )
     assert sorted(done.out.splitlines()) == sorted(
         f"Wrote {tmp_path / 'three' / name}" for name in files
@@ -246,7 +246,7 @@ def test_what_is_published_from_an_unpacked_archive_is_what_was_published_first(
     first, again = tmp_path / "to", tmp_path / "again"
     published(whole, first)
     unpacked = unpack(whole, tmp_path)
-    assert inside("publish", whole.study.path, "--results", unpacked, "--to", again).code == 0
+    assert inside("publish", whole.study.path, "--results", unpacked, "--out", again).code == 0
     for name in ("table.md", "table.csv", "table.json", "study.yaml", "provenance.json"):
         assert (again / name).read_bytes() == (first / name).read_bytes(), name
 
@@ -353,7 +353,7 @@ def test_publishing_does_not_replace_another_study(whole, tmp_path, table):
         (tmp_path / "to" / "table.json").write_text(table)
     before = {path.name: path.read_bytes() for path in (tmp_path / "to").iterdir()}
     done = inside(
-        "publish", whole.study.path, "--results", whole.results.root, "--to", tmp_path / "to"
+        "publish", whole.study.path, "--results", whole.results.root, "--out", tmp_path / "to"
     )
     assert done.refusal.startswith(f"{tmp_path / 'to'}/")
     assert done.err.endswith("choose another folder\n")
@@ -372,7 +372,7 @@ def test_publishing_replaces_nothing_of_its_user_s_and_then_writes_nothing(
     else:
         taken.mkdir()
     done = inside(
-        "publish", whole.study.path, "--results", whole.results.root, "--to", taken.parent
+        "publish", whole.study.path, "--results", whole.results.root, "--out", taken.parent
     )
     assert done.refusal.startswith(f"{taken}: ")
     assert list(taken.parent.iterdir()) == [taken]
@@ -395,7 +395,9 @@ def test_a_study_is_published_to_its_own_folder(whole, tmp_path):
 
 def test_a_study_without_results_is_not_published(tmp_path):
     study = study_from(tmp_path, SMALL)
-    done = inside("publish", study.path, "--results", tmp_path / "results", "--to", tmp_path / "to")
+    done = inside(
+        "publish", study.path, "--results", tmp_path / "results", "--out", tmp_path / "to"
+    )
     assert done.code == 2
     assert done.err.splitlines()[-1].endswith("train them with `ablate run`")
     assert not (tmp_path / "to").exists()

@@ -430,7 +430,7 @@ def test_the_last_pilot_of_a_manual_job_publishes_its_table_and_closes_it(
     assert published.exists()
     assert folder.is_closed is is_closed
     assert seen == [True] * is_closed  # whoever waits for the end of a job finds its table
-    assert inside("work", "--job", folder.path, "--close").code == 1
+    assert inside("work", "--job", folder.path, "--close").code == (1 if hosts else 0)
 
 
 @pytest.mark.parametrize("others", [0, 1])
@@ -483,7 +483,7 @@ def test_a_run_here_closes_a_job_whose_runs_it_has_finished(job):
     orphan, study = job(engine="ray")
     for run in runs_of(study):
         a_result(id=run.id, outcome="diverged").write(orphan.results.run(run.id).result)
-    assert inside("run", study.path, "--results", orphan.results.root).code == 1
+    assert inside("run", study.path, "--results", orphan.results.root).code == 0
     assert orphan.read_end().reason == "nothing is left to do"
 
 
@@ -610,7 +610,7 @@ def test_a_table_that_cannot_be_published_keeps_no_run_from_being_submitted_agai
     progress(folder.results, next(iter(runs_of(study))).id, 3)
     (folder.results.study("tiny") / "table.md").mkdir()
     done = inside("work", "--job", folder.path, "--close")
-    assert (done.code, "table.md" in done.err) == (2, True)
+    assert (done.code, "table.md" in done.err) == (4, True)
     assert submissions == [2, 2]
 
 

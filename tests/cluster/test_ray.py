@@ -143,7 +143,7 @@ def test_a_job_that_is_stopped_or_loses_its_driver_saves_its_runs(on_cluster, ho
         )
     )
     if how == "stop":
-        assert "asked to save and leave" in inside("stop", "dummy.yaml", "--now").out
+        assert "asked to save and leave" in inside("cluster", "stop", "dummy.yaml", "--now").out
     else:
         os.kill(driver, signal.SIGKILL)
     wait(lambda: not results.run(id).lease.exists())

@@ -16,9 +16,9 @@ import pytest
 import torch
 
 from ablate.config import DecodingConfig
-from ablate.run.job import Job, RunRequest
-from ablate.run.pipeline import execute
 from ablate.training import RunContext
+from ablate.workers.job import Job, RunRequest
+from ablate.workers.pipeline import execute
 from tests.end_to_end.studies import outcome
 from tests.records import a_failure
 
@@ -122,7 +122,7 @@ def diverged(copy, monkeypatch):
 def test_a_diverged_run_is_a_result_and_is_never_tried_again(diverged, no_workers):
     for words in ([], ["--retry-failed"]):
         done = diverged.run(*words)
-        assert done.code == 1
+        assert done.code == 0
         assert "1 of 2 seeds done; diverged at step 10: the loss exploded to" in done.out
     found = statuses(diverged)
     assert [key for key, status in found.items() if status["state"] != "done"] == [(LABEL, 1)]

@@ -12,10 +12,10 @@ import torch
 
 from ablate.config import DecodingConfig
 from ablate.errors import Interrupted
-from ablate.run.job import Job, RunRequest
-from ablate.run.pipeline import execute
 from ablate.store.records import Result
 from ablate.training import RunContext
+from ablate.workers.job import Job, RunRequest
+from ablate.workers.pipeline import execute
 from tests.cli.inside import inside
 from tests.end_to_end.studies import outcome
 from tests.trained import Trained

@@ -292,7 +292,7 @@ def test_text_files_in_every_format_are_trained_on_and_not_mixed_with_other_text
         one.write("noch ein haus\n")
         other.write("haus ein noch\n")
     changed = files.run()
-    assert changed.code == 2
+    assert changed.code == 4
     assert all(line.startswith("corpus: ") for line in changed.out.splitlines())
     assert len(changed.err.splitlines()) == 1
     old, new = sorted(
@@ -356,7 +356,7 @@ def test_a_row_that_averages_is_exported_and_drawn_with_the_average(calm, tmp_pa
     texts = [
         json.loads(
             inside("attention", calm.file, label, *words[2:], "--format", "json", "--device", "cpu",
-                   "--sentence", "a dog", "--translation", "la hundo").out
+                   "--text", "a dog", "--translation", "la hundo").out
         )["attentions"]
         for label in ("base", row)
     ]  # fmt: skip
@@ -445,7 +445,7 @@ def test_a_changed_test_split_with_the_same_name_is_refused(files):
     with (files.file.parent / "test.tsv").open("a") as file:
         file.write("noch ein haus\thaus ein noch\n")
     changed = files.run()
-    assert (changed.code, len(changed.err.splitlines())) == (2, 1)
+    assert (changed.code, len(changed.err.splitlines())) == (4, 1)
     assert "the test data test.tsv has changed since these results were made (corpus" in changed.err
     assert stamps(files.root / "runs") == before
 
@@ -468,6 +468,6 @@ def test_every_command_warns_of_results_made_from_other_text(files, tmp_path):
             f"note: {folder / 'test.tsv'} may have changed since these results were made"
             in other.ask(verb).err
         )
-    assert other.run().code == 2
+    assert other.run().code == 4
     assert files.run().code == 0
     assert files.ask("table").err == ""

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ablate.run.inference import LoadedRun, load_run
 from ablate.store import Results
 from ablate.study import read_study, runs_of
+from ablate.workers.inference import LoadedRun, load_run
 from tests.cli.inside import inside
 from tests.export.small import STUDY
 

@@ -25,11 +25,11 @@ from ablate.config import DecodingConfig, TranslationData, resolve_row
 from ablate.config.identity import NOT_IDENTITY, decoding_id
 from ablate.data.prepare import prepare
 from ablate.publication.folder import publish
-from ablate.run import execution
-from ablate.run.job import Job, RunRequest
-from ablate.run.worker import execute_if_free
 from ablate.store import Results, RunFolder, lease
 from ablate.training import trainer
+from ablate.workers import execution
+from ablate.workers.job import Job, RunRequest
+from ablate.workers.worker import execute_if_free
 from tests.data.small import PAIRS, SETTINGS, Files
 from tests.faults.inject import Disk, Fault, install
 from tests.records import a_provenance, a_run

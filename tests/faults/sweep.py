@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import ablate
-from ablate.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, AblateError
+from ablate.errors import EXIT_INTERRUPTED, AblateError
 from ablate.store.files import read_json, write_json
 from tests.cli.inside import Done, inside
 
@@ -78,9 +78,9 @@ HANG = 60  # processor-independent seconds after which a command counts as hangi
 # Outcomes that must not be.
 TRACEBACK, SILENT, LOST, HANGS = "traceback", "silently wrong", "study lost", "hangs"
 BAD = (TRACEBACK, SILENT, LOST, HANGS)
-FORMATS = ("rich", "markdown", "latex", "html", "csv", "json")
+FORMATS = ("text", "markdown", "latex", "html", "csv", "json")
 RUN = "run"
-CHANGING = (RUN, "work", "stop")  # verbs that write; each gets a copy of its own
+CHANGING = (RUN, "work", "cluster stop")  # verbs that write; each gets a copy of its own
 LOADED = ("row", "run", "step")
 # Damages that are another state: a study from a pipe is waited for, as by `cat`; a job without
 # job.json is not yet submitted, one without closed.json is open, and one without pilots has none.
@@ -214,7 +214,7 @@ def _load(study: Path, root: Path) -> Done:
         try:
             frames = [ablate.load(study, root, per).to_csv() for per in LOADED]
         except AblateError as error:
-            return Done(EXIT_BAD_INPUT, "", "\n".join(error.lines))
+            return Done(error.exit_code, "", "\n".join(error.lines))
     return Done(0, "\n".join(frames), "\n".join(str(warning.message) for warning in warned))
 
 
@@ -359,9 +359,9 @@ class Sweep:
             "data show": ("data show",),
             **{name: (name,) for name in OF_RUN[self.task]},
             "load": (),
-            "logs": ("logs",),
+            "logs": ("status", "--logs"),
             "publish": ("publish",),
-            **{name: (name,) for name in CHANGING},
+            **{name: tuple(name.split()) for name in CHANGING},
         }
 
     def _outcome(self, folder: Path, verb: str) -> Done:
@@ -371,7 +371,7 @@ class Sweep:
         if verb in OF_RUN[self.task]:
             extra = {
                 "export": [out, "--to", "huggingface"],
-                "attention": ["--sentence", "a dog", "--format", "json"],
+                "attention": ["--text", "a dog", "--format", "json"],
             }.get(verb, [])
             stdin = b"a dog <mask>\n" if self.task == "masked-lm" else b"a dog\n"
             done = _call(verb, self.run, *extra, "--results", root, stdin=stdin)
@@ -381,7 +381,7 @@ class Sweep:
             done = _call("work", "--job", folder / self.job)
             done = Done(done.code, re.sub(r"(?m)^\S+ \S+ ", "", done.out), done.err)
         elif verb == "publish":
-            done = self._call(folder, "publish", "--to", out)
+            done = self._call(folder, "publish", "--out", out)
             if done.code == 0:
                 done = Done(done.code, done.out + (out / "table.json").read_text(), done.err)
         elif verb == "report":

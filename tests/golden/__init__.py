@@ -46,7 +46,7 @@ def run_ids() -> str:
 def schema() -> str:
     """A hash of each part of the schema, by its path: the whole has 150 kB."""
     hashes = {}
-    for path, part in _parts("", json.loads(inside("schema").out)):
+    for path, part in _parts("", json.loads(inside("init", "--schema").out)):
         hashes[path] = hashlib.sha256(json.dumps(part).encode()).hexdigest()[:12]
     return json.dumps(hashes, indent=1) + "\n"
 
@@ -62,7 +62,7 @@ def _parts(path: str, content: dict[str, object]) -> Iterator[tuple[str, object]
 def judged(name: str) -> str:
     """The texts of `judge` on a score file, one format after another."""
     texts = []
-    for form in ("rich", "markdown", "latex", "html"):
+    for form in ("text", "markdown", "latex", "html"):
         done = inside("judge", FOLDER / "scores" / name, *SCORES[name], "--format", form)
         assert done.code == 0, done
         texts.append(f"==== {form}\n{done.out}{done.err}")

@@ -10,9 +10,9 @@ from ablate.kernels import cross_entropy, device, dropout_add
 from ablate.kernels.cross_entropy import smoothed_cross_entropy
 from ablate.metrics.perplexity import nats_to_perplexity
 from ablate.model import build
-from ablate.run.resume_check import check_resume
 from ablate.tasks import Translation
 from ablate.training import Trainer
+from ablate.workers.resume_check import check_resume
 from tests.model.small import small_model
 from tests.training.conftest import TINY, toy  # noqa: F401
 

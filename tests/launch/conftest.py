@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from ablate.launch.executor import Slot
-from ablate.run.job import Job, RunRequest
 from ablate.store import Results
+from ablate.workers.job import Job, RunRequest
 
 
 def slots(count: int) -> list[Slot]:

@@ -20,13 +20,13 @@ from ablate.analysis.outcome import outcome_of
 from ablate.analysis.stages import next_stage
 from ablate.errors import Interrupted
 from ablate.launch import Executor, Lost, Slot, launch, outcome_of_launch
-from ablate.run.job import Job, JobEvent
-from ablate.run.worker import execute_if_free
 from ablate.store import Results, if_readable
 from ablate.store.checkpoints import newest
 from ablate.store.jobs import Resources
 from ablate.study import Selection, read_study, runs_of
 from ablate.table.render import as_json
+from ablate.workers.job import Job, JobEvent
+from ablate.workers.worker import execute_if_free
 from tests.forked import SERVER
 
 STUDY = """\

@@ -12,8 +12,8 @@ from ablate.errors import StoreError
 from ablate.launch import local
 from ablate.launch.executor import Lost
 from ablate.launch.local import LocalExecutor
-from ablate.run.job import JobEvent
 from ablate.store import Results, machine
+from ablate.workers.job import JobEvent
 from tests.launch.conftest import a_job, slots
 
 A, B, C, D = (letter * 12 for letter in "abcd")

@@ -17,9 +17,9 @@ from ablate.errors import Interrupted
 from ablate.launch import scheduler as module
 from ablate.launch.executor import Lost
 from ablate.launch.scheduler import BUSY_SECONDS, MAX_DEATHS, Control, Scheduler
-from ablate.run.job import JobEvent
 from ablate.store import Results
 from ablate.store.records import Failure
+from ablate.workers.job import JobEvent
 from tests.launch.conftest import Recorder, a_job, slots
 
 A, B, C, D = (letter * 12 for letter in "abcd")

@@ -96,9 +96,9 @@ def test_a_main_metric_without_spread_is_named_and_takes_no_other_metric_for_to_
         in done.out
     )
     assert re.search(r"Detectable difference with .*: ×\d+\.\d+ PPL, at 80%", done.out)
-    refused = inside("plan", *given, "--to-see", "1")
+    refused = inside("plan", *given, "--difference", "1")
     assert (refused.code, refused.err) == (
-        2, "--to-see: the runs show no spread of BLEU over seeds; give --spread SD\n",
+        2, "--difference: the runs show no spread of BLEU over seeds; give --spread SD\n",
     )  # fmt: skip
     power = json.loads(inside("plan", *given, "--format", "json").out)["power"]
     assert set(power["bleu"]["detectable"].values()) == {None}
@@ -138,7 +138,9 @@ def test_the_spread_of_another_metric_is_unknown_and_differences_are_in_standard
     )  # fmt: skip
     assert power_json(ter)["detectable_sds"] == detectable_difference(3, 4, 1.0)
     assert f"rows: {detectable_difference(3, 4, 1.0):.1f} standard deviations" in ter.text
-    refused = inside("plan", results.study.path, "--results", results.results.root, "--to-see", "1")
+    refused = inside(
+        "plan", results.study.path, "--results", results.results.root, "--difference", "1"
+    )
     assert (refused.code, refused.err.count("\n")) == (2, 1)
     assert "give --spread SD" in refused.err
 
@@ -165,9 +167,9 @@ def test_a_spread_of_few_rows_says_so(fake):
 
 def test_base_alone_has_no_difference_to_see(fake):
     results = fake(SMALL.partition("rows:")[0])
-    given = ["--results", results.results.root, "--to-see", "1"]
+    given = ["--results", results.results.root, "--difference", "1"]
     refused = inside("plan", results.study.path, *given)
-    assert refused.refusal == "--to-see: the study has no row beside base"
+    assert refused.refusal == "--difference: the study has no row beside base"
 
 
 def test_seeds_in_looks_are_judged_by_the_last_look(fake):
@@ -182,14 +184,14 @@ def test_seeds_in_looks_are_judged_by_the_last_look(fake):
 def test_plan_shows_it_and_refuses_what_it_cannot_know(fake):
     results = fake()
     given = [str(results.study.path), "--results", str(results.results.root)]
-    done = inside("plan", *given, "--spread", "0.5", "--to-see", "1")
+    done = inside("plan", *given, "--spread", "0.5", "--difference", "1")
     assert "Detectable difference with" in done.out
     assert "A difference of 1 BLEU takes" in done.out
     content = json.loads(
-        inside("plan", *given, "--spread", "0.5", "--to-see", "1", "--format", "json").out
+        inside("plan", *given, "--spread", "0.5", "--difference", "1", "--format", "json").out
     )
     assert content["power"]["bleu"]["stated"] is True
-    assert content["to_see"]["seeds"] > 2
+    assert content["seeds_needed"]["seeds"] > 2
     assert inside("plan", *given, "--spread", "-1").code == 2
 
 

@@ -155,7 +155,7 @@ def test_pdflatex_compiles_the_paper_on_one_page(fake, tmp_path):
 def test_the_crate_describes_every_file_and_is_read_again(fake, tmp_path):
     results = fake(seeds="1").all_done()
     folder = tmp_path / "to"
-    words = ("--results", results.results.root, "--to", folder)
+    words = ("--results", results.results.root, "--out", folder)
     assert inside("publish", results.study.path, *words).code == 0
     files = {path.name for path in folder.iterdir()} - {METADATA}
     read = ROCrate(folder)

@@ -31,7 +31,7 @@ SKEW_SECONDS = 3600.0
 SICK = """\
 import sys
 
-if "ablate.run.worker" in sys.orig_argv:
+if "ablate.workers.worker" in sys.orig_argv:
     from ablate.training.trainer import Trainer
 
     def fail(*_, **__):
@@ -88,7 +88,7 @@ def scancel(trial: Trial) -> None:
 def stop(trial: Trial) -> None:
     job = trial.submit()
     trial.wait_until_training()
-    trial.ablate("stop", "small.yaml")
+    trial.ablate("cluster", "stop", "small.yaml")
     trial.let_end()
     assert trial.lost(), "the study had ended before"
     assert job.read_end() is not None
@@ -98,7 +98,7 @@ def stop(trial: Trial) -> None:
 def stop_now(trial: Trial) -> None:
     trial.submit(workers=4)
     trial.wait_until_training()
-    trial.ablate("stop", "small.yaml", "--now")
+    trial.ablate("cluster", "stop", "small.yaml", "--now")
     trial.let_end()
     again(trial)
 
@@ -122,7 +122,7 @@ def kill_all_pilots(trial: Trial) -> None:
 def kill_worker(trial: Trial) -> None:
     trial.submit()
     trial.wait_until_training()
-    for pid in trial.pids("ablate.run.worker"):
+    for pid in trial.pids("ablate.workers.worker"):
         os.kill(pid, signal.SIGKILL)
     trial.let_end()
 
@@ -190,7 +190,7 @@ def stopped_worker(trial: Trial) -> None:
 def foreign_lease(trial: Trial) -> None:
     with on_host("elsewhere", trial, "run", "small.yaml", "--device", "cpu", "--jobs", "1"):
         trial.wait_until_training()
-        for word in ("ablate run", "ablate.run.worker"):
+        for word in ("ablate run", "ablate.workers.worker"):
             for pid in trial.pids(word):
                 os.kill(pid, signal.SIGKILL)
     assert [id for id in trial.ids if trial.results.run(id).lease.exists()], "no lease was left"
@@ -296,8 +296,8 @@ FAULTS: dict[str, Callable[[Trial], None]] = {
     "preempted and requeued": preemption,
     "time limit": time_limit,
     "scancel, submitted again": scancel,
-    "ablate stop, submitted again": stop,
-    "ablate stop --now, submitted again": stop_now,
+    "ablate cluster stop, submitted again": stop,
+    "ablate cluster stop --now, submitted again": stop_now,
     "kill -9 of a pilot": kill_pilot,
     "kill -9 of all pilots": kill_all_pilots,
     "kill -9 of all workers": kill_worker,

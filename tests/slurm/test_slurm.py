@@ -52,9 +52,11 @@ def test_a_study_on_slurm_gives_the_files_and_the_table_of_a_local_one(slurm, lo
     assert job.read_end().reason == "nothing is left to do"
     status = trial.ablate("status", "small.yaml")
     assert f"job {job.id} on slurm: closed: nothing is left to do" in status
-    logs = trial.ablate("logs", "small.yaml")
+    logs = trial.ablate("status", "small.yaml", "--logs")
     assert "left: nothing is left to do" in logs
-    assert "published: done after 400 steps" in trial.ablate("logs", "small.yaml", "base")
+    assert "published: done after 400 steps" in trial.ablate(
+        "status", "small.yaml", "base", "--logs"
+    )
 
 
 def test_a_preempted_pilot_saves_is_requeued_and_loses_nothing(slurm, local, tmp_path):
@@ -81,7 +83,7 @@ def test_pilots_that_work_save_and_leave_when_they_are_asked_to_stop(slurm, loca
     trial.submit(workers=1)  # two would end so small a study before they are asked
     trial.wait_until_training()
     alive = [report.name for report in trial.job.read_pilots() if report.is_alive]
-    assert f"{len(alive)} pilot" in trial.ablate("stop", "small.yaml")
+    assert f"{len(alive)} pilot" in trial.ablate("cluster", "stop", "small.yaml")
     trial.let_end()
     reasons = {report.name: report.reason for report in trial.job.read_pilots()}
     assert alive

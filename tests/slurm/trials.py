@@ -127,7 +127,7 @@ class Trial:
 
     def pids(self, word: str) -> list[int]:
         """Processes of this trial whose command line has a word: `ablate work` or
-        `ablate.run.worker`.
+        `ablate.workers.worker`.
         """
         found = []
         for entry in Path("/proc").iterdir():

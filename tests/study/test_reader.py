@@ -235,7 +235,7 @@ def test_data_folder_defaults_to_the_folder_of_the_study(read, study_file):
         ("layer_types", 'did you mean "mixer" or "attention" with a list of values, such as "mixer: [lstm, attention]"?'),
         ("kv_latent", "a class of your own could have it: attention: module:Class"),
         ("rope_style", "a class of your own could have it: positional_encoding: module:Class"),
-        ("xyzzy", "`ablate schema` lists the fields"),
+        ("xyzzy", "`ablate init --schema` lists the fields"),
     ],
 )  # fmt: skip
 def test_a_guess_is_near_in_spelling_or_meaning(faults, field, remedy):

@@ -101,7 +101,7 @@ def test_a_list_makes_the_rows_of_all_its_entries(parts):
         ("{set: {h: {}}}", 's:1:11: "h" takes a single value; got an empty mapping'),
         ("{each: {drop_out: [0.1]}}", 's:1:9: unknown field "drop_out"; did you mean "dropout"?'),
         ("{each: {Dropout: [0.1]}}", 's:1:9: unknown field "Dropout"; did you mean "dropout"?'),
-        ("{each: {zzz: [1]}}", 's:1:9: unknown field "zzz"; `ablate schema` lists the fields'),
+        ("{each: {zzz: [1]}}", 's:1:9: unknown field "zzz"; `ablate init --schema` lists the fields'),
         ("{set: {N:1, h: 4}}", 's:1:8: unknown field "N:1"; a colon needs a space after it'),
         ("{h: [4]}", 's:1:2: "h" is a field; write set: {h: VALUE}, or each: {h: [VALUE, VALUE]}'),
         ("{each: {h: [1], n_heads: [1]}}", 's:1:17: "n_heads" and "h" are the same field'),

@@ -61,7 +61,7 @@ def test_predict_averages_as_the_row_does_or_says_that_it_cannot(trained, task):
         "mean.yaml", study.file.read_text() + "  mean: {set: {average_checkpoints: 2}}\n"
     )
     done = mean.ask("predict", "mean*", "--text", "aa<mask>")
-    assert (done.code, done.out) == (2, "")
+    assert (done.code, done.out) == (4, "")
     assert "has 1 checkpoint, and average_checkpoints=2 needs more" in done.err
 
 

@@ -78,7 +78,7 @@ def test_stored_models_are_probed_without_training(lm, tmp_path):
     assert 0 < more["base"]["repeated_loss"]["mean"] < math.log(260)
     pairs.write_text("sentence_good\tsentence_bad\nabcdabcd\tabcdabce\n")
     refused = probed.run("--device", "cpu")
-    assert (refused.code, "has changed since" in refused.err) == (2, True)
+    assert (refused.code, "has changed since" in refused.err) == (4, True)
 
 
 def test_the_trained_model_s_score_is_that_of_a_plain_loop(lm):
@@ -194,12 +194,12 @@ def test_the_former_command_works_and_names_the_new_one(lm):
 
 
 def test_attention_and_importance(lm):
-    shown = lm.data("attention", "base", "--sentence", "abab")
+    shown = lm.data("attention", "base", "--text", "abab")
     assert (shown["source"], shown["target"]) == ([], ["<s>", "a", "b", "a", "b"])
     assert lm.data("attention", "base")["attentions"]
     assert len(lm.data("attention", "base", "--importance", "--pairs", 4)["heads"]) == 2
     done = lm.ask("attention", "base", "--translation", "x", "--format", "json")
-    said = "--translation: a language model reads one text; give it as --sentence\n"
+    said = "--translation: a language model reads one text; give it as --text\n"
     assert (done.code, done.err) == (2, said)
 
 
@@ -213,7 +213,7 @@ def test_attention_shows_as_many_tokens_as_the_model_has_positions(lm):
     assert len(attention_weights(run, None, None, layers).target) == 10
     assert len(attention_weights(run, "abcdefabc", None, layers).target) == 10
     with pytest.raises(
-        DataError, match="--sentence: has 10 tokens, too many for max_positions=10 of the run"
+        DataError, match="--text: has 10 tokens, too many for max_positions=10 of the run"
     ):
         attention_weights(run, "abcdefabcd", None, layers)
 

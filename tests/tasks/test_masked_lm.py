@@ -175,21 +175,21 @@ def test_fill_names_candidates_by_run_and_by_row(mlm):
 
 
 def test_fill_refuses_what_it_cannot_use(mlm):
-    for words, part in (
-        (("--text", "no masks"), "the text has no <mask>"),
-        (("--text", "<mask>" * 65), "has 65 tokens, too many for max_positions=64"),
-        (("bas", "--text", "<mask>"), "bas"),
-        ((), "--text is missing"),
+    for words, code, part in (
+        (("--text", "no masks"), 2, "the text has no <mask>"),
+        (("--text", "<mask>" * 65), 3, "has 65 tokens, too many for max_positions=64"),
+        (("bas", "--text", "<mask>"), 2, "bas"),
+        ((), 2, "--text is missing"),
     ):
         done = mlm.ask("predict", *words)
-        assert (done.code, done.err.count("\n"), part in done.err) == (2, 1, True), done.err
+        assert (done.code, done.err.count("\n"), part in done.err) == (code, 1, True), done.err
     done = inside("predict", mlm.folder("base").id, "a <mask>", "--results", mlm.root)
     assert (done.code, "--text takes it" in done.err) == (2, True)
 
 
 def test_attention_and_importance(mlm, tmp_path):
     figure = tmp_path / "a.svg"
-    shown = mlm.data("attention", "base", "--sentence", "aa<mask>b", "--out", figure)
+    shown = mlm.data("attention", "base", "--text", "aa<mask>b", "--out", figure)
     assert (shown["source"], shown["target"]) == ([], ["a", "a", "<mask>", "b"])
     assert [(one["kind"], len(one["keys"])) for one in shown["attentions"]] == [("encoder", 4)]
     assert "aa&lt;mask&gt;b" in figure.read_text() or "aa<mask>b" in figure.read_text()

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from ablate.errors import StoreError, StudyError
-from ablate.run.inference import load_run
 from ablate.store import Results
 from ablate.study import read_study, runs_of
+from ablate.workers.inference import load_run
 from tests.end_to_end.test_plugins import begun
 from tests.trained import Trained
 
@@ -158,7 +158,7 @@ def test_new_texts_are_labeled_by_predict(colors):
 
 
 def test_its_attention_is_shown_with_its_own_fields(colors):
-    shown = colors.data("attention", "base", "--sentence", "the door is green")
+    shown = colors.data("attention", "base", "--text", "the door is green")
     assert "".join(shown["source"]).replace("▁", " ").startswith(" the door is green")
     assert "".join(shown["target"]).replace("▁", " ") == "<s> green"
 

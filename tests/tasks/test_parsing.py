@@ -123,7 +123,7 @@ def test_predicted_tags_are_printed(parser, tmp_path):
 
 
 def test_attention_and_importance_have_words_and_symbols(parser):
-    shown = parser.data("attention", "base", "--sentence", "the dog sees .")
+    shown = parser.data("attention", "base", "--text", "the dog sees .")
     assert "".join(shown["source"]).replace("▁", " ") == " the dog sees .</s>"
     symbols = ("(S", "(NP", "XX", "XX", ")NP", "(VP", "XX", ")VP", "XX", ")S")
     assert shown["target"][1:] == [f"▁{symbol}" for symbol in symbols]
@@ -148,7 +148,7 @@ def test_an_unbalanced_file_is_one_line_and_no_traceback(parser, tmp_path):
         "run", tmp_path / "parser.yaml", "--results", tmp_path / "results", "--device", "cpu"
     )
     errors = [line for line in done.err.splitlines() if not line.startswith("note: ")]
-    assert (done.code, len(errors)) == (2, 1)
+    assert (done.code, len(errors)) == (3, 1)
     assert done.err.endswith('train.ptb:2: "(S" is never closed\n')
 
 

@@ -26,6 +26,7 @@ from ablate.table.layout import (
     VERDICT,
     Layout,
     TextColumn,
+    Warned,
     fitting,
     folded,
     total_width,
@@ -108,7 +109,10 @@ def terminal_layout(
     if width is None:
         return Layout(tuple(columns), _legend(declared, form, columns))
     shown = fitting(columns, width)
-    legend = (*_left_out(table, columns, shown, width), *_legend(declared, form, shown))
+    legend = (
+        *_left_out(table, columns, shown, width),
+        *_legend(declared, form, shown),
+    )
     return Layout(tuple(folded(shown, width)), legend)
 
 
@@ -137,7 +141,10 @@ def _narrow_paper_layout(
         if total_width([*shown, column]) <= width:
             shown.append(column)
     shown.sort(key=columns.index)
-    legend = (*_left_out(table, columns, shown, width), *_legend(declared, form, shown))
+    legend = (
+        *_left_out(table, columns, shown, width),
+        *_legend(declared, form, shown),
+    )
     return Layout(tuple(shown), legend)
 
 
@@ -153,7 +160,7 @@ def _left_out(
     if left_out:
         command = "table" if table.experiment.setup else "judge"
         line = f"Left out at {width} columns: {', '.join(left_out)}"
-        yield f"{line}; `ablate {command} --wide` shows all."
+        yield Warned(f"{line}; `ablate {command} --wide` shows all.")
 
 
 def sortable_layout(table: Table, mark: Mark, best: str) -> Layout:

@@ -17,19 +17,19 @@ import pytest
 from ablate.config import DecodingConfig, resolve_row
 from ablate.data.corpus import Corpus
 from ablate.errors import Interrupted, StoreError
-from ablate.run.job import NO_MORE_JOBS, READY, Job, JobEvent, RunRequest
-from ablate.run.pipeline import RunInputs, execute
-from ablate.run.worker import execute_if_free, failure_reason, run_logger
 from ablate.store import RunFolder, checkpoints, if_readable
 from ablate.store.lease import Lease, LeaseLost
 from ablate.store.records import Execution, Progress
 from ablate.training import RunContext
+from ablate.workers.job import NO_MORE_JOBS, READY, Job, JobEvent, RunRequest
+from ablate.workers.pipeline import RunInputs, execute
+from ablate.workers.worker import execute_if_free, failure_reason, run_logger
 from tests.records import RUN, a_failure, a_run
 from tests.training.conftest import TINY, logger_to, toy  # noqa: F401
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
-WORKER = [sys.executable, "-m", "ablate.run.worker"]
+WORKER = [sys.executable, "-m", "ablate.workers.worker"]
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ LAUNCHER = """
 import sys, time
 from ablate.launch.executor import Slot
 from ablate.launch.local import LocalExecutor
-from ablate.run.job import Job
+from ablate.workers.job import Job
 slot = Slot("0", "cpu", 1, 1e9)
 executor = LocalExecutor([slot])
 executor.submit(Job.from_line(sys.stdin.readline()), slot)
@@ -148,8 +148,8 @@ def test_a_worker_saves_its_run_when_its_launcher_is_killed(job, tmp_path):
 
 NOISY = """
 import os, signal, sys
-from ablate.run import worker
-from ablate.run.job import JobEvent
+from ablate.workers import worker
+from ablate.workers.job import JobEvent
 def noisy(job, stop, leases, to_log):
     print("a line that a library prints", flush=True)
     os.write(1, b"and one that it writes below Python\\n")
@@ -229,7 +229,7 @@ def test_a_failure_after_a_lost_lease_is_not_recorded_in_the_next_holder_s_folde
         others.write(folder.failure)
         raise ValueError("broken")
 
-    monkeypatch.setattr("ablate.run.worker.execute", lose_and_fail)
+    monkeypatch.setattr("ablate.workers.worker.execute", lose_and_fail)
     event = forked(lambda: execute_if_free(one, never, {}).model_dump())
     assert (event["outcome"], event["reason"]) == ("failed", "ValueError: broken")
     assert folder.read_failure() == others

@@ -23,9 +23,9 @@ import torch
 from ablate.interpreter import python_command
 from ablate.kernels import ranks as collectives
 from ablate.kernels.ranks import current_ranks, use_ranks
-from ablate.run.job import Job, RankCommand, RankStart
+from ablate.workers.job import Job, RankCommand, RankStart
 
-FOLLOWER = python_command("ablate.run.follower")
+FOLLOWER = python_command("ablate.workers.follower")
 POLL_SECONDS = 0.2
 LOST_SECONDS = 2.0  # after a failed operation, in which the death of a process may show
 LOOPBACK = Path("/sys/class/net/lo")

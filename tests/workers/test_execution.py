@@ -8,11 +8,11 @@ import pytest
 from ablate.config import resolve_row
 from ablate.errors import StoreError
 from ablate.kernels import device as device_module
-from ablate.run import execution as execution_module
-from ablate.run.execution import execution_of, packages_of
-from ablate.run.job import Job, RunRequest
 from ablate.store import RunFolder, checkpoints
 from ablate.store.records import PACKAGES
+from ablate.workers import execution as execution_module
+from ablate.workers.execution import execution_of, packages_of
+from ablate.workers.job import Job, RunRequest
 from tests.records import RUN, a_result, an_execution, save_checkpoint
 from tests.training.conftest import logger_to
 

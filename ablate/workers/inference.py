@@ -17,11 +17,11 @@ from ablate.decoding.generate import generate_text
 from ablate.errors import DataError, StoreError, UsageError, listed
 from ablate.kernels.device import prepare
 from ablate.model import Transformer
-from ablate.run.pipeline import load_model
 from ablate.store import Results, RunFolder
 from ablate.store.records import Result, RunRecord
 from ablate.study import Row
 from ablate.tasks import TASKS, SequenceToSequence, Task, task_of
+from ablate.workers.pipeline import load_model
 
 CPU = torch.device("cpu")
 

@@ -14,13 +14,13 @@ import torch
 from ablate.errors import Interrupted
 from ablate.launch.executor import Lost, Slot
 from ablate.launch.local import LocalExecutor
-from ablate.run import ranks
-from ablate.run.execution import execution_of
-from ablate.run.job import Job
-from ablate.run.pipeline import RunInputs, execute
 from ablate.store import RunFolder, if_readable
 from ablate.store.lease import LeaseLost
 from ablate.training import RunContext
+from ablate.workers import ranks
+from ablate.workers.execution import execution_of
+from ablate.workers.job import Job
+from ablate.workers.pipeline import RunInputs, execute
 from tests.forked import Forked
 from tests.run.test_worker import ENVIRONMENT, job, wait  # noqa: F401
 from tests.training.conftest import logger_to, toy  # noqa: F401
@@ -57,7 +57,7 @@ def content(job):  # noqa: F811
 
 def followers():
     """The processes of other ranks that this one has started, and that live."""
-    ours = [process for process in Forked.started if process.module == "ablate.run.follower"]
+    ours = [process for process in Forked.started if process.module == "ablate.workers.follower"]
     return [process for process in ours if process.poll() is None]
 
 
@@ -141,7 +141,7 @@ def test_if_one_process_is_killed_the_others_end_and_the_run_resumes(job, monkey
             )
         )
         children = psutil.Process().children(recursive=True)
-        (follower,) = [child for child in children if "ablate.run.follower" in child.cmdline()]
+        (follower,) = [child for child in children if "ablate.workers.follower" in child.cmdline()]
         worker, killed = follower.parent(), time.monotonic()
         os.kill(follower.pid, signal.SIGKILL)
         (lost,) = wait(lambda: executor.events(0.1))

@@ -19,11 +19,11 @@ from ablate.errors import Damaged, StoreError
 from ablate.kernels.device import has_bf16, precision_on, visible_device
 from ablate.own.reference import parse_import
 from ablate.parts.variant import classes_of
-from ablate.run.job import Job
 from ablate.store import RunFolder, checkpoints
 from ablate.store.files import quarantine
 from ablate.store.machine import machine, output_of
 from ablate.store.records import PACKAGES, CodeVersion, Execution, Provenance
+from ablate.workers.job import Job
 
 
 class OtherDevice(StoreError):  # noqa: N818

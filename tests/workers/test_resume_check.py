@@ -8,10 +8,10 @@ import torch
 from ablate.config import resolve_row
 from ablate.errors import StudyError
 from ablate.own.source import source_hash
-from ablate.run.resume_check import check_resume
 from ablate.tasks import Translation
 from ablate.training import optimizer as optimizer_module
 from ablate.training import trainer
+from ablate.workers.resume_check import check_resume
 from tests.training.conftest import TINY, toy  # noqa: F401
 
 

@@ -19,10 +19,6 @@ from ablate.formatting import plural
 from ablate.kernels.device import prepare, visible_device
 from ablate.kernels.ranks import current_ranks
 from ablate.model import Transformer, build
-from ablate.run.execution import execution_of
-from ablate.run.job import Job, RankCommand
-from ablate.run.progress import ProgressReporter
-from ablate.run.ranks import group_of, send
 from ablate.stats.metrics import CHANCE_SCORE, PPL
 from ablate.store import RunFolder, checkpoints, if_readable
 from ablate.store.files import quarantine, remove_temporaries, sha256, write_bytes
@@ -32,6 +28,10 @@ from ablate.store.score_cache import damage_of_predictions, source, write_scores
 from ablate.tasks import Task, task_of
 from ablate.training import Diverged, RunContext, Trainer, TrainingOutcome
 from ablate.training.checkpointing import average, averaged_steps, count_due
+from ablate.workers.execution import execution_of
+from ablate.workers.job import Job, RankCommand
+from ablate.workers.progress import ProgressReporter
+from ablate.workers.ranks import group_of, send
 
 CPU = torch.device("cpu")
 

@@ -2,10 +2,10 @@
 
 import torch
 
-from ablate.run import progress as module
-from ablate.run.progress import ProgressReporter
 from ablate.store import RunFolder
 from ablate.training import StepReport
+from ablate.workers import progress as module
+from ablate.workers.progress import ProgressReporter
 
 
 def test_a_step_after_an_evaluation_is_reported_as_training_at_once(tmp_path, monkeypatch):

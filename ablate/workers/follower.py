@@ -1,9 +1,9 @@
 """A process that works on a run beside the first one: it goes through the same stages, and writes
 nothing.
 
-The first process starts it with `python -m ablate.run.follower`; see `ablate/run/ranks.py`. Its
-standard input begins with a `RankStart`, and ends when the first process has ended. Commands come
-through the process group.
+The first process starts it with `python -m ablate.workers.follower`; see `ablate/workers/ranks.py`.
+Its standard input begins with a `RankStart`, and ends when the first process has ended. Commands
+come through the process group.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from ablate.errors import Interrupted
 from ablate.kernels import ranks as collectives
 from ablate.kernels.device import visible_device
 from ablate.kernels.ranks import use_ranks
-from ablate.run.job import RankCommand, RankStart
-from ablate.run.pipeline import RunInputs
-from ablate.run.ranks import use_loopback
 from ablate.training import Diverged, RunContext
+from ablate.workers.job import RankCommand, RankStart
+from ablate.workers.pipeline import RunInputs
+from ablate.workers.ranks import use_loopback
 
 
 def main() -> int:

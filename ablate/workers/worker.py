@@ -1,6 +1,6 @@
 """A worker process: jobs on standard input, events on standard output, one JSON line each.
 
-An executor starts it with `python -m ablate.run.worker`. Its first line is `ready`, once its
+An executor starts it with `python -m ablate.workers.worker`. Its first line is `ready`, once its
 libraries are loaded. It executes one job after another, so that torch is loaded once. It saves and
 leaves on SIGTERM or SIGINT, when it loses the lease of its run, and when its standard input ends,
 because the launcher that would read its events is gone. An empty line instead of a job means that
@@ -24,13 +24,13 @@ from contextlib import contextmanager, suppress
 import torch
 
 from ablate.errors import EXIT_INTERRUPTED, Interrupted, StoreError, without_secrets
-from ablate.run.execution import OtherDevice
-from ablate.run.job import NO_MORE_JOBS, READY, EventOutcome, Job, JobEvent
-from ablate.run.pipeline import execute
 from ablate.store import RunFolder, if_readable
 from ablate.store.lease import TAKEN_OVER, Lease, LeaseLost
 from ablate.store.status import record_failure
 from ablate.training import RunContext
+from ablate.workers.execution import OtherDevice
+from ablate.workers.job import NO_MORE_JOBS, READY, EventOutcome, Job, JobEvent
+from ablate.workers.pipeline import execute
 
 
 class _Jobs:

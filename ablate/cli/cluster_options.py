@@ -1,0 +1,176 @@
+"""Options of `ablate run` and `ablate plan` for clusters, and what a plan says of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
+
+from ablate.analysis.stages import Stage
+from ablate.cli.arguments import option
+from ablate.cluster.engine import Engine
+from ablate.cluster.profiles import find_profile
+from ablate.errors import UsageError
+from ablate.formatting import duration, plural
+from ablate.launch.devices import gpu_groups, gpus_for_run, runs_of_pilot
+from ablate.plan.plan import Plan, seconds_elsewhere
+from ablate.store import Results
+from ablate.store.jobs import Device
+from ablate.store.records import Setting
+
+
+@dataclass(frozen=True)
+class PerRun:
+    """Processes that train each run together, as given on the command line."""
+
+    gpus_per_run: Annotated[
+        str | None,
+        option(
+            "GPUs that train each run together: 1, 2, 4 ... or auto, if GPUs would be idle.",
+            "N|auto",
+            show_default="1",
+        ),
+    ] = None
+    processes_per_run: Annotated[
+        int | None,
+        option(
+            "Processes that train each run together on a CPU: 1, 2, 4 ...",
+            "N",
+            min=1,
+            max=1024,
+            show_default="1",
+        ),
+    ] = None
+
+    def resolve(self, device: Device, here: int | None) -> tuple[int | None, Device]:
+        """(Processes for each run, or None for as many as leave no GPU idle; device). `here` is the
+        number of GPUs of this machine; None if the runs are for a cluster.
+
+        Raises:
+            UsageError: the number is no power of two, or there are no such devices.
+        """
+        if self.gpus_per_run is not None and self.processes_per_run is not None:
+            raise UsageError(
+                "--gpus-per-run is for GPUs, and --processes-per-run for CPUs; give one of them"
+            )
+        if self.processes_per_run is not None:
+            _refuse_other_than_powers("--processes-per-run", str(self.processes_per_run))
+            if self.processes_per_run == 1:
+                return 1, device
+            if device == "cuda" or (device == "auto" and here):
+                raise UsageError(
+                    "--processes-per-run is for CPUs; add --device cpu, or use --gpus-per-run"
+                )
+            return self.processes_per_run, "cpu"
+        if self.gpus_per_run == "auto":
+            return None, device
+        count = _refuse_other_than_powers("--gpus-per-run", self.gpus_per_run or "1")
+        if count == 1:
+            return 1, device
+        if device == "cpu" or here == 0:
+            reason = "there is no GPU here" if device != "cpu" else "--device cpu uses no GPU"
+            raise UsageError(
+                f"--gpus-per-run {count}: {reason}; --processes-per-run {count} trains each run "
+                f"by {count} processes on the CPU"
+            )
+        # A broken driver must not make several processes train on the CPU.
+        return count, "cuda"
+
+
+def _refuse_other_than_powers(option: str, text: str) -> int:
+    number = int(text) if text.isdecimal() and text.isascii() else 0
+    if number < 1 or number.bit_count() != 1 or number > 1024:
+        also = " or auto" if option == "--gpus-per-run" else ""
+        raise UsageError(f"{option}: {text} is not 1, 2, 4, 8 ...{also}")
+    return number
+
+
+def describe_per_run(processes: int | None, device: Device, gpus: int, runs: int) -> str | None:
+    """Line on the devices of this machine that each run gets; None if each run has one.
+
+    Raises:
+        UsageError: there are too few GPUs.
+    """
+    if device == "cpu" or (processes is None and not gpus):
+        return f"Each run is trained by {processes} processes." if (processes or 1) > 1 else None
+    of_run = gpus_for_run(processes, gpus, runs)
+    if of_run > 1:
+        at_once = plural(gpu_groups(gpus, of_run), "run")
+        return f"Each run is trained on {of_run} GPUs, {at_once} at once on {gpus} GPUs."
+    if processes:
+        return None
+    return "--gpus-per-run auto: 1, because there are not two GPUs for each run."
+
+
+PANEL = "Cluster options"
+of_cluster = partial(option, rich_help_panel=PANEL)
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """The options of the command line that concern a cluster, as given."""
+
+    on: Annotated[
+        str | None,
+        of_cluster("Submit to slurm, ray, manual, or a profile of clusters.yaml.", "PROFILE"),
+    ] = None
+    workers: Annotated[
+        int | None, of_cluster("With --on: pilots, one a node.", "N", min=1, max=10_000)
+    ] = None
+    partition: Annotated[str | None, of_cluster("With --on: the partition.", "NAME")] = None
+    time: Annotated[
+        str | None, of_cluster("With --on: time limit of a pilot, such as 4h.", "TIME")
+    ] = None
+    gpus_per_node: Annotated[
+        int | None, of_cluster("With --on: GPUs of each pilot.", "N", min=1)
+    ] = None
+    sbatch: Annotated[
+        list[str] | None,
+        of_cluster("With --on: any other option of sbatch. Repeatable.", "OPTION=VALUE"),
+    ] = None
+
+    def profile(self) -> Engine | None:
+        """The profile with these options over it; None without --on.
+
+        Raises:
+            StudyError: the file of profiles has errors.
+            UsageError: there is no such profile, or an option is wrong.
+        """
+        options: dict[str, Setting] = {}
+        for name in ("partition", "time", "gpus_per_node"):
+            if (value := getattr(self, name)) is not None:
+                options[name.replace("_", "-")] = value
+        if self.on is None:
+            given = [*options, *(name for name in ("workers", "sbatch") if getattr(self, name))]
+            if given:
+                raise UsageError(f"--{given[0]} has an effect only with --on")
+            return None
+        for text in self.sbatch or ():
+            name, equals, text_value = text.partition("=")
+            options[name.strip().removeprefix("--")] = text_value.strip() if equals else True
+        return find_profile(self.on, self.workers, options)
+
+
+def submission_text(
+    name: str,
+    profile: Engine,
+    plan: Plan,
+    stage: Stage,
+    results: Results,
+    processes: int | None = 1,
+) -> str:
+    """Submission that `ablate run --on` would make, with its estimated time."""
+    if not stage.missing:
+        return f"--on {name}: nothing to submit"
+    pilots = min(profile.workers, stage.at_once)
+    gpus = profile.gpus
+    per_run = gpus_for_run(processes, gpus, runs_of_pilot(plan.study.whole.runs, profile.workers))
+    runs = plural(len(plan.missing), "run")
+    if per_run > 1:
+        runs += f", {per_run} {'GPUs' if gpus else 'processes'} for each run"
+    time = "time unknown until a run has finished there"
+    estimate = seconds_elsewhere(plan, results)
+    if estimate is not None:
+        seconds, processor = estimate
+        time = f"about {duration(seconds / pilots / max(1, gpus))} at the rate of {processor}"
+    return f"--on {name}: {plural(pilots, 'pilot')} ({profile.options_text()}) for {runs}, {time}"

@@ -1,0 +1,96 @@
+"""`ablate run --format json`: what happens to the runs of a study, a line of JSON for each event on
+standard output. docs/programs.md describes them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ablate.analysis.stages import Stage
+from ablate.loggers.dashboards import LoggedRun, Outcome, Point
+from ablate.store import Results, State, if_readable
+from ablate.streams import print_json
+from ablate.table import render
+from ablate.table.table import Table
+
+
+def print_event(event: str, **facts: Any) -> None:
+    """Print an event."""
+    print_json({"event": event, **facts}, in_one_line=True)
+
+
+@dataclass
+class Events:
+    """The events of a study, each printed once.
+
+    missing: ids of the runs that this command has found unfinished.
+    ended: ids of the runs whose result was printed. Stages share runs.
+    """
+
+    missing: set[str] = field(default_factory=set)
+    ended: set[str] = field(default_factory=set)
+
+    def stage(self, stage: Stage, results: Results) -> None:
+        """The runs of a stage, before they begin."""
+        self.missing.update(stage.missing)
+        facts = {"study": stage.study.name, "results": str(results.root)}
+        print_event("stage", **facts, runs=len(stage.runs.by_id), missing=stage.missing)
+
+    def start(self, folder: Path, run: LoggedRun) -> _RunEvents | None:
+        """Begin the events of a run, as a logger; None if its result was printed before."""
+        if run.id in self.ended:
+            return None
+        if run.id in self.missing:
+            print_event("started", run=run.id, row=run.row, seed=run.seed)
+        return _RunEvents(self, run)
+
+    def end(
+        self, stage: Stage, results: Results, table: Table, states: Counter[State], exit_code: int
+    ) -> None:
+        """The runs that have failed, the rows with their verdicts, and the end."""
+        for row in stage.rows.rows:
+            for run in stage.rows.of(row):
+                folder = results.run(run.id)
+                failure = if_readable(folder.read_failure)
+                if failure is not None and run.id not in self.ended:
+                    self.ended.add(run.id)
+                    facts = {"run": run.id, "row": row.label, "seed": run.seed}
+                    facts |= {"reason": failure.reason, "log": str(folder.log)}
+                    print_event("result", **facts, outcome="failed")
+        for content in json.loads(render.as_json(table))["rows"]:
+            print_event("row", **content)
+        print_event("end", runs=dict(states), exit_code=exit_code)
+
+
+@dataclass
+class _RunEvents:
+    """The events of one run."""
+
+    events: Events
+    run: LoggedRun
+
+    def log(self, points: Sequence[Point]) -> None:
+        """Print what was measured at each step, unless the run was finished before."""
+        if self.run.id in self.events.missing:
+            for step, values in points:
+                print_event("metrics", run=self.run.id, step=step, **_numbers(values))
+
+    def finish(self, scores: Mapping[str, float] | None, outcome: Outcome) -> None:
+        """Print the result of a run that has ended."""
+        if scores is None:
+            return
+        self.events.ended.add(self.run.id)
+        named = {name.removeprefix("final_"): value for name, value in _numbers(scores).items()}
+        facts = {"run": self.run.id, "row": self.run.row, "seed": self.run.seed}
+        print_event("result", **facts, outcome=outcome, scores=named)
+
+
+def _numbers(values: Mapping[str, float]) -> dict[str, float | None]:
+    """Numbers as JSON has them: None where a value is not finite."""
+    return {name: value if math.isfinite(value) else None for name, value in values.items()}

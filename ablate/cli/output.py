@@ -1,0 +1,34 @@
+"""Output of commands: text for people, or one JSON document for programs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from ablate.cli.arguments import flag, option
+from ablate.streams import echo, new_console, print_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Format = Annotated[Literal["text", "json"], option("Output for people (text) or programs (json).")]
+
+Quiet = Annotated[bool, flag("--quiet", "Print results and faults, and no progress.")]
+
+
+def progress_console(format: Format, quiet: bool) -> Console:
+    """Where progress is printed: standard output, standard error if that has data, or nowhere."""
+    if quiet:
+        return new_console(file=Path(os.devnull).open("w"))  # no terminal: nothing is drawn
+    return new_console(err=format == "json")
+
+
+def print_written(paths: Iterable[Path], format: Format) -> None:
+    """Print the paths of files and folders that a command has written."""
+    if format == "json":
+        print_json({"wrote": [str(path) for path in paths]})
+        return
+    for path in paths:
+        echo(f"Wrote {path}")

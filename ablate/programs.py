@@ -1,0 +1,104 @@
+"""`ablate.run`: a study from Python, as `ablate run` executes it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:  # `import ablate` loads this module, and loads no library
+    from collections.abc import Callable
+
+    import pandas as pd
+
+    from ablate.errors import AblateError
+
+
+def run(
+    study: str | PathLike[str],
+    results: str | PathLike[str] | None = None,
+    *,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    jobs: int | None = None,
+    budget: str | None = None,
+    retry_failed: bool = False,
+    on_event: Callable[[dict[str, Any]], object] | None = None,
+) -> pd.DataFrame:
+    """Train what is missing of a study on this machine, and load its results.
+
+    The runs are executed by `ablate run` in a process of its own. An interrupt saves them, and the
+    same call resumes.
+
+    Args:
+        study: the study file.
+        results: the results root; None for that of the variable ABLATE_RESULTS, or `results`.
+        device: of the runs; `"auto"` uses a GPU if there is one.
+        jobs: runs at the same time; None for one on each GPU, or on each core.
+        budget: only what fits in this time, such as `"2h"`.
+        retry_failed: execute failed runs again.
+        on_event: called with each event (docs/programs.md), such as `{"event": "metrics", "run":
+            "3f2a...", "step": 100, "loss": 3.2}`.
+
+    Returns:
+        The frame of `load`, one line for each row. A warning says how many runs have failed.
+
+    Raises:
+        StudyError, UsageError, DataError, MachineError, StoreError: as `ablate run` refuses.
+        Interrupted: a signal came; everything is saved.
+
+    Example:
+        >>> rows = ablate.run("studies/quickstart.yaml", on_event=print)
+        >>> rows["verdict"]
+    """
+    from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, Interrupted
+    from ablate.report.frames import load, results_folder
+
+    root = results_folder(results)
+    options = {"--results": root, "--device": device, "--jobs": jobs, "--budget": budget}
+    words = [sys.executable, "-m", "ablate", "run", os.fspath(study), "--format", "json", "--quiet"]
+    words += [f"{name}={value}" for name, value in options.items() if value is not None]
+    words += ["--retry-failed"] * retry_failed
+    refusal: dict[str, Any] = {}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, encoding="utf-8") as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                event = json.loads(line)
+                refusal = event if event["event"] == "error" else refusal
+                if on_event is not None:
+                    on_event(event)
+        except BaseException:  # an interrupt of a notebook reaches this process alone
+            process.terminate()
+            raise
+    if refusal:
+        raise _error_of(refusal)
+    if process.returncode == EXIT_INTERRUPTED:
+        raise Interrupted
+    if process.returncode == EXIT_RUN_FAILED:
+        warnings.warn("not every run is done; `ablate status` says why", stacklevel=2)
+    elif process.returncode:
+        raise RuntimeError(f"ablate run ended with exit code {process.returncode}")
+    return load(study, root)
+
+
+def _error_of(event: dict[str, Any]) -> AblateError:
+    """The error of an event."""
+    from ablate import errors
+
+    faults = []
+    for content in event["faults"]:
+        details = ("problem", "subject", "given", "allowed", "meant", "code")
+        known = {name: content[name] for name in details if name in content}
+        if "place" in content:
+            known["place"] = errors.Mark(content["place"])
+        known["remedy"] = content.get("remedy", "")
+        known["fields"] = tuple(content.get("fields", ()))
+        known["causes"] = tuple(map(errors.Mark, content.get("causes", ())))
+        faults.append(errors.Fault(**known))
+    kinds = (errors.StudyError, errors.UsageError, errors.DataError, errors.MachineError)
+    by_code = {kind.code: kind for kind in (*kinds, errors.StoreError, errors.Damaged)}
+    return by_code.get(event["error"], errors.AblateError)(*faults)
