@@ -50,7 +50,7 @@ def check_layers(config: ModelConfig, sources: Path) -> None:
     """
     checked = []
     for layer in config.all_layers:
-        alone = layer.with_one_layer(max_positions=MAX_POSITIONS)
+        alone = layer.single_layer(max_positions=MAX_POSITIONS)
         if alone not in checked:
             _check_layer(alone, sources)
             checked.append(alone)
@@ -277,7 +277,7 @@ def _checked(function: Callable[..., Any], method: str, kind: str) -> Callable[.
             )
         if kind in ("bias", "values") and result is None:
             return None
-        tensor = _without_state(result) if kind == "mixer" else result
+        tensor = _mixed_tokens(result) if kind == "mixer" else result
         if not isinstance(tensor, Tensor):
             hint = "; is a return missing?" if tensor is None else ""
             raise ClassFault(
@@ -294,7 +294,7 @@ def _checked(function: Callable[..., Any], method: str, kind: str) -> Callable[.
     return checked
 
 
-def _without_state(result: Any) -> Any:
+def _mixed_tokens(result: Any) -> Any:
     """The first part of what a mixer returns, which the state follows."""
     if not isinstance(result, tuple) or len(result) != 2:
         returned = type(result).__name__

@@ -38,7 +38,7 @@ def check_task(
     """
     with faults_of([reference], sources):
         split = task.at_step(task.items(corpus, "train", config), seed=1, step=1)
-        small, V = config.with_one_layer(), corpus.tokenizer.vocab_size
+        small, V = config.single_layer(), corpus.tokenizer.vocab_size
         model = build(small, V, seed=1, sources=sources).eval()
         check(TaskTrial(task, model, split, config.label_smoothing), KINDS["task"].properties)
         _check_scores(task, corpus)

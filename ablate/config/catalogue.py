@@ -67,7 +67,7 @@ class NamedCorpus:
 
 
 _TOY = ("train", "dev", "test")
-_ON_THE_HUB = ("train", "validation", "test")
+_HUB_SPLITS = ("train", "validation", "test")
 
 PARALLEL_CORPORA = {
     "toy": NamedCorpus(_TOY, defaults={"vocab_size": 350}, directions={"en-toy": ""}),
@@ -121,9 +121,9 @@ PARALLEL_CORPORA = {
 
 def _wikitext(configuration: str) -> NamedCorpus:
     """WikiText with rare words in place of `<unk>` (Merity et al., 2016), a line in each row."""
-    files = {split: f"{configuration}/{split}" for split in _ON_THE_HUB}
+    files = {split: f"{configuration}/{split}" for split in _HUB_SPLITS}
     hub = HubData("Salesforce/wikitext", files=files)
-    return NamedCorpus(_ON_THE_HUB, hub, defaults={"rows": "pieces"})
+    return NamedCorpus(_HUB_SPLITS, hub, defaults={"rows": "pieces"})
 
 
 TEXTS = {
@@ -131,7 +131,7 @@ TEXTS = {
     "wikitext-2": _wikitext("wikitext-2-raw-v1"),
     "wikitext-103": _wikitext("wikitext-103-raw-v1"),
     "text8": NamedCorpus(
-        _ON_THE_HUB,
+        _HUB_SPLITS,
         HubData(
             "afmck/text8", files={"train": "train", "validation": "validation", "test": "test"}
         ),

@@ -100,7 +100,7 @@ def _trained(config: RowConfig, lengths: Lengths) -> Lengths:
     """Lengths of what a row trains on: records, or the contexts of a text."""
     if config.context is None:
         return lengths
-    return lengths.in_contexts(config.context, config.stride or config.context)
+    return lengths.cut_into_contexts(config.context, config.stride or config.context)
 
 
 def forward_flops(config: RowConfig, vocab_size: int, lengths: Lengths) -> float:
@@ -150,14 +150,14 @@ def optimizer_values(config: RowConfig, count: int) -> int:
     return values
 
 
-def hidden_weights(c: RowConfig, of_mixers: bool = True) -> int:
+def hidden_weights(c: RowConfig, include_mixers: bool = True) -> int:
     """Parameters in matrices of hidden layers, which Muon trains; it trains the others by AdamW."""
     total = heads.transform_weights(c)
     for (layer, causal, _), count in _distinct_layers(c):
         total += count * _trained_numbers(layer, causal).matrices
-        of_mixer = mixers.MIXERS[layer.mixer].matrices
-        if of_mixer is not None and not of_mixers:
-            total -= count * of_mixer(layer, causal)
+        mixer_matrices = mixers.MIXERS[layer.mixer].matrices
+        if mixer_matrices is not None and not include_mixers:
+            total -= count * mixer_matrices(layer, causal)
     return total
 
 

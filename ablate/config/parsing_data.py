@@ -67,10 +67,10 @@ class ParsingData(DataConfig):
         """The brackets and the symbols of words."""
         return (part for part in text.split() if is_symbol(part))
 
-    def as_encoded(self, texts: Sequence[str]) -> Sequence[str]:
+    def encoded(self, texts: Sequence[str]) -> Sequence[str]:
         """The sentence, and its linearized tree with the symbols that the model predicts."""
         sentence, tree = texts
-        return sentence, with_leaves(tree, sentence, self.leaves)
+        return sentence, replace_leaves(tree, sentence, self.leaves)
 
 
 class TreeSearchSettings(TaskSettings):
@@ -90,7 +90,7 @@ def is_word_symbol(part: str) -> bool:
     return part == WORD_SYMBOL or part.startswith(f"{WORD_SYMBOL}/")
 
 
-def with_leaves(tree: str, sentence: str, leaves: Leaves = "XX") -> str:
+def replace_leaves(tree: str, sentence: str, leaves: Leaves = "XX") -> str:
     """Replace the tags of a linearized tree by the symbols that `leaves` asks for."""
     words = iter(sentence.split())
     parts = []

@@ -174,7 +174,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-def _with_fields_of_choices() -> dict[str, tuple[str, ...]]:
+def _all_choices() -> dict[str, tuple[str, ...]]:
     """The same with the fields that belong to what these choose, such as `rope_base`."""
     parts = dict(_CHOICES)
     part_of = {name: part for part, names in _CHOICES.items() for name in names}
@@ -189,10 +189,10 @@ def _with_fields_of_choices() -> dict[str, tuple[str, ...]]:
     return parts
 
 
-PARTS = _with_fields_of_choices()
+PARTS = _all_choices()
 
 
-def _whole(fields: dict[str, Any]) -> dict[str, Any]:
+def _all_parts(fields: dict[str, Any]) -> dict[str, Any]:
     """Every part of an architecture, so that a preset in a row keeps no part of base's."""
     parts = {}
     for names in PARTS.values():
@@ -218,5 +218,5 @@ PRESETS: dict[str, dict[str, Any]] = {
     "llama-tiny": {**_LLAMA, "n_layers": 6, "d_model": 288, "d_ff": 1152, "n_heads": 6},
     "bert-tiny": {**_BERT, "n_layers": 2, "d_model": 128, "d_ff": 512, "n_heads": 2},
     "bert-base": {**_BERT, "n_layers": 12, "d_model": 768, "d_ff": 3072, "n_heads": 12},
-    **{name: _whole(fields) for name, fields in _ARCHITECTURES.items()},
+    **{name: _all_parts(fields) for name, fields in _ARCHITECTURES.items()},
 }

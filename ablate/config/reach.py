@@ -85,21 +85,21 @@ def fitted(c: RowConfig, reach: Reach, sets_positions: bool) -> RowConfig:
     if not sets_positions and _has(c, "learned"):
         changed["max_positions"] = max(reach.of_data, LEAST_POSITIONS)
     if any(_is_idle(layer, reach) for layer in c.all_layers):
-        changed |= _without_idle_windows(c, reach)
+        changed |= _full_attention(c, reach)
     return c.model_copy(update=changed) if changed else c
 
 
-def _without_idle_windows(c: RowConfig, reach: Reach) -> dict[str, Any]:
+def _full_attention(c: RowConfig, reach: Reach) -> dict[str, Any]:
     """Equal models get equal fields: a window of layers without one is that of another layer."""
     windows = [layer.attention_window for layer in c.all_layers if _is_active(layer, reach)]
     window = windows[0] if windows else type(c).model_fields["attention_window"].default
-    kinds, of_layers = [], []
+    kinds, layer_windows = [], []
     for layer in c.all_layers:
         kinds.append("full" if _is_idle(layer, reach) else layer.attention)
-        of_layers.append(layer.attention_window if _is_active(layer, reach) else window)
+        layer_windows.append(layer.attention_window if _is_active(layer, reach) else window)
     return {
         "attention": shortest_pattern(tuple(kinds)),
-        "attention_window": shortest_pattern(tuple(of_layers)),
+        "attention_window": shortest_pattern(tuple(layer_windows)),
     }
 
 

@@ -32,13 +32,13 @@ def steps_between(
         ValidationError: one of them is not valid.
         Invalid: they are of different architectures, or one of them has no sizes of heads.
     """
-    kept = {name: value for name, value in merged(start).items() if name not in end}
-    written = merged({**kept, **end})  # a preset among the last ones overrides what is kept
-    before, after = resolve(start), resolve(written)
-    if before.architecture != after.architecture:
+    unchanged = {name: value for name, value in merged(start).items() if name not in end}
+    written = merged({**unchanged, **end})  # a preset of the end overrides them
+    first, last = resolve(start), resolve(written)
+    if first.architecture != last.architecture:
         raise Invalid(
             Fault(
-                f"architecture={before.architecture} and architecture={after.architecture} have no "
+                f"architecture={first.architecture} and architecture={last.architecture} have no "
                 "parts between them",
                 ("architecture",),
             )
@@ -46,14 +46,14 @@ def steps_between(
     part_of = {}
     for part, names in {**PARTS, "sizes": SIZES}.items():
         part_of.update(dict.fromkeys(names, part))
-    idle = {*inactive_fields(after)}
+    idle = {*inactive_fields(last)}
     if "max_positions" not in written:  # then it follows from the positions
         idle.add("max_positions")
     steps: Steps = {part: {} for part in part_of.values()}  # in the order of a model
-    for name, value in before:
-        if value != getattr(after, name) and name not in idle:
+    for name, value in first:
+        if value != getattr(last, name) and name not in idle:
             changed = steps.setdefault(part_of.get(name, name), {})
-            changed[name] = written.get(name, getattr(after, name))
+            changed[name] = written.get(name, getattr(last, name))
     changed = {part: fields for part, fields in steps.items() if fields}
     return _joined(start, changed, resolve)
 
@@ -91,9 +91,9 @@ def _is_valid(
 ) -> bool:
     """Whether a part can be changed alone, or all others without it."""
     fields: dict[str, Any] = {}
-    for name, of_step in steps.items():
+    for name, changes in steps.items():
         if (name == part) == is_alone:
-            fields |= of_step
+            fields |= changes
     try:
         resolve({**start, **fields}, written=fields)
     except ValueError:

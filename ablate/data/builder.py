@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from ablate.config.identity import INTRODUCED_DATA, LATER_DATA, without_defaults
+from ablate.config.identity import INTRODUCED_DATA, LATER_DATA, named_settings
 from ablate.config.language_data import MINIMAL_PAIRS
 from ablate.data.corpus import (
     FORMAT,
@@ -407,7 +407,7 @@ class Preparation(ABC):
             hashes[path.name] = sha256(path)
             sizes[path.name] = path.stat().st_size
         content = {split: self.origins[split].sha256 for split in ("train", "dev")}
-        values = without_defaults(self.data.recorded, LATER_DATA)
+        values = named_settings(self.data.recorded, LATER_DATA)
         # In a fixed order, so that the same corpus has the same manifest byte for byte.
         ordered = {name: values[name] for name in (*INTRODUCED_DATA, *values) if name in values}
         manifest = CorpusManifest(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ablate.config import DataConfig
 from ablate.config.data import BLEU_TOKENIZER
-from ablate.config.identity import INTRODUCED_DATA, NOT_IDENTITY_DATA, without_defaults
+from ablate.config.identity import INTRODUCED_DATA, NOT_IDENTITY_DATA, named_settings
 from ablate.data import filters
 from ablate.data.builder import Chunk, Preparation, digest
 from ablate.data.corpus import FORMAT, Corpus
@@ -113,7 +113,7 @@ class Records(Preparation):
         for field in fields:
             if self.data.fields[field] == self.data.symbol_field:
                 for record in records:
-                    symbols.update(self.data.symbols(self.data.as_encoded(record.texts)[field]))
+                    symbols.update(self.data.symbols(self.data.encoded(record.texts)[field]))
         return sorted(symbols)
 
     def encoded(
@@ -177,7 +177,7 @@ class Records(Preparation):
         while chunk := list(islice(remaining, size or CHUNK)):
             texts: Iterable[Sequence[str]] = (record.texts for record in chunk)
             if self.data.symbol_field is not None:
-                texts = map(self.data.as_encoded, texts)
+                texts = map(self.data.encoded, texts)
             yield list(map(list, zip(*texts, strict=True)))
 
     def _limits(self) -> str:
@@ -254,4 +254,4 @@ def later_settings(data: Mapping[str, Any], fields: Sequence[str]) -> dict[str, 
     # In one order, which the hash depends on.
     ordered = {name: data[name] for name in (*INTRODUCED_DATA, *data) if name in data}
     later = {name: value for name, value in ordered.items() if name not in excluded}
-    return {**without_defaults(later), **fields_entry(fields)}
+    return {**named_settings(later), **fields_entry(fields)}

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ablate.config.identity import LATER_DATA, without_defaults
+from ablate.config.identity import LATER_DATA, named_settings
 from ablate.config.language_data import BYTES
 from ablate.data.builder import Chunk, Preparation, digest
 from ablate.data.corpus import FORMAT
@@ -86,7 +86,7 @@ class DocumentStream(Preparation):
     def settings(self, data: Mapping[str, Any], fields: Sequence[str]) -> list[Any]:
         """All settings but those that the hash of the text identifies."""
         kept = {name: data[name] for name in sorted(data) if name not in _BY_CONTENT}
-        return [FORMAT, "stream", without_defaults(kept, LATER_DATA)]
+        return [FORMAT, "stream", named_settings(kept, LATER_DATA)]
 
     def training_id(self, content: Mapping[str, Any], vocabulary: Sequence[str]) -> str:
         """The ids follow from the text and the vocabulary."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ablate.config.parsing_data import with_leaves
+from ablate.config.parsing_data import replace_leaves
 from ablate.data.trees import ROOT, Leaf, Tree, leaves_of, restored
 from ablate.metrics.resampling import Statistics
 
@@ -66,7 +66,7 @@ def statistics(
 
 def _statistics(prediction: str, sentence: str, reference: str) -> tuple[int, ...]:
     leaves = leaves_of(reference, sentence)
-    reference_tree = restored(with_leaves(reference, sentence), leaves)
+    reference_tree = restored(replace_leaves(reference, sentence), leaves)
     assert reference_tree is not None, reference
     expected = brackets(reference_tree)
     predicted_tree = restored(prediction, leaves)

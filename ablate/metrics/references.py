@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ablate.config.languages import (
-    WITHOUT_SPACES,
+    SPACELESS,
     extra_of,
     has_asian_words,
     preferred_tokenizer,
@@ -80,6 +80,6 @@ def _share_without_spaces(references: Sequence[str]) -> float:
     letters_without_spaces = 0
     for text in references:
         letters += sum(map(str.isalpha, text))
-        matches = "".join(WITHOUT_SPACES.findall(text))
+        matches = "".join(SPACELESS.findall(text))
         letters_without_spaces += sum(map(str.isalpha, matches))
     return letters_without_spaces / max(1, letters)

@@ -111,9 +111,9 @@ def class_fields(section: type[BaseModel]) -> frozenset[str]:
 
 def classes_of(config: BaseModel, section: type[BaseModel] | None = None) -> tuple[Reference, ...]:
     """The custom classes that a configuration refers to, or those in the fields of a section."""
-    named: dict[Reference | None, None] = {}  # in the order of the fields, each once
-    of_classes = class_fields(section or type(config))
+    classes: dict[Reference | None, None] = {}  # in the order of the fields, each once
+    fields = class_fields(section or type(config))
     for name, value in config:
-        if name in of_classes:
-            named |= dict.fromkeys(map(parse_reference, entries_of(value)))
-    return tuple(filter(None, named))
+        if name in fields:
+            classes |= dict.fromkeys(map(parse_reference, entries_of(value)))
+    return tuple(filter(None, classes))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.data import CorpusConfig
-from ablate.config.identity import without_defaults
+from ablate.config.identity import named_settings
 from ablate.config.lengths import Lengths
 from ablate.store.files import make_room
 from ablate.store.records import CorpusManifest, CorpusPointer, if_readable, if_whole
@@ -122,7 +122,7 @@ def _read_manifest(folder: Path) -> CorpusManifest | None:
 def _pointer(data: CorpusConfig, corpora: Path) -> Path:
     # So that pointers of earlier versions are still found.
     values = {**data.model_dump(exclude={"folder"}), **fields_entry(data.fields)}
-    named = without_defaults(values)
+    named = named_settings(values)
     values = {name: value for name, value in values.items() if name in named or name in _FIRST}
     settings = json.dumps(values, sort_keys=True)
     return corpora / f"{hashlib.sha256(settings.encode()).hexdigest()[:12]}.json"

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from ablate.config.parsing_data import ParsingData, with_leaves
+from ablate.config.parsing_data import ParsingData, replace_leaves
 from ablate.data import toy
 from ablate.data.locations import Files
 from ablate.data.prepare import prepare
@@ -55,14 +55,14 @@ def test_a_tree_of_the_treebank_loses_its_root_function_tags_and_traces():
     assert " ".join(leaf.word for leaf in whole.leaves()) == SENTENCE
     assert linearized(whole) == LINEAR
     assert (
-        with_leaves(LINEAR, SENTENCE)
+        replace_leaves(LINEAR, SENTENCE)
         == re.sub(r"(?<= )[^() ]+", "XX", LINEAR)
         == without_tags(LINEAR)
     )
-    assert with_leaves(LINEAR, SENTENCE, "tags").startswith(
+    assert replace_leaves(LINEAR, SENTENCE, "tags").startswith(
         "(S (NP XX/NNP XX/NNP )NP (VP XX/VBZ (NP XX/NNP )NP "
     )
-    assert with_leaves(LINEAR, SENTENCE, "words").startswith(
+    assert replace_leaves(LINEAR, SENTENCE, "words").startswith(
         "(S (NP Ms. Haag )NP (VP plays (NP Elianti )NP "
     )
     assert str(whole) == (
@@ -125,7 +125,7 @@ def test_a_linearised_tree_is_restored():
         assert leaves_of(linear, sentence) == leaves
         assert restored(without_tags(linear), leaves) == tree
         for leaves_as in ("tags", "words"):
-            assert restored(with_leaves(linear, sentence, leaves_as), leaves) == tree
+            assert restored(replace_leaves(linear, sentence, leaves_as), leaves) == tree
         (((_, read_again)),) = read(str(tree))
         assert normalized(read_again) == tree
 

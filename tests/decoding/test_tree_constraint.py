@@ -75,7 +75,7 @@ def test_every_tree_is_allowed(tokenizer, leaves):
             )
         else:
             linear = linearized(tree)
-        source, target = tokenizer.encode(list(data.as_encoded((sentence, linear))))
+        source, target = tokenizer.encode(list(data.encoded((sentence, linear))))
         constraint = vocabulary.constraint([source], [len(target)])
         rest = iter([*target, EOS])
 
