@@ -1,8 +1,8 @@
 """Prepare a corpus once: read, check, train the vocabulary on the training split, encode, write.
 
-The id of a prepared corpus is a hash of its text and its settings. The corpus is built in a working
-folder, which is renamed when complete; an interrupted preparation resumes. If several commands
-need the same corpus, one prepares it and the others wait.
+The id of a corpus is a hash of its text and its settings. It is built in a working folder, which is
+renamed when complete. An interrupted preparation resumes. If several commands need the same corpus,
+one prepares it, and the others wait.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ablate.data.builder import Preparation
 from ablate.data.corpus import FORMAT, Corpus
 from ablate.data.items_form import ItemStream
 from ablate.data.record_form import Records
-from ablate.data.resolve_sources import of_kind, orders, resolve_sources
+from ablate.data.resolve_sources import column_orders, entry_for, resolve_sources
 from ablate.data.sources import Source
 from ablate.data.stream_form import DocumentStream
 from ablate.errors import Damaged, DataError, Fault
@@ -32,7 +32,7 @@ from ablate.store.files import sync_folder
 from ablate.store.lease import Lease
 from ablate.store.records import CorpusManifest, Origin, if_readable
 
-Content = dict[str, list[str]]  # by split, the hashes of its text
+Content = dict[str, list[str]]  # hashes of the text of each split
 Log = Callable[[str], None]
 FORMS: dict[type[CorpusConfig], Callable[[Any, Mapping[str, Source], Log], Preparation]] = {
     DataConfig: Records,
@@ -57,48 +57,51 @@ def prepare(
     content: Content = {}
     corpus = None if corpus_id is None else _open(corpora / corpus_id, log)
     if corpus_id is None or (corpus is not None and not form.is_current(corpus)):
-        # The files are new or have changed, or an earlier version lost a part of them: hash them.
+        # The files are new or have changed, or an earlier version has lost text: hash the files.
         content = _content(sources)
         corpus_id = form.content_id(list(chain.from_iterable(content.values())))
         corpus = _open(corpora / corpus_id, log)
-        if corpus is None and (former := _former(form, sources, content, corpora)) is not None:
-            corpus_id = former.folder.name
-            corpus = former
+        if corpus is None:
+            corpus = _open_former(form, sources, content, corpora)
+            if corpus is not None:
+                corpus_id = corpus.folder.name
     path = corpora / corpus_id
     if corpus is None:
         corpora.mkdir(parents=True, exist_ok=True)
-        # Beside the corpus, whose folder does not exist yet.
         lease = Lease(corpora / f"{corpus_id}.lease")
         with lease.held():
-            corpus = _open(path)  # another process may have made it meanwhile
+            corpus = _open(path)  # another process may have prepared it in the meantime
             if corpus is None:
                 _build(form, content or _content(sources), path, lease.check)
                 corpus = Corpus(path)
     remember(data, corpora, corpus_id, signature)
-    for line in [*(ordered := orders(sources)), *(_exchanged(data, corpus) if ordered else ())]:
+    orders = column_orders(sources)
+    if orders:
+        orders += _direction_warnings(data, corpus)
+    for line in orders:
         log(line)
     return corpus
 
 
-def _exchanged(data: CorpusConfig, corpus: Corpus) -> Iterator[str]:
-    """Yield a warning for each direction in which another study has read the same columns.
+def _direction_warnings(data: CorpusConfig, corpus: Corpus) -> Iterator[str]:
+    """Warn if another study has read the same columns in another direction.
 
-    The order of columns without names is that of `direction`, so one of the studies is wrong. Both
-    may share a corpus, since the text is the same.
+    Columns without names are read in the order of `direction`, so one of the studies is wrong. They
+    may share a corpus, because the text is the same.
     """
-    own = data.model_dump().get("direction")
-    others = dict[str, None]()
+    direction = data.model_dump().get("direction")
+    other_directions = dict[str, None]()
     for path in sorted(corpus.folder.parent.glob(f"*/{MANIFEST}")):
-        other = if_readable(partial(CorpusManifest.read, path))
+        manifest = if_readable(partial(CorpusManifest.read, path))
         text = corpus.manifest.sources["train"].sha256
-        if other is not None and other.sources.get("train", Origin()).sha256 == text:
-            others[str(other.data.get("direction"))] = None
-    for other_direction in others:
-        if other_direction != own:
+        if manifest is not None and manifest.sources.get("train", Origin()).sha256 == text:
+            other_directions[str(manifest.data.get("direction"))] = None
+    for other_direction in other_directions:
+        if other_direction != direction:
             yield (
                 f"WARNING: another study reads the same columns as {other_direction}, and this one "
-                f"as {own}: in one of them, the languages are exchanged; set source_column and "
-                f"target_column"
+                f"as {direction}: in one of them, the languages are exchanged; set source_column "
+                "and target_column"
             )
 
 
@@ -106,11 +109,12 @@ def _content(sources: Mapping[str, Source]) -> Content:
     return {split: source.content() for split, source in sources.items()}
 
 
-def _former(
+def _open_former(
     form: Preparation, sources: Mapping[str, Source], content: Content, corpora: Path
 ) -> Corpus | None:
-    """The corpus of this text that an earlier version prepared under another id, whose runs go on
-    with it; None if there is none.
+    """Open the corpus of this text that an earlier version prepared under another id, if any.
+
+    Its runs continue with it.
     """
     hashes = [source.former_content() or content[split] for split, source in sources.items()]
     if hashes == [*content.values()]:
@@ -119,7 +123,7 @@ def _former(
 
 
 def _open(path: Path, log: Log = lambda line: None) -> Corpus | None:
-    """The corpus at this path, or None if it is missing or damaged."""
+    """Open the corpus at this path; None if it is missing or damaged."""
     if not is_prepared(path):
         return None
     try:
@@ -132,7 +136,7 @@ def _open(path: Path, log: Log = lambda line: None) -> Corpus | None:
 
 
 def vocabulary_faults(data: CorpusConfig, folder: Path, corpora: Path) -> tuple[Fault, ...]:
-    """A fault for each reason why `prepare` could not learn the vocabulary.
+    """Learn the vocabulary as `prepare` would, and return the faults.
 
     Raises:
         DataError: splits are missing.
@@ -148,28 +152,28 @@ def vocabulary_faults(data: CorpusConfig, folder: Path, corpora: Path) -> tuple[
 
 
 def form_of(data: CorpusConfig, sources: Mapping[str, Source], log: Log) -> Preparation:
-    """How the text of a study is prepared."""
-    return of_kind(data, FORMS)(data, sources, log)
+    """The preparation of a study's text."""
+    return entry_for(data, FORMS)(data, sources, log)
 
 
 def _build(
     form: Preparation, content: Content, path: Path, check_lease: Callable[[], None]
 ) -> None:
-    """Build the corpus in a working folder and move it to `path`, unless the lease was lost."""
+    """Build the corpus in a working folder, and move it to `path` unless the lease is lost."""
     origins = {}
     for split, source in form.sources.items():
         origins[split] = source.origin().updated(sha256=tuple(content[split]))
     work = path.with_name(f".{path.name}.work")
     try:
         form.build(work, origins)
-    except DataError:  # trying again with the same text would fail again
+    except DataError:  # a second try with the same text would fail as well
         shutil.rmtree(work, ignore_errors=True)
         raise
     except OSError as error:
-        error.filename = error.filename or str(path)  # that of a write has none
+        error.filename = error.filename or str(path)  # errors of writing lack it
         raise
     check_lease()
-    # A damaged corpus of this id, which a rename cannot replace: its folder is not empty.
+    # Remove a damaged corpus with this id: a rename cannot replace a folder that is not empty.
     shutil.rmtree(path, ignore_errors=True)
     work.replace(path)
     sync_folder(path.parent)

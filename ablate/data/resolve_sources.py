@@ -54,33 +54,33 @@ T = TypeVar("T")
 def resolve_sources(
     data: CorpusConfig, folder: Path, corpora: Path, log: Callable[[str], None] = lambda line: None
 ) -> dict[str, Source]:
-    """The source of every split. Files are located but not read, and nothing is downloaded yet.
+    """Locate the source of every split, without reading or downloading anything.
 
     Raises:
-        DataError: splits are missing; one line for each.
+        DataError: splits are missing; a fault for each.
     """
     repository = Repository(data.hub, corpora / DOWNLOADS, log) if data.hub else None
-    locator = of_kind(data, _LOCATORS)(data, folder, repository)
+    locator = entry_for(data, _LOCATORS)(data, folder, repository)
     sources: dict[str, Source] = {}
-    # A dict in place of a set, for its order. Dev and test may name the same missing file.
+    # A dict as an ordered set: dev and test may name the same missing file.
     faults: dict[Fault, None] = {}
     for split in locator.splits():
         try:
             sources[split] = locator.source(split)
-        except DataError as error:  # collected, so that a user sees every missing split at once
+        except DataError as error:  # collected, to report all missing splits together
             faults.update(dict.fromkeys(error.faults))
     if faults:
         raise DataError(*faults)
-    return locator.completed(sources)
+    return locator.complete(sources)
 
 
-def of_kind(data: CorpusConfig, kinds: Mapping[type[CorpusConfig], T]) -> T:
-    """The entry of a table for the class of data settings, or for the nearest of its bases."""
-    return next(kinds[base] for base in type(data).__mro__ if base in kinds)
+def entry_for(data: CorpusConfig, table: Mapping[type[CorpusConfig], T]) -> T:
+    """The entry of a table for the class of the data settings, or for its nearest base class."""
+    return next(table[base] for base in type(data).__mro__ if base in table)
 
 
 def source_faults(data: CorpusConfig, folder: Path, corpora: Path) -> tuple[Fault, ...]:
-    """A fault for each missing split. Reads and downloads nothing."""
+    """The faults of missing splits, without reading or downloading anything."""
     try:
         resolve_sources(data, folder, corpora)
     except DataError as error:
@@ -88,11 +88,11 @@ def source_faults(data: CorpusConfig, folder: Path, corpora: Path) -> tuple[Faul
     return ()
 
 
-def orders(sources: Mapping[str, Source]) -> list[str]:
-    """A line for the files whose columns have no names: which column is read as which field."""
-    files: dict[str, dict[str, None]] = {}  # names in their order, each once
+def column_orders(sources: Mapping[str, Source]) -> list[str]:
+    """Lines that say which column is read as which field, for files without column names."""
+    files: dict[str, dict[str, None]] = {}  # order of columns -> names of files, without repetition
     for source in sources.values():
-        order = source.order()
+        order = source.column_order()
         if order is not None:
             name = str(source.location).rpartition("/")[2]
             files.setdefault(order, {})[name] = None
@@ -100,8 +100,9 @@ def orders(sources: Mapping[str, Source]) -> list[str]:
 
 
 def first_record(data: CorpusConfig, folder: Path, corpora: Path) -> list[str]:
-    """Lines that show a record of dev with the label of each text, and in which order columns are
-    read; none where text has one field, is generated or not at hand.
+    """Lines that show the first record of dev with labels, and the order of columns.
+
+    Empty for text with a single field, for generated text, and for files not on this machine.
     """
     if data.is_stream or data.generated or len(data.fields) == 1:
         return []
@@ -110,23 +111,31 @@ def first_record(data: CorpusConfig, folder: Path, corpora: Path) -> list[str]:
         if not all(map(is_local, sources.values())):
             return []
         record = next(sources["dev"].documents(), None)
-        lines = orders(sources)
-    except DataError:  # which other lines report
+        lines = column_orders(sources)
+    except DataError:  # other lines of the plan report it
         return []
     if record is not None:
-        texts = zip(data.labels, record.texts, strict=True)
-        shown = ", ".join(f'{label} "{ellipsis(text, SHOWN)}"' for label, text in texts)
-        lines.insert(0, f"{record.where(0).rpartition('/')[2]}: {shown}")
+        texts = []
+        for label, text in zip(data.labels, record.texts, strict=True):
+            texts.append(f'{label} "{ellipsis(text, SHOWN)}"')
+        lines.insert(0, f"{record.where(0).rpartition('/')[2]}: {', '.join(texts)}")
     return lines
 
 
 def other_files(
     data: CorpusConfig, folder: Path, corpora: Path, used: Collection[str]
 ) -> list[str]:
-    """The files that may have changed since corpora were made: by lengths and times, and then by
-    content, because copies of a study share its corpora. Large files are not read.
+    """Paths of the files that differ from those of the corpora that results used.
 
-    None if files are missing, and for corpora that are downloaded or generated.
+    Sizes and times are compared first. If they differ, small files are compared by content, because
+    a copy of a study has the same text in other files. Empty if files are missing, and for text
+    that is downloaded or generated.
+
+    Args:
+        data: settings of the corpus.
+        folder: folder to which relative paths refer.
+        corpora: folder of prepared corpora.
+        used: ids of the corpora that results used.
     """
     try:
         sources = resolve_sources(data, folder, corpora)
@@ -143,29 +152,30 @@ def other_files(
                 for split, source in sources.items()
             }
             for corpus in used:
-                before = hashes_in(corpora / corpus)
-                others = [split for split in hashes if before.get(split) not in hashes[split]]
-                changed = min(changed, others, key=len)
+                old_hashes = hashes_in(corpora / corpus)
+                differing = [
+                    split for split in hashes if old_hashes.get(split) not in hashes[split]
+                ]
+                changed = min(changed, differing, key=len)
     except DataError:
         return []
     return list(dict.fromkeys(chain.from_iterable(paths[split] for split in changed)))
 
 
 def _are_at_most(paths: Collection[str], size: int) -> bool:
-    """Whether files are on this machine, and have so many bytes in total or fewer."""
+    """Whether files are on this machine and have at most `size` bytes in total."""
     return not any(map(is_address, paths)) and sum(map(os.path.getsize, paths)) <= size
 
 
 def learns_in_a_moment(data: CorpusConfig, folder: Path, corpora: Path) -> bool:
-    """Whether a vocabulary is learned on text that is at hand and takes less than a second.
+    """Whether learning the vocabulary takes less than a second, so that a plan can try it.
 
-    False for generated text that has enough pieces in any case.
+    False also for generated text whose vocabulary always has enough pieces.
 
     Raises:
         DataError: splits are missing.
     """
-    # Items have the names of their tokens, which are not learned.
-    tokenizer = getattr(data, "tokenizer", None)
+    tokenizer = getattr(data, "tokenizer", None)  # generated items have none
     if tokenizer in (None, BYTES):
         return False
     if data.generated:
@@ -180,7 +190,7 @@ def learns_in_a_moment(data: CorpusConfig, folder: Path, corpora: Path) -> bool:
 class _Records:
     """Locates the splits of records: texts in files, on the Hub, or generated pairs."""
 
-    may_be_test_set = True  # of sacreBLEU
+    allows_sacrebleu = True  # whether a split may be a test set of sacreBLEU
     generate: Callable[[], Mapping[str, Sequence[tuple[str, ...]]]] = staticmethod(toy.generate)
 
     def __init__(self, data: Any, folder: Path, repository: Repository | None) -> None:
@@ -196,30 +206,31 @@ class _Records:
         name = getattr(self.data, split)
         if data.generated:
             return self.generated(split)
-        if name.startswith(SACREBLEU) and self.may_be_test_set:
+        if name.startswith(SACREBLEU) and self.allows_sacrebleu:
             location = SacrebleuSet(name.removeprefix(SACREBLEU), data.labels)
             return Aligned(location, len(data.fields))
         if self.repository is None or is_address(name):
-            return self.in_files(name)
-        return self.on_hub(self.repository, _hub_prefix(data, name))
+            return self.file_source(name)
+        return self.hub_source(self.repository, _hub_prefix(data, name))
 
     def generated(self, split: str) -> Source:
         return Generated(GeneratorVersion(), split, self.generate)
 
-    def in_files(self, name: str) -> Source:
+    def file_source(self, name: str) -> Source:
+        """A split in files, by a path or an address."""
         return files_source(path_of_split(self.folder, name), self.data.text_fields)
 
-    def on_hub(self, repository: Repository, prefix: str) -> Source:
-        """A split in the files of a data set on the Hub whose names begin so."""
+    def hub_source(self, repository: Repository, prefix: str) -> Source:
+        """A split in the files of a data set on the Hub whose names have a prefix."""
         return Tables(HubFiles(repository, prefix, at_once=True), self.data.text_fields)
 
-    def completed(self, sources: dict[str, Source]) -> dict[str, Source]:
-        """All splits, with those that follow from others."""
+    def complete(self, sources: dict[str, Source]) -> dict[str, Source]:
+        """Add the splits that are parts of other splits."""
         return sources
 
 
-def _pairs(path: str) -> SentencePairs:
-    """The file of minimal pairs."""
+def _minimal_pairs(path: str) -> SentencePairs:
+    """The source of the file of minimal pairs."""
     if not is_file(path):
         raise missing(path)
     if suffix_of(path) not in SUFFIXES:
@@ -228,7 +239,7 @@ def _pairs(path: str) -> SentencePairs:
 
 
 def _hub_prefix(data: CorpusConfig, name: str) -> str:
-    """How the names of a split's files begin on the Hub."""
+    """The prefix of the names of a split's files on the Hub."""
     assert data.hub is not None
     files = data.hub.files
     if files is None:
@@ -244,21 +255,21 @@ class _Items(_Records):
     """Generated items: each split is drawn."""
 
     def generated(self, split: str) -> Source:
-        """The items of a split, which are not drawn yet."""
-        from ablate.data.items import VERSION  # imports numpy, which no plan needs
+        """The source of a split's items."""
+        from ablate.data.items import VERSION  # loads numpy, which a plan does not need
         from ablate.data.items_form import DrawnSource
 
         return DrawnSource(GeneratorVersion(f"{self.data.corpus} {VERSION}"), self.data, split)
 
 
 class _Texts(_Records):
-    """Locates the splits of a stream of text; dev and test may be shares of the training text."""
+    """Locates the splits of a stream of text. Dev and test may be shares of the training text."""
 
     data: LanguageData
-    may_be_test_set = False
+    allows_sacrebleu = False
 
     def splits(self) -> Sequence[str]:
-        """The splits that are neither a share of the training text nor another split."""
+        """The splits with sources of their own: no shares of the training text."""
         if self.data.generated:
             return SPLITS
         splits = ["train"]
@@ -271,8 +282,8 @@ class _Texts(_Records):
     def generated(self, split: str) -> Source:
         return GeneratedText(GeneratorVersion(), split)
 
-    def in_files(self, name: str) -> Source:
-        """A text file, with or without its ending, or the files of a folder."""
+    def file_source(self, name: str) -> Source:
+        """A text file, whose ending may be left out, or the files of a folder."""
         path = path_of_split(self.folder, name)
         endings = (TEXT_SUFFIX, *TABLES)
         optional = tuple(
@@ -282,33 +293,34 @@ class _Texts(_Records):
         )
         return TextFiles(Files(_files(path, endings, optional)), self.data)
 
-    def on_hub(self, repository: Repository, prefix: str) -> Source:
+    def hub_source(self, repository: Repository, prefix: str) -> Source:
         return TextFiles(HubFiles(repository, prefix, at_once=False), self.data)
 
-    def completed(self, sources: dict[str, Source]) -> dict[str, Source]:
-        """All splits, with shares cut from the end of the training text."""
+    def complete(self, sources: dict[str, Source]) -> dict[str, Source]:
+        """Add the splits that are shares, cut from the end of the training text."""
         data = self.data
         if data.corpus == FILES:
             self._refuse_unused(sources)
-        whole = sources["train"]
+        text = sources["train"]
         end = 1.0
         if not data.generated:
             end -= data.held_out
         if end < 1.0 or data.max_bytes is not None:
-            sources["train"] = StreamPart(whole.location, whole, 0.0, end, data.max_bytes)
+            sources["train"] = StreamPart(text.location, text, 0.0, end, data.max_bytes)
         for split in ("dev", "test"):
             share = share_of(getattr(data, split))
             if share is not None:
-                sources[split] = StreamPart(whole.location, whole, end, end + share, data.max_bytes)
+                sources[split] = StreamPart(text.location, text, end, end + share, data.max_bytes)
                 end += share
         sources.setdefault("test", sources["dev"])
         ordered = {split: sources[split] for split in SPLITS}
         if data.minimal_pairs is not None:
-            ordered[MINIMAL_PAIRS] = _pairs(path_of_split(self.folder, data.minimal_pairs))
+            path = path_of_split(self.folder, data.minimal_pairs)
+            ordered[MINIMAL_PAIRS] = _minimal_pairs(path)
         return ordered
 
     def _refuse_unused(self, sources: Mapping[str, Source]) -> None:
-        """Refuse settings of tables where every file is plain text."""
+        """Refuse settings of tables if all files are plain text."""
         files: list[str] = []
         for source in sources.values():
             files += source.location.paths()
@@ -325,9 +337,9 @@ class _Trees(_Records):
     """Locates treebanks: the trees of a file, of a folder, or of sections of the WSJ."""
 
     generate = staticmethod(toy.trees)
-    may_be_test_set = False
+    allows_sacrebleu = False
 
-    def in_files(self, name: str) -> Source:
+    def file_source(self, name: str) -> Source:
         sections = WSJ_SECTIONS.fullmatch(name) if self.data.corpus == WSJ else None
         if sections is None:
             return Treebank(Files(_files(path_of_split(self.folder, name), TREE_SUFFIXES)))
@@ -348,7 +360,14 @@ def _files(
     endings: Sequence[str] = ("",),
     remedy: str = "correct the name or data.folder",
 ) -> tuple[str, ...]:
-    """The file of a path, whose ending may be left out, or those of a folder in some formats."""
+    """The file at a path, or the files of a folder.
+
+    Args:
+        path: path of the file, which may lack its ending, or of the folder.
+        suffixes: formats to use of a folder.
+        endings: endings that a path may lack.
+        remedy: what to do if nothing exists.
+    """
     for ending in endings:
         if is_file(f"{path}{ending}"):
             return (f"{path}{ending}",)

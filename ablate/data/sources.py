@@ -86,10 +86,8 @@ class Source(ABC):
         """
         return []
 
-    def order(self) -> str | None:
-        """The header, or that there is none, and which column each field is read from, if no name
-        in a file says so.
-        """
+    def column_order(self) -> str | None:
+        """Says which column is read as which field, for files without column names; else None."""
         return None
 
     def holds(self, strings: Sequence[str]) -> bool:
@@ -229,8 +227,8 @@ class Tables(Source):
         is_plain = not more and self.fields.columns is None and suffix_of(first) == ".tsv"
         return first if is_plain and not has_header(first, self.fields) else ""
 
-    def order(self) -> str | None:
-        """The header and the numbers of the columns, which the direction or the study chooses."""
+    def column_order(self) -> str | None:
+        """Says which column is read as which field, by the direction or by settings."""
         fields = self.fields
         if not isinstance(self.location, Files) or len(fields.names) == 1:
             return None

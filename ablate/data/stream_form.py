@@ -1,4 +1,4 @@
-"""Preparation of a stream of documents: a vocabulary that keeps every byte, and the ids."""
+"""Preparation of a stream of documents: a lossless vocabulary, and the token ids."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from ablate.errors import DataError
 from ablate.store.files import write_bytes
 from ablate.store.records import TrainingText
 
-# The hash of the text already identifies these settings.
-_BY_CONTENT = (
+# Settings that ids leave out, because the hash of the text depends on them
+_TEXT_SETTINGS = (
     "corpus", "train", "dev", "test", "column", "rows", "max_bytes", "folder", "minimal_pairs",
 )  # fmt: skip
-_LONGEST_LINE = 100_000  # characters; the vocabulary is learned on parts of longer lines
+_LONGEST_LINE = 100_000  # characters; longer lines are cut before the vocabulary is learned
 
 
 class DocumentStream(Preparation):
-    """A stream: each document is a sequence, with the end mark between two."""
+    """Prepares a stream. Each document is a sequence, with an end mark between documents."""
 
-    end_marks: ClassVar[int] = 0  # the ids hold them
+    end_marks: ClassVar[int] = 0  # end marks are among the ids
     compared: ClassVar[tuple[str, ...]] = ("dev",)  # test may be the dev split
 
     def learn(self) -> TrainingText:
-        """Write the vocabulary: that of bytes, or one learned on a sample of lines."""
+        """Write the vocabulary: the bytes, or pieces learned on a sample of lines."""
         write_bytes(self.models[0], self._vocabulary().model)
         return TrainingText(pairs=0, left_out={}, repaired={}, noticed=[])
 
@@ -42,12 +42,16 @@ class DocumentStream(Preparation):
         if self.data.tokenizer == BYTES:
             return ByteTokenizer()
         lines, _ = self.sampled(self._lines(), self.data.tokenizer_lines, "line")
-        kind = (self.data.vocab_size, self.data.tokenizer)
-        coverage = self.data.character_coverage
-        return train_tokenizer(lines, *kind, lossless=True, coverage=coverage)
+        return train_tokenizer(
+            lines,
+            self.data.vocab_size,
+            self.data.tokenizer,
+            lossless=True,
+            coverage=self.data.character_coverage,
+        )
 
     def _lines(self) -> Iterator[str]:
-        """The lines of the training text that are not empty, long ones in parts."""
+        """Yield the lines of the training text that are not empty, and pieces of long lines."""
         for document in self.sources["train"].documents():
             for line in document.texts[0].split("\n"):
                 for start in range(0, len(line), _LONGEST_LINE):
@@ -56,53 +60,53 @@ class DocumentStream(Preparation):
     def encoded(
         self, split: str, total: int, start: int, left_out: Counter[str]
     ) -> Iterator[Chunk]:
-        """The ids of each document, by pieces, and the end mark between two."""
+        """Yield the ids of each piece of a document, and the end marks between documents."""
         self.log(f"encoding the {split} split")
         tokenizer = load_tokenizer(self.models[0].read_bytes())
         source = self.sources[split]
-        started = start > 0
-        begins = False
+        has_text = start > 0
+        begins = False  # whether the next text begins a document
         read = 0
         for document in islice(source.documents(), start, None):
             read += 1
             begins |= document.begins
             (text,) = document.texts
-            if not text:  # the document begins with its first character
+            if not text:
                 continue
             ids = _encode(text, tokenizer)
             ends = []
-            if begins and started:
+            if begins and has_text:
                 ids = [EOS, *ids]
                 ends = [1]
-            started = True
+            has_text = True
             begins = False
             yield Chunk(read, [Encoded(np.array(ids, IDS), np.array(ends, np.int64))])
             read = 0
-        if not started:
+        if not has_text:
             raise DataError(f"{source.location}: the {split} split has no text")
-        # Ends the last document, without an end mark.
+        # End the last document, without an end mark.
         yield Chunk(read, [Encoded(np.array([], IDS), np.array([0]))])
 
     def settings(self, data: Mapping[str, Any], fields: Sequence[str]) -> list[Any]:
-        """All settings but those that the hash of the text identifies."""
-        kept = {name: data[name] for name in sorted(data) if name not in _BY_CONTENT}
-        return [FORMAT, "stream", named_settings(kept, LATER_DATA)]
+        """All settings but those on which the hash of the text depends."""
+        settings = {name: data[name] for name in sorted(data) if name not in _TEXT_SETTINGS}
+        return [FORMAT, "stream", named_settings(settings, LATER_DATA)]
 
     def training_id(self, content: Mapping[str, Any], vocabulary: Sequence[str]) -> str:
-        """The ids follow from the text and the vocabulary."""
+        """Hash of text, vocabulary and settings, which determine the ids."""
         return digest([*self.corpus_settings, *vocabulary, *content.values()], sort_keys=True)
 
     def content_id(self, hashes: Sequence[str]) -> str:
-        """The id of the corpus made from text with these hashes: 12 hexadecimal digits."""
+        """Id of the corpus from text with these hashes: 12 hexadecimal digits."""
         return digest([*self.corpus_settings, list(hashes)], sort_keys=True)
 
 
 def _encode(text: str, tokenizer: Tokenizer) -> list[int]:
-    """The ids of a text, line by line: a line end is a token of its own."""
+    """Encode a text line by line, so that a line end is a token."""
     if isinstance(tokenizer, ByteTokenizer):
         return tokenizer.encode([text])[0]
     *lines, last = text.split("\n")  # only LF ends a line
     ids: list[int] = []
-    for of_line in tokenizer.encode([*(f"{line}\n" for line in lines), last]):
-        ids += of_line
+    for line_ids in tokenizer.encode([*(f"{line}\n" for line in lines), last]):
+        ids += line_ids
     return ids

@@ -1,4 +1,4 @@
-"""Verification of stored runs: every hash is computed again."""
+"""Verify stored runs by computing all hashes again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,13 @@ class Audit:
     faults: list[str] = field(default_factory=list)
 
     def file(self, path: Path, expected: str, needed_by: Path | None = None) -> None:
-        """Compare a file with its SHA-256; a fault counts only while `needed_by` exists."""
+        """Compare a file with its SHA-256.
+
+        Args:
+            path: the file.
+            expected: its hash.
+            needed_by: a fault counts only if this file still exists; None if it always counts.
+        """
         try:
             verify(path, expected)
         except StoreError as error:
@@ -49,7 +55,7 @@ class Audit:
 
 
 def read_records(folder: RunFolder, into: Audit) -> dict[str, Record | None]:
-    """The records of a run by name; None for those that are absent or faulty."""
+    """The records of a run by name; None for an absent or faulty record."""
     return {
         "run": into.read(folder.read_run),
         "execution": into.read(folder.read_execution),
@@ -60,35 +66,36 @@ def read_records(folder: RunFolder, into: Audit) -> dict[str, Record | None]:
 
 
 def audit(folder: RunFolder, into: Audit) -> None:
-    """Verify all that a run has stored: records, checkpoints, metrics log, predictions."""
+    """Verify the files of a run: records, checkpoints, metrics log, predictions."""
     result = read_records(folder, into)["result"]
-    if result is not None:  # a run has these from its beginning
+    if result is not None:
         for path in (folder.run, folder.execution, folder.provenance):
             if not os.path.lexists(path):
                 into.faults.append(f"{path}: is missing")
     try:
-        checkpoints_of = checkpoints.valid(folder.checkpoints)
-        valid = {checkpoint.manifest: checkpoint for checkpoint in checkpoints_of}
-    except StoreError:  # recorded below, when each manifest is read
+        valid = {
+            checkpoint.manifest: checkpoint for checkpoint in checkpoints.valid(folder.checkpoints)
+        }
+    except StoreError:  # reported below, when the manifest is read
         valid = {}
-    # Each manifest by itself, because `valid` passes over damaged ones.
+    # All manifests, because `valid` skips damaged ones.
     for manifest in sorted(folder.checkpoints.glob("*.json")):
         into.read(functools.partial(CheckpointManifest.read, manifest))
         checkpoint = valid.get(manifest)
         if checkpoint is not None:
-            # A run in progress removes manifests before weights, and states at any time.
+            # A run in progress may remove these files: the manifest before the weights, and the
+            # state at any time.
             into.file(checkpoint.weights, checkpoint.sha256.weights, needed_by=manifest)
             into.file(checkpoint.state, checkpoint.sha256.state, needed_by=checkpoint.state)
-    # The log of an unfinished run still grows, and its checkpoints come and go.
-    if not isinstance(result, Result):
+    if not isinstance(result, Result):  # an unfinished run still changes the other files
         return
     into.file(folder.metrics, result.metrics_sha256)
     for id, decoding in result.decodings.items():
         if decoding.sha256 is not None and not is_archived(folder, id):
             into.file(folder.predictions(id), decoding.sha256)
-    kept = {checkpoint.step for checkpoint in valid.values()}
-    # `ablate clean --weights` leaves neither.
-    if kept or any(folder.checkpoints.glob("*.weights.safetensors")):
+    steps = {checkpoint.step for checkpoint in valid.values()}
+    # Without manifests and weights, `ablate clean --weights` has removed them.
+    if steps or any(folder.checkpoints.glob("*.weights.safetensors")):
         for step in result.kept_steps:
-            if step not in kept:
+            if step not in steps:
                 into.faults.append(f"{folder.checkpoints}: the weights of step {step} are missing")

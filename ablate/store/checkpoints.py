@@ -1,8 +1,9 @@
 """Checkpoints on disk.
 
-A checkpoint is `<step>.weights.safetensors`, `<step>.state.safetensors` (optimizer and random
-state, kept only as long as a resume may need it) and `<step>.json`, the manifest, which is written
-last and holds the hashes of both. A file without a manifest, or with another hash, does not count.
+A checkpoint has three files: `<step>.weights.safetensors`; `<step>.state.safetensors`, the
+optimizer and random state, which is removed when no resume needs it; and `<step>.json`, the
+manifest with the hashes of both, which is written last. Files without a manifest, or with another
+hash, are ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ablate.errors import Damaged, StoreError
 from ablate.store.files import quarantine, remove, remove_temporaries, verify, write_bytes
 from ablate.store.records import CheckpointHashes, CheckpointManifest, TrainingState
 
-RESUMABLE = 2  # checkpoints kept for resuming: the newest may turn out to be damaged
+RESUMABLE = 2  # checkpoints that keep their state: the newest may turn out to be damaged
 
 
 class Checkpoint(CheckpointManifest):
@@ -43,7 +44,7 @@ class Checkpoint(CheckpointManifest):
 
     @property
     def files(self) -> tuple[Path, Path, Path]:
-        """Every file of the checkpoint."""
+        """All files of the checkpoint."""
         return self.weights, self.state, self.manifest
 
 
@@ -55,18 +56,24 @@ def save(
     scheduled: bool,
     check_lease: Callable[[], None] = lambda: None,
 ) -> None:
-    """Write a checkpoint, its manifest last. `check_lease` is called before each file, and may
-    raise.
+    """Write a checkpoint, its manifest last.
+
+    Args:
+        folder: folder of the checkpoints.
+        weights: content of the file of weights.
+        state: content of the file of the optimizer and random state.
+        info: state of the training.
+        scheduled: whether averaging may use the checkpoint.
+        check_lease: called before each file; raises an exception if the lease is lost.
 
     Raises:
         OSError: the disk refused; earlier checkpoints are unchanged.
     """
     check_lease()
-    # Left by a killed worker: this process has the lease, so no other writes here.
-    remove_temporaries(folder)
-    for part, content in (("weights", weights), ("state", state)):
+    remove_temporaries(folder)  # left by a killed worker
+    for name, content in (("weights", weights), ("state", state)):
         check_lease()
-        write_bytes(_path(folder, info.step, f"{part}.safetensors"), content)
+        write_bytes(_path(folder, info.step, f"{name}.safetensors"), content)
     hashes = CheckpointHashes(
         weights=hashlib.sha256(weights).hexdigest(), state=hashlib.sha256(state).hexdigest()
     )
@@ -76,51 +83,51 @@ def save(
 
 
 def valid(folder: Path) -> list[Checkpoint]:
-    """The checkpoints with a whole manifest, oldest first.
+    """The checkpoints with an undamaged manifest, oldest first.
 
     Raises:
-        StoreError: a manifest cannot be read, so that it is unknown whether it counts.
+        StoreError: a manifest cannot be read, so that it may or may not be damaged.
     """
-    whole = []
+    result = []
     for path in sorted(folder.glob("*.json")):
         with suppress(Damaged):
-            whole.append(_read(path))
-    return whole
+            result.append(_read(path))
+    return result
 
 
 def scheduled(folder: Path, until: int | None = None) -> list[Checkpoint]:
-    """The checkpoints that averaging may use, oldest first, up to a step."""
+    """The checkpoints that averaging may use, up to a step, oldest first."""
     return [c for c in valid(folder) if c.scheduled and (until is None or c.step <= until)]
 
 
 def verified_weights(checkpoint: Checkpoint) -> Path:
-    """The path of a checkpoint's weights, after comparing their hash.
+    """Verify the weights of a checkpoint, and return their path.
 
     Raises:
-        Damaged: they are missing or do not match.
-        StoreError: they cannot be read.
+        Damaged: the weights are missing or do not match their hash.
+        StoreError: the weights cannot be read.
     """
     verify(checkpoint.weights, checkpoint.sha256.weights)
     return checkpoint.weights
 
 
 def newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint that can be resumed, and a line for each newer one that cannot.
+    """Find the newest checkpoint that can be resumed.
 
-    A damaged checkpoint is quarantined. An unreadable one stays, because a later read may succeed.
+    Damaged checkpoints are quarantined. Unreadable ones stay, because a later read may succeed.
+
+    Returns:
+        The checkpoint, or None; and a line for each newer checkpoint that cannot be used.
 
     Raises:
-        StoreError: none can be read. Starting over would discard checkpoints that may still be
-            good.
+        StoreError: only unreadable checkpoints are left. Starting over would discard them.
     """
     skipped = []
     unreadable = []
-    # Names have nine digits, so that they sort by step.
-    for path in sorted(folder.glob("*.json"), reverse=True):
+    for path in sorted(folder.glob("*.json"), reverse=True):  # by step: names have nine digits
         try:
             checkpoint = _read(path)
-            # Kept for averaging only: `prune` has removed the state.
-            if not checkpoint.state.exists():
+            if not checkpoint.state.exists():  # removed by `prune`; the weights are for averaging
                 continue
             verify(checkpoint.weights, checkpoint.sha256.weights)
             verify(checkpoint.state, checkpoint.sha256.state)
@@ -139,32 +146,36 @@ def newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
 
 
 def prune(folder: Path, keep_weights: set[int], finished: bool = False) -> None:
-    """Remove the files that neither resuming nor averaging needs, which keeps the weights of some
-    steps. Where training has finished, no state is needed.
+    """Remove the files that neither resuming nor averaging needs.
+
+    Args:
+        folder: folder of the checkpoints.
+        keep_weights: steps whose weights averaging needs.
+        finished: whether training has finished, so that no state is needed, and all files without
+            a manifest can be removed.
     """
-    whole = valid(folder)
+    all_valid = valid(folder)
     resumable: list[int] = []
     if not finished:
-        resumable = [c.step for c in whole if c.state.exists()][-RESUMABLE:]
-    for checkpoint in whole:
+        resumable = [c.step for c in all_valid if c.state.exists()][-RESUMABLE:]
+    for checkpoint in all_valid:
         if checkpoint.step not in resumable:
             remove(checkpoint.state)
             if checkpoint.step not in keep_weights:
-                # The manifest first: after a kill in between, weights without a manifest do not
-                # count, while a manifest without weights would count as damage.
+                # The manifest first: after a kill in between, a manifest without weights would look
+                # like damage.
                 remove(checkpoint.manifest)
                 remove(checkpoint.weights)
-    # While a run trains, a file without a manifest may be a checkpoint that is being written.
     if finished:
         _remove_orphans(folder)
 
 
 def _remove_orphans(folder: Path) -> None:
-    """Remove files without a manifest, left by a kill, and quarantined files."""
-    named = {path for checkpoint in valid(folder) for path in checkpoint.files}
+    """Remove files without a manifest, which a kill has left, and quarantined files."""
+    valid_files = {path for checkpoint in valid(folder) for path in checkpoint.files}
     for pattern in ("*.safetensors", "*.json", "*.damaged"):
         for path in folder.glob(pattern):
-            if path not in named:
+            if path not in valid_files:
                 remove(path)
 
 

@@ -1,9 +1,8 @@
-"""Removable files of a results root: leftovers of kills and damage, and weights that only further
-decodings need.
+"""Removable files of a results root: leftovers of kills and damage, and weights that only new
+decodings would need.
 
-Without any cleaning, an unfinished run keeps its two newest resumable checkpoints and the weights
-that averaging may use; a finished run keeps the weights that its decodings average; a diverged run
-keeps none.
+Without cleaning, an unfinished run has its two newest resumable checkpoints and the weights that
+averaging may use. A finished run has the weights that its decodings average, a diverged run none.
 """
 
 from __future__ import annotations
@@ -34,32 +33,37 @@ class Removable:
 
 
 def removable_files(folder: RunFolder, weights: bool) -> Removable:
-    """Find the removable files of a run; `weights` adds those of a finished run."""
+    """Find the removable files of a run.
+
+    Args:
+        folder: folder of the run.
+        weights: whether to include the weights of a finished run.
+    """
     valid = checkpoints.valid(folder.checkpoints)
-    of_valid = {path for checkpoint in valid for path in checkpoint.files}
+    valid_files = {path for checkpoint in valid for path in checkpoint.files}
     leftovers: list[Path] = []
     for directory in folder.folders:
         leftovers += (*directory.glob(".*.tmp"), *directory.glob("*.damaged"))
-    leftovers += [path for path in folder.checkpoints.glob("*.safetensors") if path not in of_valid]
-    result = if_readable(folder.read_result)  # else the checkpoints are needed to make it again
-    if result is None:
+    for path in folder.checkpoints.glob("*.safetensors"):
+        if path not in valid_files:
+            leftovers.append(path)
+    result = if_readable(folder.read_result)
+    if result is None:  # the run needs its checkpoints to make a result
         return Removable(folder, tuple(sorted(leftovers)), ())
-    # Left by a kill after the result was published, and before what it does not need was removed.
-    kept: set[Path] = set()
+    result_files: set[Path] = set()  # files that new decodings would need
     for checkpoint in valid:
-        # Some results name no steps.
-        keeps_all = not result.kept_steps and result.outcome == "done"
-        if keeps_all or checkpoint.step in result.kept_steps:
-            kept |= {checkpoint.weights, checkpoint.manifest}
-    leftovers += filter(Path.exists, of_valid - kept)
-    if not weights:
-        kept.clear()
-    removable = tuple(filter(Path.exists, sorted(kept)))
+        # Results of earlier versions list no steps.
+        needs_all = not result.kept_steps and result.outcome == "done"
+        if needs_all or checkpoint.step in result.kept_steps:
+            result_files |= {checkpoint.weights, checkpoint.manifest}
+    # Other files remain if a kill comes between publishing a result and pruning the checkpoints.
+    leftovers += filter(Path.exists, valid_files - result_files)
+    removable = tuple(filter(Path.exists, sorted(result_files))) if weights else ()
     return Removable(folder, tuple(sorted(leftovers)), removable)
 
 
 def size_of(paths: Iterable[Path]) -> int:
-    """Bytes of files, and of all files in a folder; one that disappears counts as 0."""
+    """Total bytes of files, and of the files in folders. A file that disappears counts as 0."""
     total = 0
     for path in paths:
         try:
@@ -71,17 +75,21 @@ def size_of(paths: Iterable[Path]) -> int:
 
 
 def remove_files(removable: Removable, weights: bool) -> int | None:
-    """Remove the files while holding the lease; the bytes freed, or None without the lease."""
+    """Remove the files while holding the lease of the run.
+
+    Returns:
+        The number of bytes freed; None if another process holds the lease.
+    """
     lease = Lease(removable.folder.lease)
     if not lease.try_to_take():
         return None
     try:
-        paths = removable_files(removable.folder, weights).paths  # the run may have moved on since
+        # Find the files again, because the run may have continued in the meantime.
+        paths = removable_files(removable.folder, weights).paths
         freed = size_of(paths)
         for path in paths:
-            # This process may have been suspended for longer than the lease's term.
-            lease.check()
-            files.remove(path)  # a folder that was quarantined, too
+            lease.check()  # this process may have been suspended for longer than the term
+            files.remove(path)
         return freed
     except LeaseLost:
         return None

@@ -22,8 +22,7 @@ from pydantic_core import from_json
 
 from ablate.errors import Damaged, StoreError
 
-# Bytes that are hashed at a time, since weights may be larger than the free memory.
-_BLOCK = 1 << 20
+_BLOCK = 1 << 20  # bytes that are read at a time to hash a file
 _CHECK = b',\n "check": "'
 _SEAL = re.compile(rb'([0-9a-f]{64})"\n}\n')
 _NO_FILE = {
@@ -40,18 +39,18 @@ def write_bytes(path: Path, content: bytes, durable: bool = True, once: bool = F
     """Replace a file atomically.
 
     Args:
-        path: a symbolic link is replaced, not followed.
-        content: of the whole file.
-        durable: wait for the disk, so that the file survives a power cut.
-        once: fail if the file exists, even if several writers try at the same moment.
+        path: path of the file. A symbolic link is replaced, not followed.
+        content: content of the whole file.
+        durable: whether to wait for the disk, so that the file survives a power cut.
+        once: whether to fail if the file exists. Of several simultaneous writers, one succeeds.
 
     Raises:
         FileExistsError: `once` is set and the file exists.
         OSError: the disk refused; the path has either the old content or all of the new.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # In the same folder, because a rename is atomic only within one file system. The random part
-    # keeps two that write the same file from sharing it.
+    # In the same folder, because a rename is atomic only within a file system. The random part of
+    # the name separates simultaneous writers.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         # Unbuffered, so that fsync covers every byte.
@@ -75,14 +74,14 @@ def write_bytes(path: Path, content: bytes, durable: bool = True, once: bool = F
 
 
 def _write_all(file: int, content: bytes) -> None:
-    """Write all bytes to a descriptor: the system may take a part of them at a time."""
-    left = memoryview(content)
-    while left:
-        left = left[os.write(file, left) :]
+    """Write all bytes to a descriptor: the system may write only some of them at a time."""
+    remaining = memoryview(content)
+    while remaining:
+        remaining = remaining[os.write(file, remaining) :]
 
 
 def _rename(temporary: Path, path: Path, inode: int) -> None:
-    """Give a file, which has this `inode`, its name, and replace the one that has it."""
+    """Rename a temporary file, with this inode, to its final path, replacing an existing file."""
     try:
         temporary.replace(path)
     except FileNotFoundError:
@@ -92,18 +91,19 @@ def _rename(temporary: Path, path: Path, inode: int) -> None:
 
 
 def _link(temporary: Path, path: Path) -> None:
-    """Give a file its name unless the name is taken. Only one of several writers succeeds."""
+    """Move a temporary file to its final path, unless the path exists. Of several writers, one
+    succeeds.
+    """
     try:
-        # A rename would replace the file of a faster process; a hard link fails.
-        os.link(temporary, path)
+        os.link(temporary, path)  # fails if the path exists, unlike a rename
     except FileExistsError:
-        # NFS repeats a lost request: this very file may have taken the name.
+        # NFS repeats a lost request: the path may already be a link to this file.
         if not path.samefile(temporary):
             raise
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        # Two writers may pass this check at once: the lease keeps the second away.
+        # Without links, two writers may pass this check; the lease prevents a second one.
         if path.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
         temporary.replace(path)
@@ -114,7 +114,7 @@ def _link(temporary: Path, path: Path) -> None:
 def write_json(
     path: Path, content: Mapping[str, Any], durable: bool = True, once: bool = False
 ) -> None:
-    """Replace a JSON file atomically, sealed with its hash; arguments as in `write_bytes`."""
+    """Replace a JSON file atomically, with its hash at the end; see `write_bytes`."""
     write_bytes(path, sealed(content), durable, once)
 
 
@@ -122,16 +122,16 @@ def sealed(content: Mapping[str, Any]) -> bytes:
     """Encode an object as JSON whose last field is the SHA-256 of all bytes before that field."""
     assert content
     assert "check" not in content
-    # NaN and Infinity are not JSON: other readers would refuse the file.
+    # Without NaN and Infinity, which are not JSON, so that other programs can read the file.
     body = json.dumps(content, indent=1, allow_nan=False).encode().removesuffix(b"\n}")
     return body + _CHECK + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a file for reading, and nothing else: opening a named pipe would wait for a writer.
+    """Open a file for reading; refuse anything else, such as a named pipe, which would block.
 
     Raises:
-        OSError: the path cannot be opened, or is no file; see `unreadable`.
+        OSError: the path cannot be opened, or is not a file; see `unreadable`.
     """
     file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -145,7 +145,7 @@ def _open_at_once(path: str, flags: int) -> int:
 
 
 def is_there(path: Path) -> bool:
-    """Whether a path leads to something; False, and no error, in another user's private folder."""
+    """Whether a path exists; False in a folder that this user must not read."""
     return os.path.exists(path)  # noqa: PTH110
 
 
@@ -167,7 +167,7 @@ def read_bytes(path: Path) -> bytes | None:
 
 
 def unreadable(path: Path, error: OSError) -> StoreError:
-    """The error for a file that could not be read: Damaged if no file of this name can be there."""
+    """The error for a file that could not be read: Damaged if something else has its place."""
     if error.errno in _NO_FILE:
         return Damaged(f"{path}: is damaged ({_NO_FILE[error.errno]})")
     return StoreError(f"{path}: cannot be read: {error.strerror}")
@@ -196,14 +196,14 @@ def read_json(path: Path) -> dict[str, Any] | None:
         content = _parsed(body + b"\n}")
     except (ValueError, RecursionError):
         content = None
-    if not isinstance(content, dict):  # the hash has no key: anybody can seal anything
+    if not isinstance(content, dict):  # a right hash proves nothing: anybody can compute it
         raise Damaged(f"{path}: is damaged (not the JSON that was written)")
     return content
 
 
 def _parsed(text: bytes) -> Any:
-    # This parser reads thousands of scores in an eighth of the time. It refuses halves of surrogate
-    # pairs, which a message may have.
+    # pydantic's parser is eight times as fast for thousands of scores, but refuses unpaired
+    # surrogates, which a message may contain.
     try:
         return from_json(text, allow_inf_nan=False)
     except ValueError:
@@ -211,7 +211,7 @@ def _parsed(text: bytes) -> Any:
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")  # which Python reads, and no reader expects
+    raise ValueError(f"{name} is not JSON")  # Python would accept it
 
 
 def sync_file(path: Path) -> None:
@@ -256,33 +256,36 @@ def verify(path: Path, expected: str) -> None:
 
 
 def quarantine(path: Path) -> None:
-    """Rename a damaged file or folder to `<name>.damaged`, for people to inspect."""
-    aside = path.with_name(f"{path.name}.damaged")
-    # A folder cannot be renamed to the name of one that is not empty: an earlier damaged one goes.
-    remove(aside)
-    path.rename(aside)
+    """Rename a damaged file or folder to `<name>.damaged`, so that people can inspect it.
+
+    An earlier file or folder of this name is removed.
+    """
+    target = path.with_name(f"{path.name}.damaged")
+    remove(target)
+    path.rename(target)
 
 
 def make_room(path: Path) -> bool:
-    """Quarantine a folder, a pipe or a broken link in the place of a file; whether there was one.
+    """Quarantine a folder, a pipe or a broken link that has the name of a file.
+
+    Returns:
+        Whether there was one.
 
     Raises:
         OSError: the disk refused.
     """
     try:
-        # Another process may remove or make the file meanwhile.
-        in_the_way = not path.is_file() and not stat.S_ISREG(path.lstat().st_mode)
-    except OSError:
+        is_obstacle = not path.is_file() and not stat.S_ISREG(path.lstat().st_mode)
+    except OSError:  # nothing is there
         return False
-    if in_the_way:
+    if is_obstacle:
         with suppress(FileNotFoundError):  # another process has removed it
             quarantine(path)
-    return in_the_way
+    return is_obstacle
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a link or a folder with all that it holds, if there is one."""
-    # A link to a folder is removed itself; its target is not ours.
+    """Remove a file, a link, or a folder with its content, if it exists. Links are not followed."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -291,7 +294,7 @@ def remove(path: Path) -> None:
 
 
 def remove_temporaries(folder: Path) -> None:
-    """Remove temporary files of killed writers. Call it only as the one writer of the folder."""
+    """Remove temporary files of killed writers. The caller must be the folder's only writer."""
     for leftover in folder.glob(".*.tmp"):
         with suppress(OSError):
             leftover.unlink()

@@ -29,7 +29,7 @@ from ablate.store.layout import Inside, Reader, Results
 from ablate.store.processes import is_working
 from ablate.store.records import ProcessMark, Record, if_readable
 
-REPORT_SECONDS = 10.0  # between two reports of a pilot
+REPORT_SECONDS = 10.0  # between reports of a pilot
 MOST_IN_A_SECOND = 99
 
 # Only digits, because the ids are arguments of scancel.
@@ -214,7 +214,7 @@ class JobFolder:
 
     def read_pilots(self) -> list[PilotReport]:
         """The last report of each pilot; unreadable ones are left out."""
-        # A damaged report counts for nothing: its pilot writes the next one within seconds.
+        # A pilot replaces a damaged report within seconds.
         reports = (if_readable(partial(PilotReport.read, path)) for path in self.pilot_files())
         return [report for report in reports if report is not None]
 
@@ -242,7 +242,7 @@ class JobFolder:
         write_bytes(self.stop, f"{why.kind}\n".encode())
 
     def stop_reason(self) -> Leave | None:
-        """Why the pilots are to leave; None if nobody has asked them to."""
+        """Why the pilots must leave; None without a request."""
         try:
             kind = read_bytes(self.stop)
         except StoreError:
@@ -252,7 +252,7 @@ class JobFolder:
         return NOTHING_LEFT if kind.strip() == NOTHING_LEFT.kind.encode() else STOPPED
 
     def close(self, reason: str) -> None:
-        """Record the end of the job, with the reason for people; the first one is kept."""
+        """Record the end of the job and its reason, unless an end is already recorded."""
         with suppress(FileExistsError):
             JobEnd(reason=reason, time=time.time()).write(self.closed, once=True)
 
@@ -270,7 +270,7 @@ def open_jobs(results: Results, study: str) -> list[JobFolder]:
 
 
 def starting_pilots(results: Results, study: str) -> int:
-    """Number of pilots of a study that are in a cluster's queue, or begin; they execute no run."""
+    """Number of pilots of a study that wait in a cluster's queue, or start."""
     count = 0
     for folder in open_jobs(results, study):
         with suppress(StoreError):  # which `ablate status` reports
@@ -282,14 +282,14 @@ def starting_pilots(results: Results, study: str) -> int:
 
 
 def new_job(results: Results, study: str) -> JobFolder:
-    """Create the folder of a job. Its id is the time, with a number if that is taken."""
+    """Create the folder of a job. Its id is the time, with a number if the time is taken."""
     parent = results.study(study).absolute() / "jobs"
     parent.mkdir(parents=True, exist_ok=True)
     now = time.strftime("%Y%m%d-%H%M%S")
     for number in range(1, MOST_IN_A_SECOND + 1):
         path = parent / (now if number == 1 else f"{now}-{number}")
         try:
-            path.mkdir()  # fails if the folder exists: it is that of another submission
+            path.mkdir()  # fails if another submission has this folder
         except FileExistsError:
             continue
         (path / "logs").mkdir()

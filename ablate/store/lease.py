@@ -1,10 +1,10 @@
 """Leases: the exclusive right to work on a run, which expires when its holder dies.
 
-A lease is filelock's `SoftFileLease`: a file that names host, process, its start time and a random
-token, and that the holder touches every few seconds. A lease whose process is gone is taken over at
-once. A lease that is not touched for the whole term, because its holder is stopped or its host is
-lost, is taken over after the term. A holder that comes back must not publish anything: it calls
-`check` before each write.
+A lease is filelock's `SoftFileLease`: a file with the host, the process, its start time and a
+random token. The holder touches it every few seconds. If its process is gone, another process takes
+the lease over at once. If the file is not touched, because the holder is stopped or its host is
+lost, another process takes it over after the term. A holder that comes back must not write: it
+calls `check` before each write.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from pathlib import Path
 
 from filelock import SoftFileLease, Timeout
 
-# Without a heartbeat, before another process may take over; the same for all contenders
+# Time without a heartbeat before another process may take over; the same for all processes
 TERM_SECONDS = 60.0
 _POLL_SECONDS = 0.2
-_EXCHANGE_SECONDS = 0.05  # a contender that inspects a lease may move the file aside for this long
-# message of a lost lease
+_EXCHANGE_SECONDS = 0.05  # another process that inspects a lease may move the file for this long
 TAKEN_OVER = "another process has taken over this run; this one writes nothing more"
 
 
@@ -29,12 +28,12 @@ class LeaseLost(Exception):  # noqa: N818
 
 
 class Lease:
-    """A contender for one lease file; it measures how long the holder is silent."""
+    """A process's access to a lease file. It measures how long another holder is silent."""
 
     def __init__(self, path: Path, term: float | None = None) -> None:
         """Prepare to take a lease; `term` is in seconds, None for the default."""
         self.term = TERM_SECONDS if term is None else term
-        # The lease is the process's, whichever of its threads takes, checks or releases it.
+        # All threads of the process share the lease.
         self._lease = SoftFileLease(
             path,
             lease_duration=self.term,
@@ -53,28 +52,27 @@ class Lease:
             OSError: the disk refused.
         """
         try:
-            # Does not wait, since its timeout is 0: a caller has other work while a run is busy.
-            self._lease.acquire()
+            self._lease.acquire()  # does not wait, because the timeout is 0
         except Timeout:
             self._remove_empty()
             return False
         return True
 
     def _remove_empty(self) -> None:
-        """Remove a file that has been empty for the whole term, since the library would wait
-        forever.
+        """Remove a file that has been empty for the whole term.
 
-        A kill between creating the file and its first byte leaves one.
+        A kill between creating the file and writing to it leaves an empty file, for which the
+        library would wait forever.
         """
         try:
             stat = self._path.lstat()
         except OSError:
             return
-        # With the time of the change, because a new file may get the inode of a removed one.
-        which = (stat.st_ino, stat.st_ctime_ns)
+        # With the time of creation, because a new file may get the inode of a removed one.
+        identity = (stat.st_ino, stat.st_ctime_ns)
         now = time.monotonic()
-        if stat.st_size or self._empty is None or self._empty[0] != which:
-            self._empty = None if stat.st_size else (which, now)
+        if stat.st_size or self._empty is None or self._empty[0] != identity:
+            self._empty = None if stat.st_size else (identity, now)
         elif now - self._empty[1] >= self.term:
             with suppress(OSError):
                 self._path.unlink()
@@ -95,18 +93,18 @@ class Lease:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the heartbeat has noticed a loss; cheap enough for every step."""
+        """Whether the heartbeat has noticed that the lease is lost; fast enough for every step."""
         return self._lease.compromise is not None
 
     def check(self) -> None:
-        """Verify by the file itself that this process still holds the lease.
+        """Read the file to verify that this process still holds the lease.
 
         Raises:
             LeaseLost: another process holds it.
         """
         if not self.is_lost and self._is_ours():
             return
-        # A contender may be inspecting the file at this moment: read once more.
+        # Another process may be inspecting the file, so read once more.
         time.sleep(_EXCHANGE_SECONDS)
         if self.is_lost or not self._is_ours():
             raise LeaseLost(str(self._path))

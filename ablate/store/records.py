@@ -86,7 +86,7 @@ class Record(BaseModel):
 
 
 def if_readable(read: Callable[[], T]) -> T | None:
-    """What a method reads; None for a file that cannot be used, which other places report."""
+    """Call a method that reads a record; None if the file is damaged or unreadable."""
     try:
         return read()
     except StoreError:
@@ -94,7 +94,7 @@ def if_readable(read: Callable[[], T]) -> T | None:
 
 
 def if_whole(read: Callable[[], T]) -> T | None:
-    """What a method reads; None for a damaged file, which is made again."""
+    """Call a method that reads a record; None if the file is damaged."""
     try:
         return read()
     except Damaged:
@@ -102,7 +102,12 @@ def if_whole(read: Callable[[], T]) -> T | None:
 
 
 def damage_in(read: Callable[[], object], remedy: str) -> Fault | None:
-    """The damage of a file with its remedy, or why it cannot be read; None if neither."""
+    """Call a method that reads a file, and return its fault; None if there is none.
+
+    Args:
+        read: reads the file.
+        remedy: what repairs a damaged file.
+    """
     try:
         read()
     except Damaged as error:
@@ -113,7 +118,7 @@ def damage_in(read: Callable[[], object], remedy: str) -> Fault | None:
 
 
 class RunRecord(Record):
-    """run.json: the settings that a run's id is the hash of.
+    """run.json: the settings of a run, whose hash is its id.
 
     data: settings of the corpus, as the run's task defines them, without `folder`.
     """
@@ -126,21 +131,23 @@ class RunRecord(Record):
 
     @field_serializer("config")
     def _without_execution_settings(self, config: RowConfig) -> dict[str, Any]:
-        # Fields that may change between launches come with the job instead.
+        # Fields that may change between launches are part of the job instead.
         return config.model_dump(exclude=set(NOT_IDENTITY))
 
 
 class Execution(Record):
-    """execution.json: how a run is executed. It is fixed at the first start, because it changes the
-    last digits.
+    """execution.json: settings of execution that change the last digits of sums. The first start of
+    a run chooses them.
 
     training: hash of the training and dev text.
     device: `cpu` or `cuda`, without an index.
-    micro_batch_tokens: the first micro-batch, in padded tokens.
-    halvings: how often the micro-batch was halved since, after running out of memory.
-    precision: of matrix products.
+    threads: number of CPU threads.
+    micro_batch_tokens: initial size of the micro-batch, in padded tokens.
+    halvings: how often the micro-batch was halved, after running out of memory.
+    precision: precision of matrix products.
     deterministic: whether a GPU sums in a fixed order.
-    parts: into which each batch is divided, so that so many processes may train the run.
+    parts: number of parts into which each batch is divided: at most this number of processes can
+        train the run.
     """
 
     training: str
@@ -154,7 +161,7 @@ class Execution(Record):
 
     @property
     def fitting_tokens(self) -> int:
-        """The micro-batch in use, in padded tokens."""
+        """The current size of the micro-batch, in padded tokens."""
         return max(1, -(-self.micro_batch_tokens // (1 << self.halvings)))
 
     def halved(self) -> Execution:
@@ -256,9 +263,9 @@ class Failure(Record):
     """failure.json: why a run failed.
 
     kind: class of the exception, if there was one.
-    killed: every worker was ended from outside, so a new launch tries again.
-    hosts: on which the run has failed, the last one last. Pilots of a cluster try it once more on
-        another host.
+    killed: whether every worker was ended from outside, so that a new launch tries again.
+    hosts: hosts on which the run has failed, the latest last. Pilots of a cluster try it once more
+        on another host.
     """
 
     reason: str
@@ -268,12 +275,12 @@ class Failure(Record):
     hosts: tuple[str, ...] = ()
 
     def may_succeed_on(self, host: str) -> bool:
-        """Whether this host may succeed where other hosts have failed."""
+        """Whether this host should try the run, although other hosts have failed."""
         return self.may_succeed_elsewhere and (self.killed or host not in self.hosts)
 
     @property
     def may_succeed_elsewhere(self) -> bool:
-        """Whether a host that has not tried the run yet would repeat it."""
+        """Whether a host that has not tried the run should try it."""
         return self.killed or len(self.hosts) < MAX_FAILED_HOSTS
 
 
@@ -285,8 +292,9 @@ class FileHash(Record):
 
 
 class Score(Record):
-    """The value of a metric, and how it was computed where that is not the same for every run.
+    """The value of a metric.
 
+    signature: how it was computed; empty if all runs compute it in the same way.
     parts: `Metric.parts` of the score, by name.
     """
 
@@ -296,7 +304,7 @@ class Score(Record):
 
     @property
     def is_storable(self) -> bool:
-        """Whether the value is finite and within the bounds of numbers in files."""
+        """Whether the value is finite and not too large for files."""
         return abs(self.value) <= LARGEST_SCORE  # false for NaN
 
 
@@ -440,30 +448,36 @@ class ScoreCache(Record):
 class Overlap(Record):
     """Test records that also occur in the training split.
 
-    fields: by text field, the number of test records whose text of this field occurs there.
-    records: the number of test records that occur there with all their fields together.
+    fields: by text field, the number of test records whose text of this field occurs in training.
+    records: the number of test records that occur as a whole.
     """
 
     fields: dict[str, Count]
     records: Count
 
     def shares(self, test: int) -> dict[str, float]:
-        """Shares of the `test` records, by text field, and of `whole records`."""
-        whole = {"whole records": self.records} if len(self.fields) > 1 else {}
-        return {name: count / test for name, count in {**self.fields, **whole}.items()}
+        """Shares of the test records by text field, and of `whole records`.
+
+        `test` is the number of test records.
+        """
+        counts = dict(self.fields)
+        if len(self.fields) > 1:
+            counts["whole records"] = self.records
+        return {name: count / test for name, count in counts.items()}
 
 
 class CorpusCounts(Record):
     """Counts and warnings of a prepared corpus.
 
-    pairs: records of each split.
-    left_out: training records left out, by reason.
-    repaired: repairs of broken text by split and kind.
-    warnings: by split. noticed: those of an earlier version, of all splits.
-    longest: tokens of the longest sequence.
+    pairs: number of records of each split.
+    left_out: number of dropped training records, by reason.
+    repaired: number of repairs of broken text, by split and kind.
+    warnings: warnings by split.
+    noticed: warnings of all splits, from an earlier version of ablate.
+    longest: number of tokens of the longest sequence.
     lengths: sums of lengths, from which costs are computed.
-    overlap: of the test split with the training split; None if not counted, as for language models
-        and formerly.
+    overlap: overlap of the test and training splits; None if not counted, as for language models
+        and by earlier versions.
     """
 
     pairs: dict[str, Count]
@@ -486,11 +500,11 @@ class Origin(Record):
 
     test_set: name of a test set of sacreBLEU.
     generated: name and version of the generator.
-    hub, commit, licence: data set on the Hub, the commit that was read, and its license as stated.
-    files: names, without their folders.
-    part: shares of the text's characters at which the split begins and ends.
-    max_bytes: only so many bytes of the text were used.
-    sha256: of the texts.
+    hub, commit, licence: data set on the Hub, the commit that was read, and its stated license.
+    files: names of files, without folders.
+    part: where the split begins and ends, as shares of the characters of the text.
+    max_bytes: largest number of bytes of the text that were used.
+    sha256: hashes of the texts.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
@@ -506,7 +520,7 @@ class Origin(Record):
     sha256: tuple[str, ...] | None = None
 
     def updated(self, **fields: Any) -> Origin:
-        """This origin with more fields set."""
+        """A copy with further fields set."""
         return self.model_copy(update=fields)
 
     @model_serializer
@@ -663,30 +677,34 @@ class MetricsTail:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.lines = self.size = 0  # that were read
+        self.lines = self.size = 0  # lines and bytes that were read
 
     def new_lines(self) -> tuple[int, list[MetricsLine]]:
-        """Number of lines before the new ones, and these; 0 and all lines of a log cut back."""
+        """Read the lines that were added since the last call; all lines if the log was cut.
+
+        Returns:
+            The number of lines before the new ones, and the new lines.
+        """
         content = b""
         with suppress(OSError), open_file(self.path) as file:
             if file.seek(0, 2) < self.size:
                 self.lines = self.size = 0
             file.seek(self.size)
             content = file.read()
-        # A worker may be writing the last line.
-        whole = content[: content.rfind(b"\n") + 1]
-        before = self.lines
-        lines = parse_metrics(whole)
+        # Without an incomplete last line, which a worker may be writing.
+        complete = content[: content.rfind(b"\n") + 1]
+        previous = self.lines
+        lines = parse_metrics(complete)
         self.lines += len(lines)
-        self.size += len(whole)
-        return before, lines
+        self.size += len(complete)
+        return previous, lines
 
 
 def parse_metrics(content: bytes) -> list[MetricsLine]:
-    """The lines of a part of a metrics log; those that are not a record are left out."""
+    """Parse lines of a metrics log. Lines that are not a record are skipped."""
     records = []
     for line in content.splitlines():
-        # A kill may leave a part of the last line, which a resumed run cuts off.
+        # A kill may leave an incomplete last line, which a resumed run cuts off.
         with suppress(ValueError):
             records.append(MetricsLine.model_validate(json.loads(line)))
     return records

@@ -1,9 +1,7 @@
-"""Cached scores of a run's predictions, in every metric that a study asked for, and on resampled
-test sets.
+"""Cached scores of a run's predictions, by all metrics of studies, also on resampled test sets.
 
-Scores follow from the predictions and the corpus. Both are compared with their recorded hashes
-before anything is scored, and a cache that was made from predictions or a corpus with another hash
-counts as empty.
+Predictions and corpus determine the scores. Both are compared with their recorded hashes before
+scoring. A cache for predictions or a corpus with another hash is ignored.
 """
 
 from __future__ import annotations
@@ -23,24 +21,23 @@ from ablate.store.records import (
     damage_in,
 )
 
-# Raised when the same predictions would get other scores, so that cached ones no longer count.
-FORMAT = 2  # before 2, the text was not compared with its hash first
+# Raised when the same predictions would get other scores, so that older caches are ignored.
+FORMAT = 2  # before 2, the text was not compared with its hash
 
 
 def read_predictions(folder: RunFolder, id: str, decoding: Decoding) -> list[str]:
-    """The predictions of a decoding for the test split; empty if there are none. Only LF ends a
-    line.
+    """Read the predictions of a decoding for the test split; empty if there are none.
 
     Raises:
         Damaged: the predictions are missing, or are not those that were made.
         StoreError: the file cannot be read.
     """
-    # Not splitlines(), which also divides at U+2028 and other characters within a sentence.
+    # Not splitlines(), which also splits at U+2028 and others, which may be within a sentence.
     return verified_predictions(folder, id, decoding).decode().split("\n")[:-1]
 
 
 def verified_predictions(folder: RunFolder, id: str, decoding: Decoding) -> bytes:
-    """The file of predictions, compared with its hash; see `read_predictions`."""
+    """Read the file of predictions, and compare it with its hash; see `read_predictions`."""
     if decoding.sha256 is None:
         return b""
     path = folder.predictions(id)
@@ -53,12 +50,11 @@ def verified_predictions(folder: RunFolder, id: str, decoding: Decoding) -> byte
 
 
 def is_archived(folder: RunFolder, id: str) -> bool:
-    """Whether a run has the scores of a decoding, and no folder of predictions or checkpoints.
+    """Whether a run was unpacked from an archive of `ablate publish`.
 
-    It was unpacked from the archive of `ablate publish`: its scores are final, and it cannot be
-    decoded again.
+    Such a run has scores, but no folders of predictions and checkpoints. Its scores are final,
+    because it cannot be decoded again.
     """
-    # Nearly every run has its predictions, which are asked for first.
     return (
         not folder.predictions(id).parent.exists()
         and not folder.checkpoints.exists()
@@ -67,7 +63,7 @@ def is_archived(folder: RunFolder, id: str) -> bool:
 
 
 def damage_of_predictions(folder: RunFolder, id: str, decoding: Decoding) -> Fault | None:
-    """The damage of predictions and what heals it; None if whole, or left out by an archive."""
+    """The fault of damaged predictions; None if they are undamaged or archived."""
     if is_archived(folder, id):
         return None
     read = partial(verified_predictions, folder, id, decoding)
@@ -75,23 +71,23 @@ def damage_of_predictions(folder: RunFolder, id: str, decoding: Decoding) -> Fau
 
 
 def read_scores(folder: RunFolder, id: str, decoding: Decoding) -> dict[str, Score]:
-    """The scores of a decoding, by metric: a `Measurement` for each with resampled test sets.
+    """The scores of a decoding, by metric; a score with resampled test sets is a `Measurement`.
 
-    result.json has the scores that the run made itself, and the file in scores/ their resamples and
-    the metrics that were asked for later. The file counts only for the predictions and the corpus
-    that it names.
+    result.json has the scores that the run computed. The file in scores/ has their resamples, and
+    metrics that were requested later; it is ignored if it is for other predictions or another
+    corpus.
 
     Raises:
         StoreError: the file in scores/ is damaged, or cannot be read.
     """
     scores: dict[str, Score] = dict(read_measurements(folder, id, decoding))
     for name, score in decoding.scores.items():
-        measured = scores.get(name)
-        scores[name] = score
-        if measured is not None:
-            # Its own value comes first, so that the table is that of the result.
-            own = {"value": score.value, "parts": {**measured.parts, **score.parts}}
-            scores[name] = measured.model_copy(update=own)
+        cached = scores.get(name)
+        if cached is None:
+            scores[name] = score
+        else:  # the result takes precedence over the cache
+            update = {"value": score.value, "parts": {**cached.parts, **score.parts}}
+            scores[name] = cached.model_copy(update=update)
     return scores
 
 
@@ -107,7 +103,7 @@ def write_scores(
     folder: RunFolder, id: str, of: ScoreSource, metrics: dict[str, Measurement]
 ) -> None:
     """Cache the scores of predictions."""
-    # Not flushed to the disk: a cache that a power cut loses is computed again.
+    # Without flushing: a cache that a power cut loses is computed again.
     ScoreCache(of=of, metrics=metrics).write(folder.scores(id), durable=False)
 
 

@@ -1,4 +1,4 @@
-"""The state of a run, derived from its files."""
+"""The state of a run, by its files."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ STATES: tuple[State, ...] = ("done", "running", "interrupted", "pending", "faile
 
 NO_DECODING = ""  # in place of a decoding id: only the training counts
 
-_MOST_BYTES = 1 << 20  # of a log, which is read at its end
+_MOST_BYTES = 1 << 20  # bytes to read from the end of a log
 
 
 @dataclass(frozen=True)
 class RunFiles:
-    """What the files of a run say of its state; each is read once, for all decodings.
+    """The files that determine the state of a run. Each is read once, for all decodings.
 
-    result: None if there is none, or if it is damaged or cannot be read, as `fault` says.
+    result: None if it is absent, damaged or unreadable.
+    fault: the fault of a damaged or unreadable result.
     """
 
     folder: RunFolder
@@ -40,15 +41,16 @@ class RunFiles:
 
     @classmethod
     def read(cls, folder: RunFolder) -> RunFiles:
-        """Read the result of a run; its last report is read if the result does not say enough."""
+        """Read the result of a run. The progress report is read only if a state needs it."""
         try:
             return cls(folder, folder.read_result())
         except StoreError as error:
             return cls(folder, None, error)
 
     def state(self, decoding: str) -> State:
-        """The state for one decoding, or of the training for NO_DECODING. A run whose result is
-        damaged or cannot be read is interrupted.
+        """The state for one decoding; for NO_DECODING, the state of the training.
+
+        A run with a damaged or unreadable result counts as interrupted.
         """
         if self.result is not None:
             if self.result.outcome == "diverged":
@@ -58,25 +60,24 @@ class RunFiles:
         return self._unfinished
 
     def state_in(self, decodings: Iterable[str]) -> State:
-        """The state over several decodings; without any, of the training."""
+        """The state over several decodings; without decodings, the state of the training."""
         return state_of_all(map(self.state, list(decodings) or [NO_DECODING]))
 
     @cached_property
     def _unfinished(self) -> State:
         progress = if_readable(self.folder.read_progress)
-        # Before failure.json, which a run that is tried again removes only at the end of the
-        # attempt.
+        # Before failure.json, which a repeated run removes only at its end.
         if progress is not None and (is_alive(progress) or _renews_lease(self.folder, progress)):
             return "running"
         if is_there(self.folder.failure):
             return "failed"
         if self.result is not None:
-            return "pending"  # trained, but not yet decoded in this way
+            return "pending"  # trained, but not decoded with these settings
         return "pending" if self.fault is None and progress is None else "interrupted"
 
 
 def state_of(folder: RunFolder, decoding: str) -> State:
-    """The state of a run for one decoding, as `RunFiles.state`."""
+    """The state of a run for one decoding; see `RunFiles.state`."""
     return RunFiles.read(folder).state(decoding)
 
 
@@ -88,8 +89,8 @@ def state_in_any_decoding(folder: RunFolder) -> State:
 
 
 def state_of_all(states: Iterable[State]) -> State:
-    """The state of a run over several decodings, of one row or of the rows that share it: it is
-    done if all are; otherwise that of the first that is not.
+    """Combine the states of several decodings of a run: done if all are done, otherwise the first
+    state that is not.
     """
     for state in states:
         if state != "done":
@@ -98,29 +99,36 @@ def state_of_all(states: Iterable[State]) -> State:
 
 
 def damage_of(folder: RunFolder) -> Fault | None:
-    """Why a run's result cannot be used; None if the result is whole or absent."""
+    """The fault of a damaged or unreadable result; None if it is undamaged or absent."""
     return damage_in(folder.read_result, "`ablate run` makes it again")
 
 
 def record_failure(
-    folder: RunFolder, reason: str, before: Failure | None, killed: bool = False, kind: str = ""
+    folder: RunFolder, reason: str, earlier: Failure | None, killed: bool = False, kind: str = ""
 ) -> None:
-    """Write failure.json with this host after the hosts of an earlier failure.
+    """Write failure.json.
+
+    Args:
+        folder: folder of the run.
+        reason: why the run failed.
+        earlier: the previous failure, whose hosts are kept.
+        killed: whether every worker was ended from outside.
+        kind: class of the exception.
 
     Raises:
         OSError: the disk refused.
     """
-    if not folder.path.is_dir():  # somebody has removed the results: leave nothing there
+    if not folder.path.is_dir():  # somebody has removed the results
         return
-    # Different hosts: their number decides whether a run is tried elsewhere.
-    hosts = dict.fromkeys(before.hosts if before else ())
+    # Each host once, because their number decides whether another host tries the run.
+    hosts = dict.fromkeys(earlier.hosts if earlier else ())
     hosts[socket.gethostname()] = None
     failure = Failure(reason=reason, kind=kind, time=time.time(), killed=killed, hosts=tuple(hosts))
     failure.write(folder.failure)
 
 
 def add_line(log: Path, line: str) -> None:
-    """Append a line to the log of a run, as its workers write them."""
+    """Append a line to the log of a run in the format of its workers."""
     with log.open("a", encoding="utf-8") as file:
         file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}\n")
 
@@ -133,7 +141,7 @@ def last_lines(log: Path, count: int) -> list[str]:
             content = file.read()
     except OSError:
         return []
-    if start > 0:  # it begins inside of a line
+    if start > 0:  # the content begins within a line
         content = content.partition(b"\n")[2] or content
     lines = filter(str.strip, content.decode("utf-8", "replace").splitlines())
     return list(map(printable, deque(lines, maxlen=count)))

@@ -1,7 +1,8 @@
 """Execution settings of a run, and its provenance: code, versions and machine.
 
-A run continues as it began, because threads, micro-batches and precision change the digits of sums,
-and micro-batches also the masks of dropout. The provenance names no person, host or path.
+A run keeps its first execution settings, because threads, micro-batches and precision change the
+last digits of sums, and micro-batches also the masks of dropout. The provenance contains no names
+of persons, hosts or paths.
 """
 
 from __future__ import annotations
@@ -27,42 +28,47 @@ from ablate.workers.job import Job
 
 
 class OtherDevice(StoreError):  # noqa: N818
-    """The run began on another kind of device; nothing has been changed."""
+    """The run began on another type of device. Its files are unchanged."""
 
 
-def execution_of(
+def choose_execution(
     folder: RunFolder, job: Job, config: RowConfig, training: str, log: logging.Logger
 ) -> Execution:
-    """The execution of a run: the one it began with, or a new one from the job.
+    """The execution settings of a run: those that it began with, or new ones from the job.
 
-    The row's `micro_batch_tokens` takes precedence. `training` is the hash of the training and dev
-    text. Each change is logged.
+    `micro_batch_tokens` of the row takes precedence. Each change is logged.
+
+    Args:
+        folder: folder of the run.
+        job: the job.
+        config: the row.
+        training: hash of the training and dev text.
+        log: receives the changes.
 
     Raises:
-        OtherDevice: the run began on another kind of device, whose random state cannot be used
-            here.
+        OtherDevice: the run began on another type of device, whose random state cannot be used.
         StoreError: the run began on other data.
     """
-    kind = _kind(job)
-    execution = _begun(folder, log)
+    device_type = _device_type(job)
+    execution = _read_execution(folder, log)
     if execution is None:
         return _new_execution(folder, job, config, training, log)
     folder.refuse_other_text(execution, training)
     # A finished run is only decoded, which needs no random state.
-    if execution.device != kind and not folder.has_result:
+    if execution.device != device_type and not folder.has_result:
         raise OtherDevice(
             f"{folder.path}: began on {execution.device}, and its random state cannot be used on "
-            f"{kind}; use --device {execution.device}, or another --results"
+            f"{device_type}; use --device {execution.device}, or another --results"
         )
     if config.deterministic != execution.deterministic and not folder.has_result:
         log.warning("the run goes on with deterministic=%s, as it began", execution.deterministic)
-    # The study sets another size now, which applies as it is, without earlier halvings.
+    # The study sets another size, which replaces the first one and its halvings.
     if config.micro_batch_tokens not in (None, execution.micro_batch_tokens):
         execution = execution.model_copy(
             update={"micro_batch_tokens": config.micro_batch_tokens, "halvings": 0}
         )
         execution.write(folder.execution)
-    # The system killed the last worker, which therefore could not halve the micro-batch itself.
+    # The system killed the last worker for its memory, before it could halve the micro-batch.
     if job.halve_micro_batch:
         execution = execution.halved()
         execution.write(folder.execution)
@@ -73,20 +79,20 @@ def execution_of(
     return execution
 
 
-def _kind(job: Job) -> str:
-    """`cpu` or `cuda`, without the index: a run may resume on any GPU."""
+def _device_type(job: Job) -> str:
+    """`cpu` or `cuda`, without an index, because a run may resume on any GPU."""
     return job.device.partition(":")[0]
 
 
 def _new_execution(
     folder: RunFolder, job: Job, config: RowConfig, training: str, log: logging.Logger
 ) -> Execution:
-    """Choose how a run is executed from now on, and record it with the provenance."""
+    """Choose the execution settings of a new run, and write them with the provenance."""
     device = visible_device(job.device, job.devices)
     precision = precision_on(device, config.precision)
     execution = Execution(
         training=training,
-        device=_kind(job),
+        device=_device_type(job),
         threads=job.threads,
         micro_batch_tokens=config.micro_batch_tokens or job.micro_batch_tokens,
         halvings=int(job.halve_micro_batch),
@@ -95,9 +101,9 @@ def _new_execution(
         parts=len(job.devices),
     )
     execution.write(folder.execution)
-    made = provenance(str(device), job.threads, precision, len(job.devices))
-    packages = {**made.packages, **packages_of(config)}
-    made.model_copy(update={"packages": packages}).write(folder.provenance)
+    record = provenance(str(device), job.threads, precision, len(job.devices))
+    packages = {**record.packages, **custom_packages(config)}
+    record.model_copy(update={"packages": packages}).write(folder.provenance)
     log.info("matrix products in %s on %s", precision, device_name(str(device)))
     note = precision_note(config.precision, execution.device, has_bf16(device))
     if note is not None:
@@ -105,8 +111,10 @@ def _new_execution(
     return execution
 
 
-def _begun(folder: RunFolder, log: logging.Logger) -> Execution | None:
-    """The execution that a run began with; without it the run starts over."""
+def _read_execution(folder: RunFolder, log: logging.Logger) -> Execution | None:
+    """Read the execution settings of a run; without them, remove its checkpoints, so that it starts
+    over.
+    """
     fault = None
     try:
         execution = folder.read_execution()
@@ -118,14 +126,14 @@ def _begun(folder: RunFolder, log: logging.Logger) -> Execution | None:
     if fault is not None and not folder.has_result:
         log.warning("%s; the run starts over", fault)
         checkpoints.prune(folder.checkpoints, set(), finished=True)
-    # Only now: a kill before must not leave checkpoints to a run that chooses its settings anew.
+    # After the checkpoints: a kill in between must not leave checkpoints without these settings.
     if execution is None and os.path.lexists(folder.execution):
         quarantine(folder.execution)
     return execution
 
 
 def provenance(device: str, threads: int, precision: str, processes: int = 1) -> Provenance:
-    """Record what this process would execute a run with."""
+    """The provenance of a run that this process would execute."""
     return Provenance(
         ablate=_code_version(),
         python=platform.python_version(),
@@ -138,19 +146,19 @@ def provenance(device: str, threads: int, precision: str, processes: int = 1) ->
     )
 
 
-def packages_of(config: RowConfig) -> dict[str, str | None]:
-    """Versions of the installed packages that a row's own classes are from, by name."""
-    classes = [reference.module for reference in classes_of(config)]
+def custom_packages(config: RowConfig) -> dict[str, str | None]:
+    """Versions of the installed packages with the user's classes of a row, by name."""
+    modules = [reference.module for reference in classes_of(config)]
     if imported := parse_import(config.optimizer):
-        classes.append(imported.module)
-    if not classes:  # looking through all packages takes time
+        modules.append(imported.module)
+    if not modules:  # saves a search through all packages
         return {}
     installed = packages_distributions()
-    found = dict[str, str | None]()
-    for module in classes:
+    versions = dict[str, str | None]()
+    for module in modules:
         for name in installed.get(module.partition(".")[0], ()):
-            found[name.lower()] = _version(name)
-    return found
+            versions[name.lower()] = _version(name)
+    return versions
 
 
 def device_name(device: str) -> str:

@@ -1,9 +1,8 @@
-"""A process that works on a run beside the first one: it goes through the same stages, and writes
-nothing.
+"""The process of a rank other than the first. It goes through the same stages, and writes nothing.
 
-The first process starts it with `python -m ablate.workers.follower`; see `ablate/workers/ranks.py`.
-Its standard input begins with a `RankStart`, and ends when the first process has ended. Commands
-come through the process group.
+The first rank starts it with `python -m ablate.workers.follower`; see `ablate/workers/ranks.py`.
+Its standard input begins with a `RankStart`, and ends when the first rank ends. Commands come
+through the process group.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from ablate.workers.ranks import use_loopback
 
 def main() -> int:
     """Follow the first rank until it ends."""
-    # A cluster signals all processes; the first one decides.
+    # A cluster signals all processes; only the first rank reacts.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
     torch.set_flush_denormal(True)
@@ -40,7 +39,7 @@ def main() -> int:
     except Exception:
         traceback.print_exc()
     sys.stderr.flush()
-    os._exit(1)  # without waiting for a thread that reads, or for a broken group
+    os._exit(1)  # do not wait for the thread that reads, or for a broken group
 
 
 def _end_with_input() -> None:
@@ -54,15 +53,15 @@ def _follow(start: RankStart) -> None:
     job = start.job
     use_loopback()
     device = visible_device(job.devices[start.rank], job.devices)
-    inputs = RunInputs.of(job)
+    inputs = RunInputs.read(job)
     with use_ranks(
         collectives.join(collectives.open_store(start.port), start.rank, start.size, device)
     ) as ranks:
         while True:
             command = RankCommand(**ranks.all_gather_objects(None)[0])
-            inputs = inputs.on(device, command.execution)
+            inputs = inputs.set_up(device, command.execution)
             if command.decoding is None:
-                with suppress(Interrupted, Diverged):  # the first rank saves or records it
+                with suppress(Interrupted, Diverged):  # the first rank handles them
                     inputs.trainer(command.execution, command.keep, RunContext()).fit()
             else:
                 assert command.result is not None

@@ -1,4 +1,4 @@
-"""Use a trained run: load it, predict texts from texts with it, generate text, or fill masks."""
+"""Use a trained run: load it, predict texts from texts, generate text, or fill masks."""
 
 from __future__ import annotations
 
@@ -28,11 +28,10 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class LoadedRun:
-    """A finished run: its records, task, corpus, and the weights of its chosen step in evaluation
-    mode.
+    """A finished run.
 
-    row: the row whose settings decode; None if the run's id was given, which stands for the row
-        that began the run.
+    model: the model in eval mode, with the weights of the chosen step.
+    row: the row whose decoding settings are used; None for the row that began the run.
     """
 
     record: RunRecord
@@ -54,8 +53,14 @@ def load_run(
     device: torch.device = CPU,
     row: Row | None = None,
 ) -> LoadedRun:
-    """Load a finished run with the weights, the settings and the test split of a row of those that
-    share it; by default of the row that began it. Every command that uses a run loads it here.
+    """Load a finished run.
+
+    Args:
+        folder: folder of the run.
+        results: the results root.
+        device: device of the model.
+        row: one of the rows that share the run, whose weights, settings and test split are used; by
+            default the row that began it.
 
     Raises:
         StoreError: the run is not finished, or the run or its corpus is damaged.
@@ -73,7 +78,7 @@ def load_run(
 
 
 def _corpus(results: Results, result: Result, row: Row | None) -> Path:
-    """The corpus that the row decoded, or another of the run: only test splits differ."""
+    """The corpus that a row decoded, or another one of the run with another test split."""
     names = [result.corpus, *(decoding.corpus for decoding in result.decodings.values())]
     if row and row.decoding in result.decodings:
         names.insert(0, result.decodings[row.decoding].corpus)
@@ -109,8 +114,16 @@ def generated_texts(
     settings: Mapping[str, Any],
     row: Row | None = None,
 ) -> Iterator[str]:
-    """So many texts that continue a prompt, or begin a document. The seed is that of the first
-    text; `settings` replace decoding fields of the row.
+    """Yield texts that continue a prompt.
+
+    Args:
+        folder: folder of the run.
+        results: the results root.
+        prompt: beginning of the texts; empty for the beginning of a document.
+        count: number of texts.
+        seed: seed of the first text; each further text has the next seed.
+        settings: values that replace decoding fields of the row.
+        row: see `load_run`.
 
     Raises:
         StoreError: the run is not finished, or the run or its corpus is damaged.
@@ -145,11 +158,20 @@ def translate_text(
     sentences: Sequence[str],
     settings: Mapping[str, Any],
     row: Row | None = None,
-    where: str = "standard input",
+    file: str = "standard input",
 ) -> list[str | None]:
-    """Predict a text from each line, as the row predicts the test split: empty for an empty line,
-    None for a prediction that is not valid. `settings` replace decoding fields of the row; `where`
-    the lines are, for messages.
+    """Predict a text from each sentence, as the row predicts the test split.
+
+    Args:
+        folder: folder of the run.
+        results: the results root.
+        sentences: the texts to read.
+        settings: values that replace decoding fields of the row.
+        row: see `load_run`.
+        file: name of the file of the sentences, for errors.
+
+    Returns:
+        A prediction for each sentence: empty for an empty one, None if it is not valid.
 
     Raises:
         StoreError: the run is not finished, or the run or its corpus is damaged.
@@ -158,41 +180,46 @@ def translate_text(
     run = load_run(folder, results, row=row)
     task = run.task
     assert isinstance(task, SequenceToSequence)
-    read = [task.as_read(sentence) for sentence in sentences]
-    ids = run.corpus.tokenizer_of(task.source).encode(read)
+    sources = [task.as_read(sentence) for sentence in sentences]
+    ids = run.corpus.tokenizer_of(task.source).encode(sources)
     for number, sentence in enumerate(ids, 1):
-        refuse_too_long(run.config, f"{where}:{number}", len(sentence))
-    # A source without tokens leaves the model nothing to attend to.
-    filled = [i for i, sentence in enumerate(ids) if sentence]
+        refuse_too_long(run.config, f"{file}:{number}", len(sentence))
+    # Without empty sentences, which leave the model nothing to attend to.
+    nonempty = [i for i, sentence in enumerate(ids) if sentence]
     decoding = run.config.model_copy(update=dict(settings))
     tokenizer = run.corpus.tokenizer_of(task.target)
     constrain = task.constrain(run.corpus, decoding)
     texts = translate(
-        run.model, tokenizer, [ids[i] for i in filled], decoding, CPU, constrain=constrain
+        run.model, tokenizer, [ids[i] for i in nonempty], decoding, CPU, constrain=constrain
     )
-    shown: list[str | None] = [""] * len(ids)
-    for i, text in zip(filled, texts, strict=True):
-        shown[i] = task.readable(text, read[i])
-    return shown
+    predictions: list[str | None] = [""] * len(ids)
+    for i, text in zip(nonempty, texts, strict=True):
+        predictions[i] = task.readable(text, sources[i])
+    return predictions
 
 
 def refuse_too_long(
-    config: ModelConfig, where: str, source: int, target: int | None = None
+    config: ModelConfig, location: str, source: int, target: int | None = None
 ) -> None:
-    """Refuse a sentence of so many tokens, or with its translation, for which the model has too few
-    positions; `where` is its place, for the message.
+    """Refuse a sentence, or a pair, for which the model has too few positions.
+
+    Args:
+        config: fields of the model.
+        location: file and line of the sentence, for the error.
+        source: number of source tokens.
+        target: number of target tokens; None for a source alone.
 
     Raises:
         DataError: the sentence is too long.
     """
     if config.positions_needed(source, target or 1) > config.max_positions:
-        after = "" if target is None or config.has_encoder else f" after {source} of its source"
-        raise too_long(config, where, source if target is None else target, after)
+        suffix = "" if target is None or config.has_encoder else f" after {source} of its source"
+        raise too_long(config, location, source if target is None else target, suffix)
 
 
-def too_long(config: ModelConfig, where: str, length: int, after: str = "") -> DataError:
-    """The error for a text with too many tokens; arguments as for `refuse_too_long`."""
+def too_long(config: ModelConfig, location: str, length: int, suffix: str = "") -> DataError:
+    """The error for a text with too many tokens; `suffix` follows the number of tokens."""
     return DataError(
-        f"{where}: has {length} tokens{after}, too many for max_positions={config.max_positions} "
-        f"of the run"
+        f"{location}: has {length} tokens{suffix}, too many for "
+        f"max_positions={config.max_positions} of the run"
     )

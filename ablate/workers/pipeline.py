@@ -28,10 +28,10 @@ from ablate.store.score_cache import damage_of_predictions, source, write_scores
 from ablate.tasks import Task, task_of
 from ablate.training import Diverged, RunContext, Trainer, TrainingOutcome
 from ablate.training.checkpointing import average, averaged_steps, count_due
-from ablate.workers.execution import execution_of
+from ablate.workers.execution import choose_execution
 from ablate.workers.job import Job, RankCommand
 from ablate.workers.progress import ProgressReporter
-from ablate.workers.ranks import group_of, send
+from ablate.workers.ranks import rank_group, send
 
 CPU = torch.device("cpu")
 
@@ -40,7 +40,7 @@ def execute(job: Job, context: RunContext) -> Outcome:
     """Execute the run of a job, or only its missing decodings. The caller holds its lease.
 
     Raises:
-        Interrupted: a stop was requested; everything is saved.
+        Interrupted: a stop was requested; the state is saved.
         StoreError: files on disk cannot be used.
         OSError: the disk refused a file that the result needs.
     """
@@ -51,7 +51,7 @@ def execute(job: Job, context: RunContext) -> Outcome:
 class RunInputs:
     """Everything that a rank needs to train and decode a run.
 
-    device: of this process; its precision is in `config`.
+    device: device of this process; `config` has its precision.
     """
 
     folder: RunFolder
@@ -62,7 +62,7 @@ class RunInputs:
     device: torch.device = CPU
 
     @staticmethod
-    def of(job: Job) -> RunInputs:
+    def read(job: Job) -> RunInputs:
         """Read the inputs of a job's run.
 
         Raises:
@@ -72,8 +72,8 @@ class RunInputs:
         record = folder.read_run()
         if record is None:
             raise StoreError(f"{folder.run}: is missing")
-        # run.json has only the settings that the id is made from; the job brings those that may
-        # change between launches.
+        # run.json has the settings that determine the id, the job those that may change between
+        # launches.
         config = RowConfig(**{**record.config.model_dump(), **job.run.settings})
         return RunInputs(
             folder,
@@ -83,10 +83,10 @@ class RunInputs:
             Corpus(job.run.corpus, test=job.run.split),
         )
 
-    def on(self, device: torch.device, execution: Execution) -> RunInputs:
-        """The inputs for a device of this process, which is set up for it."""
+    def set_up(self, device: torch.device, execution: Execution) -> RunInputs:
+        """Set up this process for a device and the run's execution, and return inputs for them."""
         prepare(device, execution.deterministic)
-        # As the run began, and not by the job: threads decide the order of sums.
+        # The number with which the run began, not the job's: it decides the order of sums.
         torch.set_num_threads(execution.threads)
         return replace(
             self,
@@ -95,7 +95,7 @@ class RunInputs:
         )
 
     def trainer(self, execution: Execution, keep: int, context: RunContext) -> Trainer:
-        """Prepare the training, with all ranks."""
+        """Make the trainer of this rank."""
         return Trainer(
             self.config,
             self.seed,
@@ -113,12 +113,13 @@ class RunInputs:
     def evaluate(
         self, decoding: DecodingConfig, result: Result, enter: Callable[[Phase], None]
     ) -> Evaluation:
-        """Evaluate the trained model with one set of decoding settings, with all ranks.
+        """Evaluate the trained model with one set of decoding settings, together with all ranks.
 
         Args:
-            decoding: the settings.
-            result: of the training.
-            enter: called at the beginning of each phase and after each batch; may raise to stop.
+            decoding: decoding settings.
+            result: result of the training.
+            enter: called at the beginning of each phase and after each batch; may raise an
+                exception to stop.
         """
         count = decoding.average_checkpoints
         model = load_model(self.folder, self.config, self.corpus, result, count, self.device)
@@ -126,7 +127,7 @@ class RunInputs:
         row = self.config.model_copy(update=decoding.model_dump())
         scores = dict(self.task.evaluate(model, self.corpus, row, self.device))
         if PPL.name in scores:
-            scores[PPL.name] = self._beside_chance(scores[PPL.name], row)
+            scores[PPL.name] = self._add_chance(scores[PPL.name], row)
         enter("decoding")
         started = time.monotonic()
         predictions = self.task.predict(
@@ -135,18 +136,17 @@ class RunInputs:
         generated = self.task.generate(model, self.corpus, row, self.device)
         return Evaluation(scores, predictions, generated, time.monotonic() - started)
 
-    def _beside_chance(self, perplexity: Score, row: RowConfig) -> Score:
-        """The perplexity with the one by chance, as a part."""
-        by_chance = self.task.perplexity_by_chance(self.corpus, row)
-        if by_chance is None:
+    def _add_chance(self, perplexity: Score, row: RowConfig) -> Score:
+        """Add the perplexity by chance to the parts of a score, if it is known."""
+        chance = self.task.perplexity_by_chance(self.corpus, row)
+        if chance is None:
             return perplexity
-        return perplexity.model_copy(
-            update={"parts": {**perplexity.parts, CHANCE_SCORE.name: by_chance}}
-        )
+        parts = {**perplexity.parts, CHANCE_SCORE.name: chance}
+        return perplexity.model_copy(update={"parts": parts})
 
 
 class Evaluation(NamedTuple):
-    """The outputs of a trained model; `seconds` are those of decoding."""
+    """The outputs of a trained model; `seconds` is the time of decoding."""
 
     scores: dict[str, Score]
     predictions: list[str] | None
@@ -155,25 +155,25 @@ class Evaluation(NamedTuple):
 
 
 class _Pipeline:
-    """The execution of one run, by the process that holds its lease."""
+    """Executes one run in the process that holds its lease."""
 
     def __init__(self, job: Job, context: RunContext) -> None:
-        inputs = RunInputs.of(job)
+        inputs = RunInputs.read(job)
         self.job = job
         self.request = job.run
         self.folder = inputs.folder
         self.log = context.log
         self.check_lease = context.check_lease
         self.stop_requested = context.stop_requested
-        # In scores/ a table may be writing at this moment; it then goes without the cache.
+        # A table that is writing to scores/ at this moment loses its cache, and continues.
         for directory in self.folder.folders:
             remove_temporaries(directory)
         self.task = inputs.task
         self.corpus = inputs.corpus
-        self.execution = execution_of(
+        self.execution = choose_execution(
             self.folder, job, inputs.config, self.corpus.training, self.log
         )
-        self.inputs = inputs.on(visible_device(job.device, job.devices), self.execution)
+        self.inputs = inputs.set_up(visible_device(job.device, job.devices), self.execution)
         self.config = self.inputs.config
         self.reporter = ProgressReporter(
             self.folder, self.execution.threads, self.inputs.device, job.device, job.report_seconds
@@ -186,20 +186,20 @@ class _Pipeline:
         )
 
     def execute(self) -> Outcome:
-        """Execute the run, and leave a last progress report."""
+        """Execute the run, and write a last progress report."""
         size = min(len(self.job.devices), self.execution.parts)  # both are powers of two
         try:
-            with group_of(self.job, size, self.inputs.device, self.log):
+            with rank_group(self.job, size, self.inputs.device, self.log):
                 outcome = self._execute()
         except LeaseLost:
-            raise  # the progress report belongs to another process now
+            raise  # without a report, which another process writes now
         except Interrupted:
-            self.check_lease()  # the request to stop may have been its loss
+            self.check_lease()  # a lost lease also requests a stop
             self.folder.failure.unlink(missing_ok=True)
             self.reporter.enter("left")
             raise
         except BaseException:
-            with suppress(LeaseLost):  # the error says more than the loss
+            with suppress(LeaseLost):  # raise the error instead
                 self.check_lease()
                 self.reporter.enter("left")
             raise
@@ -208,34 +208,32 @@ class _Pipeline:
 
     def _execute(self) -> Outcome:
         self._begin_attempt()
-        before = self._read_result()
-        result = before or self._train()
-        refusal = None
-        if result.outcome == "done":
-            # A diverged run has no weights to decode with.
-            result, refusal = self._decode_missing(result)
+        earlier = self._read_result()
+        result = earlier or self._train()
+        decoding_error = None
+        if result.outcome == "done":  # a diverged run has no weights
+            result, decoding_error = self._decode_missing(result)
         self.check_lease()
         self.folder.failure.unlink(missing_ok=True)
-        if result != before:
-            self._publish(result, once=before is None)
-        # Only after the result is published: until then a killed run needs the states to resume.
+        if result != earlier:
+            self._publish(result, once=earlier is None)
+        # After publishing the result: until then, a killed run needs the states to resume.
         checkpoints.prune(self.folder.checkpoints, set(result.kept_steps), finished=True)
-        # Raised last, so that the other decodings are published.
-        if refusal is not None:
-            raise refusal
+        if decoding_error is not None:  # raised last, so that the other decodings are published
+            raise decoding_error
         return result.outcome
 
     def _begin_attempt(self) -> None:
-        """Let a crash of this attempt count as a kill; the hosts of failures are kept."""
+        """Mark an earlier failure as killed, so that a crash of this attempt counts as a kill."""
         failure = if_readable(self.folder.read_failure)
-        if failure is None:  # or one that cannot be read
-            self.folder.failure.unlink(missing_ok=True)
+        if failure is None:
+            self.folder.failure.unlink(missing_ok=True)  # perhaps unreadable
         else:
-            with suppress(OSError):  # on a full disk, the attempt goes on
+            with suppress(OSError):  # on a full disk, the attempt continues
                 failure.model_copy(update={"killed": True}).write(self.folder.failure)
 
     def _read_result(self) -> Result | None:
-        """Read the result; a damaged one is quarantined, and made again."""
+        """Read the result; quarantine a damaged one, so that it is made again."""
         try:
             return self.folder.read_result()
         except Damaged as error:
@@ -245,7 +243,7 @@ class _Pipeline:
             return None
 
     def _publish(self, result: Result, once: bool) -> None:
-        """Write the result. Of two processes that write the first one, only one succeeds."""
+        """Write the result; with `once`, only if there is none."""
         self.check_lease()
         try:
             result.write(self.folder.result, once=once)
@@ -257,7 +255,7 @@ class _Pipeline:
 
     def _train(self, retry: bool = True) -> Result:
         """Train to the end, or to divergence."""
-        # One training serves all decodings: the largest average decides what is kept.
+        # Keep the checkpoints that the largest average of all decodings needs.
         decodings = self.request.decodings.values()
         keep = max((decoding.average_checkpoints for decoding in decodings), default=1)
         send(RankCommand(execution=self.execution, keep=keep))
@@ -268,13 +266,13 @@ class _Pipeline:
         except Diverged as error:
             self.log.warning("diverged at step %d: %s", error.step, error.reason)
             return self._result("diverged", params, error.step, reason=error.reason)
-        kept = checkpoints.scheduled(self.folder.checkpoints, until=outcome.chosen_step)[-keep:]
-        # Only once: on a failing disk, training again and again would not end.
-        if retry and self._has_lost_checkpoints(kept, keep, outcome):
+        scheduled = checkpoints.scheduled(self.folder.checkpoints, until=outcome.chosen_step)
+        averaged = scheduled[-keep:]
+        # Retried only once, because a failing disk would lose checkpoints again and again.
+        if retry and self._has_lost_checkpoints(averaged, keep, outcome):
             checkpoints.prune(self.folder.checkpoints, set(), finished=True)
-            # Without any checkpoint, this training begins at the first step.
-            return self._train(retry=False)
-        weights = kept[-1].weights
+            return self._train(retry=False)  # from the first step
+        weights = averaged[-1].weights
         return self._result(
             "done",
             params,
@@ -283,20 +281,20 @@ class _Pipeline:
             checkpoints_made=count_due(self.config, outcome.chosen_step),
             tokens=outcome.tokens,
             weights=FileHash(file=weights.name, sha256=sha256(weights)),
-            kept_steps=tuple(checkpoint.step for checkpoint in kept),
+            kept_steps=tuple(checkpoint.step for checkpoint in averaged),
         )
 
     def _has_lost_checkpoints(
-        self, kept: list[checkpoints.Checkpoint], keep: int, outcome: TrainingOutcome
+        self, averaged: list[checkpoints.Checkpoint], keep: int, outcome: TrainingOutcome
     ) -> bool:
-        """Whether weights that averaging needs were damaged or lost."""
+        """Whether weights that averaging needs are damaged or lost."""
         try:
-            for checkpoint in kept:
+            for checkpoint in averaged:
                 checkpoints.verified_weights(checkpoint)
         except Damaged as error:
             self.log.warning("%s; the run starts over", error)
             return True
-        steps = [checkpoint.step for checkpoint in kept]
+        steps = [checkpoint.step for checkpoint in averaged]
         if steps != averaged_steps(self.config, outcome.chosen_step, keep):
             self.log.warning(
                 "%s: has lost a checkpoint that averaging needs; the run starts over",
@@ -306,7 +304,7 @@ class _Pipeline:
         return False
 
     def _remember_smaller_micro_batch(self, tokens: int) -> None:
-        """Record that memory ran out, for a resumed run."""
+        """Record the smaller micro-batch for a resumed run."""
         self.execution = self.execution.halved()
         self.log.warning(
             "out of memory: the step is repeated in micro-batches of %d tokens", tokens
@@ -333,10 +331,11 @@ class _Pipeline:
     def _decode_missing(self, result: Result) -> tuple[Result, StoreError | None]:
         """Add the decodings that are missing or whose predictions are damaged.
 
-        One that is impossible does not keep the others from being published.
+        Returns:
+            The result with all decodings that succeed, and the error of one that fails.
         """
         decodings = dict(result.decodings)
-        refusal = None
+        decoding_error = None
         for id, config in self.request.decodings.items():
             if id in decodings:
                 damage = damage_of_predictions(self.folder, id, decodings[id])
@@ -346,31 +345,31 @@ class _Pipeline:
             try:
                 decodings[id] = self._decode(id, config, result)
             except StoreError as error:
-                refusal = error
-        return result.model_copy(update={"decodings": decodings}), refusal
+                decoding_error = error
+        return result.model_copy(update={"decodings": decodings}), decoding_error
 
     def _decode(self, id: str, config: DecodingConfig, result: Result) -> Decoding:
-        """Evaluate with one set of decoding settings; store the predictions and scores."""
+        """Evaluate with one set of decoding settings, and store the predictions and scores."""
         send(RankCommand(execution=self.execution, decoding=config, result=result))
         scores, predictions, generated, seconds = self.inputs.evaluate(
             config, result, self._between_batches
         )
         digest = None
         if predictions is not None:
-            # A line break within a prediction would shift all that follow.
+            # Without line breaks, which would shift the predictions that follow.
             lines = [text.replace("\n", " ").replace("\r", " ") for text in predictions]
             content = "".join(f"{line}\n" for line in lines).encode()
             digest = hashlib.sha256(content).hexdigest()
             self.check_lease()
             write_bytes(self.folder.predictions(id), content)
-            measured = {}
+            measurements = {}
             for name in self.task.default_metrics:
                 if name in self.task.prediction_metric_names:
-                    measured[name] = self.task.measure(name, lines, self.corpus)
-                    scores[name] = Score(**measured[name].model_dump(exclude={"resamples"}))
+                    measurements[name] = self.task.measure(name, lines, self.corpus)
+                    scores[name] = Score(**measurements[name].model_dump(exclude={"resamples"}))
             self._refuse_infinite(scores)
-            with suppress(OSError):  # a cache: the table measures again if it is missing
-                write_scores(self.folder, id, source(digest, self.corpus.id), measured)
+            with suppress(OSError):  # a table measures again if this cache is missing
+                write_scores(self.folder, id, source(digest, self.corpus.id), measurements)
         self._refuse_infinite(scores)
         return Decoding(
             test=self.request.test,
@@ -393,7 +392,7 @@ class _Pipeline:
                 raise ValueError(f"metric {name} is {score.value}, not a finite number")
 
     def _between_batches(self, phase: Phase) -> None:
-        """Stop if that was requested: a decoding takes minutes, and is started again."""
+        """Stop on request: a decoding may take minutes, and starts over in the next launch."""
         if self.stop_requested():
             raise Interrupted
         self.reporter.enter(phase)
@@ -407,16 +406,23 @@ def load_model(
     count: int,
     device: torch.device,
 ) -> Transformer:
-    """Load a trained model in evaluation mode: the mean of its last `count` checkpoints up to the
-    chosen step.
+    """Load a trained model in eval mode.
+
+    Args:
+        folder: folder of the run.
+        config: the row.
+        corpus: the prepared corpus.
+        result: result of the training.
+        count: number of checkpoints to average, up to the chosen step.
+        device: device of the model.
 
     Raises:
-        StoreError: fewer checkpoints are kept, or one is damaged.
+        StoreError: there are fewer checkpoints, or one is damaged.
     """
-    kept = {checkpoint.step: checkpoint for checkpoint in checkpoints.valid(folder.checkpoints)}
-    wanted = result.kept_steps[-count:]
-    averaged = [kept[step] for step in wanted if step in kept]
-    if len(averaged) < max(1, len(wanted)):
+    by_step = {c.step: c for c in checkpoints.valid(folder.checkpoints)}
+    steps = result.kept_steps[-count:]
+    averaged = [by_step[step] for step in steps if step in by_step]
+    if len(averaged) < max(1, len(steps)):
         raise StoreError(
             f"{folder.checkpoints}: has lost a checkpoint; remove {folder.path} to train the run "
             f"again"
@@ -427,7 +433,7 @@ def load_model(
             f"average_checkpoints={count} needs more; the others were removed when the run "
             "finished: train it in another --results to average more"
         )
-    # The initial weights are all overwritten, so that any seed serves.
+    # With any seed, because all initial weights are overwritten.
     model = build(
         config, corpus.tokenizer.vocab_size, seed=0, device=device, sources=folder.sources
     )

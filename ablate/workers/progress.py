@@ -1,4 +1,4 @@
-"""The progress report of a run, rewritten every second or so."""
+"""The progress report of a run, rewritten about every second."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ablate.training import StepReport
 
 
 class ProgressReporter:
-    """Writes progress.json. `seconds` adds up over interruptions."""
+    """Writes progress.json."""
 
     def __init__(
         self,
@@ -26,37 +26,43 @@ class ProgressReporter:
         name: str | None = None,
         interval: float = 1.0,
     ) -> None:
-        """Prepare for reports, every `interval` seconds while the phase is the same; `name` is that
-        of the device for the launcher, which may see more GPUs than this process.
+        """Prepare for reports.
+
+        Args:
+            folder: folder of the run.
+            threads: number of CPU threads.
+            device: device of this process.
+            name: name of the device in the launcher, which may see more GPUs than this process.
+            interval: seconds between reports in the same phase.
         """
         self.folder = folder
         self.device = device
         self.interval = interval
         self.started = time.monotonic()
         if on_gpu(device):
-            # Unused blocks of the run before would count as memory of this one.
+            # Unused blocks of the previous run would count as memory of this one.
             release_cached_memory(device)
             torch.cuda.reset_peak_memory_stats(device)
-        before = if_readable(folder.read_progress)
-        self.seconds_before = before.seconds if before else 0.0
-        # Until the first new step, a resumed run shows where the interrupted one ended.
-        kept = {"step", "steps", "loss", "perplexity", "peak_memory"}
+        earlier = if_readable(folder.read_progress)
+        self.earlier_seconds = earlier.seconds if earlier else 0.0
+        # Until its first step, a resumed run shows the last step before the interruption.
+        fields = {"step", "steps", "loss", "perplexity", "peak_memory"}
         self.report = Progress(
             **process_mark().model_dump(),
-            **(before.model_dump(include=kept) if before else {}),
+            **(earlier.model_dump(include=fields) if earlier else {}),
             phase="starting",
             threads=threads,
             device=name or str(device),
         )
         self.written = 0.0
-        # The first step also allocates memory and would lower the rate.
-        self.first: tuple[float, int] | None = None  # time and tokens after the first step
+        # Time and tokens after the first step, which also allocates memory and would lower the rate
+        self.first: tuple[float, int] | None = None
         self._write("starting")
 
     @property
     def seconds(self) -> float:
         """Seconds of work on the run, including earlier attempts."""
-        return self.seconds_before + time.monotonic() - self.started
+        return self.earlier_seconds + time.monotonic() - self.started
 
     def after_step(self, report: StepReport) -> None:
         """Write a report after an optimizer step, if the last one is old enough."""
@@ -72,17 +78,18 @@ class ProgressReporter:
             "perplexity": report.perplexity,
             "tokens_per_second": tokens / elapsed if elapsed > 0 else None,
         }
-        # Even if it is not written now: a run that is interrupted leaves its last step.
+        # Updated at every step, so that an interrupted run reports its last step; but not written,
+        # because a small model makes many steps a second.
         self.report = self.report.model_copy(update=update)
-        # A small model makes many steps a second; a file for each would slow it down.
         if report.step == report.steps:
             self._write("training")
         else:
             self.enter("training")
 
     def enter(self, phase: Phase) -> None:
-        """Write a report if the phase is new, or the last report is old enough. The phase
-        `left` says that no process works on the run any more.
+        """Write a report if the phase is new, or the last report is old enough.
+
+        The phase `left` means that no process works on the run any more.
         """
         if phase != self.report.phase or time.monotonic() - self.written >= self.interval:
             self._write(phase)
@@ -101,14 +108,14 @@ class ProgressReporter:
             self.report.write(self.folder.progress, durable=False)
 
     def _peak_memory(self) -> int | None:
-        """Of this process and earlier ones; with unused blocks, which others cannot use."""
+        """The peak over this process and earlier ones, with unused blocks."""
         if not on_gpu(self.device):
             return self.report.peak_memory
         return max(self.report.peak_memory or 0, torch.cuda.max_memory_reserved(self.device))
 
 
 def memory_in_use(device: torch.device) -> Memory:
-    """Memory in bytes: of this process on a CPU, of everybody on a GPU."""
+    """Memory in use, in bytes: by this process on a CPU, by all processes on a GPU."""
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         return Memory(held=total - free, total=total)

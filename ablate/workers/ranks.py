@@ -1,10 +1,9 @@
-"""Several processes for one run: the first starts the others, sends them commands, and ends with
-them.
+"""Several processes, the ranks, for one run.
 
-The first process holds the lease, writes all files, and is the one that an executor knows. The
-others end when it does, because their standard input ends. If one of them dies, the first process
-ends in the same way: a collective operation would wait for the dead one forever, and the executor's
-rules for a worker that died apply.
+The first rank starts the others and sends them commands. It holds the lease, writes all files, and
+is the only one that an executor knows. The others end with it, because their standard input ends.
+If one of them dies, the first rank ends with the same exit code or signal, because a collective
+operation would wait for the dead process forever. The executor then treats it as a dead worker.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ from ablate.workers.job import Job, RankCommand, RankStart
 
 FOLLOWER = python_command("ablate.workers.follower")
 POLL_SECONDS = 0.2
-LOST_SECONDS = 2.0  # after a failed operation, in which the death of a process may show
+LOST_SECONDS = 2.0  # time to wait after a failed operation for the death of a process to show
 LOOPBACK = Path("/sys/class/net/lo")
 
 
 def send(command: RankCommand) -> None:
-    """Let the other ranks go through a stage, which this process then goes through, too."""
+    """Send the other ranks the command for a stage, which this rank also goes through."""
     ranks = current_ranks()
     if ranks.size > 1:
         ranks.all_gather_objects(command.model_dump(mode="json"))
 
 
 @contextmanager
-def group_of(job: Job, size: int, device: torch.device, log: logging.Logger) -> Iterator[None]:
+def rank_group(job: Job, size: int, device: torch.device, log: logging.Logger) -> Iterator[None]:
     """Start the other ranks of a run, and end them with the context."""
     if size == 1:
         yield
@@ -74,14 +73,14 @@ class _Followers:
     def __init__(self, starts: list[RankStart], log: logging.Logger) -> None:
         self.log = log
         self.closing = threading.Event()
-        # Signals are for the first process, which tells the others what to do.
+        # In sessions of their own, because signals are for the first rank.
         self.processes = [
             subprocess.Popen(FOLLOWER, stdin=subprocess.PIPE, start_new_session=True)
             for _ in starts
         ]
         for process, start in zip(self.processes, starts, strict=True):
             assert process.stdin is not None
-            with suppress(BrokenPipeError):  # it has died already, which the thread notices
+            with suppress(BrokenPipeError):  # the process has died; the thread will notice
                 process.stdin.write(start.to_line().encode())
                 process.stdin.flush()
         threading.Thread(target=self._watch, name="ranks", daemon=True).start()
@@ -91,7 +90,7 @@ class _Followers:
             self._end_with_lost()
 
     def end_if_lost(self) -> None:
-        """End this process if a failed operation turns out to be the death of another one."""
+        """End this process if another one has died, which may have made an operation fail."""
         end = time.monotonic() + LOST_SECONDS
         while time.monotonic() < end:
             self._end_with_lost()
@@ -106,7 +105,7 @@ class _Followers:
                 )
                 if code < 0:
                     os.kill(os.getpid(), -code)
-                    time.sleep(POLL_SECONDS)  # the signal may be one that is ignored
+                    time.sleep(POLL_SECONDS)  # this process may ignore the signal
                 os._exit(max(1, code))
 
     def close(self) -> None:
@@ -117,5 +116,5 @@ class _Followers:
             with suppress(BrokenPipeError):
                 process.stdin.close()
         for process in self.processes:
-            process.kill()  # whatever it is computing belongs to nothing any more
+            process.kill()  # nothing needs its computation any more
             process.wait()

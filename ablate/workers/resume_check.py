@@ -1,5 +1,5 @@
-"""Check that resuming is exact: train a few steps twice, once interrupted, and compare every
-byte.
+"""Check that resuming is exact: train a few steps with and without an interruption, and compare
+all bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ablate.store import RunFolder, checkpoints
 from ablate.tasks import Task
 from ablate.training import RunContext, Trainer
 
-DEV_ITEMS = 16  # of the dev split, for the evaluation within these steps
+DEV_ITEMS = 16  # items of the dev split to evaluate
 
 
 def check_resume(
@@ -38,18 +38,28 @@ def check_resume(
     sources: Mapping[str, bytes],
     task_name: str = "",
 ) -> str | None:
-    """Describe the first difference between an uninterrupted training and one that is resumed
-    half-way.
+    """Describe the first difference between an uninterrupted and a resumed training; None if they
+    are equal.
 
-    An evaluation, a log line and a checkpoint fall into these steps. Nothing is kept. `sources` are
-    those of custom classes, by hash; `task_name` is as in run ids, and may name a class.
+    The steps include an evaluation, a log line and a checkpoint. All files are removed.
+
+    Args:
+        config: the row.
+        seed: seed of the training.
+        task: the task.
+        corpus: the prepared corpus.
+        steps: number of steps.
+        device: device of the training.
+        micro_batch_tokens: size of the micro-batch.
+        sources: source files of the user's classes, by hash.
+        task_name: name of the task as in run ids, which may be a class.
 
     Raises:
         StudyError: a class of the user's own does not fit, for which a run is refused, too.
         Diverged: the loss explodes within these steps.
     """
     steps = min(steps, config.train_steps or steps)
-    # Due one step before the end: the interruption saves anyway.
+    # A checkpoint is due one step before the end; the interruption saves another one.
     config = config.model_copy(
         update={"eval_every": max(1, steps // 2), "checkpoint_every": max(1, steps - 1)}
     )
@@ -57,10 +67,10 @@ def check_resume(
     prepare(device, config.deterministic)
 
     def train(folder: RunFolder, until: int) -> None:
-        made = [0]
+        steps_made = [0]
         context = RunContext(
-            on_step=lambda report: made.append(report.step),
-            stop_requested=lambda: made[-1] >= until,
+            on_step=lambda report: steps_made.append(report.step),
+            stop_requested=lambda: steps_made[-1] >= until,
         )
         trainer = Trainer(
             config,
@@ -77,36 +87,37 @@ def check_resume(
         with suppress(Interrupted):
             trainer.fit()
 
-    with tempfile.TemporaryDirectory(prefix="ablate-verify-") as place:
-        whole = RunFolder(Path(place, "whole"))
-        resumed = RunFolder(Path(place, "resumed"))
-        for folder in (whole, resumed):
+    with tempfile.TemporaryDirectory(prefix="ablate-verify-") as directory:
+        uninterrupted = RunFolder(Path(directory, "uninterrupted"))
+        resumed = RunFolder(Path(directory, "resumed"))
+        for folder in (uninterrupted, resumed):
             folder.sources.mkdir(parents=True)
             for digest, source in sources.items():
                 (folder.sources / source_file(digest)).write_bytes(source)
-        check_row(config, task, task_name, corpus, whole.sources)
-        train(whole, steps)
+        check_row(config, task, task_name, corpus, uninterrupted.sources)
+        train(uninterrupted, steps)
         train(resumed, max(1, steps // 2))
         train(resumed, steps)
-        difference = first_difference(whole, resumed)
+        difference = first_difference(uninterrupted, resumed)
     if difference is not None and on_gpu(device) and not config.deterministic:
         difference += "; a GPU sums in no fixed order unless the study sets `deterministic: true`"
     return difference
 
 
-def first_difference(whole: RunFolder, resumed: RunFolder) -> str | None:
-    """The first difference between two trainings in log, weights or state, or None."""
-    if whole.metrics.read_bytes() != resumed.metrics.read_bytes():
+def first_difference(uninterrupted: RunFolder, resumed: RunFolder) -> str | None:
+    """The first difference between two trainings in log, weights or state; None if equal."""
+    if uninterrupted.metrics.read_bytes() != resumed.metrics.read_bytes():
         return "the metrics logs differ"
-    (a, _), (b, _) = (checkpoints.newest(folder.checkpoints) for folder in (whole, resumed))
+    a, _ = checkpoints.newest(uninterrupted.checkpoints)
+    b, _ = checkpoints.newest(resumed.checkpoints)
     if a is None or b is None or a.info != b.info:
         return f"the checkpoints differ: {a and a.info} and {b and b.info}"
-    for name, of_a, of_b in (
+    for name, file_a, file_b in (
         ("weights", a.weights, b.weights),
         ("optimizer or random states", a.state, b.state),
     ):
-        if of_a.read_bytes() != of_b.read_bytes():
-            return f"{name} differ: {_first_element(load_file(of_a), load_file(of_b))}"
+        if file_a.read_bytes() != file_b.read_bytes():
+            return f"{name} differ: {_first_element(load_file(file_a), load_file(file_b))}"
     return None
 
 

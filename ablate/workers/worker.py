@@ -1,12 +1,12 @@
 """A worker process: jobs on standard input, events on standard output, one JSON line each.
 
-An executor starts it with `python -m ablate.workers.worker`. Its first line is `ready`, once its
-libraries are loaded. It executes one job after another, so that torch is loaded once. It saves and
-leaves on SIGTERM or SIGINT, when it loses the lease of its run, and when its standard input ends,
-because the launcher that would read its events is gone. An empty line instead of a job means that
-no more follow: the worker finishes the jobs before it, and exits.
+An executor starts it with `python -m ablate.workers.worker`. It writes `ready` when its libraries are
+loaded, and executes one job after another, so that torch is loaded once. It saves and exits on
+SIGTERM or SIGINT, when it loses the lease of its run, and when its standard input ends, which means
+that the launcher is gone. An empty line means that no more jobs follow: the worker finishes the
+earlier ones, and exits.
 
-An executor that does not use this process calls `execute_if_free` in one of its own.
+An executor with processes of its own calls `execute_if_free`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ablate.workers.pipeline import execute
 
 
 class _Jobs:
-    """Jobs from standard input, read in a thread so that its end is noticed while a job runs."""
+    """Jobs from standard input, which a thread reads to notice its end while a job runs."""
 
     def __init__(self, stop: threading.Event) -> None:
         self.stop = stop
@@ -42,7 +42,7 @@ class _Jobs:
         threading.Thread(target=self._read, name="jobs", daemon=True).start()
 
     def _read(self) -> None:
-        # Not sys.stdin: at exit, Python would wait for the lock that this thread holds on it.
+        # Not sys.stdin, whose lock this thread would hold when Python exits.
         with os.fdopen(os.dup(0), encoding="utf-8") as stream:
             for line in stream:
                 if line == NO_MORE_JOBS:
@@ -58,7 +58,7 @@ class _Jobs:
     def __next__(self) -> Job:
         while True:
             try:
-                # With a timeout: a signal handler only sets a flag, and get() would go on.
+                # With a timeout, because a signal handler only sets a flag and does not end get().
                 line = self.lines.get(timeout=1.0)
             except queue.Empty:
                 if self.stop.is_set():
@@ -74,18 +74,17 @@ def main() -> int:
     stop = threading.Event()  # a signal came, or standard input has ended
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    # The exp of a very unlikely logit is a denormal, which costs 100 times as much.
+    # The exp of a very small logit is a denormal, which takes 100 times as long.
     torch.set_flush_denormal(True)
     events = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # output of libraries must not be taken for an event
-    # Of runs that other workers hold: each measures how long its holder is silent.
-    leases: dict[str, Lease] = {}
+    os.dup2(2, 1)  # so that output of libraries does not mix with events
+    leases: dict[str, Lease] = {}  # leases of busy runs; see `execute_if_free`
     try:
         events.write(READY)
     except BrokenPipeError:
         return EXIT_INTERRUPTED
     for job in _Jobs(stop):
-        event = execute_if_free(job, stop.is_set, leases, to_log=(1, 2))
+        event = execute_if_free(job, stop.is_set, leases, log_descriptors=(1, 2))
         try:
             events.write(event.to_line())
         except BrokenPipeError:
@@ -93,36 +92,39 @@ def main() -> int:
         if stop.is_set():
             return EXIT_INTERRUPTED
         if event.outcome == "failed":
-            return 0  # the cause may still be in this process: the next run gets a fresh one
+            return 0  # the cause may be in this process, so the next run gets a new one
     return 0
 
 
 def execute_if_free(
-    job: Job, stop: Callable[[], bool], leases: dict[str, Lease], to_log: Sequence[int] = ()
+    job: Job,
+    stop: Callable[[], bool],
+    leases: dict[str, Lease],
+    log_descriptors: Sequence[int] = (),
 ) -> JobEvent:
     """Execute a job, unless another process holds the lease of its run.
 
-    Every outcome, a failure too, is returned as an event. A failure is also recorded in the run's
-    folder.
+    Every outcome is returned as an event, also a failure, which is recorded in the run's folder as
+    well.
 
     Args:
-        job: to execute.
-        stop: whether to save and leave; called at each step.
-        leases: of runs that were busy before, by id. Keep it between calls, and begin with an empty
-            one.
-        to_log: file descriptors that write to the run's log while the job is executed, such as 2
-            for the messages of libraries.
+        job: the job.
+        stop: called at each step; whether to save and stop.
+        leases: leases of busy runs by id, which measure how long their holders are silent. Pass the
+            same dictionary, empty at first, to all calls.
+        log_descriptors: file descriptors that write to the run's log during the job, such as 2 for
+            the messages of libraries.
     """
     folder = RunFolder(job.run.folder)
-    # The same object at each try, since it measures how long the holder is silent.
     lease = leases.setdefault(folder.id, Lease(folder.lease))
     try:
         if not lease.try_to_take():
             return JobEvent(run=folder.id, outcome="busy")
-        # The lease is taken, so the silence of an earlier holder no longer matters.
-        del leases[folder.id]
+        del leases[folder.id]  # the run is not busy any more
         try:
-            return _execute_leased(job, folder, lambda: stop() or lease.is_lost, lease, to_log)
+            return _execute_leased(
+                job, folder, lambda: stop() or lease.is_lost, lease, log_descriptors
+            )
         finally:
             lease.release()
     except Exception as error:  # the disk refused the lease or the log
@@ -130,11 +132,18 @@ def execute_if_free(
 
 
 def _execute_leased(
-    job: Job, folder: RunFolder, stop: Callable[[], bool], lease: Lease, to_log: Sequence[int]
+    job: Job,
+    folder: RunFolder,
+    stop: Callable[[], bool],
+    lease: Lease,
+    log_descriptors: Sequence[int],
 ) -> JobEvent:
-    """Execute a job while holding the lease of its run; a failure is recorded."""
-    before = if_readable(folder.read_failure)  # which the execution replaces
-    with folder.log.open("a", encoding="utf-8") as file, _redirected(to_log, file.fileno()):
+    """Execute a job while holding the lease of its run, and record a failure."""
+    earlier_failure = if_readable(folder.read_failure)  # the execution replaces the file
+    with (
+        folder.log.open("a", encoding="utf-8") as file,
+        _redirected(log_descriptors, file.fileno()),
+    ):
         log = run_logger(file.fileno())
         try:
             outcome: EventOutcome = execute(job, RunContext(log, lease.check, stop))
@@ -147,19 +156,19 @@ def _execute_leased(
         except OtherDevice as error:  # another launcher can finish the run, so this is no failure
             log.info("%s", error)
             return JobEvent(run=folder.id, outcome="unsuitable", reason=str(error))
-        except (Exception, SystemExit) as error:  # a plug-in may exit
+        except (Exception, SystemExit) as error:  # a user's class may exit
             log.error(traceback.format_exc().rstrip())
             reason = failure_reason(error, folder)
-            # The folder or the disk may be gone; the launcher learns the reason anyway.
+            # If the folder or the disk is gone, the launcher still gets the reason.
             with suppress(LeaseLost, OSError):
                 lease.check()
-                record_failure(folder, reason, before, kind=type(error).__name__)
+                record_failure(folder, reason, earlier_failure, kind=type(error).__name__)
             return JobEvent(run=folder.id, outcome="failed", reason=reason)
 
 
 @contextmanager
 def _redirected(descriptors: Sequence[int], target: int) -> Iterator[None]:
-    """Let descriptors write to a target inside the context."""
+    """Redirect file descriptors to a target during the context."""
     saved = [(descriptor, os.dup(descriptor)) for descriptor in descriptors]
     try:
         for descriptor in descriptors:
@@ -172,7 +181,7 @@ def _redirected(descriptors: Sequence[int], target: int) -> Iterator[None]:
 
 
 class _LogFile(logging.Handler):
-    """Writes records to a descriptor; a full disk loses lines, and never ends a run."""
+    """Writes log records to a file descriptor. A full disk loses lines, but never ends a run."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__()
@@ -185,7 +194,7 @@ class _LogFile(logging.Handler):
 
 
 def run_logger(descriptor: int) -> logging.Logger:
-    """The logger `ablate.run`, writing to a run's log file."""
+    """The logger `ablate.run`, which writes to the log file of a run."""
     logger = logging.getLogger("ablate.run")
     logger.setLevel(logging.INFO)
     logger.propagate = False

@@ -234,9 +234,9 @@ def test_the_header_of_a_csv_whose_columns_are_numbers_is_said(tmp_path):
     source = files_source(str(path), replace(FIELDS, columns=(2, 1)))
     assert pairs_of(source) == [("a cat", "eine Katze")]
     header = 'the first row, "ein Hund, a dog", is the header'
-    assert source.order() == f"{header}; en is column 2, de is column 1"
+    assert source.column_order() == f"{header}; en is column 2, de is column 1"
     path.write_text("en,de\na,b\n")
-    assert files_source(str(path), FIELDS).order() is None  # names say it
+    assert files_source(str(path), FIELDS).column_order() is None  # names say it
 
 
 @pytest.mark.parametrize(("ending", "compress"), [("gz", gzip), ("xz", lzma), ("bz2", bz2)])

@@ -11,7 +11,7 @@ from ablate.kernels import device as device_module
 from ablate.store import RunFolder, checkpoints
 from ablate.store.records import PACKAGES
 from ablate.workers import execution as execution_module
-from ablate.workers.execution import execution_of, packages_of
+from ablate.workers.execution import choose_execution, custom_packages
 from ablate.workers.job import Job, RunRequest
 from tests.records import RUN, a_result, an_execution, save_checkpoint
 from tests.training.conftest import logger_to
@@ -39,7 +39,9 @@ def executed(
         micro_batch_tokens=tokens,
         halve_micro_batch=halve,
     )
-    return execution_of(folder, job, config, training, logger_to([] if lines is None else lines))
+    return choose_execution(
+        folder, job, config, training, logger_to([] if lines is None else lines)
+    )
 
 
 def test_a_run_continues_with_the_threads_and_micro_batch_that_it_began_with(folder):
@@ -184,5 +186,7 @@ def test_versions_of_the_packages_of_own_classes_are_recorded(folder):
     executed(folder)
     assert folder.read_provenance().packages.keys() == set(PACKAGES)
     for optimizer in ("yaml:Mine@0123456789ab", "yaml.nodes.Mine(a=1)"):
-        assert packages_of(resolve_row({"optimizer": optimizer})) == {"pyyaml": version("pyyaml")}
-    assert packages_of(resolve_row({"optimizer": "beside_the_study:Mine@0123456789ab"})) == {}
+        assert custom_packages(resolve_row({"optimizer": optimizer})) == {
+            "pyyaml": version("pyyaml")
+        }
+    assert custom_packages(resolve_row({"optimizer": "beside_the_study:Mine@0123456789ab"})) == {}

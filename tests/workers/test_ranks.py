@@ -18,12 +18,12 @@ from ablate.store import RunFolder, if_readable
 from ablate.store.lease import LeaseLost
 from ablate.training import RunContext
 from ablate.workers import ranks
-from ablate.workers.execution import execution_of
+from ablate.workers.execution import choose_execution
 from ablate.workers.job import Job
 from ablate.workers.pipeline import RunInputs, execute
 from tests.forked import Forked
-from tests.run.test_worker import ENVIRONMENT, job, wait  # noqa: F401
 from tests.training.conftest import logger_to, toy  # noqa: F401
+from tests.workers.test_worker import ENVIRONMENT, job, wait  # noqa: F401
 
 OTHER = "f" * 12
 
@@ -35,9 +35,9 @@ def on(job, processes):  # noqa: F811
 
 def begin(job, parts):  # noqa: F811
     """Let the run begin in this number of parts, without any training."""
-    inputs = RunInputs.of(job)
+    inputs = RunInputs.read(job)
     lines = []
-    execution_of(
+    choose_execution(
         inputs.folder, on(job, parts), inputs.config, inputs.corpus.training, logger_to(lines)
     )
 
@@ -170,6 +170,6 @@ def test_a_failed_join_raises_its_cause(job, monkeypatch):  # noqa: F811
     monkeypatch.setattr(ranks.collectives, "join", refuse)
     with (
         pytest.raises(ValueError, match="no port is free"),
-        ranks.group_of(on(job(), 2), 2, torch.device("cpu"), logger_to([])),
+        ranks.rank_group(on(job(), 2), 2, torch.device("cpu"), logger_to([])),
     ):
         pass
