@@ -1,7 +1,7 @@
 """A worker process: jobs on standard input, events on standard output, one JSON line each.
 
-An executor starts it with `python -m ablate.workers.worker`. It writes `ready` when its libraries are
-loaded, and executes one job after another, so that torch is loaded once. It saves and exits on
+An executor starts it with `python -m ablate.workers.worker`. It writes `ready` when its libraries
+are loaded, and executes one job after another, so that torch is loaded once. It saves and exits on
 SIGTERM or SIGINT, when it loses the lease of its run, and when its standard input ends, which means
 that the launcher is gone. An empty line means that no more jobs follow: the worker finishes the
 earlier ones, and exits.
