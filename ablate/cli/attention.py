@@ -16,6 +16,7 @@ from ablate.cli.output import Format
 from ablate.cli.standard_input import checked_text, piped_text
 from ablate.errors import UsageError
 from ablate.formatting import plural
+from ablate.report.terminal import text_console
 from ablate.streams import echo, new_console, print_json
 
 if TYPE_CHECKING:
@@ -127,11 +128,11 @@ def _show_weights(run: str, weights: AttentionWeights, format: Format, out: list
     if format == "json":
         print_json(output.weights_json(weights, run))
         return
-    console = new_console()
+    console = text_console()
     for side, text in weights.texts.items():
-        console.print(f"{side}: {text}", soft_wrap=True)
+        console.print(f"{side}: {text}")
     for line in weights.hidden:
-        console.print(line, soft_wrap=True)
+        console.print(line)
 
 
 def _show_importance(run: str, importances: Importances, format: Format) -> None:
@@ -141,14 +142,12 @@ def _show_importance(run: str, importances: Importances, format: Format) -> None
     if format == "json":
         print_json(output.importances_json(importances, run))
         return
-    console = new_console()
-    console.print(output.importances_table(importances))
-    console.print(
+    new_console().print(output.importances_table(importances))
+    text_console().print(
         f"importance: increase of the dev loss ({plural(importances.pairs, 'record')}), in nats "
         "per token, when the head is masked. Two heads that do the same work both seem "
         "unimportant.",
         style="dim",
-        soft_wrap=True,
     )
 
 
