@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
@@ -12,11 +11,10 @@ from rich.text import Text
 
 from ablate.formatting import middle_ellipsis, number, scaled, size, thousands
 from ablate.plan.progress import RowProgress, StudyProgress, counts_text
-from ablate.report.terminal import STYLES
+from ablate.report.terminal import STYLES, counted
 from ablate.stats.metrics import PPL
 from ablate.store import State
 from ablate.store.records import Progress
-from ablate.store.status import STATES
 from ablate.study import Row
 from ablate.table.experiment import row_state
 
@@ -27,7 +25,6 @@ LEGEND = '~ still training; "vs base": ratio of PPL, @ last step that both evalu
 # Wen et al., "Fantastic Pretraining Optimizers and Where to Find Them" (2025), arXiv 2509.02046.
 DECAY_WARNING = "@ rankings at a common step can still flip while the learning rate decays"
 URGENT: dict[State, int] = {"running": 0, "failed": 1, "diverged": 1}  # the other states: 2
-_WORDS = {"pending": "waiting", "measuring": "evaluating"}
 
 
 def live_table(progress: StudyProgress, width: int, height: int, *, is_own: bool = False) -> Group:
@@ -111,9 +108,8 @@ def _visible(rows: Sequence[RowProgress], room: int) -> tuple[list[RowProgress],
     near = min(range(len(rows)), key=lambda i: (states[i] != "running", states[i] == "done", i))
     order = sorted(range(1, len(rows)), key=lambda i: (URGENT.get(states[i], 2), abs(i - near), i))
     shown = sorted([0, *order[: room - 1]])
-    others = Counter(states[i] for i in order[room - 1 :])
-    counts = [f"{others[state]} {_WORDS.get(state, state)}" for state in STATES if others[state]]
-    return [rows[i] for i in shown], [f"and {others.total()} more: {', '.join(counts)}"]
+    left_out = [states[i] for i in order[room - 1 :]]
+    return [rows[i] for i in shown], [f"and {len(left_out)} more: {counted(left_out)}"]
 
 
 def _state_of(row: RowProgress) -> State:
@@ -145,7 +141,7 @@ def _activity(row: RowProgress) -> Text:
     state = _state_of(row)
     if state == "running":
         return Text(_work(row.running), style=STYLES[state])
-    text = _WORDS.get(state, state)
+    text: str = state
     step = next((row.step_of(seed) for seed in row.states if row.states[seed] == state), None)
     if step and state in ("interrupted", "diverged"):
         text += f" at {thousands(step)}"
@@ -155,8 +151,10 @@ def _activity(row: RowProgress) -> Text:
 def _work(reports: Sequence[Progress]) -> str:
     """`240/450, 7.3 K`: the step of the slowest run, and the speed of all of them."""
     slowest = min(reports, key=lambda report: report.step or 0)
-    text = _WORDS.get(slowest.phase, slowest.phase)
-    if slowest.phase == "training" and slowest.step:
+    text: str = slowest.phase
+    if text == "measuring":  # the last evaluation
+        text = "evaluating"
+    elif text == "training" and slowest.step:
         text = f"{slowest.step}/{slowest.steps or '?'}"
     speed = sum(report.tokens_per_second or 0.0 for report in reports)
     if speed:

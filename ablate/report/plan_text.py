@@ -130,7 +130,7 @@ def _custom_classes(study: Study) -> Iterator[str]:
 def _states(row: PlanRow) -> str:
     if row.row.awaits_choice:
         return f"{len(row.runs)} {AWAITS}"
-    return counted(row.runs)
+    return counted(state for _, state in row.runs)
 
 
 def _print_trials(plan: Plan) -> None:
@@ -142,7 +142,8 @@ def _print_trials(plan: Plan) -> None:
     for row in plan.rows:
         trials = row_trials.get(row.row.label)
         if trials and row.row.own_choice:
-            states = counted(chain.from_iterable(trial.runs for trial in trials))
+            runs = chain.from_iterable(trial.runs for trial in trials)
+            states = counted(state for _, state in runs)
             cells = (str(len(trials)), thousands(trials[0].steps), states)
             table.add_row(Label(row.row.label), *cells, Text(row.row.own_choice.text))
     print_wide(table)
@@ -160,7 +161,7 @@ def print_status(plan: Plan, details: list[RunStatus]) -> None:
         styled_state = Text(state, style=STYLES.get(state, ""))
         table.add_row(Label(label), str(seed), id, styled_state, Text(visible(detail)))
     print_wide(table)
-    line = f"{plural(len(plan.runs), 'run')}: {counted(plan.runs.values())}"
+    line = f"{plural(len(plan.runs), 'run')}: {counted(state for _, state in plan.runs.values())}"
     if plan.seconds:
         line += f"; about {duration(plan.seconds)} of work left"
     text_console().print(line)

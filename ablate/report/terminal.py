@@ -108,7 +108,7 @@ def _text(cell: RenderableType) -> Text:
     return Text(visible(str(cell)))
 
 
-def counted(runs: Iterable[tuple[object, State]]) -> str:
-    """The states of runs: `2 done, 1 running`."""
-    states = Counter(state for _, state in runs)
-    return ", ".join(f"{states[state]} {state}" for state in STATES if states[state])
+def counted(states: Iterable[State]) -> str:
+    """Count states: `2 done, 1 running`."""
+    counts = Counter(states)
+    return ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])

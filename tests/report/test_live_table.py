@@ -145,11 +145,11 @@ def test_several_runs_of_a_row_show_the_step_of_the_last_one(study):
     ("states", "said"),
     [
         (("done", "done", "done"), "done"),
-        (("done", "pending", "pending"), "waiting"),
+        (("done", "pending", "pending"), "pending"),
         (("done", "failed", "pending"), "failed"),
         (("done", "diverged", "pending"), "diverged at 53K"),
         (("interrupted", "pending", "pending"), "interrupted at 53K"),
-        (("pending", "pending", "pending"), "waiting"),
+        (("pending", "pending", "pending"), "pending"),
     ],
 )
 def test_a_row_that_does_not_train_shows_why(study, states, said):
@@ -174,7 +174,7 @@ def test_finished_seeds_are_counted_averaged_and_compared(study):
         against_base=PerplexityDifference(-0.25, None),
     )
     assert words(line_of(standing(study, [row]), "D dropout=0.01")) == [
-        "2/3", "5.24", "×0.779", "25.5", "waiting",
+        "2/3", "5.24", "×0.779", "25.5", "pending",
     ]  # fmt: skip
 
 
