@@ -71,7 +71,7 @@ def test_the_power_counts_them(given):
     [power, *_] = power_of(given.planned, given.results, spread=0.5)
     assert power.detectable_difference(3) == detectable_difference(3, power.rows, 0.5, further=4)
     assert power.detectable_difference(3) < power.detectable_difference(3, further=0)
-    assert "3 seeds, 7 of base," in power.text
+    assert "3 seeds (7 of base)" in power.text
 
 
 def test_a_budget_gives_them_up_first(fake):
