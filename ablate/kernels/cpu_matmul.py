@@ -1,4 +1,4 @@
-"""The three matrix products of a linear layer, by the fastest way for a device and a precision.
+"""The three matrix products of a linear layer, by the fastest method for device and precision.
 
 `Matmul` is the reference: torch's own products, used on GPUs and for fp32. The other classes are
 for CPUs:
@@ -9,9 +9,9 @@ for CPUs:
 - bf16 rounded within the product (`RoundedWithin`): for outputs far larger than the operands, as
   the logits, whose conversion would cost more than bf16 gains (same entries).
 
-oneDNN compiles code for every number of rows that it has not met, which takes several times as long
-as the product itself, and hardly two batches have the same number of rows. Inputs are therefore
-padded with rows of zeros to one of a few numbers: XS bf16 +23 %, S bf16 +31 % (2026-11-21, code
+oneDNN compiles code for each new number of rows, which takes several times as long as the product
+itself, and most batches have a new number of rows. Therefore inputs are padded with rows of zeros
+to one of a few numbers: XS bf16 +23 %, S bf16 +31 % (2026-11-21, code
 compiled for every batch).
 
 M rows of inputs X (M, d_in) meet a weight W (d_out, d_in); G (M, d_out) is the gradient of the
@@ -61,8 +61,8 @@ class Matmul:
         """G^T X: (d_out, d_in); or added to `out` in place, in the precision of `out`."""
         if out is None:
             return grad.T @ x
-        # addmm takes operands of one type only. A product in bf16 is added to an fp32 sum by
-        # itself, so that the sum over chunks is never rounded to bf16.
+        # addmm needs operands of equal types. A product in bf16 is added to an fp32 sum separately,
+        # so that the sum over chunks is never rounded to bf16.
         if out.dtype == grad.dtype:
             return torch.addmm(out, grad.T, x, out=out)
         return out.add_(grad.T @ x)
@@ -107,9 +107,9 @@ class FusedBF16(PaddedBF16):
 class RoundedWithin(Matmul):
     """fp32 operands that oneDNN rounds to bf16 while it reads them; results in fp32, never rounded.
 
-    Half as fast as bf16 operands, yet faster where the output is large and would have to be
-    converted. Compiled code takes longer to make here and keeps megabytes, so there are fewer sizes
-    than in `PaddedBF16`.
+    This is half as fast as bf16 operands, but faster if the output is large and would have to be
+    converted. Compilation takes longer and needs megabytes, so there are fewer sizes than in
+    `PaddedBF16`.
     """
 
     def pack(self, *blocks: Tensor) -> Tensor:
@@ -178,29 +178,28 @@ def padded_rows(rows: int) -> int:
 def _padded(blocks: Sequence[Tensor], rows: int, dtype: torch.dtype) -> Tensor:
     """Blocks (M, d_i) side by side in a tensor (rows, sum of d_i), with zeros after row M."""
     n = len(blocks[0])
-    # Nothing to pad or concatenate: without a conversion, this returns the tensor itself.
+    # Nothing to pad or to concatenate. Without a conversion, this is the tensor itself.
     if len(blocks) == 1 and n == rows:
         return blocks[0].to(dtype)
     widths = [block.shape[1] for block in blocks]
     out = blocks[0].new_empty(rows, sum(widths), dtype=dtype)
     for columns, block in zip(out.split(widths, dim=1), blocks, strict=True):
         columns[:n].copy_(block)
-    # Not left as allocated: a NaN in a padding row would spread, because grad_weight sums over all
-    # rows.
+    # grad_weight sums over all rows, so a NaN in the uninitialized padding would spread.
     out[n:] = 0
     return out
 
 
 @contextmanager
 def _rounding_matmul() -> Iterator[None]:
-    """Let oneDNN round fp32 operands to bf16; not for longer, it slows small products down."""
+    """Let oneDNN round fp32 operands to bf16 in this context. It slows down small products."""
     matmul: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
-    before = matmul.fp32_precision
+    previous = matmul.fp32_precision
     matmul.fp32_precision = "bf16"
     try:
         yield
     finally:
-        matmul.fp32_precision = before
+        matmul.fp32_precision = previous
 
 
 @cache

@@ -1,12 +1,12 @@
 """Label-smoothed cross-entropy over a large vocabulary (section 5.4; Szegedy et al., 2016).
 
-The logits (n, V) are the largest tensor of a training step. They are made a few hundred rows at a
-time, used for the loss and its gradient, and freed. The exponentials are not divided by their sum:
-the gradient of the states, which is far smaller, is divided instead.
+The logits (n, V) are the largest tensor of a training step. They are computed in chunks of a few
+hundred rows, used for the loss and its gradient, and freed. The exponentials are not divided by
+their sum; the gradient of the states, which is far smaller, is divided instead.
 
-On a GPU in bf16, the loss and its gradient are made from the logits in one pass: eager torch makes
-a tensor of fp32 logits for each operation, 42 bytes of traffic for each logit, counted from the
-operators. Compiled, the logits are read in bf16, and their gradient is written in bf16. The
+On a GPU in bf16, the loss and its gradient are computed in one pass over the logits. Eager torch
+makes a tensor of fp32 logits for each operation, 42 bytes of traffic for each logit, counted from
+the operators. Compiled, the logits are read in bf16, and their gradient is written in bf16. The
 compiled function has not run on a GPU yet; `loss_and_gradient` itself is its reference.
 
 Gain: the loss and its gradient in 0.4 to 0.7 of the time of torch's softmax and division
@@ -43,17 +43,17 @@ def smoothed_cross_entropy(
     z_loss: float = 0.0,
     term: LossTerm | None = None,
 ) -> Tensor:
-    """Cross-entropy in nats against (1 - eps) on the target + eps / V on every token, summed over
-    tokens.
+    """Cross-entropy in nats, summed over tokens, against the smoothed target: (1 - eps) on the
+    target token plus eps / V on every token.
 
     Args:
         states: decoder states (n, d_model).
         embedding: the matrix that turns states into logits (V, d_model).
         targets: token ids (n), none of them padding.
         smoothing: eps_ls.
-        cap: soft cap of the logits; None for none.
+        cap: soft cap of the logits; None for no cap.
         z_loss: weight of the squared logarithm of the softmax's sum.
-        term: what is added for logits (n, V) and targets (n), summed over tokens; None for nothing.
+        term: a further term of the loss, from logits (n, V) and targets (n), summed over tokens.
 
     Returns:
         A scalar.
@@ -61,7 +61,7 @@ def smoothed_cross_entropy(
     if cap is not None or z_loss or term is not None:
         total = states.new_zeros((), dtype=embedding.dtype)
         for rows in _chunks(targets):
-            # Made again in the backward pass, so that the logits of one chunk are kept at a time.
+            # Recomputed in the backward pass, so that memory holds the logits of a single chunk.
             total = total + checkpoint(
                 _loss_of_chunk, states[rows], embedding, targets[rows], smoothing, cap, z_loss,
                 term, use_reentrant=False,
@@ -91,7 +91,7 @@ def _loss_of_chunk(
 
 
 def soft_cap(logits: Tensor, cap: float | None) -> Tensor:
-    """Cap * tanh(logits / cap), of any shape; the logits themselves without a cap."""
+    """Cap * tanh(logits / cap), for any shape; the logits if `cap` is None."""
     return logits if cap is None else cap * torch.tanh(logits / cap)
 
 
@@ -133,23 +133,23 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
             ctx.save_for_backward(*gradients)
             return total
         # Products whose output is (c, V), and those whose output is (c, d_model).
-        to_logits = matmul_for(states.device, bf16, wide=True)
-        to_states = matmul_for(states.device, bf16)
+        logit_matmul = matmul_for(states.device, bf16, wide=True)
+        state_matmul = matmul_for(states.device, bf16)
         with torch.autocast(states.device.type, enabled=False):
             V = embedding.shape[0]
             states = states.to(embedding.dtype)
-            weight = to_logits.cast(embedding)
-            weight_to_states = to_states.cast(weight)
+            weight = logit_matmul.cast(embedding)
+            state_weight = state_matmul.cast(weight)
             d_states = torch.empty_like(states)
             d_embedding = torch.zeros_like(embedding)
-            # On the device: reading the value of each chunk from a GPU would wait for it.
+            # On the device, because reading the value of a chunk would wait for the GPU.
             total = torch.zeros((), device=states.device)
             for rows in _chunks(targets):
                 target = targets[rows, None]  # (c, 1)
                 # (c', V), perhaps with padding rows
-                logits = to_logits.linear(to_logits.pack(states[rows]), weight)
+                logits = logit_matmul.linear(logit_matmul.pack(states[rows]), weight)
                 logits = logits[: len(target)].to(states.dtype)  # (c, V)
-                # exp would overflow without it; the softmax does not change.
+                # Subtracting it prevents overflow of exp, and does not change the softmax.
                 largest = logits.amax(1, keepdim=True)
                 expected = (1 - smoothing) * logits.gather(1, target)
                 exp = logits.sub_(largest).exp_()  # softmax times Z, in the memory of the logits
@@ -157,11 +157,11 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
                 total += (largest + Z.log() - expected).sum()
                 # Z times the gradient by the logits: softmax - (1 - eps) on the target. The
                 # division by Z follows below, on (c, d_model) and not on (c, V).
-                grad = to_logits.pack(exp.scatter_add_(1, target, (smoothing - 1) * Z))
-                d_states[rows] = (
-                    to_states.grad_input(to_states.pack(grad), weight_to_states)[: len(target)] / Z
-                )
-                to_logits.grad_weight(grad, to_logits.pack(states[rows] / Z), out=d_embedding)
+                grad = logit_matmul.pack(exp.scatter_add_(1, target, (smoothing - 1) * Z))
+                d_rows = state_matmul.grad_input(state_matmul.pack(grad), state_weight)
+                d_states[rows] = d_rows[: len(target)] / Z
+                scaled = logit_matmul.pack(states[rows] / Z)
+                logit_matmul.grad_weight(grad, scaled, out=d_embedding)
             # eps / V on every token is eps times the mean logit, for which no logits are needed.
             if smoothing:
                 mean = embedding.mean(0)
@@ -181,7 +181,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 
 
 def _chunks(targets: Tensor) -> Iterator[slice]:
-    """Slices of LOGIT_CHUNK_TOKENS tokens."""
+    """Slices of LOGIT_CHUNK_TOKENS tokens each."""
     size = LOGIT_CHUNK_TOKENS[targets.device.type]
     return (slice(start, start + size) for start in range(0, len(targets), size))
 
@@ -250,9 +250,10 @@ def smoothed_cross_entropy_with_gradients(
     d_W = torch.zeros(W.shape, dtype=embedding.dtype, device=embedding.device)
     loss = torch.zeros((), dtype=embedding.dtype, device=embedding.device)
     for start in range(0, len(targets), rows):
-        part = slice(start, start + rows)
-        some, d_logits = fused_loss_and_gradient(operands[part] @ W.T, targets[part], V, smoothing)
-        loss += some
-        d_states[part] = d_logits @ W
-        d_W += d_logits.T @ operands[part]
+        chunk = slice(start, start + rows)
+        logits = operands[chunk] @ W.T
+        chunk_loss, d_logits = fused_loss_and_gradient(logits, targets[chunk], V, smoothing)
+        loss += chunk_loss
+        d_states[chunk] = d_logits @ W
+        d_W += d_logits.T @ operands[chunk]
     return loss, d_states, d_W[:V]

@@ -111,13 +111,13 @@ def _fp32_products(precision: str, enabled: bool) -> Iterator[None]:
         yield
         return
     settings: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn.rnn)
-    before = [library.fp32_precision for library in settings]
+    previous = [library.fp32_precision for library in settings]
     for library in settings:
         library.fp32_precision = precision
     try:
         yield
     finally:
-        for library, value in zip(settings, before, strict=True):
+        for library, value in zip(settings, previous, strict=True):
             library.fp32_precision = value
 
 
@@ -144,7 +144,7 @@ def fused_on_gpu(function: Callable[P, R]) -> Callable[P, R]:
         first = args[0]
         if not (isinstance(first, Tensor) and on_gpu(first) and _can_compile()):
             return function(*args, **kwargs)
-        key = torch.is_grad_enabled(), *map(_fixed_of, args)
+        key = torch.is_grad_enabled(), *map(_graph_key, args)
         if key not in chosen:
             if not compiled:
                 compiled.append(_compiled(function))
@@ -158,7 +158,7 @@ def fused_on_gpu(function: Callable[P, R]) -> Callable[P, R]:
 # Sizes of the first two axes at which a function is compiled. They differ, so that no graph holds
 # for equal sizes only; and 1,024 rows or more are enough for torch to give each one a block.
 _FIXED_SIZES = {2: (1024,), 3: (63, 65)}
-_MOST_GRAPHS = 64  # of a function: a worker may train models of many widths; torch's limit is 8
+_MAX_GRAPHS = 64  # of a function, because a worker may train models of many widths; torch has 8
 
 
 def _compiled(function: Callable[P, R]) -> Callable[P, R]:
@@ -168,13 +168,13 @@ def _compiled(function: Callable[P, R]) -> Callable[P, R]:
     import torch._dynamo
 
     dynamo: Any = torch._dynamo
-    dynamo.config.recompile_limit = _MOST_GRAPHS
+    dynamo.config.recompile_limit = _MAX_GRAPHS
     return torch.compile(function, dynamic=True, fullgraph=True)
 
 
-def _fixed_of(arg: object) -> Hashable:
-    """What a graph has fixed of an argument: of a tensor the type, the width, and axes of size 1;
-    any other value itself.
+def _graph_key(arg: object) -> Hashable:
+    """The properties of an argument on which a graph depends: for a tensor the type, the width, and
+    axes of size 1; for other values the value.
     """
     if not isinstance(arg, Tensor):
         return arg
@@ -197,9 +197,9 @@ def _compile_on_fixed_shapes(compiled: Callable[..., Any], args: Sequence[object
     try:
         inputs = [_like(arg, rows) for arg in args]
         outputs = compiled(*inputs)
-        given = [x for x in inputs if isinstance(x, Tensor) and x.requires_grad]
+        differentiable = [x for x in inputs if isinstance(x, Tensor) and x.requires_grad]
         if isinstance(outputs, Tensor) and outputs.requires_grad:
-            torch.autograd.grad(outputs.sum(), given)
+            torch.autograd.grad(outputs.sum(), differentiable)
     except Exception as error:
         if is_out_of_memory(error):
             raise
@@ -214,7 +214,7 @@ def _compile_on_fixed_shapes(compiled: Callable[..., Any], args: Sequence[object
 
 
 def _like(arg: object, rows: Sequence[int]) -> object:
-    """An argument of the same kind, of zeros and with so many rows; what has no rows as it is."""
+    """Zeros in the place of a tensor, with these rows; other arguments as they are."""
     if not isinstance(arg, Tensor):
         return arg
     if isinstance(arg, nn.Parameter):

@@ -76,8 +76,8 @@ def dropout_add_words(residual: Tensor, x: Tensor, words: Tensor, dropped: int) 
     """
     # Words are signed: -32768 to 32767. An entry is dropped with probability dropped / 65536, and
     # the scale uses this same fraction, so that the expectation is exact.
-    kept = words >= dropped - 32768
-    return residual + torch.where(kept, x.to(residual.dtype), 0.0) * (65536 / (65536 - dropped))
+    mask = words >= dropped - 32768
+    return residual + torch.where(mask, x.to(residual.dtype), 0.0) * (65536 / (65536 - dropped))
 
 
 def dropout_add_norm(

@@ -121,12 +121,12 @@ class _Linears(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, matmul: Matmul, *weights_and_biases: Tensor | None) -> Any:
         n = len(weights_and_biases) // 2
-        given = [tensor for tensor in weights_and_biases if tensor is not None]
-        weights = [matmul.cast(weight) for weight in given[:n]]
-        biases = [matmul.cast(bias) for bias in given[n:]]
+        tensors = [tensor for tensor in weights_and_biases if tensor is not None]
+        weights = [matmul.cast(weight) for weight in tensors[:n]]
+        biases = [matmul.cast(bias) for bias in tensors[n:]]
         # Weights are converted in here, so their gradients must return to the type of the
         # parameters.
-        ctx.weight_dtype = given[0].dtype
+        ctx.weight_dtype = tensors[0].dtype
         with torch.autocast("cpu", enabled=False):
             rows = matmul.pack(x.reshape(-1, x.shape[-1]))
             W = _stacked(weights)

@@ -57,7 +57,7 @@ def linear_recurrence(
     pairs = _decayed_products(Q, K, G)  # (B, h, n, C, C): query i with key j <= i
     queries = Q * G.exp()  # read the state before the chunk
     keys = K * (G[..., -1:, :] - G).exp()  # write the state after the chunk
-    kept = G[..., -1, :, None].exp()  # (B, h, n, d_k or 1, 1): what remains of the state
+    decay = G[..., -1, :, None].exp()  # (B, h, n, d_k or 1, 1): of the state, over a chunk
     if beta is not None:
         beta = _chunks(beta, C)
         V, reads = _delta_rule(K, V, G, beta)
@@ -65,7 +65,7 @@ def linear_recurrence(
     for n in range(Q.shape[2]):
         U = V[:, :, n] if beta is None else V[:, :, n] - reads[:, :, n] @ state
         outputs.append(queries[:, :, n] @ state + pairs[:, :, n] @ U)
-        state = kept[:, :, n] * state + keys[:, :, n].mT @ U
+        state = decay[:, :, n] * state + keys[:, :, n].mT @ U
     return torch.cat(outputs, dim=2)[:, :, :T], state
 
 
@@ -173,9 +173,9 @@ def decayed_average(
         weights = torch.cat([mass[:, None], K], dim=1).double() + passed
         largest = (weights.cummax(1).values - passed).to(K.dtype)
     added = (K - largest[:, 1:]).exp()
-    kept = (largest[:, :-1] - decay - largest[:, 1:]).exp()
+    factor = (largest[:, :-1] - decay - largest[:, 1:]).exp()  # of the earlier sums
     sums = vector_recurrence(
-        kept.repeat(1, 1, 2),
+        factor.repeat(1, 1, 2),
         torch.cat([added * V, added], dim=-1),
         torch.cat([average, torch.ones_like(mass)], dim=-1),
     )
@@ -190,8 +190,9 @@ def decayed_average(
 def vector_recurrence(decay: Tensor, x: Tensor, state: Tensor | None = None) -> Tensor:
     """States s_t = a_t s_{t-1} + x_t of each channel, for all tokens at once.
 
-    Tokens are taken by twos, whose states follow the same rule with half of the length: in all two
-    products and a sum for each token and each halving (Blelloch, 1990).
+    Neighbors are joined to pairs. The states of pairs follow the same rule at half of the length,
+    so the function calls itself: two products and a sum for each token and each halving (Blelloch,
+    1990).
 
     Args:
         decay: a (B, T, width).
@@ -209,8 +210,8 @@ def vector_recurrence(decay: Tensor, x: Tensor, state: Tensor | None = None) -> 
         return x
     pairs = T // 2
     later = decay[:, 1 : 2 * pairs : 2]
-    of_pairs = torch.addcmul(x[:, 1 : 2 * pairs : 2], later, x[:, : 2 * pairs : 2])
-    second = vector_recurrence(decay[:, : 2 * pairs : 2] * later, of_pairs)
+    pair_x = torch.addcmul(x[:, 1 : 2 * pairs : 2], later, x[:, : 2 * pairs : 2])
+    second = vector_recurrence(decay[:, : 2 * pairs : 2] * later, pair_x)
     between = torch.addcmul(x[:, 2::2], decay[:, 2::2], second[:, : (T - 1) // 2])
     first = torch.cat([x[:, :1], between], dim=1)
     states = torch.stack([first[:, :pairs], second], dim=2).flatten(1, 2)
