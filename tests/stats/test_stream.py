@@ -120,7 +120,7 @@ def test_the_command_says_what_to_run_next(tmp_path):
     assert "worse: dropped after" in done.out
     assert "better: kept after" in done.out
     assert "Chain: base -> better." in done.out
-    assert "after every proposal: 24 times base and 15 times better" in done.out
+    assert "run after all proposals: 24 times base and 15 times better" in done.out
     assert inside("judge", file, "--stream", "--wide").code == 2
     assert inside("judge", file, "--stream", "--format", "csv").code == 2
 
