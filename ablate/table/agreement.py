@@ -190,10 +190,8 @@ def _contradiction_line(table: Table) -> str:
         word = row.verdicts[metric.name].word
         contradicting.append(f"{row.label} ({word} by {metric.title} here)")
     if not contradicting:
-        return "No row is beyond the noise on the other side of base than in the paper."
-    return (
-        f"Beyond the noise on the other side of base than in the paper: {', '.join(contradicting)}."
-    )
+        return "No verdict contradicts the paper."
+    return f"These verdicts contradict the paper: {', '.join(contradicting)}."
 
 
 def agreements_json(table: Table) -> list[dict[str, Any]]:
