@@ -28,31 +28,32 @@ def conclusion(table: Table) -> list[str]:
     """The conclusion of a table: the scores of base, the verdicts, and what is undecided."""
     experiment = table.experiment
     comparable = {metric.name: _comparable_rows(table, metric) for metric in table.judged}
-    verdict_sentences: list[str] = []
-    has_learned = True
-    for metric in table.judged:
-        unlearned = _unlearned_sentences(table, metric)
-        has_learned = has_learned and not unlearned
-        rows = _rows_to_report(table, metric, comparable)
-        if len(table.judged) == 1:
-            verdict_sentences += unlearned
-            verdict_sentences += _verdict_sentences(
-                metric, rows, experiment.tests, experiment.error
-            )
-        else:
-            # `_joint_sentences` states the error of all metrics together.
-            sentences = unlearned + _verdict_sentences(metric, rows, experiment.tests, error=None)
-            verdict_sentences += [f"By {metric.title}: {sentence}" for sentence in sentences]
-    for metric in table.metrics:
-        # The column of a metric without verdicts looks like a result, too.
-        if metric not in table.judged:
-            verdict_sentences += _chance_sentences(table, metric)
     sentences = [_base_sentence(table, family.base) for family in table.families]
-    if has_learned:
+    if not any(_unlearned_sentences(table, metric) for metric in table.judged):
         sentences += bound_notes(table)
     sentences += experiment.standing.sentences(experiment.error)
     sentences += _joint_sentences(table, comparable)
-    return sentences + verdict_sentences + _unfinished_sentences(table)
+    for metric in table.judged:
+        sentences += _metric_sentences(table, metric, comparable)
+    for metric in table.metrics:
+        # The column of a metric without verdicts looks like a result, too.
+        if metric not in table.judged:
+            sentences += _chance_sentences(table, metric)
+    return sentences + _unfinished_sentences(table)
+
+
+def _metric_sentences(
+    table: Table, metric: Metric, comparable: Mapping[str, set[str]]
+) -> list[str]:
+    """The sentences about a judged metric."""
+    experiment = table.experiment
+    unlearned = _unlearned_sentences(table, metric)
+    rows = _rows_to_report(table, metric, comparable)
+    if len(table.judged) == 1:
+        return unlearned + _verdict_sentences(metric, rows, experiment.tests, experiment.error)
+    # `_joint_sentences` states the error of all metrics together.
+    sentences = unlearned + _verdict_sentences(metric, rows, experiment.tests, error=None)
+    return [f"By {metric.title}: {sentence}" for sentence in sentences]
 
 
 def _comparable_rows(table: Table, metric: Metric) -> set[str]:
