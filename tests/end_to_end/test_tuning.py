@@ -40,16 +40,16 @@ def test_a_tuned_study_is_trained_in_two_phases_and_then_complete(tuned, compute
     assert [len(stage.missing) for stage in computed] == [4, 2]  # each phase is found out once
     assert done.out.startswith("4 tuning runs for 2 rows, then the runs themselves.")
     results = Results(tuned.root)
-    study = settle(tuned.study, results)
-    assert [row.config.learning_rate for row in study.rows] == [
+    runs = settle(tuned.study, results)
+    assert [row.config.learning_rate for row in runs.rows] == [
         0.05,
         0.05,
     ]  # a rate of 1e-5 learns nothing in 3 steps
     assert {
         len(list(results.run(run.id).path.glob("translations/*")))
-        for run in trials_of(runs_of(study))
+        for run in trials_of(runs)
     } == {0}
-    assert {results.run(run.id).read_result().steps for run in trials_of(runs_of(study))} == {3}
+    assert {results.run(run.id).read_result().steps for run in trials_of(runs)} == {3}
     rows = tuned.data("table")["rows"]
     assert [(row["state"], row["steps"], row["tuning"]["chosen"]) for row in rows] == [
         ("done", 6, {"learning_rate": 0.05})
@@ -92,8 +92,8 @@ def test_pilots_tune_and_then_train_the_chosen_rows(tuned):
     assert (
         inside("work", "--job", job.path, "--close").code == 0
     )  # the frozen study reads the same after the choice
-    study = settle(tuned.study, results)
-    assert [row.config.learning_rate for row in study.rows] == [0.05, 0.05]
+    runs = settle(tuned.study, results)
+    assert [row.config.learning_rate for row in runs.rows] == [0.05, 0.05]
     before = stamps(tuned.root / "runs")
     assert tuned.run().code == 0
     assert stamps(tuned.root / "runs") == before

@@ -161,7 +161,7 @@ def test_the_lines_of_blocks_are_those_without_probes(corpus):
     config, model = small()
     lines = scores(model, corpus)[1]
     plain = TASK.predict(model, corpus, config, CPU)
-    assert TASK.of_items(lines) == plain == lines[: len(plain)]
+    assert TASK.item_predictions(lines) == plain == lines[: len(plain)]
     assert TASK.measure("bpb", lines, corpus) == TASK.measure("bpb", plain, corpus)
 
 
