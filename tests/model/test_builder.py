@@ -1,7 +1,11 @@
 """Layers are made from their own configurations, and a mechanism sees the input of its sub-layer."""
 
+import ast
+from pathlib import Path
+
 import torch
 
+import ablate.model
 from ablate.model.attention import FullAttention
 from ablate.model.attention_context import AttentionContext
 from ablate.model.residual import PostNorm, PreNorm
@@ -47,3 +51,19 @@ def test_a_mechanism_sees_the_input_of_its_sub_layer(monkeypatch):
     assert len(seen) == len(projections) == 6
     for (Q, x), W_Q in zip(seen, projections, strict=True):
         torch.testing.assert_close(W_Q(x), Q.transpose(1, 2).flatten(2))
+
+
+MAKING = ("__init__", "_make_projections", "add_convolution")  # methods that make modules
+
+
+def test_no_method_that_computes_compares_the_name_of_a_variant():
+    """As docs/architecture.md says: variants are objects, and the builder alone looks them up."""
+    found = []
+    for path in Path(ablate.model.__file__).parent.glob("*.py"):
+        for cls in ast.parse(path.read_text()).body if path.stem != "builder" else ():
+            methods = cls.body if isinstance(cls, ast.ClassDef) else []
+            for method in methods:
+                if isinstance(method, ast.FunctionDef) and method.name not in MAKING:
+                    compares = (node for node in ast.walk(method) if isinstance(node, ast.Compare))
+                    found += [ast.unparse(node) for node in compares if "'" in ast.unparse(node)]
+    assert found == []
