@@ -10,7 +10,6 @@ from ablate.analysis.settle import settle
 from ablate.analysis.trials import trials_of
 from ablate.store import Results
 from ablate.store.jobs import jobs_of
-from ablate.study import runs_of
 from tests.cli.inside import inside
 from tests.end_to_end.studies import write_study
 from tests.end_to_end.test_run import stamps
@@ -46,8 +45,7 @@ def test_a_tuned_study_is_trained_in_two_phases_and_then_complete(tuned, compute
         0.05,
     ]  # a rate of 1e-5 learns nothing in 3 steps
     assert {
-        len(list(results.run(run.id).path.glob("translations/*")))
-        for run in trials_of(runs)
+        len(list(results.run(run.id).path.glob("translations/*"))) for run in trials_of(runs)
     } == {0}
     assert {results.run(run.id).read_result().steps for run in trials_of(runs)} == {3}
     rows = tuned.data("table")["rows"]
