@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import io
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -21,7 +21,7 @@ Quiet = Annotated[bool, flag("--quiet", "Print results and faults, and no progre
 def progress_console(format: Format, quiet: bool) -> Console:
     """Where progress is printed: standard output, standard error if that has data, or nowhere."""
     if quiet:
-        return new_console(file=Path(os.devnull).open("w"))  # no terminal: nothing is drawn
+        return new_console(file=io.StringIO(), quiet=True)  # no terminal: nothing is drawn
     return new_console(err=format == "json")
 
 

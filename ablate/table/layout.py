@@ -107,7 +107,11 @@ class Layout:
 
     @property
     def short_legend(self) -> list[str]:
-        """The warnings, and the first other lines, up to four in all."""
+        """The warnings, and the first other lines, up to four in all; every line if that is one
+        more, since a line says that some are left out.
+        """
+        if len(self.legend) <= SHORT_LEGEND + 1:
+            return list(self.legend)
         others = [line for line in self.legend if not isinstance(line, Warned)]
         first = others[: max(0, SHORT_LEGEND - len(self.warnings))]
         return [line for line in self.legend if isinstance(line, Warned) or line in first]

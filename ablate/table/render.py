@@ -62,7 +62,7 @@ def print_rich(
     for title, below in further_tables(table):
         console.print(f"\n{title}", style="bold")
         _print_layout(console, _rich(below, folds=True), below, everything, is_short)
-    if is_short:
+    if is_short and len(layout.short_legend) < len(layout.legend):
         command = "table" if table.experiment.setup else "judge"
         console.print(f"`ablate {command} --legend` explains every column.", style="dim")
 
