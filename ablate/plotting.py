@@ -21,6 +21,7 @@ from markupsafe import Markup
 from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ft2font import FT2Font
 from matplotlib.ticker import (
@@ -223,7 +224,10 @@ def inline_svg(figure: Figure, name: str, description: str, titles: Mapping[str,
         # Matplotlib makes ids from this salt: they are equal in equal figures, and different in the
         # figures of a page.
         matplotlib.rcParams["svg.hashsalt"] = name
-        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
+        for part in (figure, *figure.axes):
+            part.patch.set(facecolor="none", edgecolor="none")
+        # Unlike `savefig`, which draws every figure twice.
+        FigureCanvasSVG(figure).print_svg(out, metadata={"Date": None})
     root = ElementTree.fromstring(out.getvalue())
     for parent in list(root.iter()):
         for child in list(parent):

@@ -197,7 +197,7 @@ def draw_curves(groups: Sequence[Panel], *, compared: Sequence[Panel] = ()) -> F
         height += LINE_HEIGHT * max(lines[start : start + n_columns])
     if len(groups) > 1:
         height += n_rows * TITLE_HEIGHT
-    costs, _ = _evaluations(compared)
+    costs, _ = _corners(compared)
     figure, all_axes = new_figure(width * n_columns, height, n_rows, n_columns)
     for axes in all_axes[len(groups) :]:
         axes.remove()
@@ -211,7 +211,7 @@ def draw_curves(groups: Sequence[Panel], *, compared: Sequence[Panel] = ()) -> F
             text = _folded(title, KEY_LETTERS)
             axes.set_title(text, size=SMALL, weight="bold", loc="left")
         # The same range in all panels, because readers compare their curves.
-        _, perplexities = _evaluations(axis_panels)
+        _, perplexities = _corners(axis_panels)
         set_range(axes.yaxis, perplexities, log=is_spread(perplexities))
         set_range(axes.xaxis, [0, *costs], log=False, amounts=True)
         axes.grid(axis="y")
@@ -225,16 +225,12 @@ def draw_curves(groups: Sequence[Panel], *, compared: Sequence[Panel] = ()) -> F
     return figure
 
 
-def _evaluations(panels: Iterable[Panel]) -> tuple[list[float], list[float]]:
-    """The costs and the perplexities of all evaluations."""
-    points: list[tuple[float, float]] = []
+def _corners(panels: Iterable[Panel]) -> tuple[list[float], list[float]]:
+    """The lowest and highest costs, and perplexities, of each panel."""
+    corners: list[tuple[float, float]] = []
     for panel in panels:
-        for curve in panel.curves:
-            for run in curve.points.values():
-                points += run
-            if curve.training is not None:
-                points += curve.training.mean
-    costs, perplexities = map(list, zip(*points, strict=True))
+        corners += panel.corners
+    costs, perplexities = map(list, zip(*corners, strict=True))
     return costs, perplexities
 
 

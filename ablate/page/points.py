@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import median
 from typing import TypeVar
 
@@ -43,6 +44,18 @@ class Panel:
     def tops(self) -> list[float]:
         """The largest perplexity of each row, without base."""
         return [curve.top for curve in self.curves if curve.group != "base"]
+
+    @cached_property
+    def corners(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """(lowest cost, lowest perplexity) and (highest, highest) of all evaluations."""
+        points: list[tuple[float, float]] = []
+        for curve in self.curves:
+            for run in curve.points.values():
+                points += run
+            if curve.training is not None:
+                points += curve.training.mean
+        costs, perplexities = zip(*points, strict=True)
+        return (min(costs), min(perplexities)), (max(costs), max(perplexities))
 
     def color(self, row: str) -> str:
         """The name of a row's color in the palette: `base`, or one of SERIES."""

@@ -335,10 +335,11 @@ def _memory(states: dict[str, State], reports: dict[str, Progress]) -> dict[str,
 def run_labels(runs: Runs) -> dict[str, str]:
     """A name for each run: the label of its first row, and its seed if there are several."""
     labels: dict[str, str] = {}
+    has_seeds = any(len(runs.seeds_of(row)) > 1 for row in runs.rows)
     for row in runs.rows:
         for run in runs.of(row):
             label = row.label
-            if len(runs.seeds.rows) > 1:
+            if has_seeds:
                 label += f" seed {run.seed}"
             labels.setdefault(run.id, label)
     return labels

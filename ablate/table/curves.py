@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from ablate.formatting import plural
 from ablate.stats.significance import paired_t_test
@@ -46,7 +47,7 @@ class Curve:
     base: str = "base"
     training: Curve | None = None
 
-    @property
+    @cached_property
     def points(self) -> dict[int, tuple[tuple[float, float], ...]]:
         """(cost, perplexity) of each evaluation, by seed; only seeds whose cost is known."""
         points = {}
@@ -55,7 +56,7 @@ class Curve:
                 points[seed] = seed_points
         return points
 
-    @property
+    @cached_property
     def mean(self) -> tuple[tuple[float, float], ...]:
         """(mean cost, geometric mean of the perplexity) over seeds, at the steps that all seeds
         have. The geometric mean is the perplexity of the mean loss.
@@ -77,7 +78,7 @@ class Curve:
                 means.append((mean, _geometric(values)))
         return tuple(means)
 
-    @property
+    @cached_property
     def top(self) -> float:
         """The largest perplexity of any evaluation."""
         return max(value for points in self.by_seed.values() for _, value in points)

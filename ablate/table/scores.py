@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from ablate.formatting import number, spread_text
@@ -26,7 +27,7 @@ class Scores:
         """Number of seeds with a value."""
         return len(self.by_seed)
 
-    @property
+    @cached_property
     def mean(self) -> float | None:
         """Arithmetic mean, or geometric mean if `is_log`; None without values."""
         if not self.n:

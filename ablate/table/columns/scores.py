@@ -27,7 +27,9 @@ def score_columns(table: Table, form: Form) -> Iterator[Column]:
         parts = statistics_columns(metric.name)
         column = Column(metric.name, head, value, priority=priority, parts=parts)
         if metric in table.metrics:
-            column = replace(column, text=partial(_cell, table, metric, form.mark))
+            column = replace(
+                column, text=partial(_cell, table, metric, table.best(metric), form.mark)
+            )
         yield column
     for metric in metrics:
         key = f"delta_{metric.name}"
@@ -56,10 +58,9 @@ def _difference(name: str, row: TableRow) -> dict[str, Any]:
     return row.deltas.get(name, Scores()).as_json()
 
 
-def _cell(table: Table, metric: Metric, mark: Mark, row: TableRow) -> str:
+def _cell(table: Table, metric: Metric, best: float | None, mark: Mark, row: TableRow) -> str:
     """The mean score over seeds; marked if it prints the same digits as the best mean."""
     scores = row.scores[metric.name]
-    best = table.best(metric)
     seeds = len(table.experiment.seeds_of(row.row))
     text = mean_and_std(scores, metric.digits, seeds)
     if best is None or scores.n < seeds:
