@@ -224,10 +224,10 @@ def inline_svg(figure: Figure, name: str, description: str, titles: Mapping[str,
         # Matplotlib makes ids from this salt: they are equal in equal figures, and different in the
         # figures of a page.
         matplotlib.rcParams["svg.hashsalt"] = name
-        for part in (figure, *figure.axes):
-            part.patch.set(facecolor="none", edgecolor="none")
+        for patch in (figure.patch, *(axes.patch for axes in figure.axes)):
+            patch.set(facecolor="none", edgecolor="none")
         # Unlike `savefig`, which draws every figure twice.
-        FigureCanvasSVG(figure).print_svg(out, metadata={"Date": None})
+        FigureCanvasSVG(figure).print_svg(out, metadata={"Date": None})  # type: ignore[no-untyped-call]
     root = ElementTree.fromstring(out.getvalue())
     for parent in list(root.iter()):
         for child in list(parent):

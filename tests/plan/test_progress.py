@@ -224,6 +224,13 @@ def test_runs_are_named_by_their_first_row_and_seed(flat, tmp_path):
     assert sorted(run_labels(runs_of(one)).values()) == ["D dropout=0.2", "D dropout=0.3", "base"]
 
 
+def test_runs_of_base_with_further_seeds_have_names_of_their_own(tmp_path):
+    study = study_from(tmp_path, FLAT.replace("[1, 2]", "{rows: 1, base: 3}"))
+    labels = run_labels(runs_of(study))
+    assert {"base seed 1", "base seed 2", "base seed 3"} < set(labels.values())
+    assert len(set(labels.values())) == len(labels)
+
+
 @pytest.fixture
 def files_read(monkeypatch):
     """Ids of the runs whose files are read, in this order."""

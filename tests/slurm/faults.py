@@ -78,7 +78,7 @@ def time_limit(trial: Trial) -> None:
 def scancel(trial: Trial) -> None:
     job = trial.submit()
     trial.wait_until_training()
-    trial.slurm.ask("scancel", job.read_submissions()[0].ids[0])
+    trial.slurm.order("scancel", job.read_submissions()[0].ids[0])
     trial.let_end()
     assert len(job.read_submissions()) == 1, "a cancelled job was submitted again"
     assert trial.lost(), "the study had ended before"
@@ -141,7 +141,7 @@ def refused_requeue(trial: Trial) -> None:
     job = trial.submit("--sbatch", "no-requeue")
     trial.wait_until_training()
     for id in job.read_submissions()[0].ids:
-        trial.slurm.ask("scancel", "--batch", "--signal=USR1", id)
+        trial.slurm.order("scancel", "--batch", "--signal=USR1", id)
     trial.let_end()
     assert any("not requeued" in log.read_text() for log in job.logs.glob("pilot*"))
     assert len(job.read_submissions()) > 1

@@ -134,6 +134,13 @@ class OneNodeSlurm:
         """The output of a command of Slurm; empty while Slurm does not answer."""
         return self._done(*command).stdout.strip()
 
+    def order(self, *command: str) -> None:
+        """Run a command of Slurm, again until Slurm has accepted it: one that is lost while Slurm
+        does not answer would let a trial go on undisturbed.
+        """
+        what = f"{' '.join(command)} to be accepted"
+        self.wait_for(lambda: self._done(*command).returncode == 0, what)
+
     def jobs(self) -> list[str] | None:
         """A line for each job or array task that has not ended: id and state. None while Slurm does
         not answer, as when its controller starts again.
