@@ -166,7 +166,7 @@ def record_judgment(planned: Runs, results: Results) -> None:
 
 
 def _is_judged(planned: Runs, results: Results) -> bool:
-    if not any(family.rows for family in planned.families):
+    if all(row.is_base for row in planned.rows):
         return False
     runs = read_runs(planned, results)
     if planned.seeds.looks:

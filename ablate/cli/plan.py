@@ -87,9 +87,9 @@ def command(
     warn_of_changed_data(stage.planned, root)
     plan = plan_of(stage.possible, root, device, per_run_processes)
     power = power_of(stage.planned, root, spread)
-    if difference is not None and not stage.planned.families[0].total:
+    if difference is not None and not power:
         raise UsageError("--difference: the study has no row beside base")
-    if difference is not None and (not power or power[0].source == "unknown"):
+    if difference is not None and power[0].source == "unknown":
         raise UsageError(
             "--difference: no row has finished with two seeds, and no published study has this "
             "metric, so the spread is unknown; give --spread SD"

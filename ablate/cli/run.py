@@ -135,6 +135,7 @@ def command(
         if profile is not None:
             assert cluster.on is not None
             claim(content, root)  # the closing job publishes
+            close_finished(root, content.name)
             job = submit_study(stage, root, options.selection, cluster.on, profile, resources, say)
             if detach:
                 if events is not None and job is not None:

@@ -62,7 +62,6 @@ def submit_study(
         profile.check(runs, resources.processes, resources.device)
     both = stage.rows.by_id | stage.runs.by_id  # the rows may wait for trials
     prepare_runs(study, both.values(), results, log)
-    close_finished(results, study.name)
     if not stage.missing:
         log("nothing to submit: every run has ended")
         return None

@@ -36,7 +36,7 @@ def power_of(planned: Runs, results: Results, spread: float | None = None) -> li
     Raises:
         StoreError: a result is damaged.
     """
-    if not planned.families[0].total:
+    if not planned.comparisons[planned.base.label]:
         return []
     study = planned.study
     runs = read_runs(planned, results) if spread is None else []

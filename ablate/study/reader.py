@@ -17,7 +17,7 @@ from ablate.study.metrics import read_metrics
 from ablate.study.row import Row
 from ablate.study.row_reader import RowReader
 from ablate.study.sections import read_data, read_task, with_overrides
-from ablate.study.seeds import Looks, SeedsOfBase
+from ablate.study.seeds import Looks, Seeds, SeedsOfBase
 from ablate.study.select import (
     MAX_RUNS,
     Selection,
@@ -84,9 +84,7 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
         raise errors.as_error()
     whole = Whole(rows, file.all_seeds, reader.dropped)
     selected = select_rows(file.study, rows, selection.rows)
-    if selection.seeds is not None:
-        _refuse_other_seeds(file)
-    seeds = select_seeds(whole.seeds, selection.seeds, len(selected))
+    seeds = _selected_seeds(file, selection.seeds, len(selected))
     source = Source(
         text,
         notes=(*reader.notes(), *notes_on_seeds(selection.seeds)),
@@ -110,16 +108,17 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
     )
 
 
-def _refuse_other_seeds(file: StudyFile) -> None:
-    """Refuse `--seeds` of a study with looks.
+def _selected_seeds(file: StudyFile, text: str | None, n_rows: int) -> Seeds:
+    """The seeds of `--seeds` in the place of the study's, which looks determine.
 
     Raises:
-        UsageError: names the looks.
+        UsageError: as `select_seeds` does, and for a study with looks.
     """
-    if isinstance(file.seeds, Looks):
+    if text is not None and isinstance(file.seeds, Looks):
         mark = file.seeds.node("looks").mark
         message = "the study is judged at looks, which determine its seeds; remove --seeds"
         raise UsageError(Fault(f"{mark}: {message}", place=Mark("--seeds")))
+    return select_seeds(file.all_seeds, text, n_rows)
 
 
 def _check_task(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Literal
 
 from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
@@ -15,19 +15,6 @@ from ablate.study.choice import UNDECIDED
 from ablate.study.row import Row
 from ablate.study.seeds import Seeds
 from ablate.study.study import Study
-
-R = TypeVar("R")
-
-
-class Family(NamedTuple, Generic[R]):
-    """Rows that are compared with one base, and share the noise of seeds with it.
-
-    total: of these rows in the file, whatever part of them is here.
-    """
-
-    base: R
-    rows: list[R]
-    total: int
 
 
 @dataclass(frozen=True)
@@ -145,18 +132,6 @@ class Runs:
     def base_of(self, row: Row) -> Row:
         """The row that a row is compared with."""
         return self.by_label.get(row.base, self.base)
-
-    @cached_property
-    def families(self) -> list[Family[Row]]:
-        """The rows by their bases, the first base first; a single family in most studies."""
-        rows_of: dict[str, list[Row]] = {row.label: [] for row in self.rows if row.is_base}
-        for row in self.rows:
-            if not row.is_base:
-                rows_of[row.base].append(row)
-        families = []
-        for label, rows in rows_of.items():
-            families.append(Family(self.by_label[label], rows, self.comparisons[label]))
-        return families
 
     @cached_property
     def comparisons(self) -> dict[str, int]:
