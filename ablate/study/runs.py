@@ -138,7 +138,7 @@ class Runs:
         """Number of comparisons with each base of the file, by its label, whatever part of the rows
         is here: Holm's correction covers all of them.
         """
-        whole = Runs(self.study, self.study.whole.rows, self.study.whole.seeds)
+        whole = Runs(self.study, self.study.whole.rows, self.study.whole.seeds.first(1))
         counts = whole._distinct_rows
         for label, count in self._distinct_rows.items():
             # A choice of decoding can make rows differ that are equal as written.
