@@ -76,7 +76,7 @@ def test_the_loss_of_items_that_repeat_is_drawn_beside_that_of_dev(tmp_path):
 
 
 def test_a_run_stores_its_scores_beside_those_by_chance(synthetic):
-    table = outcome_of(synthetic.study, Results(synthetic.root)).table
+    table = outcome_of(runs_of(synthetic.study), Results(synthetic.root)).table
     rows = {row.label: row for row in table.rows}
     for metric in (PPL, ACCURACY, ITEMS_RIGHT):
         (level,) = rows["base"].part(metric, CHANCE_SCORE).by_seed.values()
@@ -87,12 +87,12 @@ def test_a_run_stores_its_scores_beside_those_by_chance(synthetic):
 
 def test_items_that_are_drawn_have_no_curve_of_training(synthetic):
     results = Results(synthetic.root)
-    outcome = outcome_of(synthetic.study, results)
+    outcome = outcome_of(runs_of(synthetic.study), results)
     assert {curve.training for curve in curves_of(outcome, results)} == {None}
 
 
 def test_a_training_is_one_curve_over_the_sizes_of_its_evaluation(synthetic, tmp_path):
-    table = outcome_of(synthetic.study, Results(synthetic.root)).table
+    table = outcome_of(runs_of(synthetic.study), Results(synthetic.root)).table
     lines, size = lines_over_test_sizes(table)
     base, load = (table.rows[place].scores["accuracy"] for place in (0, 3))
     assert size == "pairs"
