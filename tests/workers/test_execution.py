@@ -26,8 +26,9 @@ def folder(tmp_path):
 
 
 def executed(
-    folder, config=ROW, training=TEXT, lines=None, device="cpu", threads=1, tokens=1000, halve=False
-):
+    folder, config=ROW, training=TEXT, lines=None, device="cpu", threads=1, tokens=1000, halve=False,
+    peers=(),
+):  # fmt: skip
     """The execution of a new attempt; its log lines go to `lines`."""
     request = RunRequest(
         folder=folder.path, corpus=Path("/corpus"), test="test", decodings={}, settings={}
@@ -35,6 +36,7 @@ def executed(
     job = Job(
         run=request,
         device=device,
+        peers=peers,
         threads=threads,
         micro_batch_tokens=tokens,
         halve_micro_batch=halve,
@@ -51,6 +53,12 @@ def test_a_run_continues_with_the_threads_and_micro_batch_that_it_began_with(fol
     )
     assert executed(folder, threads=8, tokens=77) == begun
     assert folder.read_provenance().threads == 3
+
+
+def test_a_run_keeps_the_number_of_parts_that_it_began_with(folder):
+    """One for each process: another number would sum in another order."""
+    assert executed(folder, peers=("cpu",)).parts == 2
+    assert executed(folder).parts == 2
 
 
 def test_after_a_kill_for_want_of_memory_the_micro_batch_is_halved_for_good(folder):
