@@ -198,3 +198,8 @@ def test_versions_of_the_packages_of_own_classes_are_recorded(folder):
             "pyyaml": version("pyyaml")
         }
     assert custom_packages(resolve_row({"optimizer": "beside_the_study:Mine@0123456789ab"})) == {}
+
+
+def test_the_provenance_has_the_packages_of_own_classes(folder):
+    executed(folder, resolve_row({"optimizer": "yaml:Mine@0123456789ab"}))
+    assert folder.read_provenance().packages["pyyaml"] == version("pyyaml")
