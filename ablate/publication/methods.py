@@ -233,7 +233,7 @@ def _test(experiment: Experiment) -> str:
 
 
 def _margin(metric: Metric, margin: float) -> str:
-    return f"{margin:g} {metric.title}"
+    return f"{metric.size_text(margin)} {metric.title}"
 
 
 def limitations(outcome: Outcome) -> Iterator[str]:
@@ -247,8 +247,8 @@ def limitations(outcome: Outcome) -> Iterator[str]:
                 undecided.append(_undecided(row, metric))
         if undecided:
             yield (
-                f"By {metric.title}, the study does not tell whether these rows differ from base "
-                f"(in brackets the detectable difference, at {POWER:.0%} power): "
+                f"By {metric.title}, the study does not tell whether these rows differ from base, "
+                f"with the detectable difference at {POWER:.0%} power where it is known: "
                 f"{', '.join(undecided)}."
             )
     unfinished = [row.label for row in table.rows if row.state != "done"]
