@@ -163,7 +163,7 @@ def test_the_worked_example_of_a_verdict_follows_from_the_published_scores():
     half = rows[scale]["against_base"]["bleu"]["high"] - rows[scale]["against_base"]["bleu"]["mean"]
     sentences = (half**2 - (t**2 * own.value + t_pooled**2 * pooled.value) / n) / z**2
     assert f"a variance of {own.value:.2f} with {own.df} degrees" in text
-    assert f"share a variance of {pooled.value:.2f} with {pooled.df}." in text
+    assert f"have the pooled variance {pooled.value:.2f} with {pooled.df}." in text
     seeds = f"{t:.2f}² {own.value:.2f} / {n} + {t_pooled:.2f}² {pooled.value:.2f} / {n}"
     assert f"sqrt( {seeds} + {z:.2f}² {sentences:.2f} ) = {half:.1f}" in text
     assert f"{fmean(differences[scale].values()):.1f} ± {half:.1f}" in text

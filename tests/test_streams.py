@@ -260,14 +260,14 @@ def small(tmp_path_factory):
         ("ablate table study.yaml | true; exit ${PIPESTATUS[0]}", 141, ""),
         ("ablate table study.yaml --format json | true; exit ${PIPESTATUS[0]}", 141, ""),
         ("ablate --help | true; exit ${PIPESTATUS[0]}", 141, ""),
-        ("ablate table study.yaml > /dev/full", 2, "standard output: No space left on device\n"),
-        ("ablate table study.yaml --format csv > /dev/full", 2, "standard output: No space left on device\n"),
-        ("ablate --help > /dev/full", 2, "standard output: No space left on device\n"),
+        ("ablate table study.yaml > /dev/full", 4, "standard output: No space left on device\n"),
+        ("ablate table study.yaml --format csv > /dev/full", 4, "standard output: No space left on device\n"),
+        ("ablate --help > /dev/full", 4, "standard output: No space left on device\n"),
         ("ablate table no.yaml 2> /dev/full", 2, ""),
         ("ablate plan study.yaml >&-", 0, ""),
         ("ablate status study.yaml >&- 2>&- <&-", 0, ""),
         ("ablate table no.yaml 2>&-", 2, ""),
-        ("ablate predict study.yaml <&-", 2, "standard input is closed; text is read from it, as in `... < FILE`\n"),
+        ("ablate predict study.yaml <&-", 3, "standard input is closed; text is read from it, as in `... < FILE`\n"),
     ],
 )  # fmt: skip
 def test_a_stream_that_is_closed_full_or_gone_gives_no_traceback(small, command, code, err):

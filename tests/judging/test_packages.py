@@ -54,7 +54,7 @@ def test_the_command_needs_the_packages_that_the_page_names_and_no_other(tmp_pat
             lines.append(f"{row},{seed},{bleu + seed % 2}")
     file = tmp_path / "scores.csv"
     file.write_text("\n".join(lines) + "\n")
-    for form in ("rich", "markdown", "latex", "json"):
+    for form in ("text", "markdown", "latex", "json"):
         done = judge(file, NAMED, "--format", form)
         assert (done.returncode, done.stderr) == (0, "")
         assert "Base reaches 20.7" in done.stdout or json.loads(done.stdout)["rows"]

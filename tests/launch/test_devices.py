@@ -8,7 +8,7 @@ import pytest
 
 from ablate.config import resolve_row
 from ablate.config.memory import CPU_MICRO_BATCH, peak_memory
-from ablate.errors import UsageError
+from ablate.errors import MachineError, UsageError
 from ablate.launch import devices
 from ablate.launch.devices import (
     CPU_MEMORY_SHARE,
@@ -170,7 +170,7 @@ def test_device_cpu_ignores_gpus(here):
 
 def test_device_cuda_without_a_gpu_is_refused(here):
     here()
-    with pytest.raises(UsageError, match="use --device cpu"):
+    with pytest.raises(MachineError, match="use --device cpu"):
         local_slots(demand("cuda"))
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from ablate.config import cost, resolve_row
-from ablate.errors import StoreError
+from ablate.errors import MachineError, StoreError
 from ablate.launch.preparation import refuse_other_precision
 from ablate.plan.resources import refuse_full_disk
 from ablate.store import Results, RunFolder
@@ -51,7 +51,7 @@ def test_one_byte_too_few_is_refused_with_both_numbers(tmp_path, free, at_once):
     free(needed(at_once))
     refuse_full_disk(runs, Results(tmp_path / "not" / "there"), at_once)
     free(needed(at_once) - 1)
-    with pytest.raises(StoreError, match=r"the missing runs need .*B, and .*B are free; make room"):
+    with pytest.raises(MachineError, match=r"the missing runs need .*B, and .*B are free; make room"):
         refuse_full_disk(runs, Results(tmp_path), at_once)
 
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from ablate.errors import StoreError
+from ablate.errors import MachineError
 from ablate.launch import local
 from ablate.launch.executor import Lost
 from ablate.launch.local import LocalExecutor
@@ -214,7 +214,7 @@ def test_workers_that_end_before_they_are_ready_are_an_error_of_the_executor(
     monkeypatch.setenv("NOT_READY", "1")
     one = local_executor()
     one.submit(A, 3)
-    with pytest.raises(StoreError, match=r"a worker could not start \(exit code 3\)"):
+    with pytest.raises(MachineError, match=r"a worker could not start \(exit code 3\)"):
         one.event()
 
 

@@ -461,6 +461,7 @@ def test_a_pipe_and_a_wide_table_get_every_column_uncut(filled, name, seeds, who
         Console(file=out, color_system=None, width=80, force_terminal=wide),
         against_paper=True,
         wide=wide,
+        whole_legend=True,
     )
     lines = out.getvalue().splitlines()
     layout = terminal_layout(table, starred, against_paper=True)

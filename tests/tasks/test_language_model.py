@@ -189,7 +189,8 @@ def test_the_former_command_works_and_names_the_new_one(lm):
     done = lm.ask("predict", *words, "--text", "abc")
     former = lm.ask("generate", *words, "--prompt=abc")
     assert (former.code, former.out) == (0, done.out)
-    assert former.err == f"note: `ablate generate` is now `ablate predict`\n{done.err}"
+    option = "note: `ablate predict --prompt` is now `ablate predict --text`\n"
+    assert former.err == f"note: `ablate generate` is now `ablate predict`\n{option}{done.err}"
     assert lm.answer("generate", *words, "--prompt", "abc") == done.out
 
 

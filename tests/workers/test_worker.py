@@ -150,7 +150,7 @@ NOISY = """
 import os, signal, sys
 from ablate.workers import worker
 from ablate.workers.job import JobEvent
-def noisy(job, stop, leases, to_log):
+def noisy(job, stop, leases, log_descriptors):
     print("a line that a library prints", flush=True)
     os.write(1, b"and one that it writes below Python\\n")
     worker.run_logger(2).info("a log line")
