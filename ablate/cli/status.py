@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 from ablate.analysis.stages import Stage, advance, next_stage
 from ablate.cli.arguments import argument, flag, option
-from ablate.cli.live import LiveView
 from ablate.cli.logs import show_logs
 from ablate.cli.naming import SeedOfRow, find_run
 from ablate.cli.options import DEFAULT_STUDY, StudyOptions, present_study
@@ -183,6 +182,8 @@ def _log_of_failure(results: Results, id: str, state: State) -> list[str]:
 def _watch(stage: Stage, results: Results, format: Format) -> None:
     if format != "text":
         raise UsageError(f"--format {format} has no effect with --watch")
+    from ablate.cli.live import LiveView  # loads the launcher, which a state needs not
+
     console = new_console()
     with LiveView(stage.runs, results, console) as view:
         view.watch()

@@ -88,6 +88,12 @@ class Warned(str):
     __slots__ = ()
 
 
+class Essential(str):
+    """A line of a legend that a short legend has, too: what the verdicts mean."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True)
 class Layout:
     """Columns, and the lines of the legend below the table."""
@@ -107,12 +113,13 @@ class Layout:
 
     @property
     def short_legend(self) -> list[str]:
-        """The warnings, and the first other lines, up to four in all; every line if that is one
-        more, since a line says that some are left out.
+        """The warnings, essential lines, and the first other lines, up to four in all; every line
+        if that is one more, since a line says that some are left out.
         """
         if len(self.legend) <= SHORT_LEGEND + 1:
             return list(self.legend)
         others = [line for line in self.legend if not isinstance(line, Warned)]
+        others.sort(key=lambda line: not isinstance(line, Essential))
         first = others[: max(0, SHORT_LEGEND - len(self.warnings))]
         return [line for line in self.legend if isinstance(line, Warned) or line in first]
 

@@ -51,7 +51,9 @@ def test_one_byte_too_few_is_refused_with_both_numbers(tmp_path, free, at_once):
     free(needed(at_once))
     refuse_full_disk(runs, Results(tmp_path / "not" / "there"), at_once)
     free(needed(at_once) - 1)
-    with pytest.raises(MachineError, match=r"the missing runs need .*B, and .*B are free; make room"):
+    with pytest.raises(
+        MachineError, match=r"the missing runs need .*B, and .*B are free; make room"
+    ):
         refuse_full_disk(runs, Results(tmp_path), at_once)
 
 

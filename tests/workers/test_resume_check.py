@@ -4,14 +4,17 @@ difference.
 
 import pytest
 import torch
+from safetensors.torch import save
 
 from ablate.config import resolve_row
 from ablate.errors import StudyError
 from ablate.own.source import source_hash
+from ablate.store import RunFolder, checkpoints
 from ablate.tasks import Translation
 from ablate.training import optimizer as optimizer_module
 from ablate.training import trainer
-from ablate.workers.resume_check import check_resume
+from ablate.workers.resume_check import check_resume, first_difference
+from tests.records import a_training_state
 from tests.training.conftest import TINY, toy  # noqa: F401
 
 
@@ -76,3 +79,54 @@ def test_a_class_that_a_run_refuses_is_refused(toy):  # noqa: F811
             config, 1, Translation(), toy, steps=4, device=torch.device("cpu"),
             micro_batch_tokens=10_000, sources={digest: RANDOM},
         )  # fmt: skip
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Two trainings with equal logs and checkpoints."""
+    tensors = {name: save({"a": torch.ones(3)}) for name in ("weights", "state")}
+    pair = []
+    for name in ("uninterrupted", "resumed"):
+        folder = RunFolder(tmp_path / name)
+        folder.checkpoints.mkdir(parents=True)
+        folder.metrics.write_bytes(b'{"step": 4}\n')
+        checkpoints.save(folder.checkpoints, **tensors, info=a_training_state(4), scheduled=True)
+        pair.append(folder)
+    return pair
+
+
+def test_equal_files_have_no_difference(folders):
+    assert first_difference(*folders) is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"weights": {"a": torch.tensor([1.0, 1.5, 1.0])}}, "weights differ: a: 1 of 3 elements, by 5.0e-01 at most"),
+        ({"weights": {"a": torch.ones(2)}}, "weights differ: a is not in both"),
+        ({"weights": {"b": torch.ones(3)}}, "weights differ: a is not in both"),
+        ({"state": {"a": torch.zeros(3)}}, "optimizer or random states differ: a: 3 of 3 elements, by 1.0e+00 at most"),
+        ({"info": a_training_state(4, tokens=1)}, "the checkpoints differ: "),
+    ],
+)  # fmt: skip
+def test_a_difference_in_one_file_alone_is_found(folders, changed, expected):
+    files = {"weights": {"a": torch.ones(3)}, "state": {"a": torch.ones(3)}}
+    info = changed.get("info", a_training_state(4))
+    tensors = {name: save(changed.get(name, content)) for name, content in files.items()}
+    checkpoints.save(folders[1].checkpoints, **tensors, info=info, scheduled=True)
+    assert first_difference(*folders).startswith(expected)
+
+
+def test_a_difference_in_the_log_alone_is_found(folders):
+    folders[1].metrics.write_bytes(b'{"step": 5}\n')
+    assert first_difference(*folders) == "the metrics logs differ"
+
+
+def test_no_more_steps_are_made_than_the_run_has(toy, monkeypatch):  # noqa: F811
+    configs = []
+    monkeypatch.setattr(
+        "ablate.workers.resume_check.Trainer",
+        lambda config, *words, **options: configs.append(config) or trainer.Trainer(config, *words, **options),
+    )  # fmt: skip
+    assert checked(toy, train_steps=2) is None
+    assert {config.checkpoint_every for config in configs} == {1}

@@ -17,6 +17,7 @@ from ablate.table.layout import (
     OTHER_DIFFERENCE,
     P_VALUE,
     VERDICT,
+    Essential,
 )
 from ablate.table.table import Table, TableRow
 
@@ -188,7 +189,7 @@ def _verdict_line(table: Table, is_compact: bool = False) -> str:
             f" cannot tell (d): not significant; d is the detectable difference, which is found "
             f"with {POWER:.0%} probability."
         )
-    return (
+    return Essential(
         f"verdict: by {titles}. worse, better: beyond the noise of {seeds}{''.join(items)} "
         f"(p < {LEVEL:g}, Holm-corrected over {rows}).{several}{equivalent}{undecided}"
     )
