@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ablate.store import Results, if_readable
 from ablate.store.jobs import JobFolder, jobs_of
-from ablate.study import read_study
+from ablate.study import read_study, runs_of
 from tests.slurm.one_node import OneNodeSlurm
 
 ROOT = Path(__file__).parents[2]
@@ -49,7 +49,7 @@ class Trial:
         self.path = folder / "small.yaml"
         self.path.write_text(text)
         self.study, self.results = read_study(self.path), Results(folder / "results")
-        self.ids = [run.id for run in self.planned]
+        self.ids = [run.id for run in runs_of(self.study)]
 
     def ablate(self, *words: str, code: int | None = 0, **variables: str) -> str:
         """The output of a command; it must exit with this code, or with any if it is None."""

@@ -360,7 +360,7 @@ def test_the_scores_of_a_text_are_those_of_one_rank(monkeypatch):
             )
 
         for scores in together(size, work):
-            assert scores.places.tolist() == list(range(60))
+            assert scores.indices.tolist() == list(range(60))
             assert scores.nats.tolist() == nats.tolist()
             assert scores.correct.tolist() == correct.tolist()
         assert sorted(scored) == sorted(
