@@ -127,3 +127,24 @@ def test_decayed_averages_of_a_deterministic_gpu_are_those_of_a_cpu(deterministi
     request.getfixturevalue("monkeypatch").undo()
     expected = decayed_average(K, V, decay.abs(), torch.zeros(4))
     torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)
+
+
+def averages_by_loop(K, V, decay, bonus):
+    """`decayed_average` by its definition, in double precision and in logarithms of weights."""
+    outputs = []
+    for t in range(K.shape[1]):
+        weights = [K[:, i] - decay[:, i + 1 : t].sum(1) for i in range(t)]
+        logs = torch.stack([*weights, bonus + K[:, t]])
+        outputs.append((logs.softmax(0)[..., None] * V[:, : t + 1].movedim(1, 0)[..., None]).sum(0))
+    return torch.stack(outputs, dim=1)[..., 0]
+
+
+@pytest.mark.parametrize("scale", [1.0, 300.0])
+@pytest.mark.parametrize("rate", [0.0, 0.1, 40.0])
+def test_decayed_averages_are_those_of_a_loop_however_large_weights_and_decays_are(scale, rate):
+    torch.manual_seed(3)
+    K, V = scale * torch.randn(2, 9, 5), torch.randn(2, 9, 5)
+    decay, bonus = rate * torch.rand(2, 9, 5), torch.randn(5)
+    found, _ = decayed_average(K, V, decay, bonus)
+    expected = averages_by_loop(*(x.double() for x in (K, V, decay, bonus)))
+    torch.testing.assert_close(found.double(), expected, atol=2e-4, rtol=1e-3)
