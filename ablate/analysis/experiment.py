@@ -215,7 +215,7 @@ def _cost(planned: Runs, row: Row, runs: Sequence[RunResult], results: Results) 
         if run.tokens_per_second is not None:
             rates[run.run.seed] = run.tokens_per_second
         if run.provenance:
-            machines.add(_machine(run.provenance))
+            machines.add(machine_text(run.provenance))
     lengths, flops = _lengths(runs, results), None
     # Of the steps made if training has ended, else of those planned.
     steps: float | None = cost.steps(row.config, lengths)
@@ -244,7 +244,7 @@ def _lengths(runs: Sequence[RunResult], results: Results) -> Lengths | None:
     return None
 
 
-def _machine(provenance: Provenance) -> str:
+def machine_text(provenance: Provenance) -> str:
     """`cpu (1 thread), Some Processor`, or the GPU's name."""
     if provenance.device != "cpu":
         return provenance.device

@@ -24,7 +24,6 @@ from ablate.publication.archive import ARCHIVE, archive_of
 from ablate.publication.crate import METADATA, crate
 from ablate.publication.folder import TEXTS, publish, publishable
 from ablate.publication.paper import paper_files
-from ablate.publication.provenance import provenance_of
 
 EXAMPLE = "ablate publish study.yaml --out supplement/study"
 
@@ -50,7 +49,6 @@ def command(
     more[ARCHIVE] = archive_of(planned, root)
     outcome = publishable(outcome, root)
     more |= paper_files(outcome, root)
-    files = (*TEXTS, *more)
-    more[METADATA] = crate(planned.study.name, files, provenance_of(outcome, root))
+    more[METADATA] = crate(outcome, (*TEXTS, *more))
     written = publish(outcome, root, out, more)
     print_written([out / name for name in written], format)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -160,20 +160,31 @@ def command(
     states = outcome_of_launch(end.rows, root)
     if stage.missing:
         say(_last_line(content, root, states, time.time() - began))
-    unfinished = states.total() - states["done"] - states["diverged"]  # which is a result
-    if rule is not None and rule.is_over and end.left:
-        unfinished -= states["pending"]
+    is_out_of_time = rule is not None and rule.is_over and bool(end.left)
+    if is_out_of_time:
         did_not = f"{plural(states['pending'], 'run')} did not begin"
         say(f"--budget {budget}: the time is over, and {did_not}.")
+    code = _exit_code(end, states, is_out_of_time, say)
+    if events is not None:
+        events.end(end, root, table, states, code)
+    raise typer.Exit(code)
+
+
+def _exit_code(
+    end: Stage, states: Counter[State], is_out_of_time: bool, say: Callable[[str], None]
+) -> int:
+    """Say what is missing at the end; the exit code. Runs for which a budget has no time left are
+    not missing, and a run that diverged is a result.
+    """
+    unfinished = states.total() - states["done"] - states["diverged"]
+    if is_out_of_time:
+        unfinished -= states["pending"]
     if failed := states["failed"]:
         remedy = "`ablate status` says why, and --retry-failed runs again what has failed."
         say(f"{plural(failed, 'run')} failed: {remedy}")
     if end.obstacle:
         say(end.obstacle)
-    code = EXIT_RUN_FAILED if end.obstacle or unfinished else 0
-    if events is not None:
-        events.end(end, root, table, states, code)
-    raise typer.Exit(code)
+    return EXIT_RUN_FAILED if end.obstacle or unfinished else 0
 
 
 def _refuse_too_small(

@@ -45,7 +45,7 @@ def checklists(sections: Sequence[Section]) -> str:
     for name, items in (("NeurIPS", NEURIPS), ("ACL", ACL)):
         blocks.append(f"## {name}")
         for item in items:
-            blocks.append(f"### {item.title}\n\nYes.")
+            blocks.append(f"### {item.title}")
             for title in item.sections:
                 blocks += by_title[title].paragraphs
     return "\n\n".join(blocks) + "\n"

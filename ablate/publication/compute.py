@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ablate.analysis.experiment import machine_text
 from ablate.analysis.outcome import Outcome
 from ablate.analysis.trials import with_trials
 from ablate.formatting import plural, scaled
@@ -21,7 +22,7 @@ class Compute:
     trainings: number of runs with a result; tuning: those of them that only choose settings.
     diverged, failed: numbers of runs. untimed: failed runs without a record of their time.
     hours: by kind of device, hours times devices.
-    machines: processors and GPUs that trained the runs.
+    machines: devices and processors that trained the runs.
     """
 
     trainings: int = 0
@@ -30,7 +31,7 @@ class Compute:
     failed: int = 0
     untimed: int = 0
     hours: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    machines: Counter[str] = field(default_factory=Counter)
+    machines: set[str] = field(default_factory=set)
 
     def add(self, folder: RunFolder, is_tuning: bool) -> None:
         """Count a run, by its files."""
@@ -50,10 +51,10 @@ class Compute:
     def _add_time(self, seconds: float, made: Provenance | None) -> None:
         if made is None:
             return
-        kind = "GPU" if made.device.startswith("cuda") else "CPU core"
+        kind = "CPU core" if made.device == "cpu" else "GPU"  # whose name is the device
         devices = made.processes if kind == "GPU" else made.threads * made.processes
         self.hours[kind] += seconds * devices / 3600
-        self.machines[made.machine.processor] += 1
+        self.machines.add(machine_text(made))
 
 
 def compute_of(outcome: Outcome, results: Results) -> Compute:
@@ -77,7 +78,7 @@ def compute(outcome: Outcome, results: Results) -> Iterator[str]:
         text += f", which took {' and '.join(hours)} with evaluation and decoding"
     text += ". Work that was repeated after an interruption is included."
     if cost.machines:
-        text += f" Machines: {', '.join(sorted(cost.machines))}."
+        text += f" Machines: {'; '.join(sorted(cost.machines))}."
     yield text
     flops = _flops(outcome)
     if flops:

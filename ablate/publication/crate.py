@@ -7,7 +7,7 @@ import mimetypes
 from collections.abc import Iterable
 from datetime import date
 
-from ablate.publication.provenance import TableProvenance
+from ablate.analysis.outcome import Outcome
 
 METADATA = "ro-crate-metadata.json"
 _DESCRIPTIONS = {
@@ -25,22 +25,25 @@ _DESCRIPTIONS = {
 }
 
 
-def crate(name: str, files: Iterable[str], made: TableProvenance) -> bytes:
+def crate(outcome: Outcome, files: Iterable[str]) -> bytes:
     """The metadata of the crate.
 
     Args:
-        name: of the study.
+        outcome: of the study, whose runs name the versions of ablate that made them.
         files: their names, which lie in the crate's folder.
-        made: names the versions of ablate that made the results.
     """
     from rocrate.model.contextentity import ContextEntity  # loads requests
     from rocrate.rocrate import ROCrate
 
+    name = outcome.study.name
     content = ROCrate()
     content.name = f"Ablation study {name}"
     content.description = f"Table, records and methods of the ablation study {name} of Transformers"
     content.datePublished = date.today().isoformat()
-    versions = {run.ablate.text for run in made.provenances if run and run.ablate}
+    versions = set()
+    for run in outcome.runs:
+        if run.provenance is not None and run.provenance.ablate is not None:
+            versions.add(run.provenance.ablate.text)
     for number, version in enumerate(sorted(versions), 1):
         properties = {"@type": "SoftwareApplication", "name": version}
         software = ContextEntity(content, f"#ablate-{number}", properties=properties)

@@ -29,8 +29,8 @@ def publish(
     """Write TEXTS (the table in three formats, the study, its provenance) and `more`; return their
     names.
 
-    The files are small, contain no text of the corpus, and are the same each time the study is
-    repeated: they have no measured times.
+    The files are small and contain no text of the corpus. The tables are the same each time the
+    study is repeated: they have no measured times.
 
     Args:
         outcome: of the study.

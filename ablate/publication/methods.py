@@ -6,7 +6,7 @@ Every sentence states what the study or its records say. What they do not say is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -61,13 +61,13 @@ def _setting(name: str, value: Any) -> str:
     return f"{SYMBOL_OF.get(name, name)}={setting_text(value)}{cite_setting(name, value)}"
 
 
-def _departures(config: RowConfig, section: type[Fields]) -> list[str]:
-    """The settings of a section that differ from the original Transformer's, but for those with a
-    column in the table.
+def _departures(config: RowConfig, section: type[Fields], said: Collection[str]) -> list[str]:
+    """The settings of a section that differ from the original Transformer's, but for those that are
+    said elsewhere.
     """
     departures = []
     for name, value in changes(config, resolve_row({})).items():
-        if name in section.model_fields and name not in SETTING_FIELDS:
+        if name in section.model_fields and name not in said:
             departures.append(_setting(name, value))
     return departures
 
@@ -85,7 +85,7 @@ def _base(table: Table, config: RowConfig) -> str:
         f"The base model is a Transformer{cite('Transformer')} with {enumeration(sizes)}, and "
         f"{millions(recipe.params)} million parameters."
     )
-    departures = _departures(config, ModelConfig)
+    departures = _departures(config, ModelConfig, SETTING_FIELDS)
     if departures:
         text += f" It differs from the original in {enumeration(departures)}."
     return text
@@ -148,11 +148,7 @@ def _training(config: RowConfig) -> str:
     )
     said = {"train_steps", "epochs", "batch_tokens", "optimizer", "learning_rate", "warmup_steps"}
     said |= {"schedule", "dropout", "label_smoothing", "eval_every", "checkpoint_every"}
-    further = []
-    for name, value in changes(config, resolve_row({})).items():
-        if name in TrainingConfig.model_fields and name not in said:
-            further.append(_setting(name, value))
-    if further:
+    if further := _departures(config, TrainingConfig, said):
         text += f" Further settings: {', '.join(further)}."
     return f"{text} Settings that are not named are those of the original Transformer."
 
@@ -207,11 +203,14 @@ def _seeds(experiment: Experiment) -> str:
 
 
 def _test(experiment: Experiment) -> str:
+    if len(experiment.seeds) == 1:
+        return "One seed shows no variance over seeds, so no row has a verdict."
+    shared = ", shared equally by the metrics" if len(experiment.judged) > 1 else ""
     titles = enumeration(metric.title for metric in experiment.judged)
     text = (
         f"A row is called worse or better than base by {titles} if its mean difference, paired by "
-        f"seed, passes two t tests over seeds at {LEVEL:g}: one with the variance that the rows "
-        f"share, by Holm's method{cite('multiple comparisons')} for "
+        f"seed, passes two t tests over seeds at {LEVEL:g}{shared}: one with the variance that the "
+        f"rows share, by Holm's method{cite('multiple comparisons')} for "
         f"{plural(experiment.tests, 'row')}, and one with the variances of the row and of base "
         f"alone. Scores of test items add the variance of {RESAMPLES:,} bootstrap samples"
         f"{cite('bootstrap')}."

@@ -12,7 +12,6 @@ from ablate.publication.compute import compute, compute_of
 from ablate.publication.crate import METADATA, crate
 from ablate.publication.methods import limitations, methods
 from ablate.publication.paper import paper_files
-from ablate.publication.provenance import provenance_of
 from ablate.store.records import Provenance
 from tests.cli.inside import inside
 from tests.records import change
@@ -74,7 +73,7 @@ def test_every_setting_that_differs_from_the_original_is_named(fake):
 
 @pytest.mark.parametrize(
     ("device", "processes", "threads", "words"),
-    [("cpu", 1, 2, "CPU core"), ("cuda", 1, 4, "GPU"), ("cuda", 2, 4, "GPU")],
+    [("cpu", 1, 2, "CPU core"), ("NVIDIA H100", 1, 4, "GPU"), ("NVIDIA H100", 2, 4, "GPU")],
 )
 def test_hours_are_those_of_every_training_times_its_devices(
     fake, device, processes, threads, words
@@ -87,6 +86,8 @@ def test_hours_are_those_of_every_training_times_its_devices(
     cost = compute_of(results.outcome(), results.results)
     devices = processes * (threads if device == "cpu" else 1)
     assert (cost.trainings, cost.tuning, cost.failed) == (4, 0, 0)
+    assert len(cost.machines) == 1
+    assert device in min(cost.machines)
     assert cost.hours == pytest.approx({words: 4 * 60.0 / 3600 * devices})
 
 
@@ -118,6 +119,14 @@ def test_limitations_name_each_undecided_row_with_what_would_be_found(fake):
         undecided += is_named
     assert undecided
     assert any("No margin" in line for line in limitations(outcome))
+
+
+def test_one_seed_is_said_to_give_no_verdict_and_two_metrics_to_share_the_level(fake):
+    one = texts(fake(seeds="1").all_done())["Statistics"]
+    assert "no row has a verdict" in one
+    assert "Holm" not in one
+    two = texts(fake(SMALL + "judge: [ppl, bleu]\n").all_done())["Statistics"]
+    assert "over seeds at 0.05, shared equally by the metrics: one with" in two
 
 
 def test_the_checklists_answer_with_the_sections_of_the_methods(fake):
@@ -161,5 +170,5 @@ def test_the_crate_describes_every_file_and_is_read_again(fake, tmp_path):
     read = ROCrate(folder)
     assert {entity.id for entity in read.get_by_type("File")} == files
     assert all(entity["description"] for entity in read.get_by_type("File"))
-    made = provenance_of(results.outcome(), results.results)
-    assert crate("small", sorted(files), made) == crate("small", sorted(files), made)
+    outcome = results.outcome()
+    assert crate(outcome, sorted(files)) == crate(outcome, sorted(files))
