@@ -14,6 +14,8 @@ from typing import Any
 
 import yaml
 
+from ablate.table.latex import escaped
+
 FILE = Path(__file__).with_name("references.yaml")
 CITATION = re.compile(r" \[(@[\w; @]+)\]")  # with the space before it
 _SPECIAL = re.compile(r"(?<!\\)[&%#]")
@@ -95,3 +97,14 @@ def cited(texts: Iterable[str]) -> list[Reference]:
 def bibtex(papers: Iterable[Reference]) -> str:
     """A BibTeX file."""
     return "\n\n".join(paper.bibtex() for paper in papers) + "\n"
+
+
+def latex_text(text: str) -> str:
+    """A text in LaTeX, with its citations as commands."""
+    parts = []
+    for index, part in enumerate(CITATION.split(text)):  # text and keys by turns
+        if index % 2:
+            parts.append(f"~\\cite{{{part.replace('@', '').replace('; ', ',')}}}")
+        else:
+            parts.append(escaped(part))
+    return "".join(parts)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ablate.analysis.experiment import machine_text
 from ablate.analysis.outcome import Outcome
 from ablate.analysis.trials import with_trials
-from ablate.formatting import plural, scaled
 from ablate.store import Results, if_readable
 from ablate.store.layout import RunFolder
 from ablate.store.records import Provenance
@@ -23,6 +21,7 @@ class Compute:
     diverged, failed: numbers of runs. untimed: failed runs without a record of their time.
     hours: by kind of device, hours times devices.
     machines: devices and processors that trained the runs.
+    flops: of the finished trainings behind the table, in closed form.
     """
 
     trainings: int = 0
@@ -32,6 +31,7 @@ class Compute:
     untimed: int = 0
     hours: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     machines: set[str] = field(default_factory=set)
+    flops: float = 0.0
 
     def add(self, folder: RunFolder, is_tuning: bool) -> None:
         """Count a run, by its files."""
@@ -60,38 +60,11 @@ class Compute:
 def compute_of(outcome: Outcome, results: Results) -> Compute:
     """The cost of every run of a study, tuning runs and failed runs included."""
     rows = outcome.planned.by_id
-    cost = Compute()
+    cost = Compute(flops=_flops(outcome))
     for run in with_trials(outcome.planned):
         if not run.awaits_choice:
             cost.add(results.run(run.id), is_tuning=run.id not in rows)
     return cost
-
-
-def compute(outcome: Outcome, results: Results) -> Iterator[str]:
-    """Yield the cost of a study in sentences."""
-    cost = compute_of(outcome, results)
-    text = f"The study has {plural(cost.trainings, 'training')}"
-    if cost.tuning:
-        text += f", {cost.tuning} of them to choose settings"
-    hours = [f"{hours:.1f} {kind} hours" for kind, hours in sorted(cost.hours.items())]
-    if hours:
-        text += f", which took {' and '.join(hours)} with evaluation and decoding"
-    text += ". Work that was repeated after an interruption is included."
-    if cost.machines:
-        text += f" Machines: {'; '.join(sorted(cost.machines))}."
-    yield text
-    flops = _flops(outcome)
-    if flops:
-        yield f"The trainings of the table have {scaled(flops, 'FLOPs')} in closed form."
-    ended = [f"{plural(cost.diverged, 'run')} diverged"] if cost.diverged else []
-    if cost.failed:
-        ended.append(f"{plural(cost.failed, 'run')} failed")
-    if ended:
-        text = f"{' and '.join(ended)}."
-        if cost.untimed:
-            text += f" The time of {plural(cost.untimed, 'failed run')} is not known."
-        yield text
-    yield "Energy was not measured."
 
 
 def _flops(outcome: Outcome) -> float:

@@ -1,59 +1,104 @@
 """The methods section of a paper on a study, from its settings and records: what was compared, on
 which text, how it was trained, chosen, scored and judged, what it cost, and what it leaves open.
 
-Every sentence states what the study or its records say. What they do not say is left to the author.
+The sentences are in templates/methods.md. Each states what the study or its records say; the rest
+is left to the author.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ablate.analysis.outcome import Outcome
 from ablate.config import RowConfig
 from ablate.config.model import ModelConfig
 from ablate.config.resolve import SETTING_FIELDS, SYMBOL_OF, resolve_row
 from ablate.config.training import TrainingConfig
-from ablate.fields import Section as Fields
-from ablate.formatting import enumeration, first_few, millions, plural, setting_text
-from ablate.publication.bibliography import cite, cite_setting
-from ablate.publication.compute import compute
+from ablate.fields import Section
+from ablate.formatting import enumeration, first_few, millions, plural, scaled, setting_text
+from ablate.publication.bibliography import cite, cite_setting, latex_text
+from ablate.publication.compute import compute_of
 from ablate.stats.bootstrap import RESAMPLES
-from ablate.stats.metrics import Metric
 from ablate.stats.significance import LEVEL, POWER
 from ablate.store import Results, if_readable
 from ablate.store.corpora import MANIFEST
 from ablate.store.records import CorpusManifest
 from ablate.study.row import changes
 from ablate.table.experiment import Experiment
-from ablate.table.table import Table, TableRow
+from ablate.table.latex import escaped
+from ablate.table.table import Table
 
-_ALWAYS_SAID = ("vocab_size", "tokenizer", "train", "dev", "test")  # of the data settings
-
-
-@dataclass(frozen=True)
-class Section:
-    """A section of a text, with citations as Pandoc's Markdown has them."""
-
-    title: str
-    paragraphs: tuple[str, ...]
+_ALWAYS_NAMED = ("vocab_size", "tokenizer", "train", "dev", "test")  # of the data settings
+# Settings of training that have a place in a sentence, or that do not change a model.
+_TRAINING_TEXT = (
+    "train_steps", "epochs", "batch_tokens", "optimizer", "learning_rate", "warmup_steps",
+    "schedule", "dropout", "label_smoothing", "eval_every", "checkpoint_every",
+)  # fmt: skip
 
 
-def methods(outcome: Outcome, results: Results) -> list[Section]:
-    """The sections of a study's methods, its compute and its limitations."""
-    table = outcome.table
-    base = outcome.planned.base.config
-    return [
-        Section("Models", (_base(table, base), _rows(table))),
-        Section("Data", tuple(_data(outcome, results))),
-        Section("Training", (_training(base), _selection(table))),
-        Section("Evaluation", tuple(_evaluation(outcome, base))),
-        Section("Statistics", (_seeds(table.experiment), _test(table.experiment))),
-        Section("Compute", tuple(compute(outcome, results))),
-        Section("Limitations", tuple(limitations(outcome))),
-    ]
+@cache
+def environment() -> Environment:
+    """The environment of `templates/`, whose texts are Markdown and LaTeX."""
+    templates = Environment(
+        loader=PackageLoader("ablate.publication"),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for text in (enumeration, escaped, first_few, latex_text, millions, plural, scaled):
+        templates.filters[text.__name__] = text
+    templates.globals |= {"cite": cite, "setting": _setting}
+    templates.globals |= {"LEVEL": LEVEL, "POWER": POWER, "RESAMPLES": RESAMPLES}
+    return templates
+
+
+def methods(outcome: Outcome, results: Results) -> dict[str, str]:
+    """The sections of a study's methods, its compute and its limitations: texts by title, with
+    citations as Pandoc's Markdown has them.
+    """
+    template = environment().get_template("methods.md")
+    context = template.new_context(_facts(outcome, results))
+    return {title: "".join(block(context)).strip() for title, block in template.blocks.items()}
+
+
+def _facts(outcome: Outcome, results: Results) -> dict[str, Any]:
+    """The variables of methods.md."""
+    table, experiment, task = outcome.table, outcome.experiment, outcome.study.task
+    config = outcome.planned.base.config
+    rows = [row for row in table.rows if not row.row.is_base]
+    tuned = {row.label: row.recipe.tuned for row in table.rows if row.recipe.tuned}
+    cost = compute_of(outcome, results)
+    return {
+        "table": table,
+        "experiment": experiment,
+        "task": task,
+        "config": config,
+        "base": table.rows[0],
+        "rows": rows,
+        "sizes": _sizes(table),
+        "model_settings": _departures(config, ModelConfig, SETTING_FIELDS),
+        "training_settings": _departures(config, TrainingConfig, _TRAINING_TEXT),
+        "data_settings": list(_data_settings(outcome)),
+        "cited_changes": _cited_changes(table),
+        "matched": [row.label for row in rows if row.recipe.matched],
+        "tuned": list(tuned),
+        "ways_of_tuning": "; ".join({choice.legend: None for choice in tuned.values()})[:-1],
+        "corpora": list(_corpora(experiment, results)),
+        "scores": list(_scores(experiment)),
+        "searches": any("beam" in section.model_fields for section in task.settings),
+        "n_seeds": len(experiment.seeds),
+        "n_further": len(experiment.further_seeds),
+        "margins": list(_margins(experiment)),
+        "cost": cost,
+        "hours": [f"{hours:.1f} {kind} hours" for kind, hours in sorted(cost.hours.items())],
+        "undecided_rows": list(_undecided_rows(table)),
+        "unfinished": [row.label for row in table.rows if row.state != "done"],
+    }
 
 
 def _setting(name: str, value: Any) -> str:
@@ -61,212 +106,85 @@ def _setting(name: str, value: Any) -> str:
     return f"{SYMBOL_OF.get(name, name)}={setting_text(value)}{cite_setting(name, value)}"
 
 
-def _departures(config: RowConfig, section: type[Fields], said: Collection[str]) -> list[str]:
-    """The settings of a section that differ from the original Transformer's, but for those that are
-    said elsewhere.
+def _departures(config: RowConfig, section: type[Section], named: Collection[str]) -> list[str]:
+    """The settings of a section that differ from the original Transformer's, without those that
+    are named elsewhere.
     """
     departures = []
     for name, value in changes(config, resolve_row({})).items():
-        if name in section.model_fields and name not in said:
+        if name in section.model_fields and name not in named:
             departures.append(_setting(name, value))
     return departures
 
 
-def _base(table: Table, config: RowConfig) -> str:
-    recipe = table.rows[0].recipe
+def _sizes(table: Table) -> list[str]:
+    """The sizes of base: `N=6`, `d_model=512`."""
     setup = table.experiment.setup
     assert setup is not None
     sizes = []
     for column in setup.settings:
-        value = recipe.settings.get(column.field)
+        value = table.rows[0].recipe.settings.get(column.field)
         if value is not None and column.field in ModelConfig.model_fields:
             sizes.append(f"{column.head}={setting_text(value)}")
-    text = (
-        f"The base model is a Transformer{cite('Transformer')} with {enumeration(sizes)}, and "
-        f"{millions(recipe.params)} million parameters."
-    )
-    departures = _departures(config, ModelConfig, SETTING_FIELDS)
-    if departures:
-        text += f" It differs from the original in {enumeration(departures)}."
-    return text
+    return sizes
 
 
-def _rows(table: Table) -> str:
-    rows = [row for row in table.rows if not row.row.is_base]
-    text = (
-        f"{plural(len(rows), 'row')} of the table differ from base in the settings shown, and in "
-        "nothing else."
-    )
-    parts: dict[str, None] = {}
-    matched = []
-    for row in rows:
+def _cited_changes(table: Table) -> list[str]:
+    """The changes of rows that come from a paper."""
+    cited: dict[str, None] = {}
+    for row in table.rows:
         for name, value in row.recipe.changed.items():
             if cite_setting(name, value):
-                parts[_setting(name, value)] = None
-        if row.recipe.matched:
-            matched.append(row.label)
-    if parts:
-        text += f" Among them are {enumeration(parts)}."
-    if matched:
-        text += f" The cost of base is matched in {first_few(matched)}."
-    return text
+                cited[_setting(name, value)] = None
+    return list(cited)
 
 
-def _data(outcome: Outcome, results: Results) -> Iterator[str]:
-    settings = []
+def _data_settings(outcome: Outcome) -> Iterator[str]:
     data = outcome.study.data
     defaults = type(data).model_fields
     for name, value in data.model_dump(exclude={"folder"}).items():
-        if name in _ALWAYS_SAID or (value is not None and value != defaults[name].default):
-            settings.append(f"{name}={setting_text(value)}{cite_setting(name, value)}")
-    yield f"Task: {outcome.study.task.name}. Data: {', '.join(settings)}."
-    for corpus in outcome.experiment.corpora:
+        if name in _ALWAYS_NAMED or (value is not None and value != defaults[name].default):
+            yield f"{name}={setting_text(value)}{cite_setting(name, value)}"
+
+
+def _corpora(
+    experiment: Experiment, results: Results
+) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yield (id, sizes of the splits, numbers of records that were left out)."""
+    for corpus in experiment.corpora:
         path = results.corpus(corpus) / MANIFEST
         manifest = if_readable(partial(CorpusManifest.read, path))
-        if manifest is None:
-            continue
-        sizes = [f"{count:,} {split}" for split, count in manifest.pairs.items()]
-        left_out = [f"{count:,} ({why})" for why, count in manifest.left_out.items() if count]
-        text = f"Corpus {corpus} has {enumeration(sizes)} items."
-        yield f"{text} Left out: {'; '.join(left_out)}." if left_out else text
+        if manifest is not None:
+            sizes = [f"{count:,} {split}" for split, count in manifest.pairs.items()]
+            left_out = [f"{count:,} ({why})" for why, count in manifest.left_out.items() if count]
+            yield corpus, sizes, left_out
 
 
-def _training(config: RowConfig) -> str:
-    length = f"{config.train_steps:,} steps"
-    if config.epochs is not None:
-        length = f"{config.epochs:g} epochs"
-    rate = "that of the original paper"
-    if config.learning_rate is not None:
-        rate = f"{config.learning_rate:g}"
-    schedule = _setting("schedule", config.schedule)
-    text = (
-        f"Base is trained for {length} of {config.batch_tokens:,} tokens with "
-        f"{_setting('optimizer', config.optimizer)}; the peak learning rate is {rate}, after "
-        f"{config.warmup_steps:,} steps of warm-up, with {schedule}. "
-        f"Dropout{cite('dropout')} is {config.dropout:g}, and label smoothing"
-        f"{cite('label_smoothing')} {config.label_smoothing:g}."
-    )
-    said = {"train_steps", "epochs", "batch_tokens", "optimizer", "learning_rate", "warmup_steps"}
-    said |= {"schedule", "dropout", "label_smoothing", "eval_every", "checkpoint_every"}
-    if further := _departures(config, TrainingConfig, said):
-        text += f" Further settings: {', '.join(further)}."
-    return f"{text} Settings that are not named are those of the original Transformer."
-
-
-def _selection(table: Table) -> str:
-    tuned = [row for row in table.rows if row.recipe.tuned]
-    legends = {row.recipe.tuned.legend: None for row in tuned if row.recipe.tuned}
-    if not tuned:
-        return (
-            "No setting was chosen by the tool: each row has base's values but for the settings "
-            "shown."
-        )
-    rows = "every row"
-    if len(tuned) < len(table.rows):
-        rows = first_few([row.label for row in tuned])
-    ways = "; ".join(legends).removesuffix(".")
-    return f"Settings were chosen for {rows} ({ways}). The test split had no part."
-
-
-def _evaluation(outcome: Outcome, config: RowConfig) -> Iterator[str]:
-    experiment = outcome.experiment
-    measured = []
+def _scores(experiment: Experiment) -> Iterator[str]:
+    """Yield each metric with its split and signature."""
     for metric in dict.fromkeys((*experiment.shown, *experiment.judged)):
         signature = "; ".join(experiment.signatures.get(metric.name, ()))
         split = experiment.test_sets.get(metric.name, metric.side)
-        measured.append(f"{metric.title}{cite(metric.name)} ({split}; {signature})")
-    yield f"Scores: {'; '.join(measured)}."
-    if not outcome.study.task.prediction_metric_names:
-        return
-    text = "Weights are those of the last checkpoint"
-    if config.average_checkpoints > 1:
-        text = f"Weights are averaged over {config.average_checkpoints} checkpoints"
-    searches = any("beam" in section.model_fields for section in outcome.study.task.settings)
-    if searches:
-        text += (
-            f", and predictions are decoded with beam={config.beam} and a length penalty"
-            f"{cite('length penalty')} of alpha={config.alpha:g}"
-        )
-    yield f"{text}."
+        yield f"{metric.title}{cite(metric.name)} ({split}; {signature})"
 
 
-def _seeds(experiment: Experiment) -> str:
-    text = f"Each row is trained with {plural(len(experiment.seeds), 'seed')}"
-    if experiment.further_seeds:
-        total = len(experiment.seeds) + len(experiment.further_seeds)
-        text += f", and base with {total}"
-    if experiment.standing.has_looks:
-        looks = ", ".join(map(str, experiment.standing.plan))
-        text += f"; the study is judged at {looks} seeds, by a uniform spending of the error"
-        text += cite("looks")
-    return f"{text}."
-
-
-def _test(experiment: Experiment) -> str:
-    if len(experiment.seeds) == 1:
-        return "One seed shows no variance over seeds, so no row has a verdict."
-    shared = ", shared equally by the metrics" if len(experiment.judged) > 1 else ""
-    titles = enumeration(metric.title for metric in experiment.judged)
-    text = (
-        f"A row is called worse or better than base by {titles} if its mean difference, paired by "
-        f"seed, passes two t tests over seeds at {LEVEL:g}{shared}: one with the variance that the "
-        f"rows share, by Holm's method{cite('multiple comparisons')} for "
-        f"{plural(experiment.tests, 'row')}, and one with the variances of the row and of base "
-        f"alone. Scores of test items add the variance of {RESAMPLES:,} bootstrap samples"
-        f"{cite('bootstrap')}."
-    )
-    margins = []
+def _margins(experiment: Experiment) -> Iterator[str]:
     for name, margin in experiment.margins.items():
-        margins.append(_margin(experiment.metrics[name], margin))
-    if margins:
-        text += (
-            f" A row is called as good as base if its difference is significantly smaller than "
-            f"{enumeration(margins)}{cite('equivalence')}."
-        )
-    if experiment.error > LEVEL:
-        text += (
-            f" The rule of judgment was changed after a verdict: the error of all verdicts is at "
-            f"most {experiment.error:.0%}."
-        )
-    return text
+        metric = experiment.metrics[name]
+        yield f"{metric.size_text(margin)} {metric.title}"
 
 
-def _margin(metric: Metric, margin: float) -> str:
-    return f"{metric.size_text(margin)} {metric.title}"
-
-
-def limitations(outcome: Outcome) -> Iterator[str]:
-    """Yield what the study could not show, a sentence each."""
-    table = outcome.table
+def _undecided_rows(table: Table) -> Iterator[tuple[str, list[str]]]:
+    """Yield (title, rows with their detectable difference) of each metric with undecided rows."""
     for metric in table.judged:
-        undecided = []
+        texts = []
         for row in table.rows:
             verdict = row.verdicts.get(metric.name)
-            if verdict is not None and verdict.word == "cannot tell":
-                undecided.append(_undecided(row, metric))
-        if undecided:
-            yield (
-                f"By {metric.title}, the study does not tell whether these rows differ from base, "
-                f"with the detectable difference at {POWER:.0%} power where it is known: "
-                f"{', '.join(undecided)}."
-            )
-    unfinished = [row.label for row in table.rows if row.state != "done"]
-    if unfinished:
-        yield f"Not all seeds of {first_few(unfinished)} have a score."
-    if not table.experiment.margins:
-        yield "No margin of equivalence was stated, so no row can be called as good as base."
-    if not any(row.recipe.tuned for row in table.rows):
-        yield (
-            "Rows have base's learning rate and other settings; a row may be better with values of "
-            "its own."
-        )
-    if len(table.experiment.corpora) == 1:
-        yield "All rows are trained and tested on one corpus."
-    yield from table.experiment.notes.remarks
-
-
-def _undecided(row: TableRow, metric: Metric) -> str:
-    detectable = row.verdicts[metric.name].minimum_detectable
-    if detectable is None:
-        return row.label
-    return f"{row.label} ({metric.size_text(detectable)})"
+            if verdict is None or verdict.word != "cannot tell":
+                continue
+            text = row.label
+            if verdict.minimum_detectable is not None:
+                text += f" ({metric.size_text(verdict.minimum_detectable)})"
+            texts.append(text)
+        if texts:
+            yield metric.title, texts

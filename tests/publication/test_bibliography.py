@@ -3,7 +3,6 @@
 import re
 import shutil
 import subprocess
-from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -11,8 +10,8 @@ import pytest
 from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
 from ablate.parts.variant import VariantName
-from ablate.publication import compute, methods
 from ablate.publication.bibliography import bibtex, cite, cite_setting, cited, references
+from ablate.publication.methods import environment
 from ablate.tasks import TASKS
 
 # Variants without a paper: the original's, plain sums of known ones, and the absence of a part.
@@ -46,10 +45,8 @@ def test_every_variant_has_a_paper():
 
 
 def test_every_use_is_a_value_of_a_field_a_metric_or_a_word_of_the_methods():
-    words = set()
-    for module in (methods, compute):
-        text = Path(module.__file__).read_text(encoding="utf-8")
-        words |= set(re.findall(r"cite\([\"']([\w ]+)[\"']\)", text))
+    text = environment().loader.get_source(environment(), "methods.md")[0]
+    words = set(re.findall(r"cite\(\"([\w ]+)\"\)", text))
     metrics = {metric for task in TASKS.values() for metric in task.metrics}
     tokenizers = {f"tokenizer={name}" for name in ("bpe", "unigram")}
     for key, paper in references().items():
