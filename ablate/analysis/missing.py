@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 
 from ablate.analysis.results import RunResult
 from ablate.errors import Fault, StoreError
-from ablate.store import Results, RunFiles, RunFolder, State, if_readable
-from ablate.store.records import Failure, if_whole
-from ablate.store.score_cache import damage_of_predictions
+from ablate.store import Results, RunFiles, RunFolder, State, none_if_unreadable
+from ablate.store.records import Failure, none_if_damaged
+from ablate.store.score_cache import fault_in_predictions
 from ablate.study import Run
 
 ENDED: tuple[State, ...] = ("done", "diverged", "failed")
@@ -57,7 +57,7 @@ def is_missing(run: Run, results: Results, retries: Retries = never) -> bool:
     files = RunFiles.read(results.run(run.id))
     state = files.state_in(run.decodings)
     if state == "failed":
-        return retries(if_readable(files.folder.read_failure))
+        return retries(none_if_unreadable(files.folder.read_failure))
     if state == "diverged" or (state == "done" and not _damaged_predictions(run, files)):
         return False
     return unusable_record(files.folder) is None  # which a person must mend first
@@ -76,7 +76,7 @@ def has_ended(run: RunResult, results: Results, retries: Retries = never) -> boo
     """Whether a run is done or diverged, or has failed and is not repeated."""
     if run.state != "failed":
         return run.state in ("done", "diverged")
-    return not retries(if_readable(results.run(run.run.id).read_failure))
+    return not retries(none_if_unreadable(results.run(run.run.id).read_failure))
 
 
 def forget_failures(runs: Iterable[Run], results: Results) -> None:
@@ -93,7 +93,7 @@ def unusable_record(folder: RunFolder) -> Fault | None:
     """
     for read in (folder.read_run, folder.read_execution, folder.read_result):
         try:
-            if_whole(read)
+            none_if_damaged(read)
         except StoreError as error:
             return error.faults[0]
     return None
@@ -108,7 +108,7 @@ def _damaged_predictions(run: Run, files: RunFiles) -> Fault | None:
     decoded = files.result.decodings if files.result is not None else {}
     for decoding in run.decodings:
         if decoding in decoded:
-            damage = damage_of_predictions(files.folder, decoding, decoded[decoding])
+            damage = fault_in_predictions(files.folder, decoding, decoded[decoding])
             if damage is not None:
                 return damage
     return None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ablate.analysis.results import measured_metrics
 from ablate.errors import Damaged, StoreError
 from ablate.formatting import plural
-from ablate.store import Results, RunFolder, if_readable, score_cache
+from ablate.store import Results, RunFolder, none_if_unreadable, score_cache
 from ablate.store.records import Decoding, Measurement
 from ablate.study import Runs
 from ablate.tasks import Task
@@ -75,7 +75,7 @@ def _unscored(planned: Runs, results: Results) -> list[_Unscored]:
             folder = results.run(run.id)
             if (run.id, row.decoding) in unscored:
                 continue
-            result = if_readable(folder.read_result)
+            result = none_if_unreadable(folder.read_result)
             if result is None or row.decoding not in result.decodings:
                 continue
             decoding = result.decodings[row.decoding]
@@ -112,7 +112,7 @@ def _score(
     corpus = corpora[id]
     if corpus is None:
         return
-    damage = score_cache.damage_of_predictions(folder, name, decoding)
+    damage = score_cache.fault_in_predictions(folder, name, decoding)
     if damage is not None:
         raise Damaged(damage)
     predictions = score_cache.read_predictions(folder, name, decoding)

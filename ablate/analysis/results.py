@@ -10,7 +10,7 @@ from ablate.config import cost
 from ablate.config.identity import former_decodings
 from ablate.errors import StoreError
 from ablate.stats.metrics import Metric
-from ablate.store import Results, RunFiles, RunFolder, State, if_readable, score_cache
+from ablate.store import Results, RunFiles, RunFolder, State, none_if_unreadable, score_cache
 from ablate.store.files import verify
 from ablate.store.records import (
     Decoding,
@@ -123,7 +123,7 @@ def _read_run(
         if damaged := damage_of(folder):
             said = str(damaged)
             return RunResult(row, run, state, params, said, damage=(said,))
-        progress = if_readable(folder.read_progress)
+        progress = none_if_unreadable(folder.read_progress)
         note = f"{state} at step {progress.step}" if progress and progress.step else state
         return RunResult(row, run, state, params, note)
     common = RunResult(
@@ -132,7 +132,7 @@ def _read_run(
         state,
         result.params,
         result=result,
-        provenance=if_readable(folder.read_provenance),
+        provenance=none_if_unreadable(folder.read_provenance),
     )
     if state == "diverged":
         return replace(common, note=f"diverged at step {result.steps}: {result.reason}")
@@ -168,7 +168,7 @@ def faults_of(run: RunResult, results: Results) -> Iterator[str]:
     folder, decoding = results.run(run.run.id), run.row.decoding
     if decoding in run.result.decodings:
         decoded = run.result.decodings[decoding]
-        damage = score_cache.damage_of_predictions(folder, decoding, decoded)
+        damage = score_cache.fault_in_predictions(folder, decoding, decoded)
         if damage is not None:
             yield str(damage)
     try:

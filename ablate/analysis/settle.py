@@ -14,7 +14,7 @@ from typing import Any
 from ablate.analysis.trials import dev_runs_of, trial_rows, trials_of
 from ablate.errors import Damaged, StoreError
 from ablate.formatting import plural
-from ablate.store import Results, RunFolder, if_readable
+from ablate.store import Results, RunFolder, none_if_unreadable
 from ablate.store.files import verify
 from ablate.store.records import Result, evaluation_at
 from ablate.store.status import damage_of
@@ -95,7 +95,7 @@ def _losses(trials: Runs, rows: Sequence[Row], choice: Choice, results: Results)
 
 
 def _loss(folder: RunFolder, row: Row, choice: Choice) -> float | None:
-    result = if_readable(folder.read_result)
+    result = none_if_unreadable(folder.read_result)
     if result is None:
         return None
     if result.outcome == "diverged":

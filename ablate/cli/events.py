@@ -14,7 +14,7 @@ from typing import Any
 
 from ablate.analysis.stages import Stage
 from ablate.loggers.dashboards import LoggedRun, Outcome, Point
-from ablate.store import Results, State, if_readable
+from ablate.store import Results, State, none_if_unreadable
 from ablate.streams import print_json
 from ablate.table import render
 from ablate.table.table import Table
@@ -57,7 +57,7 @@ class Events:
         for row in stage.rows.rows:
             for run in stage.rows.of(row):
                 folder = results.run(run.id)
-                failure = if_readable(folder.read_failure)
+                failure = none_if_unreadable(folder.read_failure)
                 if failure is not None and run.id not in self.ended:
                     self.ended.add(run.id)
                     facts = {"run": run.id, "row": row.label, "seed": run.seed}

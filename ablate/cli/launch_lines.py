@@ -11,7 +11,7 @@ from ablate.launch import Slot
 from ablate.launch.executor import devices_text
 from ablate.plan.plan import epochs_lines, is_drawn
 from ablate.stats.metrics import Metric
-from ablate.store import RunFolder, if_readable
+from ablate.store import RunFolder, none_if_unreadable
 from ablate.store.corpora import lengths_in
 from ablate.store.records import Score, evaluation_at
 from ablate.study import Run, Runs
@@ -53,7 +53,7 @@ def devices_line(slots: Sequence[Slot], missing: int, runs: int) -> str:
 
 def scores_text(folder: RunFolder, run: Run, metrics: Iterable[Metric]) -> str:
     """The scores of a run that is done: `: PPL 4.92, BLEU 25.3`; of a trial, its perplexity."""
-    result = if_readable(folder.read_result)
+    result = none_if_unreadable(folder.read_result)
     if result is None:  # damaged since: the table says so
         return ""
     for id, decoding in result.decodings.items():
@@ -75,10 +75,10 @@ def _scores(scores: Mapping[str, Score], metrics: Iterable[Metric]) -> str:
 
 def failure_text(folder: RunFolder, reason: str) -> str:
     """Why a run has diverged or failed; `reason` of a failure without a record in its folder."""
-    result = if_readable(folder.read_result)
+    result = none_if_unreadable(folder.read_result)
     if result is not None and result.reason is not None:
         return f" at step {result.steps}: {result.reason}"
-    if failure := if_readable(folder.read_failure):
+    if failure := none_if_unreadable(folder.read_failure):
         reason = failure.reason
     if reason:
         reason = f": {reason}"

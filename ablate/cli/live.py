@@ -28,7 +28,7 @@ from ablate.plan.progress import (
 )
 from ablate.report.live_table import live_table
 from ablate.report.run_text import progress_line
-from ablate.store import Results, if_readable
+from ablate.store import Results, none_if_unreadable
 from ablate.streams import print_line
 from ablate.study import Runs
 
@@ -110,7 +110,7 @@ class LiveView:
             names = dict.fromkeys(("ppl", *self.runs.metrics))
             metrics = [self.study.task.metrics[name] for name in names]
             result = scores_text(folder, self.by_id[run], metrics)
-        progress = if_readable(folder.read_progress)
+        progress = none_if_unreadable(folder.read_progress)
         seconds = duration(progress.seconds if progress else None)
         count = f"{current.ended} of {current.runs}{_left(current)}"
         self.log(f"{outcome:8} {self.labels[run]}{result} ({seconds}; {count})")
@@ -182,7 +182,7 @@ class LiveView:
         elif self._is_silent():
             working = [run for run, state in progress.states.items() if state == "running"]
             for run in working:
-                report = if_readable(self.results.run(run).read_progress)
+                report = none_if_unreadable(self.results.run(run).read_progress)
                 text = progress_line(report) if report else "starting"
                 self.log(f"running  {self.labels[run]}: {text}{_left(progress)}")
             if self.is_watching and not working:

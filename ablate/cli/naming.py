@@ -12,7 +12,7 @@ from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot
 from ablate.config import DecodingConfig
 from ablate.errors import AblateError, UsageError
 from ablate.formatting import setting_text
-from ablate.store import Results, RunFolder, if_readable
+from ablate.store import Results, RunFolder, none_if_unreadable
 from ablate.store.records import Decoding, Result
 from ablate.streams import echo
 from ablate.study import Row, Selection, read_study
@@ -102,7 +102,7 @@ def find_finished_run(
         raise UsageError(
             f"{what}run {folder.id} has diverged, so there is no trained model; choose another run"
         )
-    failure = if_readable(folder.read_failure)
+    failure = none_if_unreadable(folder.read_failure)
     if failure is not None and not failure.killed:  # the scheduler does not repeat such runs
         command += " --retry-failed"
     raise UsageError(f"{what}run {folder.id} is not done; `{command}` finishes it")

@@ -50,7 +50,7 @@ from ablate.plan.progress import saved_line
 from ablate.plan.resources import resource_faults
 from ablate.publication.folder import publish_results
 from ablate.publication.name import claim, refuse_other_study
-from ablate.store import Results, State, if_readable
+from ablate.store import Results, State, none_if_unreadable
 from ablate.store.jobs import JobFolder, Resources
 from ablate.store.machine import visible_gpus
 from ablate.streams import echo, new_console, print_line
@@ -283,7 +283,7 @@ def _is_retried(job: JobFolder, runs: Runs) -> bool:
     """Whether a pilot of a job may try a failed run once more, on another host."""
     if not any(report.is_alive for report in job.read_pilots()):
         return False
-    failures = (if_readable(job.results.run(run.id).read_failure) for run in runs)
+    failures = (none_if_unreadable(job.results.run(run.id).read_failure) for run in runs)
     return any(failure.may_succeed_elsewhere for failure in failures if failure is not None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ablate.analysis import missing_scores
 from ablate.analysis.outcome import Outcome, outcome_of
 from ablate.formatting import first_few
-from ablate.store import Results, if_readable
+from ablate.store import Results, none_if_unreadable
 from ablate.streams import echo, new_console
 from ablate.study import Runs
 
@@ -17,7 +17,7 @@ def warn_of_changed_data(planned: Runs, results: Results) -> None:
     # All rows share the files of the study, so that base's runs are enough.
     for run in planned.of(planned.base):
         # A damaged result is reported by the command itself.
-        result = if_readable(results.run(run.id).read_result)
+        result = none_if_unreadable(results.run(run.id).read_result)
         if result is not None:
             used.update(decoding.corpus for decoding in result.decodings.values())
     if not used:

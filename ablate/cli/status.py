@@ -20,7 +20,7 @@ from ablate.plan.plan import Plan, RunStatus, plan_of
 from ablate.plan.progress import saved_step
 from ablate.report.plan_text import print_status
 from ablate.report.run_text import as_lines, progress_line, read_summary
-from ablate.store import Results, State, if_readable
+from ablate.store import Results, State, none_if_unreadable
 from ablate.store.jobs import JobFolder, jobs_of
 from ablate.store.status import damage_of, last_lines
 from ablate.streams import echo, new_console, print_json
@@ -146,15 +146,15 @@ def _numbers(results: Results, status: RunStatus) -> dict[str, Any]:
     if not status.id:
         return {}
     folder = results.run(status.id)
-    if result := if_readable(folder.read_result):
+    if result := none_if_unreadable(folder.read_result):
         return {"steps": result.steps, "seconds": result.seconds, "reason": result.reason}
     numbers: dict[str, Any] = {}
-    if progress := if_readable(folder.read_progress):
+    if progress := none_if_unreadable(folder.read_progress):
         names = ("step", "steps", "loss", "perplexity", "tokens_per_second", "seconds")
         numbers = progress.model_dump(include=set(names))
     if status.state == "interrupted":
         numbers["saved_step"] = saved_step(folder)
-    if status.state == "failed" and (failure := if_readable(folder.read_failure)):
+    if status.state == "failed" and (failure := none_if_unreadable(folder.read_failure)):
         numbers["reason"] = failure.reason
     return numbers
 
@@ -167,7 +167,7 @@ def _jobs(results: Results, study: str) -> list[dict[str, Any]]:
         for report in folder.read_pilots():
             facts = {"name": report.name, "host": report.host, "phase": report.phase}
             pilots.append({**facts, "is_alive": report.is_alive, "ended": report.ended})
-        end = if_readable(folder.read_end)
+        end = none_if_unreadable(folder.read_end)
         jobs.append({"job": folder.id, "closed": end and end.reason, "pilots": pilots})
     return jobs
 
@@ -198,7 +198,7 @@ def _detail(results: Results, run: Run, state: State) -> str:
         return AWAITS
     folder = results.run(run.id)
     if state == "failed":
-        failure = if_readable(folder.read_failure)
+        failure = none_if_unreadable(folder.read_failure)
         retried = "the next `ablate run`" if failure and failure.killed else "--retry-failed"
         return f"{failure.reason if failure else ''}; see {folder.log}; {retried} runs it again"
     # Results of these states are whole, else the state would be another one.
@@ -215,7 +215,7 @@ def _detail(results: Results, run: Run, state: State) -> str:
     if state == "pending" and (result := folder.read_result()):
         return f"trained, {plural(result.steps, 'step')}; still to be decoded"
     parts = []
-    if progress := if_readable(folder.read_progress):
+    if progress := none_if_unreadable(folder.read_progress):
         parts.append(progress_line(progress))
     if state == "interrupted":
         step = saved_step(folder)

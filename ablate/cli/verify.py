@@ -26,7 +26,7 @@ from ablate.errors import EXIT_RUN_FAILED, UsageError
 from ablate.formatting import plural
 from ablate.launch import Demand
 from ablate.launch.devices import local_slots, micro_batch
-from ablate.store import Results, if_readable
+from ablate.store import Results, none_if_unreadable
 from ablate.store.audit import Audit, audit
 from ablate.store.corpora import MANIFEST, is_archived, known_corpus, names_other_files
 from ablate.store.jobs import Resources
@@ -153,7 +153,7 @@ def _manifests(planned: Runs, results: Results) -> list[Path]:
             manifests.add(manifest)
     # Without its pointer, which `run` writes again, the results alone know a corpus.
     for run in planned:
-        result = if_readable(results.run(run.id).read_result)
+        result = none_if_unreadable(results.run(run.id).read_result)
         if result is not None and results.has_corpus(result.corpus):
             manifests.add(results.corpus(result.corpus) / MANIFEST)
     return sorted(manifests)

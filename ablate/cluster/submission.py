@@ -18,7 +18,7 @@ from ablate.errors import AblateError, StoreError
 from ablate.formatting import plural
 from ablate.launch.preparation import prepare_runs
 from ablate.plan.resources import refuse_full_disk
-from ablate.store import Results, RunFolder, if_readable
+from ablate.store import Results, RunFolder, none_if_unreadable
 from ablate.store.files import write_bytes
 from ablate.store.jobs import (
     CANCELLED,
@@ -205,7 +205,7 @@ def work_done(planned: Runs, results: Results) -> int:
 
 def steps_of(folder: RunFolder) -> int:
     """The last reported step of a run."""
-    progress = if_readable(folder.read_progress)
+    progress = none_if_unreadable(folder.read_progress)
     if progress is None or progress.step is None:
         return 0
     return progress.step

@@ -30,7 +30,7 @@ from ablate.errors import Damaged, DataError, Fault
 from ablate.store.corpora import MANIFEST, is_prepared, remember, remembered
 from ablate.store.files import sync_folder
 from ablate.store.lease import Lease
-from ablate.store.records import CorpusManifest, Origin, if_readable
+from ablate.store.records import CorpusManifest, Origin, none_if_unreadable
 
 Content = dict[str, list[str]]  # hashes of the text of each split
 Log = Callable[[str], None]
@@ -92,7 +92,7 @@ def _direction_warnings(data: CorpusConfig, corpus: Corpus) -> Iterator[str]:
     direction = data.model_dump().get("direction")
     other_directions = dict[str, None]()
     for path in sorted(corpus.folder.parent.glob(f"*/{MANIFEST}")):
-        manifest = if_readable(partial(CorpusManifest.read, path))
+        manifest = none_if_unreadable(partial(CorpusManifest.read, path))
         text = corpus.manifest.sources["train"].sha256
         if manifest is not None and manifest.sources.get("train", Origin()).sha256 == text:
             other_directions[str(manifest.data.get("direction"))] = None

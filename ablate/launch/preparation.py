@@ -12,7 +12,7 @@ from ablate.config.training import resolve_precision
 from ablate.errors import StoreError
 from ablate.store import Results, RunFolder
 from ablate.store.files import write_bytes
-from ablate.store.records import Execution, RunRecord, if_whole
+from ablate.store.records import Execution, RunRecord, none_if_damaged
 from ablate.study import Run, Study
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _write_run_record(run: Run, results: Results, corpus: Corpus, study: Study) 
         file = folder.sources / reference.file
         if not file.exists():
             write_bytes(file, study.source.classes[str(reference.digest)])
-    execution, record = if_whole(folder.read_execution), if_whole(folder.read_run)
+    execution, record = none_if_damaged(folder.read_execution), none_if_damaged(folder.read_run)
     # The precision alone may differ with the same id: unset, or fp32.
     if record is None or (execution is None and record.config.precision != run.config.precision):
         record = RunRecord(
@@ -77,7 +77,7 @@ def _write_run_record(run: Run, results: Results, corpus: Corpus, study: Study) 
     if execution is not None:
         folder.refuse_other_text(execution, corpus.training)
         refuse_other_precision(folder, run, execution)
-    result = if_whole(folder.read_result)
+    result = none_if_damaged(folder.read_result)
     decoded = result.decodings if result else {}
     for decoding in run.decodings:
         if decoding in decoded and decoded[decoding].corpus != corpus.id:

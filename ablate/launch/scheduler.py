@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ablate.errors import Interrupted
 from ablate.launch.executor import Executor, Lost, Slot
-from ablate.store import RunFolder, if_readable
+from ablate.store import RunFolder, none_if_unreadable
 from ablate.store.status import add_line, record_failure
 from ablate.workers.job import Job, JobEvent
 
@@ -254,7 +254,10 @@ class Scheduler:
             return
         with suppress(OSError):  # on a full disk the other runs go on
             record_failure(
-                folder, reason, if_readable(folder.read_failure), killed=run not in self.broken
+                folder,
+                reason,
+                none_if_unreadable(folder.read_failure),
+                killed=run not in self.broken,
             )
         self.watcher.finished(run, "failed", reason)
 

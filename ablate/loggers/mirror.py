@@ -15,7 +15,7 @@ from ablate.formatting import ellipsis
 from ablate.loggers.dashboards import LoggedRun, Point, RunLogger, Start
 from ablate.plan.progress import run_labels
 from ablate.stats.metrics import PPL
-from ablate.store import Results, if_readable
+from ablate.store import Results, none_if_unreadable
 from ablate.store.records import MetricsTail, Result
 from ablate.study import Runs
 
@@ -127,7 +127,7 @@ class Mirror:
     def _send(self, start: Start, copy: _Copy) -> None:
         """Send the new lines of a run, and end its record when the run is finished."""
         # The result is read first: if it exists, the log is complete.
-        result = if_readable(self.results.run(copy.run.id).read_result)
+        result = none_if_unreadable(self.results.run(copy.run.id).read_result)
         points = _new_points(copy)
         if copy.logger is None and (points or result):
             copy.logger = start(self.results.study(self.study), copy.run)

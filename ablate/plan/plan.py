@@ -18,7 +18,7 @@ from ablate.config.training import precision_note, resolve_precision
 from ablate.formatting import first_few, percent
 from ablate.plan.time_left import PlannedDevice, Rates, measured_rates, other_machine
 from ablate.stats.designs import FactorialDesign
-from ablate.store import Results, State, if_readable, state_of
+from ablate.store import Results, State, none_if_unreadable, state_of
 from ablate.store.checkpoints import RESUMABLE
 from ablate.store.corpora import known_lengths
 from ablate.store.machine import processor_has_bf16, visible_gpus
@@ -382,7 +382,7 @@ def seconds_left(
         # The sum over the other runs would be an underestimate.
         if row.flops is None or rate is None:
             return None
-        report = if_readable(results.run(id).read_progress)
+        report = none_if_unreadable(results.run(id).read_progress)
         work = row.flops * (1.0 - row.completed_share(report))
         seconds[id] = work / rate.of(row.flops_per_step)
     return seconds

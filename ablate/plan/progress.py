@@ -16,7 +16,7 @@ from ablate.formatting import duration, first_few, plural
 from ablate.plan.plan import Plan, lengths_of, plan_of
 from ablate.plan.time_left import Pace, Work
 from ablate.stats.metrics import PPL, Metric
-from ablate.store import Results, RunFiles, RunFolder, State, checkpoints, if_readable
+from ablate.store import Results, RunFiles, RunFolder, State, checkpoints, none_if_unreadable
 from ablate.store.jobs import starting_pilots
 from ablate.store.records import MetricsTail, Progress, Result, Score, evaluation_at
 from ablate.store.status import STATES, state_of_all
@@ -249,7 +249,7 @@ class ProgressReader:
             return _RunProgress(state, diverged=result.steps)
         if state == "pending":
             return _RunProgress(state)
-        return _RunProgress(state, report=if_readable(files.folder.read_progress))
+        return _RunProgress(state, report=none_if_unreadable(files.folder.read_progress))
 
     def _row(self, row: Row) -> RowProgress:
         readings = {run.seed: self.readings[run.id, row.label] for run in self.runs.of(row)}
@@ -384,5 +384,5 @@ def saved_line(runs: Runs, results: Results) -> str:
 
 def saved_step(folder: RunFolder) -> int | None:
     """The step of the last valid checkpoint, from which a run resumes; None if there is none."""
-    saved = if_readable(lambda: checkpoints.valid(folder.checkpoints))
+    saved = none_if_unreadable(lambda: checkpoints.valid(folder.checkpoints))
     return saved[-1].step if saved else None

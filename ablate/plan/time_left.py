@@ -19,7 +19,7 @@ from typing import Literal
 from ablate.config import cost
 from ablate.config.lengths import Lengths
 from ablate.errors import StoreError
-from ablate.store import Results, RunFolder, if_readable
+from ablate.store import Results, RunFolder, none_if_unreadable
 from ablate.store.corpora import lengths_in
 from ablate.store.machine import machine
 from ablate.store.records import Machine
@@ -116,7 +116,7 @@ def other_machine(results: Results, first: Iterable[str]) -> Machine:
     """
     here, nodes = machine(), Counter[Machine]()
     for folder in _finished(results, first):
-        provenance = if_readable(folder.read_provenance)
+        provenance = none_if_unreadable(folder.read_provenance)
         if provenance is not None and provenance.machine != here:
             nodes[provenance.machine] += 1
     for node, _ in nodes.most_common(1):

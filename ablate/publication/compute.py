@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ablate.analysis.experiment import machine_text
 from ablate.analysis.outcome import Outcome
 from ablate.analysis.trials import with_trials
-from ablate.store import Results, if_readable
+from ablate.store import Results, none_if_unreadable
 from ablate.store.layout import RunFolder
 from ablate.store.records import Provenance
 
@@ -35,15 +35,15 @@ class Compute:
 
     def add(self, folder: RunFolder, is_tuning: bool) -> None:
         """Count a run, by its files."""
-        result = if_readable(folder.read_result)
-        progress = if_readable(folder.read_progress)
-        made = if_readable(folder.read_provenance)
+        result = none_if_unreadable(folder.read_result)
+        progress = none_if_unreadable(folder.read_progress)
+        made = none_if_unreadable(folder.read_provenance)
         if result is not None:
             self.trainings += 1
             self.tuning += is_tuning
             self.diverged += result.outcome == "diverged"
             self._add_time(result.seconds, made)
-        elif if_readable(folder.read_failure) is not None:
+        elif none_if_unreadable(folder.read_failure) is not None:
             self.failed += 1
             self.untimed += progress is None
             self._add_time(progress.seconds if progress else 0.0, made)

@@ -24,7 +24,7 @@ from ablate.publication.bibliography import cite, cite_setting, latex_text
 from ablate.publication.compute import compute_of
 from ablate.stats.bootstrap import RESAMPLES
 from ablate.stats.significance import LEVEL, POWER
-from ablate.store import Results, if_readable
+from ablate.store import Results, none_if_unreadable
 from ablate.store.corpora import MANIFEST
 from ablate.store.records import CorpusManifest
 from ablate.study.row import changes
@@ -153,7 +153,7 @@ def _corpora(
     """Yield (id, sizes of the splits, numbers of records that were left out)."""
     for corpus in experiment.corpora:
         path = results.corpus(corpus) / MANIFEST
-        manifest = if_readable(partial(CorpusManifest.read, path))
+        manifest = none_if_unreadable(partial(CorpusManifest.read, path))
         if manifest is not None:
             sizes = [f"{count:,} {split}" for split, count in manifest.pairs.items()]
             left_out = [f"{count:,} ({why})" for why, count in manifest.left_out.items() if count]

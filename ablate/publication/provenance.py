@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ablate.analysis.outcome import Outcome
 from ablate.analysis.trials import with_trials
 from ablate.config.data import CorpusConfig
-from ablate.store import Results, if_readable
+from ablate.store import Results, none_if_unreadable
 from ablate.store.records import Provenance, Result
 from ablate.store.status import damage_of
 
@@ -59,7 +59,7 @@ def provenance_of(outcome: Outcome, results: Results) -> TableProvenance:
         result = None if damage_of(folder) else folder.read_result()
         if result is None:
             continue
-        record = if_readable(folder.read_provenance)
+        record = none_if_unreadable(folder.read_provenance)
         if record not in provenances:
             provenances.append(record)
         runs[run.id] = PublishedRun(run.seed, provenances.index(record), result)

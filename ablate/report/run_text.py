@@ -9,7 +9,7 @@ from typing import Any
 from ablate.config import RowConfig
 from ablate.config.identity import INTRODUCED_DECODING
 from ablate.formatting import duration, plural, setting_text
-from ablate.store import RunFolder, State, if_readable
+from ablate.store import RunFolder, State, none_if_unreadable
 from ablate.store.audit import Audit, read_records
 from ablate.store.records import Execution, Phase, Progress, Provenance, Record, Result, RunRecord
 from ablate.store.status import last_lines, state_in_any_decoding
@@ -51,12 +51,12 @@ def read_summary(folder: RunFolder) -> RunSummary:
     """Read the summary of a run from its folder."""
     audit = Audit()
     records = read_records(folder, audit)
-    failure = if_readable(folder.read_failure)
+    failure = none_if_unreadable(folder.read_failure)
     return RunSummary(
         folder.id,
         state_in_any_decoding(folder),
         records,
-        if_readable(folder.read_progress),
+        none_if_unreadable(folder.read_progress),
         failure.reason if failure else None,
         last_lines(folder.log, LOG_LINES),
         audit.faults,

@@ -15,7 +15,7 @@ from pathlib import Path
 from ablate.store import checkpoints, files
 from ablate.store.layout import RunFolder
 from ablate.store.lease import Lease, LeaseLost
-from ablate.store.records import if_readable
+from ablate.store.records import none_if_unreadable
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def removable_files(folder: RunFolder, weights: bool) -> Removable:
     for path in folder.checkpoints.glob("*.safetensors"):
         if path not in valid_files:
             leftovers.append(path)
-    result = if_readable(folder.read_result)
+    result = none_if_unreadable(folder.read_result)
     if result is None:  # the run needs its checkpoints to make a result
         return Removable(folder, tuple(sorted(leftovers)), ())
     result_files: set[Path] = set()  # files that new decodings would need

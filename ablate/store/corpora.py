@@ -19,7 +19,7 @@ from ablate.config.data import CorpusConfig
 from ablate.config.identity import named_settings
 from ablate.config.lengths import Lengths
 from ablate.store.files import make_room
-from ablate.store.records import CorpusManifest, CorpusPointer, if_readable, if_whole
+from ablate.store.records import CorpusManifest, CorpusPointer, none_if_damaged, none_if_unreadable
 
 MANIFEST = "corpus.json"
 # Part of the pointer's name even at their defaults, as in the first version.
@@ -111,12 +111,12 @@ def hashes_in(folder: Path) -> dict[str, tuple[str, ...] | None]:
 
 
 def _read_pointer(path: Path) -> CorpusPointer | None:
-    return if_whole(partial(CorpusPointer.read, path))
+    return none_if_damaged(partial(CorpusPointer.read, path))
 
 
 def _read_manifest(folder: Path) -> CorpusManifest | None:
     # Else it will be prepared again, which reports a file that cannot be read.
-    return if_readable(partial(CorpusManifest.read, folder / MANIFEST))
+    return none_if_unreadable(partial(CorpusManifest.read, folder / MANIFEST))
 
 
 def _pointer(data: CorpusConfig, corpora: Path) -> Path:

@@ -27,7 +27,7 @@ from ablate.errors import StoreError, UsageError
 from ablate.store.files import read_bytes, write_bytes
 from ablate.store.layout import Inside, Reader, Results
 from ablate.store.processes import is_working
-from ablate.store.records import ProcessMark, Record, if_readable
+from ablate.store.records import ProcessMark, Record, none_if_unreadable
 
 REPORT_SECONDS = 10.0  # between reports of a pilot
 MOST_IN_A_SECOND = 99
@@ -215,7 +215,9 @@ class JobFolder:
     def read_pilots(self) -> list[PilotReport]:
         """The last report of each pilot; unreadable ones are left out."""
         # A pilot replaces a damaged report within seconds.
-        reports = (if_readable(partial(PilotReport.read, path)) for path in self.pilot_files())
+        reports = (
+            none_if_unreadable(partial(PilotReport.read, path)) for path in self.pilot_files()
+        )
         return [report for report in reports if report is not None]
 
     def awaited(self) -> int:

@@ -85,24 +85,26 @@ class Record(BaseModel):
         write_json(path, self.model_dump(mode="json"), durable, once)
 
 
-def if_readable(read: Callable[[], T]) -> T | None:
-    """Call a method that reads a record; None if the file is damaged or unreadable."""
+def none_if_unreadable(read: Callable[[], T]) -> T | None:
+    """Call a method that reads a record; None for every `StoreError`: a damaged file, a file that
+    the system cannot read, and a file of another version.
+    """
     try:
         return read()
     except StoreError:
         return None
 
 
-def if_whole(read: Callable[[], T]) -> T | None:
-    """Call a method that reads a record; None if the file is damaged."""
+def none_if_damaged(read: Callable[[], T]) -> T | None:
+    """Call a method that reads a record; None for a damaged file. Other errors are raised."""
     try:
         return read()
     except Damaged:
         return None
 
 
-def damage_in(read: Callable[[], object], remedy: str) -> Fault | None:
-    """Call a method that reads a file, and return its fault; None if there is none.
+def fault_in(read: Callable[[], object], remedy: str) -> Fault | None:
+    """Call a method that reads a file; return the fault if it cannot be read, and None otherwise.
 
     Args:
         read: reads the file.

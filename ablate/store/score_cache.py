@@ -18,7 +18,7 @@ from ablate.store.records import (
     Score,
     ScoreCache,
     ScoreSource,
-    damage_in,
+    fault_in,
 )
 
 # Raised when the same predictions would get other scores, so that older caches are ignored.
@@ -62,12 +62,12 @@ def is_archived(folder: RunFolder, id: str) -> bool:
     )
 
 
-def damage_of_predictions(folder: RunFolder, id: str, decoding: Decoding) -> Fault | None:
+def fault_in_predictions(folder: RunFolder, id: str, decoding: Decoding) -> Fault | None:
     """The fault of damaged predictions; None if they are undamaged or archived."""
     if is_archived(folder, id):
         return None
     read = partial(verified_predictions, folder, id, decoding)
-    return damage_in(read, "`ablate run` decodes it again")
+    return fault_in(read, "`ablate run` decodes it again")
 
 
 def read_scores(folder: RunFolder, id: str, decoding: Decoding) -> dict[str, Score]:

@@ -17,7 +17,7 @@ from ablate.formatting import printable
 from ablate.store.files import is_there, open_file
 from ablate.store.layout import RunFolder
 from ablate.store.processes import is_here, is_working
-from ablate.store.records import Failure, Progress, Result, damage_in, if_readable
+from ablate.store.records import Failure, Progress, Result, fault_in, none_if_unreadable
 
 State = Literal["pending", "running", "interrupted", "failed", "diverged", "done"]
 STATES: tuple[State, ...] = ("done", "running", "interrupted", "pending", "failed", "diverged")
@@ -65,7 +65,7 @@ class RunFiles:
 
     @cached_property
     def _unfinished(self) -> State:
-        progress = if_readable(self.folder.read_progress)
+        progress = none_if_unreadable(self.folder.read_progress)
         # Before failure.json, which a repeated run removes only at its end.
         if progress is not None and (is_alive(progress) or _renews_lease(self.folder, progress)):
             return "running"
@@ -100,7 +100,7 @@ def state_of_all(states: Iterable[State]) -> State:
 
 def damage_of(folder: RunFolder) -> Fault | None:
     """The fault of a damaged or unreadable result; None if it is undamaged or absent."""
-    return damage_in(folder.read_result, "`ablate run` makes it again")
+    return fault_in(folder.read_result, "`ablate run` makes it again")
 
 
 def record_failure(

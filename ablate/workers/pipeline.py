@@ -20,11 +20,11 @@ from ablate.kernels.device import prepare, visible_device
 from ablate.kernels.ranks import current_ranks
 from ablate.model import Transformer, build
 from ablate.stats.metrics import CHANCE_SCORE, PPL
-from ablate.store import RunFolder, checkpoints, if_readable
+from ablate.store import RunFolder, checkpoints, none_if_unreadable
 from ablate.store.files import quarantine, remove_temporaries, sha256, write_bytes
 from ablate.store.lease import LeaseLost
 from ablate.store.records import Decoding, Execution, FileHash, Outcome, Phase, Result, Score
-from ablate.store.score_cache import damage_of_predictions, source, write_scores
+from ablate.store.score_cache import fault_in_predictions, source, write_scores
 from ablate.tasks import Task, task_of
 from ablate.training import Diverged, RunContext, Trainer, TrainingOutcome
 from ablate.training.checkpointing import average, averaged_steps, count_due
@@ -225,7 +225,7 @@ class _Pipeline:
 
     def _begin_attempt(self) -> None:
         """Mark an earlier failure as killed, so that a crash of this attempt counts as a kill."""
-        failure = if_readable(self.folder.read_failure)
+        failure = none_if_unreadable(self.folder.read_failure)
         if failure is None:
             self.folder.failure.unlink(missing_ok=True)  # perhaps unreadable
         else:
@@ -338,7 +338,7 @@ class _Pipeline:
         decoding_error = None
         for id, config in self.request.decodings.items():
             if id in decodings:
-                damage = damage_of_predictions(self.folder, id, decodings[id])
+                damage = fault_in_predictions(self.folder, id, decodings[id])
                 if damage is None:
                     continue
                 self.log.warning("%s", damage)

@@ -9,7 +9,7 @@ import psutil
 import torch
 
 from ablate.kernels.device import on_gpu, release_cached_memory
-from ablate.store import RunFolder, if_readable
+from ablate.store import RunFolder, none_if_unreadable
 from ablate.store.processes import process_mark
 from ablate.store.records import Memory, Phase, Progress
 from ablate.training import StepReport
@@ -43,7 +43,7 @@ class ProgressReporter:
             # Unused blocks of the previous run would count as memory of this one.
             release_cached_memory(device)
             torch.cuda.reset_peak_memory_stats(device)
-        earlier = if_readable(folder.read_progress)
+        earlier = none_if_unreadable(folder.read_progress)
         self.earlier_seconds = earlier.seconds if earlier else 0.0
         # Until its first step, a resumed run shows the last step before the interruption.
         fields = {"step", "steps", "loss", "perplexity", "peak_memory"}

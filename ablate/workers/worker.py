@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 import torch
 
 from ablate.errors import EXIT_INTERRUPTED, Interrupted, StoreError, without_secrets
-from ablate.store import RunFolder, if_readable
+from ablate.store import RunFolder, none_if_unreadable
 from ablate.store.lease import TAKEN_OVER, Lease, LeaseLost
 from ablate.store.status import record_failure
 from ablate.training import RunContext
@@ -139,7 +139,7 @@ def _execute_leased(
     log_descriptors: Sequence[int],
 ) -> JobEvent:
     """Execute a job while holding the lease of its run, and record a failure."""
-    earlier_failure = if_readable(folder.read_failure)  # the execution replaces the file
+    earlier_failure = none_if_unreadable(folder.read_failure)  # the execution replaces the file
     with (
         folder.log.open("a", encoding="utf-8") as file,
         _redirected(log_descriptors, file.fileno()),

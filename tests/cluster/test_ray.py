@@ -25,7 +25,7 @@ from ablate.cluster.submission import freeze
 from ablate.errors import StudyError, UsageError
 from ablate.launch.devices import local_slots, micro_batch
 from ablate.launch.executor import Demand
-from ablate.store import Results, if_readable
+from ablate.store import Results, none_if_unreadable
 from ablate.store.jobs import JobFolder, Resources, jobs_of
 from ablate.study import Selection, read_study, runs_of
 from tests.cli.inside import inside
@@ -138,7 +138,7 @@ def test_a_job_that_is_stopped_or_loses_its_driver_saves_its_runs(on_cluster, ho
     (id,) = (run.id for run in runs_of(study))
     wait(
         lambda: (
-            (report := if_readable(results.run(id).read_progress)) is not None
+            (report := none_if_unreadable(results.run(id).read_progress)) is not None
             and (report.step or 0) > 5
         )
     )

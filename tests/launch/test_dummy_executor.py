@@ -20,7 +20,7 @@ from ablate.analysis.outcome import outcome_of
 from ablate.analysis.stages import next_stage
 from ablate.errors import Interrupted
 from ablate.launch import Executor, Lost, Slot, launch, outcome_of_launch
-from ablate.store import Results, if_readable
+from ablate.store import Results, none_if_unreadable
 from ablate.store.checkpoints import newest
 from ablate.store.jobs import Resources
 from ablate.study import Selection, read_study, runs_of
@@ -185,7 +185,7 @@ def test_cancelling_another_executor_saves_and_the_next_launch_gives_the_same_we
         """Stop as soon as both runs train."""
         end = time.monotonic() + 90
         while time.monotonic() < end:
-            reports = [if_readable(cut.run(id).read_progress) for id in ids]
+            reports = [none_if_unreadable(cut.run(id).read_progress) for id in ids]
             if all(report is not None and report.step for report in reports):
                 break
             time.sleep(0.01)

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from ablate.store import Results, if_readable
+from ablate.store import Results, none_if_unreadable
 from ablate.store.jobs import JobFolder, jobs_of
 from ablate.study import read_study, runs_of
 from tests.slurm.one_node import OneNodeSlurm
@@ -83,7 +83,7 @@ class Trial:
         """The last reported step of each run; all of them for a finished one."""
         found = []
         for id in self.ids:
-            report = if_readable(self.results.run(id).read_progress)
+            report = none_if_unreadable(self.results.run(id).read_progress)
             found.append(
                 400 if self.results.run(id).result.exists() else (report.step or 0) if report else 0
             )
@@ -100,7 +100,7 @@ class Trial:
         found = {}
         for id in self.ids:
             folder = self.results.run(id)
-            report = if_readable(folder.read_progress)
+            report = none_if_unreadable(folder.read_progress)
             if report and folder.lease.exists() and 0 < (report.step or 0) < 400:
                 found[report.pid] = id
         return found

@@ -11,7 +11,7 @@ from ablate.errors import Damaged
 from ablate.store import RunFolder, files
 from ablate.store.records import ScoreSource
 from ablate.store.score_cache import (
-    damage_of_predictions,
+    fault_in_predictions,
     is_archived,
     read_measurements,
     read_predictions,
@@ -46,7 +46,7 @@ def test_a_decoding_without_predictions_has_none_and_no_damage(run):
     run.predictions(ID).unlink()
     assert verified_predictions(run, ID, UNDECODED) == b""
     assert read_predictions(run, ID, UNDECODED) == []
-    assert damage_of_predictions(run, ID, UNDECODED) is None
+    assert fault_in_predictions(run, ID, UNDECODED) is None
 
 
 @pytest.mark.parametrize(("content", "state"), [
@@ -59,7 +59,7 @@ def test_other_predictions_are_damage_that_decoding_heals(run, content, state):
     path.unlink() if content is None else path.write_bytes(content)
     with pytest.raises(Damaged, match=re.escape(state)):
         read_predictions(run, ID, DECODING)
-    damage = damage_of_predictions(run, ID, DECODING)
+    damage = fault_in_predictions(run, ID, DECODING)
     assert damage.problem == f"{path}: {state}"
     assert damage.remedy == "`ablate run` decodes it again"
 
@@ -70,7 +70,7 @@ def test_predictions_that_cannot_be_read_are_no_reason_to_decode_again(run, monk
 
     monkeypatch.setattr(files, "open_file", refuse)
     expected = f"{run.predictions(ID)}: cannot be read: Permission denied"
-    assert str(damage_of_predictions(run, ID, DECODING)) == expected
+    assert str(fault_in_predictions(run, ID, DECODING)) == expected
 
 
 def test_scores_are_those_of_the_predictions_and_the_corpus(run):
@@ -100,7 +100,7 @@ def test_an_archived_run_has_scores_and_neither_predictions_nor_checkpoints(run)
     run.predictions(ID).unlink()
     run.predictions(ID).parent.rmdir()
     assert is_archived(run, ID)
-    assert damage_of_predictions(run, ID, DECODING) is None
+    assert fault_in_predictions(run, ID, DECODING) is None
     assert not is_archived(run, "0" * 12)
     run.checkpoints.mkdir()
     assert not is_archived(run, ID)

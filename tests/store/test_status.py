@@ -9,7 +9,7 @@ import time
 import psutil
 import pytest
 
-from ablate.store import RunFolder, if_readable, state_of
+from ablate.store import RunFolder, none_if_unreadable, state_of
 from ablate.store.files import read_json, write_json
 from ablate.store.processes import CLOCK_SECONDS, HEARTBEAT_SECONDS, process_mark
 from ablate.store.records import ProcessMark, Progress
@@ -188,7 +188,7 @@ def test_a_result_of_another_format_is_not_done_and_its_line_says_why(folder):
 
 def test_a_damaged_report_counts_as_absent(folder):
     folder.progress.write_text('{"step": 1')
-    assert if_readable(folder.read_progress) is None
+    assert none_if_unreadable(folder.read_progress) is None
     assert state_of(folder, BEAM) == "pending"
 
 
@@ -220,7 +220,7 @@ def test_a_failure_lists_every_host_on_which_the_run_failed_once(folder, monkeyp
         record_failure(
             folder, f"reason on {host}", before, **({"killed": True} if host == "well" else {})
         )
-        before = if_readable(folder.read_failure)
+        before = none_if_unreadable(folder.read_failure)
     assert (before.hosts, before.reason, before.killed) == (
         ("sick", "well"),
         "reason on sick",
@@ -229,11 +229,11 @@ def test_a_failure_lists_every_host_on_which_the_run_failed_once(folder, monkeyp
 
 
 def test_a_provenance_that_cannot_be_read_counts_as_none(folder):
-    assert if_readable(folder.read_provenance) is None
+    assert none_if_unreadable(folder.read_provenance) is None
     a_provenance().write(folder.provenance)
-    assert if_readable(folder.read_provenance) == a_provenance()
+    assert none_if_unreadable(folder.read_provenance) == a_provenance()
     folder.provenance.write_text("{")
-    assert if_readable(folder.read_provenance) is None
+    assert none_if_unreadable(folder.read_provenance) is None
 
 
 def test_a_pipe_in_the_place_of_a_log_is_not_waited_for(tmp_path):

@@ -14,7 +14,7 @@ import torch
 from ablate.errors import Interrupted
 from ablate.launch.executor import Lost, Slot
 from ablate.launch.local import LocalExecutor
-from ablate.store import RunFolder, if_readable
+from ablate.store import RunFolder, none_if_unreadable
 from ablate.store.lease import LeaseLost
 from ablate.training import RunContext
 from ablate.workers import ranks
@@ -137,7 +137,8 @@ def test_if_one_process_is_killed_the_others_end_and_the_run_resumes(job, monkey
         executor.submit(hit.model_copy(update={"report_seconds": 0.01}), slot)
         wait(
             lambda: (
-                (report := if_readable(folder.read_progress)) is not None and (report.step or 0) > 5
+                (report := none_if_unreadable(folder.read_progress)) is not None
+                and (report.step or 0) > 5
             )
         )
         children = psutil.Process().children(recursive=True)

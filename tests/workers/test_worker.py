@@ -17,7 +17,7 @@ import pytest
 from ablate.config import DecodingConfig, resolve_row
 from ablate.data.corpus import Corpus
 from ablate.errors import Interrupted, StoreError
-from ablate.store import RunFolder, checkpoints, if_readable
+from ablate.store import RunFolder, checkpoints, none_if_unreadable
 from ablate.store.lease import Lease, LeaseLost
 from ablate.store.records import Execution, Progress
 from ablate.training import RunContext
@@ -128,7 +128,7 @@ def test_a_worker_saves_its_run_when_its_launcher_is_killed(job, tmp_path):
         launcher.stdin.flush()
         wait(
             lambda: (
-                (report := if_readable(folder.read_progress)) is not None
+                (report := none_if_unreadable(folder.read_progress)) is not None
                 and report.phase == "training"
             )
         )
@@ -137,7 +137,7 @@ def test_a_worker_saves_its_run_when_its_launcher_is_killed(job, tmp_path):
         launcher.kill()
         launcher.communicate()
     wait(lambda: not folder.lease.exists())
-    assert if_readable(folder.read_progress).phase == "left"
+    assert none_if_unreadable(folder.read_progress).phase == "left"
     checkpoint, skipped = checkpoints.newest(folder.checkpoints)
     assert (checkpoint.step > 0, skipped) == (True, [])
     lines = []
@@ -278,7 +278,7 @@ def test_a_crash_does_not_make_forget_on_which_hosts_a_run_has_failed(job):
     if not pid:
         execute_if_free(one, lambda: os._exit(1), {})
     os.waitpid(pid, 0)
-    assert if_readable(folder.read_progress).phase == "training"
+    assert none_if_unreadable(folder.read_progress).phase == "training"
     assert (folder.read_failure().hosts, folder.read_failure().killed) == (("first",), True)
     assert (
         forked(lambda: execute_if_free(one, lambda: True, {}).model_dump())["outcome"]
