@@ -143,7 +143,7 @@ class Part:
         return (*self.needs, *self.by)
 
     def __str__(self) -> str:
-        """`it belongs to latent attention (kv_rank), which is not chosen`."""
+        """`it belongs to weight decay (weight_decay), which is not chosen`."""
         name = self.name
         if "=" not in name:
             name = f"{name} ({', '.join(self.fields)})"

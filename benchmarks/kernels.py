@@ -27,7 +27,7 @@ from torch import Tensor
 from workload import TRAIN, row, split, trainer
 
 from ablate.data.corpus import Split
-from ablate.kernels import cpu_matmul, cross_entropy, dropout_add, linear, relu_feed_forward
+from ablate.kernels import cpu_matmul, cross_entropy, linear, relu_feed_forward
 from ablate.launch.devices import allocator, worker_environment
 
 
@@ -64,7 +64,6 @@ PLAIN: dict[str, list[tuple[Any, Any]]] = {
     "linear and linears": [(linear.linears, plain_linears), (linear.linear, plain_linear)],
     "bias and ReLU within products": [(cpu_matmul.FusedBF16, cpu_matmul.PaddedBF16)],
     "padded rows": [(cpu_matmul.FusedBF16, cpu_matmul.BF16)],
-    "dropout_add": [(dropout_add.dropout_add, dropout_add.reference)],
 }
 
 

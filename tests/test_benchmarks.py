@@ -13,7 +13,7 @@ from tests.forked import Forked
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 SMALLEST = {
     "grid": "--runs 10",
-    "kernels": "--sizes XS --precisions fp32 --pairs 1 --warm-up 0 --only dropout_add",
+    "kernels": "--sizes XS --precisions fp32 --pairs 1 --warm-up 0 --only smoothed_cross_entropy",
     "mixers": "--size XS --length 8 --tokens 16 --rounds 1",
     "nanogpt_loop": "{text}/train.en --steps 1",
     "ours": "curve XS fp32 --steps 1",

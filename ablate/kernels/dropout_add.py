@@ -1,11 +1,7 @@
-"""Dropout with the residual sum that follows it, and on a GPU also with layer normalization.
+"""Dropout with the residual sum that follows it, also with layer normalization, on a GPU.
 
-On a CPU, `dropout_add` is one step of the graph. Gain: 0.34 ms instead of 0.70 for each residual of
-4096 x 512 on two threads, and one node of the graph instead of three; the same bits
-(benchmarks/LOG.md, 2026-11-22, padding).
-
-On a GPU, `fused_dropout_add` and `fused_dropout_add_norm` are one kernel forward and one backward.
-Eager torch makes a pass over memory for each of the operations: 86 bytes of traffic for each entry,
+`fused_dropout_add` and `fused_dropout_add_norm` are one kernel forward and one backward. Eager
+torch makes a pass over memory for each of the operations: 86 bytes of traffic for each entry,
 counted from the operators, instead of 28. The compiled functions have not run on a GPU yet; the
 functions themselves are their references. Random words are arguments, so that compiled and eager
 calls have the same mask.
@@ -13,53 +9,11 @@ calls have the same mask.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ablate.kernels.device import fused_on_gpu
-
-
-def dropout_add(residual: Tensor, x: Tensor, mask: Tensor, scale: float) -> Tensor:
-    """Residual + scale * mask * x.
-
-    Args:
-        residual: any shape.
-        x: the same shape.
-        mask: the same shape, 1 where an entry is kept and 0 where it is dropped, as numbers.
-        scale: 1 / (1 - rate).
-
-    Returns:
-        The same shape.
-    """
-    y: Tensor = _DropoutAdd.apply(residual, x, mask, scale)  # type: ignore[no-untyped-call]
-    return y
-
-
-def reference(residual: Tensor, x: Tensor, mask: Tensor, scale: float) -> Tensor:
-    """`dropout_add` in plain torch."""
-    return residual + x * mask * scale
-
-
-class _DropoutAdd(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, residual: Tensor, x: Tensor, mask: Tensor, scale: float) -> Tensor:
-        ctx.save_for_backward(mask)
-        ctx.scale = scale
-        # Autocast would convert x first, in a pass of its own.
-        with torch.autocast(x.device.type, enabled=False):
-            return torch.addcmul(residual, x, mask, value=scale)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        (mask,) = ctx.saved_tensors
-        # The product is new, so the scale is applied in place; the incoming gradient is shared with
-        # the residual branch.
-        return grads[0], (grads[0] * mask).mul_(ctx.scale).to(mask.dtype), None, None
 
 
 def dropout_add_words(residual: Tensor, x: Tensor, words: Tensor, dropped: int) -> Tensor:

@@ -1,19 +1,23 @@
 """Additions of later papers to multi-head attention: small parts that change x, the projections
-(queries, keys and values) or the heads.
+(queries, keys and values), the values or the heads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.model.attention_context import AttentionContext
-from ablate.model.layers import Linear
+from ablate.config import ModelConfig
+from ablate.model.attention_context import AttentionContext, EarlierActivations
+from ablate.model.embeddings import Embedding
+from ablate.model.layers import Linear, ParameterKinds, optional
 from ablate.model.norms import RMSNorm, UnitNorm
 from ablate.model.short_convolution import ShortConvolution, token_mask
+from ablate.parts.attention import value_width
 
 # Maps tensors (B, T, d) and the state after earlier tokens to new tensors and the new state.
 TokenPart = Callable[
@@ -55,13 +59,55 @@ class WidthNorm(RMSNorm):
         return super().forward(x.transpose(1, 2).flatten(2)).unflatten(2, (h, -1)).transpose(1, 2)
 
 
-def query_norm(qk_norm: str, heads: int, size: int) -> nn.Module:
-    """The norm of queries or of keys (B, heads, T, size), by the field `qk_norm`."""
-    if qk_norm == "head":
-        return RMSNorm(size)
-    if qk_norm == "width":
-        return WidthNorm(heads * size)
-    return UnitNorm() if qk_norm == "unit" else nn.Identity()
+def query_norm(c: ModelConfig, heads: int) -> nn.Module:
+    """The norm of queries or of keys (B, heads, T, d_k)."""
+    if c.qk_norm == "head":
+        return RMSNorm(c.d_k)
+    if c.qk_norm == "width":
+        return WidthNorm(heads * c.d_k)
+    return UnitNorm() if c.qk_norm == "unit" else nn.Identity()
+
+
+class ValueEmbedding(nn.Module):
+    """Adds a vector for each token of the vocabulary to its values, optionally gated by head."""
+
+    def __init__(self, config: ModelConfig, vocab_size: int, init: torch.Generator) -> None:
+        super().__init__()
+        heads, width = config.kv_heads, value_width(config)
+        rank = config.value_embedding_rank
+        self.table = Embedding(vocab_size, rank or width, init, scale=1.0)
+        self.widen: Linear | None = None
+        if rank is not None:
+            self.widen = Linear(rank, width, init, bias=False)
+        is_gated = config.value_embeddings == "gated"
+        self.gate = optional(is_gated, Linear, config.d_model, heads, init, bias=False)
+
+    def forward(self, V: Tensor, x: Tensor, earlier: EarlierActivations) -> Tensor:
+        """Values (B, T, g * d_v) of x (B, T, d_model) -> the same size."""
+        vectors = self.table(earlier.tokens.reshape(x.shape[:2]))
+        if self.widen is not None:
+            vectors = self.widen(vectors)
+        if self.gate is not None:
+            gates = 2 * self.gate(x).sigmoid()[..., None]  # (B, T, g, 1), initially about 1
+            vectors = (vectors.unflatten(2, (gates.shape[2], -1)) * gates).flatten(2)
+        return V + vectors.to(V.dtype)
+
+
+class ValueResidual(nn.Module):
+    """V + share * (V_1 - V), with the first layer's values V_1 (Zhou et al., 2024)."""
+
+    parameter_kinds: ClassVar[ParameterKinds] = {"share": "gain"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.share = nn.Parameter(torch.full((1,), 0.5))
+
+    def forward(self, V: Tensor, x: Tensor, earlier: EarlierActivations) -> Tensor:
+        """Values (B, T, g * d_v) of x (B, T, d_model) -> the same size."""
+        if earlier.values is None:
+            earlier.values = V
+        first = earlier.values.reshape(V.shape)
+        return V + self.share.to(V.dtype) * (first - V)
 
 
 def exclude_own_value(heads: Tensor, context: AttentionContext) -> Tensor:

@@ -12,11 +12,12 @@ from torch import nn
 from ablate.config import ModelConfig
 from ablate.errors import StudyError
 from ablate.model.attention import AttentionMechanism, FullAttention
-from ablate.model.attention_parts import exclude_own_value
+from ablate.model.attention_parts import ValueEmbedding, ValueResidual, exclude_own_value
+from ablate.model.embeddings import BigramEmbeddings, Embedding, Smear
 from ablate.model.experts import MixtureOfExperts
 from ablate.model.feed_forward import Activation, feed_forward
-from ablate.model.latent_attention import AbsorbedLatentAttention, LatentAttention, can_absorb
-from ablate.model.layers import Dropout, Embedding, optional, or_identity
+from ablate.model.latent_attention import attention_class
+from ablate.model.layers import Dropout, optional, or_identity
 from ablate.model.multi_head import MultiHeadAttention
 from ablate.model.positions import AlternatingPositions, PositionalEncoding
 from ablate.model.residual import (
@@ -29,8 +30,6 @@ from ablate.model.residual import (
     StreamScale,
 )
 from ablate.model.token_mixer import TokenMixer
-from ablate.model.token_pairs import BigramEmbeddings, Smear
-from ablate.model.values import ValueEmbedding, ValueResidual
 from ablate.own.loading import load_class
 from ablate.own.reference import parse_reference
 from ablate.parts.attention import ATTENTIONS
@@ -150,21 +149,16 @@ class ModelBuilder:
             )
         mechanism.reset_parameters(self.init)
         c = self.config
-        attention_class = MultiHeadAttention
-        if c.kv_rank is not None:
-            attention_class = LatentAttention
-            if can_absorb(c, mechanism, positions):
-                attention_class = AbsorbedLatentAttention
-        attention = attention_class(c, c.n_heads, mechanism, self.init, self.random)
+        make = attention_class(c, mechanism, positions)
+        attention = make(c, c.n_heads, mechanism, self.init, self.random)
         if c.attention_convolution != "none":
             attention.add_convolution(c, self.init)
         if c.exclude_own_value:
             attention.on_heads = (exclude_own_value, *attention.on_heads)
         self._refuse_without_masks(attention, "attention")
-        if self.config.value_embeddings != "none":
-            values = ValueEmbedding(self.config, self.vocab_size, self.init)
-            attention.value_parts.append(values)
-        if self.config.value_residual:
+        if c.value_embeddings != "none":
+            attention.value_parts.append(ValueEmbedding(c, self.vocab_size, self.init))
+        if c.value_residual:
             attention.value_parts.append(ValueResidual())
         return attention
 
@@ -192,9 +186,9 @@ class ModelBuilder:
 
     def feed_forward(self) -> nn.Module:
         """The feed-forward network of a layer, or its mixture of experts."""
-        if self.config.n_experts is None:
-            return self._network()
-        return MixtureOfExperts(self.config, self._network, self.init)
+        if self.config.is_mixture:
+            return MixtureOfExperts(self.config, self._network, self.init)
+        return self._network()
 
     def _network(self) -> nn.Module:
         network = feed_forward(self.config, self.activation(), self.init, self.random)
@@ -256,7 +250,7 @@ class ModelBuilder:
     @property
     def has_norm_of_embeddings(self) -> bool:
         """Whether the norm of the embeddings replaces the norm before the first sub-layer."""
-        return self.number == 1 and self.config.embedding_norm == "first"
+        return self.number == 1 and self.config.replaces_first_norm
 
     def skip(self) -> nn.Module | None:
         """The module that a layer applies to the stream before it reads it; None for none."""

@@ -19,10 +19,9 @@ from ablate.kernels.device import on_gpu
 from ablate.model.attention_context import AttentionContext, EarlierActivations
 from ablate.model.builder import ModelBuilder
 from ablate.model.decoding_cache import DecodingCache
-from ablate.model.layers import or_identity
+from ablate.model.embeddings import previous_tokens
 from ablate.model.stack import Layer, Stack, single_stack_layer
-from ablate.model.token_pairs import previous_tokens
-from ablate.model.transformer import Transformer
+from ablate.model.transformer import SingleStack
 
 
 class DecoderOnlyCache(DecodingCache):
@@ -71,20 +70,16 @@ class DecoderOnlyCache(DecodingCache):
         return self.source_positions < lengths[:, None]
 
 
-class DecoderOnly(Transformer):
+class DecoderOnly(SingleStack):
     """A single causal stack. In translation, the two marks show it where the source ends."""
 
     def __init__(self, builder: ModelBuilder) -> None:
-        super().__init__(builder)
-        self.positions = builder.positions(causal=True)
+        super().__init__(builder, causal=True)
         depth = builder.config.depths[1]
         make = partial(single_stack_layer, causal=True)
         self.decoder = Stack.build(builder, depth, self.positions, make)
         self.decoder_norm = builder.final_norm(depth)
-        first = builder.layer_builder(builder.config.all_layers[0])
-        self.embedding_norm = or_identity(builder.config.embedding_norm, first.norm)
-        self.token_pairs = builder.token_pairs()
-        self.layer_skips = builder.layer_skips()
+        self._add_embedding_parts(builder)
         last = self.positions.layer_encoding(depth - 1)
         heads = range(builder.config.future_tokens)
         self.future_heads = Stack((make([*builder.layers(depth)][-1], last) for _ in heads), 1)
@@ -132,7 +127,7 @@ class DecoderOnly(Transformer):
         """Decode one token of each hypothesis: (B, K) -> states (B, K, d_model)."""
         cache.grow(tokens.shape[1])
         positions = (cache.source_lengths + cache.length - 1)[:, None].expand(tokens.shape)
-        x = self.expand_streams(self._embed(tokens, positions, cache.previous))
+        x = self.expand_streams(self.embed(tokens, positions, cache.previous))
         if self.token_pairs:
             cache.previous = tokens
         earlier = EarlierActivations(x, tokens, [x])
@@ -142,19 +137,6 @@ class DecoderOnly(Transformer):
             if self.layer_skips is not None:
                 x = self.layer_skips(pass_index, x, earlier.states)
         return self.decoder_norm(self.sum_streams(x))
-
-    def _embed(self, tokens: Tensor, positions: Tensor, previous: Tensor | None = None) -> Tensor:
-        """Token ids (B, T) -> (B, T, d_model).
-
-        `previous` (B, T) has the token before each one; None if `tokens` are whole sequences.
-        """
-        x = self.embedding(tokens)
-        if previous is None and self.token_pairs:
-            previous = previous_tokens(tokens)
-        for token_pair in self.token_pairs:
-            x = token_pair(x, self.embedding, tokens, previous)
-        embedded: Tensor = self.embedding_norm(self.positions.embed(x, positions))
-        return embedded
 
     def _apply_stack(
         self, sequence: Tensor, key_mask: Tensor | None = None, heads: Iterable[Layer] = ()
@@ -175,7 +157,7 @@ class DecoderOnly(Transformer):
         previous = query_mask = None
         if self.config.document_masks:
             positions, previous, query_mask = _documents(sequence)
-        x = self.expand_streams(self.embedding_dropout(self._embed(sequence, positions, previous)))
+        x = self.expand_streams(self.embedding_dropout(self.embed(sequence, positions, previous)))
         past = []
         earlier = EarlierActivations(x, sequence, [x])
         stack_context = AttentionContext(

@@ -3,32 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from ablate.model.attention_context import EarlierActivations
 from ablate.model.builder import ModelBuilder
-from ablate.model.layers import Linear, ParameterKinds, or_identity
+from ablate.model.layers import Linear, or_identity
 from ablate.model.stack import Stack, apply_encoder, encoder_context, single_stack_layer
-from ablate.model.token_pairs import previous_tokens
-from ablate.model.transformer import Transformer
-
-
-class TokenTypes(nn.Module):
-    """A learned vector for each token type. All tokens of a single text have the first type."""
-
-    parameter_kinds: ClassVar[ParameterKinds] = {"weight": "embedding"}
-
-    def __init__(self, types: int, d_model: int, init: torch.Generator) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(types, d_model))
-        nn.init.normal_(self.weight, std=d_model**-0.5, generator=init)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, T, d_model) -> (B, T, d_model)."""
-        return x + self.weight[0]
+from ablate.model.transformer import SingleStack
 
 
 class OutputTransform(nn.Module):
@@ -48,33 +30,24 @@ class OutputTransform(nn.Module):
         return out
 
 
-class EncoderOnly(Transformer):
+class EncoderOnly(SingleStack):
     """A single stack in which every token attends to all others."""
 
     def __init__(self, builder: ModelBuilder) -> None:
-        super().__init__(builder)
+        super().__init__(builder, causal=False)
         c = builder.config
-        self.positions = builder.positions(causal=False)
         make = partial(single_stack_layer, causal=False)
         self.encoder = Stack.build(builder, c.depths[0], self.positions, make)
         self.encoder_norm = builder.final_norm(c.depths[0])
-        types = partial(TokenTypes, c.token_types, c.d_model, builder.init)
-        self.token_types = or_identity(c.token_types, types)
-        first = builder.layer_builder(c.all_layers[0])
+        self._add_embedding_parts(builder)
         last = builder.layer_builder(c.all_layers[-1])
-        self.embedding_norm = or_identity(c.embedding_norm, first.norm)
-        self.token_pairs = builder.token_pairs()
-        self.layer_skips = builder.layer_skips()
         self.output_transform = or_identity(c.output_transform, partial(OutputTransform, last))
 
     def read(self, tokens: Tensor) -> Tensor:
         """Read a sequence: token ids (B, T), padded with 0 at the end -> states (B, T, d_model)."""
         context = encoder_context(tokens, self.encoder)
-        x = self.embedding(tokens)
-        for token_pair in self.token_pairs:
-            x = token_pair(x, self.embedding, tokens, previous_tokens(tokens))
-        x = self.token_types(self.positions.embed(x, context.query_positions))
-        x = self.expand_streams(self.embedding_dropout(self.embedding_norm(x)))
+        x = self.embedding_dropout(self.embed(tokens, context.query_positions))
+        x = self.expand_streams(x)
         context = context.replace(earlier=EarlierActivations(x, tokens, [x]))
         x = apply_encoder(self.encoder, x, self.positions, context, self.layer_skips)
         states: Tensor = self.encoder_norm(self.sum_streams(x))

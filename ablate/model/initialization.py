@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from ablate.config import ModelConfig
-from ablate.model.encoder_only import TokenTypes
-from ablate.model.layers import Embedding, Linear
+from ablate.model.embeddings import Embedding, TokenTypes
+from ablate.model.layers import Linear
 from ablate.model.positions import LearnedPositions
 from ablate.parts.initialization import Factors, factors
 

@@ -95,10 +95,19 @@ class AbsorbedLatentAttention(LatentAttention):
         return self._output(heads, context), AttentionState(memory)
 
 
-def can_absorb(c: ModelConfig, mechanism: AttentionMechanism, encoding: PositionalEncoding) -> bool:
-    """Whether `AbsorbedLatentAttention` computes the same as `LatentAttention`.
+def attention_class(
+    c: ModelConfig, mechanism: AttentionMechanism, encoding: PositionalEncoding
+) -> type[MultiHeadAttention]:
+    """The class of self-attention."""
+    if c.kv_rank is None:
+        return MultiHeadAttention
+    return AbsorbedLatentAttention if _can_absorb(c, mechanism, encoding) else LatentAttention
 
-    It does if keys and values are linear in the latent vectors: nothing may change them but the
+
+def _can_absorb(
+    c: ModelConfig, mechanism: AttentionMechanism, encoding: PositionalEncoding
+) -> bool:
+    """Whether keys and values are linear in the latent vectors: nothing changes them but the
     rotation of the shared entries.
     """
     if not c.has_plain_keys or encoding.acts_on_scores:

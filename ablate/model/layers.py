@@ -1,17 +1,15 @@
-"""Linear layers, embeddings and dropout. All draws come from generators that they are given."""
+"""Linear layers and dropout. All draws come from generators that they are given."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import ClassVar, Literal, ParamSpec, TypeVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.kernels.device import on_gpu
-from ablate.kernels.dropout_add import dropout_add, fused_dropout_add
+from ablate.kernels.dropout_add import fused_dropout_add
 from ablate.kernels.linear import linear
 from ablate.kernels.torch_internals import view_unaliased
 
@@ -68,30 +66,6 @@ class Linear(nn.Module):
         return linear(x, self.weight, self.bias)
 
 
-class Embedding(nn.Module):
-    """A V x d_model matrix. Looked-up vectors are multiplied by a scale, by default sqrt(d_model)
-    (3.4).
-
-    Entries are drawn from N(0, 1/d_model), so that looked-up vectors have variance 1, and initial
-    logits about 1.
-    """
-
-    parameter_kinds: ClassVar[ParameterKinds] = {"weight": "embedding"}
-
-    def __init__(
-        self, vocab_size: int, d_model: int, init: torch.Generator, scale: float | None = None
-    ) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(vocab_size, d_model))
-        self.scale = math.sqrt(d_model) if scale is None else scale
-        nn.init.normal_(self.weight, std=d_model**-0.5, generator=init)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """(...) token ids -> (..., d_model)."""
-        vectors = F.embedding(tokens, self.weight)
-        return vectors if self.scale == 1.0 else vectors * self.scale
-
-
 class Dropout(nn.Module):
     """Inverted dropout with an explicit generator, whose state checkpoints store.
 
@@ -119,11 +93,14 @@ class Dropout(nn.Module):
         if residual is not None and on_gpu(x):
             with torch.autocast(x.device.type, enabled=False):
                 return fused_dropout_add(residual, x, self.draw(x), dropped)
+        if residual is not None:
+            x = x.to(residual.dtype)
         # A mask of numbers: torch multiplies booleans at a third of the speed on a CPU.
         mask = torch.empty_like(x, requires_grad=False)
         torch.ge(self.draw(x), dropped - 32768, out=mask)
         scale = 65536 / (65536 - dropped)  # not part of the mask, whose dtype may round it
-        return (x * mask).mul_(scale) if residual is None else dropout_add(residual, x, mask, scale)
+        kept = (x * mask).mul_(scale)
+        return kept if residual is None else residual + kept
 
     @property
     def is_active(self) -> bool:

@@ -56,7 +56,7 @@ class MultiHeadAttention(TokenMixer):
     Attributes:
         on_input: changes x.
         on_projections: changes queries, keys and values.
-        value_parts: modules that add to the values (model/values.py), in order.
+        value_parts: modules that add to the values, in order.
         on_heads: functions that change the heads, in order.
         on_weights: callback for the attention weights (B, h, T, S); for analysis.
     """
@@ -74,7 +74,7 @@ class MultiHeadAttention(TokenMixer):
         super().__init__()
         c = config
         self.h = n_heads
-        self.g = c.n_kv_heads or n_heads
+        self.g = c.key_heads(n_heads)
         self.scale = score_scale(c)
         bias = c.attention_bias in (True, "inputs")
         self._make_projections(c, init, bias)
@@ -82,8 +82,8 @@ class MultiHeadAttention(TokenMixer):
         self.W_O = Linear(self.h * c.d_v, c.d_model, init, has_output_bias)
         width = gate_width(c, n_heads)
         self.W_G = optional(width, Linear, c.d_model, width, init, bias)
-        self.norm_Q = query_norm(c.qk_norm, self.h, c.d_k)
-        self.norm_K = query_norm(c.qk_norm, self.g, c.d_k)
+        self.norm_Q = query_norm(c, self.h)
+        self.norm_K = query_norm(c, self.g)
         self.value_parts = nn.ModuleList()
         self.score_cap = c.score_cap
         self.sinks = optional(c.attention_sinks and mechanism.forms_scores, zeros, n_heads)

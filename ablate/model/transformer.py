@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import torch
@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from ablate.kernels.cross_entropy import LossTerm, soft_cap
 from ablate.model.builder import ModelBuilder
 from ablate.model.decoding_cache import DecodingCache
+from ablate.model.embeddings import TokenTypes, previous_tokens
 from ablate.model.experts import MixtureOfExperts
-from ablate.model.layers import ParameterKinds, optional, zeros
+from ablate.model.layers import ParameterKinds, optional, or_identity, zeros
 from ablate.parts.initialization import factors
 
 # Columns that append the output bias to the output matrix: the bias, then zeros up to a multiple
@@ -79,14 +80,6 @@ class Transformer(nn.Module):
         """
         raise NotImplementedError
 
-    def expand_streams(self, x: Tensor) -> Tensor:
-        """Copy embeddings to all residual streams: (B, T, d_model) -> (B, T, streams * d_model)."""
-        return x.repeat(1, 1, self.config.streams) if self.config.streams else x
-
-    def sum_streams(self, x: Tensor) -> Tensor:
-        """Sum the residual streams: (B, T, streams * d_model) -> (B, T, d_model)."""
-        return x.unflatten(-1, (self.config.streams, -1)).sum(-2) if self.config.streams else x
-
     def output_states(self, states: Tensor) -> Tensor:
         """Scale states (..., d_model) for the product with `output_matrix`.
 
@@ -133,3 +126,42 @@ class Transformer(nn.Module):
     def random(self) -> torch.Generator:
         """The generator of all dropout masks."""
         return self.embedding_dropout.random
+
+
+class SingleStack(Transformer):
+    """Base of the architectures with one stack, whose parts of embeddings they share."""
+
+    def __init__(self, builder: ModelBuilder, causal: bool) -> None:
+        super().__init__(builder)
+        self.positions = builder.positions(causal)
+
+    def _add_embedding_parts(self, builder: ModelBuilder) -> None:
+        """Make what is added to embeddings, after the stack: weights are drawn in this order."""
+        c = builder.config
+        types = partial(TokenTypes, c.token_types, c.d_model, builder.init)
+        self.token_types = or_identity(c.token_types, types)
+        first = builder.layer_builder(c.all_layers[0])
+        self.embedding_norm = or_identity(c.embedding_norm, first.norm)
+        self.token_pairs = builder.token_pairs()
+        self.layer_skips = builder.layer_skips()
+
+    def embed(self, tokens: Tensor, positions: Tensor, previous: Tensor | None = None) -> Tensor:
+        """Token ids (B, T) at positions (T,) or (B, T) -> (B, T, d_model).
+
+        `previous` (B, T) has the token before each one; None if `tokens` are whole sequences.
+        """
+        x = self.embedding(tokens)
+        if previous is None and self.token_pairs:
+            previous = previous_tokens(tokens)
+        for token_pair in self.token_pairs:
+            x = token_pair(x, self.embedding, tokens, previous)
+        embedded: Tensor = self.embedding_norm(self.token_types(self.positions.embed(x, positions)))
+        return embedded
+
+    def expand_streams(self, x: Tensor) -> Tensor:
+        """Copy embeddings to all residual streams: (B, T, d_model) -> (B, T, streams * d_model)."""
+        return x.repeat(1, 1, self.config.streams) if self.config.streams else x
+
+    def sum_streams(self, x: Tensor) -> Tensor:
+        """Sum the residual streams: (B, T, streams * d_model) -> (B, T, d_model)."""
+        return x.unflatten(-1, (self.config.streams, -1)).sum(-2) if self.config.streams else x

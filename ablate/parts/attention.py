@@ -191,10 +191,14 @@ class Attention(Positions):
             self.attention_convolution == "none" and self.qk_norm == "none" and not changes_values
         )
 
+    def key_heads(self, heads: int) -> int:
+        """Number of key and value heads of an attention with so many query heads."""
+        return self.n_kv_heads or heads
+
     @property
     def kv_heads(self) -> int:
         """Number of key and value heads of self-attention."""
-        return self.n_kv_heads or self.n_heads
+        return self.key_heads(self.n_heads)
 
     @property
     def cross_heads(self) -> int:
@@ -315,7 +319,7 @@ def _query_and_output_weights(c: Attention, heads: int) -> int:
 
 def key_and_value_weights(c: Attention, heads: int) -> int:
     """Weights of W^K and W^V, whose heads may be fewer."""
-    return c.d_model * (c.n_kv_heads or heads) * (c.d_k + c.d_v)
+    return c.d_model * c.key_heads(heads) * (c.d_k + c.d_v)
 
 
 def _score_products(c: Attention, heads: int) -> int:
@@ -325,16 +329,15 @@ def _score_products(c: Attention, heads: int) -> int:
 
 def _vectors(c: Attention, heads: int, forms_scores: bool) -> int:
     """The output's bias, the sinks, and the gains of queries and keys."""
-    keys = c.n_kv_heads or heads
-    gains = {"head": 2 * c.d_k, "width": (heads + keys) * c.d_k}.get(c.qk_norm, 0)
+    widths = (heads + c.key_heads(heads)) * c.d_k
+    gains = {"head": 2 * c.d_k, "width": widths}.get(c.qk_norm, 0)
     bias = c.d_model * (c.attention_bias in (True, "output"))
     return bias + gains + heads * (c.attention_sinks and forms_scores)
 
 
 def _projection_biases(c: Attention, heads: int) -> int:
     """Biases of queries, keys, values and gate."""
-    keys = c.n_kv_heads or heads
-    widths = heads * c.d_k + keys * (c.d_k + c.d_v) + gate_width(c, heads)
+    widths = heads * c.d_k + c.key_heads(heads) * (c.d_k + c.d_v) + gate_width(c, heads)
     return widths * (c.attention_bias in (True, "inputs"))
 
 

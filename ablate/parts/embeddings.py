@@ -48,6 +48,11 @@ class Embeddings(Norms):
     """number of token types of `encoder-only`; the vector of the first one is added to every
     embedding, as in BERT for a single text"""
 
+    @property
+    def replaces_first_norm(self) -> bool:
+        """Whether the norm of embeddings is in the place of the first sub-layer's."""
+        return self.embedding_norm == "first"
+
 
 def faults(c: Embeddings) -> Iterator[Fault]:
     """Yield why a model cannot have its embeddings."""
@@ -62,7 +67,7 @@ def faults(c: Embeddings) -> Iterator[Fault]:
 
 def faults_of_first_layer(c: Embeddings) -> Iterator[Fault]:
     """Yield why the norm of embeddings cannot replace the one before the first sub-layer."""
-    if c.embedding_norm == "first" and c.norm_position not in ("pre", "sandwich"):
+    if c.replaces_first_norm and c.norm_position not in ("pre", "sandwich"):
         yield Fault(
             "embedding_norm=first is in the place of the norm before the first sub-layer, which "
             f"needs norm_position=pre or sandwich there; it is {c.norm_position}",

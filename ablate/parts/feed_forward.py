@@ -93,6 +93,11 @@ class FeedForward(Sizes):
     """weight in the training loss of how unevenly tokens are sent to experts (Switch Transformer;
     Fedus et al., 2022)"""
 
+    @property
+    def is_mixture(self) -> bool:
+        """Whether the network is a mixture of experts."""
+        return self.n_experts is not None
+
     def inner_width(self, gated: bool) -> int:
         """Inner width of the feed-forward network: d_ff, or 2/3 of it if gated.
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ablate.config import RowConfig
 from ablate.config.training import DECOUPLED
 from ablate.errors import StudyError
-from ablate.model.encoder_only import TokenTypes
+from ablate.model.embeddings import TokenTypes
 from ablate.model.layers import ParameterKind, parameter_kind
 from ablate.model.positions import PositionalEncoding
 from ablate.model.stack import Layer

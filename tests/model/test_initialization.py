@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from ablate.model.layers import Embedding, Linear
+from ablate.model.embeddings import Embedding
+from ablate.model.layers import Linear
 from tests.model.small import build, shape
 
 ONE_STACK = {"architecture": "decoder-only", "n_layers": 2, "d_model": 64, "d_ff": 96, "n_heads": 4}

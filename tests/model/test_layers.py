@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from ablate.model.layers import Dropout, Embedding, Linear
+from ablate.model.embeddings import Embedding
+from ablate.model.layers import Dropout, Linear
 from tests.model.small import normal
 
 N = 1_000_003  # a prime: the last 64-bit draw is not used up

@@ -8,7 +8,7 @@ import torch
 from ablate.model import build
 from ablate.model.attention_context import AttentionContext, EarlierActivations
 from ablate.model.attention_parts import pass_through
-from ablate.model.token_pairs import previous_tokens
+from ablate.model.embeddings import previous_tokens
 from ablate.parts.residual import LAYER_SKIPS
 from tests.model.small import drawn, normal, parts, places, sentences, shape, small_model
 
@@ -243,7 +243,7 @@ def test_embeddings_take_from_the_token_before():
     smear, bigrams = model.token_pairs
     bigrams.table.weight.data.normal_()
     tokens = sentences(5, 5)
-    found, E = model._embed(tokens, places(5)), model.embedding.weight * model.embedding.scale
+    found, E = model.embed(tokens, places(5)), model.embedding.weight * model.embedding.scale
     for b in range(2):
         before = 0
         for t, token in enumerate(tokens[b].tolist()):

@@ -1,18 +1,58 @@
-"""Modules that add information of the previous token to the embedding of a token."""
+"""Embeddings of tokens (section 3.4), and what is added to them."""
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.model.layers import Embedding, ParameterKinds
+from ablate.model.layers import ParameterKinds
 
 # Multipliers of the hash of a pair of tokens, from modded-nanogpt
 _TOKEN_MULTIPLIER = 27_191
 _PREVIOUS_MULTIPLIER = 36_313
+
+
+class Embedding(nn.Module):
+    """A V x d_model matrix. Looked-up vectors are multiplied by a scale, by default sqrt(d_model)
+    (3.4).
+
+    Entries are drawn from N(0, 1/d_model), so that looked-up vectors have variance 1, and initial
+    logits about 1.
+    """
+
+    parameter_kinds: ClassVar[ParameterKinds] = {"weight": "embedding"}
+
+    def __init__(
+        self, vocab_size: int, d_model: int, init: torch.Generator, scale: float | None = None
+    ) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(vocab_size, d_model))
+        self.scale = math.sqrt(d_model) if scale is None else scale
+        nn.init.normal_(self.weight, std=d_model**-0.5, generator=init)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(...) token ids -> (..., d_model)."""
+        vectors = F.embedding(tokens, self.weight)
+        return vectors if self.scale == 1.0 else vectors * self.scale
+
+
+class TokenTypes(nn.Module):
+    """A learned vector for each token type. All tokens of a single text have the first type."""
+
+    parameter_kinds: ClassVar[ParameterKinds] = {"weight": "embedding"}
+
+    def __init__(self, types: int, d_model: int, init: torch.Generator) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(types, d_model))
+        nn.init.normal_(self.weight, std=d_model**-0.5, generator=init)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, d_model) -> (B, T, d_model)."""
+        return x + self.weight[0]
 
 
 def previous_tokens(tokens: Tensor) -> Tensor:
