@@ -222,7 +222,7 @@ FORMERLY_READ = (
     "NOTHING_LEFT = 'nothing is left to do'\ndef stop_reason(text):\n    return text.decode().strip() == NOTHING_LEFT",
     # page/html.py
     "def warnings(legend):\n    return [line for line in legend if line.startswith('WARNING')]",
-    # data/builder.py
+    # data/preparation.py
     "kept = [line for line in before.noticed if not line.startswith('test ')]",
     # own/faults.py
     "def placed(error: StudyError, starts):\n    return error.lines[0].startswith(starts)",

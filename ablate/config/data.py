@@ -66,7 +66,7 @@ class CorpusConfig(Section):
             `identity.py`.
         catalogue: corpora known by name; if it is empty, any name is that of files.
         is_on_hub: whether data sets of the Hub can be read.
-        is_stream: whether the text is a stream of documents (`data/stream_form.py`), rather than
+        is_stream: whether the text is a stream of documents (`data/prepare_stream.py`), rather than
             records of texts.
         located_by: settings that say where the text is, which a generated corpus does not have.
     """

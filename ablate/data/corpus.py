@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from ablate.config.language_data import FIELD
 from ablate.config.lengths import product_of
-from ablate.data.encoding import IDS, Encoded
-from ablate.data.tokenizer import UNK, Tokenizer, load_tokenizer
+from ablate.data.tokenizer import IDS, UNK, Encoded, Tokenizer, load_tokenizer
 from ablate.errors import Damaged, StoreError
 from ablate.store.corpora import MANIFEST, fields_of, names_other_files
 from ablate.store.files import verify

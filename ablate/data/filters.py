@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from ablate.config import DataConfig
 from ablate.data.corpus import TokenSequences, open_sequences
-from ablate.data.encoding import Encoded
 from ablate.data.sources import Document, Source
-from ablate.data.tokenizer import UNK, Tokenizer
+from ablate.data.tokenizer import UNK, Encoded, Tokenizer
 from ablate.errors import DataError
 from ablate.store.records import Overlap
 

@@ -7,8 +7,7 @@ import gzip
 import hashlib
 import lzma
 import zlib
-from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import BufferedIOBase, BufferedReader
 from pathlib import Path
@@ -175,34 +174,6 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def text_hash(path: str) -> str:
-    """SHA-256 of a file's lines after decompression, however they end.
-
-    A byte-order mark, CR LF, and a missing end of the last line change no line: the hash is that of
-    the file's bytes without the mark, with LF at the end of every line.
-
-    Raises:
-        DataError: the file cannot be read, or is a broken archive.
-    """
-    digest = hashlib.sha256()
-    kept = b""
-    last = b""
-    is_first = True
-    with readable(path), open_bytes(path) as stream:
-        while block := stream.read(BLOCK):
-            if is_first:
-                block = block.removeprefix(BOM_UTF8)
-                is_first = False
-            block = kept + block
-            kept = b"\r" if block.endswith(b"\r") else b""  # LF may follow in the next block
-            block = block.removesuffix(kept).replace(b"\r\n", b"\n")
-            digest.update(block)
-            last = block[-1:] or last
-    if kept or last not in (b"", b"\n"):
-        digest.update(b"\n")
-    return digest.hexdigest()
-
-
 def bytes_hash(path: str) -> str:
     """SHA-256 of a file's content after decompression.
 
@@ -211,23 +182,6 @@ def bytes_hash(path: str) -> str:
     """
     with readable(path), open_bytes(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def holds_any(path: str, wanted: Sequence[bytes]) -> bool:
-    """Whether a file has one of these byte strings, after decompression.
-
-    Raises:
-        DataError: the file cannot be read, or is a broken archive.
-    """
-    end = b""
-    longest = max(map(len, wanted))
-    with readable(path), open_bytes(path) as stream:
-        while block := stream.read(BLOCK):
-            block = end + block
-            if any(string in block for string in wanted):
-                return True
-            end = block[-longest:]
-    return False
 
 
 def _filesystem(path: str) -> Any:

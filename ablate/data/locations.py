@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,9 +29,9 @@ class Location(ABC):
         """Paths of the files in order; downloads those that are missing."""
         return iter(())
 
-    def signature(self, settings: Sequence[Any]) -> list[Any]:
+    @abstractmethod
+    def signature(self) -> list[Any]:
         """A value that changes with the content, known without reading it."""
-        return list(settings)
 
     @abstractmethod
     def origin(self) -> Origin:
@@ -48,9 +48,9 @@ class Files(Location):
         """The files."""
         return iter(self.names)
 
-    def signature(self, settings: Sequence[Any]) -> list[Any]:
-        """The settings, and the signature of each file."""
-        return [*settings, *map(signature, self.names)]
+    def signature(self) -> list[Any]:
+        """The signature of each file."""
+        return list(map(signature, self.names))
 
     def origin(self) -> Origin:
         """Names of the files."""
@@ -82,10 +82,10 @@ class HubFiles(Location):
         for file in files:
             yield from self.repository.download([file])
 
-    def signature(self, settings: Sequence[Any]) -> list[Any]:
-        """The commit, which determines every file's content, and the settings."""
+    def signature(self) -> list[Any]:
+        """The commit, which determines every file's content, and the prefix."""
         record = self.repository.record()
-        return [record.repository, record.commit, self.prefix, *settings]
+        return [record.repository, record.commit, self.prefix]
 
     def origin(self) -> Origin:
         """The data set, its commit, its license as stated, and the files' names."""
@@ -104,6 +104,10 @@ class GeneratorVersion(Location):
     """A generator of this program, by name and version, such as `toy 1`; it has no files."""
 
     version: str = f"toy {toy.VERSION}"
+
+    def signature(self) -> list[Any]:
+        """The version."""
+        return [self.version]
 
     def origin(self) -> Origin:
         """The generator's version."""
@@ -162,9 +166,9 @@ class SacrebleuSet(Location):
         """The source and the reference."""
         return self._files.paths()
 
-    def signature(self, settings: Sequence[Any]) -> list[Any]:
-        """The settings, and signatures of the files in sacreBLEU's cache."""
-        return self._files.signature(settings)
+    def signature(self) -> list[Any]:
+        """The signatures of the files in sacreBLEU's cache."""
+        return self._files.signature()
 
     def origin(self) -> Origin:
         """The test set's name."""

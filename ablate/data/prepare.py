@@ -19,13 +19,13 @@ from ablate.config import DataConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.language_data import LanguageData
 from ablate.config.synthetic_data import SyntheticData
-from ablate.data.builder import Preparation
 from ablate.data.corpus import FORMAT, Corpus
-from ablate.data.items_form import ItemStream
-from ablate.data.record_form import Records
+from ablate.data.preparation import Preparation
+from ablate.data.prepare_items import ItemPreparation
+from ablate.data.prepare_records import RecordPreparation
+from ablate.data.prepare_stream import StreamPreparation
 from ablate.data.resolve_sources import column_orders, entry_for, resolve_sources
 from ablate.data.sources import Source
-from ablate.data.stream_form import DocumentStream
 from ablate.errors import Damaged, DataError, Fault
 from ablate.store.corpora import MANIFEST, is_prepared, remember, remembered
 from ablate.store.files import sync_folder
@@ -34,10 +34,10 @@ from ablate.store.records import CorpusManifest, Origin, none_if_unreadable
 
 Content = dict[str, list[str]]  # hashes of the text of each split
 Log = Callable[[str], None]
-FORMS: dict[type[CorpusConfig], Callable[[Any, Mapping[str, Source], Log], Preparation]] = {
-    DataConfig: Records,
-    LanguageData: DocumentStream,
-    SyntheticData: ItemStream,
+PREPARATIONS: dict[type[CorpusConfig], Callable[[Any, Mapping[str, Source], Log], Preparation]] = {
+    DataConfig: RecordPreparation,
+    LanguageData: StreamPreparation,
+    SyntheticData: ItemPreparation,
 }
 
 
@@ -51,18 +51,18 @@ def prepare(
         StoreError: the prepared corpus cannot be read.
     """
     sources = resolve_sources(data, folder, corpora, log)
-    form = form_of(data, sources, log)
+    preparation = preparation_of(data, sources, log)
     signature = list(map(Source.signature, sources.values()))
     corpus_id = remembered(data, corpora, signature, FORMAT)
     content: Content = {}
     corpus = None if corpus_id is None else _open(corpora / corpus_id, log)
-    if corpus_id is None or (corpus is not None and not form.is_current(corpus)):
+    if corpus_id is None or (corpus is not None and not preparation.is_current(corpus)):
         # The files are new or have changed, or an earlier version has lost text: hash the files.
         content = _content(sources)
-        corpus_id = form.content_id(list(chain.from_iterable(content.values())))
+        corpus_id = preparation.content_id(list(chain.from_iterable(content.values())))
         corpus = _open(corpora / corpus_id, log)
         if corpus is None:
-            corpus = _open_former(form, sources, content, corpora)
+            corpus = _open_former(preparation, sources, content, corpora)
             if corpus is not None:
                 corpus_id = corpus.folder.name
     path = corpora / corpus_id
@@ -72,7 +72,7 @@ def prepare(
         with lease.held():
             corpus = _open(path)  # another process may have prepared it in the meantime
             if corpus is None:
-                _build(form, content or _content(sources), path, lease.check)
+                _build(preparation, content or _content(sources), path, lease.check)
                 corpus = Corpus(path)
     remember(data, corpora, corpus_id, signature)
     orders = column_orders(sources)
@@ -110,7 +110,7 @@ def _content(sources: Mapping[str, Source]) -> Content:
 
 
 def _open_former(
-    form: Preparation, sources: Mapping[str, Source], content: Content, corpora: Path
+    preparation: Preparation, sources: Mapping[str, Source], content: Content, corpora: Path
 ) -> Corpus | None:
     """Open the corpus of this text that an earlier version prepared under another id, if any.
 
@@ -119,7 +119,7 @@ def _open_former(
     hashes = [source.former_content() or content[split] for split, source in sources.items()]
     if hashes == [*content.values()]:
         return None
-    return _open(corpora / form.content_id(list(chain.from_iterable(hashes))))
+    return _open(corpora / preparation.content_id(list(chain.from_iterable(hashes))))
 
 
 def _open(path: Path, log: Log = lambda line: None) -> Corpus | None:
@@ -141,31 +141,31 @@ def vocabulary_faults(data: CorpusConfig, folder: Path, corpora: Path) -> tuple[
     Raises:
         DataError: splits are missing.
     """
-    form = form_of(data, resolve_sources(data, folder, corpora), lambda line: None)
+    preparation = preparation_of(data, resolve_sources(data, folder, corpora), lambda line: None)
     with tempfile.TemporaryDirectory() as work:
         try:
-            form.folder = Path(work)
-            form.learn()
+            preparation.folder = Path(work)
+            preparation.learn()
         except DataError as error:
             return error.faults
     return ()
 
 
-def form_of(data: CorpusConfig, sources: Mapping[str, Source], log: Log) -> Preparation:
+def preparation_of(data: CorpusConfig, sources: Mapping[str, Source], log: Log) -> Preparation:
     """The preparation of a study's text."""
-    return entry_for(data, FORMS)(data, sources, log)
+    return entry_for(data, PREPARATIONS)(data, sources, log)
 
 
 def _build(
-    form: Preparation, content: Content, path: Path, check_lease: Callable[[], None]
+    preparation: Preparation, content: Content, path: Path, check_lease: Callable[[], None]
 ) -> None:
     """Build the corpus in a working folder, and move it to `path` unless the lease is lost."""
     origins = {}
-    for split, source in form.sources.items():
+    for split, source in preparation.sources.items():
         origins[split] = source.origin().updated(sha256=tuple(content[split]))
     work = path.with_name(f".{path.name}.work")
     try:
-        form.build(work, origins)
+        preparation.build(work, origins)
     except DataError:  # a second try with the same text would fail as well
         shutil.rmtree(work, ignore_errors=True)
         raise

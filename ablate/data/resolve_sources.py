@@ -257,7 +257,7 @@ class _Items(_Records):
     def generated(self, split: str) -> Source:
         """The source of a split's items."""
         from ablate.data.items import VERSION  # loads numpy, which a plan does not need
-        from ablate.data.items_form import DrawnSource
+        from ablate.data.prepare_items import DrawnSource
 
         return DrawnSource(GeneratorVersion(f"{self.data.corpus} {VERSION}"), self.data, split)
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from ablate.config.data import TextFields
 from ablate.config.language_data import LanguageData
 from ablate.data import toy
-from ablate.data.io import BLOCK, bytes_hash, holds_any, open_bytes, readable, text_hash
+from ablate.data.io import BLOCK, bytes_hash, open_bytes, readable
 from ablate.data.locations import Files, Location
 from ablate.data.readers import (
     TABLES,
@@ -90,18 +90,13 @@ class Source(ABC):
         """Says which column is read as which field, for files without column names; else None."""
         return None
 
-    def holds(self, strings: Sequence[str]) -> bool:
-        """Whether a text has one of these strings."""
-        texts = chain.from_iterable(document.texts for document in self.documents())
-        return any(string in text for text in texts for string in strings)
-
     def settings(self) -> list[Any]:
         """Settings that the text depends on, beside the files."""
         return []
 
     def signature(self) -> list[Any]:
         """A value that changes with the content, known without reading it."""
-        return self.location.signature(self.settings())
+        return [*self.settings(), *self.location.signature()]
 
     def origin(self) -> Origin:
         """Origin of the text for the manifest, without paths of this machine."""
@@ -127,11 +122,6 @@ class Generated(Source):
     def content(self) -> list[str]:
         """The generator's version; given by one split for the whole corpus."""
         return [str(self.location)] if self.split == "train" else []
-
-    def settings(self) -> list[Any]:
-        """The generator's name and version."""
-        name, version = str(self.location).split()
-        return [name, int(version)]
 
 
 @dataclass
@@ -166,21 +156,9 @@ class Aligned(Source):
                     raise DataError(_unequal(files))
                 yield Document(tuple(text.strip() for text in texts), files, number)
 
-    def holds(self, strings: Sequence[str]) -> bool:
-        """Whether a file has one of these strings, searched without a division into lines."""
-        wanted = [string.encode() for string in strings]
-        return any(holds_any(path, wanted) for path in self.location.paths())
-
     def content(self) -> list[str]:
         """The hash of the lines of each field, however they are divided into files."""
-        hashes = []
-        for files in self._files():
-            if len(files) == 1:
-                hashes.append(text_hash(files[0]))
-                continue
-            lines = chain.from_iterable(file_lines(file, Counter()) for file in files)
-            hashes.append(_hash(lines))
-        return hashes
+        return [hash_lines(*files) for files in self._files()]
 
     def former_content(self) -> list[str]:
         """The hash of the bytes of each field's file."""
@@ -209,7 +187,7 @@ class Tables(Source):
         the first version.
         """
         if plain := self._plain_tsv():
-            return [text_hash(plain)]
+            return [hash_lines(plain)]
         digests = [hashlib.sha256() for _ in self.fields.names]
         for document in self.documents():
             for digest, text in zip(digests, document.texts, strict=True):
@@ -273,8 +251,12 @@ class Treebank(Source):
         return [_hash(text for document in self.documents() for text in document.texts)]
 
 
+def hash_lines(*files: str) -> str:
+    """SHA-256 of the lines of files after decompression, each with LF, however it ends there."""
+    return _hash(chain.from_iterable(file_lines(file, Counter()) for file in files))
+
+
 def _hash(lines: Iterable[str]) -> str:
-    """The hash of lines of text, each with its end."""
     digest = hashlib.sha256()
     for line in lines:
         digest.update(f"{line}\n".encode())
@@ -318,10 +300,6 @@ class GeneratedText(TextStream):
     def documents(self) -> Iterator[Document]:
         """The sentences as one document."""
         yield Document(("".join(f"{source}.\n" for source, _ in toy.generate()[self.split]),))
-
-    def settings(self) -> list[Any]:
-        """The generator's version."""
-        return ["toy text", toy.VERSION, self.split]
 
 
 @dataclass

@@ -4,8 +4,10 @@ symbols.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -21,6 +23,7 @@ SPACE = "\u2581"  # SentencePiece's character for a space
 BOUNDARY = "\x1f"  # SentencePiece's: no piece has it or reaches over it
 RESERVED = (*_MARKS, SPACE, "\u2585", BOUNDARY)  # U+2585 is its unknown character
 BYTE_VALUES = 256
+IDS = np.dtype("<u4")  # of token ids
 
 
 class Tokenizer:
@@ -187,3 +190,24 @@ def load_tokenizer(model: bytes) -> Tokenizer:
     if model == ByteTokenizer.MODEL:
         return ByteTokenizer()
     return Tokenizer(model)
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Token ids of many texts, concatenated, and the length of each text in tokens."""
+
+    ids: NDArray[np.uint32]
+    lengths: NDArray[np.int64]
+
+    def select(self, keep: NDArray[np.bool_]) -> Encoded:
+        """The texts where a mask is true."""
+        if keep.all():
+            return self
+        return Encoded(self.ids[np.repeat(keep, self.lengths)], self.lengths[keep])
+
+
+def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> Encoded:
+    """Token ids of many texts, without BOS and EOS."""
+    ids = tokenizer.encode(list(texts))
+    lengths = np.fromiter(map(len, ids), dtype=np.int64, count=len(ids))
+    return Encoded(np.fromiter(chain.from_iterable(ids), dtype=IDS), lengths)

@@ -17,8 +17,8 @@ from ablate.data.contexts import Contexts, cut
 from ablate.data.corpus import TokenSequences
 from ablate.data.tokenizer import BOS, EOS, FIRST_TOKEN
 from ablate.errors import StoreError
-from ablate.metrics.blocks import Blocks, TokenScores
 from ablate.metrics.resampling import Statistics
+from ablate.metrics.token_scores import Blocks, TokenScores
 from ablate.stats.metrics import INDUCTION_LOSS, LOSS_AFTER, PAIRS_RIGHT, TEXT_PROBES
 
 SEQUENCES = 128  # number of random sequences

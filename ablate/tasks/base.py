@@ -22,7 +22,7 @@ from ablate.config.resolve import TASK_FIELDS
 from ablate.errors import Fault
 from ablate.fields import UNSET, TaskSettings, facts_of
 from ablate.paper import PaperTable
-from ablate.stats.metrics import PPL, Metric
+from ablate.stats.metrics import CHANCE_SCORE, PPL, Metric
 from ablate.store.records import Measurement, Score
 
 if TYPE_CHECKING:
@@ -358,7 +358,15 @@ class Task(ABC):
         """Score predictions by one of `prediction_metrics`, also on resampled test sets."""
         from ablate.metrics import resampling
 
-        return resampling.measure(*self.statistics(metric, predictions, corpus))
+        measurement = resampling.measure(*self.statistics(metric, predictions, corpus))
+        chance = self.chance_score(metric, corpus)
+        if chance is None:
+            return measurement
+        return measurement.model_copy(update={"parts": {CHANCE_SCORE.name: chance}})
+
+    def chance_score(self, metric: str, corpus: Corpus) -> float | None:
+        """The score that a lucky guess reaches; None if it is not known."""
+        return None
 
     def measure_items(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> list[float]:
         """Score each prediction separately."""

@@ -21,13 +21,11 @@ from ablate.errors import Fault, listed
 from ablate.own.reference import parse_reference
 from ablate.stats.metrics import (
     BITS_PER_BYTE,
-    CHANCE_SCORE,
     INDUCTION_LOSS,
     LOSS_AFTER,
     PAIRS_RIGHT,
     PROBES,
 )
-from ablate.store.records import Measurement
 from ablate.tasks.text import TextTask, defaults_of, evaluated
 
 if TYPE_CHECKING:
@@ -35,8 +33,8 @@ if TYPE_CHECKING:
 
     from ablate.data.contexts import Contexts
     from ablate.data.corpus import Corpus
-    from ablate.metrics.blocks import Blocks, TokenScores
     from ablate.metrics.resampling import Statistics
+    from ablate.metrics.token_scores import Blocks, TokenScores
     from ablate.model import Transformer
 
 GENERATED = 3  # number of texts for the report
@@ -113,7 +111,7 @@ class LanguageModel(TextTask):
 
     def lines(self, scores: TokenScores, blocks: Blocks, evaluation: str) -> list[str]:
         """A line with the negative log-likelihood of each block."""
-        from ablate.metrics.blocks import text_lines
+        from ablate.metrics.token_scores import text_lines
 
         return text_lines(scores, blocks, evaluation)
 
@@ -164,16 +162,13 @@ class LanguageModel(TextTask):
         split = MINIMAL_PAIRS if metric == PAIRS_RIGHT.name else "test"
         return probe_statistics(metric, predictions, str(corpus.manifest.data[split]))
 
-    def measure(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Measurement:
-        """Score predictions, also on resampled test sets, and add the accuracy of a guess."""
+    def chance_score(self, metric: str, corpus: Corpus) -> float | None:
+        """The accuracy of a lucky guess on minimal pairs."""
         from ablate.metrics.chance import lucky_accuracy
 
-        measurement = super().measure(metric, predictions, corpus)
         if metric != PAIRS_RIGHT.name:
-            return measurement
-        pairs = len(corpus.split(MINIMAL_PAIRS)) // 2
-        chance = lucky_accuracy(0.5, pairs)
-        return measurement.model_copy(update={"parts": {CHANCE_SCORE.name: chance}})
+            return None
+        return lucky_accuracy(0.5, len(corpus.split(MINIMAL_PAIRS)) // 2)
 
     def generate(
         self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ablate.config import RowConfig
@@ -13,14 +12,13 @@ from ablate.config.language_data import (
     EvaluationMaskSettings,
     MaskSettings,
 )
-from ablate.stats.metrics import CHANCE_SCORE, MASKED_ACCURACY, MASKED_LOSS
-from ablate.store.records import Measurement
+from ablate.stats.metrics import MASKED_ACCURACY, MASKED_LOSS
 from ablate.tasks.text import TextTask, contexts_in, defaults_of, evaluated
 
 if TYPE_CHECKING:
     from ablate.data.corpus import Corpus, Split
     from ablate.data.masking import MaskedContexts, Masking
-    from ablate.metrics.blocks import Blocks, TokenScores
+    from ablate.metrics.token_scores import Blocks, TokenScores
 
 # Masks of dev during training, the same for all rows, so that early stopping is comparable
 DEV_MASK_RATE = 0.15
@@ -82,19 +80,17 @@ class MaskedLanguageModel(TextTask):
         masking = _evaluation_masking(config.eval_mask_rate, whole_word=config.eval_whole_word)
         return MaskedContexts.mask(contexts, masking, (config.eval_mask_seed,), corpus.tokenizer)
 
-    def measure(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Measurement:
-        """Score predictions, also on resampled test sets, and add the accuracy of a guess."""
+    def chance_score(self, metric: str, corpus: Corpus) -> float | None:
+        """The accuracy of the most frequent token."""
         from ablate.metrics.chance import guess_accuracy
 
-        measurement = super().measure(metric, predictions, corpus)
         if metric != MASKED_ACCURACY.name:
-            return measurement
-        chance = guess_accuracy(corpus.split("test")[FIELD].ids)
-        return measurement.model_copy(update={"parts": {CHANCE_SCORE.name: chance}})
+            return None
+        return guess_accuracy(corpus.split("test")[FIELD].ids)
 
     def lines(self, scores: TokenScores, blocks: Blocks, evaluation: str) -> list[str]:
         """A line with the scores of the masked tokens of each block."""
-        from ablate.metrics.blocks import masked_lines
+        from ablate.metrics.token_scores import masked_lines
 
         return masked_lines(scores, blocks, evaluation)
 

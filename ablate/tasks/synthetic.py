@@ -10,8 +10,8 @@ from ablate.config.data import CorpusConfig
 from ablate.config.reach import Reach
 from ablate.config.synthetic_data import DRAWN, EvaluationSizeSettings, SyntheticData
 from ablate.errors import Fault, faults_in
-from ablate.stats.metrics import ACCURACY, ANSWER_METRICS, CHANCE_SCORE, ITEMS_RIGHT, PPL
-from ablate.store.records import Measurement, Score
+from ablate.stats.metrics import ACCURACY, ANSWER_METRICS, ITEMS_RIGHT, PPL
+from ablate.store.records import Score
 from ablate.tasks.base import OutputTerms, Sample, Task
 
 if TYPE_CHECKING:
@@ -192,8 +192,7 @@ class Synthetic(Task):
 
         from ablate.data.batches import eval_batches
         from ablate.data.items import make_items
-        from ablate.metrics.answers import answer_lines
-        from ablate.metrics.blocks import score_text
+        from ablate.metrics.token_scores import answer_lines, score_text
 
         data = self.data_settings(corpus)
         size = _test_size(config)
@@ -212,25 +211,23 @@ class Synthetic(Task):
 
     def statistics(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Statistics:
         """Loss and accuracy of the answers of each item."""
-        from ablate.metrics.answers import answer_statistics
+        from ablate.metrics.token_scores import answer_statistics
 
         return answer_statistics(metric, predictions)
 
-    def measure(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Measurement:
-        """Score predictions, also on resampled test sets, and add the accuracy of a guess."""
+    def chance_score(self, metric: str, corpus: Corpus) -> float | None:
+        """The accuracy of the most frequent answer, or answers of an item."""
         import numpy as np
 
         from ablate.data.items import make_items
         from ablate.metrics.chance import guess_accuracy
 
-        measurement = super().measure(metric, predictions, corpus)
         if metric not in (ACCURACY.name, ITEMS_RIGHT.name):
-            return measurement
+            return None
         # The frequencies of answers do not depend on the size of the items.
         test = make_items(self.data_settings(corpus), "test")
         answers = test.draw(np.arange(min(len(test), _GUESSED))).targets
-        chance = guess_accuracy(answers[answers > 0] if metric == ACCURACY.name else answers)
-        return measurement.model_copy(update={"parts": {CHANCE_SCORE.name: chance}})
+        return guess_accuracy(answers[answers > 0] if metric == ACCURACY.name else answers)
 
     def samples(self, corpus: Corpus, items: Sequence[int]) -> Iterator[Sample]:
         """Yield some items as text."""

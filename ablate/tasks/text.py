@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from ablate.data.contexts import ContextBatch, Contexts
     from ablate.data.corpus import Corpus, Split
-    from ablate.metrics.blocks import Blocks, TokenScores
     from ablate.metrics.resampling import Statistics
+    from ablate.metrics.token_scores import Blocks, TokenScores
     from ablate.model import Transformer
     from ablate.tasks.base import Indices
 
@@ -173,7 +173,7 @@ class TextTask(Task):
     ) -> TokenScores:
         """Score the target tokens of contexts."""
         from ablate.data.batches import eval_batches
-        from ablate.metrics.blocks import score_text
+        from ablate.metrics.token_scores import score_text
 
         split = contexts.as_split()
 
@@ -192,7 +192,7 @@ class TextTask(Task):
 
     def statistics(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Statistics:
         """Loss or accuracy of each block of the test split."""
-        from ablate.metrics.blocks import block_statistics
+        from ablate.metrics.token_scores import block_statistics
 
         return block_statistics(metric, predictions, str(corpus.manifest.data["test"]))
 
@@ -210,7 +210,7 @@ class TextTask(Task):
 
     def blocks(self, corpus: Corpus) -> Blocks:
         """The blocks of the test split."""
-        from ablate.metrics.blocks import divide_into_blocks
+        from ablate.metrics.token_scores import divide_into_blocks
 
         return divide_into_blocks(corpus.split("test")[FIELD], corpus.tokenizer)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ablate.data import toy
-from ablate.data.encoding import Encoded, encode
+from ablate.data.tokenizer import Encoded, encode
 from ablate.data.vocabulary import train_tokenizer
 
 PAIRS = toy.generate()["train"][:150]

@@ -11,10 +11,10 @@ import pytest
 from ablate.config import TranslationData
 from ablate.data import filters
 from ablate.data.corpus import SequenceWriter
-from ablate.data.encoding import Encoded
 from ablate.data.filters import count_overlap, markup_warnings, within_limits
 from ablate.data.prepare import prepare
 from ablate.data.sources import Document
+from ablate.data.tokenizer import Encoded
 from ablate.store.corpora import overlap_in
 from ablate.store.files import write_json
 from ablate.store.records import CorpusManifest, Overlap

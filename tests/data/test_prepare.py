@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 
 from ablate.config import TranslationData
-from ablate.data import builder, record_form, resolve_sources, sources, toy
-from ablate.data.encoding import encode
+from ablate.data import preparation, prepare_records, resolve_sources, sources, toy
 from ablate.data.prepare import prepare, vocabulary_faults
 from ablate.data.resolve_sources import learns_in_a_moment
-from ablate.data.tokenizer import UNK
+from ablate.data.tokenizer import UNK, encode
 from ablate.errors import DataError, Interrupted
 from ablate.store.records import CorpusManifest
 from tests.data.small import PAIRS, SETTINGS, Files
@@ -145,7 +144,7 @@ def test_a_corpus_whose_id_is_of_the_bytes_of_its_files_is_still_used(
             (tmp_path / name).write_bytes(ending.join(lines).encode())  # without a last line end
     data, corpora = TranslationData.resolve(settings), tmp_path / "corpora"
     with monkeypatch.context() as before:
-        before.setattr(sources, "text_hash", sources.bytes_hash)
+        before.setattr(sources, "hash_lines", sources.bytes_hash)
         old = prepare(data, tmp_path, corpora)
     for path in tmp_path.glob("train.*"):
         path.touch()
@@ -269,8 +268,8 @@ def test_a_killed_preparation_is_never_taken_for_a_corpus(files):
     files.write()
     script = """
 import pathlib
-from ablate.data import builder, record_form
-record_form.CHUNK, record_form.Records.commit_every = 7, 3
+from ablate.data import preparation, prepare_records
+prepare_records.CHUNK, prepare_records.RecordPreparation.commit_every = 7, 3
 def die(*given, **named):
     os.kill(os.getpid(), signal.SIGKILL)
 def die_after(times, function):
@@ -278,13 +277,13 @@ def die_after(times, function):
     return lambda *given: die() if len(calls) == times else (calls.append(1), function(*given))[1]
 def die_at(point, corpora):
     if point == "vocabulary":
-        record_form.train_tokenizer = die
+        prepare_records.train_tokenizer = die
     elif point == "ids":
-        builder.Preparation._write = die
+        preparation.Preparation._write = die
     elif point == "a commit":
-        builder.SequenceWriter.commit = die_after(3, builder.SequenceWriter.commit)
+        preparation.SequenceWriter.commit = die_after(3, preparation.SequenceWriter.commit)
     elif point == "manifest":
-        builder.Preparation._publish = die
+        preparation.Preparation._publish = die
     elif point == "its place":
         replace = pathlib.Path.replace
         pathlib.Path.replace = lambda self, to: die() if self.is_dir() else replace(self, to)
@@ -316,8 +315,8 @@ print(json.dumps(codes))
 
 def test_a_stopped_preparation_resumes_with_its_vocabulary_from_the_last_commit(files, monkeypatch):
     whole = files.write().prepare()
-    monkeypatch.setattr(record_form, "CHUNK", 10)
-    monkeypatch.setattr(record_form.Records, "commit_every", 4)
+    monkeypatch.setattr(prepare_records, "CHUNK", 10)
+    monkeypatch.setattr(prepare_records.RecordPreparation, "commit_every", 4)
     other = Files(files.folder, files.corpora / "other")
     encoded = []
 
@@ -327,7 +326,7 @@ def test_a_stopped_preparation_resumes_with_its_vocabulary_from_the_last_commit(
             raise Interrupted
         return encode(tokenizer, sentences)
 
-    monkeypatch.setattr(record_form, "encode", stopped)
+    monkeypatch.setattr(prepare_records, "encode", stopped)
     with pytest.raises(Interrupted):
         other.prepare()
     again = []
@@ -336,8 +335,8 @@ def test_a_stopped_preparation_resumes_with_its_vocabulary_from_the_last_commit(
         again.append(len(sentences))
         return encode(tokenizer, sentences)
 
-    monkeypatch.setattr(record_form, "encode", counted)
-    monkeypatch.setattr(record_form, "train_tokenizer", None)
+    monkeypatch.setattr(prepare_records, "encode", counted)
+    monkeypatch.setattr(prepare_records, "train_tokenizer", None)
     corpus = other.prepare()
     assert corpus.manifest == whole.manifest
     assert sum(again) == 2 * (20 + 20 + 200 - 80)  # two commits of 40 pairs were kept
@@ -349,7 +348,7 @@ def test_a_failed_preparation_leaves_no_corpus(files, monkeypatch):
     def full(*given):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(builder.SequenceWriter, "add", full)
+    monkeypatch.setattr(preparation.SequenceWriter, "add", full)
     with pytest.raises(OSError, match="No space left") as failed:
         files.prepare()
     assert Path(failed.value.filename).parent == files.corpora
@@ -508,7 +507,9 @@ def test_reusing_a_corpus_for_a_new_test_split_equals_preparing_it_alone(
     first = files.write(other=PAIRS["test"][:7]).prepare(drop_identical=True)
     alone = Files(files.folder, tmp_path / "alone").prepare(test="other", drop_identical=True)
     with monkeypatch.context() as none:
-        none.setattr(record_form, "train_tokenizer", None)  # the vocabulary is reused, not trained
+        none.setattr(
+            prepare_records, "train_tokenizer", None
+        )  # the vocabulary is reused, not trained
         second = files.prepare(test="other", drop_identical=True)
     assert second.id == alone.id != first.id
     assert second.training == first.training

@@ -9,20 +9,12 @@ import gzip
 import hashlib
 import json
 import lzma
-import tempfile
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
-from unittest.mock import patch
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ablate.config import TranslationData
-from ablate.data import io
-from ablate.data.io import text_hash
-from ablate.data.readers import file_lines
 from ablate.data.resolve_sources import files_source, resolve_sources
 from ablate.errors import DataError
 from tests.data.small import FIELDS, SETTINGS
@@ -130,20 +122,6 @@ def test_line_ends_and_a_byte_order_mark_are_no_other_text(tmp_path, name):
     for other in (whole + b"\n", whole.replace(b"dog", b"do\rg"), whole.replace(b"a", b"", 1)):
         (tmp_path / name).write_bytes(other)
         assert files_source(path, FIELDS).content() != content
-
-
-@given(
-    st.lists(st.sampled_from([b"a", b"\r", b"\n", b"\r\n", b"\xef\xbb\xbf"]), max_size=12),
-    st.sampled_from([3, 4, 100]),
-)
-def test_the_hash_of_a_file_is_that_of_its_lines(parts, block):
-    with tempfile.TemporaryDirectory() as folder, patch.object(io, "BLOCK", block):
-        path = Path(folder) / "text"
-        path.write_bytes(b"".join(parts))
-        lines = "".join(f"{line}\n" for line in file_lines(str(path), Counter()))
-        if b"".join(parts) == codecs.BOM_UTF8:  # no line, or one that is empty
-            lines = ""
-        assert text_hash(str(path)) == hashlib.sha256(lines.encode()).hexdigest()
 
 
 ROWS = [{"en": source, "de": target} for source, target in PAIRS]
@@ -280,19 +258,6 @@ def test_a_file_that_is_there_in_another_form_is_named(tmp_path, name, there, fa
     with pytest.raises(DataError) as caught:
         files_source(str(tmp_path / name), FIELDS)
     assert str(caught.value).replace(f"{tmp_path}/", "").startswith(fault)
-
-
-@pytest.mark.parametrize("end", [".en", ".en.gz", ".tsv", ".jsonl"])
-@pytest.mark.parametrize("block", [3, 1000])
-def test_a_source_knows_the_strings_that_its_texts_hold(tmp_path, monkeypatch, end, block):
-    monkeypatch.setattr(io, "BLOCK", block)
-    write(tmp_path / "train.de")
-    write(tmp_path / f"train{end}")
-    table = "" if ".en" in end else end
-    source = files_source(str(tmp_path / f"train{table}"), FIELDS)
-    for string in ("dog", "\u2028now", "Katze", "ö"):
-        assert source.holds(["nothing", string])
-    assert not source.holds(["nothing", "dogs", "a  dog"])
 
 
 def test_addresses_are_opened_with_fsspec(tmp_path):

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from ablate.config.catalogue import TEXTS
 from ablate.config.language_data import LanguageData, share_of
-from ablate.data import readers, stream_form, toy
+from ablate.data import prepare_stream, readers, toy
 from ablate.data.io import BLOCK, MAX_LINE_BYTES
 from ablate.data.prepare import prepare
 from ablate.data.resolve_sources import resolve_sources
@@ -239,8 +239,8 @@ def test_a_stopped_preparation_resumes_at_the_last_commit(corpus, tmp_path, monk
     settings = {"train": "train.jsonl", "tokenizer": "bpe", "vocab_size": 290}
     whole = corpus(**settings)
     expected = {path.name: path.read_bytes() for path in whole.folder.iterdir()}
-    monkeypatch.setattr(stream_form.DocumentStream, "commit_every", 1)
-    encode = stream_form._encode
+    monkeypatch.setattr(prepare_stream.StreamPreparation, "commit_every", 1)
+    encode = prepare_stream._encode
     for stop in range(1, 7):
         calls = []
 
@@ -251,14 +251,14 @@ def test_a_stopped_preparation_resumes_at_the_last_commit(corpus, tmp_path, monk
             return encode(text, tokenizer)
 
         shutil.rmtree(whole.folder)
-        monkeypatch.setattr(stream_form, "_encode", stopped)
+        monkeypatch.setattr(prepare_stream, "_encode", stopped)
         with pytest.raises(Interrupted):
             corpus(**settings)
-        monkeypatch.setattr(stream_form, "_encode", lambda *given: encode(*given))
-        monkeypatch.setattr(stream_form, "train_tokenizer", None)
+        monkeypatch.setattr(prepare_stream, "_encode", lambda *given: encode(*given))
+        monkeypatch.setattr(prepare_stream, "train_tokenizer", None)
         again = corpus(**settings)
         assert {path.name: path.read_bytes() for path in again.folder.iterdir()} == expected
-        monkeypatch.setattr(stream_form, "train_tokenizer", train_tokenizer)
+        monkeypatch.setattr(prepare_stream, "train_tokenizer", train_tokenizer)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import numpy as np
 
 from ablate.analysis.outcome import Outcome, outcome_of
 from ablate.data.corpus import SequenceWriter
-from ablate.data.encoding import Encoded
+from ablate.data.tokenizer import Encoded
 from ablate.store import Results, RunFolder
 from ablate.store.files import sha256, write_bytes
 from ablate.store.processes import process_mark

@@ -16,7 +16,7 @@ from ablate.data.batches import BatchOrder, divide
 from ablate.decoding.translate import BATCH_TOKENS, translate_ids
 from ablate.errors import Interrupted
 from ablate.kernels.ranks import ONLY_RANK, Ranks, use_ranks
-from ablate.metrics.blocks import score_text
+from ablate.metrics.token_scores import score_text
 from ablate.model import build
 from ablate.store import RunFolder
 from ablate.tasks import Translation
@@ -345,7 +345,7 @@ def test_the_scores_of_a_text_are_those_of_one_rank(monkeypatch):
         def to(self, device):
             return self
 
-    monkeypatch.setattr("ablate.metrics.blocks.score_tokens", score_tokens)
+    monkeypatch.setattr("ablate.metrics.token_scores.score_tokens", score_tokens)
     for size in (1, 2, 4):
         scored.clear()
 

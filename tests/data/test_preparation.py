@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ablate.config import TranslationData
-from ablate.data import record_form
+from ablate.data import prepare_records
 from ablate.data.corpus import subset
 from ablate.data.filters import form_warnings, markup_warnings
 from ablate.data.prepare import prepare
@@ -298,7 +298,7 @@ def test_only_a_corpus_with_reserved_text_has_another_id_than_before(files, trai
 def test_a_corpus_that_an_earlier_version_made_of_reserved_text_is_made_again(files, monkeypatch):
     files.write(train=MARKED, test=[("dog", "la <s>")], other=PAIRS["test"])
     with monkeypatch.context() as before:
-        before.setattr(record_form.Records, "has_reserved", False)
+        before.setattr(prepare_records.RecordPreparation, "has_reserved", False)
         old = files.prepare()
     again = files.prepare()
     assert (old.tokenizer.is_escaped, again.tokenizer.is_escaped) == (False, True)

@@ -1,4 +1,7 @@
-"""Scores of a text by blocks: bits per byte, and loss and accuracy of masked tokens.
+"""Scores of tokens: bits per byte of a text, loss and accuracy of masked tokens and of answers.
+
+Predictions are lines: one for each block of a text or each generated item, with the statistics that
+scores are computed from.
 
 A block has the same text for every vocabulary and every context length, so that rows can be
 compared block by block. A token belongs to the block in which it begins, the end mark of a document
@@ -25,7 +28,13 @@ from ablate.kernels.cross_entropy import soft_cap
 from ablate.metrics.evaluation import score_batches
 from ablate.metrics.resampling import Statistics
 from ablate.model import Transformer
-from ablate.stats.metrics import BITS_PER_BYTE, MASKED_ACCURACY, MASKED_LOSS
+from ablate.stats.metrics import (
+    ACCURACY,
+    BITS_PER_BYTE,
+    ITEMS_RIGHT,
+    MASKED_ACCURACY,
+    MASKED_LOSS,
+)
 
 BLOCK_BYTES = 1024
 _ROWS = 1024  # tokens whose logits are in memory at once
@@ -127,7 +136,7 @@ def score_tokens(states: Tensor, weight: Tensor, targets: Tensor, cap: float | N
     return torch.cat(chunks, dim=1)
 
 
-# Predictions: a line for each block, with the statistics that scores are computed from.
+# Lines
 
 
 def text_lines(scores: TokenScores, blocks: Blocks, evaluation: str) -> list[str]:
@@ -142,7 +151,7 @@ def text_lines(scores: TokenScores, blocks: Blocks, evaluation: str) -> list[str
     assert np.array_equal(scores.indices, np.arange(n_tokens)), "a token is missing"
     nats = np.bincount(blocks.token_blocks, weights=scores.nats)
     counts = {"tokens": blocks.tokens, "bytes": blocks.bytes}
-    return score_lines(nats, counts, evaluation.replace(":", "=").replace("|", " "))
+    return _lines(nats, counts, evaluation.replace(":", "=").replace("|", " "))
 
 
 def masked_lines(scores: TokenScores, blocks: Blocks, evaluation: str) -> list[str]:
@@ -153,18 +162,34 @@ def masked_lines(scores: TokenScores, blocks: Blocks, evaluation: str) -> list[s
     nats = np.bincount(block, weights=scores.nats, minlength=count)
     correct = np.bincount(block[scores.correct], minlength=count)
     counts = {"correct": correct, "masked": np.bincount(block, minlength=count)}
-    return score_lines(nats, counts, evaluation)
+    return _lines(nats, counts, evaluation)
 
 
-def score_lines(
+def answer_lines(scores: TokenScores, evaluation: str) -> list[str]:
+    """The lines of generated items, whose answers are predicted.
+
+    Args:
+        scores: scores of the answer tokens; `indices` are the indices of their items.
+        evaluation: name of the items in signatures.
+    """
+    nats = np.bincount(scores.indices, scores.nats)
+    answers = np.bincount(scores.indices)
+    correct = np.bincount(scores.indices[scores.correct], minlength=len(answers))
+    return _lines(nats, {"correct": correct, "answers": answers}, evaluation)
+
+
+def _lines(
     nats: NDArray[Any], counts: Mapping[str, NDArray[np.int64]], evaluation: str
 ) -> list[str]:
-    """A line for each block or item, such as `nats=1.25 tokens=3 bytes=9 ctx=8 stride=4`."""
+    """Lines such as `nats=1.25 tokens=3 bytes=9 ctx=8 stride=4`."""
     lines = []
     for block, total in enumerate(nats):
         numbers = " ".join(f"{name}={values[block]}" for name, values in counts.items())
         lines.append(f"nats={total:.6f} {numbers} {evaluation}")
     return lines
+
+
+# Scores
 
 
 @dataclass(frozen=True)
@@ -181,37 +206,59 @@ class _Score:
     value: Callable[[NDArray[np.float64]], float]
 
 
-def mean_nats(sums: NDArray[np.float64]) -> float:
+def _mean_nats(sums: NDArray[np.float64]) -> float:
     """Mean negative log-likelihood from the sums (nats, correct, tokens)."""
     return float(sums[0] / max(1.0, float(sums[2])))
 
 
-def accuracy(sums: NDArray[np.float64]) -> float:
+def _accuracy(sums: NDArray[np.float64]) -> float:
     """Percentage of correct tokens from the sums (nats, correct, tokens)."""
     return float(100 * sums[1] / max(1.0, float(sums[2])))
 
 
+def _items_right(sums: NDArray[np.float64]) -> float:
+    """Percentage of items with only correct answers, from the sums (nats, correct, answers, all
+    correct, items).
+    """
+    return float(100 * sums[3] / sums[4])
+
+
 _TEXT_LINE = re.compile(r"nats=(\S+) tokens=\d+ bytes=(\d+) (ctx=\d+ stride=\d+)")
 _MASKED_LINE = re.compile(r"nats=(\S+) correct=(\d+) masked=(\d+) (ctx:\S+)")
-_SCORES = {
+_ANSWER_LINE = re.compile(r"nats=(\S+) correct=(\d+) answers=(\d+) (\S+)")
+_BLOCK_SCORES = {
     BITS_PER_BYTE.name: _Score(
         _TEXT_LINE, "bytes", lambda sums: sums[0] / (math.log(2) * max(1.0, sums[-1]))
     ),
-    MASKED_LOSS.name: _Score(_MASKED_LINE, "masked", mean_nats),
-    MASKED_ACCURACY.name: _Score(_MASKED_LINE, "masked", accuracy),
+    MASKED_LOSS.name: _Score(_MASKED_LINE, "masked", _mean_nats),
+    MASKED_ACCURACY.name: _Score(_MASKED_LINE, "masked", _accuracy),
+}
+_ANSWER_SCORES = {
+    ACCURACY.name: _accuracy,
+    ITEMS_RIGHT.name: _items_right,
+    "answer_loss": _mean_nats,
 }
 
 
 def block_statistics(metric: str, lines: Sequence[str], split: str) -> Statistics:
     """The statistics of each block of a text from its line."""
-    score = _SCORES[metric]
-    values, evaluation = parse_lines(lines, score.line)
+    score = _BLOCK_SCORES[metric]
+    values, evaluation = _parse(lines, score.line)
     evaluation = evaluation.replace("=", ":").replace(" ", "|")
     signature = f"{evaluation}|{score.unit}:{int(values[:, -1].sum())}|split:{split}"
     return Statistics(values, score.value, signature)
 
 
-def parse_lines(lines: Sequence[str], pattern: re.Pattern[str]) -> tuple[NDArray[np.float64], str]:
+def answer_statistics(metric: str, lines: Sequence[str]) -> Statistics:
+    """The statistics of each item from its line: (nats, correct, answers, all correct, 1)."""
+    counts, evaluation = _parse(lines, _ANSWER_LINE)
+    all_right = counts[:, 1] == counts[:, 2]
+    values = np.column_stack([counts, all_right, np.ones(len(counts))])
+    signature = f"{evaluation}|items:{len(lines)}|answers:{int(values[:, 2].sum())}"
+    return Statistics(values, _ANSWER_SCORES[metric], signature)
+
+
+def _parse(lines: Sequence[str], pattern: re.Pattern[str]) -> tuple[NDArray[np.float64], str]:
     """Parse lines with numbers and, as the last group, an evaluation, which all lines share.
 
     Returns:

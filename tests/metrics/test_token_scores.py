@@ -12,7 +12,8 @@ from ablate.config.language_data import LanguageData
 from ablate.data.corpus import TokenSequences
 from ablate.data.prepare import prepare
 from ablate.data.tokenizer import EOS, ByteTokenizer
-from ablate.metrics.blocks import (
+from ablate.metrics.resampling import measure
+from ablate.metrics.token_scores import (
     BLOCK_BYTES,
     Blocks,
     TokenScores,
@@ -21,7 +22,6 @@ from ablate.metrics.blocks import (
     masked_lines,
     text_lines,
 )
-from ablate.metrics.resampling import measure
 from ablate.tasks import LanguageModel
 from tests.tasks.language import plain_nats, small
 

@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 
 from ablate.config.synthetic_data import SyntheticData
-from ablate.data.builder import Chunk
-from ablate.data.encoding import IDS, Encoded
 from ablate.data.items import DrawnItems, make_items, texts_of
+from ablate.data.preparation import Chunk
+from ablate.data.prepare_stream import StreamPreparation
 from ablate.data.sources import Document, Source
-from ablate.data.stream_form import DocumentStream
-from ablate.data.tokenizer import SymbolTokenizer, Tokenizer
+from ablate.data.tokenizer import IDS, Encoded, SymbolTokenizer, Tokenizer
 
 _CHUNK_ITEMS = 256
 
@@ -51,7 +50,7 @@ class DrawnSource(Source):
         return [self.split, getattr(self.data, self.split), values, module]
 
 
-class ItemStream(DocumentStream):
+class ItemPreparation(StreamPreparation):
     """Prepares generated items. Each item is a sequence."""
 
     data: SyntheticData

@@ -11,10 +11,9 @@ import numpy as np
 
 from ablate.config.identity import LATER_DATA, named_settings
 from ablate.config.language_data import BYTES
-from ablate.data.builder import Chunk, Preparation, digest
 from ablate.data.corpus import FORMAT
-from ablate.data.encoding import IDS, Encoded
-from ablate.data.tokenizer import EOS, ByteTokenizer, Tokenizer, load_tokenizer
+from ablate.data.preparation import Chunk, Preparation, digest
+from ablate.data.tokenizer import EOS, IDS, ByteTokenizer, Encoded, Tokenizer, load_tokenizer
 from ablate.data.vocabulary import train_tokenizer
 from ablate.errors import DataError
 from ablate.store.files import write_bytes
@@ -27,7 +26,7 @@ _TEXT_SETTINGS = (
 _LONGEST_LINE = 100_000  # characters; longer lines are cut before the vocabulary is learned
 
 
-class DocumentStream(Preparation):
+class StreamPreparation(Preparation):
     """Prepares a stream. Each document is a sequence, with an end mark between documents."""
 
     end_marks: ClassVar[int] = 0  # end marks are among the ids

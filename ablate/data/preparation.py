@@ -30,8 +30,8 @@ from ablate.data.corpus import (
     length_sums,
     open_sequences,
 )
-from ablate.data.encoding import IDS, Encoded
 from ablate.data.sources import Source
+from ablate.data.tokenizer import IDS, Encoded
 from ablate.data.vocabulary import random_sample
 from ablate.errors import StoreError
 from ablate.formatting import plural, shares_text
@@ -227,9 +227,10 @@ class Preparation(ABC):
     def _prepare(self) -> None:
         self.check()
         similar = self._find_similar()
-        if similar is not None:
-            self._reuse(similar)
-            return
+        self._publish(self._encode_all() if similar is None else self._reuse(similar))
+
+    def _encode_all(self) -> CorpusCounts:
+        """Learn the vocabulary, and encode all splits."""
         read = TrainingText.read(self.folder / _READ)
         if read is None:
             read = self.learn()
@@ -243,15 +244,14 @@ class Preparation(ABC):
         left_out = self._write("train", read.pairs)
         self._count_unknown(self.sources)
         sums = self._sums()
-        counts = CorpusCounts(
-            pairs={split: self._records(split) for split in self.sources},
+        return CorpusCounts(
+            pairs=self._records(),
             left_out={**read.left_out, **left_out},
             repaired=read.repaired,
             warnings=self._nonempty_warnings(),
             longest=sums.pop("longest"),
             lengths=sums,
         )
-        self._publish(counts)
 
     def _repaired(self, splits: Mapping[str, Source]) -> dict[str, dict[str, int]]:
         """Number of repairs by split and kind, as the last reading counted them."""
@@ -300,7 +300,7 @@ class Preparation(ABC):
             return False
         return settings == self.corpus_settings
 
-    def _reuse(self, similar: Corpus) -> None:
+    def _reuse(self, similar: Corpus) -> CorpusCounts:
         """Link or copy everything but the test split and pairs from a similar corpus."""
         self.log(f"reusing the training split, dev split and vocabulary of {similar.id}")
         for name in similar.manifest.files:
@@ -311,8 +311,8 @@ class Preparation(ABC):
                     os.link(similar.folder / name, self.folder / name)
                 except OSError:  # the file system has no hard links
                     shutil.copyfile(similar.folder / name, self.folder / name)
-        manifest = similar.manifest
-        for split, lines in manifest.warnings.items():
+        counts = similar.manifest
+        for split, lines in counts.warnings.items():
             if split not in EVALUATION_SPLITS:
                 self.warnings[split] = lines
         self.warnings["test"] = self._check_split("test")
@@ -320,22 +320,15 @@ class Preparation(ABC):
         for split in new_splits:
             self._write(split)
         self._count_unknown(new_splits)
-        repaired = {**manifest.repaired}
-        repaired.pop("test", None)
+        repaired = {split: kinds for split, kinds in counts.repaired.items() if split != "test"}
         repaired.update(self._repaired({"test": self.sources["test"]}))
-        pairs = {split: manifest.pairs[split] for split in ("train", "dev")}
-        for split in new_splits:
-            pairs[split] = self._records(split)
-        counts = CorpusCounts(
-            pairs=pairs,
-            left_out=manifest.left_out,
-            repaired=repaired,
-            warnings=self._nonempty_warnings(),
-            noticed=manifest.noticed,
-            longest=manifest.longest,
-            lengths=manifest.lengths,
+        return counts.model_copy(
+            update={
+                "pairs": self._records(),
+                "repaired": repaired,
+                "warnings": self._nonempty_warnings(),
+            }
         )
-        self._publish(counts)
 
     # The ids
 
@@ -385,9 +378,10 @@ class Preparation(ABC):
             self.warnings.setdefault(split, []).extend(self.unknown_warnings(split, shares))
         self.log(f"unknown tokens: {shares_text(all_shares)}")
 
-    def _records(self, split: str) -> int:
-        """Number of records of a split on disk."""
-        return len(open_sequences(self.folder, split, self.data.fields[0]))
+    def _records(self) -> dict[str, int]:
+        """Number of records of each split on disk."""
+        field = self.data.fields[0]
+        return {split: len(open_sequences(self.folder, split, field)) for split in self.sources}
 
     def _sums(self) -> Counter[str]:
         """Sums of the lengths of the training split; see `length_sums`."""
@@ -416,7 +410,7 @@ class Preparation(ABC):
             data=ordered,
             fields=tuple(fields_entry(self.data.fields).get("fields", ())) or None,
             sources=dict(self.origins),
-            **counts.model_dump(exclude={"overlap"}),
+            **counts.model_dump(include=set(CorpusCounts.model_fields) - {"overlap"}),
             overlap=self.overlap(),
             types={"ids": IDS.str, "offsets": OFFSETS.str},
             files=hashes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,11 +15,10 @@ from ablate.config import DataConfig
 from ablate.config.data import BLEU_TOKENIZER
 from ablate.config.identity import INTRODUCED_DATA, NOT_IDENTITY_DATA, named_settings
 from ablate.data import filters
-from ablate.data.builder import Chunk, Preparation, digest
 from ablate.data.corpus import FORMAT, Corpus
-from ablate.data.encoding import Encoded, encode
+from ablate.data.preparation import Chunk, Preparation, digest
 from ablate.data.sources import Document, Source
-from ablate.data.tokenizer import RESERVED, Tokenizer
+from ablate.data.tokenizer import Encoded, Tokenizer, encode
 from ablate.data.vocabulary import has_reserved, train_tokenizer
 from ablate.errors import DataError
 from ablate.formatting import plural
@@ -37,7 +36,7 @@ _TEXT_SETTINGS = (
 _FIRST_SETTINGS = ("vocab_size", "max_length")  # settings in the ids of the first version
 
 
-class Records(Preparation):
+class RecordPreparation(Preparation):
     """Prepares records of texts. Each field of a record is a sequence."""
 
     data: DataConfig
@@ -74,6 +73,7 @@ class Records(Preparation):
         """Train one vocabulary on each group of fields that share it."""
         data = self.data
         left_out = Counter[str]()
+        escaped = self.has_reserved  # first: the next reading alone counts repairs
         self.log("reading the training split")
         read = filters.training_records(self.sources["train"], data, left_out)
         records, count = self.sampled(read, data.tokenizer_pairs, "record")
@@ -94,7 +94,7 @@ class Records(Preparation):
                 data.byte_fallback,
                 symbols=symbols,
                 coverage=data.character_coverage,
-                escaped=self.has_reserved,
+                escaped=escaped,
             )
             write_bytes(path, tokenizer.model)
         warnings = self._markup_warnings("train", records)
@@ -213,7 +213,8 @@ class Records(Preparation):
     @cached_property
     def has_reserved(self) -> bool:
         """Whether the training split has characters that need an escaped vocabulary."""
-        return self.sources["train"].holds(RESERVED)
+        texts = chain.from_iterable(record.texts for record in self.sources["train"].documents())
+        return any(map(has_reserved, texts))
 
     def is_current(self, corpus: Corpus) -> bool:
         """Whether a corpus needs no escaped vocabulary, by its dev and test, or has one.
