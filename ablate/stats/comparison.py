@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from ablate.stats.bootstrap import BootstrapTest, paired_bootstrap
 from ablate.stats.distributions import critical_t, two_sided_p
@@ -26,23 +26,26 @@ class PairedScores:
     resamples: scores of the row and of base on the resampled test sets, by seed; empty if they are
         unknown.
     diverged, base_diverged: number of diverged seeds of the row and of base.
-    ended, base_ended: number of scored or diverged seeds of the row and of base.
+    unpaired: number of the row's seeds that ended without a difference and without diverging: a
+        score of the row or of base is missing.
+    base_ended: number of base's seeds that ended, by a score or by divergence.
     pending: number of the row's seeds that have not ended.
-    same_training: whether the row evaluates base's trainings in another way. The noise of such a
-        row is estimated separately.
+    same_training: whether the row reuses base's trained models and differs only in how they are
+        evaluated, such as in the beam size. The noise of such a row is estimated separately.
     base: base's scores if base has seeds that no row has, else None.
-    shift: the change of each difference by these further seeds of base.
-    lower_bound: the smallest possible mean difference. Scores that are never negative give minus
-        base's mean, other scores minus infinity.
-    base_label: the label of base, in a study with several bases. Rows with the same base share the
-        noise of seeds.
+    shift: number that was added to each difference, because base's mean also counts the seeds that
+        no row has (`_shifted_by_further_seeds`).
+    lower_bound: the smallest possible mean difference: -(mean of base) for scores that are never
+        negative, else -inf.
+    base_label: the label of base, in a study with several bases. Rows with the same base share one
+        estimate of the noise of seeds.
     """
 
     differences: Mapping[int, float] = field(default_factory=dict)
     resamples: Mapping[int, tuple[Sequence[float], Sequence[float]]] = field(default_factory=dict)
     diverged: int = 0
     base_diverged: int = 0
-    ended: int = 0
+    unpaired: int = 0
     base_ended: int = 0
     pending: int = 0
     same_training: bool = False
@@ -57,18 +60,23 @@ class PairedScores:
         return len(self.differences)
 
     @property
+    def ended(self) -> int:
+        """Number of the row's seeds that ended, by a score or by divergence."""
+        return self.n + self.unpaired + self.diverged
+
+    @property
     def mean(self) -> float | None:
-        """Mean difference over these seeds; None without a seed."""
+        """Mean of the differences; None without a difference."""
         return statistics.fmean(self.differences.values()) if self.differences else None
 
     @property
     def is_constant_zero(self) -> bool:
-        """Whether every score equals base's, as after a change of a setting without effect."""
+        """Whether every score equals base's score, as after a change that has no effect."""
         return not any(self.differences.values())
 
     @property
     def shows_noise(self) -> bool:
-        """Whether the row's seeds give an estimate of the variance."""
+        """Whether a variance can be estimated from the row's seeds."""
         return self.n > 1 and not self.is_constant_zero
 
 
@@ -76,7 +84,7 @@ class PairedScores:
 class Noise:
     """Noise of a mean difference.
 
-    seeds: independent components of the variance of a single seed's difference.
+    seeds: variance of the difference of a single seed, as a sum of independent components.
     sentences: variance of the mean difference over test sentences.
     """
 
@@ -88,12 +96,14 @@ class Noise:
         return math.sqrt(sum(variance.value for variance in self.seeds) / n + self.sentences)
 
     def half_width(self, level: float, n: int, df_factor: float = 1.0) -> float:
-        """Half of the width of the confidence interval of the mean over n seeds. A larger mean is
-        significant at this level.
+        """Half width of the confidence interval of the mean over n seeds. A mean is significant at
+        this level if its absolute value is larger than the half width.
 
-        The square of the half width is the sum of t^2 variance over the components, with the
-        critical t of each. The coverage of this interval is at least 1 - level. Satterthwaite's
-        approximation covers less with one or two degrees of freedom.
+        The half width is sqrt(sum of t_i^2 v_i / n + z^2 v_s), with the variance v_i of each
+        component over seeds, its critical value t_i, and the variance v_s over test sentences. The
+        interval covers the true difference with a probability of at least 1 - level. The interval
+        by Satterthwaite's approximation covers less where a component has one or two degrees of
+        freedom.
 
         Source: Banerjee, "On Confidence Interval for Two-Means Problem Based on Separate Estimates
             of Variances and Tabulated Values of t-Table", Sankhya A (1961).
@@ -110,7 +120,10 @@ class Noise:
         return math.sqrt(squares + critical_t(level, math.inf) ** 2 * self.sentences)
 
     def p(self, distance: float, n: int) -> float:
-        """Two-sided p value of a mean at this distance from 0: the level with this half width."""
+        """Two-sided p value of a mean at this distance from 0: the level at which `half_width`
+        equals the distance.
+        """
+        # Without an estimate of the noise, no difference is significant.
         if not distance or not self.error(n):
             return 1.0
         if len(self.seeds) == 1 and not self.sentences:
@@ -139,13 +152,13 @@ class SeedTest:
     test sentences.
 
     std: sample standard deviation of the differences over seeds.
-    p: two-sided p value with the larger of the pooled variance and the row's own, before Holm's
-        correction.
-    p_own: two-sided p value with the variance of the row's own seeds.
-    level, own_level: the levels of the two tests.
-    low, high: confidence interval of the mean, at 95 % or more: it excludes zero exactly if both p
-        values are below their levels. The intervals of several rows are not simultaneous.
-    error: standard error of the mean in the test of `p`.
+    p: two-sided p value in the pooled test, before Holm's correction.
+    p_own: two-sided p value in the row's own test.
+    level, own_level: levels of the two tests.
+    low, high: confidence interval of the mean: it excludes zero exactly if both p values are below
+        their levels. Each interval covers the true difference with a probability of at least 95 %;
+        several rows have no joint coverage.
+    error: standard error of the mean in the pooled test.
     """
 
     std: float
@@ -158,15 +171,23 @@ class SeedTest:
     error: float
 
 
+class PValues(NamedTuple):
+    """P values of one hypothesis about a mean difference, in the two tests of a verdict."""
+
+    pooled: float
+    own: float
+
+
 @dataclass(frozen=True)
 class DifferenceNoise:
-    """Noise of a mean difference in its two tests.
+    """Noise of a mean difference in the two tests of a verdict.
 
-    shared: pooled over the rows.
-    own: of the row's seeds alone, for the test at `own_level`.
+    pooled: variance over seeds pooled over the rows, for the pooled test.
+    own: variance over the row's own seeds, for the row's own test.
+    own_level: level of the row's own test.
     """
 
-    shared: Noise
+    pooled: Noise
     own: Noise
     own_level: float = LEVEL
 
@@ -176,108 +197,123 @@ class Comparison:
     """A row with the noise of its mean difference, and its tests.
 
     bootstrap: None without scores on the resampled test sets.
-    noise: None if the seeds of the row do not show any.
+    noise: None if the seeds of the row show no noise.
     """
 
     row: PairedScores
     bootstrap: BootstrapTest | None
     noise: DifferenceNoise | None = None
 
-    def p_own(self, distance: float) -> float:
-        """P value of a difference of this size, with the variance of the row's own seeds."""
-        return 1.0 if self.noise is None else self.noise.own.p(distance, self.row.n)
+    def p_values(self, distance: float) -> PValues:
+        """P values of a mean difference at this distance from 0; 1 without noise."""
+        if self.noise is None:
+            return PValues(1.0, 1.0)
+        n = self.row.n
+        return PValues(self.noise.pooled.p(distance, n), self.noise.own.p(distance, n))
 
-    def passes_own_test(self, mean: float) -> bool:
-        """Whether a mean difference is significant with the variance of the row's own seeds."""
-        return self.noise is not None and self.p_own(mean) < self.noise.own_level
+    @property
+    def passes_own_test(self) -> bool:
+        """Whether the mean difference is significant in the row's own test."""
+        if self.noise is None or self.row.mean is None:
+            return False
+        return self.p_values(self.row.mean).own < self.noise.own_level
 
     def half_width(self, level: float, n: int) -> float:
-        """Smallest mean difference that is significant in both tests with n seeds, if the spread
-        stays as observed.
+        """Half width of the confidence interval with n seeds, if the spread over seeds stays as
+        observed: the larger one of the two tests, so that a mean beyond it is significant in both.
+
+        Args:
+            level: of the pooled test.
+            n: number of seeds.
         """
         noise = self.noise
         assert noise is not None
         # The degrees of freedom grow in proportion to n - 1.
         df_factor = (n - 1) / (self.row.n - 1)
-        shared = noise.shared.half_width(level, n, df_factor)
+        pooled = noise.pooled.half_width(level, n, df_factor)
         own = noise.own.half_width(noise.own_level, n, df_factor)
-        return max(shared, own)
+        return max(pooled, own)
 
     def detectable_difference(self, level: float, n: int) -> float:
-        """True difference that n seeds find with a power of 80 %, if the spread stays as observed.
+        """True difference that is significant in both tests with a probability of 80 %, with n
+        seeds, if the spread over seeds stays as observed.
 
-        It is the smallest significant mean plus t standard errors, where t is the 80 % quantile of
-        Student's distribution.
+        The observed mean lies t standard errors or less below the true difference with a
+        probability of 80 %, where t is the 80 % quantile of Student's distribution. The quantile
+        has n - 1 degrees of freedom, the fewest of the two tests, so that it is not too small.
         """
         assert self.noise is not None
-        t = critical_t(2 * (1 - POWER), n - 1)
-        return self.half_width(level, n) + t * self.noise.shared.error(n)
+        t = critical_t(2 * (1 - POWER), n - 1)  # two-sided: 2 (1 - 0.8) leaves 20 % on each side
+        return self.half_width(level, n) + t * self.noise.pooled.error(n)
 
     def p_uncorrected(self, metric: Metric) -> float:
-        """P value of the row before Holm's correction.
+        """P value of the pooled test, before Holm's correction. Divergences count as well.
 
-        The scores give it, unless the numbers of divergences differ. A row that diverges more often
-        than base cannot be better: it is tested for worse scores and for more divergences, with
-        Bonferroni's correction for the two. A row that diverges less often than base is tested for
-        better scores alone.
+        With as many divergences as base, the scores decide. A row with fewer divergences than base
+        cannot be worse, so only better scores count. A row with more divergences than base cannot
+        be better. It is worse by its scores or by its divergences: the smaller of the two p values
+        counts twice (Bonferroni's correction). Its scores count only if they also pass the row's
+        own test, which divergences do not have.
         """
         row = self.row
         mean = row.mean
-        p = 1.0
-        if self.noise is not None and mean is not None:
-            p = self.noise.shared.p(mean, row.n)
+        if mean is None:
+            p_scores, is_better = 1.0, False
+        else:
+            p_scores, is_better = self.p_values(mean).pooled, metric.is_better(mean)
         if row.diverged == row.base_diverged:
-            return p
-        diverges_more = row.diverged > row.base_diverged
-        if mean is not None and metric.is_better(mean) == diverges_more:
-            p = 1.0
-        if not diverges_more:
-            return p
-        if mean is not None and not self.passes_own_test(mean):
-            p = 1.0
-        p_diverged = 1.0
+            return p_scores
+        if row.diverged < row.base_diverged:
+            return p_scores if is_better else 1.0
+        if is_better or not self.passes_own_test:
+            p_scores = 1.0
+        p_divergences = 1.0
         if row.base_ended:
-            p_diverged = fisher_p(row.diverged, row.ended, row.base_diverged, row.base_ended)
-        return min(1.0, 2 * min(p, p_diverged))
+            p_divergences = fisher_p(row.diverged, row.ended, row.base_diverged, row.base_ended)
+        return min(1.0, 2 * min(p_scores, p_divergences))
 
-    def equivalence_p_values(self, margin: float) -> tuple[float, float]:
-        """P values of the equivalence test (two one-sided tests) within a margin: with the shared
-        variance, and with the row's own.
+    def equivalence(self, margin: float | None) -> PValues:
+        """P values of the equivalence test (two one-sided tests) within a margin; 1 without a
+        margin, and with a divergence of the row or of base.
 
         Source: Schuirmann, "A Comparison of the Two One-Sided Tests Procedure and the Power
             Approach", J. Pharmacokinetics and Biopharmaceutics (1987).
         """
         row = self.row
-        mean = row.mean
-        if self.noise is None or mean is None or row.diverged or row.base_diverged:
-            return 1.0, 1.0
+        if margin is None or row.mean is None or row.diverged or row.base_diverged:
+            return PValues(1.0, 1.0)
         # Of the two one-sided tests, the one against the nearer limit has the larger p value.
-        distance = margin - abs(mean)
-        if distance <= 0:
-            return 1.0, 1.0
-        return self.noise.shared.p(distance, row.n) / 2, self.p_own(distance) / 2
+        distance = margin - abs(row.mean)
+        if self.noise is None or distance <= 0:
+            return PValues(1.0, 1.0)
+        two_sided = self.p_values(distance)
+        return PValues(two_sided.pooled / 2, two_sided.own / 2)
 
-    def seed_test(self, level: float) -> SeedTest:
-        """Test the mean difference; `level` is the level of the test with the shared variance."""
+    def seed_test(self, level: float) -> SeedTest | None:
+        """Test the mean difference; None without noise.
+
+        Args:
+            level: of the pooled test.
+        """
         row = self.row
-        mean = row.mean
-        assert self.noise is not None
-        assert mean is not None
-        half = self.half_width(level, row.n)
+        if self.noise is None or row.mean is None:
+            return None
+        half_width = self.half_width(level, row.n)
+        p_values = self.p_values(row.mean)
         return SeedTest(
             std=statistics.stdev(row.differences.values()),
-            p=self.noise.shared.p(mean, row.n),
-            p_own=self.p_own(mean),
+            p=p_values.pooled,
+            p_own=p_values.own,
             level=level,
             own_level=self.noise.own_level,
-            low=mean - half,
-            high=mean + half,
-            error=self.noise.shared.error(row.n),
+            low=row.mean - half_width,
+            high=row.mean + half_width,
+            error=self.noise.pooled.error(row.n),
         )
 
     def more_seeds(self, level: float) -> int | None:
         """Number of seeds to add so that a true difference as large as the observed mean is found
-        with a power of 80 %; None if a study cannot have so many.
+        with a power of 80 %; None if more seeds are needed than a study can have.
         """
         assert self.row.mean is not None
         size = abs(self.row.mean)
@@ -292,55 +328,60 @@ class Comparison:
 def compare(rows: Sequence[PairedScores], level: float) -> list[Comparison]:
     """Compare each row with its base.
 
-    The rows of a base share the noise of seeds. The noise of a row that evaluates base's trainings
-    in another way is estimated separately.
+    The rows of one base share an estimate of the noise of seeds. A row that only evaluates base's
+    trained models differently has an estimate by itself.
     """
-    pools: dict[str, list[PairedScores]] = {}
-    for row in rows:
-        if row.shows_noise and not row.same_training:
-            pools.setdefault(row.base_label, []).append(row)
-    noises = {}
-    for label, pool in pools.items():
-        noises[label] = seed_noise([row.differences for row in pool], pool[0].base)
-    comparisons = []
-    last_index = Counter[str]()  # in the noise, where base has index 0
-    for row in rows:
-        if not row.shows_noise:
-            comparisons.append(Comparison(row, _bootstrap(row)))
-        elif row.same_training:
-            comparisons.append(_comparison(row, seed_noise([row.differences]), 1, level))
-        else:
-            last_index[row.base_label] += 1
-            index = last_index[row.base_label]
-            comparisons.append(_comparison(row, noises[row.base_label], index, level))
+    groups: dict[tuple[str, int | None], list[int]] = {}
+    for position, row in enumerate(rows):
+        if row.shows_noise:
+            group = (row.base_label, position if row.same_training else None)
+            groups.setdefault(group, []).append(position)
+    comparisons = [Comparison(row, _bootstrap(row)) for row in rows]
+    for (_, separate), positions in groups.items():
+        base = None if separate is not None else rows[positions[0]].base
+        noise = seed_noise([rows[position].differences for position in positions], base)
+        for index, position in enumerate(positions, 1):  # index 0 of `noise` is base
+            comparisons[position] = _comparison(rows[position], noise, index, level)
     return comparisons
 
 
 def _comparison(row: PairedScores, noise: SeedNoise, index: int, level: float) -> Comparison:
-    """Compare a row with base; `index` is the row's in the noise of seeds."""
+    """Compare a row with base.
+
+    Args:
+        row: the row.
+        noise: noise of seeds of the row, of base, and of the other rows.
+        index: index of the row in `noise`.
+        level: of the tests together with those of all other rows.
+    """
     row = _shifted_by_further_seeds(row, noise)
     bootstrap = _bootstrap(row)
     sentences = 0.0
     if bootstrap is not None:
         sentences = bootstrap.std**2
-    shared = noise.shared_variances(index, row.n)
-    # Without any spread, the noise of seeds is unknown, also if the noise of sentences is known.
-    if not any(variance.value for variance in shared):
+    pooled = noise.pooled_components(index, row.n)
+    # Without any spread, the noise of seeds is unknown, even if the noise of sentences is known.
+    if not any(variance.value for variance in pooled):
         return Comparison(row, bootstrap)
-    own = noise.own_variances(index, row.n)
-    # Each outlier row casts doubt on the pooled variance, so it makes the second test stricter.
+    own = noise.own_components(index, row.n)
+    # Each outlier row casts doubt on the pooled variance, so it makes the row's own test stricter.
     own_level = level / (1 + len(noise.outliers))
-    difference_noise = DifferenceNoise(Noise(shared, sentences), Noise(own, sentences), own_level)
+    difference_noise = DifferenceNoise(Noise(pooled, sentences), Noise(own, sentences), own_level)
     return Comparison(row, bootstrap, difference_noise)
 
 
 def _shifted_by_further_seeds(row: PairedScores, noise: SeedNoise) -> PairedScores:
-    """Compare the row with the weighted mean over all seeds of base: shift its differences."""
+    """Compare the row with the weighted mean over all seeds of base.
+
+    With weight w of the further seeds, base's mean changes from `common` to
+    (1 - w) common + w further. Therefore row - base grows by w (common - further).
+    """
     weight = noise.weight(row.n)
     if row.base is None or not weight:
         return row
-    shared_mean = statistics.fmean(row.base.shared[seed] for seed in row.differences)
-    shift = weight * (shared_mean - statistics.fmean(row.base.further.values()))
+    common = statistics.fmean(row.base.common[seed] for seed in row.differences)
+    further = statistics.fmean(row.base.further.values())
+    shift = weight * (common - further)
     differences = {seed: value + shift for seed, value in row.differences.items()}
     return replace(row, differences=differences, shift=shift)
 

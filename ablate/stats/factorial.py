@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ablate.stats.distributions import critical_t, two_sided_p
-from ablate.stats.significance import LEVEL, holm_levels, rounding_error
+from ablate.stats.significance import LEVEL, holm_correction, rounding_error
 
 Effect = frozenset[str]  # the factors of a main effect or of an interaction
 
@@ -196,17 +196,17 @@ def effects(
         return estimates
     error = 2 / len(cells) * math.sqrt(variance * math.fsum(reciprocals))
     p_values = [two_sided_p(estimate.value / error, df) for estimate in estimates]
-    levels = holm_levels(p_values, len(p_values), level)
+    holm_tests = holm_correction(p_values, len(p_values), level)
     tested = []
-    for estimate, p, (p_holm, test_level) in zip(estimates, p_values, levels, strict=True):
-        margin = critical_t(test_level, df) * error
+    for estimate, p, test in zip(estimates, p_values, holm_tests, strict=True):
+        margin = critical_t(test.level, df) * error
         estimate = replace(
             estimate,
             standard_error=error,
             low=estimate.value - margin,
             high=estimate.value + margin,
             p=min(1.0, p * LEVEL / level),
-            p_holm=p_holm,
+            p_holm=test.p,
         )
         tested.append(estimate)
     return tested

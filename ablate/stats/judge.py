@@ -1,29 +1,32 @@
 """Judge the rows of a study: give a verdict on each.
 
-The variance of a difference has two sources: the seeds and the test sentences. A row is worse or
-better than base if its difference passes two tests:
+A row is better or worse than base if its mean difference from base is significant in two tests:
 
-1. with the pooled variance over seeds, or the row's own if that is larger, and Holm's correction
-   over all rows of the study. This test has many degrees of freedom.
-2. with the variance of the row's own seeds, without a correction. This test protects against rows
-   that are noisier than the others.
+1. the pooled test, with the variance over seeds pooled over the rows, or with the row's own
+   variance if that is larger. It has many degrees of freedom. Holm's method corrects it for the
+   number of rows of the study.
+2. the row's own test, with the variance over the row's own seeds. It protects against a row that is
+   noisier than the others. It is not corrected for the number of rows, but each row that is an
+   outlier in noise makes it stricter.
 
-Most studies are judged once, with all their seeds. A study with several looks is judged at each of
-them at a part of the level (`ablate.stats.looks`), and a verdict stays at later looks.
+Both tests add the variance over test sentences. A row that diverges more often than base can also
+be worse by its divergences (`Comparison.p_uncorrected`).
+
+Most studies are judged once, with all their seeds. A study with several looks is judged at each
+look, at a part of the level (`ablate.stats.looks`), and a verdict holds at later looks.
 docs/verdict.md has the formulas, and benchmarks/verdicts.py measures the error and the power.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
 
 from ablate.stats.comparison import Comparison, PairedScores, compare
 from ablate.stats.looks import SINGLE_LOOK, Look
 from ablate.stats.metrics import Metric
-from ablate.stats.significance import LEVEL, holm_levels
+from ablate.stats.significance import HolmTest, holm_correction
 from ablate.stats.verdict import DIFFERENT, SETTLED, Verdict, Word
 
 
@@ -31,7 +34,7 @@ def verdicts(
     metric: Metric,
     rows: Sequence[PairedScores],
     *,
-    family: int | None = None,
+    tests: int | None = None,
     margin: float | None = None,
     look: Look = SINGLE_LOOK,
     earlier: Sequence[Verdict] = (),
@@ -41,46 +44,40 @@ def verdicts(
 
     Args:
         metric: the metric of the differences.
-        rows: all rows of the study except the bases, also those without a score yet.
-        family: number of rows that Holm's correction covers: all rows of the study, also those that
+        rows: all rows of the study except the bases, also rows without a score yet.
+        tests: number of rows that Holm's correction covers: all rows of the study, also rows that
             are not finished or not printed. None means the number of `rows`. 1 means no correction.
         margin: margin of equivalence, in the metric; None for no test of equivalence.
         look: the look at which the study is judged, with the scores up to it.
         earlier: the verdicts on the rows at the previous look.
-        share: part of the level. With m metrics it is 1 / m, so that the errors add up to the level
-            at most (Bonferroni's inequality).
+        share: part of the level. With m metrics it is 1 / m, so that the probability of a false
+            verdict in any of them stays below the level (Bonferroni's inequality).
     """
     level = look.level * share
-    if family is None:
-        family = len(rows)
-    family = max(family, 1)
-    different = set()
-    equivalent = set()
-    for index, verdict in enumerate(earlier):
-        if verdict.is_different and verdict.seed_test:
-            different.add(index)
-        if verdict.is_within_margin:
-            equivalent.add(index)
+    n_tests = max(1, len(rows) if tests is None else tests)
     comparisons = compare(rows, level)
-    difference_ps = []
-    equivalence_ps = []
+    found_different = set()
+    found_equivalent = set()
+    for index, verdict in enumerate(earlier):
+        # A row without a test over seeds is worse by its divergences only: Holm's method never had
+        # a p value of its scores.
+        if verdict.is_different and verdict.seed_test:
+            found_different.add(index)
+        if verdict.is_within_margin:
+            found_equivalent.add(index)
+    difference_ps = [comparison.p_uncorrected(metric) for comparison in comparisons]
+    equivalence_ps = [comparison.equivalence(margin).pooled for comparison in comparisons]
     bootstrap_ps = []
     for comparison in comparisons:
-        difference_ps.append(comparison.p_uncorrected(metric))
-        equivalence_ps.append(comparison.equivalence_p_values(margin or 0.0)[0])
-        bootstrap = comparison.bootstrap
-        bootstrap_ps.append(1.0 if bootstrap is None else bootstrap.p)
-    difference_tests = holm_levels(difference_ps, family, level, frozenset(different))
-    equivalence_tests = holm_levels(equivalence_ps, family, level, frozenset(equivalent))
-    if family > 1:
-        bootstrap_ps = [p for p, _ in holm_levels(bootstrap_ps, family)]
+        bootstrap_ps.append(1.0 if comparison.bootstrap is None else comparison.bootstrap.p)
+    difference = holm_correction(difference_ps, n_tests, level, found_different)
+    equivalence = holm_correction(equivalence_ps, n_tests, level, found_equivalent)
+    bootstrap = holm_correction(bootstrap_ps, n_tests)
     judged = []
     for index, comparison in enumerate(comparisons):
-        adjusted = _Adjusted(
-            *difference_tests[index], equivalence_tests[index][0], bootstrap_ps[index]
-        )
+        corrected = _Corrected(difference[index], equivalence[index], bootstrap[index])
         earlier_verdict = earlier[index] if earlier else None
-        judged.append(_verdict(metric, comparison, adjusted, margin, look, earlier_verdict))
+        judged.append(_verdict(metric, comparison, corrected, margin, look, earlier_verdict))
     return judged
 
 
@@ -88,28 +85,30 @@ def verdicts_over_looks(
     metric: Metric,
     looks: Sequence[tuple[Look, Sequence[PairedScores]]],
     *,
-    family: int | None = None,
+    tests: int | None = None,
     margin: float | None = None,
     share: float = 1.0,
 ) -> list[list[Verdict]]:
     """Give verdicts at each look.
 
-    The error of all looks together is that of `verdicts`. For each row, the smallest value of
-    p / (share of the level) over the looks is a p value, and Holm's method over these values never
-    withdraws a verdict.
+    The probability of a false verdict at any look stays below the level, as in `verdicts` at a
+    single look. The levels of the looks sum to the level, so the minimum over the looks of
+    p / (fraction of the level that the look has) is a valid p value of the row. This minimum never
+    grows from look to look; therefore Holm's method withdraws no verdict.
 
     Args:
         metric: the metric of the differences.
         looks: the looks, with the scores of all rows up to each of them.
-        family: as in `verdicts`.
+        tests: as in `verdicts`.
         margin: as in `verdicts`.
         share: as in `verdicts`.
     """
     judged: list[list[Verdict]] = []
     earlier: list[Verdict] = []
-    common: dict[str, Any] = {"family": family, "margin": margin, "share": share}
     for look, rows in looks:
-        earlier = verdicts(metric, rows, look=look, earlier=earlier, **common)
+        earlier = verdicts(
+            metric, rows, tests=tests, margin=margin, look=look, earlier=earlier, share=share
+        )
         judged.append(earlier)
     return judged
 
@@ -135,95 +134,124 @@ def early_verdicts(metric: Metric, rows: Sequence[PairedScores], look: Look) -> 
     return judged
 
 
-class _Adjusted(NamedTuple):
-    """P values of a row after Holm's correction.
+@dataclass(frozen=True)
+class _Corrected:
+    """Tests of a row after Holm's correction over the rows of the study.
 
-    difference: of the test that the difference is 0, which is done at `level`.
-    equivalence: of the test that the difference is outside of the margin.
-    bootstrap: of the bootstrap over test sentences.
+    difference: pooled test of a difference of 0.
+    equivalence: pooled test of a difference beyond the margin.
+    bootstrap: paired bootstrap over test sentences, of a difference of 0.
     """
 
-    difference: float
-    level: float
-    equivalence: float
-    bootstrap: float
+    difference: HolmTest
+    equivalence: HolmTest
+    bootstrap: HolmTest
 
 
 def _verdict(
     metric: Metric,
     comparison: Comparison,
-    adjusted: _Adjusted,
+    corrected: _Corrected,
     margin: float | None,
     look: Look,
     earlier: Verdict | None,
 ) -> Verdict:
     """The verdict on a row at a look."""
     row = comparison.row
-    noise = comparison.noise
-    within = False
-    if noise is not None:
-        p_own = comparison.equivalence_p_values(margin or 0.0)[1]
-        within = adjusted.equivalence < LEVEL and p_own < noise.own_level
-    word = _word(metric, comparison, adjusted.difference, within)
-    word, within, settled_at = _carry_over(metric, row, word, within, look, earlier)
+    is_within = _is_equivalent(comparison, corrected.equivalence, margin)
+    word = _word(metric, comparison, corrected.difference, is_within)
+    word, is_within, settled_at = _carry_over(metric, row, word, is_within, look, earlier)
     lower_bound = row.lower_bound + row.shift
     bootstrap = comparison.bootstrap
     if bootstrap is not None:
         low, high = metric.clipped(bootstrap.low, bootstrap.high, lower_bound)
         bootstrap = replace(bootstrap, low=low, high=high)
-    is_tested = noise is not None and row.mean is not None
-    level = adjusted.level
-    detectable = None
-    if is_tested:
-        detectable = comparison.detectable_difference(level, row.n)
+    level = corrected.difference.level
+    seed_test = comparison.seed_test(level)
     return Verdict(
         metric,
         word,
         row.n,
         row.mean,
-        seed_test=comparison.seed_test(level) if is_tested else None,
-        p_seeds=adjusted.difference if is_tested else None,
-        minimum_detectable=detectable,
+        seed_test=seed_test,
+        p_seeds=corrected.difference.p if seed_test else None,
+        minimum_detectable=comparison.detectable_difference(level, row.n) if seed_test else None,
         bootstrap=bootstrap,
-        p_bootstrap=None if bootstrap is None else adjusted.bootstrap,
+        p_bootstrap=corrected.bootstrap.p if bootstrap else None,
         diverged=row.diverged,
-        ended=row.ended or row.n + row.diverged,
+        ended=row.ended,
         margin=margin,
-        is_within_margin=within,
+        is_within_margin=is_within,
         look=look,
         settled_at=settled_at,
         shift=row.shift,
         lower_bound=lower_bound,
-        compute_more_seeds=partial(comparison.more_seeds, level) if is_tested else None,
+        compute_more_seeds=partial(comparison.more_seeds, level) if seed_test else None,
     )
+
+
+def _is_equivalent(comparison: Comparison, test: HolmTest, margin: float | None) -> bool:
+    """Whether both tests show that the difference is smaller than the margin."""
+    noise = comparison.noise
+    if noise is None or not test.is_significant:
+        return False
+    return comparison.equivalence(margin).own < noise.own_level
+
+
+def _word(metric: Metric, comparison: Comparison, test: HolmTest, is_within: bool) -> Word:
+    """The verdict by the scores up to this look, without earlier verdicts.
+
+    Args:
+        metric: the metric of the differences.
+        comparison: the row.
+        test: the pooled test of the difference, after Holm's correction.
+        is_within: whether the row is equivalent to base within the margin.
+    """
+    row = comparison.row
+    if row.mean is None:
+        if not row.diverged:
+            return ""
+        always_diverges = row.ended > 1 and row.diverged == row.ended and not row.pending
+        base_never_diverges = row.base_ended > 0 and not row.base_diverged
+        return "worse" if always_diverges and base_never_diverges else "diverged"
+    if test.is_significant and row.diverged > row.base_diverged:
+        return "worse"  # `p_uncorrected` has asked for the row's own test where scores count
+    if row.n == 1:
+        return "cannot tell"
+    if row.is_constant_zero and not row.diverged:
+        return "no difference"
+    if test.is_significant and comparison.passes_own_test:
+        return "better" if metric.is_better(row.mean) else "worse"
+    return "as good as base" if is_within else "cannot tell"
 
 
 def _carry_over(
     metric: Metric,
     row: PairedScores,
     word: Word,
-    within: bool,
+    is_within: bool,
     look: Look,
     earlier: Verdict | None,
 ) -> tuple[Word, bool, int | None]:
-    """Carry an earlier verdict over to this look, unless the scores contradict it or this look has
-    a verdict itself.
+    """Carry an earlier verdict over to this look, unless this look finds the row better or worse,
+    or the scores contradict the earlier verdict.
 
     Returns:
         The word, whether the difference is within the margin, and the number of the look at which
-        the verdict was reached (None while it is open).
+        this verdict was reached (None while the row is undecided).
     """
     if earlier is not None and word not in DIFFERENT and _still_holds(metric, row, earlier):
         word = earlier.word
-        within = within or earlier.is_within_margin
-    settled_at = None
-    if word in SETTLED:
-        settled_at = (earlier and earlier.settled_at) or look.number
-    return word, within, settled_at
+        is_within = is_within or earlier.is_within_margin
+    if word not in SETTLED:
+        return word, is_within, None
+    if earlier is not None and earlier.word == word:
+        return word, is_within, earlier.settled_at
+    return word, is_within, look.number
 
 
 def _still_holds(metric: Metric, row: PairedScores, earlier: Verdict) -> bool:
-    """Whether the row's mean and its divergences do not contradict an earlier verdict."""
+    """Whether the mean and the divergences of a row do not contradict an earlier verdict."""
     mean = row.mean
     if earlier.word == "worse":
         is_worse = mean is None or not metric.is_better(mean)
@@ -234,30 +262,3 @@ def _still_holds(metric: Metric, row: PairedScores, earlier: Verdict) -> bool:
         return metric.is_better(mean)
     is_near = earlier.margin is not None and abs(mean) < earlier.margin
     return earlier.word == "as good as base" and is_near and not row.base_diverged
-
-
-def _word(metric: Metric, comparison: Comparison, p_adjusted: float, within: bool) -> Word:
-    """The verdict of this look alone.
-
-    Args:
-        metric: the metric of the differences.
-        comparison: the row.
-        p_adjusted: p value of the difference, after Holm's correction.
-        within: whether the row is equivalent to base within the margin.
-    """
-    row = comparison.row
-    if row.mean is None:
-        if not row.diverged:
-            return ""
-        always_diverges = row.diverged == row.ended > 1 and not row.pending
-        base_never_diverges = row.base_ended > 0 and not row.base_diverged
-        return "worse" if always_diverges and base_never_diverges else "diverged"
-    if p_adjusted < LEVEL and row.diverged > row.base_diverged:
-        return "worse"  # by its scores or by its divergences
-    if row.n == 1:
-        return "cannot tell"
-    if row.is_constant_zero and not row.diverged:
-        return "no difference"
-    if p_adjusted < LEVEL and comparison.passes_own_test(row.mean):
-        return "better" if metric.is_better(row.mean) else "worse"
-    return "as good as base" if within else "cannot tell"

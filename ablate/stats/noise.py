@@ -1,5 +1,5 @@
-"""Noise of the seeds: the variance of each row in the two-way layout row x seed, and the pooled
-variance.
+"""Noise of the seeds: the variance of each row, and the variance pooled over the rows, in the
+two-way layout row x seed.
 
 The model of a score is: effect of the row + effect of the seed + noise. Rows are compared with base
 on the same seeds, so the effect of the seed cancels in a difference from base. Further seeds of
@@ -30,11 +30,13 @@ class Variance:
 
 @dataclass(frozen=True)
 class BaseScores:
-    """Base's scores by seed: `shared` of the seeds of the rows, `further` of seeds that no row
-    has.
+    """Scores of base, by seed.
+
+    common: of the seeds that rows have as well.
+    further: of the seeds that no row has.
     """
 
-    shared: Mapping[int, float]
+    common: Mapping[int, float]
     further: Mapping[int, float]
 
 
@@ -42,9 +44,9 @@ class BaseScores:
 class FurtherSeeds:
     """Estimates from the seeds that only base has.
 
-    scores: base's scores of these seeds, two or more.
-    seed_effect: variance of the effect of the seed, which rows and base share.
-    base: variance of base's noise, from all of its seeds.
+    scores: scores of base with these seeds, two or more.
+    seed_effect: variance of the effect of the seed, which is the same for rows and base.
+    base: variance of base's noise, from all seeds of base.
     """
 
     scores: tuple[float, ...]
@@ -52,7 +54,7 @@ class FurtherSeeds:
     base: Variance
 
     def weight(self, n: int, noise: float) -> float:
-        """Weight of these seeds in base's mean that minimizes the variance of a difference.
+        """Weight of the further seeds in base's mean that minimizes the variance of a difference.
 
         Args:
             n: number of seeds that the row and base have in common.
@@ -65,11 +67,11 @@ class FurtherSeeds:
 
 @dataclass(frozen=True)
 class SeedNoise:
-    """Variances of one score over seeds. Rows are known by their index; base has index 0.
+    """Variances of a single score over seeds. Rows have an index from 1; base has index 0.
 
-    row_variances: variance of each row, from its residuals.
-    pooled: mean variance over the rows that are no outliers.
-    outliers: indexes of the rows that are significantly noisier than the others.
+    row_variances: variance of base and of each row, from the residuals of each.
+    pooled: mean variance of base and the rows, without outliers.
+    outliers: indexes of the rows that are significantly noisier than all others.
     further: estimates from the seeds that only base has; None if there are fewer than two.
     """
 
@@ -80,33 +82,34 @@ class SeedNoise:
 
     def weight(self, n: int) -> float:
         """Weight of base's further seeds in the mean that a row with n seeds is compared with."""
-        return self.further.weight(n, self._shared_value(0)) if self.further else 0.0
+        return self.further.weight(n, self._pooled_value(0)) if self.further else 0.0
 
-    def shared_variances(self, index: int, n: int) -> tuple[Variance, ...]:
-        """Variance, for one of n seeds, of the difference between a row and base, as independent
-        components: the first test of a verdict.
+    def pooled_components(self, index: int, n: int) -> tuple[Variance, ...]:
+        """Variance of the difference between a row and base in the pooled test, for one of n
+        seeds, as independent components.
 
-        The row and base each enter with the larger of the pooled variance and their own; an outlier
-        enters with its own. Base's part is smaller if base has further seeds.
+        The row and base each count with the pooled variance, or with their own if it is larger; an
+        outlier counts with its own. Base's part is smaller if base has further seeds.
         """
-        variances = []
+        components = []
         pooled = []
         for row, factor in ((index, 1.0), (0, 1.0 - self.weight(n))):
-            value = self._shared_value(row) * factor
+            value = self._pooled_value(row) * factor
             if row in self.outliers:
-                variances.append(Variance(value, self.row_variances[row].df))
+                components.append(Variance(value, self.row_variances[row].df))
             else:
                 pooled.append(value)
         if pooled:
-            variances.append(Variance(sum(pooled), self.pooled.df))
-        return tuple(variances)
+            components.append(Variance(sum(pooled), self.pooled.df))
+        return tuple(components)
 
-    def own_variances(self, index: int, n: int) -> tuple[Variance, ...]:
-        """Variance, for one of n seeds, of the difference between a row and base, as independent
-        components, from the residuals of the two: the second test of a verdict.
+    def own_components(self, index: int, n: int) -> tuple[Variance, ...]:
+        """Variance of the difference between a row and base in the row's own test, for one of n
+        seeds, as independent components: from the residuals of the row and of base.
 
-        If base is noisier than the pool, the row's variance is raised to the pooled variance. All
-        rows share the noise of base, so that among many rows the noise of one easily seems small.
+        If base is noisier than the pooled variance, the row's variance is raised to the pooled
+        variance. The reason: base's noise is in all differences, so that among many rows the
+        residuals of one row are easily too small by chance.
         """
         row, base = self.row_variances[index], self.row_variances[0]
         value = row.value
@@ -117,8 +120,8 @@ class SeedNoise:
             return (Variance(value + base_value, row.df),)
         return (Variance(value, row.df), Variance(base_value, base.df))
 
-    def _shared_value(self, index: int) -> float:
-        """The variance of a row or of base in the first test."""
+    def _pooled_value(self, index: int) -> float:
+        """Variance with which a row or base counts in the pooled test."""
         value = self.row_variances[index].value
         return value if index in self.outliers else max(value, self.pooled.value)
 
@@ -126,10 +129,11 @@ class SeedNoise:
 def seed_noise(rows: Sequence[Differences], base: BaseScores | None = None) -> SeedNoise:
     """Estimate the variances over seeds from the differences of rows from base.
 
-    Least squares on row and seed; seeds may be missing. A row's variance is the sum of its squared
-    residuals, divided by the sum of 1 - leverage. A row that is noisier than the others (F test
-    against the pooled variance of the others, Bonferroni over the rows, the noisiest first) is an
-    outlier: the layout is fitted again without it.
+    Effects of rows and seeds are fitted by least squares; seeds may be missing. A row's variance
+    is the sum of its squared residuals, divided by the sum of 1 - leverage. A row is an outlier if
+    it is significantly noisier than the pooled variance of all others (F test, with Bonferroni's
+    correction over the rows). Outliers are removed one by one, the noisiest first, and the effects
+    are fitted again without them.
 
     Args:
         rows: differences of each row by seed: one row or more, each with two seeds or more.
@@ -170,11 +174,12 @@ def _further_seeds(
     The further scores of base vary by the effect of the seed plus base's noise. The means of the
     rows by seed vary by the effect of the seed (and a known remainder of the rows' noise).
     Therefore the difference of the two variances is a second estimate of base's noise, besides its
-    residuals. The two estimates are averaged with their degrees of freedom as weights. Those of the
-    second estimate assume that base is as noisy as the rows. If the further scores vary
-    significantly more than that (F test), they assume that the excess is noise of base.
+    residuals. The two estimates are averaged with their degrees of freedom as weights. The degrees
+    of freedom of the second estimate depend on base's noise: it is taken to be the noise of the
+    rows, or, if the further scores vary significantly more than that (F test), all of the excess.
 
-    Returns: None with fewer than two further scores, or if the rows show no noise.
+    Returns:
+        None with fewer than two further scores, or if the rows show no noise.
     """
     scores = tuple(base.further.values())
     rows = [row for row in pool if row != 0]
@@ -183,14 +188,14 @@ def _further_seeds(
         noise = _pooled(variances, rows)
     if len(scores) < 2 or not noise:
         return None
-    seed_means, remainder = layout.seed_means(rows, base.shared, noise)
+    seed_means, remainder = layout.seed_means(rows, base.common, noise)
     n, k = len(seed_means), len(scores)
     effect_by_rows = statistics.variance(seed_means) - remainder
     spread = statistics.variance(scores)
     effect_by_base = spread - noise
     effect = ((n - 1) * effect_by_rows + (k - 1) * effect_by_base) / (n + k - 2)
-    # The weights take the effect of the seed from the rows alone. A few diverged trainings of base
-    # would look like a large effect of the seed, and base's noise would seem small.
+    # Only the rows give the effect of the seed in the degrees of freedom: a few bad trainings of
+    # base would look like a large effect of the seed, and base's noise would seem small.
     nonnegative_effect = max(0.0, effect_by_rows)
     means_variance = nonnegative_effect + remainder
     base_noise = noise
@@ -207,11 +212,11 @@ def _further_seeds(
 
 
 def _outlier(variances: Sequence[Variance], pool: Sequence[int], df: float) -> int | None:
-    """The noisiest row, if its variance is significantly larger than that of the other rows."""
+    """The noisiest row, if its variance is significantly larger than the mean of the others."""
     noisiest = max(pool, key=lambda row: variances[row].value)
     others = [variances[row].value for row in pool if row != noisiest]
     mean = statistics.fmean(others)
-    # Of two rows, neither can be called the outlier.
+    # Of two rows with different variances, either could be the outlier.
     if len(others) < 2 or not mean:
         return None
     p = f_tail(variances[noisiest].value / mean, variances[noisiest].df, df)
@@ -231,18 +236,18 @@ class _Layout:
             for column, seed in enumerate(self.seeds):
                 self.values[index, column] = row.get(seed, 0.0)
                 self.present[index, column] = seed in row
-        # Rounding errors of equal differences are no noise.
+        # A smaller variance is a rounding error of equal differences.
         self.resolution = (1e-12 * (1.0 + float(abs(self.values).max()))) ** 2
 
     def seed_means(
         self, rows: Sequence[int], base: Mapping[int, float], noise: float
     ) -> tuple[list[float], float]:
-        """The mean score of the rows with each seed, and the variance that noise gives these means.
+        """Mean score of the rows for each seed, and the mean variance of these means due to noise.
 
         Args:
-            rows: indexes, without base.
-            base: base's scores by seed, which make scores of the differences.
-            noise: variance of a row.
+            rows: indexes of rows, without base.
+            base: scores of base by seed, which are added to the differences.
+            noise: variance of a score of a row.
         """
         present = self.present[rows]
         means = (self.values[rows] * present).sum(axis=1) / present.sum(axis=1)
@@ -257,7 +262,9 @@ class _Layout:
         return seed_means, statistics.fmean(noise_of_means)
 
     def variances(self, pool: Sequence[int]) -> list[Variance]:
-        """Variance of each row around the effects of the seeds, which are fitted to the pool."""
+        """Variance of each row around the effects of the seeds, which are fitted to the rows of the
+        pool.
+        """
         import numpy as np
 
         share = self.present / self.present.sum(axis=1, keepdims=True)
@@ -277,7 +284,8 @@ class _Layout:
         squares = (residuals**2).sum(axis=1)
         variances = []
         for row, n in enumerate(self.present.sum(axis=1).astype(int).tolist()):
-            # The fit does not contain an outlier, so its residuals only lose its own mean.
+            # The effects are fitted without outliers, so an outlier loses one degree of freedom, by
+            # its mean.
             divisor = residual_df[row] if row in pool else n - 1
             value = 0.0
             if squares[row] >= self.resolution * n:

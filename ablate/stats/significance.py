@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ablate.stats.distributions import critical_t, two_sided_p
 
@@ -51,7 +52,7 @@ def paired_t_test(differences: Sequence[float], level: float = LEVEL) -> PairedT
 
 
 def rounding_error(values: Iterable[float]) -> float:
-    """Largest spread that rounding gives to equal values: their last digits differ."""
+    """Largest spread that rounding errors give to values that would be equal without them."""
     return 1e-12 * (1.0 + max(map(abs, values)))
 
 
@@ -69,54 +70,66 @@ def fisher_p(events: int, n: int, base_events: int, base_n: int) -> float:
     return ways / math.comb(n + base_n, total)
 
 
-def holm_levels(
+class HolmTest(NamedTuple):
+    """One of several tests after Holm's correction.
+
+    p: adjusted p value, on a scale on which a test is significant if p < LEVEL.
+    level: level at which the p value before the correction is compared. A confidence interval at
+        this level excludes zero exactly if the test is significant.
+    """
+
+    p: float
+    level: float
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether the hypothesis of the test is rejected."""
+        return self.p < LEVEL
+
+
+def holm_correction(
     p_values: Sequence[float],
-    family: int,
+    tests: int,
     level: float = LEVEL,
-    significant: frozenset[int] = frozenset(),
-) -> list[tuple[float, float]]:
+    found: Collection[int] = (),
+) -> list[HolmTest]:
     """Correct several tests by Holm's step-down method. The probability of any false positive stays
     below the level.
 
-    The i-th smallest of m p values is adjusted to max over j <= i of min(1, (m - j + 1) p_j). The
-    method stops at the first test that is not significant; the later ones are tested at the level
-    of that step.
+    The i-th smallest of m p values is adjusted to max over j <= i of min(1, (m - j + 1) p_j), times
+    LEVEL / level. The method stops at the first test that is not significant; the later ones are
+    tested at the level of that step.
 
     Source: Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scandinavian Journal of
         Statistics (1979).
 
     Args:
-        p_values: of the tests.
-        family: number m of all tests. Missing p values count as not significant, so that no verdict
+        p_values: p values of the tests.
+        tests: number m of all tests. Missing p values count as not significant, so that no verdict
             is withdrawn when they come. 1 means no correction.
         level: for all tests together.
-        significant: indexes of tests that were found significant at an earlier look; the method
-            continues with the others.
-
-    Returns:
-        (adjusted p value, level) of each test. A confidence interval at this level excludes zero
-        exactly if the adjusted p value is below LEVEL.
+        found: indexes of tests that were significant at an earlier look; the method goes on with
+            the others.
     """
-    if family == 1:
-        return [(min(1.0, p * LEVEL / level), level) for p in p_values]
-    result = {}
-    significant_level = level / max(1, family - len(significant) + 1)
-    for index in significant:
-        adjusted = min(1.0, p_values[index] * LEVEL / significant_level)
-        result[index] = (adjusted, significant_level)
-    open_tests = max(1, family - len(significant))
+    if tests == 1:
+        return [HolmTest(min(1.0, p * LEVEL / level), level) for p in p_values]
+    corrected = {}
+    found_level = level / max(1, tests - len(found) + 1)
+    for index in found:
+        corrected[index] = HolmTest(min(1.0, p_values[index] * LEVEL / found_level), found_level)
+    open_tests = max(1, tests - len(found))
     divisor = open_tests
     has_stopped = False
     highest = 0.0
-    ordered = sorted(set(range(len(p_values))) - significant, key=p_values.__getitem__)
+    ordered = sorted(set(range(len(p_values))).difference(found), key=p_values.__getitem__)
     for step, index in enumerate(ordered):
         adjusted = min(1.0, p_values[index] * LEVEL * max(1, open_tests - step) / level)
         highest = max(highest, adjusted)
         has_stopped = has_stopped or p_values[index] >= level / divisor
-        result[index] = (highest, level / divisor)
+        corrected[index] = HolmTest(highest, level / divisor)
         if not has_stopped:
             divisor = max(1, divisor - 1)
-    return [result[index] for index in range(len(p_values))]
+    return [corrected[index] for index in range(len(p_values))]
 
 
 def kendall_tau_b(x: Sequence[float], y: Sequence[float]) -> float | None:

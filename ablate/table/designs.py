@@ -15,7 +15,7 @@ from ablate.formatting import enumeration, number, plural
 from ablate.stats.designs import FactorialDesign, PathDesign
 from ablate.stats.factorial import Estimate, effects
 from ablate.stats.metrics import Metric
-from ablate.stats.significance import LEVEL, holm_levels, paired_t_test
+from ablate.stats.significance import LEVEL, holm_correction, paired_t_test
 from ablate.table.table import Table, TableRow
 
 
@@ -286,14 +286,15 @@ def _differences(pairs: list[_Pair], metric: Metric, level: float) -> tuple[Cont
             base_scores = base.scores[name].with_seeds(paired.by_seed).transformed.values()
             tested[index] = differences, metric.lower_bound(statistics.fmean(base_scores))
             p_values.append(test.p)
-    levels = holm_levels(p_values, len(p_values), level)
-    for index, (p, test_level) in zip(tested, levels, strict=True):
+    for index, corrected in zip(
+        tested, holm_correction(p_values, len(p_values), level), strict=True
+    ):
         differences, lower_bound = tested[index]
-        test = paired_t_test(differences, test_level)
+        test = paired_t_test(differences, corrected.level)
         assert test is not None
         interval = metric.informative_interval(test.low, test.high, lower_bound, test.mean)
         low, high = interval or (None, None)
-        contrasts[index] = Contrast(test.mean, low, high, p)
+        contrasts[index] = Contrast(test.mean, low, high, corrected.p)
     return tuple(contrasts)
 
 

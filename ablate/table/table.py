@@ -262,12 +262,12 @@ class Table:
                 rows.append(row)
         return self._judge([(base, row) for row in rows], 1)[rows.index(compared)]
 
-    def _judge(self, pairs: Sequence[tuple[TableRow, TableRow]], family: int) -> list[TableRow]:
+    def _judge(self, pairs: Sequence[tuple[TableRow, TableRow]], tests: int) -> list[TableRow]:
         """The row of each pair (base, row), with its differences and verdicts.
 
         Args:
             pairs: rows with their bases.
-            family: number of rows that Holm's correction covers.
+            tests: number of rows that Holm's correction covers.
         """
         if not pairs:
             return []
@@ -276,7 +276,7 @@ class Table:
         verdicts: list[dict[str, Verdict]] = [{} for _ in pairs]
         for metric in self.experiment.measured:
             looks = self.experiment.standing.judged
-            judged = verdicts_on(self.experiment, metric, row_pairs, family, looks)
+            judged = verdicts_on(self.experiment, metric, row_pairs, tests, looks)
             for index, (base, row) in enumerate(pairs):
                 scores = row.scores[metric.name]
                 delta = scores.minus(base.scores[metric.name], judged[index].shift)

@@ -71,15 +71,14 @@ def paired_scores(
             resamples[seed] = resampled[seed], base_resampled[seed]
     states = Counter(run.state for run in ours)
     base_states = Counter(run.state for run in theirs)
-    ended = states["done"] + states["diverged"]
     return PairedScores(
         differences,
         resamples,
         diverged=states["diverged"],
         base_diverged=base_states["diverged"],
-        ended=ended,
+        unpaired=states["done"] - len(differences),
         base_ended=base_states["done"] + base_states["diverged"],
-        pending=len(ours) - ended,
+        pending=len(ours) - states["done"] - states["diverged"],
         same_training={run.id for run in ours} == {run.id for run in theirs},
         base=base_scores,
         lower_bound=lower_bound,
@@ -105,7 +104,7 @@ def verdicts_on(
     experiment: Experiment,
     metric: Metric,
     pairs: Sequence[tuple[Row, Row]],
-    family: int,
+    tests: int,
     looks: Sequence[Look],
 ) -> list[Verdict]:
     """Give a verdict on each pair of rows.
@@ -114,11 +113,11 @@ def verdicts_on(
         experiment: the experiment of the rows.
         metric: the metric of the comparison.
         pairs: (reference, row) of each comparison.
-        family: number of rows that Holm's correction covers.
+        tests: number of rows that Holm's correction covers.
         looks: the looks that have been judged; empty before the first one.
     """
     rule: dict[str, Any] = {
-        "family": family,
+        "tests": tests,
         "margin": experiment.margins.get(metric.name),
         "share": experiment.share_of_level(metric.name),
     }

@@ -18,11 +18,7 @@ PLAN = (3, 5, 8)
 
 
 def paired(*differences, **counts):
-    return PairedScores(
-        dict(enumerate(differences, 1)),
-        ended=len(differences) + counts.get("diverged", 0),
-        **counts,
-    )
+    return PairedScores(dict(enumerate(differences, 1)), **counts)
 
 
 def over_looks(*rows, plan=PLAN, **others):
@@ -125,7 +121,7 @@ def test_rows_settled_at_an_earlier_look_leave_their_part_of_the_level_to_the_ot
     one.
     """
     differences = (-1.2, -0.4, -0.9, -1.6, -0.2)
-    apart = verdicts(BLEU, [paired(*differences)], family=1, look=Look(2, (3, 5)))[0]
+    apart = verdicts(BLEU, [paired(*differences)], tests=1, look=Look(2, (3, 5)))[0]
     looks = planned_looks((3, 5))
     clear, row = paired(*CLEAR[:3]), paired(*differences[:3])
     at_first = verdicts(BLEU, [clear, row], look=looks[0])
@@ -141,7 +137,7 @@ def test_rows_settled_at_an_earlier_look_leave_their_part_of_the_level_to_the_ot
 
 
 def test_before_the_first_look_no_row_is_judged():
-    rows = [paired(*CLEAR[:2]), PairedScores(), PairedScores({}, diverged=1, ended=1)]
+    rows = [paired(*CLEAR[:2]), PairedScores(), PairedScores({}, diverged=1)]
     found = early_verdicts(BLEU, rows, Look(1, PLAN))
     assert [one.word for one in found] == ["cannot tell", "", "diverged"]
     assert found[0].text == "cannot tell before look 1 of 3 (3 of 8 seeds)"

@@ -55,10 +55,10 @@ def test_variances_match_statsmodels_with_and_without_missing_seeds(rows, seeds,
 
 def test_one_row_gives_the_variance_of_the_paired_t_test():
     differences = [{1: -1.0, 2: -2.0, 3: -4.5}]
-    (variance,) = seed_noise(differences).shared_variances(1, 3)
+    (variance,) = seed_noise(differences).pooled_components(1, 3)
     assert variance.value == pytest.approx(np.var([-1.0, -2.0, -4.5], ddof=1))
     assert variance.df == 2
-    assert seed_noise(differences).own_variances(1, 3) == (variance,)
+    assert seed_noise(differences).own_components(1, 3) == (variance,)
 
 
 @pytest.mark.parametrize(("sd_of_base", "base_is_noisier"), [(2.0, True), (0.1, False)])
@@ -71,7 +71,7 @@ def test_a_row_counts_with_no_less_than_the_shared_variance_if_base_is_noisier_t
     assert row.value < noise.pooled.value
     assert (base.value > noise.pooled.value) == base_is_noisier
     counted = noise.pooled.value if base_is_noisier else row.value
-    assert noise.own_variances(1, 4) == (Variance(base.value + counted, 3),)
+    assert noise.own_components(1, 4) == (Variance(base.value + counted, 3),)
 
 
 def test_what_a_seed_adds_to_every_row_is_no_noise():
@@ -91,7 +91,7 @@ def test_a_broken_row_is_set_apart_and_does_not_blind_the_others():
     assert noise.outliers == {9}
     assert noise.pooled.value < 3
     assert noise.pooled.df == 3 * 8
-    row, pool = noise.shared_variances(9, 3)
+    row, pool = noise.pooled_components(9, 3)
     assert (row, pool.df) == (noise.row_variances[9], noise.pooled.df)
     scores = np.array([[0.0] * 4, *(list(one.values()) for one in draw(9, 4, sds=sds))])
     # Base and eight rows fit the effects of the seeds; of its residuals, the row apart loses its
@@ -106,7 +106,7 @@ def test_a_row_quieter_than_the_pool_counts_with_the_pool_and_a_noisier_one_with
     pooled = noise.pooled.value
     base = max(noise.row_variances[0].value, pooled)
     for row in range(1, 7):
-        (variance,) = noise.shared_variances(row, 3)
+        (variance,) = noise.pooled_components(row, 3)
         assert variance.value == pytest.approx(max(noise.row_variances[row].value, pooled) + base)
     assert {own.value > pooled for own in noise.row_variances} == {True, False}
 
@@ -284,7 +284,7 @@ def test_the_effect_of_the_seed_is_taken_from_what_each_row_has_beside_its_own_l
     effects = []
     for seed in range(5):
         residuals = [row[seed] - np.mean(list(row.values())) for row in rows if seed in row]
-        effects.append(base.shared[seed] + np.mean(residuals))
+        effects.append(base.common[seed] + np.mean(residuals))
     noise = seed_noise(rows).row_variances[1:]
     of_rows = sum(own.value * own.df for own in noise) / sum(own.df for own in noise)
     count = [sum(seed in row for row in rows) for seed in range(5)]
@@ -310,7 +310,7 @@ def test_further_seeds_of_a_base_that_is_apart_do_not_count_in_the_pool():
 def test_the_first_test_takes_from_base_s_variance_what_further_seeds_add():
     _, noise = with_exact_variances(3, 6, 0.5, 1.5)
     row, base = (max(noise.row_variances[place].value, noise.pooled.value) for place in (7, 0))
-    (variance,) = noise.shared_variances(7, 3)
+    (variance,) = noise.pooled_components(7, 3)
     assert variance.value == pytest.approx(row + base * (1 - noise.weight(3)))
 
 
@@ -323,7 +323,7 @@ def test_the_second_test_takes_row_and_base_by_themselves_if_base_has_further_se
     """The variance of each has the degrees of freedom of its own estimate."""
     _, noise = with_exact_variances(3, 6, 2.0, 3.0)
     row, base = noise.row_variances[7], noise.row_variances[0]
-    of_row, of_base = noise.own_variances(7, 3)
+    of_row, of_base = noise.own_components(7, 3)
     larger = max(row.value, noise.pooled.value) if base.value > noise.pooled.value else row.value
     assert of_row == Variance(larger, row.df)
     assert of_base.value == pytest.approx(base.value * (1 - noise.weight(3)))
@@ -356,7 +356,7 @@ def test_a_further_seed_of_base_that_diverged_is_noise_of_base_and_no_effect_of_
         further[0] -= 100
         noise = with_further_seeds(scores, further)
         # Base's mean over all seeds is known no better than the spread of them over their number.
-        error = sum(part.value for part in noise.shared_variances(1, n)) / n
+        error = sum(part.value for part in noise.pooled_components(1, n)) / n
         uncertain += error > 0.3 * np.var([*scores[0], *further], ddof=1) / (n + k)
     assert uncertain >= 95
 
@@ -366,7 +366,7 @@ def test_the_farther_a_further_seed_of_base_the_less_certain_a_difference():
     scores, further, errors = draw.normal(size=(14, 3)), draw.normal(size=6), []
     for depth in (0, 10, 20, 40, 80):
         noise = with_further_seeds(scores, further - depth * (np.arange(6) == 0))
-        errors.append(sum(part.value for part in noise.shared_variances(1, 3)))
+        errors.append(sum(part.value for part in noise.pooled_components(1, 3)))
     assert errors == sorted(errors)
     assert errors[-1] > 20 * errors[0]
 
@@ -383,7 +383,7 @@ def test_a_base_that_loses_the_rule_with_one_further_seed_is_uncertain():
         [60.6, 59.4, 59.4],
     ]
     noise = with_further_seeds(np.array(rows), [100.0, 100.0, 0.6, 100.0, 90.1, 100.0])
-    error = sum(part.value for part in noise.shared_variances(1, 3)) / 3
+    error = sum(part.value for part in noise.pooled_components(1, 3)) / 3
     of_nine = np.var([*[100.0] * 7, 0.6, 90.1], ddof=1) / 9
     assert error > 0.7 * of_nine
     assert noise.weight(3) > 0.3

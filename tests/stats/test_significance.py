@@ -16,7 +16,7 @@ from ablate.stats.distributions import critical_t
 from ablate.stats.significance import (
     LEVEL,
     fisher_p,
-    holm_levels,
+    holm_correction,
     kendall_tau_b,
     paired_t_test,
 )
@@ -80,7 +80,7 @@ def test_the_interval_contains_the_true_mean_in_95_percent_of_simulated_studies(
 
 def holm(p_values):
     """The p values after the correction for all of them."""
-    return [adjusted for adjusted, _ in holm_levels(p_values, len(p_values))]
+    return [test.p for test in holm_correction(p_values, len(p_values))]
 
 
 def test_holm_matches_a_calculation_by_hand():

@@ -21,12 +21,12 @@ from ablate.stats.comparison import (
     SeedTest,
     compare,
 )
-from ablate.stats.judge import _Adjusted, _carry_over, _verdict, _word, verdicts
+from ablate.stats.judge import _carry_over, _Corrected, _verdict, _word, verdicts
 from ablate.stats.looks import SINGLE_LOOK, Look
 from ablate.stats.metrics import BITS_PER_BYTE, PPL, TRANSLATION_METRICS
 from ablate.stats.noise import Variance
 from ablate.stats.power import MAX_SEEDS
-from ablate.stats.significance import LEVEL, holm_levels
+from ablate.stats.significance import LEVEL, HolmTest, holm_correction
 from ablate.stats.verdict import Verdict, joint_short, joint_word, p_equation
 
 BLEU, TER = (
@@ -54,7 +54,7 @@ def paired(*differences, spread=None, **others):
         else {s: resampled(25 + d, 25, spread) for s, d in by_seed(*differences).items()}
     )
     ended = len(differences) + others.get("diverged", 0)
-    counts = {"ended": ended, "base_ended": ended, **others}
+    counts = {"base_ended": ended, **others}
     return PairedScores(by_seed(*differences), resamples, **counts)
 
 
@@ -121,7 +121,7 @@ def test_an_interval_of_a_perplexity_does_not_reach_below_1():
 
 def test_an_interval_of_a_loss_does_not_reach_below_0():
     def loss(base, *differences):
-        row = PairedScores(by_seed(*differences), ended=2, base_ended=2, lower_bound=-base)
+        row = PairedScores(by_seed(*differences), base_ended=2, lower_bound=-base)
         (verdict,) = verdicts(BITS_PER_BYTE, [row])
         return verdict
 
@@ -203,7 +203,7 @@ def test_a_quiet_row_is_as_good_as_base_only_if_the_shared_noise_agrees():
     quiet, margin = paired(0.1, -0.1, 0.05, 0.02), 0.9
     rows = [quiet, *noisy(5, seeds=4)]
     (row, *_) = compare(rows, LEVEL)
-    shared, own = row.equivalence_p_values(margin)
+    shared, own = row.equivalence(margin)
     assert own < LEVEL < 6 * shared
     assert verdicts(BLEU, [quiet], margin=margin)[0].is_within_margin
     assert not verdicts(BLEU, rows, margin=margin)[0].is_within_margin
@@ -216,10 +216,9 @@ def test_rows_without_a_result_diverged_rows_and_equal_rows_have_other_words():
 
 
 def test_seeds_that_have_ended_are_those_with_a_difference_or_a_divergence_unless_more_are_counted():
-    for ended, expected in ((0, 4), (6, 6)):
-        (verdict,) = verdicts(
-            BLEU, [PairedScores(by_seed(-5.0, -5.1, -4.9), diverged=1, ended=ended)]
-        )
+    for unpaired, expected in ((0, 4), (2, 6)):
+        row = PairedScores(by_seed(-5.0, -5.1, -4.9), diverged=1, unpaired=unpaired)
+        (verdict,) = verdicts(BLEU, [row])
         assert verdict.ended == expected
         assert verdict.text.endswith(f"; 1 of {expected} seeds diverged")
 
@@ -243,15 +242,15 @@ def test_the_bootstrap_needs_resampled_scores_of_every_seed():
 def test_p_values_of_the_test_set_are_corrected_over_all_rows_of_the_study():
     rows = [paired(-0.8, spread=0.3), paired(-0.6, spread=0.3)]
     for family, factors in ((None, (2, 1)), (4, (4, 3)), (1, (1, 1))):
-        first, second = verdicts(BLEU, rows, family=family)
+        first, second = verdicts(BLEU, rows, tests=family)
         assert 0.005 < first.bootstrap.p < second.bootstrap.p < 0.1
         assert first.p_bootstrap == pytest.approx(factors[0] * first.bootstrap.p)
         assert second.p_bootstrap == pytest.approx(factors[1] * second.bootstrap.p)
         for verdict in (first, second):
             noise = "beyond" if verdict.p_bootstrap < LEVEL else "within"
             assert f"{noise} the noise of the test sentences" in verdict.text
-    assert first.bootstrap.p < LEVEL <= verdicts(BLEU, rows, family=40)[0].p_bootstrap
-    assert "within the noise of the test sentences" in verdicts(BLEU, rows, family=40)[0].text
+    assert first.bootstrap.p < LEVEL <= verdicts(BLEU, rows, tests=40)[0].p_bootstrap
+    assert "within the noise of the test sentences" in verdicts(BLEU, rows, tests=40)[0].text
 
 
 def test_rows_of_several_bases_are_one_family_and_share_noise_with_their_base_alone():
@@ -262,7 +261,7 @@ def test_rows_of_several_bases_are_one_family_and_share_noise_with_their_base_al
             replace(row, differences={s: d * scale + 2 for s, d in row.differences.items()})
             for row in of_base
         ]
-        alone += verdicts(BLEU, of_base, family=1)
+        alone += verdicts(BLEU, of_base, tests=1)
         rows += [replace(row, base_label=label) for row in of_base]
     together = verdicts(BLEU, rows)
     p_values = [verdict.seed_test.p for verdict in alone]
@@ -392,7 +391,7 @@ def test_e_equal_differences_are_no_proof():
 def test_f_holm_covers_all_rows_from_the_beginning_so_that_filling_the_study_takes_nothing_back():
     row = paired(-2.0, -2.4, -2.2)
     first = verdicts(BLEU, [row, *[PairedScores()] * 8])[0]
-    alone = verdicts(BLEU, [row], family=9)[0]
+    alone = verdicts(BLEU, [row], tests=9)[0]
     assert first.p_seeds == alone.p_seeds == pytest.approx(9 * one(-2.0, -2.4, -2.2).p_seeds)
     with_p_1 = [row, *[paired(1.0, -1.0, 0.0)] * 8]
     assert verdicts(BLEU, with_p_1)[0].seed_test.level == first.seed_test.level
@@ -424,6 +423,9 @@ def test_a_row_that_always_scores_far_below_base_is_worse(rows):
 # --- parts of the rule ---
 
 
+OPEN_TEST = HolmTest(1.0, LEVEL)
+
+
 def compared(*differences, own_level=LEVEL, **counts):
     """A row whose variances are given: the shared one has 10 degrees of freedom, and its own 2."""
     shared, own = Noise((Variance(0.02, 10),)), Noise((Variance(0.05, 2),))
@@ -434,40 +436,50 @@ def compared(*differences, own_level=LEVEL, **counts):
 def test_equivalence_is_tested_with_the_shared_and_with_the_row_s_own_variance():
     near = compared(0.1, -0.2, 0.4)  # 0.1 in the mean
     expected = [stats.t.sf(0.2 / (value / 3) ** 0.5, df) for value, df in ((0.02, 10), (0.05, 2))]
-    assert near.equivalence_p_values(0.3) == pytest.approx(expected)
-    assert compared(-0.1, 0.2, -0.4).equivalence_p_values(0.3) == pytest.approx(expected)
+    assert near.equivalence(0.3) == pytest.approx(expected)
+    assert compared(-0.1, 0.2, -0.4).equivalence(0.3) == pytest.approx(expected)
     for margin in (near.row.mean, 0.05):
-        assert near.equivalence_p_values(margin) == (1.0, 1.0)
+        assert near.equivalence(margin) == (1.0, 1.0)
     for counts in ({"diverged": 1}, {"base_diverged": 1}):
-        assert compared(0.1, -0.2, 0.4, **counts).equivalence_p_values(0.3) == (1.0, 1.0)
-    assert Comparison(paired(0.1), None).equivalence_p_values(0.3) == (1.0, 1.0)
+        assert compared(0.1, -0.2, 0.4, **counts).equivalence(0.3) == (1.0, 1.0)
+    assert Comparison(paired(0.1), None).equivalence(0.3) == (1.0, 1.0)
 
 
 def test_a_p_value_that_equals_its_level_is_not_below_it():
     plain = compared(-1.0, -1.1, -1.2)
-    p_own = plain.p_own(plain.row.mean)
+    p_own = plain.p_values(plain.row.mean).own
     at, above = (compared(-1.0, -1.1, -1.2, own_level=level) for level in (p_own, p_own * 1.001))
-    assert [_word(BLEU, at, 0.01, False), _word(BLEU, above, 0.01, False)] == [
+    assert [_word(BLEU, row, HolmTest(0.01, LEVEL), False) for row in (at, above)] == [
         "cannot tell",
         "worse",
     ]
-    assert [_word(BLEU, above, p, False) for p in (LEVEL, 0.999 * LEVEL)] == [
+    assert [_word(BLEU, above, HolmTest(p, LEVEL), False) for p in (LEVEL, 0.999 * LEVEL)] == [
         "cannot tell",
         "worse",
     ]
     more = [compared(-1.0, diverged=1, base_ended=2)] * 2
-    assert [_word(BLEU, one, p, False) for one, p in zip(more, (LEVEL, 0.04), strict=True)] == [
+    assert [
+        _word(BLEU, one, HolmTest(p, LEVEL), False)
+        for one, p in zip(more, (LEVEL, 0.04), strict=True)
+    ] == [
         "cannot tell",
         "worse",
     ]
-    _, p = compared(0.1, -0.1, 0.1).equivalence_p_values(0.5)
+    _, p = compared(0.1, -0.1, 0.1).equivalence(0.5)
     for own_level, adjusted, within in (
         (p, 0.01, False),
         (p * 1.001, 0.01, True),
         (p * 1.001, LEVEL, False),
     ):
         near = compared(0.1, -0.1, 0.1, own_level=own_level)
-        verdict = _verdict(BLEU, near, _Adjusted(1.0, LEVEL, adjusted, 1.0), 0.5, SINGLE_LOOK, None)
+        verdict = _verdict(
+            BLEU,
+            near,
+            _Corrected(OPEN_TEST, HolmTest(adjusted, LEVEL), OPEN_TEST),
+            0.5,
+            SINGLE_LOOK,
+            None,
+        )
         assert (verdict.is_within_margin, verdict.word) == (
             within,
             "as good as base" if within else "cannot tell",
@@ -476,23 +488,23 @@ def test_a_p_value_that_equals_its_level_is_not_below_it():
 
 def test_a_row_that_diverges_more_often_counts_with_its_scores_or_its_divergences():
     down, up = (-1.0, -1.1, -1.2), (1.0, 1.1, 1.2)
-    p = compared(*down).noise.shared.p(1.1, 3)
-    counts = {"diverged": 1, "ended": 4, "base_ended": 4}
+    p = compared(*down).noise.pooled.p(1.1, 3)
+    counts = {"diverged": 1, "base_ended": 4}
     assert compared(*down, **counts).p_uncorrected(BLEU) == pytest.approx(2 * p)
     assert (
         compared(*up, **counts).p_uncorrected(BLEU) == 1.0
     )  # of Fisher's test: 1 of 4 against 0 of 4
     assert compared(*up, **counts).p_uncorrected(PPL) == pytest.approx(2 * p)
-    p_own = compared(*down).p_own(compared(*down).row.mean)
+    p_own = compared(*down).p_values(compared(*down).row.mean).own
     assert compared(*down, own_level=p_own, **counts).p_uncorrected(BLEU) == 1.0
-    counts = {"base_diverged": 1, "ended": 4, "base_ended": 4}
+    counts = {"base_diverged": 1, "base_ended": 4}
     assert [compared(*each, **counts).p_uncorrected(BLEU) for each in (down, up)] == pytest.approx(
         [1.0, p]
     )
-    often = compared(*up, diverged=7, ended=10, base_ended=10)
+    often = compared(*up, diverged=7, base_ended=10)
     fisher = stats.fisher_exact([[7, 3], [0, 10]], alternative="greater").pvalue
     assert often.p_uncorrected(BLEU) == pytest.approx(2 * fisher)
-    assert compared(*up, diverged=7, ended=10, base_ended=0).p_uncorrected(BLEU) == 1.0
+    assert compared(*up, diverged=7, base_ended=0).p_uncorrected(BLEU) == 1.0
 
 
 @pytest.mark.parametrize("seeds", [3, 4, 5, 6, 7, 12])
@@ -541,7 +553,7 @@ def test_the_noise_of_the_test_sentences_is_the_variance_of_the_bootstrap():
     (row,) = compare([paired(-1.0, -1.3, -0.6, spread=0.3)], LEVEL)
     assert row.bootstrap.std == pytest.approx(0.3, rel=0.1)  # the seeds share their test sentences
     variance = pytest.approx(row.bootstrap.std**2)
-    assert row.noise.shared.sentences == row.noise.own.sentences == variance
+    assert row.noise.pooled.sentences == row.noise.own.sentences == variance
 
 
 def test_the_width_is_the_larger_one_of_both_tests_each_at_its_level():
@@ -583,7 +595,7 @@ def test_the_width_is_the_larger_one_of_both_tests_each_at_its_level():
 def test_holm_s_method_goes_down_from_the_smallest_p_value_and_stops_at_the_first_that_is_not_below_its_level(
     p_values, family, level, settled, expected
 ):
-    found = holm_levels(p_values, family, level, frozenset(settled))
+    found = holm_correction(p_values, family, level, frozenset(settled))
     assert np.array(found) == pytest.approx(np.array(expected))
     assert all(p <= 1 for p, _ in found)
     if family == len(p_values) and level == 0.05 and not settled:
@@ -645,10 +657,11 @@ def test_a_verdict_of_this_look_goes_before_an_earlier_one_and_keeps_what_it_kno
         settled_at=1,
     )
     row = replace(paired(), differences={1: -0.2})
-    assert _carry_over(BLEU, row, "worse", False, NOW, past) == ("worse", False, 1)
+    assert _carry_over(BLEU, row, "worse", False, NOW, past) == ("worse", False, 2)
     assert _carry_over(BLEU, row, "worse", False, NOW, None) == ("worse", False, 2)
     worse = Verdict(BLEU, "worse", 3, -0.2, margin=0.5, settled_at=1)
     assert _carry_over(BLEU, row, "cannot tell", True, NOW, worse) == ("worse", True, 1)
+    assert _carry_over(BLEU, row, "worse", False, NOW, worse) == ("worse", False, 1)
 
 
 def test_a_verdict_without_details_says_its_word_alone():

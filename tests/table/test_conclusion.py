@@ -24,9 +24,7 @@ BLEU = TRANSLATION_METRICS[0]
 
 
 def judged(number, differences, margin=None, **counts):
-    scores = PairedScores(
-        dict(enumerate(differences)), ended=len(differences) + counts.get("diverged", 0), **counts
-    )
+    scores = PairedScores(dict(enumerate(differences)), **counts)
     (verdict,) = verdicts(BLEU, [scores], margin=margin)
     return RowVerdict(f"A h={number}", verdict)
 
