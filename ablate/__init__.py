@@ -8,8 +8,22 @@ from ablate.interpreter import leave_current_folder
 
 leave_current_folder()  # before any other import, which could find a file in the current folder
 
-from ablate.programs import run  # noqa: E402
-from ablate.report.frames import judge, load  # noqa: E402
+from typing import TYPE_CHECKING, Any  # noqa: E402
+
+if TYPE_CHECKING:
+    from ablate.frames import judge, load
+    from ablate.programs import run
 
 __all__ = ["judge", "load", "run"]
 __version__ = "0.2.0.dev0"
+
+
+def __getattr__(name: str) -> Any:
+    """Import a function when a program first asks for it: commands load this package, too."""
+    from ablate.lazy import Imports
+
+    functions = {"judge": "ablate.frames:judge", "load": "ablate.frames:load"}
+    public = Imports[Any]({**functions, "run": "ablate.programs:run"})
+    if name not in public:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return public[name]

@@ -7,15 +7,15 @@ import os
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-if TYPE_CHECKING:  # `import ablate` loads this module, and loads no library
-    from collections.abc import Callable
+import pandas as pd
 
-    import pandas as pd
-
-    from ablate.errors import AblateError
+from ablate import errors
+from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, AblateError, Interrupted
+from ablate.frames import load, results_folder
 
 
 def run(
@@ -54,9 +54,6 @@ def run(
         >>> rows = ablate.run("studies/quickstart.yaml", on_event=print)
         >>> rows["verdict"]
     """
-    from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, Interrupted
-    from ablate.report.frames import load, results_folder
-
     root = results_folder(results)
     options = {"--results": root, "--device": device, "--jobs": jobs, "--budget": budget}
     words = [sys.executable, "-m", "ablate", "run", os.fspath(study), "--format", "json", "--quiet"]
@@ -87,8 +84,6 @@ def run(
 
 def _error_of(event: dict[str, Any]) -> AblateError:
     """The error of an event."""
-    from ablate import errors
-
     faults = []
     for content in event["faults"]:
         details = ("problem", "subject", "given", "allowed", "meant", "code")

@@ -19,11 +19,9 @@ from typing import Literal
 from pydantic import ConfigDict, ValidationError
 
 from ablate.cluster.engine import Engine
-from ablate.cluster.manual import Manual
-from ablate.cluster.ray_cluster import Ray
-from ablate.cluster.slurm import Slurm
 from ablate.errors import StoreError, UsageError, did_you_mean, listed
 from ablate.fields import Section
+from ablate.lazy import Imports
 from ablate.paths import home_path
 from ablate.store.jobs import ClusterJob
 from ablate.store.records import Setting
@@ -31,7 +29,13 @@ from ablate.study.error_list import ErrorList
 from ablate.study.typed import read_model
 from ablate.study.yaml_nodes import Node, Report, parse_yaml, read_file
 
-ENGINES: dict[str, type[Engine]] = {"slurm": Slurm, "ray": Ray, "manual": Manual}
+ENGINES = Imports[type[Engine]](
+    {
+        "slurm": "ablate.cluster.slurm:Slurm",
+        "ray": "ablate.cluster.ray_cluster:Ray",
+        "manual": "ablate.cluster.manual:Manual",
+    }
+)
 FILE_VARIABLE = "ABLATE_CLUSTERS"
 
 
@@ -61,11 +65,12 @@ def find_profile(
         UsageError: there is no such profile, or an option is wrong.
     """
     file = profile_file()
-    profiles = {name: engine(engine=name) for name, engine in ENGINES.items()}
-    if file.exists():
-        profiles |= read_profiles(file)
+    profiles = read_profiles(file) if file.exists() else {}
+    if name in ENGINES:
+        profiles[name] = ENGINES[name](engine=name)
     if name not in profiles:
-        known = did_you_mean(name, profiles) or f"; profiles: {listed(profiles)}"
+        names = (*ENGINES, *profiles)
+        known = did_you_mean(name, names) or f"; profiles: {listed(names)}"
         raise UsageError(f'--on: no profile "{name}" in {file}{known}')
     profile = profiles[name].with_options(options or {})
     if workers is not None:

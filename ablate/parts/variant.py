@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import import_module
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, GetCoreSchemaHandler
@@ -13,6 +12,7 @@ from pydantic_core import core_schema
 
 from ablate.errors import Invalid, listed, meant_name, not_allowed
 from ablate.fields import entries_of, value_text
+from ablate.lazy import imported
 from ablate.own.reference import (
     IMPORT_PATTERN,
     REFERENCE_PATTERN,
@@ -34,8 +34,7 @@ class Variant:
 
     def make(self, *args: Any, **keywords: Any) -> Any:
         """Import what makes it, and make it."""
-        module, _, name = self.build.partition(":")
-        return getattr(import_module(module), name)(*args, **keywords)
+        return imported(self.build)(*args, **keywords)
 
 
 Entry = TypeVar("Entry", bound=Variant)
@@ -71,8 +70,8 @@ class VariantName:
         """
         if value in self.names or parse_reference(value):
             return value
-        if self.example and (imported := parse_import(value)):
-            return str(imported)
+        if self.example and (installed := parse_import(value)):
+            return str(installed)
         own = "function" if self.is_function else "Class"
         allowed = f"{listed(self.names)}, or a {own.lower()} of your own as module:{own}"
         if self.example:

@@ -15,6 +15,7 @@ from pydantic import (
 )
 
 from ablate.config import standard_name
+from ablate.config.identity import DEFAULT_TASK
 from ablate.errors import Fault, Invalid, not_allowed, unknown_name, within
 from ablate.fields import value_text
 from ablate.own.reference import REFERENCE_PATTERN
@@ -24,7 +25,7 @@ from ablate.study.seeds import SECTION_OF, Seeds, SeedsSection, seeds_of
 from ablate.study.settings import OPTIONS_OF_RUN, Settings, Values
 from ablate.study.tuning import Tune
 from ablate.study.typed import KEY, Misplaced, Placed, choice, keys_of, mapping_of
-from ablate.tasks import TASKS, Translation
+from ablate.tasks import TASKS
 
 MAX_SIZES = 10
 
@@ -84,7 +85,7 @@ class StudyFile(Placed):
 
     study: StudyName = ""
     """name of the study, and of its folder in the results root"""
-    task: Annotated[Any, WithJsonSchema(_TASK)] = Translation.name
+    task: Annotated[Any, WithJsonSchema(_TASK)] = DEFAULT_TASK
     """task of the runs; unset: translation; a task of your own as module:Class"""
     data: Annotated[Any, PlainValidator(_data), WithJsonSchema({"type": "object"})] = None
     """the corpus, its splits and its tokenizer"""

@@ -1,37 +1,69 @@
-"""Tasks: what a run learns, what it predicts, and how it is scored. One file each."""
+"""Tasks: what a run learns, what it predicts, and how it is scored. One file each.
+
+The class of a task is imported when it is first asked for, because a study has one task.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, Any
 
-from ablate.config import DataConfig, ModelConfig, RowConfig
+from ablate.config import DataConfig, RowConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.decoding import SearchSettings
 from ablate.config.identity import DEFAULT_TASK
-from ablate.config.language_data import LanguageData
 from ablate.config.synthetic_data import Generator, SyntheticData
-from ablate.errors import StoreError, StudyError, listed, unknown_name
-from ablate.fields import TaskSettings, meanings_of
+from ablate.errors import StoreError, StudyError, listed
+from ablate.fields import meanings_of
+from ablate.lazy import Imports, imported
 from ablate.own.faults import ablate_error
 from ablate.own.loading import load_class, load_source
 from ablate.own.reference import Reference, parse_reference
 from ablate.stats.metrics import PPL, Metric
 from ablate.store.records import Measurement, Score
 from ablate.tasks.base import Batch, OutputTerms, Sample, Task
-from ablate.tasks.language_model import LanguageModel
-from ablate.tasks.masked_lm import MaskedLanguageModel
-from ablate.tasks.parsing import Parsing
-from ablate.tasks.sequence_to_sequence import SequenceToSequence
-from ablate.tasks.synthetic import Synthetic
-from ablate.tasks.translation import Translation
 
-TASKS: dict[str, Task] = {
-    task.name: task
-    for task in (Translation(), LanguageModel(), MaskedLanguageModel(), Parsing(), Synthetic())
-}
-ARCHITECTURES: tuple[str, ...] = get_args(ModelConfig.model_fields["architecture"].annotation)
+if TYPE_CHECKING:
+    from ablate.tasks.language_model import LanguageModel
+    from ablate.tasks.masked_lm import MaskedLanguageModel
+    from ablate.tasks.parsing import Parsing
+    from ablate.tasks.sequence_to_sequence import SequenceToSequence
+    from ablate.tasks.synthetic import Synthetic
+    from ablate.tasks.translation import Translation
+
+
+class _Tasks(Imports[Task]):
+    """The tasks of ablate by name."""
+
+    def __getitem__(self, name: str) -> Task:
+        return _made(self.paths[name])
+
+
+@cache
+def _made(path: str) -> Task:
+    task: Task = imported(path)()
+    return task
+
+
+TASKS = _Tasks(
+    {
+        "translation": "ablate.tasks.translation:Translation",
+        "language-model": "ablate.tasks.language_model:LanguageModel",
+        "masked-lm": "ablate.tasks.masked_lm:MaskedLanguageModel",
+        "parsing": "ablate.tasks.parsing:Parsing",
+        "synthetic": "ablate.tasks.synthetic:Synthetic",
+    }
+)
+_BASES = ("ablate.tasks.sequence_to_sequence:SequenceToSequence",)
+_CLASSES = Imports[Any]({path.partition(":")[2]: path for path in (*TASKS.paths.values(), *_BASES)})
+
+
+def __getattr__(name: str) -> Any:
+    """Import the class of a task."""
+    if name not in _CLASSES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _CLASSES[name]
 
 
 def meaning_of(field: str) -> str:
@@ -81,49 +113,9 @@ def _instance(reference: Reference, cls: type[Task]) -> Task:
         task = cls()
     except (Exception, SystemExit) as error:  # such as a missing method
         raise ablate_error(reference, error) from None
-    for fault in _faults(task):
+    for fault in task.class_faults():
         raise StudyError(f"{reference.written}: {fault}")
     return task
-
-
-def _faults(task: Task) -> Iterator[str]:
-    """Yield a fault for class attributes that are missing or wrong."""
-    for name, expected in (
-        ("name", str),
-        ("architectures", tuple),
-        ("model_metrics", tuple),
-        ("default_metrics", tuple),
-        ("settings", tuple),
-    ):
-        if not isinstance(getattr(task, name, None), expected):
-            yield f"{name} is not a {expected.__name__}"
-            return
-    data = getattr(task, "data_config", None)
-    preparable = (DataConfig, LanguageData, SyntheticData)
-    if not (isinstance(data, type) and issubclass(data, preparable)):
-        yield "data_config is not a subclass of ablate.tasks.DataConfig"
-    elif isinstance(task, SequenceToSequence) and len(data.fields) < 2:
-        yield (
-            "data_config has one text field; a SequenceToSequence task reads one and predicts "
-            "another"
-        )
-    elif PPL not in task.model_metrics:
-        yield "model_metrics does not have PPL, which early stopping and learning curves use"
-    elif not all(
-        isinstance(section, type) and issubclass(section, TaskSettings) for section in task.settings
-    ):
-        yield "settings has another entry than classes such as ablate.tasks.SearchSettings"
-    elif not task.default_metrics:
-        yield "default_metrics is empty; verdicts use its first metric"
-    elif unknown := [name for name in task.architectures if name not in ARCHITECTURES]:
-        yield f"architectures has {unknown_name('architecture', str(unknown[0]), ARCHITECTURES)}"
-    else:
-        unknown = [name for name in task.default_metrics if name not in task.metrics]
-        if unknown:
-            yield (
-                f"default_metrics has {unknown[0]}, which is not a metric of the task: "
-                f"{listed(task.metrics)}"
-            )
 
 
 __all__ = [

@@ -12,14 +12,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, get_args
 
-from ablate.config import DataConfig, DecodingConfig, RowConfig
+from ablate.config import DataConfig, DecodingConfig, ModelConfig, RowConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.decoding import SearchSettings
+from ablate.config.language_data import LanguageData
 from ablate.config.reach import Reach
 from ablate.config.resolve import TASK_FIELDS
-from ablate.errors import Fault
+from ablate.config.synthetic_data import SyntheticData
+from ablate.errors import Fault, listed, unknown_name
 from ablate.fields import UNSET, TaskSettings, facts_of
 from ablate.paper import PaperTable
 from ablate.stats.metrics import CHANCE_SCORE, PPL, Metric
@@ -36,6 +38,10 @@ if TYPE_CHECKING:
     from ablate.model import Transformer
 
     Indices = NDArray[np.int64] | Sequence[int]
+
+
+ARCHITECTURES: tuple[str, ...] = get_args(ModelConfig.model_fields["architecture"].annotation)
+PREPARABLE = (DataConfig, LanguageData, SyntheticData)  # bases of data settings
 
 
 class Batch(Protocol):
@@ -114,6 +120,41 @@ class Task(ABC):
     paper: ClassVar[PaperTable | None] = None
     predicts: ClassVar[Literal["", "lines", "continuation", "masks"]] = ""
     exported_as: ClassVar[Literal["", "sequence-to-sequence", "causal", "masked"]] = ""
+
+    # Of a class of a user's own
+
+    def class_faults(self) -> Iterator[str]:
+        """Yield a fault for class attributes that are missing or wrong."""
+        for name, expected in (
+            ("name", str),
+            ("architectures", tuple),
+            ("model_metrics", tuple),
+            ("default_metrics", tuple),
+            ("settings", tuple),
+        ):
+            if not isinstance(getattr(self, name, None), expected):
+                yield f"{name} is not a {expected.__name__}"
+                return
+        data = getattr(self, "data_config", None)
+        if not (isinstance(data, type) and issubclass(data, PREPARABLE)):
+            yield "data_config is not a subclass of ablate.tasks.DataConfig"
+        elif PPL not in self.model_metrics:
+            yield "model_metrics does not have PPL, which early stopping and learning curves use"
+        elif not all(
+            isinstance(section, type) and issubclass(section, TaskSettings)
+            for section in self.settings
+        ):
+            yield "settings has another entry than classes such as ablate.tasks.SearchSettings"
+        elif not self.default_metrics:
+            yield "default_metrics is empty; verdicts use its first metric"
+        elif unknown := [name for name in self.architectures if name not in ARCHITECTURES]:
+            fault = unknown_name("architecture", str(unknown[0]), ARCHITECTURES)
+            yield f"architectures has {fault}"
+        elif unknown := [name for name in self.default_metrics if name not in self.metrics]:
+            yield (
+                f"default_metrics has {unknown[0]}, which is not a metric of the task: "
+                f"{listed(self.metrics)}"
+            )
 
     # Settings
 

@@ -30,6 +30,16 @@ class SequenceToSequence(Task):
     architectures = ("encoder-decoder", "decoder-only")
     predicts = "lines"
 
+    def class_faults(self) -> Iterator[str]:
+        """Yield a fault for class attributes that are missing or wrong."""
+        faults = list(super().class_faults())
+        yield from faults
+        if not faults and len(self.data_config.fields) < 2:
+            yield (
+                "data_config has one text field; a SequenceToSequence task reads one and predicts "
+                "another"
+            )
+
     @property
     def source(self) -> str:
         """The text field that the model reads."""

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from ablate.report.frames import results_folder
+from ablate.frames import results_folder
 from tests.cli.inside import inside
 
 

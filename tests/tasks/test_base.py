@@ -63,7 +63,7 @@ class Plain(Classification):
 def test_tasks_are_known_by_their_names_and_their_class_attributes_are_whole(tmp_path):
     assert list(TASKS) == ["translation", "language-model", "masked-lm", "parsing", "synthetic"]
     for name, task in TASKS.items():
-        assert (module.task_of(name, tmp_path), task.name, list(module._faults(task))) == (
+        assert (module.task_of(name, tmp_path), task.name, list(task.class_faults())) == (
             task,
             name,
             [],
@@ -121,7 +121,7 @@ def test_a_task_of_a_class_without_a_method_is_refused_with_its_name(tmp_path):
     ],
 )  # fmt: skip
 def test_class_attributes_of_a_user_s_task_are_checked(attributes, fault):
-    found = list(module._faults(type("Mine", (Classification,), attributes)()))
+    found = list(type("Mine", (Classification,), attributes)().class_faults())
     assert len(found) == (fault is not None)
     assert all(line.startswith(fault) for line in found)
 

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-if TYPE_CHECKING:  # `import ablate` loads this module, and loads no library
-    from collections.abc import Mapping, Sequence
+import pandas as pd
 
-    import pandas as pd
-
-    from ablate.analysis.results import RunResult
-    from ablate.store import Results
-    from ablate.study import Runs
+from ablate.analysis.missing_scores import score_missing
+from ablate.analysis.outcome import outcome_of
+from ablate.analysis.results import RunResult, log_of, measured_metrics, read_runs, signatures
+from ablate.analysis.settle import settle
+from ablate.config.resolve import SETTINGS
+from ablate.errors import StoreError, UsageError
+from ablate.formatting import settings_text
+from ablate.judging.judge import judged
+from ablate.store import Results
+from ablate.store.records import MetricsLine
+from ablate.study import Runs, read_study
+from ablate.table.conclusion import conclusion
+from ablate.table.frame import rows_frame
 
 PER = ("row", "run", "step")
 
@@ -80,14 +88,6 @@ def load(
         raise ValueError(f'per={per!r} is not one of "row", "run" and "step"')
     if against not in (None, "paper") or (against and per != "row"):
         raise ValueError(f'against={against!r}: only "paper" is allowed, with per="row"')
-    from ablate.analysis.missing_scores import score_missing
-    from ablate.analysis.outcome import outcome_of
-    from ablate.analysis.results import read_runs, signatures
-    from ablate.analysis.settle import settle
-    from ablate.store import Results
-    from ablate.study import read_study
-    from ablate.table.frame import rows_frame
-
     folder = results_folder(results)
     if not folder.is_dir():
         warnings.warn(
@@ -160,10 +160,6 @@ def judge(
         >>> scores = pd.read_csv("scores.csv")
         >>> ablate.judge(scores, base="adamw")[["delta_loss_mean", "verdict_loss"]]
     """
-    from ablate.judging.judge import judged
-    from ablate.table.conclusion import conclusion
-    from ablate.table.frame import rows_frame
-
     _check_arguments(frame, metrics, rows, more_is_better or {})
     if any(name is not None for name in frame.index.names):
         frame = frame.reset_index()
@@ -193,8 +189,6 @@ def _check_arguments(
     more_is_better: Mapping[str, bool],
 ) -> None:
     """Refuse arguments that would be misread, such as a name in the place of a list of names."""
-    from ablate.errors import UsageError
-
     for argument, names in (("metrics", metrics), ("rows", rows)):
         if isinstance(names, str):
             raise UsageError(f"{argument} is a list of names: {argument}=[{names!r}]")
@@ -208,8 +202,6 @@ def _check_arguments(
 
 def _refuse(faults: Sequence[str], runs: Sequence[RunResult]) -> None:
     """Refuse damaged results, because means over the other runs would be wrong."""
-    from ablate.errors import StoreError
-
     lines: dict[str, None] = {}
     for run in runs:
         lines |= dict.fromkeys(run.damage)
@@ -220,12 +212,6 @@ def _refuse(faults: Sequence[str], runs: Sequence[RunResult]) -> None:
 
 def runs_frame(planned: Runs, runs: Sequence[RunResult]) -> pd.DataFrame:
     """A data frame with a line for each row and seed; see `load`."""
-    import pandas as pd
-
-    from ablate.analysis.results import measured_metrics
-    from ablate.config.resolve import SETTINGS
-    from ablate.formatting import settings_text
-
     metrics = [metric.name for metric in measured_metrics(planned.study)]
     varied = _varied(planned)
     lines: list[dict[str, Any]] = []
@@ -257,11 +243,6 @@ def _varied(planned: Runs) -> list[str]:
 
 def steps_frame(planned: Runs, results: Results) -> pd.DataFrame:
     """A data frame with a line for each row, seed and step; see `load`."""
-    import pandas as pd
-
-    from ablate.analysis.results import log_of
-    from ablate.store.records import MetricsLine
-
     index = ["row", "seed", "step"]
     lines = []
     for row in planned.rows:
