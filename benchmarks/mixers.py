@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from workload import SIZES
 
-from ablate.config import resolve_row
+from ablate.config.resolve import resolve_row
 from ablate.model import Transformer, build
 from ablate.parts.mixers import MIXERS
 

@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ablate.config import RowConfig, resolve_row
+from ablate.config import RowConfig
+from ablate.config.resolve import resolve_row
 from ablate.model import Transformer, build
 from ablate.training.optimizer import Optimizer
 

@@ -50,7 +50,7 @@ def train(size: str, precision: str, threads: int, seconds: float) -> float:
     import numpy as np
     import torch
 
-    from ablate.config import resolve_row
+    from ablate.config.resolve import resolve_row
     from ablate.data.corpus import Split, TokenSequences
     from ablate.store import RunFolder
     from ablate.tasks import TASKS

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ablate.config import RowConfig, resolve_row
+from ablate.config import RowConfig
 from ablate.config.memory import CPU_MICRO_BATCH
+from ablate.config.resolve import resolve_row
 from ablate.data.corpus import Split, TokenSequences
 from ablate.store import RunFolder
 from ablate.tasks import TASKS

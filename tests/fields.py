@@ -14,8 +14,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from ablate.config import DecodingConfig, ModelConfig, TrainingConfig, TranslationData
-from ablate.config.resolve import TASK_FIELDS
-from ablate.config.row import RowDataConfig
+from ablate.config.row import TASK_FIELDS, RowDataConfig
 from ablate.fields import meanings_of
 from ablate.parts.variant import VariantName
 from ablate.tasks import meaning_of

@@ -20,11 +20,12 @@ import torch
 import yaml
 
 from ablate.cli.former import FORMER
-from ablate.config import PRESETS, ModelConfig, TrainingConfig, resolve_row
+from ablate.config import ModelConfig, TrainingConfig
 from ablate.config.catalogue import PARALLEL_CORPORA, TEXTS, TREEBANKS
 from ablate.config.language_data import LanguageData
 from ablate.config.parsing_data import ParsingData
-from ablate.config.resolve import SYMBOL_OF
+from ablate.config.presets import PRESETS
+from ablate.config.resolve import SYMBOL_OF, resolve_row
 from ablate.config.row import RowDataConfig
 from ablate.config.synthetic_data import GENERATORS
 from ablate.config.training import OPTIMIZERS, SCHEDULES

@@ -14,7 +14,7 @@ from typing import get_args
 
 import pytest
 
-from ablate.config import field_names
+from ablate.config.resolve import field_names
 from ablate.study import read_study
 from docs import hooks
 from tests.cli.inside import inside

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ablate.analysis.results import RunResult, measured_metrics, vocabularies_of
-from ablate.config import cost, resolve_row
+from ablate.config import cost
 from ablate.config.cost import idle_parameters
 from ablate.config.identity import INTRODUCED_DECODING, NOT_IDENTITY
 from ablate.config.lengths import Lengths
-from ablate.config.resolve import SETTING_FIELDS, SETTINGS
+from ablate.config.resolve import SETTING_FIELDS, SETTINGS, resolve_row
 from ablate.formatting import plural, settings_text
 from ablate.paper import PaperRow, PaperTable
 from ablate.store import Results

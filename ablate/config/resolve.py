@@ -10,18 +10,9 @@ from ablate.config.model import ModelConfig, shortest_pattern
 from ablate.config.presets import PRESETS
 from ablate.config.row import RowConfig
 from ablate.errors import Fault, Invalid
-from ablate.fields import TaskSettings, entries_of, facts_of
+from ablate.fields import entries_of, facts_of
 from ablate.paper import PaperColumn
 from ablate.parts.sizes import MAX_SIZE
-
-# Fields that only the tasks use that name their class.
-TASK_FIELDS = tuple(
-    name
-    for section in RowConfig.__mro__
-    if TaskSettings in section.__bases__
-    for name in section.model_fields  # type: ignore[attr-defined]
-)
-
 
 _FACTS = facts_of(RowConfig)
 # Letters of the paper's Table 3 -> field names.

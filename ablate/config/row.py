@@ -9,7 +9,7 @@ from ablate.config.language_data import ContextSettings, MaskSettings
 from ablate.config.model import ModelConfig
 from ablate.config.training import TrainingConfig
 from ablate.errors import Fault, Invalid
-from ablate.fields import PositiveShare, Section, VocabularySize
+from ablate.fields import PositiveShare, Section, TaskSettings, VocabularySize
 from ablate.own.reference import is_own
 
 
@@ -50,3 +50,12 @@ class RowConfig(ModelConfig, TrainingConfig, DecodingConfig, RowDataConfig):
                 )
             )
         return self
+
+
+# Fields that only the tasks use that name their class.
+TASK_FIELDS = tuple(
+    name
+    for section in RowConfig.__mro__
+    if TaskSettings in section.__bases__
+    for name in section.model_fields  # type: ignore[attr-defined]
+)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import PlainValidator, WithJsonSchema
 
-from ablate.config import standard_name
+from ablate.config.resolve import standard_name
 from ablate.config.steps import Resolve, steps_between
 from ablate.errors import Fault, Invalid, Mark, listed, meant_name, unknown_name, within
 from ablate.formatting import plural, setting_text, settings_text

@@ -16,11 +16,11 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
-from ablate.config import RowConfig, resolve_row, standard_name
+from ablate.config import RowConfig
 from ablate.config.cost import idle_parameters, parameters, training_flops
 from ablate.config.lengths import ASSUMED_LENGTH, Lengths
 from ablate.config.model import ModelConfig
-from ablate.config.resolve import SYMBOLS
+from ablate.config.resolve import SYMBOLS, resolve_row, standard_name
 from ablate.config.steps import Resolve
 from ablate.config.training import MAX_STEPS
 from ablate.errors import Fault, Invalid, listed, unknown_name

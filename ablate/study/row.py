@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ablate.config import RowConfig, decoding_id
+from ablate.config import RowConfig
+from ablate.config.identity import decoding_id
 from ablate.config.inactive import inactive_fields
 from ablate.store.status import NO_DECODING
 from ablate.study.choice import UNDECIDED, Choice

@@ -10,11 +10,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ablate.config import PRESETS, DecodingConfig, RowConfig, standard_name
+from ablate.config import DecodingConfig, RowConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import NOT_IDENTITY, fold_vocab_size
-from ablate.config.presets import PARTS
-from ablate.config.resolve import SYMBOL_OF, unchecked_values
+from ablate.config.presets import PARTS, PRESETS
+from ablate.config.resolve import SYMBOL_OF, standard_name, unchecked_values
 from ablate.errors import Fault, Invalid, Mark, faults_in
 from ablate.fields import field_faults
 from ablate.formatting import enumeration, setting_text

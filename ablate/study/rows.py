@@ -20,8 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from ablate.config import field_names, standard_name
-from ablate.config.resolve import SYMBOLS
+from ablate.config.resolve import SYMBOLS, field_names, standard_name
 from ablate.errors import Fault, Invalid, Mark, listed
 from ablate.formatting import setting_text
 from ablate.stats.designs import PATHS, Design

@@ -11,10 +11,11 @@ from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema
 
-from ablate.config import PRESETS, RowConfig
+from ablate.config import RowConfig
 from ablate.config.data import FILES, HUB, CorpusConfig
 from ablate.config.identity import DEFAULT_TASK
 from ablate.config.model import LAYER_FIELDS
+from ablate.config.presets import PRESETS
 from ablate.config.resolve import SYMBOLS
 from ablate.study.settings import REFERENCE, required_alone
 from ablate.study.study_file import StudyFile

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from ablate.config import standard_name
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import DEFAULT_TASK
+from ablate.config.resolve import standard_name
 from ablate.errors import Fault, Invalid, Mark, StudyError, faults_in, listed, unknown_name
 from ablate.fields import field_faults
 from ablate.own.reference import parse_reference

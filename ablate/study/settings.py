@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 from pydantic import PlainValidator, WithJsonSchema
 
-from ablate.config import PRESETS, RowConfig, field_names, standard_name
+from ablate.config import RowConfig
 from ablate.config.model import LAYER_FIELDS
-from ablate.config.resolve import SYMBOLS
+from ablate.config.presets import PRESETS
+from ablate.config.resolve import SYMBOLS, field_names, standard_name
 from ablate.errors import Fault, Mark, meant_name, unknown_name, within
 from ablate.fields import fields_by_alias
 from ablate.study.error_list import MAX_ERRORS

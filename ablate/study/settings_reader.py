@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ablate.config import RowConfig, resolve_row, standard_name
+from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.inactive import InactiveSettings, idle_fault
 from ablate.config.reach import (
@@ -21,7 +21,7 @@ from ablate.config.reach import (
     unread_positions,
     untrained_positions,
 )
-from ablate.config.resolve import SYMBOLS, merged
+from ablate.config.resolve import SYMBOLS, merged, resolve_row, standard_name
 from ablate.errors import Fault, Mark, faults_in
 from ablate.fields import entries_of, field_faults
 from ablate.study.class_sources import ClassSources

@@ -14,8 +14,8 @@ from pydantic import (
     model_validator,
 )
 
-from ablate.config import standard_name
 from ablate.config.identity import DEFAULT_TASK
+from ablate.config.resolve import standard_name
 from ablate.errors import Fault, Invalid, not_allowed, unknown_name, within
 from ablate.fields import value_text
 from ablate.own.reference import REFERENCE_PATTERN

@@ -14,9 +14,9 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, PlainValidator, WithJsonSchema
 
-from ablate.config import DecodingConfig, field_names, standard_name
+from ablate.config import DecodingConfig
 from ablate.config.identity import NOT_IDENTITY
-from ablate.config.resolve import SYMBOLS
+from ablate.config.resolve import SYMBOLS, field_names, standard_name
 from ablate.config.row import RowDataConfig
 from ablate.errors import Fault, unknown_name
 from ablate.fields import facts_of

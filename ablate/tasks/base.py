@@ -19,7 +19,7 @@ from ablate.config.data import CorpusConfig
 from ablate.config.decoding import SearchSettings
 from ablate.config.language_data import LanguageData
 from ablate.config.reach import Reach
-from ablate.config.resolve import TASK_FIELDS
+from ablate.config.row import TASK_FIELDS
 from ablate.config.synthetic_data import SyntheticData
 from ablate.errors import Fault, listed, unknown_name
 from ablate.fields import UNSET, TaskSettings, facts_of

@@ -21,8 +21,8 @@ import torch.nn.functional as F
 from common import DEVICE, DRY, Lines, left
 from torch import Tensor, nn
 
-from ablate.config import resolve_row
 from ablate.config.language_data import FIELD
+from ablate.config.resolve import resolve_row
 from ablate.data.corpus import Split, TokenSequences
 from ablate.kernels.device import prepare
 from ablate.store import RunFolder

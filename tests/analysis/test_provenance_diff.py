@@ -6,8 +6,8 @@ import pytest
 
 from ablate.analysis.provenance_diff import provenance_remarks
 from ablate.analysis.results import RunResult
-from ablate.config import resolve_row
 from ablate.config.data import CorpusConfig
+from ablate.config.resolve import resolve_row
 from ablate.store.records import CodeVersion, Provenance, Result
 from ablate.study import Row, Run
 from ablate.table.render import as_json, markdown

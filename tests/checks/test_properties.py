@@ -8,7 +8,8 @@ from ablate.checks.layers import VOCAB_SIZE, LayerTrial
 from ablate.checks.properties import Trial, check
 from ablate.checks.tasks import TaskTrial
 from ablate.checks.training import TRIALS
-from ablate.config import ModelConfig, RowConfig, resolve_row
+from ablate.config import ModelConfig, RowConfig
+from ablate.config.resolve import resolve_row
 from ablate.config.training import OPTIMIZERS, SCHEDULES
 from ablate.model import build
 from ablate.model.feed_forward import FeedForward

@@ -3,7 +3,7 @@
 import pytest
 
 from ablate.cli.between import study_between
-from ablate.config import PRESETS
+from ablate.config.presets import PRESETS
 from ablate.errors import UsageError
 from ablate.study import read_study
 from tests.cli.inside import inside

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from ablate.config import resolve_row
 from ablate.config.cost import checkpoint_bytes, flops_per_step, forward_flops, parameters, steps
 from ablate.config.lengths import ASSUMED_LENGTH, Lengths
+from ablate.config.resolve import resolve_row
 from ablate.data.batches import collate
 from ablate.data.corpus import length_sums
 from ablate.kernels.cross_entropy import smoothed_cross_entropy

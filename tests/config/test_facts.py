@@ -9,7 +9,8 @@ import pytest
 from ablate.config import DecodingConfig, ModelConfig, RowConfig, TrainingConfig
 from ablate.config.identity import INTRODUCED, INTRODUCED_DECODING, NOT_IDENTITY
 from ablate.config.inactive import canonical_values
-from ablate.config.resolve import SETTING_FIELDS, SYMBOLS, TASK_FIELDS
+from ablate.config.resolve import SETTING_FIELDS, SYMBOLS
+from ablate.config.row import TASK_FIELDS
 from ablate.export.target import ANY
 from ablate.fields import SET, Aliases, Section, facts_of, fields_by_alias, meanings_of
 from ablate.paper import TABLE_3

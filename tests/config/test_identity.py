@@ -5,15 +5,7 @@ import re
 
 import pytest
 
-from ablate.config import (
-    DecodingConfig,
-    RowConfig,
-    TranslationData,
-    decoding_id,
-    identity,
-    resolve_row,
-    run_id,
-)
+from ablate.config import DecodingConfig, RowConfig, TranslationData, identity
 from ablate.config.identity import (
     DECODED_SPLIT,
     INTRODUCED,
@@ -21,7 +13,10 @@ from ablate.config.identity import (
     INTRODUCED_DECODING,
     NOT_IDENTITY,
     NOT_IDENTITY_DATA,
+    decoding_id,
+    run_id,
 )
+from ablate.config.resolve import resolve_row
 from ablate.config.training import resolve_precision
 from ablate.tasks import TASKS
 

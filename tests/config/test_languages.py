@@ -2,7 +2,9 @@
 
 import pytest
 
-from ablate.config import TranslationData, decoding_id, languages, resolve_row, run_id
+from ablate.config import TranslationData, languages
+from ablate.config.identity import decoding_id, run_id
+from ablate.config.resolve import resolve_row
 
 FILES = {"corpus": "files", "train": "a", "dev": "b", "test": "c", "vocab_size": 80}
 

@@ -15,9 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ablate import kernels, model
-from ablate.config import resolve_row
 from ablate.config.cost import optimizer_values, parameters
 from ablate.config.memory import activation_bytes, peak_memory
+from ablate.config.resolve import resolve_row
 from ablate.kernels.cross_entropy import smoothed_cross_entropy
 from ablate.kernels.ranks import Ranks
 from ablate.model import build

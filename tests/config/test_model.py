@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from ablate.config import resolve_row
+from ablate.config.resolve import resolve_row
 from ablate.fields import field_faults
 
 # (incompatible settings, the reason)

@@ -3,11 +3,12 @@
 import pytest
 from pydantic import ValidationError
 
-from ablate.config import ModelConfig, resolve_row
+from ablate.config import ModelConfig
 from ablate.config.cost import parameters
 from ablate.config.identity import run_id
 from ablate.config.inactive import InactiveSettings
 from ablate.config.model import LAYER_FIELDS, shortest_pattern
+from ablate.config.resolve import resolve_row
 from ablate.fields import facts_of, field_faults
 from ablate.tasks import Translation
 

@@ -2,10 +2,11 @@
 
 import pytest
 
-from ablate.config import PRESETS, ModelConfig, resolve_row
+from ablate.config import ModelConfig
 from ablate.config.inactive import inactive_fields
-from ablate.config.presets import PARTS
+from ablate.config.presets import PARTS, PRESETS
 from ablate.config.presets import SIZES as SIZES_OF_MODELS
+from ablate.config.resolve import resolve_row
 from ablate.config.steps import steps_between
 
 SIZES = {"n_layers": 6, "d_model": 64, "n_heads": 4, "d_ff": 96}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from ablate.config import DecodingConfig, resolve_row
+from ablate.config import DecodingConfig
+from ablate.config.resolve import resolve_row
 from ablate.data.tokenizer import EOS
 from ablate.decoding import translate_ids
 from ablate.export.target import TrainedModel

@@ -5,7 +5,8 @@ parameter counts.
 import pytest
 import torch
 
-from ablate.config import cost, resolve_row
+from ablate.config import cost
+from ablate.config.resolve import resolve_row
 from ablate.data.tokenizer import MASK, ByteTokenizer
 from ablate.decoding.fill import encode_masked, fill_masks
 from ablate.errors import listed

@@ -5,7 +5,8 @@ parameter counts.
 import pytest
 import torch
 
-from ablate.config import cost, resolve_row
+from ablate.config import cost
+from ablate.config.resolve import resolve_row
 from ablate.data.tokenizer import BOS, EOS, ByteTokenizer
 from ablate.decoding.generate import generate_ids
 from ablate.errors import listed

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ablate.config import resolve_row
+from ablate.config.resolve import resolve_row
 from ablate.errors import UsageError
 from ablate.export import export_run
 from ablate.export.causal import LLAMA as LLAMA_MODEL

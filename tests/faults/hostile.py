@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from ablate.config import field_names
+from ablate.config.resolve import field_names
 from ablate.errors import AblateError
 from ablate.study import read_study
 from tests.faults.tally import Tally

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ablate.config import resolve_row
+from ablate.config.resolve import resolve_row
 from ablate.data.batches import collate
 from ablate.decoding import beam_search
 from ablate.kernels import cross_entropy, device, dropout_add

@@ -4,7 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ablate.config import ModelConfig, resolve_row
+from ablate.config import ModelConfig
+from ablate.config.resolve import resolve_row
 from ablate.kernels import device
 from ablate.model import build
 from ablate.model.token_mixer import LSTM

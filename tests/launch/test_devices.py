@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ablate.config import resolve_row
 from ablate.config.memory import CPU_MICRO_BATCH, peak_memory
+from ablate.config.resolve import resolve_row
 from ablate.errors import MachineError, UsageError
 from ablate.launch import devices
 from ablate.launch.devices import (

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ablate.config import cost, resolve_row
+from ablate.config import cost
+from ablate.config.resolve import resolve_row
 from ablate.errors import MachineError, StoreError
 from ablate.launch.preparation import refuse_other_precision
 from ablate.plan.resources import refuse_full_disk

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from ablate.config import resolve_row
 from ablate.config.language_data import LanguageData
+from ablate.config.resolve import resolve_row
 from ablate.data.prepare import prepare
 from ablate.data.tokenizer import BOS
 from ablate.errors import DataError, StoreError

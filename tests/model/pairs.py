@@ -12,9 +12,10 @@ from itertools import combinations
 import torch
 from pydantic import ValidationError
 
-from ablate.config import ModelConfig, resolve_row
+from ablate.config import ModelConfig
 from ablate.config.cost import parameters
 from ablate.config.inactive import inactive_fields
+from ablate.config.resolve import resolve_row
 from ablate.data.tokenizer import EOS
 from ablate.errors import Invalid
 from ablate.fields import SET, facts_of, field_faults

@@ -2,8 +2,9 @@
 
 from hypothesis import strategies as st
 
-from ablate.config import ModelConfig, resolve_row
+from ablate.config import ModelConfig
 from ablate.config.model import LAYER_FIELDS
+from ablate.config.resolve import resolve_row
 from ablate.parts.feed_forward import ACTIVATIONS
 from ablate.parts.mixers import MIXERS
 from ablate.parts.norms import NORM_POSITIONS, NORMS

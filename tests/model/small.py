@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from ablate.config import resolve_row
+from ablate.config.resolve import resolve_row
 from ablate.data.contexts import ContextBatch
 from ablate.data.tokenizer import EOS
 from ablate.model import build

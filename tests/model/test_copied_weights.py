@@ -5,8 +5,8 @@ parameters of `transformers`: random weights of the reference are copied, part b
 import pytest
 import torch
 
-from ablate.config import resolve_row
 from ablate.config.cost import parameters
+from ablate.config.resolve import resolve_row
 from ablate.model import build
 from ablate.model.experts import MixtureOfExperts
 from tests.model.test_published import (  # noqa: F401

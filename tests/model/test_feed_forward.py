@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from ablate.config import resolve_row
+from ablate.config.resolve import resolve_row
 from ablate.model.experts import MixtureOfExperts
 from ablate.model.feed_forward import Activation
 from ablate.model.feed_forward import feed_forward as network

@@ -7,9 +7,9 @@ from itertools import product
 import pytest
 import torch
 
-from ablate.config import resolve_row
 from ablate.config.cost import flops_per_step, hidden_weights, parameters
 from ablate.config.lengths import Lengths
+from ablate.config.resolve import resolve_row
 from ablate.errors import StudyError
 from ablate.model import build
 from ablate.study import read_study

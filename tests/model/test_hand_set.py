@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from ablate.config import resolve_row
+from ablate.config.resolve import resolve_row
 from ablate.config.synthetic_data import SyntheticData
 from ablate.data.items import make_items
 from ablate.model import build

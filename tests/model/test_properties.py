@@ -11,8 +11,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load, save
 
-from ablate.config import ModelConfig, resolve_row
+from ablate.config import ModelConfig
 from ablate.config.cost import parameters
+from ablate.config.resolve import resolve_row
 from ablate.kernels.cross_entropy import smoothed_cross_entropy
 from ablate.kernels.device import autocast
 from ablate.model import build

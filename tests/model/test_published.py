@@ -8,8 +8,8 @@ below.
 import pytest
 import torch
 
-from ablate.config import resolve_row
 from ablate.config.cost import idle_parameters, parameters
+from ablate.config.resolve import resolve_row
 from ablate.data.tokenizer import BOS, EOS, ByteTokenizer
 from ablate.decoding.generate import generate_ids
 from ablate.export.target import TrainedModel

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from ablate.config import resolve_row
 from ablate.config.cost import forward_flops, parameters
 from ablate.config.lengths import Lengths
+from ablate.config.resolve import resolve_row
 from ablate.model import ARCHITECTURES, attention, build
 from ablate.model.builder import ModelBuilder
 from ablate.parts import attention as of_attention

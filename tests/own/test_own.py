@@ -6,7 +6,8 @@ from importlib.machinery import PathFinder
 
 import pytest
 
-from ablate.config import ModelConfig, RowConfig, resolve_row
+from ablate.config import ModelConfig, RowConfig
+from ablate.config.resolve import resolve_row
 from ablate.errors import Fault
 from ablate.formatting import setting_text
 from ablate.own.reference import Reference, parse_reference

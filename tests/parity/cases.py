@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ablate.config import resolve_row
+from ablate.config.resolve import resolve_row
 from ablate.model import build
 from tests.parity.row import Pairs
 

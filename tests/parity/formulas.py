@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ablate.config import ModelConfig, resolve_row
+from ablate.config import ModelConfig
+from ablate.config.resolve import resolve_row
 from tests.parity.cases import PRIMES, Case, Settings, compared, free_sizes
 from tests.parity.copying import weights_of
 from tests.parity.row import Row

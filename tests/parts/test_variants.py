@@ -4,7 +4,8 @@ from importlib import import_module
 
 import pytest
 
-from ablate.config import ModelConfig, resolve_row
+from ablate.config import ModelConfig
+from ablate.config.resolve import resolve_row
 from ablate.parts.attention import ATTENTIONS
 from ablate.parts.feed_forward import ACTIVATIONS
 from ablate.parts.mixers import MIXERS

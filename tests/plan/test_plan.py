@@ -11,9 +11,10 @@ from dataclasses import replace
 
 import pytest
 
-from ablate.config import cost, resolve_row
+from ablate.config import cost
 from ablate.config.lengths import ASSUMED_LENGTH, Lengths
 from ablate.config.memory import CPU_MICRO_BATCH, peak_memory
+from ablate.config.resolve import resolve_row
 from ablate.plan import plan as plan_module
 from ablate.plan.plan import (
     epochs_lines,

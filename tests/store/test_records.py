@@ -5,8 +5,8 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from ablate.config import resolve_row
 from ablate.config.identity import NOT_IDENTITY
+from ablate.config.resolve import resolve_row
 from ablate.errors import Damaged, StoreError
 from ablate.store.files import read_json, write_json
 from ablate.store.records import (

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ablate.config import field_names
+from ablate.config.resolve import field_names
 from ablate.errors import AblateError, StudyError
 from ablate.study import Selection, read_study, yaml_nodes
 from ablate.study.yaml_nodes import MAX_BYTES

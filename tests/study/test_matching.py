@@ -6,8 +6,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ablate.config import cost, resolve_row, run_id
+from ablate.config import cost
+from ablate.config.identity import run_id
 from ablate.config.lengths import Lengths
+from ablate.config.resolve import resolve_row
 from ablate.errors import StudyError
 from ablate.study import runs_of
 from ablate.study.matching import Match, match_row

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from ablate.analysis.trials import with_trials
-from ablate.config import resolve_row
 from ablate.config.cost import parameters
+from ablate.config.resolve import resolve_row
 from ablate.model import build
 from ablate.study import read_study, runs_of
 

@@ -4,7 +4,8 @@ import pytest
 
 from ablate.analysis.experiment import experiment_of
 from ablate.analysis.results import by_row
-from ablate.config import PRESETS, run_id
+from ablate.config.identity import run_id
+from ablate.config.presets import PRESETS
 from ablate.errors import StudyError
 from ablate.study import read_study, reader, runs_of
 

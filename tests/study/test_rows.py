@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablate.config import PRESETS
+from ablate.config.presets import PRESETS
 from ablate.errors import Mark, as_fault
 from ablate.study import runs_of
 from ablate.study.rows import MAX_ROWS, expand_group

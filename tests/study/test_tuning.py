@@ -15,7 +15,8 @@ from ablate.analysis.outcome import outcome_of
 from ablate.analysis.settle import settle, trials_text
 from ablate.analysis.stages import execute_stages, next_stage
 from ablate.analysis.trials import dev_runs_of, pending_trials, trials_of, with_trials
-from ablate.config import resolve_row, run_id
+from ablate.config.identity import run_id
+from ablate.config.resolve import resolve_row
 from ablate.errors import StoreError
 from ablate.plan.budget import fit
 from ablate.plan.plan import plan_of

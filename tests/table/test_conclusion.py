@@ -9,7 +9,7 @@ from typing import get_args
 
 import pytest
 
-from ablate.config import decoding_id
+from ablate.config.identity import decoding_id
 from ablate.stats.comparison import PairedScores
 from ablate.stats.judge import verdicts
 from ablate.stats.metrics import PPL, PPL_CHAR, TRANSLATION_METRICS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ablate.config import resolve_row
+from ablate.config.resolve import resolve_row
 from ablate.data.tokenizer import BOS
 from ablate.model import build
 from ablate.tasks import LanguageModel

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ablate.config import resolve_row
+from ablate.config.resolve import resolve_row
 from ablate.model import build
 from ablate.tasks import MaskedLanguageModel
 from tests.model.small import drawn

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from ablate.attention.weights import attention_layers, attention_weights
-from ablate.config import cost, resolve_row
+from ablate.config import cost
 from ablate.config.lengths import Lengths
+from ablate.config.resolve import resolve_row
 from ablate.errors import DataError
 from ablate.study import Selection, read_study, runs_of
 from ablate.tasks import LanguageModel, Sample

@@ -8,8 +8,9 @@ import re
 import pytest
 import torch
 
-from ablate.config import cost, resolve_row
+from ablate.config import cost
 from ablate.config.lengths import Lengths
+from ablate.config.resolve import resolve_row
 from ablate.data.batches import BatchOrder
 from ablate.data.tokenizer import MASK
 from ablate.tasks import MaskedLanguageModel

@@ -16,7 +16,7 @@ import torch
 
 from ablate.analysis.curves import curve_of, curves_of
 from ablate.analysis.outcome import outcome_of
-from ablate.config import resolve_row
+from ablate.config.resolve import resolve_row
 from ablate.config.synthetic_data import GENERATORS, SyntheticData
 from ablate.data.items import make_items
 from ablate.model import build

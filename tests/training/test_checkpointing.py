@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from ablate.config import resolve_row
+from ablate.config.resolve import resolve_row
 from ablate.errors import Interrupted, StoreError
 from ablate.kernels import cross_entropy
 from ablate.kernels.device import is_out_of_memory

@@ -5,9 +5,9 @@ from collections import Counter
 import pytest
 import torch
 
-from ablate.config import resolve_row
 from ablate.config.cost import flops_per_step
 from ablate.config.lengths import Lengths
+from ablate.config.resolve import resolve_row
 from ablate.data.batches import BatchOrder
 from ablate.tasks import Translation
 from ablate.training.step_batches import BatchFraction, StepBatches, batch_fraction

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from ablate.checks.training import check_training
-from ablate.config import resolve_row
+from ablate.config.resolve import resolve_row
 from ablate.data.contexts import ContextBatch
 from ablate.errors import StudyError
 from ablate.own.loading import load_function

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from ablate.config import resolve_row
 from ablate.config.cost import optimizer_values, parameters
+from ablate.config.resolve import resolve_row
 from ablate.model import build
 from ablate.training.optimizer import Optimizer
 
@@ -134,7 +134,7 @@ def test_training_does_not_load_torchs_compiler():
     """It takes the better part of a second, and nothing here is compiled."""
     script = (
         "import sys, torch\n"
-        "from ablate.config import resolve_row\n"
+        "from ablate.config.resolve import resolve_row\n"
         "from ablate.model import build\n"
         "from ablate.training.optimizer import Optimizer\n"
         "config = resolve_row(dict(n_layers=1, d_model=6, d_ff=5, n_heads=2, "

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from ablate.config import resolve_row
+from ablate.config.resolve import resolve_row
 from ablate.model import build
 from ablate.parts.initialization import Factors, factors
 from ablate.training.optimizer import Optimizer

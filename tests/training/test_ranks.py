@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from ablate.config import DecodingConfig, resolve_row
+from ablate.config import DecodingConfig
+from ablate.config.resolve import resolve_row
 from ablate.data.batches import BatchOrder, divide
 from ablate.decoding.translate import BATCH_TOKENS, translate_ids
 from ablate.errors import Interrupted

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from ablate.config import resolve_row
+from ablate.config.resolve import resolve_row
 from ablate.training.schedule import SCHEDULES, learning_rate
 
 WARMUP, LAST = (

@@ -13,7 +13,7 @@ from safetensors.torch import save as to_bytes
 from torch import nn
 
 from ablate.checks.training import check_training
-from ablate.config import resolve_row
+from ablate.config.resolve import resolve_row
 from ablate.errors import StudyError
 from ablate.model import build
 from ablate.own.source import source_hash

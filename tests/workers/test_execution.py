@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ablate.config import resolve_row
+from ablate.config.resolve import resolve_row
 from ablate.errors import StoreError
 from ablate.kernels import device as device_module
 from ablate.store import RunFolder, checkpoints

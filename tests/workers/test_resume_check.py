@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from ablate.config import resolve_row
+from ablate.config.resolve import resolve_row
 from ablate.errors import StudyError
 from ablate.own.source import source_hash
 from ablate.store import RunFolder, checkpoints

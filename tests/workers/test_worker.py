@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from ablate.config import DecodingConfig, resolve_row
+from ablate.config import DecodingConfig
+from ablate.config.resolve import resolve_row
 from ablate.data.corpus import Corpus
 from ablate.errors import Interrupted, StoreError
 from ablate.store import RunFolder, checkpoints, none_if_unreadable
