@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from ablate.analysis.stages import Stage
 from ablate.cli.arguments import option
-from ablate.cluster.engine import Engine
-from ablate.cluster.profiles import find_profile
 from ablate.errors import UsageError
 from ablate.formatting import duration, plural
 from ablate.launch.devices import gpu_groups, gpus_for_run, runs_of_pilot
@@ -17,6 +15,9 @@ from ablate.plan.plan import Plan, seconds_elsewhere
 from ablate.store import Results
 from ablate.store.jobs import Device
 from ablate.store.records import Setting
+
+if TYPE_CHECKING:
+    from ablate.cluster.engine import Engine
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,8 @@ class ClusterOptions:
         for text in self.sbatch or ():
             name, equals, text_value = text.partition("=")
             options[name.strip().removeprefix("--")] = text_value.strip() if equals else True
+        from ablate.cluster.profiles import find_profile  # not for runs on this machine
+
         return find_profile(self.on, self.workers, options)
 
 

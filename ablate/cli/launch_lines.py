@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from ablate.config import cost
 from ablate.formatting import number, plural
-from ablate.launch import Slot
-from ablate.launch.executor import devices_text
+from ablate.launch.executor import Slot, devices_text
 from ablate.plan.plan import epochs_lines, is_drawn
 from ablate.stats.metrics import Metric
 from ablate.store import RunFolder, none_if_unreadable

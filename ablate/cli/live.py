@@ -17,7 +17,7 @@ from ablate.analysis.missing import ENDED
 from ablate.cli.launch_lines import corpus_lines, devices_line, failure_text, scores_text
 from ablate.errors import Interrupted
 from ablate.formatting import duration, plural
-from ablate.launch import Slot
+from ablate.launch.executor import Slot
 from ablate.plan.progress import (
     Ended,
     ProgressReader,

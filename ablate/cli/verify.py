@@ -24,8 +24,8 @@ from ablate.cli.options import (
 from ablate.cli.output import Format
 from ablate.errors import EXIT_RUN_FAILED, UsageError
 from ablate.formatting import plural
-from ablate.launch import Demand
 from ablate.launch.devices import local_slots, micro_batch
+from ablate.launch.executor import Demand
 from ablate.store import Results, none_if_unreadable
 from ablate.store.audit import Audit, audit
 from ablate.store.corpora import MANIFEST, is_archived, known_corpus, names_other_files

@@ -18,7 +18,7 @@ from ablate.cluster.profiles import engine_of
 from ablate.cluster.ray_cluster import leave_with_input
 from ablate.cluster.submission import close_finished, open_job, submit_again
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED
-from ablate.launch import outcome_of_launch
+from ablate.launch.launch import outcome_of_launch
 from ablate.publication.folder import publish_results
 from ablate.store.jobs import JobFolder
 from ablate.streams import echo, new_console

@@ -16,8 +16,7 @@ from ablate.parts.cost import BYTES
 from ablate.plan.plan import Plan
 from ablate.store import Results
 from ablate.store.checkpoints import RESUMABLE
-from ablate.store.cleaning import size_of
-from ablate.store.files import is_there
+from ablate.store.files import is_there, size_of
 from ablate.store.machine import cores, gpu_memory, memory, visible_gpus
 from ablate.study import Run
 

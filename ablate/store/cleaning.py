@@ -7,8 +7,6 @@ averaging may use. A finished run has the weights that its decodings average, a 
 
 from __future__ import annotations
 
-import stat
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,18 +60,6 @@ def removable_files(folder: RunFolder, weights: bool) -> Removable:
     return Removable(folder, tuple(sorted(leftovers)), removable)
 
 
-def size_of(paths: Iterable[Path]) -> int:
-    """Total bytes of files, and of the files in folders. A file that disappears counts as 0."""
-    total = 0
-    for path in paths:
-        try:
-            status = path.lstat()
-            total += size_of(path.iterdir()) if stat.S_ISDIR(status.st_mode) else status.st_size
-        except OSError:
-            continue
-    return total
-
-
 def remove_files(removable: Removable, weights: bool) -> int | None:
     """Remove the files while holding the lease of the run.
 
@@ -86,7 +72,7 @@ def remove_files(removable: Removable, weights: bool) -> int | None:
     try:
         # Find the files again, because the run may have continued in the meantime.
         paths = removable_files(removable.folder, weights).paths
-        freed = size_of(paths)
+        freed = files.size_of(paths)
         for path in paths:
             lease.check()  # this process may have been suspended for longer than the term
             files.remove(path)

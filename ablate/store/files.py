@@ -13,7 +13,7 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -253,6 +253,18 @@ def verify(path: Path, expected: str) -> None:
         raise unreadable(path, error) from None
     if digest != expected:
         raise Damaged(f"{path}: is damaged or missing (its SHA-256 is not the one written)")
+
+
+def size_of(paths: Iterable[Path]) -> int:
+    """Total bytes of files, and of the files in folders. A file that disappears counts as 0."""
+    total = 0
+    for path in paths:
+        try:
+            status = path.lstat()
+            total += size_of(path.iterdir()) if stat.S_ISDIR(status.st_mode) else status.st_size
+        except OSError:
+            continue
+    return total
 
 
 def quarantine(path: Path) -> None:

@@ -158,8 +158,6 @@ def test_a_reader_of_one_line_gets_it(some_results, given):
 
 
 def test_the_launcher_leaves_torch_to_its_workers():
-    probe = (
-        'import sys, ablate.cli.live, ablate.launch; print({"torch", "pandas"} & set(sys.modules))'
-    )
+    probe = 'import sys, ablate.cli.live, ablate.launch.launch; print({"torch", "pandas"} & set(sys.modules))'
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

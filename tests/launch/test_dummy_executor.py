@@ -19,7 +19,8 @@ import pytest
 from ablate.analysis.outcome import outcome_of
 from ablate.analysis.stages import next_stage
 from ablate.errors import Interrupted
-from ablate.launch import Executor, Lost, Slot, launch, outcome_of_launch
+from ablate.launch.executor import Executor, Lost, Slot
+from ablate.launch.launch import launch, outcome_of_launch
 from ablate.store import Results, none_if_unreadable
 from ablate.store.checkpoints import newest
 from ablate.store.jobs import Resources

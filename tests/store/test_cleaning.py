@@ -9,8 +9,8 @@ from ablate.store import RunFolder, checkpoints
 from ablate.store import audit as audit_module
 from ablate.store import files as files_module
 from ablate.store.audit import Audit, audit
-from ablate.store.cleaning import removable_files, remove_files, size_of
-from ablate.store.files import write_bytes
+from ablate.store.cleaning import removable_files, remove_files
+from ablate.store.files import size_of, write_bytes
 from ablate.store.lease import Lease
 from ablate.store.records import Result
 from tests.records import (
