@@ -125,5 +125,5 @@ def _score(
     measured = {metric: task.measure(metric, predictions, corpus) for metric in metrics}
     assert decoding.sha256 is not None
     score_cache.write_scores(
-        folder, name, score_cache.source(decoding.sha256, id), {**cached, **measured}
+        folder, name, score_cache.score_source(decoding.sha256, id), {**cached, **measured}
     )

@@ -30,7 +30,7 @@ def cause_of(runs: Sequence[RunResult], config: RowConfig, share: float) -> Caus
     for run in runs:
         if run.decoding is not None and run.decoding.cut is not None:
             cut.update(run.decoding.cut)
-            total += run.decoding.predictions or 0
+            total += run.decoding.n_predictions or 0
     count = ""
     if cut.total():
         count = f", {cut.total():,} of {total:,} translations at a limit of length"

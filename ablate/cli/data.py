@@ -89,7 +89,7 @@ def prepare(
     for data in dict.fromkeys(map(runs_of(content).data_of, content.rows)):
         corpus = content.prepare(data, root.corpora, print_note)
         corpus.verify(every=True)
-        records = corpus.manifest.pairs
+        records = corpus.manifest.records
         notes = [*corpus.manifest.notes]
         notes += content.task.notes_on_scores(corpus, content.metrics.shown)
         facts = {"corpus": corpus.id, "records": records, "vocab_size": data.vocab_size}

@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
 def corpus_lines(runs: Runs, corpus: Corpus) -> Iterator[str]:
     """The size of a corpus, what was left out of it, and how often the rows will read it."""
-    study, pairs = runs.study, corpus.manifest.pairs
-    train = plural(pairs["train"], "record")
+    study = runs.study
+    records = corpus.manifest.records
+    train = plural(records["train"], "record")
     for why, count in corpus.manifest.left_out.items():
         train += f", {count} left out ({why})"
-    yield f"corpus {corpus.id}: {train}, dev {pairs['dev']:,}, test {pairs['test']:,}"
+    yield f"corpus {corpus.id}: {train}, dev {records['dev']:,}, test {records['test']:,}"
     for line in corpus.manifest.notes:
         yield f"note: {line}"
     for line in study.task.notes_on_scores(corpus, runs.metrics):

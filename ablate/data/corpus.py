@@ -175,9 +175,9 @@ class Corpus:
         return self.folder.name
 
     @property
-    def training(self) -> str:
+    def training_hash(self) -> str:
         """Hash of everything but the test split: all that training and dev scores depend on."""
-        return self.manifest.training
+        return self.manifest.training_hash
 
     @property
     def tokenizer(self) -> Tokenizer:

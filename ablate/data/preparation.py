@@ -237,15 +237,15 @@ class Preparation(ABC):
             read = read.model_copy(update={"repaired": self._repaired(self.sources)})
             read.write(self.folder / _READ)
         self.warnings = {split: self._check_split(split) for split in ("dev", "test")}
-        self.warnings["train"] = list(read.noticed)
+        self.warnings["train"] = list(read.warnings)
         for split in self.sources:
             if split != "train":
                 self._write(split)
-        left_out = self._write("train", read.pairs)
+        left_out = self._write("train", read.records)
         self._count_unknown(self.sources)
         sums = self._sums()
         return CorpusCounts(
-            pairs=self._records(),
+            records=self._records(),
             left_out={**read.left_out, **left_out},
             repaired=read.repaired,
             warnings=self._nonempty_warnings(),
@@ -324,7 +324,7 @@ class Preparation(ABC):
         repaired.update(self._repaired({"test": self.sources["test"]}))
         return counts.model_copy(
             update={
-                "pairs": self._records(),
+                "records": self._records(),
                 "repaired": repaired,
                 "warnings": self._nonempty_warnings(),
             }
@@ -406,7 +406,7 @@ class Preparation(ABC):
         ordered = {name: values[name] for name in (*INTRODUCED_DATA, *values) if name in values}
         manifest = CorpusManifest(
             format=FORMAT,
-            training=self.training_id(content, [hashes[path.name] for path in self.models]),
+            training_hash=self.training_id(content, [hashes[path.name] for path in self.models]),
             data=ordered,
             fields=tuple(fields_entry(self.data.fields).get("fields", ())) or None,
             sources=dict(self.origins),

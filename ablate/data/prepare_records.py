@@ -99,7 +99,7 @@ class RecordPreparation(Preparation):
             write_bytes(path, tokenizer.model)
         warnings = self._markup_warnings("train", records)
         warnings += self._form_warnings("train", records)
-        return TrainingText(pairs=count, left_out=dict(left_out), repaired={}, noticed=warnings)
+        return TrainingText(records=count, left_out=dict(left_out), repaired={}, warnings=warnings)
 
     def _learned_texts(self, records: list[Document], fields: Sequence[int]) -> Iterator[str]:
         """Yield the texts of these fields, without the field of symbols."""

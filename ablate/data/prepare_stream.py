@@ -35,7 +35,7 @@ class StreamPreparation(Preparation):
     def learn(self) -> TrainingText:
         """Write the vocabulary: the bytes, or pieces learned on a sample of lines."""
         write_bytes(self.models[0], self._vocabulary().model)
-        return TrainingText(pairs=0, left_out={}, repaired={}, noticed=[])
+        return TrainingText(records=0, left_out={}, repaired={}, warnings=[])
 
     def _vocabulary(self) -> Tokenizer:
         if self.data.tokenizer == BYTES:

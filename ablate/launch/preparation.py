@@ -75,7 +75,7 @@ def _write_run_record(run: Run, results: Results, corpus: Corpus, study: Study) 
         )
         record.write(folder.run)
     if execution is not None:
-        folder.refuse_other_text(execution, corpus.training)
+        folder.refuse_other_text(execution, corpus.training_hash)
         refuse_other_precision(folder, run, execution)
     result = none_if_damaged(folder.read_result)
     decoded = result.decodings if result else {}

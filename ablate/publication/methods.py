@@ -155,7 +155,7 @@ def _corpora(
         path = results.corpus(corpus) / MANIFEST
         manifest = none_if_unreadable(partial(CorpusManifest.read, path))
         if manifest is not None:
-            sizes = [f"{count:,} {split}" for split, count in manifest.pairs.items()]
+            sizes = [f"{count:,} {split}" for split, count in manifest.records.items()]
             left_out = [f"{count:,} ({why})" for why, count in manifest.left_out.items() if count]
             yield corpus, sizes, left_out
 

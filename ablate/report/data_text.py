@@ -49,7 +49,7 @@ def prepared_corpora(corpora: Path) -> list[dict[str, Any]]:
             continue
         if manifest is not None:
             bytes_on_disk = sum(file.stat().st_size for file in path.parent.iterdir())
-            content = {"data": manifest.data, "pairs": manifest.pairs, "bytes": bytes_on_disk}
+            content = {"data": manifest.data, "pairs": manifest.records, "bytes": bytes_on_disk}
             prepared.append({"id": path.parent.name, **content})
     return prepared
 
@@ -60,7 +60,7 @@ def description_of(corpus: Corpus) -> dict[str, Any]:
     train = corpus.split("train")
     tokenizer = corpus.tokenizer
     splits = {}
-    for name, count in manifest.pairs.items():
+    for name, count in manifest.records.items():
         split = corpus.split(name)
         origin = manifest.sources.get(name)
         splits[name] = {
@@ -186,7 +186,7 @@ def print_description(
         if len(texts) > 1:
             texts = map("{}: {}".format, labels, texts)
         console.print("  " + "\n  -> ".join(texts))
-    for name in manifest.pairs:
+    for name in manifest.records:
         console.print(f"{name}: {_origin_text(manifest.sources.get(name) or Origin())}")
 
 
@@ -202,7 +202,7 @@ def _overlap_json(manifest: CorpusManifest) -> dict[str, Any] | None:
     overlap = manifest.overlap
     if overlap is None:
         return None
-    return {**overlap.model_dump(), "shares": overlap.shares(manifest.pairs["test"])}
+    return {**overlap.model_dump(), "shares": overlap.shares(manifest.records["test"])}
 
 
 def _origin_text(origin: Origin) -> str:

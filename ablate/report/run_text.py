@@ -43,7 +43,7 @@ class RunSummary:
         """The summary for scripts."""
         content: dict[str, Any] = {"id": self.id, "state": self.state}
         for name, record in (*self.records.items(), ("progress", self.progress)):
-            content[name] = record and record.model_dump(mode="json")
+            content[name] = record and record.model_dump(mode="json", by_alias=True)
         return content | {"failure": self.failure, "log": self.log, "damaged": self.damaged}
 
 
@@ -95,12 +95,12 @@ def _run(run: RunRecord) -> list[str]:
 
 def _execution(execution: Execution) -> list[str]:
     threads = plural(execution.threads, "thread")
-    conditions = f"text {execution.training}, on {execution.device}, {threads}"
+    conditions = f"text {execution.training_hash}, on {execution.device}, {threads}"
     if execution.precision:
         conditions += f", {execution.precision}"
     if execution.deterministic:
         conditions += ", deterministic"
-    batches = f"micro-batches of {execution.fitting_tokens} padded tokens"
+    batches = f"micro-batches of {execution.current_micro_batch_tokens} padded tokens"
     if execution.halvings:
         batches += f", halved {plural(execution.halvings, 'time')} after running out of memory"
     return [conditions, batches]

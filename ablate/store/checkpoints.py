@@ -170,6 +170,11 @@ def prune(folder: Path, keep_weights: set[int], finished: bool = False) -> None:
         _remove_orphans(folder)
 
 
+def remove_all(folder: Path) -> None:
+    """Remove all checkpoints, so that the run starts over from its first step."""
+    prune(folder, set(), finished=True)
+
+
 def _remove_orphans(folder: Path) -> None:
     """Remove files without a manifest, which a kill has left, and quarantined files."""
     valid_files = {path for checkpoint in valid(folder) for path in checkpoint.files}

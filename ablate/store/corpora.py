@@ -101,7 +101,7 @@ def overlap_in(folder: Path) -> dict[str, float] | None:
     manifest = _read_manifest(folder)
     if manifest is None or manifest.overlap is None:
         return None
-    return manifest.overlap.shares(manifest.pairs["test"])
+    return manifest.overlap.shares(manifest.records["test"])
 
 
 def hashes_in(folder: Path) -> dict[str, tuple[str, ...] | None]:

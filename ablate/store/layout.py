@@ -141,17 +141,17 @@ class RunFolder:
                 files += [path for path in folder.iterdir() if path.suffix != ".damaged"]
         return [*wrong, *(path for path in files if path not in folders and make_room(path))]
 
-    def refuse_other_text(self, execution: Execution, training: str) -> None:
-        """Refuse to go on with other training and dev text, whose hash is `training`.
+    def refuse_other_text(self, execution: Execution, training_hash: str) -> None:
+        """Refuse to go on with other training and dev text, whose hash is `training_hash`.
 
         Raises:
             StoreError: the run began on other text.
         """
-        if execution.training != training:
+        if execution.training_hash != training_hash:
             raise StoreError(
                 f"{self.path}: the training data has changed since this run began (text "
-                f"{execution.training}, now {training}); restore the files, or use another "
-                "--results"
+                f"{execution.training_hash}, now {training_hash}); restore the files, or use "
+                "another --results"
             )
 
     def read_result(self) -> Result | None:

@@ -1,12 +1,15 @@
-"""Typed records: the content of every JSON file that a run keeps.
+"""Typed records: the content of every JSON file that a run, a corpus or a study keeps.
 
-Each record knows how to read and write itself as one file. Unknown keys are ignored, so that a
-newer version may add some; a missing or mistyped one is refused with the file and the field.
+A record reads and writes itself as one file. Unknown keys are ignored, so that a newer version may
+add keys; a missing or mistyped key is refused, with the file and the key. A field whose key has
+another name than the field has this key as its alias.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import os
 from array import array
 from collections.abc import Callable
 from contextlib import suppress
@@ -36,33 +39,33 @@ from ablate.errors import Damaged, Fault, StoreError
 from ablate.stats.metrics import LARGEST_SCORE
 from ablate.store.files import open_file, read_bytes, read_json, write_json
 
-MAX_FAILED_HOSTS = 2  # on which a run may fail before the run itself is at fault
+MAX_FAILED_HOSTS = 2  # hosts on which a run may fail, before the run itself counts as faulty
 
 Outcome = Literal["done", "diverged"]
 Phase = Literal["starting", "training", "evaluating", "measuring", "decoding", "left"]
 Setting = str | int | float | bool | None
-# An id: `..` or a slash would leave the results root.
+# A file name without dots and slashes, so that no path leaves the results root.
 FileName = Annotated[str, Field(pattern=r"^[\w-]*$")]
 T = TypeVar("T")
 
-# Numbers of files, which anybody may have written: no calculation with them overflows, as the
-# squares of scores in a variance.
+# A number that is read from a file, which anybody may have written. It is bounded, so that no
+# calculation overflows, such as the squares of scores in a variance.
 Number = Annotated[float, Field(ge=-LARGEST_SCORE, le=LARGEST_SCORE, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
-_BOUNDS = {"greater_than_equal", "less_than", "less_than_equal", "finite_number"}
+_OUT_OF_BOUNDS_ERRORS = {"greater_than_equal", "less_than", "less_than_equal", "finite_number"}
 
 
 class Record(BaseModel):
     """The content of one JSON file, or a part of it."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True, populate_by_name=True)
 
     @classmethod
     def read(cls, path: Path) -> Self | None:
         """Read a record; None if the file does not exist.
 
         Raises:
-            Damaged: the file does not match its hash.
+            Damaged: the file does not match its hash, or a number in it is out of bounds.
             StoreError: the file cannot be read, or another version wrote it.
         """
         content = read_json(path)
@@ -73,7 +76,7 @@ class Record(BaseModel):
         except ValidationError as error:
             first = error.errors()[0]
             field = ".".join(str(part) for part in first["loc"]) or "record"
-            if first["type"] in _BOUNDS:
+            if first["type"] in _OUT_OF_BOUNDS_ERRORS:
                 raise Damaged(f"{path}: is damaged ({field}: {first['msg']})") from None
             raise StoreError(
                 f"{path}: written by another version of ablate ({field}: {first['msg']}); use that "
@@ -82,7 +85,7 @@ class Record(BaseModel):
 
     def write(self, path: Path, *, durable: bool = True, once: bool = False) -> None:
         """Write the record atomically; see `write_bytes` for the arguments and errors."""
-        write_json(path, self.model_dump(mode="json"), durable, once)
+        write_json(path, self.model_dump(mode="json", by_alias=True), durable, once)
 
 
 def none_if_unreadable(read: Callable[[], T]) -> T | None:
@@ -120,7 +123,7 @@ def fault_in(read: Callable[[], object], remedy: str) -> Fault | None:
 
 
 class RunRecord(Record):
-    """run.json: the settings of a run, whose hash is its id.
+    """run.json: the settings of a run. Their hash is the run's id.
 
     data: settings of the corpus, as the run's task defines them, without `folder`.
     """
@@ -133,26 +136,26 @@ class RunRecord(Record):
 
     @field_serializer("config")
     def _without_execution_settings(self, config: RowConfig) -> dict[str, Any]:
-        # Fields that may change between launches are part of the job instead.
+        # The job has the fields that may change between launches.
         return config.model_dump(exclude=set(NOT_IDENTITY))
 
 
 class Execution(Record):
-    """execution.json: settings of execution that change the last digits of sums. The first start of
-    a run chooses them.
+    """execution.json: numeric settings, which change the last digits of sums. They are chosen when
+    the run first starts.
 
-    training: hash of the training and dev text.
+    training_hash: hash of the training and dev text.
     device: `cpu` or `cuda`, without an index.
     threads: number of CPU threads.
     micro_batch_tokens: initial size of the micro-batch, in padded tokens.
-    halvings: how often the micro-batch was halved, after running out of memory.
+    halvings: number of times that the micro-batch was halved, after running out of memory.
     precision: precision of matrix products.
     deterministic: whether a GPU sums in a fixed order.
-    parts: number of parts into which each batch is divided: at most this number of processes can
-        train the run.
+    parts: number of parts into which each batch is divided; the largest number of processes that
+        can train the run together.
     """
 
-    training: str
+    training_hash: str = Field(alias="training")
     device: str
     threads: Count
     micro_batch_tokens: Count
@@ -162,17 +165,17 @@ class Execution(Record):
     parts: Count = 1
 
     @property
-    def fitting_tokens(self) -> int:
-        """The current size of the micro-batch, in padded tokens."""
-        return max(1, -(-self.micro_batch_tokens // (1 << self.halvings)))
+    def current_micro_batch_tokens(self) -> int:
+        """The size of the micro-batch after all halvings, in padded tokens."""
+        return max(1, math.ceil(self.micro_batch_tokens / (1 << self.halvings)))
 
     def halved(self) -> Execution:
-        """These settings with a micro-batch of half the size."""
+        """A copy with the micro-batch halved once more."""
         return self.model_copy(update={"halvings": self.halvings + 1})
 
 
 class Machine(Record):
-    """A machine, without anything that names a host, a person or a path."""
+    """The hardware and the system of a machine, without names of hosts, persons or paths."""
 
     processor: str
     cores: Count
@@ -180,7 +183,11 @@ class Machine(Record):
 
 
 class CodeVersion(Record):
-    """A version of ablate; `revision` and `dirty` are None outside of a git checkout."""
+    """A version of ablate.
+
+    revision: git revision; None outside of a git checkout.
+    dirty: whether the checkout has uncommitted changes; None outside of a git checkout.
+    """
 
     version: str
     revision: str | None = None
@@ -197,14 +204,15 @@ class CodeVersion(Record):
         return text
 
 
-# Packages of every run; others are those of a row's own classes.
+# Packages whose versions every run records, beside the packages of the user's classes.
 PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu", "safetensors")
 
 
 class Provenance(Record):
-    """provenance.json: the code, versions, machine and precision that a run began with.
+    """provenance.json: the code, versions, machine and precision with which a run began.
 
-    processes: that trained it together.
+    packages: version of each package; None if it is not installed.
+    processes: number of processes that trained the run together.
     """
 
     ablate: CodeVersion | None = None
@@ -218,16 +226,19 @@ class Provenance(Record):
 
 
 class Memory(Record):
-    """Bytes in use and bytes in total, of a host or a GPU."""
+    """Memory of a host or a GPU, in bytes: in use (`held`) and in total."""
 
     held: Count
     total: Count
 
 
 class ProcessMark(Record):
-    """A process: its host, id and start time in seconds since the epoch.
+    """What identifies a process.
 
-    namespace: of the id, on Linux; containers on one host have different ones.
+    host: name of the host.
+    pid: process id.
+    born: start time in seconds since the epoch; None if the system does not tell it.
+    namespace: PID namespace on Linux; containers on one host have different namespaces.
     """
 
     host: str
@@ -239,12 +250,16 @@ class ProcessMark(Record):
 class Progress(ProcessMark):
     """progress.json: the last report of the process that works on a run.
 
-    time: of the report, in seconds since the epoch.
-    seconds: of work on the run, including earlier processes.
+    phase: what the process does; `left` if it no longer works on the run.
+    time: time of the report, in seconds since the epoch.
+    seconds: duration of work on the run, including earlier processes.
+    memory: memory in use at the time of the report.
+    peak_memory: largest number of bytes that a process has held on its GPU for the run so far;
+        None on a CPU.
+    step: optimizer steps made.
+    steps: number of optimizer steps to make; None if early stopping decides.
     loss: training loss in nats per token, mean since the previous log line.
-    perplexity: of the last evaluation on the dev split.
-    peak_memory: the most bytes that a process has held on its GPU for the run so far; None on a
-        CPU.
+    perplexity: perplexity on the dev split, at the last evaluation.
     """
 
     phase: Phase
@@ -264,10 +279,13 @@ class Progress(ProcessMark):
 class Failure(Record):
     """failure.json: why a run failed.
 
-    kind: class of the exception, if there was one.
-    killed: whether every worker was ended from outside, so that a new launch tries again.
-    hosts: hosts on which the run has failed, the latest last. Pilots of a cluster try it once more
-        on another host.
+    reason: description in one line.
+    kind: name of the exception's class; empty without an exception.
+    time: time of the failure, in seconds since the epoch.
+    killed: whether the workers of all attempts were killed (out of memory, or by a signal), and
+        raised no error; the next launch then tries again.
+    hosts: hosts on which the run has failed, the latest last. The jobs of a cluster (pilots) try
+        the run once more on another host.
     """
 
     reason: str
@@ -296,8 +314,9 @@ class FileHash(Record):
 class Score(Record):
     """The value of a metric.
 
-    signature: how it was computed; empty if all runs compute it in the same way.
-    parts: `Metric.parts` of the score, by name.
+    signature: description of the computation; empty if all runs compute the metric in the same
+        way.
+    parts: further numbers that are stored with the score, by name; see `Metric.parts`.
     """
 
     value: float
@@ -311,7 +330,8 @@ class Score(Record):
 
 
 def _storable(score: Score) -> Score:
-    # Here and not in the field: a task may measure any number, and is told so by the metric's name.
+    # Checked when a file is read, not when a Score is made: a task may make a score with any value,
+    # and the pipeline then refuses it in an error that names the metric.
     if not score.is_storable:
         raise PydanticCustomError("finite_number", f"the score {score.value} is out of bounds")
     return score
@@ -320,15 +340,18 @@ def _storable(score: Score) -> Score:
 class Decoding(Record):
     """The evaluation of a trained run with one set of decoding settings, on one test set.
 
+    test: name of the test set.
+    corpus: id of the corpus.
+    beam, alpha, length_penalty, max_extra_length, average_checkpoints: the decoding settings.
     averaged: number of checkpoints averaged; fewer than `average_checkpoints` if training made
         fewer.
-    length_penalty: its form.
-    predictions: their number; None if the task predicts nothing.
-    sha256: of the file of predictions.
-    seconds: of decoding.
+    scores: scores by metric.
+    n_predictions: number of predictions; None if the task predicts nothing.
+    sha256: hash of the file of predictions.
+    seconds: duration of decoding.
     generated: texts that the model generated for the report.
-    cut: number of predictions that a limit of length ended, by the setting that limits; None if
-        they were not counted, as formerly.
+    cut: number of predictions that were truncated by a length limit, by the setting that limits;
+        None in results of earlier versions, which did not count them.
     """
 
     test: str
@@ -340,7 +363,7 @@ class Decoding(Record):
     average_checkpoints: Count
     averaged: Count
     scores: dict[str, Annotated[Score, AfterValidator(_storable)]]
-    predictions: Count | None
+    n_predictions: Count | None = Field(alias="predictions")
     sha256: str | None
     seconds: Number
     generated: tuple[str, ...] = ()
@@ -351,17 +374,20 @@ class Result(Record):
     """result.json: the outcome of a run. It is written last, and exists if and only if the run is
     done or diverged.
 
-    steps: optimizer steps made.
-    params: trained parameters.
-    seconds: of work on the run.
-    metrics_sha256: of metrics.jsonl.
+    corpus: id of the corpus on which the run was trained.
+    steps: number of optimizer steps made.
+    params: number of trained parameters.
+    seconds: duration of work on the run.
+    micro_batch_tokens: final size of the micro-batch, in padded tokens.
+    halvings: number of times that the micro-batch was halved.
+    metrics_sha256: hash of metrics.jsonl.
     reason: why a run diverged.
-    chosen_step: the step whose weights are used; the last one, or the best one with `patience`.
+    chosen_step: the step whose weights are used: the last step, or the best step with `patience`.
     checkpoints_made: number of checkpoints that averaging may choose from.
-    tokens: target tokens trained on.
-    weights: the checkpoint of the chosen step.
+    tokens: number of target tokens trained on.
+    weights: weights of the chosen step.
     kept_steps: steps whose weights are kept for averaging.
-    decodings: by decoding id.
+    decodings: decodings of the trained model, by decoding id.
     """
 
     format: Literal[4] = 4
@@ -386,9 +412,12 @@ class Result(Record):
 class TrainingState(Record):
     """The part of a checkpoint that is neither weights nor tensors.
 
-    best_perplexity: None until the first evaluation.
-    loss_tokens: tokens behind the partial loss sum since the last log line.
-    metrics_bytes, metrics_sha256: the metrics log at this step.
+    tokens: number of target tokens trained on.
+    best_perplexity: lowest perplexity on the dev split; None until the first evaluation.
+    best_step: step of `best_perplexity`.
+    evaluations_since_best: number of evaluations after `best_step`, for early stopping.
+    loss_tokens: number of target tokens in the loss sum since the last log line.
+    metrics_bytes, metrics_sha256: size and hash of the metrics log at this step.
     """
 
     step: Count
@@ -411,9 +440,9 @@ class CheckpointHashes(Record):
 class CheckpointManifest(Record):
     """<step>.json: makes a checkpoint valid.
 
-    step: of the optimizer, after which it was saved.
-    scheduled: its step was due, so that averaging may use it; else the clock or a signal had it
-        saved.
+    step: optimizer step after which the checkpoint was saved.
+    scheduled: whether the row schedules a checkpoint at this step, so that averaging may use it.
+        All other checkpoints were saved for the sake of resuming, by the clock or on a signal.
     """
 
     step: Count
@@ -425,43 +454,50 @@ class CheckpointManifest(Record):
 class Measurement(Score):
     """A score of predictions, and the scores on resampled test sets."""
 
-    # Packed: a study of thousands of runs holds a thousand numbers of each, in a quarter of the
-    # memory of a tuple.
+    # Stored as array("d"), in a quarter of a tuple's memory: a study of thousands of runs holds a
+    # thousand resamples of each run.
     resamples: Annotated[
         tuple[Number, ...], AfterValidator(partial(array, "d")), PlainSerializer(list)
     ]
 
 
 class ScoreSource(Record):
-    """SHA-256 of the predictions that were scored, and the corpus of the references."""
+    """The inputs of scores.
+
+    format: format of the cache; see `score_cache.FORMAT`.
+    predictions_sha256: hash of the file of predictions.
+    corpus: id of the corpus with the references.
+    """
 
     format: Count
-    translations: str
+    predictions_sha256: str = Field(alias="translations")
     corpus: str
 
 
 class ScoreCache(Record):
-    """scores/<decoding>.json: scores that follow from the predictions and the corpus."""
+    """scores/<decoding>.json: scores that follow from the predictions and the corpus.
 
-    of: ScoreSource
+    source: the predictions and the corpus from which the scores were computed.
+    metrics: scores by metric.
+    """
+
+    source: ScoreSource = Field(alias="of")
     metrics: dict[str, Annotated[Measurement, AfterValidator(_storable)]]
 
 
 class Overlap(Record):
-    """Test records that also occur in the training split.
+    """Numbers of test records that also occur in the training split.
 
-    fields: by text field, the number of test records whose text of this field occurs in training.
-    records: the number of test records that occur as a whole.
+    fields: for each text field, the number of test records whose text in this field occurs in the
+        training split.
+    records: number of test records that occur with all their fields.
     """
 
     fields: dict[str, Count]
     records: Count
 
     def shares(self, test: int) -> dict[str, float]:
-        """Shares of the test records by text field, and of `whole records`.
-
-        `test` is the number of test records.
-        """
+        """Shares of the `test` test records that occur, by text field and as `whole records`."""
         counts = dict(self.fields)
         if len(self.fields) > 1:
             counts["whole records"] = self.records
@@ -471,18 +507,18 @@ class Overlap(Record):
 class CorpusCounts(Record):
     """Counts and warnings of a prepared corpus.
 
-    pairs: number of records of each split.
+    records: number of records of each split.
     left_out: number of dropped training records, by reason.
     repaired: number of repairs of broken text, by split and kind.
     warnings: warnings by split.
-    noticed: warnings of all splits, from an earlier version of ablate.
+    noticed: warnings about all splits, in manifests of earlier versions.
     longest: number of tokens of the longest sequence.
     lengths: sums of lengths, from which costs are computed.
-    overlap: overlap of the test and training splits; None if not counted, as for language models
-        and by earlier versions.
+    overlap: overlap of the test and training splits; None if it was not counted: for language
+        models, and in manifests of earlier versions.
     """
 
-    pairs: dict[str, Count]
+    records: dict[str, Count] = Field(alias="pairs")
     left_out: dict[str, Count]
     repaired: dict[str, dict[str, Count]] = Field(default_factory=dict)
     warnings: dict[str, list[str]] = Field(default_factory=dict)
@@ -493,7 +529,7 @@ class CorpusCounts(Record):
 
     @property
     def notes(self) -> list[str]:
-        """All warnings."""
+        """The warnings about all splits."""
         return [*chain.from_iterable(self.warnings.values()), *self.noticed]
 
 
@@ -502,14 +538,14 @@ class Origin(Record):
 
     test_set: name of a test set of sacreBLEU.
     generated: name and version of the generator.
-    hub, commit, licence: data set on the Hub, the commit that was read, and its stated license.
+    hub: name of the data set on the Hub.
+    commit: commit of the data set.
+    licence: license that the data set states.
     files: names of files, without folders.
-    part: where the split begins and ends, as shares of the characters of the text.
-    max_bytes: largest number of bytes of the text that were used.
+    part: begin and end of the split, as shares of the characters of the text.
+    max_bytes: limit of the number of bytes that are read.
     sha256: hashes of the texts.
     """
-
-    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
     test_set: str | None = Field(None, alias="test set")
     generated: str | None = None
@@ -538,17 +574,20 @@ class Origin(Record):
 class CorpusManifest(CorpusCounts):
     """corpus.json: makes a prepared corpus valid.
 
-    format: raised when the same text would be prepared or stored in another way.
-    training: hash of all that training and dev scores depend on.
-    data: the settings that prepared it, without `folder`.
-    fields: text fields; None for source and target, which the first version did not name.
+    format: format of the corpus; raised when a new version would prepare or store the same text
+        differently.
+    training_hash: hash of everything that training and dev scores depend on.
+    data: the settings that prepared the corpus, without `folder`.
+    fields: names of the text fields; None means (source, target), as in manifests of the first
+        version.
     sources: origin of each split.
-    types: of the arrays.
-    files, sizes: SHA-256 and bytes of each file.
+    types: data types of the arrays, by suffix of the file.
+    files: SHA-256 of each file, by name.
+    sizes: bytes of each file, by name.
     """
 
     format: Count
-    training: str
+    training_hash: str = Field(alias="training")
     data: dict[str, JsonValue]
     fields: tuple[str, ...] | None = None
     sources: dict[str, Origin] = Field(default_factory=dict)
@@ -560,7 +599,8 @@ class CorpusManifest(CorpusCounts):
 class CorpusPointer(Record):
     """corpora/<hash of settings>.json: the corpus last prepared from some settings.
 
-    signature: of the files of all splits, without reading them.
+    signature: sizes and modification times of the files of all splits, which show a change without
+        reading the files.
     """
 
     corpus: FileName
@@ -570,23 +610,26 @@ class CorpusPointer(Record):
 class TrainingText(Record):
     """read.json of a corpus in preparation: the outcome of the first pass over the training split.
 
-    pairs: records that passed the filters of text.
-    left_out, repaired: as in `CorpusCounts`. noticed: warnings about the training split.
+    records: number of records that passed the text filters.
+    left_out: number of dropped records, by reason.
+    repaired: number of repairs of broken text, by split and kind.
+    warnings: warnings about the training split.
     """
 
-    pairs: Count
+    records: Count = Field(alias="pairs")
     left_out: dict[str, Count]
     repaired: dict[str, dict[str, Count]]
-    noticed: list[str]
+    warnings: list[str] = Field(alias="noticed")
 
 
 class EncodingState(Record):
-    """state.json of a corpus in preparation: the last commit of the second pass over the training
-    split.
+    """state.json of a corpus in preparation: the part of the training split that the second pass
+    has safely written, from which an interrupted preparation continues.
 
-    done: records that passed the filters of text and are encoded.
-    ends: for each text field, the sizes of both files in bytes; None for fields without a commit.
-    left_out: records left out for their length, by reason.
+    done: number of records that passed the text filters and are encoded.
+    ends: for each text field, the sizes in bytes of its two files, ids and offsets; None if nothing
+        is written yet.
+    left_out: number of records dropped for their length, by reason.
     """
 
     done: Count = 0
@@ -597,11 +640,11 @@ class EncodingState(Record):
 class HubFile(Record):
     """A file of a data set on the Hub.
 
-    size: in bytes.
-    sha256, git: the one hash that the Hub has of it; SHA-256 for large files, of a git blob for
-        small ones.
-    verified: size and modification time in nanoseconds of the downloaded file that has matched its
-        hash.
+    size: size in bytes; None if the Hub does not tell it.
+    sha256: SHA-256 of the file; the Hub has it for large files only.
+    git: hash of the git blob; the Hub has it for small files only.
+    verified: size and modification time (in nanoseconds) of the downloaded file when it matched its
+        hash; None before.
     """
 
     size: Count | None
@@ -611,22 +654,30 @@ class HubFile(Record):
 
 
 class HubRevision(Record):
-    """corpora/downloads/<data set>@<revision>.json: a data set on the Hub, as requested."""
+    """corpora/downloads/<data set>@<revision>.json: a revision of a data set on the Hub.
+
+    repository: name of the data set.
+    revision: branch, tag or commit that was requested.
+    commit: the commit to which `revision` was resolved.
+    licence: license that the data set states.
+    files: files by path.
+    """
 
     repository: str
     revision: str
     commit: str
-    licence: str | None  # as stated; the key is spelled as in the first version
+    licence: str | None
     files: dict[str, HubFile]
 
 
 class Judgment(Record):
     """How a study was judged.
 
-    plan: numbers of seeds; with a list of seeds, their number.
+    plan: number of seeds at each look, such as (3, 5, 8); for a study without looks, only the
+        number of seeds, such as (5,).
     base_runs: ids of base's runs.
-    metrics: of the verdicts; None if written before 2026-11-27.
-    margins: by metric; None likewise.
+    metrics: metrics of the verdicts; None if written before 2026-11-27.
+    margins: margin of equivalence of each metric; None if written before 2026-11-27.
     """
 
     plan: tuple[Count, ...]
@@ -652,7 +703,7 @@ class MetricsLine(Record):
 
 
 def evaluation_at(path: Path, step: int | None) -> float | None:
-    """Dev perplexity in a metrics log at a step; None if the log has none."""
+    """Dev perplexity in a metrics log at a step; None if the log has no perplexity there."""
     perplexity = None
     with suppress(StoreError):
         for line in read_metrics(path):
@@ -662,8 +713,7 @@ def evaluation_at(path: Path, step: int | None) -> float | None:
 
 
 def read_metrics(path: Path) -> list[MetricsLine]:
-    """The whole lines of a metrics log; those that are not a record, such as one being written, are
-    left out.
+    """Read a metrics log. Lines that are not a record are skipped, such as an incomplete last line.
 
     Raises:
         StoreError: the log cannot be read.
@@ -679,7 +729,8 @@ class MetricsTail:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.lines = self.size = 0  # lines and bytes that were read
+        self.lines = 0  # number of lines read so far
+        self.size = 0  # number of bytes read so far
 
     def new_lines(self) -> tuple[int, list[MetricsLine]]:
         """Read the lines that were added since the last call; all lines if the log was cut.
@@ -689,11 +740,12 @@ class MetricsTail:
         """
         content = b""
         with suppress(OSError), open_file(self.path) as file:
-            if file.seek(0, 2) < self.size:
-                self.lines = self.size = 0
+            if file.seek(0, os.SEEK_END) < self.size:  # the log was cut
+                self.lines = 0
+                self.size = 0
             file.seek(self.size)
             content = file.read()
-        # Without an incomplete last line, which a worker may be writing.
+        # An incomplete last line, which a worker may be writing, is read by a later call.
         complete = content[: content.rfind(b"\n") + 1]
         previous = self.lines
         lines = parse_metrics(complete)
@@ -703,7 +755,7 @@ class MetricsTail:
 
 
 def parse_metrics(content: bytes) -> list[MetricsLine]:
-    """Parse lines of a metrics log. Lines that are not a record are skipped."""
+    """Parse the lines of a metrics log. Lines that are not a record are skipped."""
     records = []
     for line in content.splitlines():
         # A kill may leave an incomplete last line, which a resumed run cuts off.

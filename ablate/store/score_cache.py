@@ -96,17 +96,17 @@ def read_measurements(folder: RunFolder, id: str, decoding: Decoding) -> dict[st
     cache = ScoreCache.read(folder.scores(id))
     if cache is None or decoding.sha256 is None:
         return {}
-    return cache.metrics if cache.of == source(decoding.sha256, decoding.corpus) else {}
+    return cache.metrics if cache.source == score_source(decoding.sha256, decoding.corpus) else {}
 
 
 def write_scores(
-    folder: RunFolder, id: str, of: ScoreSource, metrics: dict[str, Measurement]
+    folder: RunFolder, id: str, source: ScoreSource, metrics: dict[str, Measurement]
 ) -> None:
     """Cache the scores of predictions."""
     # Without flushing: a cache that a power cut loses is computed again.
-    ScoreCache(of=of, metrics=metrics).write(folder.scores(id), durable=False)
+    ScoreCache(source=source, metrics=metrics).write(folder.scores(id), durable=False)
 
 
-def source(sha256: str, corpus: str) -> ScoreSource:
+def score_source(sha256: str, corpus: str) -> ScoreSource:
     """The inputs of scores: the SHA-256 of predictions, and the corpus with the references."""
-    return ScoreSource(format=FORMAT, translations=sha256, corpus=corpus)
+    return ScoreSource(format=FORMAT, predictions_sha256=sha256, corpus=corpus)

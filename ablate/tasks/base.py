@@ -342,7 +342,7 @@ class Task(ABC):
         dev = self.items(corpus, "dev", config)
         return {PPL.name: Score(value=self.perplexity(model, dev, device))}
 
-    def perplexity_by_chance(self, corpus: Corpus, config: RowConfig) -> float | None:
+    def unigram_perplexity(self, corpus: Corpus, config: RowConfig) -> float | None:
         """Perplexity of the dev split by the frequencies of tokens; None if batches have no
         `targets`.
         """

@@ -143,7 +143,7 @@ class LanguageModel(TextTask):
         sequences, length = probes.repeated_sequences(V, context)
         if length > 1:
             lines += probes.sequence_lines(score(sequences), length, V)
-        if MINIMAL_PAIRS in corpus.manifest.pairs:
+        if MINIMAL_PAIRS in corpus.manifest.records:
             sentences = corpus.split(MINIMAL_PAIRS)[FIELD]
             pair_contexts = cut(sentences, context, stride, joined=False, score_once=True)
             lines += probes.pair_lines(score(pair_contexts), sentences, evaluation)

@@ -1,4 +1,6 @@
-"""The optimizer: groups of parameters, each with an update rule, a rate and a weight decay."""
+"""The optimizer: groups of parameters, each with an update rule, a learning rate and a weight
+decay.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -32,21 +34,23 @@ from ablate.training.update_rules import (
     UpdateRule,
 )
 
-# Keys of the state of a parameter
-AVERAGE = "average"  # the average of its values, which is evaluated
-AVERAGED_STEPS = "averaged"  # the number of steps in this average
-# In the state of a user's class
-CUSTOM_PREFIX = "own."  # before a key of the class that equals one of the two above
-CUSTOM_NUMBERS = "numbers/"  # the JSON text of the state that is not in tensors
+# Keys of the state of a parameter: the average of its values over the steps, with which the model
+# is evaluated; and the number of steps in this average.
+AVERAGE = "average"
+AVERAGED_STEPS = "averaged"
+# Prefix for a state key of a user's class that clashes with one of these two keys.
+CUSTOM_PREFIX = "own."
+# Key of the JSON text with all state of a user's class that is not in tensors.
+CUSTOM_NUMBERS = "numbers/"
 
 
 @dataclass(frozen=True)
 class ParameterGroup:
-    """Parameters that are updated alike.
+    """Parameters that are updated with the same settings.
 
-    parameters: by name.
-    rule: how they are updated.
-    rate: factor of the learning rate of a step.
+    parameters: the parameters by name.
+    rule: update rule.
+    rate: multiplier of the learning rate.
     decay: weight decay.
     """
 
@@ -59,15 +63,16 @@ class ParameterGroup:
 class Optimizer:
     """The optimizer of a model. Checkpoints store its state by the names of the parameters.
 
-    Only matrices decay, unless the row says otherwise: gains and biases hold few numbers, and their
-    scale matters. Muon, NorMuon and SOAP update the matrices (two axes) of hidden layers. AdamW
-    then updates all other parameters: embeddings, the output matrix, positional encodings, gains
-    and biases (Jordan et al., 2024).
+    Weight decay applies to matrices only, unless the row says otherwise: gains and biases are few
+    numbers, and their scale matters. Muon, NorMuon and SOAP update the matrices (two axes) of
+    hidden layers. AdamW then updates all other parameters: embeddings, the output matrix,
+    positional encodings, gains and biases (Jordan et al., 2024).
 
     Attributes:
         names: names of all parameters, in the order of the groups.
-        moments: the state of each parameter by name, made by `allocate` or in the first step in
-            which the parameter has a gradient.
+        parameters: all parameters, in the same order.
+        states: state of each parameter by name, such as its moments and its average. It is created
+            by `allocate`, or in the first step in which the parameter has a gradient.
     """
 
     def __init__(self, model: nn.Module, config: RowConfig) -> None:
@@ -79,7 +84,7 @@ class Optimizer:
         for group in self.groups:
             self.names += group.parameters.keys()
             self.parameters += group.parameters.values()
-        self.moments: dict[str, State] = {}
+        self.states: dict[str, State] = {}
 
     @torch.no_grad()
     def step(self, rate: float, decay_share: float = 1.0) -> None:
@@ -111,13 +116,13 @@ class Optimizer:
     def _average(self, decay: float) -> None:
         """Update the exponential moving averages of the weights.
 
-        Bias is corrected as in Adam: the first average equals the weights, and early averages are
-        nearly the mean over the steps so far.
+        Their bias is corrected as in Adam: the first average equals the weights, and early averages
+        are nearly the mean over the steps so far.
         """
         self.allocate()
         share = None  # weight of the newest values, the same for all parameters
         for name, parameter in zip(self.names, self.parameters, strict=True):
-            state = self.moments.setdefault(name, {})
+            state = self.states.setdefault(name, {})
             if AVERAGE not in state:
                 state[AVERAGE] = torch.zeros_like(parameter)
                 state[AVERAGED_STEPS] = torch.zeros((), device=parameter.device)
@@ -127,15 +132,17 @@ class Optimizer:
             state[AVERAGE].lerp_(parameter, share)
 
     def allocate(self) -> None:
-        """Make the state of all parameters before the first step needs its memory."""
+        """Create the state of all parameters now, so that its memory is taken before the first
+        step.
+        """
         for group in self.groups:
             for name, parameter in group.parameters.items():
                 self._state(group.rule, name, parameter)
 
     def _state(self, rule: UpdateRule, name: str, parameter: nn.Parameter) -> State:
-        if name not in self.moments:
-            self.moments[name] = rule.new_state(parameter)
-        return self.moments[name]
+        if name not in self.states:
+            self.states[name] = rule.new_state(parameter)
+        return self.states[name]
 
     def clear(self) -> None:
         """Drop all gradients."""
@@ -144,7 +151,7 @@ class Optimizer:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Swap the weights with their averages during the context, if the row averages weights."""
+        """Use the averages as weights during the context, if the row averages weights."""
         self.swap_averages()
         try:
             yield
@@ -154,14 +161,14 @@ class Optimizer:
     def swap_averages(self) -> None:
         """Swap the weights with their averages, without a copy."""
         for name, parameter in zip(self.names, self.parameters, strict=True):
-            state = self.moments.get(name, {})
+            state = self.states.get(name, {})
             if AVERAGE in state:
                 parameter.data, state[AVERAGE] = state[AVERAGE], parameter.data
 
     def state(self) -> dict[str, Tensor]:
         """The state of all parameters, by `key/parameter` such as `exp_avg/output.weight`."""
         tensors = {}
-        for name, state in self.moments.items():
+        for name, state in self.states.items():
             for key, value in state.items():
                 tensors[f"{key}/{name}"] = value.detach()
         return tensors
@@ -169,19 +176,21 @@ class Optimizer:
     def load(self, state: dict[str, Tensor]) -> None:
         """Replace the state by a result of `state()`."""
         parameters = dict(zip(self.names, self.parameters, strict=True))
-        self.moments = {}
+        self.states = {}
         for path, value in state.items():
             key, _, name = path.partition("/")  # a key has no slash
-            self.moments.setdefault(name, {})[key] = value.to(parameters[name].device)
+            self.states.setdefault(name, {})[key] = value.to(parameters[name].device)
 
 
 class CustomOptimizer(Optimizer):
     """A `torch.optim.Optimizer` written by the user, or from an installed package.
 
-    The class is called with groups of parameters; with the fields `betas`, `eps` and `momentum` of
-    the row, as far as it accepts them; and with the arguments in its import path. A group has
-    `params`, `hidden_matrix` (for each parameter whether muon would update it) and, if the class
-    accepts it, `weight_decay`.
+    The class is called with groups of parameters; with the row's values of `betas`, `eps` and
+    `momentum` that it accepts; and with the arguments in its import path. A group has `params`,
+    `hidden_matrix` (for each parameter, whether muon would update it) and, if the class accepts it,
+    `weight_decay`.
+
+    The class keeps its own state; `states` has only the averages of the weights.
     """
 
     def __init__(self, model: nn.Module, config: RowConfig, sources: Path) -> None:
@@ -198,8 +207,10 @@ class CustomOptimizer(Optimizer):
             if "weight_decay" in accepted:
                 settings["weight_decay"] = group.decay
             elif group.decay:
-                optimizer = config.optimizer
-                raise StudyError(f"optimizer={optimizer}: it takes no weight_decay, which is set")
+                raise StudyError(
+                    f"optimizer={config.optimizer}: the class has no argument weight_decay, but "
+                    "the row sets a weight decay; remove the weight decay, or use another class"
+                )
             groups.append(settings)
         fields = {}
         for name, value in _offered_arguments(config).items():
@@ -212,12 +223,12 @@ class CustomOptimizer(Optimizer):
         if len(self.custom.param_groups) != len(groups):  # each step sets the rate of every group
             raise StudyError(
                 f"{optimizer_class.__name__}: has {len(self.custom.param_groups)} groups of "
-                f"parameters, and was given {len(groups)}; keep them as they are, and tell "
-                "parameters apart in `step`"
+                f"parameters, and was given {len(groups)}; the constructor must keep the "
+                "groups that it is given; distinguish parameters in `step` instead"
             )
 
     def allocate(self) -> None:
-        """Do nothing: the class makes its state in the first step."""
+        """Do nothing: the class creates its state in the first step."""
 
     def _update(self, rate: float, decay_share: float) -> None:
         for group, custom_group in zip(self.groups, self.custom.param_groups, strict=True):
@@ -227,18 +238,19 @@ class CustomOptimizer(Optimizer):
         self.custom.step()
 
     def state(self) -> dict[str, Tensor]:
-        """The state of all parameters, and all numbers as JSON text in bytes.
+        """The averages of the weights, the tensors of the class's state, and a tensor with the
+        bytes of a JSON text with all other values.
 
         Raises:
             StudyError: the state has values that are neither tensors nor JSON.
         """
-        tensors = super().state()  # averages of the weights
+        tensors = super().state()  # only averages of the weights; see the class
         numbers: dict[str, dict[str, Any]] = {}
         for name, parameter in zip(self.names, self.parameters, strict=True):
             for key, value in self.custom.state.get(parameter, {}).items():
                 if isinstance(value, Tensor):
                     prefix = CUSTOM_PREFIX if key in (AVERAGE, AVERAGED_STEPS) else ""
-                    # A checkpoint cannot hold views, such as a transpose or an expanded number.
+                    # A checkpoint cannot hold views, such as a transposed or expanded tensor.
                     tensors[f"{prefix}{key}/{name}"] = value.detach().contiguous()
                 else:
                     numbers.setdefault(name, {})[key] = value
@@ -247,8 +259,8 @@ class CustomOptimizer(Optimizer):
             text = json.dumps([numbers, settings], sort_keys=True)
         except TypeError as error:
             raise StudyError(
-                f"{type(self.custom).__name__}: its state cannot be saved: {error}; it may keep "
-                "tensors for each parameter, and numbers"
+                f"{type(self.custom).__name__}: its state cannot be saved: {error}; allowed are "
+                "tensors for each parameter, and values of JSON such as numbers"
             ) from None
         content = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
         return {**tensors, CUSTOM_NUMBERS: content}
@@ -258,14 +270,14 @@ class CustomOptimizer(Optimizer):
         numbers, settings = json.loads(state.pop(CUSTOM_NUMBERS).numpy().tobytes())
         super().load(state)
         for name, parameter in zip(self.names, self.parameters, strict=True):
-            saved = self.moments.pop(name, {})
+            saved = self.states.pop(name, {})
             averages: State = {}
             for key in (AVERAGE, AVERAGED_STEPS):
                 if key in saved:
                     averages[key] = saved.pop(key)
                 if CUSTOM_PREFIX + key in saved:
                     saved[key] = saved.pop(CUSTOM_PREFIX + key)
-            self.moments[name] = averages
+            self.states[name] = averages
             if saved or name in numbers:
                 self.custom.state[parameter] = {**saved, **numbers.get(name, {})}
         for group, saved in zip(self.custom.param_groups, settings, strict=True):
@@ -285,7 +297,7 @@ def _custom_class(
 
 
 def _offered_arguments(config: RowConfig) -> dict[str, Any]:
-    """Arguments from the fields of a row, for a class that accepts them."""
+    """Arguments that a row's fields offer to a class; the class may accept only some of them."""
     arguments: dict[str, Any] = {
         "lr": 1e-3,  # the schedule replaces it in the first step
         "betas": (config.adam_beta1, config.adam_beta2),
@@ -297,37 +309,45 @@ def _offered_arguments(config: RowConfig) -> dict[str, Any]:
 
 
 def make_optimizer(model: nn.Module, config: RowConfig, sources: Path) -> Optimizer:
-    """The optimizer of a row; `sources` is the folder of the user's classes."""
+    """Make the optimizer of a row; `sources` is the folder with the sources of user's classes."""
     if is_own(config.optimizer):
         return CustomOptimizer(model, config, sources)
     return Optimizer(model, config)
 
 
 def _groups(model: nn.Module, config: RowConfig) -> list[ParameterGroup]:
-    """Groups of parameters: a matrix rule's first, then by weight decay, the strongest first.
+    """Group the parameters by their settings: groups with a matrix rule first, then by descending
+    weight decay.
 
-    Parameters with equal settings share a group, so that a fused kernel is called once for all.
+    A fused kernel is called only once for all parameters of a group.
     """
     kinds = parameter_kinds(model)
     hidden = set[str]()
     if config.optimizer in MATRIX_RULES:
         hidden = hidden_matrices(model)
-    groups: dict[tuple[bool, float, float], dict[str, nn.Parameter]] = {}
+    groups: dict[_GroupSettings, dict[str, nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         rate, decay = _multipliers(config, kinds[name], name in hidden)
-        settings = (name in hidden, rate, decay * config.weight_decay)
+        settings = _GroupSettings(name in hidden, rate, decay * config.weight_decay)
         groups.setdefault(settings, {})[name] = parameter
     result = []
-    for settings in sorted(groups, key=lambda settings: (not settings[0], -settings[2])):
-        has_matrix_rule, rate, decay = settings
-        rule = _rule(config, has_matrix_rule)
-        result.append(ParameterGroup(groups[settings], rule, rate, decay))
+    for settings in sorted(groups, key=lambda group: (not group.has_matrix_rule, -group.decay)):
+        rule = _rule(config, settings.has_matrix_rule)
+        result.append(ParameterGroup(groups[settings], rule, settings.rate, settings.decay))
     return result
+
+
+class _GroupSettings(NamedTuple):
+    """Settings that the parameters of a group share."""
+
+    has_matrix_rule: bool
+    rate: float
+    decay: float
 
 
 def _rule(config: RowConfig, has_matrix_rule: bool) -> UpdateRule:
     if is_own(config.optimizer):
-        return UpdateRule(config)  # not used: the class updates its parameters
+        return UpdateRule(config)  # not used: the user's class updates the parameters
     if has_matrix_rule:
         rule = MATRIX_RULES[config.optimizer](config)
     else:
@@ -338,7 +358,7 @@ def _rule(config: RowConfig, has_matrix_rule: bool) -> UpdateRule:
 
 
 def _multipliers(config: RowConfig, kind: str, has_matrix_rule: bool) -> tuple[float, float]:
-    """Factors of the learning rate and of the weight decay for a kind of parameters."""
+    """Multipliers of the learning rate and of the weight decay, for one kind of parameters."""
     rate, decay = {
         "embedding": (config.embedding_rate, config.embedding_decay),
         "position": (config.embedding_rate, config.embedding_decay),
@@ -348,20 +368,20 @@ def _multipliers(config: RowConfig, kind: str, has_matrix_rule: bool) -> tuple[f
         "matrix": (1.0, 1.0),
         "kernel": (1.0, 1.0),
     }[kind]
-    width = factors(config)
-    # SOAP's updates are as large as Adam's.
+    width_factors = factors(config)
+    # SOAP is a matrix rule, but its updates have the size of Adam's.
     is_orthogonal = has_matrix_rule and config.optimizer != "soap"
-    matrix_factor = width.orthogonal_rate if is_orthogonal else width.matrix_rate
-    factor = {
-        "embedding": width.embedding_rate,
+    matrix_factor = width_factors.orthogonal_rate if is_orthogonal else width_factors.matrix_rate
+    width_factor = {
+        "embedding": width_factors.embedding_rate,
         "feed_forward": matrix_factor,
         "matrix": matrix_factor,
     }.get(kind, 1.0)
     if config.optimizer in DECOUPLED:
-        # The weights shrink by rate times decay, which must not depend on the width (Dey et al.,
-        # 2025, table 1).
-        decay /= factor
-    return rate * factor, decay
+        # The weights shrink by rate times decay in each step. The product must not depend on the
+        # width (Dey et al., 2025, table 1).
+        decay /= width_factor
+    return rate * width_factor, decay
 
 
 def parameter_kinds(model: nn.Module) -> dict[str, str]:
@@ -372,24 +392,26 @@ def parameter_kinds(model: nn.Module) -> dict[str, str]:
     gains and biases as `vector`.
     """
     # By identity, not by name: several modules share a tied embedding.
-    modules: dict[int, str] = {}  # what the module of a parameter is
+    module_kinds: dict[int, str] = {}
     declared: dict[int, ParameterKind] = {}
     for module in model.modules():
         if isinstance(module, (PositionalEncoding, TokenTypes)):
             for parameter in module.parameters():
-                modules[id(parameter)] = "position"
+                module_kinds[id(parameter)] = "position"
         elif isinstance(module, Layer) and module.feed_forward is not None:
             for parameter in module.feed_forward.parameters():
-                modules[id(parameter)] = "feed_forward"
+                module_kinds[id(parameter)] = "feed_forward"
         for name, parameter in module.named_parameters(recurse=False):
             declared[id(parameter)] = parameter_kind(module, name, parameter)
     output = getattr(model, "output", None)
     if output is not None:
-        modules[id(output.weight)] = "output"
+        module_kinds[id(output.weight)] = "output"
+    # First gains and biases; then the module's kind, if the module is a position or the output, or
+    # the parameter a plain matrix; then the declared kind.
     kinds = {}
     for name, parameter in model.named_parameters():
         declared_kind = declared[id(parameter)]
-        module_kind = modules.get(id(parameter), "matrix")
+        module_kind = module_kinds.get(id(parameter), "matrix")
         if declared_kind in ("bias", "gain"):
             kinds[name] = "vector"
         elif declared_kind == "matrix" or module_kind in ("position", "output"):

@@ -2,10 +2,10 @@
 
 The inputs of a step are either computed from seed and step (the batch, the learning rate) or stored
 in the checkpoint (weights, optimizer state, the dropout generator, the state of early stopping). A
-run that is killed and resumed therefore writes the same bytes as an uninterrupted one.
+run that is killed and resumed therefore writes the same bytes as an uninterrupted run.
 
-Several processes, the ranks, may train one run. Each computes the gradients of some parts of the
-batch. All make the same optimizer step, and the first rank writes the files.
+Several processes, the ranks, may train one run together. Each rank computes the gradients of some
+parts of the batch. All ranks make the same optimizer step, and the first rank writes the files.
 """
 
 from __future__ import annotations
@@ -53,8 +53,9 @@ from ablate.training.optimizer import make_optimizer
 from ablate.training.schedule import decay_share, learning_rate, schedule_of
 from ablate.training.step_batches import BatchPart, StepBatches
 
-LOG_EVERY = 50  # steps between log lines; divergence is noticed this often
-# Training does not recover from this multiple of ln V, the loss per token of a uniform prediction.
+LOG_EVERY = 50  # steps between log lines; divergence is checked at each log line
+# A loss above this multiple of ln V, the loss per token of a uniform prediction, has exploded:
+# training does not recover from it.
 EXPLODED = 4.0
 
 
@@ -82,18 +83,19 @@ class Trainer:
         Args:
             config: the row.
             seed: seed of weights, dropout and batches.
-            task: makes batches and computes the loss.
+            task: task that makes batches and computes the loss.
             corpus: the prepared corpus.
             folder: folder of the run, with checkpoints, the metrics log and the user's classes.
             device: the CPU or a GPU.
-            micro_batch_tokens: padded tokens that fit in memory at once; gradients of larger
-                batches are accumulated.
+            micro_batch_tokens: number of padded tokens that fit in memory at once; gradients of
+                larger batches are accumulated.
             keep_checkpoints: number of checkpoints that averaging uses.
             dev: items to evaluate every `eval_every` steps; by default the dev split of the corpus.
-            context: hooks.
-            parts: number of parts into which each batch is divided; a power of two. Like the
-                micro-batch, it changes the last digits of sums and the masks of dropout.
-            ranks: the processes that train the run together; a power of two, and at most `parts`.
+            context: hooks that the training calls.
+            parts: number of parts into which each batch is divided; a power of two. Like the size
+                of the micro-batch, it changes the last digits of sums and the masks of dropout.
+            ranks: the processes that train the run together. Their number is a power of two, and at
+                most `parts`.
         """
         self.config = config
         self.task = task
@@ -113,10 +115,11 @@ class Trainer:
         self.model.loss_term = load_function(config.loss_term, folder.sources)
         self.optimizer = make_optimizer(self.model, config, folder.sources)
         self.schedule = schedule_of(config, folder.sources)
-        if on_gpu(device):  # so that the micro-batch is fitted into the memory beside the moments
+        if on_gpu(device):
+            # Now, so that an out-of-memory in the first step already counts the optimizer state.
             self.optimizer.allocate()
-        self.tree = GradientTree(self.optimizer.parameters, ranks) if parts > 1 else None
-        self.stop_agreed = False
+        self.tree = GradientTree(self.optimizer.parameters, ranks)  # used with several parts
+        self.stop_agreed = False  # whether the ranks have voted to stop
         self.folder = folder.checkpoints
         self.metrics = MetricsLog(folder.metrics)
         self.saver = CheckpointSaver(folder, config, self.metrics, keep_checkpoints, self.context)
@@ -187,9 +190,10 @@ class Trainer:
             # Out of memory: repeat the step from the same state with smaller micro-batches.
             self.random.set_state(random)
             self.loss_sum = loss_sum.clone()
-        if self.tree is not None:
+        if self.parts > 1:
             self.loss_sum += self.tree.sum()
-            # Checkpoints store the generator: give it a state that is the same on all ranks.
+            # Checkpoints store the generator: give it a state that is the same on all ranks. No
+            # part has the index `parts`.
             self.random.manual_seed(part_seed(self.seed, step, self.parts))
         self.optimizer.step(self._rate(step), decay_share(self.config, step, self.steps))
         self.loss_tokens += n_tokens
@@ -213,24 +217,26 @@ class Trainer:
             if not is_out_of_memory(error) or self.micro_batch_tokens <= longest:
                 raise
             out_of_memory = True
-        if not self._any_rank_out_of_memory(out_of_memory):
+        if self.parts > 1:
+            out_of_memory = self._vote(out_of_memory)
+        if not out_of_memory:
             return batch.n_tokens
         # Not in the handler, where the traceback keeps tensors of the failed micro-batch alive.
         self.optimizer.clear()
-        self.model.pop_balance_loss()  # drop the stored term, whose graph keeps such tensors, too
-        if self.tree is not None:
-            self.tree.clear()
+        # The graph of the stored balance loss keeps tensors of the failed micro-batch alive too.
+        self.model.pop_balance_loss()
+        self.tree.clear()
         release_cached_memory(self.device)
-        self.micro_batch_tokens = -(-self.micro_batch_tokens // 2)
+        self.micro_batch_tokens = math.ceil(self.micro_batch_tokens / 2)
         self.context.on_out_of_memory(self.micro_batch_tokens)
         return None
 
     def _add_part(self, part: BatchPart, step: int, n_tokens: int) -> None:
         """Add the gradients of a part of the batch.
 
-        Its dropout masks do not depend on the other parts.
+        With several parts, the dropout masks of a part do not depend on the other parts.
         """
-        if self.tree is None:
+        if self.parts == 1:
             for batch in part.micro_batches:
                 # Summed on the device: reading the value would wait for the GPU at every step.
                 self.loss_sum += self._add_gradients(batch, n_tokens)
@@ -241,36 +247,35 @@ class Trainer:
             loss += self._add_gradients(batch, n_tokens)
         self.tree.add(loss)
 
-    def _any_rank_out_of_memory(self, out_of_memory: bool) -> bool:
-        """Whether any rank is out of memory.
+    def _vote(self, out_of_memory: bool) -> bool:
+        """Let the ranks agree on this step, and return whether any rank is out of memory.
 
-        In the same vote the ranks agree on whether to stop and which parameters have gradients.
+        They also agree on whether to stop (`stop_agreed`) and on which parameters have gradients.
         Divergence needs no vote, because all ranks have the same sums.
         """
-        if self.tree is None:
-            return out_of_memory
         stop = self.ranks.size > 1 and self.context.stop_requested()
-        out_of_memory, self.stop_agreed, *self.tree.has_gradient = self.ranks.vote(
-            [out_of_memory, stop, *self.tree.has_gradient]
-        )
-        return out_of_memory
+        votes = self.ranks.vote([out_of_memory, stop, *self.tree.has_gradient])
+        any_out_of_memory, self.stop_agreed, *has_gradient = votes
+        self.tree.has_gradient = has_gradient
+        return any_out_of_memory
 
     def _stop_requested(self) -> bool:
-        """Whether to stop after this step; several ranks have already voted on it."""
+        """Whether to stop after this step; several ranks have voted on it within the step."""
         return self.context.stop_requested() if self.ranks.size == 1 else self.stop_agreed
 
     def _add_gradients(self, batch: Batch, n_tokens: int) -> Tensor:
         """Run forward and backward over a micro-batch, and return its summed loss.
 
-        No other tensor outlives the call.
+        Beside the loss and the gradients, no tensor outlives the call.
         """
         batch = batch.to(self.device)
         smoothing = self.config.label_smoothing
         with autocast(self.device, self.precision):
             loss, _ = self.task.loss_terms(self.model, batch, smoothing)
-        # By the tokens of the whole batch: summed over micro-batches, the gradient is of its mean.
+        # Divided by the tokens of the whole batch, so that the accumulated gradient is the gradient
+        # of the mean loss over the batch.
         (loss / n_tokens).backward()
-        self.model.pop_balance_loss()  # drop the term, in case the task's loss has not used it
+        self.model.pop_balance_loss()  # dropped, in case the task's loss has not used it
         return loss.detach()
 
     def _log_loss(self) -> None:
@@ -283,14 +288,15 @@ class Trainer:
         self._record(loss=loss, lr=self._rate(self.progress.step))
 
     def _check_explosion(self, loss: float) -> None:
-        """Raise Diverged if cross-entropy has exploded.
+        """Raise Diverged if the cross-entropy has exploded.
 
-        A small training loss rules that out without an evaluation. If a large loss includes other
-        terms, cross-entropy is computed separately.
+        A small training loss rules this out. A large training loss may be due to its other terms;
+        the cross-entropy is then computed separately.
         """
         bound = EXPLODED * math.log(self.vocab_size)
-        predictions = 1 + self.config.future_tokens * self.config.future_loss
-        if loss <= predictions * bound:
+        # The loss sums the cross-entropy of the next token and the weighted ones of later tokens.
+        total_weight = 1 + self.config.future_tokens * self.config.future_loss
+        if loss <= total_weight * bound:
             return
         quantity = "loss"
         if self._has_other_terms:
@@ -308,7 +314,7 @@ class Trainer:
         return has_custom_loss or c.z_loss > 0 or c.has_balanced_experts
 
     def _cross_entropy(self) -> float:
-        """Cross-entropy of the newest batch, without dropout, in nats a token."""
+        """Cross-entropy of the batch of the last step, without dropout, in nats per token."""
         step = self.progress.step
         items = self.batches.items(step)
         split = self.task.at_step(self.train, self.seed, step)
@@ -329,7 +335,7 @@ class Trainer:
             limit = math.log(LARGEST_SCORE)
             raise Diverged(progress.step, f"the dev loss is not below {limit:.0f} nats a token")
         progress.evaluations_since_best += 1
-        # Of equal perplexities the earliest is the best.
+        # Among equal perplexities, the earliest is the best.
         if progress.best_perplexity is None or value < progress.best_perplexity:
             progress.best_perplexity = value
             progress.best_step = progress.step
@@ -344,7 +350,7 @@ class Trainer:
             self.metrics.append(step=self.progress.step, tokens=self.progress.tokens, **values)
 
     def _last_step(self) -> int | None:
-        """The smaller of the budgets in steps and in epochs; None if the row has neither."""
+        """The smaller of the budgets in steps and in epochs; None if the row sets neither."""
         limits = []
         if self.config.train_steps:
             limits.append(self.config.train_steps)
@@ -361,9 +367,9 @@ class Trainer:
     def _save(self, scheduled: bool) -> None:
         """Save a checkpoint.
 
-        It includes the loss since the last log line, so that a resumed run writes the same next
-        line. If the row averages weights, the file of weights has the averages, and the optimizer
-        state has the weights.
+        The checkpoint includes the loss since the last log line, so that a resumed run writes the
+        same next line. If the row averages weights, the file of weights has the averages, and the
+        optimizer state has the weights.
         """
         if not self.ranks.is_first:
             return
@@ -390,28 +396,32 @@ class Trainer:
         self.random.set_state(tensors.pop("random"))
         self.loss_sum = tensors.pop("losses").to(self.device)
         self.optimizer.load(tensors)
-        self.optimizer.swap_averages()  # the checkpoint has them swapped
+        self.optimizer.swap_averages()  # a checkpoint has weights and averages swapped
         if self.ranks.is_first:
             self.last_loss = self.metrics.last("loss")
             self.last_perplexity = self.metrics.last("dev_perplexity")
             self.context.log.info("resumed at step %d", self.progress.step)
 
     def _find_checkpoint(self) -> checkpoints.Checkpoint | None:
-        """Find the checkpoint to resume from, and cut the log to it; None if there is none."""
-        # `newest` moves damaged checkpoints away, which only the holder of the lease may do.
+        """Find the checkpoint to resume from, and cut the log to its step; None without one.
+
+        If training had ended, there is nothing to resume: its progress is restored, and the run
+        only lacks its result.
+        """
+        # `newest` quarantines damaged checkpoints, which only the holder of the lease may do.
         self.context.check_lease()
         checkpoint, skipped = checkpoints.newest(self.folder)
         for line in skipped:
             self.context.log.warning(line)
-        if checkpoint is None and self._had_ended():
+        if checkpoint is None and self._restore_ended_training():
             return None
         if checkpoint is not None and not self._cut_metrics(checkpoint.info):
             self.context.log.warning(
-                "%s: has lost lines that step %d had; the run starts over",
+                "%s: has lost lines that it had at step %d; the run starts over",
                 self.metrics.path,
                 checkpoint.step,
             )
-            checkpoints.prune(self.folder, set(), finished=True)
+            checkpoints.remove_all(self.folder)
             checkpoint = None
         if checkpoint is None:
             self.metrics.cut()
@@ -430,10 +440,12 @@ class Trainer:
             return None
         return checkpoints.Checkpoint(folder=self.folder, **manifest)
 
-    def _had_ended(self) -> bool:
-        """Whether training had ended: the checkpoint of the last step has undamaged weights.
+    def _restore_ended_training(self) -> bool:
+        """Restore the progress of a training that had ended, if the checkpoint of its last step has
+        undamaged weights. Its optimizer state may be gone.
 
-        Such a run only lacks its result. Progress is then restored.
+        Returns:
+            Whether training had ended. Otherwise, nothing is changed.
         """
         scheduled = checkpoints.scheduled(self.folder)
         if not scheduled:

@@ -1,8 +1,8 @@
-"""Execution settings of a run, and its provenance: code, versions and machine.
+"""Numeric settings of a run (`Execution`), and its provenance: code, versions and machine.
 
-A run keeps its first execution settings, because threads, micro-batches and precision change the
-last digits of sums, and micro-batches also the masks of dropout. The provenance contains no names
-of persons, hosts or paths.
+A run keeps its first numeric settings: threads, micro-batches and precision change the last digits
+of sums, and micro-batches also change the masks of dropout. The provenance contains no names of
+persons, hosts or paths.
 """
 
 from __future__ import annotations
@@ -32,49 +32,50 @@ class OtherDevice(StoreError):  # noqa: N818
 
 
 def choose_execution(
-    folder: RunFolder, job: Job, config: RowConfig, training: str, log: logging.Logger
+    folder: RunFolder, job: Job, config: RowConfig, training_hash: str, log: logging.Logger
 ) -> Execution:
-    """The execution settings of a run: those that it began with, or new ones from the job.
+    """Choose the numeric settings of a run: the settings with which it began, or else new ones.
 
-    `micro_batch_tokens` of the row takes precedence. Each change is logged.
+    `micro_batch_tokens` of the row takes precedence over the job. Each change is logged.
 
     Args:
         folder: folder of the run.
-        job: the job.
+        job: the job, from which new settings are taken.
         config: the row.
-        training: hash of the training and dev text.
-        log: receives the changes.
+        training_hash: hash of the training and dev text.
+        log: receives a line for each change.
 
     Raises:
-        OtherDevice: the run began on another type of device, whose random state cannot be used.
-        StoreError: the run began on other data.
+        OtherDevice: the run began on another type of device, and its random state cannot be used
+            here.
+        StoreError: the run began with other training or dev text.
     """
     device_type = _device_type(job)
     execution = _read_execution(folder, log)
     if execution is None:
-        return _new_execution(folder, job, config, training, log)
-    folder.refuse_other_text(execution, training)
-    # A finished run is only decoded, which needs no random state.
+        return _new_execution(folder, job, config, training_hash, log)
+    folder.refuse_other_text(execution, training_hash)
+    # The random state does not matter to a finished run, which is only decoded.
     if execution.device != device_type and not folder.has_result:
         raise OtherDevice(
             f"{folder.path}: began on {execution.device}, and its random state cannot be used on "
             f"{device_type}; use --device {execution.device}, or another --results"
         )
     if config.deterministic != execution.deterministic and not folder.has_result:
-        log.warning("the run goes on with deterministic=%s, as it began", execution.deterministic)
-    # The study sets another size, which replaces the first one and its halvings.
+        log.warning("the run began with deterministic=%s, and keeps it", execution.deterministic)
+    # A size in the study replaces the size with which the run began, and its halvings.
     if config.micro_batch_tokens not in (None, execution.micro_batch_tokens):
         execution = execution.model_copy(
             update={"micro_batch_tokens": config.micro_batch_tokens, "halvings": 0}
         )
         execution.write(folder.execution)
-    # The system killed the last worker for its memory, before it could halve the micro-batch.
+    # The last worker could not halve its micro-batch, because the system killed it for its memory.
     if job.halve_micro_batch:
         execution = execution.halved()
         execution.write(folder.execution)
         log.warning(
             "the system ran out of memory: micro-batches of %d tokens from here",
-            execution.fitting_tokens,
+            execution.current_micro_batch_tokens,
         )
     return execution
 
@@ -85,13 +86,13 @@ def _device_type(job: Job) -> str:
 
 
 def _new_execution(
-    folder: RunFolder, job: Job, config: RowConfig, training: str, log: logging.Logger
+    folder: RunFolder, job: Job, config: RowConfig, training_hash: str, log: logging.Logger
 ) -> Execution:
-    """Choose the execution settings of a new run, and write them with the provenance."""
+    """Choose the numeric settings of a new run, and write them with the provenance."""
     device = visible_device(job.device, job.devices)
     precision = precision_on(device, config.precision)
     execution = Execution(
-        training=training,
+        training_hash=training_hash,
         device=_device_type(job),
         threads=job.threads,
         micro_batch_tokens=config.micro_batch_tokens or job.micro_batch_tokens,
@@ -112,8 +113,8 @@ def _new_execution(
 
 
 def _read_execution(folder: RunFolder, log: logging.Logger) -> Execution | None:
-    """Read the execution settings of a run; without them, remove its checkpoints, so that it starts
-    over.
+    """Read the numeric settings of a run. If they are damaged or lost, remove the checkpoints, so
+    that the run starts over with new settings.
     """
     fault = None
     try:
@@ -125,15 +126,22 @@ def _read_execution(folder: RunFolder, log: logging.Logger) -> Execution | None:
         fault = f"{folder.execution}: is missing"
     if fault is not None and not folder.has_result:
         log.warning("%s; the run starts over", fault)
-        checkpoints.prune(folder.checkpoints, set(), finished=True)
-    # After the checkpoints: a kill in between must not leave checkpoints without these settings.
+        checkpoints.remove_all(folder.checkpoints)
+    # Only after the checkpoints: a kill in between must not leave checkpoints without settings.
     if execution is None and os.path.lexists(folder.execution):
         quarantine(folder.execution)
     return execution
 
 
 def provenance(device: str, threads: int, precision: str, processes: int = 1) -> Provenance:
-    """The provenance of a run that this process would execute."""
+    """Describe the code, the versions and the machine of this process.
+
+    Args:
+        device: device of the run.
+        threads: number of CPU threads.
+        precision: precision of matrix products.
+        processes: number of processes that train the run together.
+    """
     return Provenance(
         ablate=_code_version(),
         python=platform.python_version(),
@@ -147,11 +155,11 @@ def provenance(device: str, threads: int, precision: str, processes: int = 1) ->
 
 
 def custom_packages(config: RowConfig) -> dict[str, str | None]:
-    """Versions of the installed packages with the user's classes of a row, by name."""
+    """Versions of the installed packages that define the user's classes of a row, by name."""
     modules = [reference.module for reference in classes_of(config)]
     if imported := parse_import(config.optimizer):
         modules.append(imported.module)
-    if not modules:  # saves a search through all packages
+    if not modules:  # saves the search through all installed packages
         return {}
     installed = packages_distributions()
     versions = dict[str, str | None]()
@@ -162,7 +170,7 @@ def custom_packages(config: RowConfig) -> dict[str, str | None]:
 
 
 def device_name(device: str) -> str:
-    """`cpu`, or the name of the GPU."""
+    """Name of a device for people: the model of a GPU, or `cpu`."""
     if not device.startswith("cuda"):
         return device
     import torch
@@ -178,7 +186,7 @@ def _version(name: str) -> str | None:
 
 
 def _code_version() -> CodeVersion:
-    """The version of ablate, and its git revision if it is a checkout."""
+    """The version of ablate, with its git revision if it runs from a checkout."""
     folder = Path(ablate.__file__).parent
     head = output_of(["git", "rev-parse", "HEAD"], folder)
     status = output_of(["git", "status", "--porcelain", "--", "."], folder) if head else None

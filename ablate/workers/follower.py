@@ -1,8 +1,9 @@
-"""The process of a rank other than the first. It goes through the same stages, and writes nothing.
+"""A follower: the process of a rank other than the first. It goes through the same stages as the
+first rank, and writes no files.
 
 The first rank starts it with `python -m ablate.workers.follower`; see `ablate/workers/ranks.py`.
-Its standard input begins with a `RankStart`, and ends when the first rank ends. Commands come
-through the process group.
+The standard input of the follower begins with a `RankStart`, and ends when the first rank ends.
+Commands come through the process group.
 """
 
 from __future__ import annotations
@@ -28,28 +29,30 @@ from ablate.workers.ranks import use_loopback
 
 def main() -> int:
     """Follow the first rank until it ends."""
-    # A cluster signals all processes; only the first rank reacts.
+    # A cluster sends signals to all processes, but only the first rank shall react.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
     torch.set_flush_denormal(True)
     start = RankStart.from_line(sys.stdin.readline())
-    threading.Thread(target=_end_with_input, name="input", daemon=True).start()
+    threading.Thread(target=_end_with_first_rank, name="input", daemon=True).start()
     try:
         _follow(start)
     except Exception:
         traceback.print_exc()
     sys.stderr.flush()
-    os._exit(1)  # do not wait for the thread that reads, or for a broken group
+    # Not by return, which would wait for the reading thread, or for a broken process group.
+    os._exit(1)
 
 
-def _end_with_input() -> None:
+def _end_with_first_rank() -> None:
+    """End this process when standard input ends, which means that the first rank has ended."""
     while os.read(0, 1 << 16):
         pass
     os._exit(0)
 
 
 def _follow(start: RankStart) -> None:
-    """Go through the stages that the first rank sends."""
+    """Go through the stages that the first rank commands."""
     job = start.job
     use_loopback()
     device = visible_device(job.devices[start.rank], job.devices)
@@ -61,7 +64,7 @@ def _follow(start: RankStart) -> None:
             command = RankCommand(**ranks.all_gather_objects(None)[0])
             inputs = inputs.set_up(device, command.execution)
             if command.decoding is None:
-                with suppress(Interrupted, Diverged):  # the first rank handles them
+                with suppress(Interrupted, Diverged):  # the first rank handles these errors
                     inputs.trainer(command.execution, command.keep, RunContext()).fit()
             else:
                 assert command.result is not None

@@ -1,4 +1,4 @@
-"""Use a trained run: load it, predict texts from texts, generate text, or fill masks."""
+"""Use a trained run: load it, predict a text for each text, continue a prompt, or fill masks."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class LoadedRun:
-    """A finished run.
+    """A finished run, with its model.
 
+    record: the settings of the run.
     model: the model in eval mode, with the weights of the chosen step.
     row: the row whose decoding settings are used; None for the row that began the run.
     """
@@ -43,7 +44,9 @@ class LoadedRun:
 
     @property
     def config(self) -> RowConfig:
-        """The row's configuration, with the decoding fields that chose the weights."""
+        """The configuration of the row; its decoding fields have determined which weights are
+        loaded.
+        """
         return self.row.config if self.row else self.record.config
 
 
@@ -59,8 +62,8 @@ def load_run(
         folder: folder of the run.
         results: the results root.
         device: device of the model.
-        row: one of the rows that share the run, whose weights, settings and test split are used; by
-            default the row that began it.
+        row: one of the rows that share the run. Its number of averaged checkpoints, its decoding
+            settings and its corpus are used. By default, the row that began the run.
 
     Raises:
         StoreError: the run is not finished, or the run or its corpus is damaged.
@@ -71,25 +74,30 @@ def load_run(
         raise StoreError(f"{folder.path}: is not a finished run")
     prepare(device)
     task = task_of(record.task, folder.sources)
-    corpus = Corpus(_corpus(results, result, row))
+    corpus = Corpus(_corpus_folder(results, result, row))
     count = (row or record).config.average_checkpoints
     model = load_model(folder, record.config, corpus, result, count, device)
     return LoadedRun(record, task, corpus, model, result, row)
 
 
-def _corpus(results: Results, result: Result, row: Row | None) -> Path:
-    """The corpus that a row decoded, or another one of the run with another test split."""
-    names = [result.corpus, *(decoding.corpus for decoding in result.decodings.values())]
+def _corpus_folder(results: Results, result: Result, row: Row | None) -> Path:
+    """The folder of the first prepared corpus among: the corpus that the row decoded, the corpus of
+    the training, and the corpora of all decodings. They differ only in their test splits.
+    """
+    ids = [result.corpus, *(decoding.corpus for decoding in result.decodings.values())]
     if row and row.decoding in result.decodings:
-        names.insert(0, result.decodings[row.decoding].corpus)
-    return results.corpus(next(filter(results.has_corpus, names), names[0]))
+        ids.insert(0, result.decodings[row.decoding].corpus)
+    for id in ids:
+        if results.has_corpus(id):
+            return results.corpus(id)
+    return results.corpus(ids[0])  # not prepared: opening it raises the error
 
 
 def predicting_task(folder: RunFolder) -> Task:
-    """The task of a run, before its corpus and weights are read.
+    """The task of a run; refused early, before the corpus and weights are read.
 
     Raises:
-        UsageError: the task predicts nothing from a text.
+        UsageError: `ablate predict` does not support the task.
         StoreError: the run is not finished.
     """
     record = folder.read_run()
@@ -99,8 +107,8 @@ def predicting_task(folder: RunFolder) -> Task:
     if not task.predicts:
         supported = [name for name, task in TASKS.items() if task.predicts]
         raise UsageError(
-            f"run {folder.id} has the task {record.task}; only "
-            f"{listed(supported)} is supported here"
+            f"run {folder.id} has the task {record.task}, which cannot predict from a text; "
+            f"supported: {listed(supported)}"
         )
     return task
 
@@ -119,9 +127,9 @@ def generated_texts(
     Args:
         folder: folder of the run.
         results: the results root.
-        prompt: beginning of the texts; empty for the beginning of a document.
+        prompt: text to continue; if empty, documents are generated from their beginning.
         count: number of texts.
-        seed: seed of the first text; each further text has the next seed.
+        seed: seed of the first text; each later text has the next seed.
         settings: values that replace decoding fields of the row.
         row: see `load_run`.
 
@@ -130,22 +138,24 @@ def generated_texts(
     """
     run = load_run(folder, results, row=row)
     config = run.config.model_copy(update=dict(settings))
-    for number in range(seed, seed + count):
-        yield prompt + generate_text(run.model, run.corpus.tokenizer, prompt, config, number)
+    for text_seed in range(seed, seed + count):
+        yield prompt + generate_text(run.model, run.corpus.tokenizer, prompt, config, text_seed)
 
 
 def fill(
     folder: RunFolder, results: Results, text: str, top: int, row: Row | None = None
 ) -> FilledText:
-    """Fill each `<mask>` of a text by the `top` candidates.
+    """Predict the `top` most probable tokens for each `<mask>` of a text.
 
     Raises:
         UsageError: the text has no mask.
         StoreError: the run is not finished, or the run or its corpus is damaged.
-        DataError: the text is longer than the model's positions.
+        DataError: the text has more tokens than the model has positions.
     """
     if MASK_TEXT not in text:
-        raise UsageError(f'the text has no {MASK_TEXT}, such as in "the {MASK_TEXT} sleeps"')
+        raise UsageError(
+            f'the text has no {MASK_TEXT}; an example with it: "the {MASK_TEXT} sleeps"'
+        )
     run = load_run(folder, results, row=row)
     ids = encode_masked(run.corpus.tokenizer, text)
     refuse_too_long(run.config, "the text", len(ids))
@@ -160,22 +170,23 @@ def translate_text(
     row: Row | None = None,
     file: str = "standard input",
 ) -> list[str | None]:
-    """Predict a text from each sentence, as the row predicts the test split.
+    """Predict a text for each sentence, such as a translation, as the row predicts the test split.
 
     Args:
         folder: folder of the run.
         results: the results root.
-        sentences: the texts to read.
+        sentences: the source texts.
         settings: values that replace decoding fields of the row.
         row: see `load_run`.
         file: name of the file of the sentences, for errors.
 
     Returns:
-        A prediction for each sentence: empty for an empty one, None if it is not valid.
+        A prediction for each sentence: empty for an empty sentence, and None if the prediction is
+        not valid (such as an unbalanced parse).
 
     Raises:
         StoreError: the run is not finished, or the run or its corpus is damaged.
-        DataError: a sentence is longer than the model's positions.
+        DataError: a sentence has more tokens than the model has positions.
     """
     run = load_run(folder, results, row=row)
     task = run.task
@@ -184,7 +195,7 @@ def translate_text(
     ids = run.corpus.tokenizer_of(task.source).encode(sources)
     for number, sentence in enumerate(ids, 1):
         refuse_too_long(run.config, f"{file}:{number}", len(sentence))
-    # Without empty sentences, which leave the model nothing to attend to.
+    # Empty sentences are left out: the model would have nothing to attend to.
     nonempty = [i for i, sentence in enumerate(ids) if sentence]
     decoding = run.config.model_copy(update=dict(settings))
     tokenizer = run.corpus.tokenizer_of(task.target)
@@ -201,24 +212,26 @@ def translate_text(
 def refuse_too_long(
     config: ModelConfig, location: str, source: int, target: int | None = None
 ) -> None:
-    """Refuse a sentence, or a pair, for which the model has too few positions.
+    """Refuse a source, or a pair of source and target, for which the model has too few positions.
 
     Args:
         config: fields of the model.
-        location: file and line of the sentence, for the error.
+        location: file and line of the text, for the error.
         source: number of source tokens.
-        target: number of target tokens; None for a source alone.
+        target: number of target tokens; None without a target.
 
     Raises:
-        DataError: the sentence is too long.
+        DataError: the text is too long.
     """
     if config.positions_needed(source, target or 1) > config.max_positions:
-        suffix = "" if target is None or config.has_encoder else f" after {source} of its source"
+        suffix = ""
+        if target is not None and not config.has_encoder:  # one sequence: source, then target
+            suffix = f" after {source} of its source"
         raise too_long(config, location, source if target is None else target, suffix)
 
 
 def too_long(config: ModelConfig, location: str, length: int, suffix: str = "") -> DataError:
-    """The error for a text with too many tokens; `suffix` follows the number of tokens."""
+    """Make the error for a text with too many tokens. `suffix` is printed after their number."""
     return DataError(
         f"{location}: has {length} tokens{suffix}, too many for "
         f"max_positions={config.max_positions} of the run"

@@ -1,4 +1,4 @@
-"""Jobs and their events, as lines of JSON between an executor and its workers."""
+"""Messages between an executor, its workers and their ranks: jobs, events and commands, as JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ablate.store.records import Execution, Result, Setting
 
 EventOutcome = Literal["done", "diverged", "interrupted", "failed", "busy", "unsuitable"]
 
-# Lines of the protocol that are no JSON: a worker's first line, and an executor's last one.
+# The two lines of the protocol that are not JSON: a worker's first line, and an executor's last.
 READY = "ready\n"
 NO_MORE_JOBS = "\n"
 
@@ -34,12 +34,12 @@ class _Message(BaseModel):
 class RunRequest(_Message):
     """Request for one run of a study.
 
-    folder: of the run, absolute; run.json in it has the settings.
-    corpus: folder of the prepared corpus, absolute.
+    folder: absolute path of the run's folder; its run.json has the settings.
+    corpus: absolute path of the prepared corpus.
     test: name of the test set, as the study writes it.
-    decodings: wanted, by decoding id.
-    split: that they decode.
-    settings: fields that are no part of the run's id, such as `checkpoint_minutes`; they may have
+    decodings: requested decodings, by decoding id.
+    split: split that is decoded.
+    settings: fields that are not part of the run's id, such as `checkpoint_minutes`; they may have
         changed since the run began.
     """
 
@@ -64,14 +64,15 @@ class RunRequest(_Message):
 
 
 class Job(_Message):
-    """One run to execute on one device, or on several by as many processes.
+    """One run to execute, by one process on each of its devices.
 
-    device: such as `cpu` or `cuda:0`.
-    peers: devices of the other processes; with the first one, a power of two.
-    threads: of torch, for a run that has not begun; a run that has begun keeps its number.
-    micro_batch_tokens: padded tokens that fit at once, for a run that has not begun.
-    halve_micro_batch: the system killed the last worker for want of memory.
-    report_seconds: between two reports of progress.
+    device: device of the first process, such as `cpu` or `cuda:0`.
+    threads: number of torch's threads, if the run has not begun; a run keeps its first number.
+    micro_batch_tokens: number of padded tokens that fit in memory at once, if the run has not
+        begun.
+    halve_micro_batch: whether the system has killed the last worker for lack of memory.
+    report_seconds: seconds between two progress reports.
+    peers: devices of the other processes; the number of all devices is a power of two.
     """
 
     run: RunRequest
@@ -86,7 +87,7 @@ class Job(_Message):
     @classmethod
     def _power_of_two(cls, peers: tuple[str, ...]) -> tuple[str, ...]:
         if (1 + len(peers)).bit_count() != 1:
-            raise ValueError(f"{1 + len(peers)} processes are no power of two")
+            raise ValueError(f"the number of processes is {1 + len(peers)}, not a power of two")
         return peers
 
     @property
@@ -96,11 +97,12 @@ class Job(_Message):
 
 
 class JobEvent(_Message):
-    """The end of work on one run of a job.
+    """The end of work on a job.
 
+    run: id of the run.
     outcome: `done`, `diverged`, `interrupted`, `failed`; `busy` if another process holds the run's
-        lease; `unsuitable` if the run cannot continue on this device, and is left as it was.
-    reason: of `failed` or `unsuitable`, one line.
+        lease; `unsuitable` if the run cannot continue on this device, and is left unchanged.
+    reason: one line that explains `failed` or `unsuitable`; empty for all other outcomes.
     """
 
     run: str
@@ -109,7 +111,12 @@ class JobEvent(_Message):
 
 
 class RankStart(_Message):
-    """The first message to a further process of a job: its rank, and where all meet."""
+    """The first message to a follower.
+
+    rank: rank of the follower.
+    size: number of ranks.
+    port: port of the store at which the ranks meet.
+    """
 
     job: Job
     rank: int
@@ -118,10 +125,12 @@ class RankStart(_Message):
 
 
 class RankCommand(_Message):
-    """A stage of a run that all ranks go through; the first one sends it.
+    """A stage that all ranks go through: a training, or with `decoding` a decoding.
 
-    execution: of a training; keep: number of checkpoints that averaging uses.
-    decoding: settings of a decoding; result: of the training.
+    execution: numeric settings of the run.
+    keep: number of checkpoints that averaging uses, for a training.
+    decoding: settings of a decoding; None for a training.
+    result: result of the training that is decoded; None for a training.
     """
 
     execution: Execution

@@ -24,7 +24,7 @@ from ablate.store import RunFolder, checkpoints, none_if_unreadable
 from ablate.store.files import quarantine, remove_temporaries, sha256, write_bytes
 from ablate.store.lease import LeaseLost
 from ablate.store.records import Decoding, Execution, FileHash, Outcome, Phase, Result, Score
-from ablate.store.score_cache import fault_in_predictions, source, write_scores
+from ablate.store.score_cache import fault_in_predictions, score_source, write_scores
 from ablate.tasks import Task, task_of
 from ablate.training import Diverged, RunContext, Trainer, TrainingOutcome
 from ablate.training.checkpointing import average, averaged_steps, count_due
@@ -72,8 +72,8 @@ class RunInputs:
         record = folder.read_run()
         if record is None:
             raise StoreError(f"{folder.run}: is missing")
-        # run.json has the settings that determine the id, the job those that may change between
-        # launches.
+        # run.json has the settings that determine the id; the job has the settings that may change
+        # between launches.
         config = RowConfig(**{**record.config.model_dump(), **job.run.settings})
         return RunInputs(
             folder,
@@ -84,9 +84,14 @@ class RunInputs:
         )
 
     def set_up(self, device: torch.device, execution: Execution) -> RunInputs:
-        """Set up this process for a device and the run's execution, and return inputs for them."""
+        """Set up torch in this process, and return the inputs for its device and precision.
+
+        Args:
+            device: device of this process.
+            execution: numeric settings of the run: threads, precision, determinism.
+        """
         prepare(device, execution.deterministic)
-        # The number with which the run began, not the job's: it decides the order of sums.
+        # The number with which the run began, not the job's: it determines the order of sums.
         torch.set_num_threads(execution.threads)
         return replace(
             self,
@@ -103,7 +108,7 @@ class RunInputs:
             self.corpus,
             self.folder,
             device=self.device,
-            micro_batch_tokens=execution.fitting_tokens,
+            micro_batch_tokens=execution.current_micro_batch_tokens,
             keep_checkpoints=keep,
             context=context,
             parts=execution.parts,
@@ -111,42 +116,48 @@ class RunInputs:
         )
 
     def evaluate(
-        self, decoding: DecodingConfig, result: Result, enter: Callable[[Phase], None]
+        self, decoding: DecodingConfig, result: Result, report_phase: Callable[[Phase], None]
     ) -> Evaluation:
         """Evaluate the trained model with one set of decoding settings, together with all ranks.
 
         Args:
             decoding: decoding settings.
             result: result of the training.
-            enter: called at the beginning of each phase and after each batch; may raise an
-                exception to stop.
+            report_phase: called with the current phase, when it begins and after each decoded
+                batch; may raise an exception to stop.
         """
         count = decoding.average_checkpoints
         model = load_model(self.folder, self.config, self.corpus, result, count, self.device)
-        enter("measuring")
+        report_phase("measuring")
         row = self.config.model_copy(update=decoding.model_dump())
         scores = dict(self.task.evaluate(model, self.corpus, row, self.device))
         if PPL.name in scores:
-            scores[PPL.name] = self._add_chance(scores[PPL.name], row)
-        enter("decoding")
+            scores[PPL.name] = self._add_unigram_perplexity(scores[PPL.name], row)
+        report_phase("decoding")
         started = time.monotonic()
         predictions = self.task.predict(
-            model, self.corpus, row, self.device, lambda: enter("decoding")
+            model, self.corpus, row, self.device, lambda: report_phase("decoding")
         )
         generated = self.task.generate(model, self.corpus, row, self.device)
         return Evaluation(scores, predictions, generated, time.monotonic() - started)
 
-    def _add_chance(self, perplexity: Score, row: RowConfig) -> Score:
-        """Add the perplexity by chance to the parts of a score, if it is known."""
-        chance = self.task.perplexity_by_chance(self.corpus, row)
-        if chance is None:
+    def _add_unigram_perplexity(self, perplexity: Score, row: RowConfig) -> Score:
+        """Store the perplexity of a unigram model with the score, as the level of chance."""
+        unigram_perplexity = self.task.unigram_perplexity(self.corpus, row)
+        if unigram_perplexity is None:
             return perplexity
-        parts = {**perplexity.parts, CHANCE_SCORE.name: chance}
+        parts = {**perplexity.parts, CHANCE_SCORE.name: unigram_perplexity}
         return perplexity.model_copy(update={"parts": parts})
 
 
 class Evaluation(NamedTuple):
-    """The outputs of a trained model; `seconds` is the time of decoding."""
+    """Scores and outputs of a trained model.
+
+    scores: scores of the model's likelihood, by metric.
+    predictions: predictions for the test split; None if the task makes no predictions.
+    generated: texts that the model generated for the report.
+    seconds: duration of decoding.
+    """
 
     scores: dict[str, Score]
     predictions: list[str] | None
@@ -165,13 +176,14 @@ class _Pipeline:
         self.log = context.log
         self.check_lease = context.check_lease
         self.stop_requested = context.stop_requested
-        # A table that is writing to scores/ at this moment loses its cache, and continues.
+        # If `ablate table` is writing to scores/ at this moment, it loses its temporary file, and
+        # continues without the cache.
         for directory in self.folder.folders:
             remove_temporaries(directory)
         self.task = inputs.task
         self.corpus = inputs.corpus
         self.execution = choose_execution(
-            self.folder, job, inputs.config, self.corpus.training, self.log
+            self.folder, job, inputs.config, self.corpus.training_hash, self.log
         )
         self.inputs = inputs.set_up(visible_device(job.device, job.devices), self.execution)
         self.config = self.inputs.config
@@ -190,41 +202,43 @@ class _Pipeline:
         size = min(len(self.job.devices), self.execution.parts)  # both are powers of two
         try:
             with rank_group(self.job, size, self.inputs.device, self.log):
-                outcome = self._execute()
+                outcome = self._execute_stages()
         except LeaseLost:
-            raise  # without a report, which another process writes now
+            raise  # without a last report: the new holder of the lease writes the reports now
         except Interrupted:
             self.check_lease()  # a lost lease also requests a stop
             self.folder.failure.unlink(missing_ok=True)
-            self.reporter.enter("left")
+            self.reporter.leave()
             raise
         except BaseException:
-            with suppress(LeaseLost):  # raise the error instead
+            with suppress(LeaseLost):  # the error itself is raised, not the lost lease
                 self.check_lease()
-                self.reporter.enter("left")
+                self.reporter.leave()
             raise
-        self.reporter.enter("left")
+        self.reporter.leave()
         return outcome
 
-    def _execute(self) -> Outcome:
+    def _execute_stages(self) -> Outcome:
         self._begin_attempt()
         earlier = self._read_result()
         result = earlier or self._train()
         decoding_error = None
-        if result.outcome == "done":  # a diverged run has no weights
+        if result.outcome == "done":  # a diverged run has no weights to decode with
             result, decoding_error = self._decode_missing(result)
         self.check_lease()
         self.folder.failure.unlink(missing_ok=True)
         if result != earlier:
             self._publish(result, once=earlier is None)
-        # After publishing the result: until then, a killed run needs the states to resume.
+        # After publishing the result: until then, a killed run resumes from the optimizer states.
         checkpoints.prune(self.folder.checkpoints, set(result.kept_steps), finished=True)
         if decoding_error is not None:  # raised last, so that the other decodings are published
             raise decoding_error
         return result.outcome
 
     def _begin_attempt(self) -> None:
-        """Mark an earlier failure as killed, so that a crash of this attempt counts as a kill."""
+        """Mark an earlier failure as killed. If this attempt dies without recording a failure of
+        its own, the run then counts as killed, and is tried again.
+        """
         failure = none_if_unreadable(self.folder.read_failure)
         if failure is None:
             self.folder.failure.unlink(missing_ok=True)  # perhaps unreadable
@@ -233,17 +247,22 @@ class _Pipeline:
                 failure.model_copy(update={"killed": True}).write(self.folder.failure)
 
     def _read_result(self) -> Result | None:
-        """Read the result; quarantine a damaged one, so that it is made again."""
+        """Read the result; quarantine a damaged result, so that the run makes it again."""
         try:
             return self.folder.read_result()
         except Damaged as error:
             self.check_lease()
-            self.log.warning("%s; quarantined, and made again", error)
+            self.log.warning("%s; the file is quarantined, and the result is made again", error)
             quarantine(self.folder.result)
             return None
 
     def _publish(self, result: Result, once: bool) -> None:
-        """Write the result; with `once`, only if there is none."""
+        """Write the result.
+
+        Args:
+            result: the result.
+            once: whether an existing result means that another process holds the lease.
+        """
         self.check_lease()
         try:
             result.write(self.folder.result, once=once)
@@ -255,7 +274,7 @@ class _Pipeline:
 
     def _train(self, retry: bool = True) -> Result:
         """Train to the end, or to divergence."""
-        # Keep the checkpoints that the largest average of all decodings needs.
+        # Keep as many checkpoints as the largest average of all decodings needs.
         decodings = self.request.decodings.values()
         keep = max((decoding.average_checkpoints for decoding in decodings), default=1)
         send(RankCommand(execution=self.execution, keep=keep))
@@ -268,9 +287,9 @@ class _Pipeline:
             return self._result("diverged", params, error.step, reason=error.reason)
         scheduled = checkpoints.scheduled(self.folder.checkpoints, until=outcome.chosen_step)
         averaged = scheduled[-keep:]
-        # Retried only once, because a failing disk would lose checkpoints again and again.
+        # Only once, because a failing disk would lose checkpoints again and again.
         if retry and self._has_lost_checkpoints(averaged, keep, outcome):
-            checkpoints.prune(self.folder.checkpoints, set(), finished=True)
+            checkpoints.remove_all(self.folder.checkpoints)
             return self._train(retry=False)  # from the first step
         weights = averaged[-1].weights
         return self._result(
@@ -287,7 +306,7 @@ class _Pipeline:
     def _has_lost_checkpoints(
         self, averaged: list[checkpoints.Checkpoint], keep: int, outcome: TrainingOutcome
     ) -> bool:
-        """Whether weights that averaging needs are damaged or lost."""
+        """Whether weights that averaging needs are damaged or lost; logs the first fault."""
         try:
             for checkpoint in averaged:
                 checkpoints.verified_weights(checkpoint)
@@ -320,7 +339,7 @@ class _Pipeline:
             steps=steps,
             params=params,
             seconds=round(self.reporter.seconds, 3),
-            micro_batch_tokens=self.execution.fitting_tokens,
+            micro_batch_tokens=self.execution.current_micro_batch_tokens,
             halvings=self.execution.halvings,
             metrics_sha256=sha256(self.folder.metrics),
             **fields,
@@ -332,7 +351,8 @@ class _Pipeline:
         """Add the decodings that are missing or whose predictions are damaged.
 
         Returns:
-            The result with all decodings that succeed, and the error of one that fails.
+            The result with all decodings that succeeded, and the error of the last decoding that
+            failed, or None.
         """
         decodings = dict(result.decodings)
         decoding_error = None
@@ -356,7 +376,7 @@ class _Pipeline:
         )
         digest = None
         if predictions is not None:
-            # Without line breaks, which would shift the predictions that follow.
+            # A line break within a prediction would shift the lines of all later predictions.
             lines = [text.replace("\n", " ").replace("\r", " ") for text in predictions]
             content = "".join(f"{line}\n" for line in lines).encode()
             digest = hashlib.sha256(content).hexdigest()
@@ -367,32 +387,37 @@ class _Pipeline:
                 if name in self.task.prediction_metric_names:
                     measurements[name] = self.task.measure(name, lines, self.corpus)
                     scores[name] = Score(**measurements[name].model_dump(exclude={"resamples"}))
-            self._refuse_infinite(scores)
-            with suppress(OSError):  # a table measures again if this cache is missing
-                write_scores(self.folder, id, source(digest, self.corpus.id), measurements)
-        self._refuse_infinite(scores)
+            self._refuse_invalid_scores(scores)  # before the cache is written
+            with suppress(OSError):  # `ablate table` measures again if this cache is missing
+                write_scores(self.folder, id, score_source(digest, self.corpus.id), measurements)
+        self._refuse_invalid_scores(scores)  # without predictions, the check above is skipped
         return Decoding(
             test=self.request.test,
             corpus=self.corpus.id,
             **config.model_dump(),
             averaged=min(config.average_checkpoints, result.checkpoints_made),
             scores=scores,
-            predictions=None if predictions is None else len(predictions),
+            n_predictions=None if predictions is None else len(predictions),
             sha256=digest,
             seconds=round(seconds, 3),
             generated=generated,
             cut=predictions.cut if isinstance(predictions, Translations) else None,
         )
 
-    def _refuse_infinite(self, scores: Mapping[str, Score]) -> None:
+    def _refuse_invalid_scores(self, scores: Mapping[str, Score]) -> None:
+        """Refuse scores that are not finite, and scores without a logarithm on a log scale."""
         for name, score in scores.items():
             if self.task.metrics[name].is_log and score.value <= 0:
-                raise ValueError(f"metric {name} is {score.value}; on log scale it must be above 0")
+                raise ValueError(
+                    f"metric {name} is {score.value}; a metric on a log scale must be above 0"
+                )
             if not score.is_storable:
                 raise ValueError(f"metric {name} is {score.value}, not a finite number")
 
     def _between_batches(self, phase: Phase) -> None:
-        """Stop on request: a decoding may take minutes, and starts over in the next launch."""
+        """Report the phase, and stop if requested: an interrupted decoding starts over in the next
+        launch.
+        """
         if self.stop_requested():
             raise Interrupted
         self.reporter.enter(phase)
@@ -413,27 +438,27 @@ def load_model(
         config: the row.
         corpus: the prepared corpus.
         result: result of the training.
-        count: number of checkpoints to average, up to the chosen step.
+        count: number of checkpoints to average: the last ones up to the chosen step.
         device: device of the model.
 
     Raises:
-        StoreError: there are fewer checkpoints, or one is damaged.
+        StoreError: a checkpoint is damaged, or fewer checkpoints are left than `count`.
     """
     by_step = {c.step: c for c in checkpoints.valid(folder.checkpoints)}
     steps = result.kept_steps[-count:]
     averaged = [by_step[step] for step in steps if step in by_step]
-    if len(averaged) < max(1, len(steps)):
+    if not averaged or len(averaged) < len(steps):
         raise StoreError(
             f"{folder.checkpoints}: has lost a checkpoint; remove {folder.path} to train the run "
-            f"again"
+            "again"
         )
     if len(averaged) < min(count, result.checkpoints_made):
         raise StoreError(
             f"{folder.checkpoints}: has {plural(len(averaged), 'checkpoint')}, and "
-            f"average_checkpoints={count} needs more; the others were removed when the run "
-            "finished: train it in another --results to average more"
+            f"average_checkpoints={count} needs more; the earlier checkpoints were removed when "
+            "the run finished: train it in another --results to average more"
         )
-    # With any seed, because all initial weights are overwritten.
+    # The seed does not matter: all initial weights are overwritten.
     model = build(
         config, corpus.tokenizer.vocab_size, seed=0, device=device, sources=folder.sources
     )

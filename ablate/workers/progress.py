@@ -32,7 +32,8 @@ class ProgressReporter:
             folder: folder of the run.
             threads: number of CPU threads.
             device: device of this process.
-            name: name of the device in the launcher, which may see more GPUs than this process.
+            name: name of the device as the launcher knows it, such as `cuda:3`; the launcher may
+                see more GPUs than this process.
             interval: seconds between reports in the same phase.
         """
         self.folder = folder
@@ -45,7 +46,7 @@ class ProgressReporter:
             torch.cuda.reset_peak_memory_stats(device)
         earlier = none_if_unreadable(folder.read_progress)
         self.earlier_seconds = earlier.seconds if earlier else 0.0
-        # Until its first step, a resumed run shows the last step before the interruption.
+        # Until its first step, a resumed run reports the last step before the interruption.
         fields = {"step", "steps", "loss", "perplexity", "peak_memory"}
         self.report = Progress(
             **process_mark().model_dump(),
@@ -55,8 +56,9 @@ class ProgressReporter:
             device=name or str(device),
         )
         self.written = 0.0
-        # Time and tokens after the first step, which also allocates memory and would lower the rate
-        self.first: tuple[float, int] | None = None
+        # Time and tokens after the first step. The rate is measured from there, because the first
+        # step also allocates memory.
+        self.first_step: tuple[float, int] | None = None
         self._write("starting")
 
     @property
@@ -65,12 +67,13 @@ class ProgressReporter:
         return self.earlier_seconds + time.monotonic() - self.started
 
     def after_step(self, report: StepReport) -> None:
-        """Write a report after an optimizer step, if the last one is old enough."""
+        """Write a report after an optimizer step, if the last report is old enough."""
         now = time.monotonic()
-        if self.first is None:
-            self.first = (now, report.tokens)
-        elapsed = now - self.first[0]
-        tokens = report.tokens - self.first[1]
+        if self.first_step is None:
+            self.first_step = (now, report.tokens)
+        first_time, first_tokens = self.first_step
+        elapsed = now - first_time
+        tokens = report.tokens - first_tokens
         update = {
             "step": report.step,
             "steps": report.steps,
@@ -78,8 +81,8 @@ class ProgressReporter:
             "perplexity": report.perplexity,
             "tokens_per_second": tokens / elapsed if elapsed > 0 else None,
         }
-        # Updated at every step, so that an interrupted run reports its last step; but not written,
-        # because a small model makes many steps a second.
+        # The report is updated at every step, so that an interrupted run reports its last step. It
+        # is not written at every step, because a small model makes many steps a second.
         self.report = self.report.model_copy(update=update)
         if report.step == report.steps:
             self._write("training")
@@ -87,12 +90,13 @@ class ProgressReporter:
             self.enter("training")
 
     def enter(self, phase: Phase) -> None:
-        """Write a report if the phase is new, or the last report is old enough.
-
-        The phase `left` means that no process works on the run any more.
-        """
+        """Write a report if the phase is new, or the last report is old enough."""
         if phase != self.report.phase or time.monotonic() - self.written >= self.interval:
             self._write(phase)
+
+    def leave(self) -> None:
+        """Write the last report: this process no longer works on the run."""
+        self._write("left")
 
     def _write(self, phase: Phase) -> None:
         self.written = time.monotonic()
@@ -108,14 +112,14 @@ class ProgressReporter:
             self.report.write(self.folder.progress, durable=False)
 
     def _peak_memory(self) -> int | None:
-        """The peak over this process and earlier ones, with unused blocks."""
+        """Largest number of bytes that this process or an earlier one has reserved on its GPU."""
         if not on_gpu(self.device):
             return self.report.peak_memory
         return max(self.report.peak_memory or 0, torch.cuda.max_memory_reserved(self.device))
 
 
 def memory_in_use(device: torch.device) -> Memory:
-    """Memory in use, in bytes: by this process on a CPU, by all processes on a GPU."""
+    """Memory in use, in bytes: on a CPU by this process, on a GPU by all processes."""
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         return Memory(held=total - free, total=total)

@@ -1,5 +1,5 @@
-"""Check that resuming is exact: train a few steps with and without an interruption, and compare
-all bytes.
+"""Check that resuming is exact: train a few steps twice, once with an interruption, and compare the
+files byte for byte.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ablate.kernels.device import on_gpu, prepare
 from ablate.own.reference import source_file
 from ablate.store import RunFolder, checkpoints
 from ablate.tasks import Task
-from ablate.training import RunContext, Trainer
+from ablate.training import RunContext, StepReport, Trainer
 
-DEV_ITEMS = 16  # items of the dev split to evaluate
+DEV_ITEMS = 16  # number of items of the dev split to evaluate
 
 
 def check_resume(
@@ -38,28 +38,29 @@ def check_resume(
     sources: Mapping[str, bytes],
     task_name: str = "",
 ) -> str | None:
-    """Describe the first difference between an uninterrupted and a resumed training; None if they
+    """Train with and without an interruption, and describe the first difference; None if the files
     are equal.
 
-    The steps include an evaluation, a log line and a checkpoint. All files are removed.
+    The steps include an evaluation, a log line and a checkpoint. All files are removed at the end.
 
     Args:
         config: the row.
         seed: seed of the training.
         task: the task.
         corpus: the prepared corpus.
-        steps: number of steps.
+        steps: number of steps to train; at most `train_steps` of the row.
         device: device of the training.
-        micro_batch_tokens: size of the micro-batch.
+        micro_batch_tokens: size of the micro-batch, in padded tokens.
         sources: source files of the user's classes, by hash.
-        task_name: name of the task as in run ids, which may be a class.
+        task_name: name of the task as in run ids: a built-in task, or a reference to a user's
+            class.
 
     Raises:
-        StudyError: a class of the user's own does not fit, for which a run is refused, too.
+        StudyError: a user's class fails its checks, so that a run with it would be refused too.
         Diverged: the loss explodes within these steps.
     """
     steps = min(steps, config.train_steps or steps)
-    # A checkpoint is due one step before the end; the interruption saves another one.
+    # A checkpoint is due one step before the end; the interruption saves a second checkpoint.
     config = config.model_copy(
         update={"eval_every": max(1, steps // 2), "checkpoint_every": max(1, steps - 1)}
     )
@@ -67,11 +68,14 @@ def check_resume(
     prepare(device, config.deterministic)
 
     def train(folder: RunFolder, until: int) -> None:
-        steps_made = [0]
-        context = RunContext(
-            on_step=lambda report: steps_made.append(report.step),
-            stop_requested=lambda: steps_made[-1] >= until,
-        )
+        """Train up to a step, from the newest checkpoint in the folder if there is one."""
+        made = 0
+
+        def count(report: StepReport) -> None:
+            nonlocal made
+            made = report.step
+
+        context = RunContext(on_step=count, stop_requested=lambda: made >= until)
         trainer = Trainer(
             config,
             seed,
@@ -100,12 +104,14 @@ def check_resume(
         train(resumed, steps)
         difference = first_difference(uninterrupted, resumed)
     if difference is not None and on_gpu(device) and not config.deterministic:
-        difference += "; a GPU sums in no fixed order unless the study sets `deterministic: true`"
+        difference += "; a GPU sums in a fixed order only if the study sets `deterministic: true`"
     return difference
 
 
 def first_difference(uninterrupted: RunFolder, resumed: RunFolder) -> str | None:
-    """The first difference between two trainings in log, weights or state; None if equal."""
+    """Describe the first difference between two trainings in the metrics log, the weights or the
+    state; None if they are equal.
+    """
     if uninterrupted.metrics.read_bytes() != resumed.metrics.read_bytes():
         return "the metrics logs differ"
     a, _ = checkpoints.newest(uninterrupted.checkpoints)
@@ -117,11 +123,12 @@ def first_difference(uninterrupted: RunFolder, resumed: RunFolder) -> str | None
         ("optimizer or random states", a.state, b.state),
     ):
         if file_a.read_bytes() != file_b.read_bytes():
-            return f"{name} differ: {_first_element(load_file(file_a), load_file(file_b))}"
+            return f"{name} differ: {_differing_tensor(load_file(file_a), load_file(file_b))}"
     return None
 
 
-def _first_element(a: dict[str, Tensor], b: dict[str, Tensor]) -> str:
+def _differing_tensor(a: dict[str, Tensor], b: dict[str, Tensor]) -> str:
+    """Describe the first tensor that differs between two files of tensors."""
     for name in a:
         if name not in b or a[name].shape != b[name].shape:
             return f"{name} is not in both"
@@ -130,4 +137,4 @@ def _first_element(a: dict[str, Tensor], b: dict[str, Tensor]) -> str:
             largest = float((a[name].double() - b[name].double()).abs().max())
             count = f"{len(unequal):,} of {a[name].numel():,}"
             return f"{name}: {count} elements, by {largest:.1e} at most"
-    return "only in their order"
+    return "only in the order of tensors in the file"

@@ -1,12 +1,13 @@
-"""A worker process: jobs on standard input, events on standard output, one JSON line each.
+"""A worker process: reads jobs from standard input and writes events to standard output, each as a
+line of JSON.
 
-An executor starts it with `python -m ablate.workers.worker`. It writes `ready` when its libraries
-are loaded, and executes one job after another, so that torch is loaded once. It saves and exits on
-SIGTERM or SIGINT, when it loses the lease of its run, and when its standard input ends, which means
-that the launcher is gone. An empty line means that no more jobs follow: the worker finishes the
-earlier ones, and exits.
+An executor starts a worker with `python -m ablate.workers.worker`. The worker writes `ready` when
+its libraries are loaded, and executes one job after another, so that torch is loaded only once. It
+saves and exits on SIGTERM or SIGINT, when it loses the lease of its run, and when its standard
+input ends, which means that the launcher is gone. An empty line means that no more jobs follow: the
+worker finishes the jobs it has received, and exits.
 
-An executor with processes of its own calls `execute_if_free`.
+An executor that manages its own processes, such as Ray's, calls `execute_if_free` instead.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from ablate.workers.pipeline import execute
 
 
 class _Jobs:
-    """Jobs from standard input, which a thread reads to notice its end while a job runs."""
+    """Jobs from standard input. A thread reads it, to notice its end while a job runs."""
 
     def __init__(self, stop: threading.Event) -> None:
         self.stop = stop
@@ -42,7 +43,7 @@ class _Jobs:
         threading.Thread(target=self._read, name="jobs", daemon=True).start()
 
     def _read(self) -> None:
-        # Not sys.stdin, whose lock this thread would hold when Python exits.
+        # A duplicate, because this thread would hold the lock of sys.stdin when Python exits.
         with os.fdopen(os.dup(0), encoding="utf-8") as stream:
             for line in stream:
                 if line == NO_MORE_JOBS:
@@ -58,7 +59,7 @@ class _Jobs:
     def __next__(self) -> Job:
         while True:
             try:
-                # With a timeout, because a signal handler only sets a flag and does not end get().
+                # With a timeout: a signal handler only sets `stop`, and does not interrupt get().
                 line = self.lines.get(timeout=1.0)
             except queue.Empty:
                 if self.stop.is_set():
@@ -71,13 +72,13 @@ class _Jobs:
 
 def main() -> int:
     """Execute jobs until standard input ends."""
-    stop = threading.Event()  # a signal came, or standard input has ended
+    stop = threading.Event()  # set by a signal, or when standard input ends
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    # The exp of a very small logit is a denormal, which takes 100 times as long.
+    # exp of a very small logit is a denormal number, which a CPU computes 100 times as slowly.
     torch.set_flush_denormal(True)
     events = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # so that output of libraries does not mix with events
+    os.dup2(2, 1)  # output of libraries goes to standard error, so that it does not mix with events
     leases: dict[str, Lease] = {}  # leases of busy runs; see `execute_if_free`
     try:
         events.write(READY)
@@ -92,7 +93,7 @@ def main() -> int:
         if stop.is_set():
             return EXIT_INTERRUPTED
         if event.outcome == "failed":
-            return 0  # the cause may be in this process, so the next run gets a new one
+            return 0  # the cause may lie in this process, so the next run gets a new process
     return 0
 
 
@@ -104,16 +105,15 @@ def execute_if_free(
 ) -> JobEvent:
     """Execute a job, unless another process holds the lease of its run.
 
-    Every outcome is returned as an event, also a failure, which is recorded in the run's folder as
-    well.
+    Every outcome is returned as an event. A failure is recorded in the run's folder too.
 
     Args:
         job: the job.
-        stop: called at each step; whether to save and stop.
-        leases: leases of busy runs by id, which measure how long their holders are silent. Pass the
-            same dictionary, empty at first, to all calls.
-        log_descriptors: file descriptors that write to the run's log during the job, such as 2 for
-            the messages of libraries.
+        stop: called at each step; returns whether to save and stop.
+        leases: leases of busy runs by id. A lease measures for how long its holder has been silent,
+            so pass the same dictionary, empty at first, to all calls.
+        log_descriptors: file descriptors that are redirected to the run's log during the job, such
+            as 2 for messages of libraries.
     """
     folder = RunFolder(job.run.folder)
     lease = leases.setdefault(folder.id, Lease(folder.lease))
@@ -153,10 +153,12 @@ def _execute_leased(
         except LeaseLost:
             log.warning(TAKEN_OVER)
             return JobEvent(run=folder.id, outcome="busy")
-        except OtherDevice as error:  # another launcher can finish the run, so this is no failure
+        except (
+            OtherDevice
+        ) as error:  # not a failure: a launcher with that device can finish the run
             log.info("%s", error)
             return JobEvent(run=folder.id, outcome="unsuitable", reason=str(error))
-        except (Exception, SystemExit) as error:  # a user's class may exit
+        except (Exception, SystemExit) as error:  # a user's class may call sys.exit
             log.error(traceback.format_exc().rstrip())
             reason = failure_reason(error, folder)
             # If the folder or the disk is gone, the launcher still gets the reason.
@@ -181,7 +183,7 @@ def _redirected(descriptors: Sequence[int], target: int) -> Iterator[None]:
 
 
 class _LogFile(logging.Handler):
-    """Writes log records to a file descriptor. A full disk loses lines, but never ends a run."""
+    """Writes log records to a file descriptor. A full disk loses lines, but never ends the run."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__()

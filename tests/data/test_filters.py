@@ -88,7 +88,11 @@ def test_a_manifest_without_the_counts_is_read_and_its_corpus_is_used(files):
     assert CorpusManifest.read(path).overlap is None
     assert overlap_in(corpus.folder) is None
     again = prepare(TranslationData.resolve(SETTINGS), files.folder, files.corpora)
-    assert (again.id, again.manifest.overlap, again.training) == (corpus.id, None, corpus.training)
+    assert (again.id, again.manifest.overlap, again.training_hash) == (
+        corpus.id,
+        None,
+        corpus.training_hash,
+    )
 
 
 def test_a_record_of_one_field_is_compared_once():

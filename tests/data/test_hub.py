@@ -35,7 +35,7 @@ for case in json.loads(sys.argv[1]):
     settings = {"direction": "en-de", "vocab_size": 60, **case["settings"]}
     try:
         corpus = prepare(TranslationData.resolve(settings), Path("nowhere"), Path(case["corpora"]), said.append)
-        outcomes.append({"id": corpus.id, "pairs": corpus.manifest.pairs, "said": said})
+        outcomes.append({"id": corpus.id, "pairs": corpus.manifest.records, "said": said})
     except AblateError as error:
         outcomes.append({"fault": list(error.lines)})
 print(json.dumps(outcomes))

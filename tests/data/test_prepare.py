@@ -37,7 +37,7 @@ def fault(files, **settings):
 
 
 def test_all_splits_are_prepared(corpus):
-    assert corpus.manifest.pairs == {split: len(pairs) for split, pairs in PAIRS.items()}
+    assert corpus.manifest.records == {split: len(pairs) for split, pairs in PAIRS.items()}
     assert corpus.manifest.left_out == {}
     assert corpus.tokenizer.vocab_size == SETTINGS["vocab_size"]
 
@@ -61,7 +61,7 @@ def test_the_toy_corpus_needs_no_files(tmp_path):
         tmp_path / "nowhere",
         tmp_path,
     )
-    assert corpus.manifest.pairs == toy.SPLITS
+    assert corpus.manifest.records == toy.SPLITS
     assert corpus.text("test", "target") == [target for _, target in toy.generate()["test"]]
 
 
@@ -512,21 +512,23 @@ def test_reusing_a_corpus_for_a_new_test_split_equals_preparing_it_alone(
         )  # the vocabulary is reused, not trained
         second = files.prepare(test="other", drop_identical=True)
     assert second.id == alone.id != first.id
-    assert second.training == first.training
+    assert second.training_hash == first.training_hash
     assert without_test(second) == without_test(first) == without_test(alone)
     assert second.manifest.files == alone.manifest.files
-    assert second.manifest.pairs == alone.manifest.pairs == {**first.manifest.pairs, "test": 7}
+    assert (
+        second.manifest.records == alone.manifest.records == {**first.manifest.records, "test": 7}
+    )
     assert second.text("test", "target") == [target for _, target in PAIRS["test"][:7]]
     first.verify(every=True)
 
 
 def test_a_damaged_or_differently_prepared_corpus_is_not_reused(files):
     first = files.write(other=PAIRS["test"][:7]).prepare()
-    assert files.prepare(test="other", max_length=50).training != first.training
+    assert files.prepare(test="other", max_length=50).training_hash != first.training_hash
     (first.folder / "train.source.ids").write_bytes(b"\0" * 8)
     whole = files.prepare(test="other")
     whole.verify(every=True)
-    assert whole.training == first.training
+    assert whole.training_hash == first.training_hash
 
 
 def test_a_corpus_whose_manifest_names_no_sources_is_not_reused(files):
@@ -534,7 +536,7 @@ def test_a_corpus_whose_manifest_names_no_sources_is_not_reused(files):
     change(CorpusManifest, first.folder / "corpus.json", sources={})
     second = files.prepare(test="other")
     second.verify(every=True)
-    assert second.training == first.training
+    assert second.training_hash == first.training_hash
 
 
 def test_a_file_shared_by_two_corpora_is_replaced_and_not_modified(files):
@@ -567,7 +569,7 @@ def test_the_tokenizer_of_scores_makes_another_corpus_of_the_same_training_text(
     assert "bleu_tokenizer" not in default.manifest.data
     assert other.manifest.data["bleu_tokenizer"] == "char"
     assert other.id != default.id
-    assert other.training == default.training
+    assert other.training_hash == default.training_hash
     changed = {"corpus.json"}
     for path in default.folder.iterdir():
         if path.name not in changed:

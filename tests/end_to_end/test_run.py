@@ -426,7 +426,7 @@ def test_finished_runs_decode_another_test_split(files):
     assert f"BLEU {list(second.decodings.values())[1].scores['bleu'].value:.1f} (" in said
     assert [d.test for d in second.decodings.values()] == ["test.tsv", "other.tsv"]
     assert second.steps == first.steps
-    assert [d.predictions for d in second.decodings.values()] == [20, 7]
+    assert [d.n_predictions for d in second.decodings.values()] == [20, 7]
     assert len({d.corpus for d in second.decodings.values()}) == 2
     assert (
         len({d.scores["ppl"].value for d in second.decodings.values()}) == 1

@@ -192,7 +192,7 @@ def out_of_memory(small: Small, quick: bool) -> Tally:
             assert begun is not None
         else:
             begun = Execution(
-                training=small.corpus.training,
+                training_hash=small.corpus.training_hash,
                 device="cpu",
                 threads=1,
                 micro_batch_tokens=FITTING,

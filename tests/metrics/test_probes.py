@@ -215,8 +215,8 @@ def test_other_pairs_leave_training_as_it_was(tmp_path):
     lines = []
     second = prepare(again, tmp_path, tmp_path / "corpora", lines.append)
     assert lines[0] == f"reusing the training split, dev split and vocabulary of {first.id}"
-    assert (second.training, second.id == first.id) == (first.training, False)
-    assert second.manifest.pairs == {"train": 2, "dev": 2, "test": 2, "minimal_pairs": 4}
+    assert (second.training_hash, second.id == first.id) == (first.training_hash, False)
+    assert second.manifest.records == {"train": 2, "dev": 2, "test": 2, "minimal_pairs": 4}
     plain = prepare(
         again.model_copy(update={"minimal_pairs": None}), tmp_path, tmp_path / "corpora"
     )

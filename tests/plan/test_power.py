@@ -11,7 +11,7 @@ from ablate.plan.power import power_json, power_of, power_warning
 from ablate.stats.looks import planned_looks
 from ablate.stats.power import detectable_difference
 from ablate.store import Results
-from ablate.store.score_cache import source, write_scores
+from ablate.store.score_cache import score_source, write_scores
 from ablate.study import read_study, runs_of
 from tests.cli.inside import inside
 from tests.records import a_measurement
@@ -69,7 +69,7 @@ def test_before_a_row_has_finished_the_noise_of_sentences_is_that_between_seeds_
         folder, id = results.folder("base", seed), results.study.base.decoding
         decoding = folder.read_result().decodings[id]
         scores = a_measurement(25.0 + seed / 10, tuple(25.0 + draw.normal(scale=0.5, size=1000)))
-        write_scores(folder, id, source(decoding.sha256, decoding.corpus), {"bleu": scores})
+        write_scores(folder, id, score_source(decoding.sha256, decoding.corpus), {"bleu": scores})
     bleu, *_ = power_of(results.planned, results.results)
     # The mean of three differences between models whose scores vary independently.
     assert bleu.sentences == pytest.approx(0.5 * (2 / 3) ** 0.5, rel=0.05)

@@ -68,7 +68,7 @@ RECORDS = {
         info=a_training_state(4, best_perplexity=None),
     ),
     "corpus": a_manifest(),
-    "scores": ScoreCache(of=ScoreSource(format=1, translations="c" * 64, corpus="d" * 12), metrics={"bleu": a_measurement()}),
+    "scores": ScoreCache(source=ScoreSource(format=1, predictions_sha256="c" * 64, corpus="d" * 12), metrics={"bleu": a_measurement()}),
 }  # fmt: skip
 
 
@@ -121,8 +121,12 @@ def test_a_field_that_an_earlier_version_did_not_write_has_its_default(tmp_path,
 @pytest.mark.parametrize("name", RECORDS)
 def test_every_missing_field_without_a_default_is_refused_with_file_and_field(tmp_path, name):
     record, path = RECORDS[name], tmp_path / "record.json"
-    content = record.model_dump(mode="json")
-    required = [field for field, info in type(record).model_fields.items() if info.is_required()]
+    content = record.model_dump(mode="json", by_alias=True)
+    required = [
+        info.alias or field
+        for field, info in type(record).model_fields.items()
+        if info.is_required()
+    ]
     assert required
     for field in required:
         write_json(path, {key: value for key, value in content.items() if key != field})
@@ -203,7 +207,7 @@ def test_each_halving_halves_the_micro_batch_rounding_up(halvings, tokens):
     execution = an_execution(micro_batch_tokens=1001)
     for _ in range(halvings):
         execution = execution.halved()
-    assert execution.fitting_tokens == tokens
+    assert execution.current_micro_batch_tokens == tokens
 
 
 def test_whole_lines_of_a_metrics_log_are_read(tmp_path):
@@ -271,6 +275,31 @@ def test_a_recorded_revision_of_the_hub_keeps_its_keys(tmp_path):
     again = read_json(tmp_path / "again.json")
     assert {**again, "files": {"x": file}} == content
     assert again["files"]["x"] == {**file, "verified": None}
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("execution", {"training"}),
+        ("corpus", {"training", "pairs"}),
+        ("scores", {"of"}),
+    ],
+)
+def test_a_renamed_field_keeps_its_key_in_files(tmp_path, name, keys):
+    path = tmp_path / "record.json"
+    RECORDS[name].write(path)
+    assert keys <= read_json(path).keys()
+    assert not {"training_hash", "records", "source"} & read_json(path).keys()
+
+
+def test_nested_fields_keep_their_keys_in_files(tmp_path):
+    RECORDS["done"].write(tmp_path / "result.json")
+    RECORDS["scores"].write(tmp_path / "scores.json")
+    decoding = read_json(tmp_path / "result.json")["decodings"]["abc"]
+    assert "predictions" in decoding
+    assert "n_predictions" not in decoding
+    source = read_json(tmp_path / "scores.json")["of"]
+    assert source == {"format": 1, "translations": "c" * 64, "corpus": "d" * 12}
 
 
 @pytest.mark.parametrize(

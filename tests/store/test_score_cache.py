@@ -15,7 +15,7 @@ from ablate.store.score_cache import (
     is_archived,
     read_measurements,
     read_predictions,
-    source,
+    score_source,
     verified_predictions,
     write_scores,
 )
@@ -76,7 +76,7 @@ def test_predictions_that_cannot_be_read_are_no_reason_to_decode_again(run, monk
 def test_scores_are_those_of_the_predictions_and_the_corpus(run):
     scores = {"bleu": a_measurement()}
     assert read_measurements(run, ID, DECODING) == {}
-    write_scores(run, ID, source(DECODING.sha256, DECODING.corpus), scores)
+    write_scores(run, ID, score_source(DECODING.sha256, DECODING.corpus), scores)
     assert read_measurements(run, ID, DECODING) == scores
     for other in ({"sha256": "0" * 64}, {"corpus": "f" * 12}, {"sha256": None}):
         assert read_measurements(run, ID, DECODING.model_copy(update=other)) == {}
@@ -88,14 +88,14 @@ def test_scores_are_those_of_the_predictions_and_the_corpus(run):
 @pytest.mark.parametrize(("format", "counts"), [(1, False), (2, True), (3, False)])
 def test_scores_count_if_they_are_of_this_format(run, format, counts):
     """Published archives have format 2."""
-    of = ScoreSource(format=format, translations=DECODING.sha256, corpus=DECODING.corpus)
-    write_scores(run, ID, of, {"bleu": a_measurement()})
+    source = ScoreSource(format=format, predictions_sha256=DECODING.sha256, corpus=DECODING.corpus)
+    write_scores(run, ID, source, {"bleu": a_measurement()})
     assert bool(read_measurements(run, ID, DECODING)) is counts
 
 
 def test_an_archived_run_has_scores_and_neither_predictions_nor_checkpoints(run):
     assert not is_archived(run, ID)
-    write_scores(run, ID, source(DECODING.sha256, DECODING.corpus), {})
+    write_scores(run, ID, score_source(DECODING.sha256, DECODING.corpus), {})
     assert not is_archived(run, ID)
     run.predictions(ID).unlink()
     run.predictions(ID).parent.rmdir()

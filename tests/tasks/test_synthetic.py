@@ -273,7 +273,7 @@ def test_accuracies_and_perplexity_have_the_level_of_chance_of_their_items(tmp_p
     settings = {"corpus": "modular", "symbols": 23, "test": 400, "dev": 400}
     corpus = task.prepare(task.resolve_data(settings), tmp_path, tmp_path)
     row = resolve_row({"architecture": "decoder-only"})
-    chance = task.perplexity_by_chance(corpus, row)
+    chance = task.unigram_perplexity(corpus, row)
     assert 22.5 < chance <= 23.0
     lines = [f"nats=1.0 correct={i % 2} answers=1 modular" for i in range(400)]
     for metric in ("accuracy", "items_right"):

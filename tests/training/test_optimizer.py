@@ -110,7 +110,7 @@ def test_steps_are_those_of_torchs_fused_optimizer_to_the_bit(optimizer):
     for name, parameter in ours.named_parameters():
         assert torch.equal(parameter, theirs.get_parameter(name)), name
         state = fused.state[theirs.get_parameter(name)]
-        assert {kind: value.tolist() for kind, value in stepped.moments[name].items()} == {
+        assert {kind: value.tolist() for kind, value in stepped.states[name].items()} == {
             kind: value.tolist() for kind, value in state.items()
         }
 
@@ -120,7 +120,7 @@ def test_a_state_that_is_allocated_before_the_first_step_changes_nothing(setting
     models = [Small(), Small()]
     optimizers = [Optimizer(model, resolve_row(settings)) for model in models]
     optimizers[0].allocate()
-    assert bool(optimizers[0].moments)
+    assert bool(optimizers[0].states)
     for _ in range(2):
         for model, optimizer in zip(models, optimizers, strict=True):
             give(model, 1.0)
@@ -289,7 +289,7 @@ def test_muon_steps_are_those_of_torchs_muon_and_adamw_side_by_side_to_the_bit(m
             optimizer.step()
     for name, parameter in ours.named_parameters():
         assert torch.equal(parameter, of[name]), name
-    kinds = {name: set(state) for name, state in stepped.moments.items()}
+    kinds = {name: set(state) for name, state in stepped.states.items()}
     assert {name for name in kinds if kinds[name] == {"momentum_buffer"}} == hidden
     assert {
         "embedding.weight",

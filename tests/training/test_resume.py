@@ -273,5 +273,5 @@ def test_a_run_whose_metrics_log_is_lost_starts_over(left, training, undisturbed
         metrics.write_bytes(metrics.read_bytes()[:left])
     run.fit()
     assert len(run.log_lines) == 1
-    assert "has lost lines that step 7 had; the run starts over" in run.log_lines[0]
+    assert "has lost lines that it had at step 7; the run starts over" in run.log_lines[0]
     assert run.outcome() == undisturbed

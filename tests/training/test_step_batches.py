@@ -48,9 +48,9 @@ def test_the_optimizer_has_its_memory_before_the_first_step_on_a_gpu_alone(train
     """A micro-batch is then fitted into the memory that is left."""
     monkeypatch.setattr(trainer, "on_gpu", lambda where: True)
     on_gpu = training("gpu").prepare()
-    assert set(on_gpu.optimizer.moments) == {name for name, _ in on_gpu.model.named_parameters()}
+    assert set(on_gpu.optimizer.states) == {name for name, _ in on_gpu.model.named_parameters()}
     monkeypatch.setattr(trainer, "on_gpu", lambda where: False)
-    assert training("cpu").prepare().optimizer.moments == {}
+    assert training("cpu").prepare().optimizer.states == {}
 
 
 def test_a_lack_of_memory_makes_the_batch_of_the_step_again(training):

@@ -142,7 +142,7 @@ def test_soap_with_axes_that_do_not_turn_is_adamw():
     model = Matrix()
     optimizer = Optimizer(model, resolve_row({"optimizer": "soap", **settings}))
     optimizer.allocate()
-    state = optimizer.moments["matrix"]
+    state = optimizer.states["matrix"]
     state["step"].fill_(1)
     for side in ("rows", "columns"):
         state[f"axes_{side}"].fill_diagonal_(1.0)
@@ -532,14 +532,14 @@ def test_a_class_goes_on_from_its_state_to_the_bit(own, tmp_path, source, ema):
             SIGNED.replace("super().__init__(params,", "super().__init__([{**group, 'params': [p]} "
             "for group in params for p in group['params']],"),
             {},
-            "has 2 groups of parameters, and was given 1; keep them as they are",
+            "has 2 groups of parameters, and was given 1; the constructor must keep the groups",
         ),
         (FORGETS, {}, "a resumed training differs"),
         (LOOKAHEAD, {}, "a resumed training differs"),
         (SIGNED.replace("sign()", "div(0.0)"), {}, "gives weights that are not finite"),
         (SIGNED.replace("sign()", "add(torch.randn(()))"), {}, "nothing in them may be random"),
         (SIGNED.replace('group["lr"]', "0.01"), {}, "the same weights with twice the learning rate"),
-        (SIGNED, {"weight_decay": 0.1}, "takes no weight_decay"),
+        (SIGNED, {"weight_decay": 0.1}, "has no argument weight_decay"),
         ("class Mine:\n    pass\n", {}, "does not derive from torch.optim.Optimizer"),
         ("import torch\ndef Mine(params, lr):\n    pass\n", {}, "does not derive from"),
         (SIGNED.replace("sign()", "signs()"), {}, "AttributeError"),

@@ -64,9 +64,9 @@ def test_a_run_keeps_the_number_of_parts_that_it_began_with(folder):
 def test_after_a_kill_for_want_of_memory_the_micro_batch_is_halved_for_good(folder):
     lines = []
     executed(folder)
-    assert executed(folder, halve=True, lines=lines).fitting_tokens == 500
-    assert executed(folder, halve=True, lines=lines).fitting_tokens == 250
-    assert executed(folder).fitting_tokens == 250
+    assert executed(folder, halve=True, lines=lines).current_micro_batch_tokens == 500
+    assert executed(folder, halve=True, lines=lines).current_micro_batch_tokens == 250
+    assert executed(folder).current_micro_batch_tokens == 250
     assert lines == [
         f"the system ran out of memory: micro-batches of {n} tokens from here" for n in (500, 250)
     ]
@@ -74,17 +74,19 @@ def test_after_a_kill_for_want_of_memory_the_micro_batch_is_halved_for_good(fold
 
 def test_a_first_attempt_may_already_need_half_the_micro_batch(folder):
     """The worker was killed before it could write how the run is executed."""
-    assert executed(folder, halve=True).fitting_tokens == 500
-    assert executed(folder).fitting_tokens == 500
+    assert executed(folder, halve=True).current_micro_batch_tokens == 500
+    assert executed(folder).current_micro_batch_tokens == 500
 
 
 def test_the_micro_batch_of_the_study_takes_precedence_until_memory_runs_out(folder):
     config = resolve_row({"micro_batch_tokens": 600})
     executed(folder)
-    assert executed(folder, config).fitting_tokens == 600
-    assert executed(folder, config, halve=True).fitting_tokens == 300
-    assert executed(folder, config).fitting_tokens == 300
-    assert executed(folder, resolve_row({"micro_batch_tokens": 400})).fitting_tokens == 400
+    assert executed(folder, config).current_micro_batch_tokens == 600
+    assert executed(folder, config, halve=True).current_micro_batch_tokens == 300
+    assert executed(folder, config).current_micro_batch_tokens == 300
+    assert (
+        executed(folder, resolve_row({"micro_batch_tokens": 400})).current_micro_batch_tokens == 400
+    )
 
 
 @pytest.mark.parametrize(("named", "message"), [
@@ -186,7 +188,7 @@ def test_a_run_keeps_the_determinism_that_it_began_with(folder):
     lines = []
     assert executed(folder, resolve_row({"deterministic": True})).deterministic
     assert executed(folder, lines=lines).deterministic
-    assert lines == ["the run goes on with deterministic=True, as it began"]
+    assert lines == ["the run began with deterministic=True, and keeps it"]
 
 
 def test_versions_of_the_packages_of_own_classes_are_recorded(folder):

@@ -35,7 +35,7 @@ def test_an_interrupted_run_leaves_the_step_that_it_has_saved(tmp_path, monkeypa
     reporter = ProgressReporter(folder, 1, torch.device("cpu"))
     for step in (1, 2, 3):
         reporter.after_step(StepReport(step, 9, 5.0 - step, None, 10 * step))
-    reporter.enter("left")
+    reporter.leave()
     left = folder.read_progress()
     assert (left.phase, left.step, left.loss) == ("left", 3, 2.0)
 
@@ -48,7 +48,7 @@ def test_the_most_memory_held_on_a_gpu_outlives_an_interruption(tmp_path, monkey
     folder = RunFolder(tmp_path / "0123456789ab")
     folder.path.mkdir()
     for _ in held:
-        ProgressReporter(folder, 1, device).enter("left")
+        ProgressReporter(folder, 1, device).leave()
         assert folder.read_progress().peak_memory == 7
     assert resets == [device] * 2  # a worker executes one run after another
 
@@ -64,5 +64,5 @@ def test_blocks_that_the_run_before_has_left_are_no_memory_of_this_one(tmp_path,
     monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: peak[-1])
     folder = RunFolder(tmp_path / "0123456789ab")
     folder.path.mkdir()
-    ProgressReporter(folder, 1, torch.device("cuda", 0)).enter("left")
+    ProgressReporter(folder, 1, torch.device("cuda", 0)).leave()
     assert folder.read_progress().peak_memory == 2

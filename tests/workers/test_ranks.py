@@ -38,7 +38,7 @@ def begin(job, parts):  # noqa: F811
     inputs = RunInputs.read(job)
     lines = []
     choose_execution(
-        inputs.folder, on(job, parts), inputs.config, inputs.corpus.training, logger_to(lines)
+        inputs.folder, on(job, parts), inputs.config, inputs.corpus.training_hash, logger_to(lines)
     )
 
 
@@ -120,7 +120,7 @@ def test_a_run_whose_lease_is_lost_ends_all_processes_and_publishes_nothing(job)
 
 @pytest.mark.parametrize("processes", [3, 6])
 def test_only_powers_of_two_are_accepted(job, processes):  # noqa: F811
-    with pytest.raises(ValueError, match=f"{processes} processes are no power of two"):
+    with pytest.raises(ValueError, match=f"processes is {processes}, not a power of two"):
         Job(**{**job().model_dump(), "peers": ("cpu",) * (processes - 1)})
 
 

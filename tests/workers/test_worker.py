@@ -240,7 +240,7 @@ def test_a_run_of_another_device_is_left_as_it_is_for_other_launchers(job):
     one = job()
     folder = RunFolder(one.run.folder)
     begun = Execution(
-        training=Corpus(one.run.corpus).training,
+        training_hash=Corpus(one.run.corpus).training_hash,
         device="cuda",
         threads=1,
         micro_batch_tokens=1000,
