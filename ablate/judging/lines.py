@@ -11,7 +11,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from numbers import Number as AnyNumber
 from typing import Any
@@ -69,12 +69,16 @@ class Line(dict[str, Any]):
     Attributes:
         place: its position in the file, for messages.
         replaced: number of earlier values at the same step.
+        row: name of its row; empty until it is known, and for a line without a row.
+        seed: seed of its run; 0 until it is known.
     """
 
     def __init__(self, place: str, values: Mapping[Any, Any], replaced: int = 0) -> None:
         super().__init__(values)
         self.place = place
         self.replaced = replaced
+        self.row = ""
+        self.seed = 0
 
 
 def read_numbers(
@@ -111,10 +115,10 @@ def read_numbers(
             raise UsageError(unknown_name("metric", name, scores))
         _check_name("metric", name)
     table.check_steps({name: scores[name] for name in names})
-    runs = _diverged_runs(scores)
+    diverged = _diverged_runs(scores)
     numbers: list[Number] = []
     for name in names:
-        numbers += table.complete(name, scores[name], runs, is_judged=name == names[0])
+        numbers += table.complete(name, scores[name], diverged, is_judged=name == names[0])
     _refuse_half_diverged(numbers)
     return numbers, table.notes
 
@@ -129,8 +133,6 @@ class _Table:
         columns: the name of each column as written, by its plain name.
         notes: on lines that were left out, merged or interpreted.
         lines: the lines with a finished run.
-        rows: name of the row of each line.
-        seeds: seed of each line.
         row_columns: plain names of the columns that name a row.
     """
 
@@ -138,8 +140,6 @@ class _Table:
         self.columns: dict[str, str] = {}
         self.notes: list[str] = []
         self.lines: list[Line] = []
-        self.rows: list[str] = []
-        self.seeds: list[int] = []
         self.row_columns: Sequence[str] = ()
         self._clashes: dict[str, str] = {}
         for count, line in enumerate(lines, 1):
@@ -201,13 +201,10 @@ class _Table:
             self._merge_spellings()
         for line in self.lines:
             values = [_text(line, name) for name in self.row_columns]
-            if "" in values:
-                self.rows.append("")
-            elif len(values) == 1:
-                self.rows += values
-            else:
+            if len(values) > 1 and "" not in values:
                 settings = zip(self.row_columns, values, strict=True)
-                self.rows.append(" ".join(f"{name}={value}" for name, value in settings))
+                values = [" ".join(f"{name}={value}" for name, value in settings)]
+            line.row = values[0] if len(values) == 1 else ""
 
     def _merge_spellings(self) -> None:
         """Give equal numbers the spelling of the first one, so that `3e-4` and `0.0003` are
@@ -235,13 +232,13 @@ class _Table:
             return
         unfinished = Counter[tuple[str, str]]()  # (row, state)
         unusual_states: dict[str, None] = {}
-        finished: list[int] = []
-        for index, line in enumerate(self.lines):
+        finished: list[Line] = []
+        for line in self.lines:
             texts = (_text(line, name) for name in (column, *STATE))
             text = next(filter(None, texts), "")
             word = text.lower().replace(" ", "_")
             if word in UNFINISHED or word.split("_")[0] in ("cancelled", "canceled"):
-                unfinished[self.rows[index], text] += 1
+                unfinished[line.row, text] += 1
                 continue
             if word not in (*FINISHED, DIVERGED):
                 problem = f'the state "{text[:60]}" is not known' if text else "has no state"
@@ -253,7 +250,7 @@ class _Table:
             if word not in (*USUAL, DIVERGED):
                 unusual_states[text] = None
             line[STATE[0]] = word
-            finished.append(index)
+            finished.append(line)
         if unusual_states:
             states = first_few(list(unusual_states))
             self.notes.append(f"Taken for finished: the state {states}.")
@@ -262,34 +259,29 @@ class _Table:
             for (row, text), count in unfinished.items():
                 counts.append(f"{row or 'without a row'} {count} ({text})")
             self.notes.append(f"Lines left out, because not finished: {'; '.join(counts)}.")
-        finished_rows = {self.rows[index] for index in finished}
-        lost_rows = [row for row, _ in unfinished if row and row not in finished_rows]
+        lost_rows = dict.fromkeys(row for row, _ in unfinished if row)
+        for line in finished:
+            lost_rows.pop(line.row, None)
         if lost_rows:
-            names = first_few(list(dict.fromkeys(lost_rows)))
+            names = first_few(list(lost_rows))
             self.notes.append(f"Without a finished run, and not counted as a row: {names}.")
-        self._select(finished)
-
-    def _select(self, indices: Sequence[int]) -> None:
-        """Remove all lines but those with these indices."""
-        self.lines = [self.lines[index] for index in indices]
-        self.rows = [self.rows[index] for index in indices]
+        self.lines = finished
 
     def check_rows(self) -> None:
         """Leave out lines without a row, with a note. Refuse names of rows that look alike or
         cannot be shown.
         """
-        named = [index for index, row in enumerate(self.rows) if row]
-        if len(named) < len(self.rows):
+        unnamed = [line for line in self.lines if not line.row]
+        if unnamed:
             columns = " or ".join(self.columns[name] for name in self.row_columns)
-            lines = plural(len(self.rows) - len(named), "line")
-            first = self.lines[self.rows.index("")].place
             self.notes.append(
-                f"WARNING: {lines} left out, because {columns} is empty (first {first}): the runs "
-                f"are in no row, and the correction does not count them."
+                f"WARNING: {plural(len(unnamed), 'line')} left out, because {columns} is empty "
+                f"(first {unnamed[0].place}): the runs are in no row, and the correction does not "
+                f"count them."
             )
-        self._select(named)
+        self.lines = [line for line in self.lines if line.row]
         similar: dict[object, str] = {}
-        for row in dict.fromkeys(self.rows):
+        for row in dict.fromkeys(line.row for line in self.lines):
             _check_name("row", row)
             first = similar.setdefault(_appearance(row), row)
             if first != row:
@@ -307,7 +299,7 @@ class _Table:
         """
         column = self._first_filled(SEED)
         texts = [_text(line, column).removesuffix(".0") for line in self.lines]
-        name_seeds = [_SEED.findall(row) for row in self.rows]
+        name_seeds = [_SEED.findall(line.row) for line in self.lines]
         if any(texts):
             if "" in texts:
                 raise UsageError(f"{plural(texts.count(''), 'line')} without a seed; {NEEDED}")
@@ -319,22 +311,23 @@ class _Table:
             texts = [seeds[0] for seeds in name_seeds]
             self._shorten_names()
         elif any(name_seeds):
-            rows = list(zip(self.rows, name_seeds, strict=True))
-            seeded = next(row for row, seeds in rows if seeds)
-            unseeded = next(row for row, seeds in rows if not seeds)
+            seeded = next(line.row for line in self.lines if _SEED.search(line.row))
+            unseeded = next(line.row for line in self.lines if not _SEED.search(line.row))
             raise UsageError(f'"{seeded}" says a seed and "{unseeded}" does not; {NEEDED}')
         else:
             texts = self._numbered_runs(metrics)
-        if all(text.isdecimal() and len(text) <= _MOST_DIGITS for text in texts):
-            self.seeds = list(map(int, texts))
-        else:
-            spellings = [_spelling(text) for text in texts]  # 1e3 is 1000
-            numbers = dict(zip(dict.fromkeys(spellings), itertools.count(1), strict=False))
-            self.seeds = [numbers[spelling] for spelling in spellings]
+        are_numbers = all(text.isdecimal() and len(text) <= _MOST_DIGITS for text in texts)
+        numbers: dict[str | float, int] = {}
+        for line, text in zip(self.lines, texts, strict=True):
+            if are_numbers:
+                line.seed = int(text)
+            else:
+                line.seed = numbers.setdefault(_spelling(text), len(numbers) + 1)  # 1e3 is 1000
 
     def _shorten_names(self) -> None:
         """Remove the seed from the names of rows."""
-        self.rows = [_SEED.sub("", row, count=1) or row for row in self.rows]
+        for line in self.lines:
+            line.row = _SEED.sub("", line.row, count=1) or line.row
 
     def _numbered_runs(self, metrics: Sequence[str]) -> list[str]:
         """Number the runs of each row in their order. A column with the name of the run groups
@@ -347,24 +340,23 @@ class _Table:
         score_counts = Counter[object]()
         duplicates = Counter[str]()
         seen_lines: set[object] = set()
-        for row, line in zip(self.rows, self.lines, strict=True):
-            score = (row, *(_text(line, name) for name in ("metric", "item", "resample")))
+        for line in self.lines:
+            score = (line.row, *(_text(line, name) for name in ("metric", "item", "resample")))
             score_counts[score] += 1
-            row_runs = runs.setdefault(row, {})
+            row_runs = runs.setdefault(line.row, {})
             run: object = _text(line, run_column) or score_counts[score]
             row_runs.setdefault(run)
             numbers.append(str(list(row_runs).index(run) + 1))
-            content = (row, *((name, str(value)) for name, value in line.items()))
-            duplicates[row] += content in seen_lines
+            content = (line.row, *((name, str(value)) for name, value in line.items()))
+            duplicates[line.row] += content in seen_lines
             seen_lines.add(content)
         if not any(_text(line, run_column) for line in self.lines):
             self._refuse_curves(metrics)
-        counts = ", ".join(f"{row} {len(row_runs)}" for row, row_runs in runs.items())
+        counts = _counts({row: len(row_runs) for row, row_runs in runs.items()})
         self.notes.append(
             f"No column seed: the runs of each row are numbered in their order ({counts})."
         )
-        if +duplicates:
-            counts = ", ".join(f"{row} {count}" for row, count in (+duplicates).items())
+        if counts := _counts(duplicates):
             self.notes.append(f"Equal to an earlier line, and counted as further runs: {counts}.")
         return numbers
 
@@ -384,9 +376,9 @@ class _Table:
         """Refuse lines at several steps whose run is unknown."""
         columns = self._step_columns(GROWING, metrics)
         steps: dict[tuple[str, str], set[tuple[str, ...]]] = {}
-        for row, line in zip(self.rows, self.lines, strict=True):
+        for line in self.lines:
             step = tuple(_text(line, name) for name in columns)
-            steps.setdefault((row, _text(line, "metric")), set()).add(step)
+            steps.setdefault((line.row, _text(line, "metric")), set()).add(step)
         for (row, _), row_steps in steps.items():
             if len(row_steps) > 1:
                 raise UsageError(
@@ -400,17 +392,16 @@ class _Table:
         ended.
         """
         replaced = Counter[str]()
-        for row, line in zip(self.rows, self.lines, strict=True):
-            replaced[row] += line.replaced
-        if +replaced:
-            counts = ", ".join(f"{row} {count}" for row, count in (+replaced).items())
+        for line in self.lines:
+            replaced[line.row] += line.replaced
+        if counts := _counts(replaced):
             self.notes.append(f"Values replaced by later ones at the same step: {counts}.")
         column = self._first_filled([*self._step_columns(STEP, metric_scores), STEP[0]])
         for scores in metric_scores.values():
             row_steps: dict[str, dict[str, None]] = {}
-            for index in scores:
+            for index, number in scores.items():
                 step = _text(self.lines[index], column).removesuffix(".0") or "none"
-                row_steps.setdefault(self.rows[index], {})[step] = None
+                row_steps.setdefault(number.row, {})[step] = None
             if len(set(itertools.chain.from_iterable(row_steps.values()))) < 2:
                 continue
             texts = [f"{row} {first_few(list(steps))}" for row, steps in row_steps.items()]
@@ -441,14 +432,13 @@ class _Table:
             resample = _text(line, "resample").removesuffix(".0")
             if not (resample or "0").isdecimal() or len(resample) > _MOST_DIGITS:
                 raise UsageError(f'resample "{resample[:60]}" is not allowed: must be a number')
-            row = self.rows[index]
-            seed = self.seeds[index]
-            number = Number(row, seed, metric, value, item, resample, _text(line, run_column))
-            key = (row, seed, metric, item, resample)
+            run = _text(line, run_column)
+            number = Number(line.row, line.seed, metric, value, item, resample, run)
+            key = (line.row, line.seed, metric, item, resample)
             if key in seen:
                 raise UsageError(
-                    f"{line.place}: {row}, seed {seed}: {metric} has two values; a run has one, or "
-                    f"one for each item"
+                    f"{line.place}: {line.row}, seed {line.seed}: {metric} has two values; a run "
+                    f"has one, or one for each item"
                 )
             seen.add(key)
             scores.setdefault(metric, {})[index] = number
@@ -497,65 +487,66 @@ class _Table:
         return any(_STARTS_WITH_DIGIT.match(_text(line, column)) for line in self.lines)
 
     def complete(
-        self, metric: str, scores: Scores, runs: Mapping[tuple[str, int], bool], is_judged: bool
+        self, metric: str, scores: Scores, diverged: Collection[tuple[str, int]], is_judged: bool
     ) -> list[Number]:
         """The scores of a metric. Runs without this metric that diverged by another metric get NaN.
 
         Args:
             metric: the metric.
             scores: its scores, by line.
-            runs: whether a run diverged, by row and seed.
+            diverged: (row, seed) of the diverged runs.
             is_judged: whether it is the metric of the verdicts. Then a run without it is refused.
         """
         scored_runs = {(number.row, number.seed) for number in scores.values()}
-        missing: list[str] = []
+        missing = Counter[str]()
         numbers = dict(scores)
         for index, line in enumerate(self.lines):
-            key = (self.rows[index], self.seeds[index])
+            key = (line.row, line.seed)
             if key in scored_runs:
                 continue
             scored_runs.add(key)
-            if runs.get(key):
+            if key in diverged:
                 run = _text(line, self._first_filled(RUN))
                 numbers[index] = Number(*key, metric, math.nan, run=run)
-            else:
-                missing.append(key[0])
-                if is_judged:
-                    raise UsageError(
-                        f"{line.place}: {key[0]}, seed {key[1]}, has no {metric}; write nan if the "
-                        f"run diverged, or leave its lines out"
-                    )
+                continue
+            missing[line.row] += 1
+            if is_judged:
+                raise UsageError(
+                    f"{line.place}: {line.row}, seed {line.seed}, has no {metric}; write nan if "
+                    f"the run diverged, or leave its lines out"
+                )
         if missing:
-            counts = ", ".join(f"{row} {count}" for row, count in Counter(missing).items())
-            self.notes.append(f"Runs without {metric}: {counts}.")
+            self.notes.append(f"Runs without {metric}: {_counts(missing)}.")
         return [numbers[index] for index in sorted(numbers)]
 
 
-def _diverged_runs(metric_scores: Mapping[str, Scores]) -> dict[tuple[str, int], bool]:
-    """Whether a run diverged, by row and seed: whether one of its scores is not finite."""
-    runs: dict[tuple[str, int], bool] = {}
+def _counts(counts: Mapping[str, int]) -> str:
+    """`base 2, wide 1`; names with the count 0 are left out."""
+    return ", ".join(f"{name} {count}" for name, count in counts.items() if count)
+
+
+def _diverged_runs(metric_scores: Mapping[str, Scores]) -> set[tuple[str, int]]:
+    """(row, seed) of the runs with a score that is not finite."""
+    runs = set()
     for scores in metric_scores.values():
         for number in scores.values():
-            key = (number.row, number.seed)
-            runs[key] = runs.get(key, False) or not math.isfinite(number.value)
+            if not math.isfinite(number.value):
+                runs.add((number.row, number.seed))
     return runs
 
 
 def _refuse_half_diverged(numbers: Iterable[Number]) -> None:
     """Refuse runs that have diverged in one metric and not in another."""
-    finite: dict[tuple[str, int], Number] = {}
-    diverged: dict[tuple[str, int], Number] = {}
+    first: dict[tuple[str, int, bool], Number] = {}
     for number in numbers:
-        run = (number.row, number.seed)
-        group = finite if math.isfinite(number.value) else diverged
-        group.setdefault(run, number)
-        if run not in finite or run not in diverged:
-            continue
-        if finite[run].metric != diverged[run].metric:
+        first.setdefault((number.row, number.seed, math.isfinite(number.value)), number)
+    for (row, seed, is_finite), number in first.items():
+        finite = first.get((row, seed, True))
+        if not is_finite and finite is not None and finite.metric != number.metric:
             raise UsageError(
-                f"{number.row}, seed {number.seed}: {diverged[run].metric} is "
-                f"{diverged[run].value}, and {finite[run].metric} {finite[run].value:g}; write nan "
-                f"for both if the run diverged, or leave the value that is no number out"
+                f"{row}, seed {seed}: {number.metric} is {number.value}, and {finite.metric} "
+                f"{finite.value:g}; write nan for both if the run diverged, or leave the value "
+                f"that is no number out"
             )
 
 
@@ -592,17 +583,9 @@ def _is_nan(value: Any) -> bool:
 
 
 def _spelling(text: str) -> str | float:
-    """The number that a text spells, or the text: `3e-4` equals `0.0003`."""
-    value = _finite_number(text)
-    return text if value is None else value
-
-
-def _finite_number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) and "_" not in text else None
+    """The finite number that a text spells, or the text: `3e-4` equals `0.0003`."""
+    value = _number(text)
+    return text if value is None or not math.isfinite(value) else value
 
 
 def _appearance(row: str) -> object:
@@ -625,12 +608,11 @@ def _number(value: Any) -> float | None:
     if type(value).__name__ in ("bool", "bool_"):  # float() accepts True
         return None
     try:
-        number = float(value)
+        return float(value)
     except (TypeError, ValueError):
         return None
     except OverflowError:  # an integer of hundreds of digits
         return math.inf
-    return number
 
 
 def _value(cell: Any, line: Line, metric: str) -> float | None:
