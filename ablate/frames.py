@@ -23,7 +23,7 @@ from ablate.store import Results
 from ablate.store.records import MetricsLine
 from ablate.study import Runs, read_study
 from ablate.table.conclusion import conclusion
-from ablate.table.frame import rows_frame
+from ablate.table.render import rows_frame
 
 PER = ("row", "run", "step")
 

@@ -107,7 +107,7 @@ def table_context(
         if recipe and not row.row.is_base and (recipe.tuned or recipe.matched):
             has_chosen = True
     return {
-        "is_of_study": table.experiment.setup is not None,
+        "is_of_study": table.experiment.is_study,
         "has_chosen": has_chosen,
         "name": table.experiment.name,
         "columns": layout.columns,

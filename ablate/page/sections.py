@@ -23,10 +23,9 @@ from ablate.page.points import COSTS, axis_ratios, contrasts, lines_over_test_si
 from ablate.plotting import FORMATS, render
 from ablate.stats.metrics import Metric
 from ablate.table.curves import AXES, Curve, speed_ups
-from ablate.table.design_tables import effects_layout, ladder_layout
-from ablate.table.designs import DesignEffects, design_effects
+from ablate.table.designs import DesignEffects, design_effects, effects_layout
 from ablate.table.experiment import Choice
-from ablate.table.ladder import Ladder, ladders
+from ablate.table.ladder import Ladder, ladder_layout, ladders
 from ablate.table.layout import Layout
 from ablate.table.table import Table
 

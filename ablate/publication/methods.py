@@ -119,10 +119,8 @@ def _departures(config: RowConfig, section: type[Section], named: Collection[str
 
 def _sizes(table: Table) -> list[str]:
     """The sizes of base: `N=6`, `d_model=512`."""
-    setup = table.experiment.setup
-    assert setup is not None
     sizes = []
-    for column in setup.settings:
+    for column in table.experiment.setup.settings:
         value = table.rows[0].recipe.settings.get(column.field)
         if value is not None and column.field in ModelConfig.model_fields:
             sizes.append(f"{column.head}={setting_text(value)}")

@@ -56,10 +56,10 @@ def paper_metrics(paper: PaperTable | None) -> list[str]:
 def agreements(table: Table) -> list[Agreement]:
     """Agreement of each group that has rows of the paper, and of all groups together (`all`)."""
     base, rows = table.families[0]
-    setup = table.experiment.setup
-    if setup is None or base.recipe.paper is None:
+    paper = table.experiment.setup.paper
+    if paper is None or base.recipe.paper is None:
         return []
-    names = paper_metrics(setup.paper)[::-1]  # the main metric first
+    names = paper_metrics(paper)[::-1]  # the main metric first
     shared: list[TableRow] = []
     groups: dict[str, list[TableRow]] = {}
     for row in rows:

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ablate.formatting import enumeration, number, plural
+from ablate.formatting import enumeration, number, p_text, plural
 from ablate.stats.designs import FactorialDesign, PathDesign
 from ablate.stats.factorial import Estimate, effects
 from ablate.stats.metrics import Metric
 from ablate.stats.significance import LEVEL, holm_correction, paired_t_test
+from ablate.table.layout import Layout, TextColumn
 from ablate.table.table import Table, TableRow
 
 
@@ -98,7 +99,7 @@ def design_effects(table: Table) -> list[DesignEffects]:
     table = table.judged_part()
     effects = []
     paths: dict[str, list[PathDesign]] = {}
-    for design in table.experiment.designs:
+    for design in table.experiment.setup.designs:
         if isinstance(design, FactorialDesign):
             effects.append(_factorial_effects(table, design))
         else:
@@ -106,6 +107,20 @@ def design_effects(table: Table) -> list[DesignEffects]:
     for group, designs in paths.items():
         effects.append(_path_effects(table, group, designs))
     return effects
+
+
+def effects_layout(table: Table, design: DesignEffects) -> Layout:
+    """The effects of a design as a table."""
+    columns = [TextColumn("effect" if design.is_factorial else "part", False, design.names)]
+    for metric in table.compared:
+        if design.by_metric and metric.name not in design.by_metric:
+            continue
+        contrasts = design.by_metric.get(metric.name, (Contrast(),) * len(design.names))
+        cells = tuple(contrast.text(metric) for contrast in contrasts)
+        p_values = tuple(p_text(contrast.p) for contrast in contrasts)
+        columns.append(TextColumn(f"Δ{metric.title}\n[95 %]", True, cells))
+        columns.append(TextColumn("p\n(adj.)", True, p_values))
+    return Layout(tuple(columns), design.notes)
 
 
 def bound_notes(table: Table) -> Iterator[str]:

@@ -204,14 +204,15 @@ class Setup:
     base: the settings of base that have no column, as text.
     designs: the factorials and paths of the study.
     decoding: the choice of the decoding, the same for every row.
-    vocabularies: the sizes of the vocabularies, sorted.
+    vocabularies: the sizes of the vocabularies, sorted. Perplexities per subword are comparable
+        only if there is a single one.
     task: name of the task.
     paper: the table of the paper for the task.
     is_as_paper: whether base and the corpus equal the paper's.
     """
 
-    settings: tuple[PaperColumn, ...]
-    base: str
+    settings: tuple[PaperColumn, ...] = ()
+    base: str = ""
     designs: tuple[Design, ...] = ()
     decoding: Choice | None = None
     vocabularies: tuple[int, ...] = ()
@@ -257,7 +258,7 @@ class Experiment:
     test_sets: name of the test set, by metric, for metrics of predictions for a test set.
     corpora: the corpora of the runs; a single one if all runs agree.
     notes: lines below the table.
-    setup: None for scores of other code.
+    setup: empty for scores of other code.
     """
 
     name: str
@@ -275,7 +276,7 @@ class Experiment:
     test_sets: Mapping[str, str] = field(default_factory=dict)
     corpora: tuple[str, ...] = ()
     notes: Notes = field(default_factory=Notes)
-    setup: Setup | None = None
+    setup: Setup = field(default_factory=Setup)
 
     @cached_property
     def by_label(self) -> dict[str, Row]:
@@ -293,16 +294,14 @@ class Experiment:
         return sum(self.totals.values())
 
     @property
-    def designs(self) -> tuple[Design, ...]:
-        """The factorials and paths of the study."""
-        return self.setup.designs if self.setup else ()
+    def is_study(self) -> bool:
+        """Whether the scores are those of a study, and not of other code."""
+        return bool(self.setup.task)
 
     @property
-    def vocabularies(self) -> tuple[int, ...]:
-        """The sizes of the vocabularies. Perplexities per subword are comparable only if there is a
-        single one.
-        """
-        return self.setup.vocabularies if self.setup else ()
+    def command(self) -> str:
+        """The command that prints the table."""
+        return "ablate table" if self.is_study else "ablate judge"
 
     @property
     def perplexity(self) -> Metric:
@@ -311,7 +310,7 @@ class Experiment:
         """
         if PPL.name not in self.metrics:
             return self.judged[0]
-        if len(self.vocabularies) > 1 and PPL_CHAR.name in self.metrics:
+        if len(self.setup.vocabularies) > 1 and PPL_CHAR.name in self.metrics:
             return self.metrics[PPL_CHAR.name]
         return self.metrics[PPL.name]
 

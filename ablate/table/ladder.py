@@ -18,6 +18,7 @@ from typing import Any
 from ablate.formatting import number
 from ablate.stats.metrics import Metric
 from ablate.stats.significance import LEVEL, PairedTTest, kendall_tau_b, paired_t_test
+from ablate.table.layout import Layout, TextColumn
 from ablate.table.scores import Scores
 from ablate.table.table import Table
 
@@ -184,7 +185,30 @@ def _ranks(differences: Mapping[str, Scores], metric: Metric) -> dict[str, int]:
     return {label: 1 + order.index(mean) for label, mean in means.items()}
 
 
-def ladder_notes(ladder: Ladder) -> Iterator[str]:
+def ladder_layout(ladder: Ladder) -> Layout:
+    """The rows over model sizes as a table."""
+    heads = ["row"]
+    for size, params in ladder.sizes.items():
+        heads.append(f"{size}\n({params / 1e6:.3g}M)")
+    lines = [[*heads, "sign", "rank", "slope\n[95 %]"]]
+    for row in ladder.rows:
+        lines.append(_ladder_cells(row, ladder.metric))
+    columns = []
+    for head, *cells in zip(*lines, strict=True):
+        columns.append(TextColumn(head, "\n" in head, tuple(cells)))
+    return Layout(tuple(columns), tuple(_notes(ladder)))
+
+
+def _ladder_cells(row: RowOverSizes, metric: Metric) -> list[str]:
+    differences = [metric.difference_text(rung.difference.mean) for rung in row.rungs]
+    ranks = ", ".join(str(rung.rank or "?") for rung in row.rungs)
+    slope = metric.difference_text(Scores(row.slopes).mean, 1)
+    if test := row.slope:
+        slope += f" {metric.interval_text(test.low, test.high, 1)}"
+    return [row.name, *differences, row.signs, ranks, slope]
+
+
+def _notes(ladder: Ladder) -> Iterator[str]:
     """Yield explanations of the table of a ladder, and the rank correlations of its sizes."""
     yield f"Δ{ladder.metric.title} from the base of each size; its parameters are in the head."
     yield (

@@ -1,4 +1,4 @@
-"""The table on a terminal, in Markdown, CSV and JSON."""
+"""The table on a terminal, in Markdown, CSV and JSON, and as a data frame of pandas."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from ablate.formatting import visible
 from ablate.stats.significance import LEVEL
 from ablate.streams import widen
 from ablate.table.agreement import agreements_json
-from ablate.table.columns.column import Form, json_rows
+from ablate.table.columns.column import Form, flat_rows, json_rows
 from ablate.table.columns.layouts import paper_layout, table_columns, terminal_layout
 from ablate.table.conclusion import conclusion
-from ablate.table.design_tables import effects_layout, ladder_layout
-from ablate.table.designs import design_effects
-from ablate.table.frame import rows_frame
-from ablate.table.ladder import ladders
+from ablate.table.designs import design_effects, effects_layout
+from ablate.table.ladder import ladder_layout, ladders
 from ablate.table.layout import Layout
 from ablate.table.table import Table
 
 _ELEMENT = re.compile(r"<(?=[A-Za-z/!?])")  # not `<0.001`
 
 if TYPE_CHECKING:
+    import pandas as pd
     from rich.console import Console
     from rich.table import Table as RichTable
 
@@ -63,8 +62,8 @@ def print_rich(
         console.print(f"\n{title}", style="bold")
         _print_layout(console, _rich(below, folds=True), below, everything, is_short)
     if is_short and len(layout.short_legend) < len(layout.legend):
-        command = "table" if table.experiment.setup else "judge"
-        console.print(f"`ablate {command} --legend` explains every column.", style="dim")
+        command = table.experiment.command
+        console.print(f"`{command} --legend` explains every column.", style="dim")
 
 
 def _print_layout(
@@ -105,8 +104,30 @@ def _markdown_list(lines: Iterable[str]) -> str:
     return "".join(f"- {_markdown_text(line)}\n" for line in lines)
 
 
+def rows_frame(table: Table, timed: bool = True, with_paper: bool = True) -> pd.DataFrame:
+    """A data frame with a line for each row, indexed by its label; see `ablate.load`.
+
+    Args:
+        table: the table.
+        timed: whether to add measured times.
+        with_paper: whether to add the paper's scores, if the paper has a table for the task.
+    """
+    import pandas as pd
+
+    columns = table_columns(table, Form(timed=timed, with_paper=with_paper))
+    frame = pd.DataFrame(flat_rows(columns, table)).set_index("row")
+    # Int64 is the integer type of pandas that allows missing values. A column of missing values
+    # would have the type object, so it becomes a column of floats.
+    types: dict[str, Any] = {"train_steps": "Int64", "steps": "Int64"}
+    for name in frame.columns[frame.isna().all()]:
+        if not name.startswith("verdict"):
+            types.setdefault(name, float)
+    typed: pd.DataFrame = frame.astype({name: types[name] for name in types if name in frame})
+    return typed
+
+
 def comma_separated(table: Table, timed: bool = True) -> str:
-    """One line for each row, numbers in full; `timed` adds measured times."""
+    """The data frame of the rows as CSV, numbers in full; `timed` adds measured times."""
     return rows_frame(table, timed).to_csv(lineterminator="\n")
 
 
@@ -114,7 +135,7 @@ def as_json(table: Table, timed: bool = True) -> str:
     """The table and its agreement with the paper as JSON, for scripts; `timed` adds measured
     times, which differ each time a study is repeated.
     """
-    experiment, setup = table.experiment, table.experiment.setup
+    experiment = table.experiment
     content: dict[str, Any] = {"study": experiment.name, "conclusion": conclusion(table)}
     content |= experiment.standing.as_json()
     if experiment.error > LEVEL:
@@ -122,8 +143,8 @@ def as_json(table: Table, timed: bool = True) -> str:
     content["metrics"] = [metric.name for metric in table.metrics]
     content["judge"] = [metric.name for metric in table.judged]
     content["log_scale"] = [metric.name for metric in table.metrics if metric.is_log]
-    if setup is not None and setup.decoding is not None:
-        content["decoding"] = setup.decoding.content
+    if experiment.setup.decoding is not None:
+        content["decoding"] = experiment.setup.decoding.content
     content["rows"] = json_rows(table_columns(table, Form(timed=timed)), table)
     content["signatures"] = experiment.signatures
     content["corpora"] = list(experiment.corpora)

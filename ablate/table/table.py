@@ -156,11 +156,11 @@ class Table:
     @property
     def covers_paper(self) -> bool:
         """Whether it has every row of the paper's table, if that has several rows."""
-        setup = self.experiment.setup
-        if setup is None or setup.paper is None or len(setup.paper.rows) == 1:
+        paper = self.experiment.setup.paper
+        if paper is None or len(paper.rows) == 1:
             return False
         counterparts = [row.recipe.paper for row in self.rows]
-        return all(row in counterparts for row in setup.paper.rows)
+        return all(row in counterparts for row in paper.rows)
 
     @property
     def families(self) -> list[Family]:
@@ -229,7 +229,7 @@ class Table:
         counts only if its verdict is better.
         """
         # Perplexities per subword are not comparable between vocabularies.
-        if metric.name == PPL.name and len(self.experiment.vocabularies) > 1:
+        if metric.name == PPL.name and len(self.experiment.setup.vocabularies) > 1:
             return None
         # A mean over fewer seeds may be the best by luck, so only complete rows count.
         means = []

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from ablate.page.html import Best, environment, table_context, table_html, word_differences
 from ablate.table.columns.layouts import paper_layout, sortable_layout
 from ablate.table.conclusion import conclusion
-from ablate.table.design_tables import effects_layout
-from ablate.table.designs import design_effects
+from ablate.table.designs import design_effects, effects_layout
 from tests.report.fakes import SMALL
 
 

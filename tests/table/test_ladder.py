@@ -13,8 +13,7 @@ from scipy import stats
 from ablate.analysis.trials import trials_of
 from ablate.plan.progress import ProgressReader
 from ablate.study import read_study, runs_of
-from ablate.table.design_tables import ladder_layout
-from ablate.table.ladder import ladders
+from ablate.table.ladder import ladder_layout, ladders
 from ablate.table.render import as_json, markdown, print_rich
 from tests.report.fakes import Fake, study_from
 

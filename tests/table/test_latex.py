@@ -10,8 +10,7 @@ import pytest
 
 from ablate.table.columns.layouts import paper_layout
 from ablate.table.conclusion import conclusion
-from ablate.table.design_tables import effects_layout
-from ablate.table.designs import design_effects
+from ablate.table.designs import design_effects, effects_layout
 from ablate.table.latex import escaped, latex
 from tests.report.fakes import SMALL
 

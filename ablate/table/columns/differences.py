@@ -149,7 +149,7 @@ def _difference_legend(table: Table, form: Form) -> Iterator[str]:
             yield f"{line}."
         experiment = table.experiment
         yield from experiment.standing.legend(experiment.error, _earlier_verdicts(table))
-        if has_p and table.experiment.setup is not None:
+        if has_p and table.experiment.is_study:
             yield "p: the corrected p value of the verdict; `ablate compare` shows each test."
     elif judged and len(table.experiment.seeds) == 1:
         yield (

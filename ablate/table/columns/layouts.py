@@ -8,11 +8,7 @@ from operator import attrgetter
 
 from ablate.table.columns.column import Column, Form, Mark, text_columns
 from ablate.table.columns.cost import cost_columns
-from ablate.table.columns.differences import (
-    difference_columns,
-    verdict_column,
-    verdict_columns,
-)
+from ablate.table.columns.differences import difference_columns, verdict_column, verdict_columns
 from ablate.table.columns.paper import paper_columns
 from ablate.table.columns.rows import label_column, row_columns, varied_settings
 from ablate.table.columns.scores import score_columns
@@ -37,7 +33,7 @@ from ablate.table.table import Table
 def table_columns(table: Table, form: Form) -> tuple[Column, ...]:
     """All columns, from left to right. The legend and the formats for scripts have this order."""
     setup = table.experiment.setup
-    if setup is None:
+    if not table.experiment.is_study:
         return (
             label_column(),
             verdict_column(table),
@@ -75,9 +71,7 @@ def paper_layout(
         every_setting: whether settings that no row changes have a column. Otherwise they are in the
             legend.
     """
-    settings = varied_settings(table)
-    if every_setting and table.experiment.setup is not None:
-        settings = table.experiment.setup.settings
+    settings = table.experiment.setup.settings if every_setting else varied_settings(table)
     form = Form(mark, against_paper, with_cost, settings, best=best)
     columns = table_columns(table, form)
     shown = text_columns(columns, table)
@@ -109,10 +103,7 @@ def terminal_layout(
     if width is None:
         return Layout(tuple(columns), _legend(declared, form, columns))
     shown = fitting(columns, width)
-    legend = (
-        *_left_out(table, columns, shown, width),
-        *_legend(declared, form, shown),
-    )
+    legend = (*_left_out(table, columns, shown, width), *_legend(declared, form, shown))
     return Layout(tuple(folded(shown, width)), legend)
 
 
@@ -122,8 +113,7 @@ def _narrow_paper_layout(
     """The paper's columns and the verdict, and further columns that fit; None if the former do not
     fit.
     """
-    setup = table.experiment.setup
-    settings = setup.settings if setup else ()
+    settings = table.experiment.setup.settings
     form = Form(mark, against_paper, with_cost, settings, compact=True)
     declared = table_columns(table, form)
     columns = text_columns(declared, table)
@@ -141,10 +131,7 @@ def _narrow_paper_layout(
         if total_width([*shown, column]) <= width:
             shown.append(column)
     shown.sort(key=columns.index)
-    legend = (
-        *_left_out(table, columns, shown, width),
-        *_legend(declared, form, shown),
-    )
+    legend = (*_left_out(table, columns, shown, width), *_legend(declared, form, shown))
     return Layout(tuple(shown), legend)
 
 
@@ -158,9 +145,8 @@ def _left_out(
     names = {column.name for column in shown}
     left_out = [column.name for column in columns if column.name not in names]
     if left_out:
-        command = "table" if table.experiment.setup else "judge"
         line = f"Left out at {width} columns: {', '.join(left_out)}"
-        yield Warned(f"{line}; `ablate {command} --wide` shows all.")
+        yield Warned(f"{line}; `{table.experiment.command} --wide` shows all.")
 
 
 def sortable_layout(table: Table, mark: Mark, best: str) -> Layout:

@@ -74,13 +74,12 @@ def _setting(setting: PaperColumn, row: TableRow) -> Any:
 
 def varied_settings(table: Table) -> tuple[PaperColumn, ...]:
     """The settings that some row changes; none if the settings are unknown."""
-    setup = table.experiment.setup
-    if setup is None:
-        return ()
     changed: set[str] = set()
     for row in table.rows:
-        changed.update(row.recipe.changed)
-    return tuple(setting for setting in setup.settings if setting.field in changed)
+        if row.row.recipe:
+            changed.update(row.recipe.changed)
+    settings = table.experiment.setup.settings
+    return tuple(setting for setting in settings if setting.field in changed)
 
 
 def _count_changes(table: Table, setting: PaperColumn) -> int:

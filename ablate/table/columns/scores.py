@@ -81,12 +81,12 @@ def _legend(table: Table, form: Form) -> Iterator[str]:
         if form.shows(metric.title) or metric in table.compared:
             shown.append(metric)
     for metric in shown:
-        if metric.name in table.experiment.signatures:
+        if metric.name in experiment.signatures:
             yield _signature(table, metric)
         yield from _parts(table, metric)
-    if setup is not None and setup.decoding is not None:
+    if setup.decoding is not None:
         yield (f"Decoding chosen for base on dev, the same for every row: {setup.decoding.text}.")
-    if len(table.experiment.vocabularies) > 1:
+    if len(setup.vocabularies) > 1:
         comparable = f"{PPL_CHAR.title}, the perplexity per character,"
         if PPL_CHAR.name not in experiment.metrics:
             comparable = table.main.title
@@ -112,8 +112,8 @@ def _legend(table: Table, form: Form) -> Iterator[str]:
         marks.append("blank: as base" if marks else "Blank: as base")
     if marks:
         yield f"{'; '.join(marks)}."
-    if len(table.experiment.corpora) > len(table.experiment.vocabularies):
-        corpora = ", ".join(table.experiment.corpora)
+    if len(experiment.corpora) > len(setup.vocabularies):
+        corpora = ", ".join(experiment.corpora)
         yield Warned(f"WARNING: these results mix corpora {corpora}: they cannot be compared.")
     notes = experiment.notes
     yield from (*notes.archived, *notes.remarks, *notes.faults)
