@@ -28,13 +28,24 @@ def conclusion(table: Table) -> list[str]:
     """The conclusion of a table: the scores of base, the verdicts, and what is undecided."""
     experiment = table.experiment
     comparable = {metric.name: _comparable_rows(table, metric) for metric in table.judged}
+    unlearned = {metric.name: _unlearned_sentences(table, metric) for metric in table.judged}
     sentences = [_base_sentence(table, family.base) for family in table.families]
-    if not any(_unlearned_sentences(table, metric) for metric in table.judged):
+    if not any(unlearned.values()):
         sentences += bound_notes(table)
     sentences += experiment.standing.sentences(experiment.error)
-    sentences += _joint_sentences(table, comparable)
-    for metric in table.judged:
-        sentences += _metric_sentences(table, metric, comparable)
+    if len(table.judged) == 1:
+        metric = table.main
+        rows = [_row_verdict(row, metric) for row in comparable[metric.name]]
+        sentences += unlearned[metric.name]
+        sentences += _verdict_sentences(metric, rows, experiment.tests, experiment.error)
+    else:
+        joint = _joint_words(table, comparable)
+        sentences += _joint_sentences(table, comparable, joint)
+        for metric in table.judged:
+            rows = _rows_to_report(metric, comparable[metric.name], joint)
+            verdicts = _verdict_sentences(metric, rows, experiment.tests, error=None)
+            for sentence in (*unlearned[metric.name], *verdicts):
+                sentences.append(f"By {metric.title}: {sentence}")
     for metric in table.metrics:
         # The column of a metric without verdicts looks like a result, too.
         if metric not in table.judged:
@@ -42,107 +53,82 @@ def conclusion(table: Table) -> list[str]:
     return sentences + _unfinished_sentences(table)
 
 
-def _metric_sentences(
-    table: Table, metric: Metric, comparable: Mapping[str, set[str]]
-) -> list[str]:
-    """The sentences about a judged metric."""
-    experiment = table.experiment
-    unlearned = _unlearned_sentences(table, metric)
-    rows = _rows_to_report(table, metric, comparable)
-    if len(table.judged) == 1:
-        return unlearned + _verdict_sentences(metric, rows, experiment.tests, experiment.error)
-    # `_joint_sentences` states the error of all metrics together.
-    sentences = unlearned + _verdict_sentences(metric, rows, experiment.tests, error=None)
-    return [f"By {metric.title}: {sentence}" for sentence in sentences]
+def _row_verdict(row: TableRow, metric: Metric) -> RowVerdict:
+    return RowVerdict(row.label, row.verdicts[metric.name])
 
 
-def _comparable_rows(table: Table, metric: Metric) -> set[str]:
-    """Labels of the rows that a metric can compare with base, and of rows without a score yet.
+def _comparable_rows(table: Table, metric: Metric) -> list[TableRow]:
+    """The rows that a metric can compare with base, and the rows without a score yet.
 
     A metric at the level of chance compares no rows. If only base has not learned, a difference
     says which rows have learned, and nothing else.
     """
     is_usable = _exact_row_at_zero(table, metric) is None
     unlearned = {row.label for row in table.rows if not row.has_learned(metric)}
-    labels = set()
-    for row in table.rows:
-        if row.row.is_base:
-            continue
+    rows = []
+    for row in table.compared_rows:
         verdict = row.verdicts[metric.name]
         has_learned_alone = verdict.is_different and row.label not in unlearned
         is_comparable = row.row.base not in unlearned or has_learned_alone
         if verdict.mean is None or (is_usable and is_comparable):
-            labels.add(row.label)
-    return labels
-
-
-def _rows_to_report(
-    table: Table, metric: Metric, comparable: Mapping[str, set[str]]
-) -> list[RowVerdict]:
-    """The rows that the sentences about a metric report.
-
-    With several metrics, `_joint_sentences` reports rows without any score, and rows that are
-    undecided in this metric alone.
-    """
-    rows = []
-    for row in table.rows:
-        if row.label not in comparable[metric.name]:
-            continue
-        verdict = row.verdicts[metric.name]
-        joint_verdict = _joint_verdict(table, row, comparable)
-        decided_by_another = verdict.word == "cannot tell" and joint_verdict != "cannot tell"
-        has_score = joint_verdict or len(table.judged) == 1
-        if has_score and not decided_by_another:
-            rows.append(RowVerdict(row.label, verdict))
+            rows.append(row)
     return rows
 
 
-def _joint_verdict(table: Table, row: TableRow, comparable: Mapping[str, set[str]]) -> str:
-    """The verdict on a row by the metrics that can compare it.
+def _joint_words(table: Table, comparable: Mapping[str, Sequence[TableRow]]) -> dict[str, str]:
+    """The verdict on each row by the metrics that can compare it, by label.
 
     Args:
-        table: the table of the row.
-        row: a row that is not a base.
-        comparable: labels of the rows that a metric can compare, by metric.
+        table: the table of a study that judges by several metrics.
+        comparable: the rows that a metric can compare, by metric.
     """
-    verdicts = []
-    for metric in table.judged:
-        verdict = row.verdicts[metric.name]
-        if row.label not in comparable[metric.name]:
-            verdict = replace(verdict, word="cannot tell")
-        verdicts.append(verdict)
-    return joint_word(verdicts)
-
-
-def _joint_sentences(table: Table, comparable: Mapping[str, set[str]]) -> list[str]:
-    """The verdicts by all metrics, if the study judges by several.
-
-    Args:
-        table: the table of the study.
-        comparable: labels of the rows that a metric can compare, by metric.
-    """
-    if len(table.judged) == 1:
-        return []
-    labels: dict[str, list[str]] = {}
-    decided = []
-    for row in table.rows:
-        if row.row.is_base:
-            continue
-        word = _joint_verdict(table, row, comparable)
-        labels.setdefault(word or "no score yet", []).append(row.label)
+    words = {}
+    for row in table.compared_rows:
+        verdicts = []
         for metric in table.judged:
             verdict = row.verdicts[metric.name]
-            if verdict.is_different and row.label in comparable[metric.name]:
-                decided.append(RowVerdict(row.label, verdict))
+            if row not in comparable[metric.name]:
+                verdict = replace(verdict, word="cannot tell")
+            verdicts.append(verdict)
+        words[row.label] = joint_word(verdicts)
+    return words
+
+
+def _rows_to_report(
+    metric: Metric, rows: Sequence[TableRow], joint: Mapping[str, str]
+) -> list[RowVerdict]:
+    """The rows that the sentences about one of several metrics report. `_joint_sentences` reports
+    rows without any score, and rows that are undecided in this metric alone.
+    """
+    reported = []
+    for row in rows:
+        word = joint[row.label]
+        is_undecided = row.verdicts[metric.name].word == "cannot tell"
+        if word and (word == "cannot tell" or not is_undecided):
+            reported.append(_row_verdict(row, metric))
+    return reported
+
+
+def _joint_sentences(
+    table: Table, comparable: Mapping[str, Sequence[TableRow]], joint: Mapping[str, str]
+) -> list[str]:
+    """The verdicts by all metrics together, and the error of all metrics."""
+    labels: dict[str, list[str]] = {}
+    for label, word in joint.items():
+        labels.setdefault(word or "no score yet", []).append(label)
     phrases = []
     for word in sorted(labels, key=lambda word: word in ("cannot tell", "no score yet")):
         phrases.append(f"{len(labels[word])} {word} ({', '.join(labels[word])})")
+    different = []
+    for metric in table.judged:
+        for row in comparable[metric.name]:
+            if row.verdicts[metric.name].is_different:
+                different.append(_row_verdict(row, metric))
     titles = " and ".join(metric.title for metric in table.judged)
-    n_rows = sum(map(len, labels.values()))
     experiment = table.experiment
     return [
-        f"Of {plural(n_rows, 'row')}, by {titles}: {'; '.join(phrases)}.",
-        *_error_sentences(decided, experiment.tests, experiment.error, len(table.judged)),
+        f"Of {plural(len(joint), 'row')}, by {titles}: {'; '.join(phrases)}.",
+        *_error_sentences(different, experiment.tests, experiment.error, len(table.judged)),
     ]
 
 
@@ -185,24 +171,18 @@ def _verdict_sentences(
 
 def _undecided_sentences(metric: Metric, rows: Sequence[RowVerdict]) -> list[str]:
     """Sentences about undecided rows, by the reason."""
-    survivors = []
-    uninformative = []
-    others = []
-    for row in rows:
-        if row.verdict.is_survivors_only:
-            survivors.append(row)
-        elif row.verdict.is_uninformative:
-            uninformative.append(row)
-        else:
-            others.append(row)
     sentences = []
+    survivors = [row for row in rows if row.verdict.is_survivors_only]
     if survivors:
         condition = "significant only over the seeds that did not diverge"
         sentences.append(f"Undecided: {_labels(survivors)}; {condition}.")
+    rows = [row for row in rows if not row.verdict.is_survivors_only]
+    uninformative = [row for row in rows if row.verdict.is_uninformative]
     if uninformative:
         seeds = seeds_text(max(row.verdict.n for row in uninformative))
         reason = f"the interval of {seeds} excludes no difference"
         sentences.append(f"Undecided: {_labels(uninformative)}; {reason}.")
+    others = [row for row in rows if not row.verdict.is_uninformative]
     return sentences + _underpowered_sentences(metric, others)
 
 
@@ -369,10 +349,8 @@ def _underpowered_sentences(metric: Metric, rows: Sequence[RowVerdict]) -> list[
     text = f"Undecided: {_labels(rows)}"
     if any(row.verdict.is_early for row in rows):
         return [f"{text}, {EARLY}."]
-    detectable = []
-    for row in rows:
-        if row.verdict.minimum_detectable is not None:
-            detectable.append(row.verdict.minimum_detectable)
+    limits = [row.verdict.minimum_detectable for row in rows]
+    detectable = [limit for limit in limits if limit is not None]
     if not detectable:
         reason = f"the seeds show no spread in {metric.title}"
         if all(row.verdict.n == 1 for row in rows):

@@ -136,10 +136,8 @@ class Table:
             scores = {metric.name: scores_of(row.runs, metric) for metric in experiment.measured}
             rows.append(TableRow(row, scores))
         table = Table(experiment, tuple(rows))
-        pairs = []
-        for family in table.families:
-            pairs += [(family.base, row) for row in family.rows]
         by_label = table.by_label
+        pairs = [(by_label[row.row.base], row) for row in table.compared_rows]
         for judged in table._judge(pairs, experiment.tests):
             by_label[judged.label] = judged
         return replace(table, rows=tuple(by_label.values()))
@@ -154,6 +152,11 @@ class Table:
         return {row.label: row for row in self.rows}
 
     @property
+    def compared_rows(self) -> list[TableRow]:
+        """The rows except bases."""
+        return [row for row in self.rows if not row.row.is_base]
+
+    @property
     def covers_paper(self) -> bool:
         """Whether it has every row of the paper's table, if that has several rows."""
         paper = self.experiment.setup.paper
@@ -166,9 +169,8 @@ class Table:
     def families(self) -> list[Family]:
         """The bases with their rows, in order; most experiments have a single base."""
         families = {row.label: Family(row, []) for row in self.rows if row.row.is_base}
-        for row in self.rows:
-            if not row.row.is_base:
-                families[row.row.base].rows.append(row)
+        for row in self.compared_rows:
+            families[row.row.base].rows.append(row)
         return list(families.values())
 
     def verdicts(self, metric: Metric) -> list[Verdict]:
@@ -272,18 +274,16 @@ class Table:
         if not pairs:
             return []
         row_pairs = [(base.row, row.row) for base, row in pairs]
+        looks = self.experiment.standing.judged
         deltas: list[dict[str, Scores]] = [{} for _ in pairs]
         verdicts: list[dict[str, Verdict]] = [{} for _ in pairs]
         for metric in self.experiment.measured:
-            looks = self.experiment.standing.judged
             judged = verdicts_on(self.experiment, metric, row_pairs, tests, looks)
-            for index, (base, row) in enumerate(pairs):
-                scores = row.scores[metric.name]
-                delta = scores.minus(base.scores[metric.name], judged[index].shift)
-                deltas[index][metric.name] = delta
-                verdicts[index][metric.name] = replace(
-                    judged[index], base_has_learned=base.has_learned(metric)
-                )
+            for index, ((base, row), verdict) in enumerate(zip(pairs, judged, strict=True)):
+                name = metric.name
+                deltas[index][name] = row.scores[name].minus(base.scores[name], verdict.shift)
+                has_learned = base.has_learned(metric)
+                verdicts[index][name] = replace(verdict, base_has_learned=has_learned)
         compared = []
         for (_, row), row_deltas, row_verdicts in zip(pairs, deltas, verdicts, strict=True):
             compared.append(replace(row, deltas=row_deltas, verdicts=row_verdicts))
