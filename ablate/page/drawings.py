@@ -80,9 +80,7 @@ def differences(table: Table) -> Iterator[Drawing]:
 
 
 def _interval_title(row: Interval, metric: Metric) -> str:
-    text = f"{row.row}: {metric.difference_text(row.mean) or 'no result yet'}"
-    if row.low is not None and row.high is not None:
-        text += f" {metric.interval_text(row.low, row.high)}"
+    text = f"{row.row}: {metric.difference_text(row.mean, row.interval) or 'no result yet'}"
     if row.word and row.mean is not None:
         text += f" {metric.title}, {row.word}"
     return text

@@ -154,8 +154,8 @@ def _draw_interval(axes: Axes, row: Interval, y: float, text: Callable[[float], 
     if row.word in MARKERS:
         color = fill = PALETTE[row.word]
     marks: dict[str, Any] = {"color": color, "gid": _id(row.row)}
-    if row.low is not None and row.high is not None:
-        axes.plot(np.clip((row.low, row.high), low, high), (y, y), linewidth=1.3, **marks)
+    if row.interval:
+        axes.plot(np.clip(row.interval, low, high), (y, y), linewidth=1.3, **marks)
     x = float(np.clip(row.mean, low, high))
     marks |= {"markerfacecolor": fill, "markersize": 4.5, "clip_on": x == row.mean}
     axes.plot((x,), (y,), MARKERS.get(row.word, "o"), **marks)

@@ -70,7 +70,7 @@ class Interval:
     name: the name of the row in a figure.
     word: the verdict.
     mean: None while there is no difference.
-    low, high: None if there is no interval, as with a single seed.
+    interval: (low, high); None if there is none, as with a single seed.
     """
 
     row: str
@@ -78,13 +78,13 @@ class Interval:
     name: str
     word: str
     mean: float | None
-    low: float | None
-    high: float | None
+    interval: tuple[float, float] | None
 
     @property
     def ends(self) -> list[float]:
         """The mean and the ends of the interval, without missing ones."""
-        return [end for end in (self.mean, self.low, self.high) if end is not None]
+        mean = [] if self.mean is None else [self.mean]
+        return [*mean, *(self.interval or ())]
 
     def reach(self, reference: float) -> float:
         """The largest distance of the mean or an end from the reference; 0 without a mean."""
@@ -230,11 +230,10 @@ def intervals(table: Table, metric: Metric) -> list[Interval]:
     drawn = []
     for row in rows:
         verdict = row.verdicts[metric.name]
-        low, high = verdict.interval or (None, None)
-        interval = Interval(
-            row.label, row.row.group, short[row.label], verdict.word, verdict.mean, low, high
+        name = short[row.label]
+        drawn.append(
+            Interval(row.label, row.row.group, name, verdict.word, verdict.mean, verdict.interval)
         )
-        drawn.append(interval)
     return drawn if _has_means(drawn) else []
 
 
@@ -247,7 +246,7 @@ def contrasts(design: DesignEffects, metric: Metric) -> list[Interval]:
     drawn = []
     for name, effect in zip(design.names, design.by_metric.get(metric.name, ()), strict=False):
         word = effect.word(metric)
-        drawn.append(Interval(name, "", name, word, effect.value, effect.low, effect.high))
+        drawn.append(Interval(name, "", name, word, effect.value, effect.interval))
     return drawn if _has_means(drawn) else []
 
 
@@ -256,14 +255,13 @@ def axis_ratios(curves: Sequence[Curve]) -> dict[str, list[Interval]]:
     ratios: dict[str, list[Interval]] = {}
     for row, row_ratios in speed_ups(curves).items():
         for axis, ratio in row_ratios.items():
-            low, high = ratio.interval or (None, None)
             word = "" if ratio.mean else ratio.text
-            if low is not None and low > 1:
+            if ratio.interval and ratio.interval[0] > 1:
                 word = "better"
-            elif high is not None and high < 1:
+            elif ratio.interval and ratio.interval[1] < 1:
                 word = "worse"
             if ratio.text:
-                interval = Interval(row, "", row, word, ratio.mean, low, high)
+                interval = Interval(row, "", row, word, ratio.mean, ratio.interval)
                 ratios.setdefault(axis, []).append(interval)
     return {axis: rows for axis, rows in ratios.items() if _has_means(rows)}
 

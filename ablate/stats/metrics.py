@@ -9,6 +9,8 @@ from typing import Literal
 
 from ablate.formatting import interval_text, number, ratio, signed
 
+Interval = tuple[float, float]  # of a difference: (low, high)
+
 LARGEST_SCORE = 1e100  # the square of a larger score could overflow
 # A model with a perplexity within 20 % of chance has learned little more than token frequencies.
 MIN_GAIN = 0.2
@@ -98,14 +100,14 @@ class Metric:
         """The smallest possible difference of a score from a mean on the scale."""
         return -mean if self.is_not_negative else -math.inf
 
-    def clipped(self, low: float, high: float, lower_bound: float) -> tuple[float, float]:
+    def clipped(self, low: float, high: float, lower_bound: float) -> Interval:
         """An interval of a difference, clipped to the possible differences."""
         low = max(low, -self.largest_difference, lower_bound)
         return low, min(high, self.largest_difference)
 
     def informative_interval(
         self, low: float, high: float, lower_bound: float, mean: float
-    ) -> tuple[float, float] | None:
+    ) -> Interval | None:
         """Clip an interval of a difference; None if it is so wide that it excludes no difference.
 
         The width of such an interval is twice the largest difference. Losses have no largest
@@ -139,11 +141,16 @@ class Metric:
         """Scores on the scale of the metric: their logarithms if the scale is `log`."""
         return list(map(math.log, scores)) if self.is_log else scores
 
-    def difference_text(self, value: float | None, extra_digits: int = 0) -> str:
-        """A difference on the scale: `-1.2`, or `×0.950` for a ratio; empty for None."""
+    def difference_text(
+        self, value: float | None, interval: Interval | None = None, extra_digits: int = 0
+    ) -> str:
+        """A difference on the scale: `-1.2 [-2.3, -0.1]`, or `×0.950` for a ratio without an
+        interval; empty for None.
+        """
         if value is None:
             return ""
-        return f"×{ratio(value)}" if self.is_log else signed(value, self.digits + extra_digits)
+        text = f"×{ratio(value)}" if self.is_log else signed(value, self.digits + extra_digits)
+        return f"{text} {self.interval_text(*interval, extra_digits)}" if interval else text
 
     def interval_text(self, low: float, high: float, extra_digits: int = 0) -> str:
         """An interval of a difference: `[-9.1, +0.1]`, or `[0.910, 1.013]` for a ratio."""

@@ -24,15 +24,14 @@ from ablate.table.table import Table, TableRow
 class Contrast:
     """An effect in one metric; None for numbers that need missing scores or seeds.
 
-    low, high: confidence interval at the level of the test: it excludes 0 exactly if `p` is below
-        0.05. None also if it would exclude no difference.
+    interval: confidence interval (low, high) at the level of the test: it excludes 0 exactly if `p`
+        is below 0.05. None also if it would exclude no difference.
     p: after Holm's correction over the effects of the design. For the difference of a row from
         base, the p value of the verdict.
     """
 
     value: float | None = None
-    low: float | None = None
-    high: float | None = None
+    interval: tuple[float, float] | None = None
     p: float | None = None
 
     @staticmethod
@@ -44,19 +43,16 @@ class Contrast:
         interval = metric.informative_interval(
             estimate.low, estimate.high, lower_bound, estimate.value
         )
-        low, high = interval or (None, None)
-        return Contrast(estimate.value, low, high, estimate.p_holm)
+        return Contrast(estimate.value, interval, estimate.p_holm)
 
     def as_json(self) -> dict[str, float | None]:
         """The effect for scripts."""
-        return {"value": self.value, "low": self.low, "high": self.high, "p_holm": self.p}
+        low, high = self.interval or (None, None)
+        return {"value": self.value, "low": low, "high": high, "p_holm": self.p}
 
     def text(self, metric: Metric) -> str:
         """`+1.2 [+0.3, +2.1]`."""
-        text = metric.difference_text(self.value)
-        if self.low is None or self.high is None:
-            return text
-        return f"{text} {metric.interval_text(self.low, self.high)}"
+        return metric.difference_text(self.value, self.interval)
 
     def word(self, metric: Metric) -> str:
         """`better` or `worse` if the effect is significant, else empty."""
@@ -290,8 +286,7 @@ def _differences(pairs: list[_Pair], metric: Metric, level: float) -> tuple[Cont
             continue
         if row.row.base == base.row.label and name in row.verdicts:
             verdict = row.verdicts[name]
-            low, high = verdict.interval or (None, None)
-            contrasts[index] = Contrast(verdict.mean, low, high, verdict.p)
+            contrasts[index] = Contrast(verdict.mean, verdict.interval, verdict.p)
             continue
         paired = row.scores[name].minus(base.scores[name])
         differences = list(paired.by_seed.values())
@@ -301,15 +296,13 @@ def _differences(pairs: list[_Pair], metric: Metric, level: float) -> tuple[Cont
             base_scores = base.scores[name].with_seeds(paired.by_seed).transformed.values()
             tested[index] = differences, metric.lower_bound(statistics.fmean(base_scores))
             p_values.append(test.p)
-    for index, corrected in zip(
-        tested, holm_correction(p_values, len(p_values), level), strict=True
-    ):
+    corrections = holm_correction(p_values, len(p_values), level)
+    for index, corrected in zip(tested, corrections, strict=True):
         differences, lower_bound = tested[index]
         test = paired_t_test(differences, corrected.level)
         assert test is not None
         interval = metric.informative_interval(test.low, test.high, lower_bound, test.mean)
-        low, high = interval or (None, None)
-        contrasts[index] = Contrast(test.mean, low, high, corrected.p)
+        contrasts[index] = Contrast(test.mean, interval, corrected.p)
     return tuple(contrasts)
 
 

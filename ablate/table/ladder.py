@@ -202,9 +202,9 @@ def ladder_layout(ladder: Ladder) -> Layout:
 def _ladder_cells(row: RowOverSizes, metric: Metric) -> list[str]:
     differences = [metric.difference_text(rung.difference.mean) for rung in row.rungs]
     ranks = ", ".join(str(rung.rank or "?") for rung in row.rungs)
-    slope = metric.difference_text(Scores(row.slopes).mean, 1)
-    if test := row.slope:
-        slope += f" {metric.interval_text(test.low, test.high, 1)}"
+    test = row.slope
+    interval = (test.low, test.high) if test else None
+    slope = metric.difference_text(Scores(row.slopes).mean, interval, extra_digits=1)
     return [row.name, *differences, row.signs, ranks, slope]
 
 

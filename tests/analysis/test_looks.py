@@ -347,7 +347,8 @@ def test_effects_of_a_factorial_are_judged_at_the_look_with_its_level(fake):
     at_once = design_effects(listed.table())[0]
     for one, other in zip(at_look.by_metric["bleu"], at_once.by_metric["bleu"], strict=True):
         assert one.value == pytest.approx(other.value)  # the fourth seed is not looked at
-        assert one.high - one.low > 1.1 * (other.high - other.low)
+        (low, high), (other_low, other_high) = one.interval, other.interval
+        assert high - low > 1.1 * (other_high - other_low)
         assert one.p == pytest.approx(min(1.0, 2 * other.p))
 
 

@@ -61,7 +61,9 @@ def test_the_effects_of_a_factorial_are_those_that_the_scores_were_made_of(tmp_p
     # Each cell has scores at -0.5 and +0.5: s^2 = 1/2 with 8 degrees of freedom. Of seven effects
     # one has a smaller p value.
     one, t = by_name(found)["dropout"], stats.t.isf(0.05 / 6 / 2, 8)
-    assert one.high - one.low == pytest.approx(2 * t * (4 * 0.5 / 16) ** 0.5, rel=1e-6)
+    assert one.interval[1] - one.interval[0] == pytest.approx(
+        2 * t * (4 * 0.5 / 16) ** 0.5, rel=1e-6
+    )
     assert (
         by_name(found)["norm_position"].word(
             Fake(tmp_path, study_from(tmp_path, FACTORIAL)).table().main
@@ -81,7 +83,7 @@ def test_effects_wait_for_every_cell_and_a_diverged_run_is_noted(tmp_path):
     fake.done(last, 2, ppl=5.0, bleu=22.0)
     (found,) = design_effects(fake.table())
     assert "1 run diverged and has no score in these effects." in found.notes
-    assert found.by_metric["bleu"][0].low is not None
+    assert found.by_metric["bleu"][0].interval is not None
 
 
 def test_parts_are_compared_with_base_and_with_the_whole(tmp_path):
@@ -137,9 +139,9 @@ def test_a_factorial_without_spread_over_seeds_has_no_intervals_and_says_why(tmp
         for seed in (1, 2):
             fake.done(row.label, seed, ppl=5.0, bleu=score(row))
     (found,) = design_effects(fake.table())
-    assert {(one.low, one.p, one.word(fake.table().main)) for one in by_name(found).values()} == {
-        (None, None, "")
-    }
+    assert {
+        (one.interval, one.p, one.word(fake.table().main)) for one in by_name(found).values()
+    } == {(None, None, "")}
     assert (
         "No spread over the seeds of any cell: the error, and so intervals and p values, are "
         "unknown." in found.notes
@@ -163,7 +165,7 @@ def test_a_part_left_out_has_no_interval_that_holds_every_loss():
     pair = _Pair("part", rows["whole"], rows["without"])
     (contrast,) = _differences([pair], BITS_PER_BYTE, 0.05)
     assert contrast.value == pytest.approx(0.3)
-    assert (contrast.low, contrast.high) == (None, None)
+    assert contrast.interval is None
     assert contrast.p is not None
 
 

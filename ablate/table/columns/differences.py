@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
 from ablate.formatting import enumeration, p_text, plural
 from ablate.stats.metrics import PPL, Metric
@@ -26,7 +25,7 @@ def difference_columns(table: Table, form: Form) -> Iterator[Column]:
     """Yield the differences with their intervals, and the p value of the verdict."""
     yield Column(
         "against_base",
-        value=_verdicts_json,
+        value=lambda row: {name: row.verdicts[name].as_json() for name in row.verdicts},
         legend=partial(_difference_legend, table),
         parts=_verdict_parts(table),
     )
@@ -90,10 +89,6 @@ def _p_head(table: Table, metric: Metric) -> str:
     return f"p {metric.title}" if len(table.judged) > 1 else "p"
 
 
-def _verdicts_json(row: TableRow) -> dict[str, Any]:
-    return {name: verdict.as_json() for name, verdict in row.verdicts.items()}
-
-
 def _verdict_parts(table: Table) -> dict[str, tuple[str, ...]]:
     """The columns of verdicts in CSV, by metric: interval, p values, verdict; and the interval and
     p values of the bootstrap for metrics of predictions.
@@ -123,9 +118,7 @@ def _cell(metric: Metric, text: Callable[[Verdict], str]) -> Callable[[TableRow]
 
 def _interval(seeds: int, verdict: Verdict) -> str:
     """`-4.5 [-9.1, +0.1]`, with the number of seeds if some are missing."""
-    text = verdict.metric.difference_text(verdict.mean)
-    if verdict.interval:
-        text += f" {verdict.metric.interval_text(*verdict.interval)}"
+    text = verdict.metric.difference_text(verdict.mean, verdict.interval)
     if text and verdict.n < seeds:
         text += f" ({verdict.n}/{seeds})"
     return text
@@ -235,11 +228,12 @@ def _intervals_and_verdicts(table: Table, metric: Metric) -> str:
             excludes_0 = not verdict.seed_test.low <= 0 <= verdict.seed_test.high
             if verdict.is_different != excludes_0:
                 exceptions.append(row.label)
-    # Without a difference, a ratio is 1.
-    text = f"; the interval of Δ{metric.title} excludes {int(metric.is_log)} exactly if the verdict"
-    text += " is worse or better"
-    if len(table.judged) > 1:
-        text = text.replace("the verdict", f"the verdict by {metric.title}")
+    no_difference = int(metric.is_log)  # a ratio of 1
+    by = f" by {metric.title}" if len(table.judged) > 1 else ""
+    text = (
+        f"; the interval of Δ{metric.title} excludes {no_difference} exactly if the verdict{by} is "
+        f"worse or better"
+    )
     if exceptions:
         rows = ", ".join(exceptions)
         text += f" (exceptions, where diverged seeds or an earlier look decided: {rows})"
