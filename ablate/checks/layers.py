@@ -20,7 +20,7 @@ from ablate.model.encoder_only import EncoderOnly
 from ablate.model.multi_head import MultiHeadAttention
 from ablate.model.positions import PositionalEncoding
 from ablate.own.faults import ClassFault
-from ablate.own.kinds import KINDS, Property
+from ablate.own.kinds import KINDS
 from ablate.own.loading import load_class
 from ablate.own.reference import Reference, parse_reference
 from ablate.parts.variant import class_fields
@@ -124,15 +124,14 @@ class LayerTrial(Trial):
         """States at the begin mark, which both targets share: only what comes later differs."""
         if isinstance(self.model, EncoderOnly):  # in which a token may depend on all others
             return
-        hint = self._hint(Property.FUTURE)
         for states, when in ((self._states, ""), (self._states_in_training, " while training")):
-            fault = f"lets a token depend on later ones{when}; {hint}"
+            fault = f"lets a token depend on later ones{when}; {self._hint()}"
             yield Comparison(states(OTHER_TARGET)[:, :1], states(TARGET)[:, :1], fault)
 
     def paddings(self) -> Iterator[Comparison]:
         """States of the shorter sentence, without its padding."""
         alone = SOURCE[1:, :3]
-        fault = f"lets padding change a sentence; {self._hint(Property.PADDING)}"
+        fault = f"lets padding change a sentence; {self._hint()}"
         states = self._states()[1:]
         if isinstance(self.model, EncoderOnly):
             yield Comparison(self.model.read(alone), states[:, :3], fault)
@@ -147,7 +146,7 @@ class LayerTrial(Trial):
         cache = self.model.start(SOURCE, 2)
         hypotheses = torch.stack([TARGET, OTHER_TARGET], dim=1)  # (B, 2, T)
         steps = [self.model.step(tokens, cache) for tokens in hypotheses.unbind(2)]
-        hint = self._hint(Property.STEPS)
+        hint = self._hint(decoding=True)
         for _, part in self.modules():
             if isinstance(part, AttentionMechanism) and part.supports_query_masks:
                 hint += (
@@ -187,11 +186,12 @@ class LayerTrial(Trial):
             else:  # such as a parameter that must be positive: try others
                 self.model.load_state_dict(before)
 
-    def _hint(self, property: Property) -> str:
-        """What the author of a part has at hand that may lack a property."""
+    def _hint(self, decoding: bool = False) -> str:
+        """What the author of a part has at hand."""
         for field, kind in KINDS.items():
-            if field in self.parts and property in kind.hints:
-                return kind.hints[property]
+            hint = (decoding and kind.step_hint) or kind.hint
+            if field in self.parts and hint:
+                return hint
         return "each token must be treated alone"
 
     def _states(self, target: Tensor = TARGET) -> Tensor:

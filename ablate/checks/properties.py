@@ -1,11 +1,10 @@
-"""The five properties of a part, each as one function. The table of kinds (`ablate/own/kinds.py`)
-says which properties a part must have.
-"""
+"""The five properties of a part, and how the trial of a part is checked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -13,7 +12,6 @@ from torch import Tensor
 
 from ablate.errors import StudyError
 from ablate.own.faults import ClassFault, faults_of, placed
-from ablate.own.kinds import KINDS, Property
 from ablate.own.reference import Reference
 
 
@@ -42,84 +40,58 @@ class Comparison:
 
 
 class Trial:
-    """A part at work on small inputs. A kind of part overrides the methods of its properties."""
+    """A part at work on small inputs. A kind of part overrides the methods of the properties that
+    it must have.
+    """
 
     def results(self) -> None:
-        """Compute results with gradients, and refuse a wrong one."""
-        raise NotImplementedError
+        """Results have the type, the shape and the range that are read: refuse others.
 
-    def futures(self) -> Iterator[Comparison]:
-        """Results for inputs that differ in what comes later."""
-        raise NotImplementedError
+        Raises:
+            ClassFault: a result is wrong.
+        """
 
-    def paddings(self) -> Iterator[Comparison]:
-        """Results for inputs that stand together, and alone."""
-        raise NotImplementedError
+    def futures(self) -> Iterable[Comparison]:
+        """The past cannot see the future: results for inputs that differ in what comes later."""
+        return ()
 
-    def steps(self) -> Iterator[Comparison]:
-        """Results that are computed step by step, and at once."""
-        raise NotImplementedError
+    def paddings(self) -> Iterable[Comparison]:
+        """Padding changes nothing: results for inputs that stand together, and alone."""
+        return ()
 
-    def repetitions(self) -> Iterator[Comparison]:
-        """Results that are computed again, or from what a checkpoint holds."""
-        raise NotImplementedError
+    def steps(self) -> Iterable[Comparison]:
+        """Steps equal the whole: results that are computed step by step, and at once."""
+        return ()
+
+    def repetitions(self) -> Iterable[Comparison]:
+        """Resume is exact: results that are computed again, or from what a checkpoint holds."""
+        return ()
 
     def parameters(self) -> Iterator[None]:
         """Set the initial parameters, and others: a gate that begins at 0 would hide a fault."""
         yield
 
 
-def results_have_their_shapes(trial: Trial) -> None:
-    """Results have the type, the shape and the range that are read."""
-    trial.results()
-
-
-def the_past_cannot_see_the_future(trial: Trial) -> None:
-    """What comes later changes nothing before it."""
-    _refuse_unequal(trial.futures())
-
-
-def padding_changes_nothing(trial: Trial) -> None:
-    """An item gives the same result alone and beside a longer one."""
-    _refuse_unequal(trial.paddings())
-
-
-def steps_equal_the_whole(trial: Trial) -> None:
-    """The parts of an input give what the whole gives."""
-    _refuse_unequal(trial.steps())
-
-
-def resume_is_exact(trial: Trial) -> None:
-    """The same is computed again to the bit: nothing is random, and checkpoints hold all of it."""
-    for comparison in trial.repetitions():
-        if not torch.equal(comparison.result, comparison.expected):
-            raise ClassFault(comparison.fault, *comparison.methods)
-
-
-def _refuse_unequal(comparisons: Iterable[Comparison]) -> None:
-    for comparison in comparisons:
-        if not comparison.is_close:
-            raise ClassFault(comparison.fault, *comparison.methods)
-
-
-def check(trial: Trial, properties: Collection[Property]) -> None:
+def check(trial: Trial) -> None:
     """Check the properties of a part.
 
     Raises:
         ClassFault: it lacks one of them.
     """
-    if Property.SHAPES in properties:
-        results_have_their_shapes(trial)
+    trial.results()
     with torch.no_grad():  # with gradients, some processors round sums in another order
-        if Property.RESUME in properties:
-            resume_is_exact(trial)
+        _refuse_unequal(trial.repetitions(), exact=True)
         for _ in trial.parameters():
-            if Property.FUTURE in properties:
-                the_past_cannot_see_the_future(trial)
-            if Property.PADDING in properties:
-                padding_changes_nothing(trial)
-            if Property.STEPS in properties:
-                steps_equal_the_whole(trial)
+            _refuse_unequal(chain(trial.futures(), trial.paddings(), trial.steps()))
+
+
+def _refuse_unequal(comparisons: Iterable[Comparison], exact: bool = False) -> None:
+    for comparison in comparisons:
+        is_equal = comparison.is_close
+        if exact:  # to the bit
+            is_equal = torch.equal(comparison.result, comparison.expected)
+        if not is_equal:
+            raise ClassFault(comparison.fault, *comparison.methods)
 
 
 def check_classes(
@@ -131,9 +103,8 @@ def check_classes(
         StudyError: they lack a property, or fail; in one line, with file and line.
     """
     references = list(classes.values())
-    properties = {property for field in classes for property in KINDS[field].properties}
     with faults_of(references, sources):
         try:
-            check(make(), properties)
+            check(make())
         except StudyError as error:
             raise placed(error, references, sources) from None

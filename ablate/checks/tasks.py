@@ -16,7 +16,6 @@ from ablate.data.corpus import Corpus, Split
 from ablate.formatting import plural
 from ablate.model import Transformer, build
 from ablate.own.faults import ClassFault, faults_of
-from ablate.own.kinds import KINDS
 from ablate.own.reference import Reference
 from ablate.store.records import Measurement
 from ablate.tasks.base import Task
@@ -40,7 +39,7 @@ def check_task(
         split = task.at_step(task.items(corpus, "train", config), seed=1, step=1)
         small, V = config.single_layer(), corpus.tokenizer.vocab_size
         model = build(small, V, seed=1, sources=sources).eval()
-        check(TaskTrial(task, model, split, config.label_smoothing), KINDS["task"].properties)
+        check(TaskTrial(task, model, split, config.label_smoothing))
         _check_scores(task, corpus)
 
 

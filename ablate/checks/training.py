@@ -18,7 +18,6 @@ from ablate.config import RowConfig
 from ablate.errors import StudyError
 from ablate.formatting import single_line
 from ablate.own.faults import ClassFault, describe
-from ablate.own.kinds import KINDS
 from ablate.own.loading import load_function
 from ablate.own.reference import is_own, parse_reference
 from ablate.training.optimizer import Optimizer, make_optimizer
@@ -47,7 +46,7 @@ def check_training(config: RowConfig, sources: Path) -> None:
 
 def _check_installed(field: str, value: str, trial: TrainingTrial) -> None:
     try:
-        check(trial, KINDS[field].properties)
+        check(trial)
     except StudyError:
         raise
     except ClassFault as fault:

@@ -1,4 +1,4 @@
-"""The kinds of classes and functions that a study may name, and the properties that each must have.
+"""The kinds of classes and functions that a study may name.
 
 `ablate/checks/` tries them before a run is trained, and its tests try all built-in parts.
 """
@@ -6,32 +6,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass
 from typing import Any
 
-
-class Property(Enum):
-    """A property of a part, as a sentence."""
-
-    SHAPES = "results have the type, the shape and the range that are read"
-    FUTURE = "the past cannot see the future"
-    PADDING = "padding changes nothing"
-    STEPS = "steps equal the whole"
-    RESUME = "resume is exact"
-
-
-# What an author has at hand, by the property that is missing.
-_STATES = dict.fromkeys(
-    Property, "a state is that after the last token that is no padding, for each row"
-)
-_POSITIONS = {Property.STEPS: "positions are the arguments `positions`, `queries` and `keys`"}
-_MASKS = {
-    **dict.fromkeys(Property, "`context.mask()` has the allowed keys"),
-    Property.STEPS: "Q may have the last tokens alone: `context.mask()` has the allowed keys, and "
-    "positions are `context.query_positions` and `context.key_positions`",
-}
+_MASKS = "`context.mask()` has the allowed keys"
 
 
 @dataclass(frozen=True)
@@ -42,10 +20,9 @@ class Kind:
     base: name of the class that it derives from; `function` for a function.
     arguments: what it is constructed or called with, as messages say it.
     count, keywords: the number of these arguments, and the names of further ones.
-    properties: those that it must have.
     methods: what a class of this kind may define.
-    hints: what its author has at hand, by the property that it lacks; where there is none, each
-        token must be treated alone.
+    hint: what its author has at hand against a token that depends on others; where there is none,
+        each token must be treated alone. step_hint: in decoding, if not the same.
     """
 
     name: str
@@ -53,9 +30,9 @@ class Kind:
     arguments: str
     count: int
     keywords: tuple[str, ...]
-    properties: tuple[Property, ...]
     methods: tuple[str, ...] = ("forward",)
-    hints: Mapping[Property, str] = field(default_factory=dict)
+    hint: str = ""
+    step_hint: str = ""
 
     def fits(self, part: Any) -> bool:
         """Whether a class or a function can be called with these arguments."""
@@ -68,33 +45,35 @@ class Kind:
         return True
 
 
-_LAYER, _TRAINING = tuple(Property), (Property.SHAPES, Property.RESUME)
-
 # By the field that names one; `task` stands beside the fields of a row. Of several classes at fault
 # in a model, the hint is that of the first.
 KINDS = {
-    "mixer": Kind("a mixer", "TokenMixer", "config", 1, (), _LAYER, hints=_STATES),
-    "attention": Kind("attention", "AttentionMechanism", "config", 1, (), _LAYER, hints=_MASKS),
+    "mixer": Kind(
+        "a mixer", "TokenMixer", "config", 1, (),
+        hint="a state is that after the last token that is no padding, for each row",
+    ),
+    "attention": Kind(
+        "attention", "AttentionMechanism", "config", 1, (), hint=_MASKS,
+        step_hint=f"Q may have the last tokens alone: {_MASKS}, and positions are "
+        "`context.query_positions` and `context.key_positions`",
+    ),
     "positional_encoding": Kind(
         "a positional encoding", "PositionalEncoding", "config, causal and init", 1,
-        ("causal", "init"), _LAYER, ("embed", "rotate", "bias", "values"), _POSITIONS,
+        ("causal", "init"), ("embed", "rotate", "bias", "values"),
+        step_hint="positions are the arguments `positions`, `queries` and `keys`",
     ),
-    "norm": Kind("a norm", "Module", "d_model", 1, (), _LAYER),
-    "feed_forward": Kind("a feed-forward network", "Module", "config", 1, (), _LAYER),
-    "activation": Kind("an activation", "Activation", "no arguments", 0, (), _LAYER),
+    "norm": Kind("a norm", "Module", "d_model", 1, ()),
+    "feed_forward": Kind("a feed-forward network", "Module", "config", 1, ()),
+    "activation": Kind("an activation", "Activation", "no arguments", 0, ()),
     "norm_position": Kind(
         "a residual connection", "Residual",
-        "norm, residual, rate, random, scale and config; take them as *given", 6, (), _LAYER,
+        "norm, residual, rate, random, scale and config; take them as *given", 6, (),
         ("before", "after"),
     ),
-    "optimizer": Kind(
-        "an optimizer", "Optimizer", "groups of parameters and lr", 1, ("lr",), _TRAINING
-    ),
-    "schedule": Kind("a schedule", "function", "config, step and last", 3, (), _TRAINING),
-    "loss_term": Kind(
-        "a loss term", "function", "logits and targets", 2, (), (*_TRAINING, Property.STEPS)
-    ),
-    "task": Kind("a task", "Task", "no arguments", 0, (), (*_TRAINING, Property.PADDING)),
+    "optimizer": Kind("an optimizer", "Optimizer", "groups of parameters and lr", 1, ("lr",)),
+    "schedule": Kind("a schedule", "function", "config, step and last", 3, ()),
+    "loss_term": Kind("a loss term", "function", "logits and targets", 2, ()),
+    "task": Kind("a task", "Task", "no arguments", 0, ()),
 }  # fmt: skip
 
 

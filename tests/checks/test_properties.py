@@ -14,7 +14,7 @@ from ablate.config.training import OPTIMIZERS, SCHEDULES
 from ablate.model import build
 from ablate.model.feed_forward import FeedForward
 from ablate.model.multi_head import MultiHeadAttention
-from ablate.own.kinds import KINDS, Property
+from ablate.own.kinds import KINDS
 from ablate.parts.variant import Variant, class_fields
 from ablate.study import read_study, runs_of
 from ablate.tasks import TASKS
@@ -72,7 +72,7 @@ def test_a_part_of_a_layer_has_all_properties(made, field, name, architecture):
         cls = made[VARIANTS[field][name].build]
     trial = LayerTrial(model, twin, {field: cls})
     assert [part for part, _ in trial.modules()]
-    check(trial, KINDS[field].properties)
+    check(trial)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_part_of_a_layer_has_all_properties(made, field, name, architecture):
 )
 def test_an_optimizer_and_a_schedule_have_their_properties(field, name):
     config = resolve_row({field: name, **NEEDS.get(name, {})})
-    check(TRIALS[field](config, Path()), KINDS[field].properties)
+    check(TRIALS[field](config, Path()))
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -97,45 +97,40 @@ def test_a_task_has_its_properties(tmp_path, name):
     corpus = study.prepare(run.data, tmp_path, lambda line: None)
     split = study.task.at_step(study.task.items(corpus, "train", run.config), seed=1, step=1)
     model = build(run.config, corpus.tokenizer.vocab_size, 1).eval()
-    check(TaskTrial(study.task, model, split, 0.1), KINDS["task"].properties)
+    check(TaskTrial(study.task, model, split, 0.1))
 
 
 # The table of kinds
 
+TRIED = {**dict.fromkeys(KINDS, LayerTrial), **TRIALS, "task": TaskTrial}
+# The method of each property, in the order of the table.
+METHODS = {
+    "shapes": "results",
+    "the past cannot see the future": "futures",
+    "padding changes nothing": "paddings",
+    "steps equal the whole": "steps",
+    "resume is exact": "repetitions",
+}
+
 
 def test_the_kinds_are_the_fields_that_take_a_class_and_the_task():
     assert KINDS.keys() == class_fields(RowConfig) | {"task"}
-    layers = {name for name, kind in KINDS.items() if kind.properties == tuple(Property)}
+    layers = {field for field, trial in TRIED.items() if trial is LayerTrial}
     assert layers == class_fields(ModelConfig)
-    assert {field for field in KINDS if field in TRIALS} == KINDS.keys() - layers - {"task"}
 
 
-def test_the_page_of_custom_components_has_the_table():
+def test_the_page_of_custom_components_has_the_properties_of_each_kind():
     page = (Path(__file__).parents[2] / "docs/components.md").read_text()
     lines = [line.strip("| ") for line in page.splitlines()]
     table = lines[lines.index(next(line for line in lines if line.startswith("property |"))) + 2 :]
     columns = ("attention", "optimizer", "schedule", "loss_term", "task")  # the first of seven
-    for property, line in zip(Property, table, strict=False):
+    for (property, method), line in zip(METHODS.items(), table, strict=False):
         name, *marks = line.split("|")
-        assert property.value in name
+        assert property in name
         marked = {field for field, mark in zip(columns, marks, strict=False) if "x" in mark}
-        assert marked == {field for field in columns if property in KINDS[field].properties}
-
-
-def test_a_kind_has_a_trial_of_the_properties_that_it_declares():
-    """And of no others: what a trial can compare is in the table."""
-    methods = {
-        Property.SHAPES: "results",
-        Property.FUTURE: "futures",
-        Property.PADDING: "paddings",
-        Property.STEPS: "steps",
-        Property.RESUME: "repetitions",
-    }
-    trials = {**dict.fromkeys(KINDS, LayerTrial), **TRIALS, "task": TaskTrial}
-    for field, kind in KINDS.items():
-        overridden = {
-            property
-            for property, method in methods.items()
-            if getattr(trials[field], method) is not getattr(Trial, method)
+        tried = {
+            field
+            for field in columns
+            if getattr(TRIED[field], method) is not getattr(Trial, method)
         }
-        assert overridden == set(kind.properties), field
+        assert marked == tried

@@ -13,7 +13,6 @@ from ablate.checks.tasks import TaskTrial, two_items
 from ablate.errors import StudyError
 from ablate.launch.preparation import prepare_runs
 from ablate.own.faults import ClassFault
-from ablate.own.kinds import KINDS
 from ablate.store import Results
 from ablate.study import read_study, runs_of
 from tests.data.small import split_of
@@ -194,8 +193,8 @@ def test_two_items_together_are_compared_with_each_alone(losses, changed, said):
         n_targets=n_targets, collate=collate, loss_terms=loss_terms, output_terms=output_terms
     )
     if said is None:
-        check(TaskTrial(task, "model", SPLIT, 0.1), KINDS["task"].properties)
+        check(TaskTrial(task, "model", SPLIT, 0.1))
         return
     with pytest.raises(ClassFault) as caught:
-        check(TaskTrial(task, "model", SPLIT, 0.1), KINDS["task"].properties)
+        check(TaskTrial(task, "model", SPLIT, 0.1))
     assert caught.value.text.startswith(said)
