@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from ablate.errors import Fault
 from ablate.fields import SET, Aliases, Facts, Part, Share, chosen, only
-from ablate.parts.cost import BYTES, Cost, Place, Tensors, matrices
+from ablate.parts.cost import BYTES, Cost, Place, Projection, Tensors, projections
 from ablate.parts.positions import POSITIONAL_ENCODINGS, Positions, odd_rotation, rotated_entries
 from ablate.parts.sizes import SECOND_LAYER, Cap, Heads, Size
 from ablate.parts.variant import Variant, VariantName, Variants
@@ -269,17 +269,21 @@ def faults_of_model(layers: Iterable[Attention]) -> Iterator[Fault]:
 def cost(c: Attention, place: Place, vocab_size: int) -> Cost:
     """The cost of self-attention."""
     mechanism = ATTENTIONS[c.attention]
+    layers = [*_value_layers(c), *_output_and_gate(c, c.n_heads)]
+    if c.kv_rank is None:
+        layers += [_queries(c, c.n_heads), *_keys_and_values(c, c.n_heads)]
+    else:
+        layers += _latent_projections(c)
     kernels = CONVOLUTION_WIDTH * convolved_width(c)
-    others = mechanism.parameters(c) + kernels + _input_biases(c) + value_table(c, vocab_size)
-    others += c.value_residual + _latent_gains(c)
-    others += _vectors(c, c.n_heads, mechanism.forms_scores)
+    others = mechanism.parameters(c) + kernels + value_table(c, vocab_size) + c.value_residual
+    others += _latent_gains(c) + _vectors(c, c.n_heads, mechanism.forms_scores)
     if mechanism.products is None:
         factor = POSITIONAL_ENCODINGS[c.positional_encoding].score_factor
         products = factor * _score_products(c, c.n_heads) * place.squares
     else:
         products = mechanism.products(c, place)
     inner = Cost(others=others, products=products + kernels * place.tokens)
-    return matrices(_weights(c) + _value_weights(c), place) + inner
+    return projections(layers, place.tokens) + inner
 
 
 def cost_over_source(c: Attention, source: int, target: int, pairs: int) -> Cost:
@@ -293,33 +297,29 @@ def cost_over_source(c: Attention, source: int, target: int, pairs: int) -> Cost
         pairs: sum of the products of both lengths.
     """
     heads = c.cross_heads
-    keys = key_and_value_weights(c, heads)
-    queries = _query_and_output_weights(c, heads)
-    loop_products = queries * target + _score_products(c, heads) * pairs
-    return Cost(
-        matrices=keys + queries,
-        others=_vectors(c, heads, forms_scores=True) + _projection_biases(c, heads),
-        products=keys * source + c.loops * loop_products,
-    )
+    keys = projections(_keys_and_values(c, heads), source)
+    layers = [_queries(c, heads), *_output_and_gate(c, heads)]
+    scores = c.loops * _score_products(c, heads) * pairs
+    inner = Cost(others=_vectors(c, heads, forms_scores=True), products=scores)
+    return keys + projections(layers, c.loops * target) + inner
 
 
-def _weights(c: Attention) -> int:
-    """Weights of the projections of self-attention, which latent attention has others of."""
-    return projection_weights(c, c.n_heads) if c.kv_rank is None else _latent_weights(c)
+def _has_input_bias(c: Attention) -> bool:
+    return c.attention_bias in (True, "inputs")
 
 
-def projection_weights(c: Attention, heads: int) -> int:
-    """Weights of one attention's projections, without biases."""
-    return _query_and_output_weights(c, heads) + key_and_value_weights(c, heads)
+def _queries(c: Attention, heads: int) -> Projection:
+    return Projection(c.d_model, heads * c.d_k, _has_input_bias(c))
 
 
-def _query_and_output_weights(c: Attention, heads: int) -> int:
-    return c.d_model * (heads * (c.d_k + c.d_v) + gate_width(c, heads))
+def _keys_and_values(c: Attention, heads: int) -> list[Projection]:
+    sizes = [c.key_heads(heads) * size for size in (c.d_k, c.d_v)]
+    return [Projection(c.d_model, size, _has_input_bias(c)) for size in sizes]
 
 
-def key_and_value_weights(c: Attention, heads: int) -> int:
-    """Weights of W^K and W^V, whose heads may be fewer."""
-    return c.d_model * c.key_heads(heads) * (c.d_k + c.d_v)
+def _output_and_gate(c: Attention, heads: int) -> list[Projection]:
+    output = Projection(heads * c.d_v, c.d_model, c.attention_bias in (True, "output"))
+    return [output, Projection(c.d_model, gate_width(c, heads), _has_input_bias(c))]
 
 
 def _score_products(c: Attention, heads: int) -> int:
@@ -328,17 +328,10 @@ def _score_products(c: Attention, heads: int) -> int:
 
 
 def _vectors(c: Attention, heads: int, forms_scores: bool) -> int:
-    """The output's bias, the sinks, and the gains of queries and keys."""
+    """The sinks, and the gains of queries and keys."""
     widths = (heads + c.key_heads(heads)) * c.d_k
     gains = {"head": 2 * c.d_k, "width": widths}.get(c.qk_norm, 0)
-    bias = c.d_model * (c.attention_bias in (True, "output"))
-    return bias + gains + heads * (c.attention_sinks and forms_scores)
-
-
-def _projection_biases(c: Attention, heads: int) -> int:
-    """Biases of queries, keys, values and gate."""
-    widths = heads * c.d_k + c.key_heads(heads) * (c.d_k + c.d_v) + gate_width(c, heads)
-    return widths * (c.attention_bias in (True, "inputs"))
+    return gains + heads * (c.attention_sinks and forms_scores)
 
 
 def gate_width(c: Attention, heads: int) -> int:
@@ -392,26 +385,21 @@ def note_on_shared_keys(layers: Iterable[Attention]) -> str:
     return ""
 
 
-def _latent_weights(c: Attention) -> int:
+def _latent_projections(c: Attention) -> list[Projection]:
+    """Queries, latent vectors, and the keys and values that are made from them."""
     assert c.kv_rank is not None
-    d, h, shared = c.d_model, c.n_heads, shared_entries(c)
-    queries = d * h * c.d_k
+    shared, has_bias = shared_entries(c), _has_input_bias(c)
+    queries = [_queries(c, c.n_heads)]
     if c.query_rank is not None:
-        queries = c.query_rank * (d + h * c.d_k)
-    keys_and_values = d * (c.kv_rank + shared) + c.kv_rank * h * (c.d_k - shared + c.d_v)
-    return queries + keys_and_values + d * (h * c.d_v + gate_width(c, h))
+        down = Projection(c.d_model, c.query_rank, has_bias)
+        queries = [down, Projection(c.query_rank, c.n_heads * c.d_k)]
+    latents = Projection(c.d_model, c.kv_rank + shared, has_bias)
+    up = Projection(c.kv_rank, c.n_heads * (c.d_k - shared + c.d_v))
+    return [*queries, latents, up]
 
 
 def _latent_gains(c: Attention) -> int:
     return 0 if c.kv_rank is None else c.kv_rank + (c.query_rank or 0)
-
-
-def _input_biases(c: Attention) -> int:
-    """Biases of the projections of x; what reads a latent vector has none."""
-    if c.kv_rank is None:
-        return _projection_biases(c, c.n_heads)
-    latents = (c.query_rank or c.n_heads * c.d_k) + c.kv_rank + shared_entries(c)
-    return (latents + gate_width(c, c.n_heads)) * (c.attention_bias in (True, "inputs"))
 
 
 # Values
@@ -428,9 +416,9 @@ def value_table(c: Attention, vocab_size: int) -> int:
     return vocab_size * entries * (c.value_embeddings != "none")
 
 
-def _value_weights(c: Attention) -> int:
-    """Weights of the matrix behind value embeddings and of their gates."""
+def _value_layers(c: Attention) -> list[Projection]:
+    """The matrix behind value embeddings, and their gates."""
     if c.value_embeddings == "none":
-        return 0
-    gates = c.d_model * c.kv_heads * (c.value_embeddings == "gated")
-    return (c.value_embedding_rank or 0) * value_width(c) + gates
+        return []
+    widen = Projection(c.value_embedding_rank or 0, value_width(c))
+    return [widen, Projection(c.d_model, c.kv_heads * (c.value_embeddings == "gated"))]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 BYTES = 4  # fp32: weights, gradients and optimizer state, whatever `precision` is
 
@@ -69,6 +71,23 @@ class Cost:
     def parameters(self) -> int:
         """All trained numbers."""
         return self.matrices + self.others
+
+
+class Projection(NamedTuple):
+    """A linear layer: its entries in and out, and whether it has a bias."""
+
+    inputs: int
+    outputs: int
+    has_bias: bool = False
+
+
+def projections(layers: Iterable[Projection], tokens: int) -> Cost:
+    """The cost of linear layers that so many tokens pass."""
+    weights = biases = 0
+    for layer in layers:
+        weights += layer.inputs * layer.outputs
+        biases += layer.has_bias * layer.outputs
+    return Cost(matrices=weights, others=biases, products=weights * tokens)
 
 
 def matrices(weights: int, place: Place) -> Cost:
