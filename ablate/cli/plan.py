@@ -34,6 +34,7 @@ from ablate.report.plan_text import print_plan
 from ablate.report.terminal import text_console
 from ablate.store import Results
 from ablate.store.corpora import known_lengths
+from ablate.store.jobs import Resources
 from ablate.store.machine import visible_gpus
 from ablate.streams import echo, print_json
 from ablate.study import Study, runs_of
@@ -110,7 +111,8 @@ def command(
     if of_data := [content.data_fault(fault) for fault in data_faults(content, root)]:
         errors.append(DataError(*of_data))
     pilots = None if profile is None else profile.workers
-    if of_machine := resource_faults(plan, stage.known_runs, root, pilots=pilots):
+    resources = Resources(device=device, processes=per_run_processes)
+    if of_machine := resource_faults(stage, root, resources, pilots):
         errors.append(MachineError(*of_machine))
     shown = _Output(plan, stage, power, difference, limit, fitting, together, submission)
     if format == "json":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -15,9 +15,7 @@ from rich.console import Console
 
 from ablate.analysis.missing import Retries, failed_before, forget_failures, on_some_host
 from ablate.analysis.outcome import outcome_of
-from ablate.analysis.settle import settle
 from ablate.analysis.stages import Stage, advance, execute_stages, first_stage
-from ablate.analysis.trials import with_trials
 from ablate.cli.arguments import flag, option
 from ablate.cli.cluster_options import PANEL, ClusterOptions, PerRun
 from ablate.cli.events import Events, print_event
@@ -36,7 +34,6 @@ from ablate.cli.options import (
 )
 from ablate.cli.output import Format, Quiet, progress_console
 from ablate.cli.scoring import score_with_progress
-from ablate.cluster.engine import Engine
 from ablate.cluster.submission import close_finished, submit_study
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, Interrupted, MachineError, UsageError
 from ablate.formatting import duration, plural
@@ -46,7 +43,6 @@ from ablate.launch.preparation import prepare_runs
 from ablate.launch.scheduler import Deadline
 from ablate.loggers import Mirror, Start, select_loggers
 from ablate.plan.budget import Budget, WithinBudget
-from ablate.plan.plan import plan_of
 from ablate.plan.progress import saved_line
 from ablate.plan.resources import resource_faults
 from ablate.publication.folder import publish_results
@@ -63,7 +59,7 @@ EXAMPLE = "ablate run study.yaml --budget 8h --log tensorboard"
 
 
 def command(
-    study: StudyFile = DEFAULT_STUDY,
+    file: StudyFile = DEFAULT_STUDY,
     *,
     options: StudyOptions,
     device: Device = "auto",
@@ -100,183 +96,167 @@ def command(
     go_offline(offline)
     # Options are checked before the study, and the study before downloads and training.
     source = context.get_parameter_source("log")
-    is_default = detach and source is not None and source.name == "ENVIRONMENT"
-    loggers = select_loggers(() if is_default else log or ())
-    limit = None if budget is None else Budget.parse(budget)
+    ignores_environment = detach and source is not None and source.name == "ENVIRONMENT"
+    loggers = select_loggers(() if ignores_environment else log or ())
+    time_limit = None if budget is None else Budget.parse(budget)
     profile = cluster.profile()
-    processes, used = per_run.resolve(device, visible_gpus() if profile is None else None)
-    resources = Resources(device=used, jobs=jobs, processes=processes)
-    _refuse_without_effect(profile is not None, detach, limit is not None, bool(loggers))
-    if is_default:
+    processes, used_device = per_run.resolve(device, visible_gpus() if profile is None else None)
+    resources = Resources(device=used_device, jobs=jobs, processes=processes)
+    _refuse_without_effect(profile is not None, detach, budget is not None, bool(loggers))
+    if ignores_environment:
         echo("note: ABLATE_LOG has no effect with --detach", err=True)
-    content, root = options.read(study, may_be_new=True)
-    refuse_other_study(content, root)
-    print_notes(content)
+    study, results = options.read(file, may_be_new=True)
+    refuse_other_study(study, results)
+    print_notes(study)
     began = time.time()
     console, progress = new_console(err=format == "json"), progress_console(format, quiet)
-    say = partial(print_line, progress)
-    retries, rule = failed_before(began, retry_failed), None
-    if profile is not None:
+    log_progress = partial(print_line, progress)
+    retries = failed_before(began, retry_failed)
+    if profile is not None and not retry_failed:
         retries = on_some_host
-        if retry_failed:
-            forget_failures(with_trials(settle(content, root)), root)
-    if limit is not None:
-        rule = WithinBudget(limit, _gpus(resources, content), say)
-    stage = first_stage(content, root, say, retries, rule)
-    print_changes(stage.planned, root)
-    _refuse_too_small(stage, root, resources, profile)
-    if content.custom_classes:
-        classes = [f"{c.module}:{c.name} ({c.digest})" for c in content.custom_classes]
-        say(f"Executing the custom classes of the study: {', '.join(classes)}")
+    limit = None
+    if time_limit is not None:
+        limit = WithinBudget(time_limit, _gpus(resources, study.whole.runs), log_progress)
+    first = first_stage(study, results, log_progress, retries, limit)
+    print_changes(first.planned, results)
+    pilots = None if profile is None else profile.workers
+    if faults := resource_faults(first, results, resources, pilots):
+        raise MachineError(*faults)
+    if study.custom_classes:
+        classes = [f"{c.module}:{c.name} ({c.digest})" for c in study.custom_classes]
+        log_progress(f"Executing the custom classes of the study: {', '.join(classes)}")
     events = Events() if format == "json" else None
     if events is not None:
         loggers = {**loggers, "events": events.start}
-    view = View(stage, root, progress, loggers, events)
+    view = View(first, results, progress, loggers, events)
     try:
-        if profile is not None:
-            assert cluster.on is not None
-            claim(content, root)  # the closing job publishes
-            close_finished(root, content.name)
-            job = submit_study(stage, root, options.selection, cluster.on, profile, resources, say)
+        if profile is None:
+            end = _train(first, view, resources, retries, limit)
+        else:
+            claim(study, results)  # the last job of the submission writes the table under the name
+            close_finished(results, study.name)
+            if retry_failed:
+                forget_failures(first.known_runs, results)
+            job = submit_study(
+                first, results, options.selection, str(cluster.on), profile, resources, log_progress
+            )
             if detach:
                 if events is not None and job is not None:
                     print_event("submitted", job=job.id)
                 raise typer.Exit
-            end = _follow(stage, view, job)
-        else:
-            end = _train(stage, view, resources, retries, rule)
+            end = _follow(first, view, job)
     except Interrupted:
-        line = (
-            f"The job goes on without this command; `ablate cluster stop {content.path}` ends it."
-        )
+        line = f"The job goes on without this command; `ablate cluster stop {study.path}` ends it."
         if profile is None:
-            line = f"Interrupted: {saved_line(view.stage.runs, root)}. The same command resumes."
+            saved = saved_line(view.stage.runs, results)
+            line = f"Interrupted: {saved}. The same command resumes."
         print_line(console, line)
         if events is not None:
             print_event("end", exit_code=EXIT_INTERRUPTED)
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    say = partial(print_line, console)
-    table = _publish(end.planned, root, console, events)
-    close_finished(root, content.name)
-    states = outcome_of_launch(end.rows, root)
-    if stage.missing:
-        say(_last_line(content, root, states, time.time() - began))
-    is_out_of_time = rule is not None and rule.is_over and bool(end.left)
+    table = _publish(end.planned, results, console, events)
+    close_finished(results, study.name)
+    states = outcome_of_launch(end.rows, results)
+    if first.missing:
+        print_line(console, _last_line(study, results, states, time.time() - began))
+    is_out_of_time = limit is not None and limit.is_over and bool(end.left)
     if is_out_of_time:
         did_not = f"{plural(states['pending'], 'run')} did not begin"
-        say(f"--budget {budget}: the time is over, and {did_not}.")
-    code = _exit_code(end, states, is_out_of_time, say)
+        print_line(console, f"--budget {budget}: the time is over, and {did_not}.")
+    code = _exit_code(end, states, is_out_of_time, console)
     if events is not None:
-        events.end(end, root, table, states, code)
+        events.end(end, results, table, states, code)
     raise typer.Exit(code)
 
 
-def _exit_code(
-    end: Stage, states: Counter[State], is_out_of_time: bool, say: Callable[[str], None]
-) -> int:
-    """Say what is missing at the end; the exit code. Runs for which a budget has no time left are
-    not missing, and a run that diverged is a result.
+def _exit_code(end: Stage, states: Counter[State], is_out_of_time: bool, console: Console) -> int:
+    """Print what is missing at the end, and return the exit code. Runs that did not begin because a
+    budget was over are not missing, and a run that diverged is a result.
     """
     unfinished = states.total() - states["done"] - states["diverged"]
     if is_out_of_time:
         unfinished -= states["pending"]
     if failed := states["failed"]:
         remedy = "`ablate status` says why, and --retry-failed runs again what has failed."
-        say(f"{plural(failed, 'run')} failed: {remedy}")
+        print_line(console, f"{plural(failed, 'run')} failed: {remedy}")
     if end.obstacle:
-        say(end.obstacle)
+        print_line(console, end.obstacle)
     return EXIT_RUN_FAILED if end.obstacle or unfinished else 0
-
-
-def _refuse_too_small(
-    stage: Stage, root: Results, resources: Resources, profile: Engine | None
-) -> None:
-    """Refuse a machine without the memory and the disk that the missing runs need.
-
-    Raises:
-        MachineError: names what is needed, and what is there.
-    """
-    plan = plan_of(stage.rows, root, resources.device, resources.processes or 1)
-    pilots = None if profile is None else profile.workers
-    faults = resource_faults(plan, stage.known_runs, root, resources.jobs, pilots)
-    if faults:
-        raise MachineError(*faults)
 
 
 @dataclass
 class View:
     """Shows the stages of a study, and copies its metrics to loggers meanwhile.
 
-    stage: that is shown, or was shown last.
+    stage: the stage that is shown now, or was shown last.
     events: printed for programs; None for people.
     """
 
     stage: Stage
-    root: Results
+    results: Results
     console: Console
     loggers: Mapping[str, Start]
     events: Events | None = None
 
     @contextmanager
-    def of(self, stage: Stage) -> Iterator[LiveView]:
-        """Live progress of a stage."""
+    def show(self, stage: Stage) -> Iterator[LiveView]:
+        """Show the live progress of a stage, and copy its metrics, until the context ends."""
         self.stage = stage
         if self.events is not None:
-            self.events.stage(stage, self.root)
+            self.events.stage(stage, self.results)
         with (
-            LiveView(stage.runs, self.root, self.console) as view,
-            Mirror(stage.study.name, stage.runs, self.root, self.loggers, view.log),
+            LiveView(stage.runs, self.results, self.console) as live,
+            Mirror(stage.study.name, stage.runs, self.results, self.loggers, live.log),
         ):
-            yield view
+            yield live
 
-    def copy(self, stage: Stage) -> None:
+    def copy_metrics(self, stage: Stage) -> None:
         """Copy the metrics of finished runs to loggers, which may be new."""
         if self.events is not None:
-            self.events.stage(stage, self.root)
-        with Mirror(stage.study.name, stage.runs, self.root, self.loggers, self.log):
+            self.events.stage(stage, self.results)
+        with Mirror(stage.study.name, stage.runs, self.results, self.loggers, self.log):
             pass
 
     def log(self, line: str) -> None:
-        """Print a line outside of a stage."""
+        """Print a line between two stages."""
         print_line(self.console, line)
 
 
 def _train(
-    stage: Stage, view: View, resources: Resources, retries: Retries, limit: WithinBudget | None
+    first: Stage, view: View, resources: Resources, retries: Retries, limit: WithinBudget | None
 ) -> Stage:
-    """Execute a stage and those that follow it on this machine; where the study is then."""
+    """Execute a stage and the stages after it on this machine, and return the last one."""
     control = None if limit is None else Deadline(limit.has_time)
 
     def execute(stage: Stage) -> None:
-        with view.of(stage) as live:
-            launch(stage, view.root, live, resources, retries, control=control)
+        with view.show(stage) as live:
+            launch(stage, view.results, live, resources, retries, control=control)
 
-    end = execute_stages(stage, view.root, execute, view.log, retries, limit)
-    if not stage.missing:  # data that have changed since are found out even if nothing is missing
-        prepare_runs(end.study, end.rows, view.root, view.log)
-        view.copy(end)
+    end = execute_stages(first, view.results, execute, view.log, retries, limit)
+    if not first.missing:  # a launch would have found out whether the data have changed
+        prepare_runs(end.study, end.rows, view.results, view.log)
+        view.copy_metrics(end)
     return end
 
 
-def _gpus(resources: Resources, study: Study) -> int:
-    """Number of GPUs of this machine that runs occupy at the same time."""
+def _gpus(resources: Resources, runs: int) -> int:
+    """Number of GPUs of this machine that the runs of a study occupy at the same time."""
     if resources.device == "cpu":
         return 0
     gpus = visible_gpus()
     if resources.jobs is not None:  # which may leave some GPUs unused
-        of_run = gpus_for_run(resources.processes, gpus, study.whole.runs)
-        gpus = min(gpus, resources.jobs * of_run)
+        gpus = min(gpus, resources.jobs * gpus_for_run(resources.processes, gpus, runs))
     return gpus
 
 
 def _follow(stage: Stage, view: View, job: JobFolder | None) -> Stage:
-    """Show a stage and those that follow it on a cluster until the job is closed; where the study
-    is then.
+    """Show a stage and the stages after it on a cluster, until the job is closed, and return the
+    last one.
     """
     while job is not None and stage.missing and not job.is_closed:
-        with view.of(stage) as live:
+        with view.show(stage) as live:
             live.watch(lambda: job.is_closed, partial(_is_retried, job, stage.runs))
-        stage = advance(stage, view.root)
+        stage = advance(stage, view.results)
     return stage
 
 
@@ -288,26 +268,28 @@ def _is_retried(job: JobFolder, runs: Runs) -> bool:
     return any(failure.may_succeed_elsewhere for failure in failures if failure is not None)
 
 
-def _publish(planned: Runs, root: Results, console: Console, events: Events | None) -> Table:
-    """Print the table of a study for people, and write it if it is that of the whole study."""
+def _publish(planned: Runs, results: Results, console: Console, events: Events | None) -> Table:
+    """Print the table of a study for people, and publish it if it is the table of the whole
+    study.
+    """
     study = planned.study
-    outcome = outcome_of(planned, root, score_with_progress(planned, root))
+    outcome = outcome_of(planned, results, score_with_progress(planned, results))
     if events is None:
         render.print_rich(outcome.table, console, against_paper=False)
     if study.source.is_modified:  # the published table belongs to the whole study
         line = "is not updated: --set, --rows and --seeds change the study."
-        print_line(console, f"{root.study(study.name)} {line}")
+        print_line(console, f"{results.study(study.name)} {line}")
         return outcome.table
-    claim(study, root)
-    publish_results(planned, outcome, root)
+    claim(study, results)
+    publish_results(planned, outcome, results)
     return outcome.table
 
 
-def _last_line(study: Study, root: Results, states: Counter[State], seconds: float) -> str:
-    """What the command has done, where its results are, and what may be next."""
+def _last_line(study: Study, results: Results, states: Counter[State], seconds: float) -> str:
+    """What the command has done, where the results are, and which command shows more."""
     ended = f"{states['done']} of {plural(states.total(), 'run')} done in {duration(seconds)}"
-    folder = root.root if study.source.is_modified else root.study(study.name)
-    elsewhere = "" if root.root == DEFAULT_RESULTS else f" --results {root.root}"
+    folder = results.root if study.source.is_modified else results.study(study.name)
+    elsewhere = "" if results.root == DEFAULT_RESULTS else f" --results {results.root}"
     report = f"`ablate report {study.path}{elsewhere}`"
     if study.source.is_modified:
         report += " with the same --set, --rows and --seeds, and --out FILE,"
@@ -318,13 +300,13 @@ def _last_line(study: Study, root: Results, states: Counter[State], seconds: flo
 def _refuse_without_effect(
     on_cluster: bool, detach: bool, has_budget: bool, has_loggers: bool
 ) -> None:
-    """Refuse options that would be without effect."""
+    """Refuse options that would have no effect."""
     if detach and not on_cluster:
         raise UsageError("--detach has an effect only with --on")
     if on_cluster and has_budget:
         raise UsageError(
-            "--budget is for this machine; the time of a job on a cluster is --time for each of "
-            "its pilots, and --rows and --seeds make it smaller"
+            "--budget is for this machine; on a cluster, --time is the time limit of each pilot, "
+            "and --rows and --seeds select a smaller part of the study"
         )
     if detach and has_loggers:
         raise UsageError("--log needs this command to go on; leave out --detach")

@@ -6,13 +6,13 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from ablate.analysis.trials import trials_of
 from ablate.config import RowConfig, cost
 from ablate.config.data import CorpusConfig
 from ablate.config.lengths import ASSUMED_LENGTH, Lengths
-from ablate.config.memory import CPU_MICRO_BATCH, SMALLEST_MICRO_BATCH, peak_memory
+from ablate.config.memory import CPU_MICRO_BATCH, peak_memory
 from ablate.config.synthetic_data import DRAWN
 from ablate.config.training import precision_note, resolve_precision
 from ablate.formatting import first_few, percent
@@ -21,6 +21,7 @@ from ablate.stats.designs import FactorialDesign
 from ablate.store import Results, State, none_if_unreadable, state_of
 from ablate.store.checkpoints import RESUMABLE
 from ablate.store.corpora import known_lengths
+from ablate.store.jobs import Device
 from ablate.store.machine import processor_has_bf16, visible_gpus
 from ablate.store.records import Progress
 from ablate.store.status import state_of_all
@@ -37,8 +38,7 @@ class PlanRow:
     steps: optimizer steps; None if the configuration does not determine them.
     checkpoint_bytes: size of one checkpoint.
     peak_memory: bytes of one process of a training, for a whole batch or its part,
-        `micro_batch_tokens`, or the largest micro-batch of a CPU; `least_memory`: with the smallest
-        micro-batches.
+        `micro_batch_tokens`, or the largest micro-batch of a CPU.
     runs: with their states, in the order of the seeds.
     lengths: of its corpus; None while it is not prepared, and of items drawn without end.
     """
@@ -50,7 +50,6 @@ class PlanRow:
     steps: int | None
     checkpoint_bytes: int
     peak_memory: int
-    least_memory: int
     runs: tuple[tuple[Run, State], ...]
     lengths: Lengths | None = None
 
@@ -237,10 +236,15 @@ class Plan:
         }
 
 
+def device_kind(device: Device) -> PlannedDevice:
+    """The device that `ablate run` takes on this machine."""
+    return "cuda" if device == "cuda" or (device == "auto" and visible_gpus()) else "cpu"
+
+
 def plan_of(
     runs: Runs,
     results: Results,
-    device: PlannedDevice | Literal["auto"] = "auto",
+    device: Device = "auto",
     processes: int = 1,
 ) -> Plan:
     """Plan runs and the trials of their rows, without training and without reading the corpus.
@@ -255,10 +259,7 @@ def plan_of(
     Raises:
         StoreError: a result is damaged.
     """
-    trials = trials_of(runs)
-    kind: PlannedDevice = "cpu"
-    if device == "cuda" or (device == "auto" and visible_gpus()):
-        kind = "cuda"
+    trials, kind = trials_of(runs), device_kind(device)
     known = lengths_of(runs, results)
 
     def planned(runs: Runs) -> tuple[PlanRow, ...]:
@@ -310,9 +311,6 @@ def _plan_row(
     if lengths is not None and row.config.context is None:
         length = lengths.target_squares // lengths.target_tokens
 
-    def memory(tokens: int) -> int:
-        return peak_memory(row.config, V, tokens, device, processes=processes, length=length)
-
     runs = [(run, state_of(results.run(run.id), row.decoding)) for run in planned.of(row)]
     return PlanRow(
         row=row,
@@ -321,8 +319,7 @@ def _plan_row(
         flops_per_step=cost.flops_per_step(row.config, V, lengths or Lengths.assumed()),
         steps=cost.steps(row.config, lengths),
         checkpoint_bytes=cost.checkpoint_bytes(row.config, V),
-        peak_memory=memory(tokens),
-        least_memory=memory(min(tokens, SMALLEST_MICRO_BATCH)),
+        peak_memory=peak_memory(row.config, V, tokens, device, processes=processes, length=length),
         runs=tuple(runs),
         lengths=None if is_drawn(planned.study.data) else lengths,
     )

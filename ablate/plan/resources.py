@@ -8,62 +8,73 @@ import heapq
 import shutil
 from collections.abc import Iterable
 
+from ablate.analysis.stages import Stage
 from ablate.config import cost
-from ablate.config.memory import CUDA_CONTEXT
+from ablate.config.memory import CUDA_CONTEXT, SMALLEST_MICRO_BATCH, peak_memory
 from ablate.errors import MachineError
 from ablate.formatting import size
 from ablate.parts.cost import BYTES
-from ablate.plan.plan import Plan
+from ablate.plan.plan import device_kind
 from ablate.store import Results
 from ablate.store.checkpoints import RESUMABLE
 from ablate.store.files import is_there, size_of
+from ablate.store.jobs import Resources
 from ablate.store.machine import cores, gpu_memory, memory, visible_gpus
-from ablate.study import Run
+from ablate.study import Run, Runs
 
 
 def resource_faults(
-    plan: Plan,
-    runs: Iterable[Run],
-    results: Results,
-    jobs: int | None = None,
-    pilots: int | None = None,
+    stage: Stage, results: Results, resources: Resources, pilots: int | None = None
 ) -> tuple[str, ...]:
-    """A line for the memory of the largest run and one for the disk, if the plan's device lacks
-    them.
+    """A line for the memory of the largest row and one for the disk, if they are too small for the
+    runs that are left.
 
     Args:
-        plan: of the study.
-        runs: that are missing, as far as they are known.
+        stage: where the study is.
         results: root of the results, on the disk that is checked.
-        jobs: runs in training at once; None for one on each device, or on each core.
+        resources: that the runs may occupy.
         pilots: of a cluster, whose profile checks their memory; None for this machine.
     """
-    devices = visible_gpus() if plan.device == "cuda" else cores()
-    at_once = pilots or jobs or max(1, devices // plan.processes)
-    of_disk = disk_faults(runs, results, at_once)
-    return of_disk if pilots else (*memory_faults(plan), *of_disk)
+    devices, processes = cores(), resources.processes or 1
+    if device_kind(resources.device) == "cuda":
+        devices = visible_gpus()
+    at_once = pilots or resources.jobs or max(1, devices // processes)
+    of_disk = disk_faults(stage.known_runs, results, at_once)
+    if pilots:
+        return of_disk
+    parts = [stage.rows] if stage.trials is None else [stage.trials, stage.rows]
+    return *memory_faults(parts, results, resources), *of_disk
 
 
-def memory_faults(plan: Plan) -> tuple[str, ...]:
-    """A line if the largest run that is left does not fit into the memory of the plan's device,
-    even with the smallest micro-batches; none also if that memory is not known.
+def memory_faults(parts: Iterable[Runs], results: Results, resources: Resources) -> tuple[str, ...]:
+    """A line if the largest row that is still to be trained does not fit into the memory of its
+    device, even with the smallest micro-batches; none also if that memory is not known.
     """
-    if plan.device == "cuda":
-        where, together, own, available = "a GPU of this machine", 1, CUDA_CONTEXT, gpu_memory()
-    else:
-        where, together, own, available = "this machine", plan.processes, 0, memory()
-    largest = max(plan.untrained.values(), key=lambda row: row.least_memory, default=None)
-    if available is None or largest is None:
+    kind, processes = device_kind(resources.device), resources.processes or 1
+    where = "this machine"
+    available: int | None = memory()
+    if kind == "cuda":
+        where, available = "a GPU of this machine", gpu_memory()
+    if available is None:
         return ()
-    label, needed = largest.row.label, together * largest.least_memory + own
-    if needed <= available:
+    label, largest, remedy = "", 0, ""
+    for runs in parts:
+        for row in runs.rows:
+            if all(results.run(run.id).has_result for run in runs.of(row)):
+                continue
+            tokens = min(SMALLEST_MICRO_BATCH, -(-row.config.batch_tokens // processes))
+            V = runs.data_of(row).vocab_size
+            needed = peak_memory(row.config, V, tokens, kind, processes=processes)
+            if needed > largest:
+                label, largest = row.label, needed
+                remedy = "" if row is runs.base else ", or leave the row out with --rows"
+    # The processes of a run share the memory of a CPU, and have a GPU each.
+    needed = largest + CUDA_CONTEXT if kind == "cuda" else processes * largest
+    if not largest or needed <= available:
         return ()
-    remedy = "make the model smaller"
-    if label != plan.planned.base.label:
-        remedy += ", or leave the row out with --rows"
     return (
         f"memory: {label} needs {size(needed)} even with the smallest micro-batches, and {where} "
-        f"has {size(available)}; {remedy}",
+        f"has {size(available)}; make the model smaller{remedy}",
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 from ablate.config.memory import CUDA_CONTEXT, SMALLEST_MICRO_BATCH, peak_memory
 from ablate.plan import plan as plan_module
 from ablate.plan import resources
-from ablate.plan.plan import plan_of
+from ablate.store.jobs import Resources
 from tests.cli.inside import inside
 from tests.report.fakes import SMALL, Fake, study_from
 
@@ -37,16 +37,16 @@ def test_a_byte_too_few_for_the_smallest_micro_batch_of_the_largest_row_is_named
 ):
     largest = fake.row("D d_ff=2048")
     bytes = needed(largest, processes=processes)
-    plan = plan_of(fake.planned, fake.results, "cpu", processes)
+    given = [fake.planned], fake.results, Resources(device="cpu", processes=processes)
     monkeypatch.setattr(resources, "memory", lambda: bytes)
-    assert resources.memory_faults(plan) == ()
+    assert resources.memory_faults(*given) == ()
     monkeypatch.setattr(resources, "memory", lambda: bytes - 1)
-    (line,) = resources.memory_faults(plan)
+    (line,) = resources.memory_faults(*given)
     assert line.startswith("memory: D d_ff=2048 needs ")
     assert "--rows" in line
     for seed in fake.study.seeds.rows:  # what has ended needs no memory
         fake.done("D d_ff=2048", seed, 5.0, 25.0)
-    assert resources.memory_faults(plan_of(fake.planned, fake.results, "cpu", processes)) == ()
+    assert resources.memory_faults(*given) == ()
 
 
 @pytest.mark.parametrize("missing", [0, 1])
@@ -54,13 +54,13 @@ def test_the_smallest_gpu_of_this_machine_counts_where_nvidia_smi_answers(
     fake, missing, monkeypatch
 ):
     monkeypatch.setattr(plan_module, "visible_gpus", lambda: 2)
-    plan = plan_of(fake.planned, fake.results)
-    bytes = max(row.least_memory for row in plan.rows) + CUDA_CONTEXT - missing
-    monkeypatch.setattr(resources, "gpu_memory", lambda: bytes)
-    lines = resources.memory_faults(plan)
+    given = [fake.planned], fake.results, Resources()
+    largest = max(needed(row, "cuda") for row in fake.planned.rows)
+    monkeypatch.setattr(resources, "gpu_memory", lambda: largest + CUDA_CONTEXT - missing)
+    lines = resources.memory_faults(*given)
     assert [("a GPU of this machine has" in line) for line in lines] == [True] * missing
     monkeypatch.setattr(resources, "gpu_memory", lambda: None)
-    assert resources.memory_faults(plan) == ()
+    assert resources.memory_faults(*given) == ()
 
 
 @pytest.mark.parametrize("format", ["text", "json"])
