@@ -23,7 +23,8 @@ from ablate.cli.options import (
 )
 from ablate.cli.output import Format
 from ablate.cli.scoring import warn_of_changed_data
-from ablate.data.resolve_sources import first_record, learns_in_a_moment, source_faults
+from ablate.data.resolve_sources import source_faults
+from ablate.data.text_preview import first_record, is_learned_quickly
 from ablate.errors import AblateError, DataError, Fault, MachineError, UsageError
 from ablate.launch.devices import gpus_for_run
 from ablate.plan.budget import Budget, Fit, fit
@@ -135,7 +136,7 @@ def data_faults(study: Study, root: Results) -> list[Fault]:
         return faults
     for data in dict.fromkeys(map(runs_of(study).data_of, study.rows)):
         where = study.data_folder, root.corpora
-        if known_lengths(data, root.corpora) is None and learns_in_a_moment(data, *where):
+        if known_lengths(data, root.corpora) is None and is_learned_quickly(data, *where):
             from ablate.data.prepare import vocabulary_faults  # slow to import
 
             faults += vocabulary_faults(data, *where)

@@ -22,10 +22,10 @@ def warn_of_changed_data(planned: Runs, results: Results) -> None:
             used.update(decoding.corpus for decoding in result.decodings.values())
     if not used:
         return
-    from ablate.data.resolve_sources import other_files  # loads readers of every format
+    from ablate.data.text_preview import changed_files  # loads readers of every format
 
     data = planned.data_of(planned.base)
-    others = other_files(data, study.data_folder, results.corpora, used)
+    others = changed_files(data, study.data_folder, results.corpora, used)
     if others:
         echo(
             f"note: {first_few(others)} may have changed since these results were made; "

@@ -1,6 +1,6 @@
 """Locations of a split's text: files, a data set of the Hub, a test set of sacreBLEU, a generator.
 
-Nothing is downloaded before the first path is asked for.
+A location downloads nothing until its files, its signature or its origin are asked for.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ablate.data import toy
 from ablate.data.hub import Repository
 from ablate.data.io import signature
 from ablate.errors import DataError, did_you_mean, listed
@@ -23,15 +22,15 @@ SACREBLEU = "sacrebleu:"  # before the name of a test set of sacreBLEU
 
 
 class Location(ABC):
-    """The files of a split; its text names it in messages."""
+    """Where the text of a split is. `str` gives a name for messages."""
 
     def paths(self) -> Iterator[str]:
-        """Paths of the files in order; downloads those that are missing."""
+        """Paths of the files in order; downloads missing files."""
         return iter(())
 
     @abstractmethod
     def signature(self) -> list[Any]:
-        """A value that changes with the content, known without reading it."""
+        """A value that changes with the content, computed without reading it."""
 
     @abstractmethod
     def origin(self) -> Origin:
@@ -40,7 +39,7 @@ class Location(ABC):
 
 @dataclass(frozen=True)
 class Files(Location):
-    """Files that are there: paths or addresses."""
+    """Files given by path or address."""
 
     names: tuple[str, ...]
 
@@ -64,8 +63,8 @@ class Files(Location):
 class HubFiles(Location):
     """The files of a split of a data set on the Hub.
 
-    prefix: of the files' names.
-    at_once: whether all files are downloaded before the first is read; otherwise, a file is
+    prefix: prefix of the names of the split's files.
+    at_once: whether to download all files before the first is read; otherwise, each file is
         downloaded when its text is needed.
     """
 
@@ -101,20 +100,21 @@ class HubFiles(Location):
 
 @dataclass(frozen=True)
 class GeneratorVersion(Location):
-    """A generator of this program, by name and version, such as `toy 1`; it has no files."""
+    """A generator of this program, which has no files."""
 
-    version: str = f"toy {toy.VERSION}"
+    name: str
+    version: int
 
     def signature(self) -> list[Any]:
-        """The version."""
-        return [self.version]
+        """Name and version."""
+        return [str(self)]
 
     def origin(self) -> Origin:
-        """The generator's version."""
-        return Origin(generated=self.version)
+        """Name and version."""
+        return Origin(generated=str(self))
 
     def __str__(self) -> str:
-        return self.version
+        return f"{self.name} {self.version}"
 
 
 @dataclass

@@ -24,8 +24,9 @@ from ablate.data.preparation import Preparation
 from ablate.data.prepare_items import ItemPreparation
 from ablate.data.prepare_records import RecordPreparation
 from ablate.data.prepare_stream import StreamPreparation
-from ablate.data.resolve_sources import column_orders, entry_for, resolve_sources
+from ablate.data.resolve_sources import entry_for, resolve_sources
 from ablate.data.sources import Source
+from ablate.data.text_preview import column_orders
 from ablate.errors import Damaged, DataError, Fault
 from ablate.store.corpora import MANIFEST, is_prepared, remember, remembered
 from ablate.store.files import sync_folder

@@ -1,12 +1,11 @@
-"""The documents of a split: records of texts, or a stream of text, read from files or generated.
+"""Sources of a split's text: records from files or generated; text_streams.py has streams.
 
-A record is a text for each field; a document of a language model is one text, which keeps every
-character and comes in pieces of about a megabyte.
+A record has one text for each field. Every source yields `Document`s: records, or the documents of
+a stream.
 """
 
 from __future__ import annotations
 
-import codecs
 import hashlib
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -16,35 +15,24 @@ from itertools import chain, zip_longest
 from typing import Any, NamedTuple
 
 from ablate.config.data import TextFields
-from ablate.config.language_data import LanguageData
-from ablate.data import toy
-from ablate.data.io import BLOCK, bytes_hash, open_bytes, readable
+from ablate.data.io import bytes_hash
 from ablate.data.locations import Files, Location
-from ablate.data.readers import (
-    TABLES,
-    csv_header,
-    file_lines,
-    has_header,
-    read_rows,
-    read_values,
-    suffix_of,
-)
+from ablate.data.readers import csv_header, file_lines, has_header, read_rows, suffix_of
 from ablate.data.trees import linearized, normalized, parse_brackets
 from ablate.errors import DataError
 from ablate.formatting import ellipsis, plural
 from ablate.store.records import Origin
 
 SHOWN = 60  # characters of a text or a header, in a message
-_ROUNDING = 1e-9  # of sums of shares
 
 
 class Document(NamedTuple):
-    """A document, or a part of one.
+    """A record, or a document of a stream or a piece of it.
 
-    texts: of each field. Those of a record are stripped, and may be empty.
-    files: that it was read from: one for all fields, or one for each.
-    number: of its line or row there, from 1.
-    begins: whether a document begins here; otherwise this is a further part of it.
+    texts: text of each field. Texts of records are stripped, and may be empty.
+    files: files of the texts: one file for all fields, or one for each field.
+    number: number of the line or row in its file, from 1.
+    begins: whether the text begins a document; False for a further piece of a document.
     """
 
     texts: tuple[str, ...]
@@ -53,7 +41,7 @@ class Document(NamedTuple):
     begins: bool = True
 
     def where(self, field: int) -> str:
-        """File and line of one field, for messages."""
+        """File and line of a field, for messages."""
         return f"{self.files[min(field, len(self.files) - 1)]}:{self.number}"
 
 
@@ -61,8 +49,8 @@ class Document(NamedTuple):
 class Source(ABC):
     """The documents of one split.
 
-    location: of its files.
-    repaired: repairs made by the last reading, by name.
+    location: where the text is.
+    repaired: number of repairs in the last reading, by name of the repair.
     """
 
     location: Location
@@ -78,71 +66,75 @@ class Source(ABC):
 
     @abstractmethod
     def content(self) -> list[str]:
-        """Hashes of the text, which the id of the prepared corpus is made from."""
+        """Hashes of the text, from which the id of the prepared corpus is computed."""
 
     def former_content(self) -> list[str]:
-        """The hashes of versions before 2026-11-27, which took the bytes of a single file; empty
-        where they are those of `content`.
+        """Hashes that versions before 2026-11-27 computed, from the bytes of a single file; empty
+        if they equal `content`.
         """
         return []
 
     def column_order(self) -> str | None:
-        """Says which column is read as which field, for files without column names; else None."""
+        """Say which column is read as which field; None if columns have names."""
         return None
 
     def settings(self) -> list[Any]:
-        """Settings that the text depends on, beside the files."""
+        """Data settings on which the text depends."""
         return []
 
     def signature(self) -> list[Any]:
-        """A value that changes with the content, known without reading it."""
+        """A value that changes with the content, computed without reading the text."""
         return [*self.settings(), *self.location.signature()]
 
     def origin(self) -> Origin:
         """Origin of the text for the manifest, without paths of this machine."""
         return self.location.origin()
 
-
-# Records
+    @property
+    def is_local(self) -> bool:
+        """Whether the files are given by path or address, so that the signature needs no Hub."""
+        return isinstance(self.location, Files)
 
 
 @dataclass
-class Generated(Source):
-    """Records of a generator, such as the pairs of the toy corpus."""
+class ToyRecords(Source):
+    """Records of the toy corpus, such as sentence pairs or trees.
+
+    generate: generates the records of all splits.
+    """
 
     split: str
     generate: Callable[[], Mapping[str, Sequence[tuple[str, ...]]]]
 
     def documents(self) -> Iterator[Document]:
         """The generated records."""
-        name = (f"{str(self.location).split()[0]} {self.split}",)
         for number, texts in enumerate(self.generate()[self.split], 1):
-            yield Document(texts, name, number)
+            yield Document(texts, (f"toy {self.split}",), number)
 
     def content(self) -> list[str]:
-        """The generator's version; given by one split for the whole corpus."""
+        """Name and version of the generator. Only train returns them, for all splits together."""
         return [str(self.location)] if self.split == "train" else []
 
 
 @dataclass
 class Aligned(Source):
-    """Text files, one or several per field, which are read one after another; a line is a text.
+    """Text files, one or several for each field; a line is a text.
 
-    location: the files of the first field, then those of the next; the n-th files of all fields
-        have equally many lines.
-    fields: their number.
+    location: the files of the first field, then the files of the second, and so on. The n-th files
+        of all fields have equally many lines.
+    n_fields: number of fields.
     """
 
-    fields: int
+    n_fields: int
 
     def _files(self) -> list[list[str]]:
         """The files of each field."""
         paths = list(self.location.paths())
-        count = len(paths) // self.fields
-        return [paths[index * count : (index + 1) * count] for index in range(self.fields)]
+        count = len(paths) // self.n_fields
+        return [paths[index * count : (index + 1) * count] for index in range(self.n_fields)]
 
     def documents(self) -> Iterator[Document]:
-        """The n-th lines of all fields together.
+        """The n-th lines of all fields as a record.
 
         Raises:
             DataError: files have different numbers of lines, or a line is not text.
@@ -150,7 +142,7 @@ class Aligned(Source):
         self.repaired.clear()
         for files in zip(*self._files(), strict=True):
             lines = [file_lines(file, self.repaired) for file in files]
-            # zip_longest marks the end of a shorter file with None, where zip would drop the rest.
+            # zip_longest marks the end of a shorter file with None, where zip would drop lines.
             for number, texts in enumerate(zip_longest(*lines), 1):
                 if None in texts:
                     raise DataError(_unequal(files))
@@ -168,7 +160,7 @@ class Aligned(Source):
 
 @dataclass
 class Tables(Source):
-    """Files with a column per field, read one after another."""
+    """Files with a column for each field, read one after another."""
 
     fields: TextFields
 
@@ -206,28 +198,30 @@ class Tables(Source):
         return first if is_plain and not has_header(first, self.fields) else ""
 
     def column_order(self) -> str | None:
-        """Says which column is read as which field, by the direction or by settings."""
+        """Say which column is read as which field, if columns are taken by position: in a TSV
+        without a header, and by number in a CSV file.
+        """
         fields = self.fields
-        if not isinstance(self.location, Files) or len(fields.names) == 1:
-            return None
         columns = fields.columns or range(1, len(fields.names) + 1)
-        first = next(self.location.paths())
-        header = "no header"
-        if suffix_of(first) == ".csv" and fields.columns:
-            cells = ellipsis(", ".join(csv_header(first)), SHOWN)
-            header = f'the first row, "{cells}", is the header'
-        elif suffix_of(first) != ".tsv" or has_header(first, fields):
+        by_name = any(isinstance(column, str) for column in columns)
+        if by_name or not self.is_local or len(fields.names) == 1:
             return None
-        if any(isinstance(column, str) for column in columns):
+        path = next(self.location.paths())
+        if suffix_of(path) == ".tsv" and not has_header(path, fields):
+            header = "no header"
+        elif suffix_of(path) == ".csv" and fields.columns:
+            cells = ellipsis(", ".join(csv_header(path)), SHOWN)
+            header = f'the first row, "{cells}", is the header'
+        else:
             return None
         pairs = zip(fields.labels, columns, strict=True)
         order = ", ".join(f"{label} is column {column}" for label, column in pairs)
         return f"{header}; {order}"
 
     def settings(self) -> list[Any]:
-        """The columns, as JSON stores them."""
+        """The chosen columns, as JSON stores them."""
         columns = self.fields.columns
-        return [columns and list(columns)]
+        return [None if columns is None else list(columns)]
 
 
 @dataclass
@@ -235,16 +229,16 @@ class Treebank(Source):
     """Files of trees in brackets: sentences, and their linearized trees with tags."""
 
     def documents(self) -> Iterator[Document]:
-        """The sentences and `trees.normalized`; trees without words are counted."""
+        """(sentence, linearized tree) of each tree. Trees without words are skipped and counted."""
         self.repaired.clear()
         for path in self.location.paths():
             for line, tree in parse_brackets(file_lines(path, self.repaired), path):
-                kept = normalized(tree)
-                if kept is None:
+                reduced = normalized(tree)
+                if reduced is None:
                     self.repaired["tree without words"] += 1
                     continue
-                sentence = " ".join(leaf.word for leaf in kept.leaves())
-                yield Document((sentence, linearized(kept)), (path,), line)
+                sentence = " ".join(leaf.word for leaf in reduced.leaves())
+                yield Document((sentence, linearized(reduced)), (path,), line)
 
     def content(self) -> list[str]:
         """The hash of sentences and trees, however they are divided into files."""
@@ -252,7 +246,7 @@ class Treebank(Source):
 
 
 def hash_lines(*files: str) -> str:
-    """SHA-256 of the lines of files after decompression, each with LF, however it ends there."""
+    """SHA-256 of the lines of files after decompression, with LF as the end of every line."""
     return _hash(chain.from_iterable(file_lines(file, Counter()) for file in files))
 
 
@@ -274,191 +268,3 @@ def _unequal(files: Sequence[str]) -> str:
         f"{short}: has {plural(counts[short], 'line')}, but {long} has {counts[long]}; each line "
         f"needs its counterpart"
     )
-
-
-# A stream
-
-
-@dataclass
-class TextStream(Source):
-    """Documents of one text each, of which every character counts."""
-
-    def content(self) -> list[str]:
-        """The hash of the text and of where its documents begin, however it is divided."""
-        digest = hashlib.sha256()
-        for (text,), _, _, begins in self.documents():
-            digest.update(b"\x00" * begins + text.encode())  # a text contains no NUL
-        return [digest.hexdigest()]
-
-
-@dataclass
-class GeneratedText(TextStream):
-    """A split of the toy text: the English sentences of the toy corpus, one per line."""
-
-    split: str
-
-    def documents(self) -> Iterator[Document]:
-        """The sentences as one document."""
-        yield Document(("".join(f"{source}.\n" for source, _ in toy.generate()[self.split]),))
-
-
-@dataclass
-class TextFiles(TextStream):
-    """Text files, each a document, or tables with a column of text, read one after another.
-
-    data: names the column, and says whether a row is a document.
-    """
-
-    data: LanguageData
-
-    def documents(self) -> Iterator[Document]:
-        """The text of all files. A file's ending names its format; any other is a text file."""
-        for path in self.location.paths():
-            if suffix_of(path) not in TABLES:
-                for part, text in enumerate(_read_text(path)):
-                    yield Document((text,), begins=part == 0)
-                continue
-            for row, texts in enumerate(read_values(path, self.data.text_fields, Counter())):
-                yield Document(texts, begins=row == 0 or self.data.rows == "documents")
-
-    def settings(self) -> list[Any]:
-        """The column."""
-        return [self.data.column]
-
-
-@dataclass
-class SentencePairs(TextStream):
-    """Pairs of sentences in a table, as in BLiMP: good and bad ones in turn, each a document."""
-
-    def documents(self) -> Iterator[Document]:
-        """The sentences.
-
-        Raises:
-            DataError: one is empty.
-        """
-        columns = ("sentence_good", "sentence_bad")
-        fields = TextFields(columns, columns, columns)
-        for path in self.location.paths():
-            for row, texts in read_rows(path, fields, Counter()):
-                for name, text in zip(columns, texts, strict=True):
-                    if not text:
-                        raise DataError(f"{path}:{row}: {name} is empty")
-                    yield Document((text,), (path,), row)
-
-
-@dataclass
-class StreamPart(TextStream):
-    """A part of another stream, by shares of its characters from `first` to `last`.
-
-    max_bytes: only the beginning of the whole counts, of at most so many bytes of UTF-8.
-    """
-
-    whole: Source
-    first: float = 0.0
-    last: float = 1.0
-    max_bytes: int | None = None
-    _characters: int | None = field(default=None, init=False)  # of the whole, once counted
-
-    def documents(self) -> Iterator[Document]:
-        """The text of the part. It begins a document, even in the middle of one."""
-        low, high = self._limits()
-        position = 0
-        started = False
-        for text, begins in self._beginning():
-            end = position + len(text)
-            if end > low and position < high:
-                kept = text[max(0, low - position) : high - position]
-                yield Document((kept,), begins=begins or not started)
-                started = True
-            position = end
-            if position >= high:
-                return
-
-    def _limits(self) -> tuple[int, int]:
-        """The first character, and the one after the last."""
-        if self.first == 0.0 and self.last == 1.0:
-            # The whole text: no characters are counted, since that would read all of it once more.
-            return 0, 1 << 62
-        if self._characters is None:
-            self._characters = sum(len(text) for text, _ in self._beginning())
-        total = self._characters
-        high = int(total * self.last)
-        if self.last > 1 - _ROUNDING:  # the end of the text, however its share was rounded
-            high = total
-        return int(total * self.first), high
-
-    def _beginning(self) -> Iterator[tuple[str, bool]]:
-        """The texts of the whole up to its limit of bytes, and whether each begins a document."""
-        left = self.max_bytes
-        begins = False
-        for document in self.whole.documents():
-            (text,) = document.texts
-            if left is None:
-                yield text, document.begins
-                continue
-            begins |= document.begins
-            content = text.encode()[:left]
-            left -= len(content)
-            text = content.decode(errors="ignore")  # of a character that is cut, nothing is left
-            if text:
-                yield text, begins
-                begins = False  # a document that begins with an empty part begins with the next one
-            if left <= 0:
-                return
-
-    def signature(self) -> list[Any]:
-        """The part, and the signature of the whole."""
-        return [self.first, self.last, self.max_bytes, self.whole.signature()]
-
-    def origin(self) -> Origin:
-        """The origin of the whole, and the part."""
-        origin = self.whole.origin().updated(part=(round(self.first, 6), round(self.last, 6)))
-        if self.max_bytes is None:
-            return origin
-        return origin.updated(max_bytes=self.max_bytes)
-
-
-def is_local(source: Source) -> bool:
-    """Whether a source's files are there, so that its signature needs no network."""
-    return isinstance(source.location, Files)
-
-
-def _read_text(path: str) -> Iterator[str]:
-    """The text of a file in pieces, without a byte-order mark; line ends are kept as they are.
-
-    Raises:
-        DataError: the text is not UTF-8 or holds a NUL byte; with file and line.
-    """
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    line = 1
-    kept = ""
-    first = True
-    with readable(path), open_bytes(path) as stream:
-        while True:
-            block = stream.read(BLOCK)
-            try:
-                text = decoder.decode(block, final=not block)
-            except UnicodeDecodeError as error:
-                faulty = line + error.object[: error.start].count(b"\n")
-                raise DataError(f"{path}:{faulty}: is not valid UTF-8") from None
-            if "\0" in text:
-                faulty = line + text.count("\n", 0, text.index("\0"))
-                raise DataError(f"{path}:{faulty}: contains a NUL byte: not text")
-            line += text.count("\n")
-            if first:
-                text = text.removeprefix("\ufeff")
-                first = False
-            kept += text
-            if not block:
-                break
-            cut = _word_end(kept)
-            if cut:
-                yield kept[:cut]
-                kept = kept[cut:]
-    if kept:
-        yield kept
-
-
-def _word_end(text: str) -> int:
-    """The last place at which a cut changes no token: after a line end, or before a space."""
-    return max(text.rfind("\n") + 1, text.rfind(" "), 0) or len(text)

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from ablate.config import TranslationData
-from ablate.data import preparation, prepare_records, resolve_sources, sources, toy
+from ablate.data import preparation, prepare_records, sources, text_preview, toy
 from ablate.data.prepare import prepare, vocabulary_faults
-from ablate.data.resolve_sources import learns_in_a_moment
+from ablate.data.text_preview import is_learned_quickly
 from ablate.data.tokenizer import UNK, encode
 from ablate.errors import DataError, Interrupted
 from ablate.store.records import CorpusManifest
@@ -148,7 +148,7 @@ def test_a_corpus_whose_id_is_of_the_bytes_of_its_files_is_still_used(
         old = prepare(data, tmp_path, corpora)
     for path in tmp_path.glob("train.*"):
         path.touch()
-    assert resolve_sources.other_files(data, tmp_path, corpora, [old.id]) == []
+    assert text_preview.changed_files(data, tmp_path, corpora, [old.id]) == []
     assert prepare(data, tmp_path, corpora).id == old.id
     assert prepare(data, tmp_path, tmp_path / "others").id != old.id  # a new one has an id of lines
 
@@ -481,14 +481,14 @@ def test_a_vocabulary_is_learned_beforehand_on_little_text_that_may_have_too_few
 
     def learns(**settings):
         data = TranslationData.resolve({**SETTINGS, **settings})
-        return learns_in_a_moment(data, files.folder, files.corpora)
+        return is_learned_quickly(data, files.folder, files.corpora)
 
     assert learns()
-    monkeypatch.setattr(resolve_sources, "SMALL_TEXT", 1000)
+    monkeypatch.setattr(text_preview, "SMALL_TEXT", 1000)
     assert not learns()
     for size in (toy.PIECES, toy.PIECES + 1):
         data = TranslationData.resolve({"corpus": "toy", "vocab_size": size})
-        assert learns_in_a_moment(data, files.folder, files.corpora) == (size > toy.PIECES)
+        assert is_learned_quickly(data, files.folder, files.corpora) == (size > toy.PIECES)
 
 
 # Another test split

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ablate.data.find_files import record_source
 from ablate.data.io import MAX_LINE_BYTES
 from ablate.data.readers import read_rows
-from ablate.data.resolve_sources import files_source
 from ablate.errors import DataError
 from tests.data.small import FIELDS
 
@@ -30,7 +30,7 @@ def pairs(tmp_path):
         )
         return [
             (record.number, *record.texts)
-            for record in files_source(str(tmp_path / tsv), FIELDS).documents()
+            for record in record_source(str(tmp_path / tsv), FIELDS).documents()
         ]
 
     return pairs
@@ -104,7 +104,7 @@ def test_a_missing_tsv_is_named(tmp_path):
     with pytest.raises(
         DataError, match=r"/train\.tsv\.gz not found; correct the name or data\.folder"
     ):
-        files_source(str(tmp_path / "train.tsv.gz"), FIELDS)
+        record_source(str(tmp_path / "train.tsv.gz"), FIELDS)
 
 
 @pytest.mark.parametrize(
@@ -154,12 +154,12 @@ def test_a_cell_of_a_megabyte_in_parquet_is_an_error_too(tmp_path, cell, column)
     texts = {"en": ["a dog", "b"], "de": ["ein Hund", "c"]}
     pq.write_table(pa.table({**texts, column: ["a dog", cell]}), path)
     with pytest.raises(DataError) as caught:
-        list(files_source(str(path), FIELDS).documents())
+        list(record_source(str(path), FIELDS).documents())
     assert caught.value.lines == (
         f"{path}:2: is longer than {MAX_LINE_BYTES} bytes: not a sentence",
     )
     pq.write_table(pa.table({**texts, column: ["a dog", cell[: MAX_LINE_BYTES // 2 - 1]]}), path)
-    assert len(list(files_source(str(path), FIELDS).documents())) == 2
+    assert len(list(record_source(str(path), FIELDS).documents())) == 2
 
 
 def test_invalid_utf_8_in_parquet_is_one_line(tmp_path):
@@ -169,7 +169,7 @@ def test_invalid_utf_8_in_parquet_is_one_line(tmp_path):
     with pytest.raises(
         DataError, match=r"train\.parquet, rows from 1 on: a value is not valid UTF-8"
     ):
-        list(files_source(str(path), FIELDS).documents())
+        list(record_source(str(path), FIELDS).documents())
 
 
 WHOLE = gzip.compress(b"".join(b"%d a dog\n" % i for i in range(1000)))
@@ -189,5 +189,5 @@ def test_a_broken_archive_is_named(tmp_path, content):
     (tmp_path / "train.en.gz").write_bytes(content)
     (tmp_path / "train.de").write_text("ein Hund\n" * 1000)
     with pytest.raises(DataError) as caught:
-        list(files_source(str(tmp_path / "train"), FIELDS).documents())
+        list(record_source(str(tmp_path / "train"), FIELDS).documents())
     assert caught.value.lines == (f"{tmp_path}/train.en.gz: is not a complete gzip archive",)

@@ -15,7 +15,8 @@ from dataclasses import replace
 import pytest
 
 from ablate.config import TranslationData
-from ablate.data.resolve_sources import files_source, resolve_sources
+from ablate.data.find_files import record_source
+from ablate.data.resolve_sources import resolve_sources
 from ablate.errors import DataError
 from tests.data.small import FIELDS, SETTINGS
 
@@ -68,7 +69,7 @@ def test_every_file_format_gives_the_same_pairs(tmp_path, container):
     files, name = CONTAINERS[container]
     for file in files:
         write(tmp_path / file)
-    assert pairs_of(files_source(str(tmp_path / name), FIELDS)) == PAIRS
+    assert pairs_of(record_source(str(tmp_path / name), FIELDS)) == PAIRS
 
 
 @pytest.mark.parametrize("suffix", [".en .de", ".tsv", ".jsonl", ".parquet"])
@@ -78,7 +79,7 @@ def test_the_files_of_a_folder_are_read_in_order_of_name(tmp_path, suffix):
         for end in suffix.split():
             write(tmp_path / "train" / f"part-{number}{end}", part)
     (tmp_path / "train" / ".hidden.jsonl").write_text("not JSON")
-    source = files_source(str(tmp_path / "train"), FIELDS)
+    source = record_source(str(tmp_path / "train"), FIELDS)
     assert pairs_of(source) == PAIRS
     last = f"part-2{suffix.split()[-1]}"
     assert list(source.documents())[3].where(1).replace(f"{tmp_path}/", "") == f"train/{last}:1"
@@ -91,7 +92,7 @@ def test_a_folder_and_one_file_of_the_same_text_are_one_corpus(tmp_path):
         write(tmp_path / "train" / f"b{end}", PAIRS[2:])
     write(tmp_path / "whole.jsonl")
     contents = {
-        tuple(files_source(str(tmp_path / name), FIELDS).content())
+        tuple(record_source(str(tmp_path / name), FIELDS).content())
         for name in ("whole", "train", "whole.jsonl")
     }
     assert contents == {
@@ -107,7 +108,7 @@ def test_line_ends_and_a_byte_order_mark_are_no_other_text(tmp_path, name):
     write(tmp_path / "train.de")
     write(tmp_path / name)
     path, whole = str(tmp_path / name.removesuffix(".en")), (tmp_path / name).read_bytes()
-    plain = files_source(path, FIELDS)
+    plain = record_source(path, FIELDS)
     content, pairs = plain.content(), pairs_of(plain)
     assert hashlib.sha256(whole).hexdigest() in content  # the hash of the first version
     for other in (
@@ -117,11 +118,11 @@ def test_line_ends_and_a_byte_order_mark_are_no_other_text(tmp_path, name):
         codecs.BOM_UTF8 + whole,
     ):
         (tmp_path / name).write_bytes(other)
-        assert files_source(path, FIELDS).content() == content
-        assert pairs_of(files_source(path, FIELDS)) == pairs
+        assert record_source(path, FIELDS).content() == content
+        assert pairs_of(record_source(path, FIELDS)) == pairs
     for other in (whole + b"\n", whole.replace(b"dog", b"do\rg"), whole.replace(b"a", b"", 1)):
         (tmp_path / name).write_bytes(other)
-        assert files_source(path, FIELDS).content() != content
+        assert record_source(path, FIELDS).content() != content
 
 
 ROWS = [{"en": source, "de": target} for source, target in PAIRS]
@@ -138,9 +139,9 @@ ARRAYS = {
 def test_an_array_of_json_is_the_same_corpus_as_its_lines(tmp_path, form):
     (tmp_path / "train.json").write_bytes(ARRAYS[form].encode())
     write(tmp_path / "lines.jsonl")
-    source = files_source(str(tmp_path / "train.json"), FIELDS)
+    source = record_source(str(tmp_path / "train.json"), FIELDS)
     assert pairs_of(source) == PAIRS
-    assert source.content() == files_source(str(tmp_path / "lines.jsonl"), FIELDS).content()
+    assert source.content() == record_source(str(tmp_path / "lines.jsonl"), FIELDS).content()
 
 
 @pytest.mark.parametrize(
@@ -154,7 +155,7 @@ def test_an_array_of_json_is_the_same_corpus_as_its_lines(tmp_path, form):
 def test_a_fault_of_an_array_names_its_row(tmp_path, content, fault):
     (tmp_path / "train.json").write_text(content)
     with pytest.raises(DataError) as caught:
-        list(files_source(str(tmp_path / "train.json"), FIELDS).documents())
+        list(record_source(str(tmp_path / "train.json"), FIELDS).documents())
     assert str(caught.value).replace(f"{tmp_path}/", "").startswith(fault)
 
 
@@ -173,7 +174,7 @@ CSV = [("a dog, red", 'ein "Hund"'), ("two\nlines", "ö"), ("", "leer")]
 def test_csv_has_quoted_cells_and_a_header(tmp_path, header, columns):
     with (tmp_path / "train.csv").open("w", newline="") as file:
         csv.writer(file).writerows([header, *CSV])
-    source = files_source(str(tmp_path / "train.csv"), replace(FIELDS, columns=columns))
+    source = record_source(str(tmp_path / "train.csv"), replace(FIELDS, columns=columns))
     assert pairs_of(source) == [("a dog, red", 'ein "Hund"'), ("two lines", "ö"), ("", "leer")]
 
 
@@ -194,7 +195,7 @@ def test_a_fault_of_csv_names_its_line(tmp_path, content, columns, fault):
     (tmp_path / "train.csv").write_text(content)
     fields = replace(FIELDS, columns=columns)
     with pytest.raises(DataError) as caught:
-        list(files_source(str(tmp_path / "train.csv"), fields).documents())
+        list(record_source(str(tmp_path / "train.csv"), fields).documents())
     assert str(caught.value).replace(f"{tmp_path}/", "").startswith(fault)
 
 
@@ -202,19 +203,19 @@ def test_a_fault_of_csv_names_its_line(tmp_path, content, columns, fault):
 def test_a_tsv_with_a_name_twice_in_its_header_is_refused(tmp_path, columns):
     (tmp_path / "train.tsv").write_text("en\tde\ten\na\tb\tc\n")
     with pytest.raises(DataError, match='has several columns "en"; choose one'):
-        pairs_of(files_source(str(tmp_path / "train.tsv"), replace(FIELDS, columns=columns)))
+        pairs_of(record_source(str(tmp_path / "train.tsv"), replace(FIELDS, columns=columns)))
 
 
 def test_the_header_of_a_csv_whose_columns_are_numbers_is_said(tmp_path):
     """A file without a header would lose its first record."""
     path = tmp_path / "train.csv"
     path.write_text("ein Hund,a dog\neine Katze,a cat\n")
-    source = files_source(str(path), replace(FIELDS, columns=(2, 1)))
+    source = record_source(str(path), replace(FIELDS, columns=(2, 1)))
     assert pairs_of(source) == [("a cat", "eine Katze")]
     header = 'the first row, "ein Hund, a dog", is the header'
     assert source.column_order() == f"{header}; en is column 2, de is column 1"
     path.write_text("en,de\na,b\n")
-    assert files_source(str(path), FIELDS).column_order() is None  # names say it
+    assert record_source(str(path), FIELDS).column_order() is None  # names say it
 
 
 @pytest.mark.parametrize(("ending", "compress"), [("gz", gzip), ("xz", lzma), ("bz2", bz2)])
@@ -232,13 +233,13 @@ def test_compressed_files_are_the_same_corpus(tmp_path, ending, compress, name):
         file.with_name(f"{file.name}.{ending}").write_bytes(compress.compress(file.read_bytes()))
         file.unlink()
     path = packed / (f"{name}.{ending}" if "." in name else name)
-    source = files_source(str(path), FIELDS)
+    source = record_source(str(path), FIELDS)
     assert pairs_of(source) == PAIRS
-    assert source.content() == files_source(str(plain / name), FIELDS).content()
+    assert source.content() == record_source(str(plain / name), FIELDS).content()
     for file in packed.rglob(f"*.{ending}"):
         file.write_bytes(file.read_bytes()[:-9])
     with pytest.raises(DataError, match=r"is not a complete (gzip|xz|bzip2) archive"):
-        list(files_source(str(path), FIELDS).documents())
+        list(record_source(str(path), FIELDS).documents())
 
 
 @pytest.mark.parametrize(
@@ -256,7 +257,7 @@ def test_a_file_that_is_there_in_another_form_is_named(tmp_path, name, there, fa
     write(tmp_path / "training.de")
     (tmp_path / there).write_bytes(b"")
     with pytest.raises(DataError) as caught:
-        files_source(str(tmp_path / name), FIELDS)
+        record_source(str(tmp_path / name), FIELDS)
     assert str(caught.value).replace(f"{tmp_path}/", "").startswith(fault)
 
 
@@ -266,7 +267,7 @@ def test_addresses_are_opened_with_fsspec(tmp_path):
     for name in ("train.en", "train.de.gz"):
         write(tmp_path / name)
         system.pipe(f"/bucket/{name}", (tmp_path / name).read_bytes())
-    source = files_source("memory://bucket/train", FIELDS)
+    source = record_source("memory://bucket/train", FIELDS)
     assert pairs_of(source) == PAIRS
     before = source.signature()
     system.pipe("/bucket/train.en", b"other\n")
@@ -274,9 +275,9 @@ def test_addresses_are_opened_with_fsspec(tmp_path):
     with pytest.raises(
         DataError, match=r"memory://bucket/dev\.en\(\.gz\) not found; correct the address"
     ):
-        files_source("memory://bucket/dev", FIELDS)
+        record_source("memory://bucket/dev", FIELDS)
     with pytest.raises(DataError, match="cannot be opened: Protocol not known: nowhere"):
-        files_source("nowhere://bucket/dev", FIELDS)
+        record_source("nowhere://bucket/dev", FIELDS)
 
 
 @pytest.mark.parametrize("name", ["a/dev", "a/dev.tsv", "a/dev.parquet"])
@@ -297,11 +298,11 @@ def test_any_error_of_a_package_for_a_protocol_is_one_line(monkeypatch, name):
 
     fsspec.register_implementation("broken", Broken, clobber=True)
     with pytest.raises(DataError) as caught:
-        files_source(f"broken://{name}", FIELDS)
+        record_source(f"broken://{name}", FIELDS)
     assert caught.value.lines[0].endswith("cannot be read: no bucket")
     monkeypatch.setattr("ablate.data.io.Path.is_file", lambda path: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        files_source(name, FIELDS)
+        record_source(name, FIELDS)
 
 
 @pytest.mark.parametrize(
@@ -310,7 +311,7 @@ def test_any_error_of_a_package_for_a_protocol_is_one_line(monkeypatch, name):
 def test_an_address_that_cannot_be_opened_is_one_line(protocol):
     pytest.importorskip("fsspec")
     with pytest.raises(DataError) as caught:
-        files_source(f"{protocol}://a/dev", FIELDS)
+        record_source(f"{protocol}://a/dev", FIELDS)
     [line] = caught.value.lines
     assert line.startswith(f"{protocol}://a/dev.en: cannot be opened: ")
     assert "\n" not in line
@@ -321,12 +322,12 @@ def test_an_address_that_cannot_be_opened_is_one_line(protocol):
 
 def test_columns_are_chosen_by_number_or_by_name(tmp_path):
     (tmp_path / "train.tsv").write_text("id\tde\ten\n1\tein Hund\ta dog\n")
-    named = files_source(str(tmp_path / "train.tsv"), replace(FIELDS, columns=("en", "de")))
+    named = record_source(str(tmp_path / "train.tsv"), replace(FIELDS, columns=("en", "de")))
     assert pairs_of(named) == [("a dog", "ein Hund")]
-    numbered = files_source(str(tmp_path / "train.tsv"), replace(FIELDS, columns=(3, 2)))
+    numbered = record_source(str(tmp_path / "train.tsv"), replace(FIELDS, columns=(3, 2)))
     assert pairs_of(numbered) == [("a dog", "ein Hund")]
     write_parquet(tmp_path / "train.parquet", [{"x": "a dog", "y": "ein Hund"}])
-    other = files_source(str(tmp_path / "train.parquet"), replace(FIELDS, columns=("x", "y")))
+    other = record_source(str(tmp_path / "train.parquet"), replace(FIELDS, columns=("x", "y")))
     assert pairs_of(other) == [("a dog", "ein Hund")]
 
 
@@ -335,7 +336,7 @@ def test_a_translation_column_holds_both_sides(tmp_path):
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     write_parquet(tmp_path / "train.parquet", rows)
     for name in ("train.jsonl", "train.parquet"):
-        assert pairs_of(files_source(str(tmp_path / name), FIELDS)) == PAIRS
+        assert pairs_of(record_source(str(tmp_path / name), FIELDS)) == PAIRS
 
 
 FAULTS = {
@@ -365,7 +366,7 @@ FAULTS = {
 def test_an_invalid_row_is_reported_with_file_and_row(tmp_path, name, content, line):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError) as caught:
-        pairs_of(files_source(str(tmp_path / name), FIELDS))
+        pairs_of(record_source(str(tmp_path / name), FIELDS))
     (found,) = caught.value.lines
     assert found.replace(f"{tmp_path}/", "").startswith(line)
 
@@ -380,7 +381,7 @@ def test_an_invalid_row_is_reported_with_file_and_row(tmp_path, name, content, l
 def test_a_missing_column_is_an_error(tmp_path, names, line):
     (tmp_path / "train.tsv").write_text("en\tde\na\tb\n")
     with pytest.raises(DataError) as caught:
-        pairs_of(files_source(str(tmp_path / "train.tsv"), replace(FIELDS, columns=names)))
+        pairs_of(record_source(str(tmp_path / "train.tsv"), replace(FIELDS, columns=names)))
     assert str(caught.value).replace(f"{tmp_path}/", "").startswith(line)
 
 
@@ -391,7 +392,7 @@ def test_columns_for_plain_text_are_an_error(tmp_path):
         DataError,
         match=r"train: is plain text: data\.source_column and data\.target_column have no",
     ):
-        files_source(str(tmp_path / "train"), replace(FIELDS, columns=(1, 2)))
+        record_source(str(tmp_path / "train"), replace(FIELDS, columns=(1, 2)))
 
 
 # Folders
@@ -409,7 +410,7 @@ def test_a_folder_that_is_not_a_valid_split_is_an_error(tmp_path, files, line):
     for name in files:
         write(tmp_path / "train" / name)
     with pytest.raises(DataError) as caught:
-        files_source(str(tmp_path / "train"), FIELDS)
+        record_source(str(tmp_path / "train"), FIELDS)
     assert str(caught.value).replace(f"{tmp_path}/", "").startswith(line)
 
 
@@ -423,7 +424,7 @@ def test_a_missing_split_names_the_nearest_name_that_a_study_may_write(tmp_path,
     if given == "train.tvs":
         write(tmp_path / "train.tsv")
     with pytest.raises(DataError) as caught:
-        files_source(str(tmp_path / given), FIELDS)
+        record_source(str(tmp_path / given), FIELDS)
     (line,) = caught.value.lines
     remedy = f"did you mean {near}?" if near else "correct the name or data.folder"
     assert line.endswith(f"(.gz) not found; {remedy}")
@@ -437,7 +438,7 @@ def test_a_split_in_other_languages_names_its_files(tmp_path):
         DataError,
         match=r"train\.en\(\.gz\) not found; its folder has train\.deu\.gz and train\.eng$",
     ):
-        files_source(str(tmp_path / "train"), FIELDS)
+        record_source(str(tmp_path / "train"), FIELDS)
 
 
 def test_all_missing_splits_are_reported_together(tmp_path):
@@ -458,7 +459,7 @@ def test_all_missing_splits_are_reported_together(tmp_path):
 def test_repairs_are_counted(tmp_path):
     (tmp_path / "train.en").write_bytes("\ufeffa dog\r\na cat\r\nx\n".encode())
     (tmp_path / "train.de").write_bytes(b"ein Hund\neine Katze\nx\n")
-    source = files_source(str(tmp_path / "train"), FIELDS)
+    source = record_source(str(tmp_path / "train"), FIELDS)
     assert pairs_of(source) == [("a dog", "ein Hund"), ("a cat", "eine Katze"), ("x", "x")]
     assert source.repaired == Counter({"byte-order mark": 1, "CR LF line ends": 2})
 
@@ -466,6 +467,6 @@ def test_repairs_are_counted(tmp_path):
 def test_a_line_end_within_a_sentence_becomes_a_space_and_is_counted(tmp_path):
     rows = [{"en": "a\ndog", "de": "ein\r\nHund"}, {"en": "a", "de": "b"}]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    source = files_source(str(tmp_path / "train.jsonl"), FIELDS)
+    source = record_source(str(tmp_path / "train.jsonl"), FIELDS)
     assert pairs_of(source) == [("a dog", "ein Hund"), ("a", "b")]
     assert source.repaired == Counter({"line end within a sentence": 2})
