@@ -2,7 +2,8 @@
 
 First, dev and test are checked, and the vocabulary is learned on a seeded sample of the training
 split. Then every split is encoded, and the ids are written in chunks, so that memory does not grow
-with the corpus. A build continues with its vocabulary, from the last commit of the training split.
+with the corpus. An interrupted build keeps its vocabulary and continues from the last commit of the
+training split.
 """
 
 from __future__ import annotations
@@ -57,19 +58,19 @@ EVALUATION_SPLITS = ("test", MINIMAL_PAIRS)  # splits that only evaluations read
 class Chunk(NamedTuple):
     """Encoded documents.
 
-    read: number of documents, or of pieces of documents, that were read.
+    n_read: number of documents, or of pieces of documents, that were read for it.
     ids: token ids of each field.
     """
 
-    read: int
+    n_read: int
     ids: Sequence[Encoded]
 
 
 class Preparation(ABC):
     """Prepares one corpus in a working folder. Subclasses prepare text as records or as a stream.
 
-    end_marks: tokens that a sequence has beside its ids: 1 for the end mark of a record.
-    compared: splits that are compared with the training split.
+    end_marks: number of end marks of a sequence that are not among its ids.
+    compared: splits that are compared with the text of the training split.
     commit_every: number of chunks between commits.
     warnings: warnings by split.
     folder: the working folder.
@@ -106,13 +107,13 @@ class Preparation(ABC):
             DataError: the text cannot be used.
         """
 
-    def suspicious(self, split: str) -> list[str]:
-        """Warnings about the text of dev or test."""
+    def text_warnings(self, split: str) -> list[str]:
+        """Warnings about the text of dev or test, which `check` has read."""
         return []
 
     @abstractmethod
     def learn(self) -> TrainingText:
-        """Learn and write the vocabulary of each field, and count the training records."""
+        """Learn the vocabulary of each field, write it, and count the training records."""
 
     @abstractmethod
     def encoded(
@@ -123,8 +124,8 @@ class Preparation(ABC):
         Args:
             split: name of the split.
             total: number of training records, as `learn` counted them.
-            start: number of documents of the training split that are encoded already.
-            left_out: counts the dropped training records, by reason.
+            start: number of documents of the training split that were encoded before.
+            left_out: receives the number of dropped training records, by reason.
         """
 
     def sampled(self, items: Iterable[T], most: int, unit: str) -> tuple[list[T], int]:
@@ -133,7 +134,7 @@ class Preparation(ABC):
         Args:
             items: all items.
             most: largest number of items to draw.
-            unit: name of an item.
+            unit: name of an item, such as "record".
 
         Returns:
             The drawn items, and the number of all.
@@ -161,36 +162,41 @@ class Preparation(ABC):
 
     @property
     def corpus_settings(self) -> list[Any]:
-        """`settings` of this corpus."""
+        """The result of `settings` for this corpus."""
         return self.settings(self.data.model_dump(mode="json"), self.data.fields)
 
     @abstractmethod
     def content_id(self, hashes: Sequence[str]) -> str:
-        """Id of the corpus from text with these hashes: 12 hexadecimal digits."""
+        """Id of the corpus: 12 hexadecimal digits, from the hashes of its text and its settings."""
 
     @abstractmethod
     def training_id(self, content: Mapping[str, Any], vocabulary: Sequence[str]) -> str:
-        """Hash of everything but the test split.
+        """Hash of all that determines the ids of train and dev, without the test split.
 
         Args:
-            content: hashes of train and dev.
+            content: hashes of the text of train and dev.
             vocabulary: hashes of the vocabularies.
         """
 
     def is_current(self, corpus: Corpus) -> bool:
-        """Whether this version of ablate would prepare a corpus in the same way."""
+        """Whether this version of ablate would prepare the text of a corpus in the same way."""
         return True
 
-    def learns_as(self, corpus: Corpus) -> bool:
-        """Whether this version of ablate would learn the same vocabulary as a corpus has."""
+    def has_same_vocabulary(self, corpus: Corpus) -> bool:
+        """Whether this version of ablate would learn the vocabulary of a corpus."""
         return True
 
     def unknown_warnings(self, split: str, shares: Mapping[str, float]) -> list[str]:
-        """Warnings about the shares of unknown tokens of a split, by field."""
+        """Warnings about the unknown tokens of a split.
+
+        Args:
+            split: name of the split.
+            shares: share of unknown tokens by field.
+        """
         return []
 
     def overlap(self) -> Overlap | None:
-        """Test records that occur in the training split, if the text has records."""
+        """Number of test records that occur in the training split; None for text without records."""
         return None
 
     # The build
@@ -199,8 +205,8 @@ class Preparation(ABC):
         """Build the corpus, or continue the build.
 
         Args:
-            folder: the working folder, which then holds a prepared corpus.
-            origins: where the text of each split is from.
+            folder: the working folder; afterwards it holds the prepared corpus.
+            origins: origin of the text of each split.
 
         Raises:
             DataError: the text cannot be used.
@@ -227,43 +233,45 @@ class Preparation(ABC):
     def _prepare(self) -> None:
         self.check()
         similar = self._find_similar()
-        self._publish(self._encode_all() if similar is None else self._reuse(similar))
+        self._write_manifest(self._encode_all() if similar is None else self._reuse(similar))
 
     def _encode_all(self) -> CorpusCounts:
         """Learn the vocabulary, and encode all splits."""
-        read = TrainingText.read(self.folder / _READ)
-        if read is None:
-            read = self.learn()
-            read = read.model_copy(update={"repaired": self._repaired(self.sources)})
-            read.write(self.folder / _READ)
-        self.warnings = {split: self._check_split(split) for split in ("dev", "test")}
-        self.warnings["train"] = list(read.warnings)
+        training_text = TrainingText.read(self.folder / _READ)
+        if training_text is None:
+            training_text = self.learn()
+            repairs = {"repaired": self._repaired(self.sources)}  # counted by `check` and `learn`
+            training_text = training_text.model_copy(update=repairs)
+            training_text.write(self.folder / _READ)
+        self.warnings = {split: self._split_warnings(split) for split in ("dev", "test")}
+        self.warnings["train"] = list(training_text.warnings)
         for split in self.sources:
             if split != "train":
                 self._write(split)
-        left_out = self._write("train", read.records)
+        left_out = self._write("train", training_text.records)
         self._count_unknown(self.sources)
-        sums = self._sums()
+        sums = self._length_sums()
         return CorpusCounts(
-            records=self._records(),
-            left_out={**read.left_out, **left_out},
-            repaired=read.repaired,
+            records=self._n_records(),
+            left_out={**training_text.left_out, **left_out},
+            repaired=training_text.repaired,
             warnings=self._nonempty_warnings(),
             longest=sums.pop("longest"),
             lengths=sums,
+            overlap=self.overlap(),
         )
 
-    def _repaired(self, splits: Mapping[str, Source]) -> dict[str, dict[str, int]]:
-        """Number of repairs by split and kind, as the last reading counted them."""
-        return {name: dict(source.repaired) for name, source in splits.items() if source.repaired}
+    def _repaired(self, sources: Mapping[str, Source]) -> dict[str, dict[str, int]]:
+        """Number of repairs by split and name, as the last reading counted them."""
+        return {name: dict(source.repaired) for name, source in sources.items() if source.repaired}
 
     def _nonempty_warnings(self) -> dict[str, list[str]]:
         """The warnings by split, without splits that have none."""
         return {split: lines for split, lines in self.warnings.items() if lines}
 
-    def _check_split(self, split: str) -> list[str]:
+    def _split_warnings(self, split: str) -> list[str]:
         """Warnings about dev or test."""
-        warnings = self.suspicious(split)
+        warnings = self.text_warnings(split)
         # By content, because two files with different names may have the same text.
         is_training_text = self.origins[split].sha256 == self.origins["train"].sha256
         if split in self.compared and is_training_text:
@@ -273,14 +281,14 @@ class Preparation(ABC):
             )
         return warnings
 
-    # Reuse of a corpus that differs only in its test split and pairs
+    # Reuse of a corpus with another test split, or other minimal pairs
 
     def _find_similar(self) -> Corpus | None:
-        """Find a prepared corpus that differs only in its test split and pairs."""
+        """Find a prepared corpus that differs only in its test split and minimal pairs."""
         for manifest in sorted(self.folder.parent.glob(f"*/{MANIFEST}")):
             try:
                 corpus = Corpus(manifest.parent)
-                if self._has_same_training(corpus.manifest) and self.learns_as(corpus):
+                if self._has_same_training(corpus.manifest) and self.has_same_vocabulary(corpus):
                     # Verify every byte, because the new manifest will list the same files.
                     corpus.verify(every=True)
                     return corpus
@@ -301,7 +309,9 @@ class Preparation(ABC):
         return settings == self.corpus_settings
 
     def _reuse(self, similar: Corpus) -> CorpusCounts:
-        """Link or copy everything but the test split and pairs from a similar corpus."""
+        """Link or copy all but the test split and minimal pairs from a similar corpus, and encode
+        these two.
+        """
         self.log(f"reusing the training split, dev split and vocabulary of {similar.id}")
         for name in similar.manifest.files:
             # Links, so that a corpus with another test set takes almost no space.
@@ -315,7 +325,7 @@ class Preparation(ABC):
         for split, lines in counts.warnings.items():
             if split not in EVALUATION_SPLITS:
                 self.warnings[split] = lines
-        self.warnings["test"] = self._check_split("test")
+        self.warnings["test"] = self._split_warnings("test")
         new_splits = [split for split in self.sources if split in EVALUATION_SPLITS]
         for split in new_splits:
             self._write(split)
@@ -324,16 +334,17 @@ class Preparation(ABC):
         repaired.update(self._repaired({"test": self.sources["test"]}))
         return counts.model_copy(
             update={
-                "records": self._records(),
+                "records": self._n_records(),
                 "repaired": repaired,
                 "warnings": self._nonempty_warnings(),
+                "overlap": self.overlap(),
             }
         )
 
     # The ids
 
     def _write(self, split: str, total: int = 0) -> Counter[str]:
-        """Write the ids of a split; the training split from the last commit on.
+        """Write the ids of a split; of the training split, those after the last commit.
 
         Args:
             split: name of the split.
@@ -346,26 +357,26 @@ class Preparation(ABC):
         state = EncodingState(ends=(None,) * len(fields))
         if split == "train":
             state = EncodingState.read(self.folder / _STATE) or state
-        read = state.done
+        n_read = state.done
         left_out = Counter[str](state.left_out)
         with ExitStack() as stack:
             writers = []
             for field, end in zip(fields, state.ends, strict=True):
                 writer = SequenceWriter(self.folder, split, field, end)
                 writers.append(stack.enter_context(writer))
-            chunks = self.encoded(split, total, read, left_out)
+            chunks = self.encoded(split, total, n_read, left_out)
             for number, chunk in enumerate(chunks, 1):
                 for writer, ids in zip(writers, chunk.ids, strict=True):
                     writer.add(ids)
-                read += chunk.read
+                n_read += chunk.n_read
                 if split == "train" and number % self.commit_every == 0:
                     ends = tuple(map(SequenceWriter.commit, writers))
-                    state = EncodingState(done=read, ends=ends, left_out=dict(left_out))
+                    state = EncodingState(done=n_read, ends=ends, left_out=dict(left_out))
                     state.write(self.folder / _STATE)
         if split != "train":
             for field, text in self.texts(split).items():
                 write_bytes(self.folder / f"{split}.{field}.txt", text.encode())
-        return +left_out  # without reasons that no record has
+        return Counter({reason: count for reason, count in left_out.items() if count})
 
     def _count_unknown(self, splits: Iterable[str]) -> None:
         """Log the shares of unknown tokens in each field, and warn of large shares."""
@@ -378,22 +389,22 @@ class Preparation(ABC):
             self.warnings.setdefault(split, []).extend(self.unknown_warnings(split, shares))
         self.log(f"unknown tokens: {shares_text(all_shares)}")
 
-    def _records(self) -> dict[str, int]:
+    def _n_records(self) -> dict[str, int]:
         """Number of records of each split on disk."""
         field = self.data.fields[0]
         return {split: len(open_sequences(self.folder, split, field)) for split in self.sources}
 
-    def _sums(self) -> Counter[str]:
-        """Sums of the lengths of the training split; see `length_sums`."""
+    def _length_sums(self) -> Counter[str]:
+        """The result of `length_sums` for the training split."""
         fields = self.data.fields
         train = Split({field: open_sequences(self.folder, "train", field) for field in fields})
         slices = (slice(start, start + _SUMMED) for start in range(0, len(train), _SUMMED))
-        # `lengths` counts an end mark for every sequence.
+        # `lengths` counts one end mark for every sequence.
         chunks = (train.lengths(rows) - 1 + self.end_marks for rows in slices)
         return length_sums(fields, chunks)
 
-    def _publish(self, counts: CorpusCounts) -> None:
-        """Write the manifest, last of all files, which marks the corpus as complete."""
+    def _write_manifest(self, counts: CorpusCounts) -> None:
+        """Write the manifest, which marks the corpus as complete, after all other files."""
         files = [path for path in sorted(self.folder.iterdir()) if path.name not in (_READ, _STATE)]
         hashes = dict[str, str]()
         sizes = dict[str, int]()
@@ -401,22 +412,23 @@ class Preparation(ABC):
             hashes[path.name] = sha256(path)
             sizes[path.name] = path.stat().st_size
         content = {split: self.origins[split].sha256 for split in ("train", "dev")}
+        # Without settings of later versions at their default, and in a fixed order, so that the
+        # same corpus has the same manifest byte for byte.
         values = named_settings(self.data.recorded, LATER_DATA)
-        # In a fixed order, so that the same corpus has the same manifest byte for byte.
         ordered = {name: values[name] for name in (*INTRODUCED_DATA, *values) if name in values}
+        fields = fields_entry(self.data.fields)  # empty for the fields of the first version
         manifest = CorpusManifest(
             format=FORMAT,
             training_hash=self.training_id(content, [hashes[path.name] for path in self.models]),
             data=ordered,
-            fields=tuple(fields_entry(self.data.fields).get("fields", ())) or None,
+            fields=tuple(fields["fields"]) if fields else None,
             sources=dict(self.origins),
-            **counts.model_dump(include=set(CorpusCounts.model_fields) - {"overlap"}),
-            overlap=self.overlap(),
+            **counts.model_dump(include=set(CorpusCounts.model_fields)),
             types={"ids": IDS.str, "offsets": OFFSETS.str},
             files=hashes,
             sizes=sizes,
         )
-        for path in files:  # on the disk before the manifest, which makes the corpus valid
+        for path in files:  # they must be on the disk before the manifest
             sync_file(path)
         manifest.write(self.folder / MANIFEST)
 

@@ -29,7 +29,7 @@ from ablate.store.records import Overlap, TrainingText
 CHUNK = 10_000  # records
 UNKNOWN = 0.01  # a larger share of unknown tokens in a field causes a warning
 
-# Settings that ids leave out, because the hash of the text depends on them
+# Settings that ids leave out, because they only say which text is used: its hash is in the ids
 _TEXT_SETTINGS = (
     "corpus", "direction", "train", "dev", "test", "source_column", "target_column", "folder",
 )  # fmt: skip
@@ -54,29 +54,26 @@ class RecordPreparation(Preparation):
         for split in ("dev", "test"):
             self._held_out[split] = filters.complete_records(self.sources[split], self.data, split)
 
-    def suspicious(self, split: str) -> list[str]:
+    def text_warnings(self, split: str) -> list[str]:
         """Warn of text in dev or test that is not plain, or in another Unicode form than dev."""
-        return [*self._markup_warnings(split, self._held_out[split]), *self._form_warnings(split)]
+        return self._text_warnings(split, self._held_out[split])
 
-    def _form_warnings(self, split: str, sample: list[Document] | None = None) -> list[str]:
-        """Warn of text in another normalization form of Unicode than dev."""
-        records = (sample or self._held_out[split], self._held_out.get("dev", []))
-        return filters.form_warnings((split, "dev"), records, self.data.labels)
-
-    def _markup_warnings(self, split: str, records: list[Document]) -> list[str]:
-        """Warn of text that is not plain, unless the corpus is tokenized."""
-        if self.data.is_tokenized:
-            return []
-        return filters.markup_warnings(split, records, self.data.labels)
+    def _text_warnings(self, split: str, records: list[Document]) -> list[str]:
+        warnings = []
+        if not self.data.is_tokenized:
+            warnings += filters.markup_warnings(split, records, self.data.labels)
+        compared = (records, self._held_out.get("dev", []))
+        return warnings + filters.form_warnings((split, "dev"), compared, self.data.labels)
 
     def learn(self) -> TrainingText:
         """Train one vocabulary on each group of fields that share it."""
         data = self.data
         left_out = Counter[str]()
-        escaped = self.has_reserved  # first: the next reading alone counts repairs
+        # Before the reading below, because a source counts the repairs of its last reading.
+        escaped = self.has_reserved
         self.log("reading the training split")
-        read = filters.training_records(self.sources["train"], data, left_out)
-        records, count = self.sampled(read, data.tokenizer_pairs, "record")
+        training_records = filters.training_records(self.sources["train"], data, left_out)
+        records, count = self.sampled(training_records, data.tokenizer_pairs, "record")
         if not count:
             problem = "contains no records"
             if left_out:
@@ -97,19 +94,18 @@ class RecordPreparation(Preparation):
                 escaped=escaped,
             )
             write_bytes(path, tokenizer.model)
-        warnings = self._markup_warnings("train", records)
-        warnings += self._form_warnings("train", records)
+        warnings = self._text_warnings("train", records)
         return TrainingText(records=count, left_out=dict(left_out), repaired={}, warnings=warnings)
 
     def _learned_texts(self, records: list[Document], fields: Sequence[int]) -> Iterator[str]:
-        """Yield the texts of these fields, without the field of symbols."""
+        """Yield the texts of these fields, except the field of symbols."""
         for record in records:
             for field in fields:
                 if self.data.fields[field] != self.data.symbol_field:
                     yield record.texts[field]
 
     def _symbols(self, records: list[Document], fields: Sequence[int]) -> list[str]:
-        """The symbols in the field of symbols, if it is one of these fields; sorted."""
+        """The symbols in the field of symbols, sorted, if it is one of these fields."""
         symbols: set[str] = set()
         for field in fields:
             if self.data.fields[field] == self.data.symbol_field:
@@ -120,13 +116,13 @@ class RecordPreparation(Preparation):
     def encoded(
         self, split: str, total: int, start: int, left_out: Counter[str]
     ) -> Iterator[Chunk]:
-        """Encode dev or test in a single chunk, and training records that are short enough in
-        several.
+        """Encode a split: dev or test in a single chunk, training records in several, without those
+        that are too long.
         """
         if split != "train":
             yield self._encode_held_out(split)
             return
-        # Read from the beginning, because neither gzip nor the filters can seek.
+        # Read from the beginning, because gzip and the filters cannot seek.
         records = filters.training_records(self.sources["train"], self.data, Counter())
         chunks = self._chunks(islice(records, start, None))
         self.log(f"encoding {plural(total, 'record')}")
@@ -145,7 +141,11 @@ class RecordPreparation(Preparation):
             raise DataError(f"{self.sources['train'].location}: every record is {self._limits()}")
 
     def _encode_held_out(self, split: str) -> Chunk:
-        """Encode dev or test, and refuse records that are too long or change by encoding."""
+        """Encode dev or test.
+
+        Raises:
+            DataError: a record is too long, or encoding changes its text.
+        """
         records = self._held_out[split]
         texts = next(self._chunks(records, len(records)))
         tokenizers = self._tokenizers()
@@ -156,7 +156,7 @@ class RecordPreparation(Preparation):
         return Chunk(len(records), fields)
 
     def unknown_warnings(self, split: str, shares: Mapping[str, float]) -> list[str]:
-        """Warn of any unknown words in dev or test, and of shares above UNKNOWN."""
+        """Warn of shares above UNKNOWN, and of any unknown word in dev or test."""
         warnings = []
         has_words = self.data.tokenizer == "word"
         for label, share in zip(self.data.labels, shares.values(), strict=True):
@@ -177,7 +177,7 @@ class RecordPreparation(Preparation):
     def _chunks(
         self, records: Iterable[Document], size: int | None = None
     ) -> Iterator[list[list[str]]]:
-        """Yield the texts of each field, in the form to encode, for `size` records at a time."""
+        """Yield chunks of `size` records: the texts of each field, in the form that is encoded."""
         remaining = iter(records)
         while chunk := list(islice(remaining, size or CHUNK)):
             texts: Iterable[Sequence[str]] = (record.texts for record in chunk)
@@ -186,7 +186,7 @@ class RecordPreparation(Preparation):
             yield list(map(list, zip(*texts, strict=True)))
 
     def _limits(self) -> str:
-        """The limits on lengths as a text for an error."""
+        """The limits of lengths, for an error message."""
         name = "max_length" if self.data.max_train_length is None else "max_train_length"
         limits = f"longer than data.{name}={self.data.longest_trained} tokens"
         max_ratio = self.data.pair_rules.max_ratio
@@ -217,9 +217,9 @@ class RecordPreparation(Preparation):
         return any(map(has_reserved, texts))
 
     def is_current(self, corpus: Corpus) -> bool:
-        """Whether a corpus needs no escaped vocabulary, by its dev and test, or has one.
+        """Whether a corpus has an escaped vocabulary, or its dev and test need none.
 
-        Earlier versions of ablate had none.
+        Vocabularies of earlier versions of ablate were never escaped.
         """
         if corpus.tokenizer.is_escaped:
             return True
@@ -229,12 +229,12 @@ class RecordPreparation(Preparation):
                     return False
         return True
 
-    def learns_as(self, corpus: Corpus) -> bool:
-        """Whether both vocabularies are escaped, or none."""
+    def has_same_vocabulary(self, corpus: Corpus) -> bool:
+        """Whether the vocabulary of the corpus is escaped if and only if this one is."""
         return corpus.tokenizer.is_escaped == self.has_reserved
 
     def content_id(self, hashes: Sequence[str]) -> str:
-        """Id of the corpus from text with these hashes: 12 hexadecimal digits."""
+        """Id of the corpus: 12 hexadecimal digits, from the hashes of its text and its settings."""
         settings: list[Any] = [FORMAT, self.data.vocab_size, self.data.max_length, list(hashes)]
         later = later_settings(self.data.model_dump(), self.data.fields)
         if self.has_reserved:
@@ -244,7 +244,7 @@ class RecordPreparation(Preparation):
         return digest(settings)
 
     def overlap(self) -> Overlap:
-        """Count the test records that occur in the training split."""
+        """Number of test records that occur in the training split."""
         return filters.count_overlap(self.folder, self.data.fields)
 
 
@@ -254,14 +254,14 @@ def _lengths(fields: Sequence[Encoded]) -> NDArray[np.int64]:
 
 
 def later_settings(data: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
-    """Settings of preparation that the first version lacked, without values at their default.
+    """Settings of preparation that the first version did not have, without values at their default.
 
     Args:
-        data: values of the data settings. A setting of other tasks is always included.
+        data: values of the data settings. Settings that only other tasks have are always included.
         fields: the text fields.
     """
     excluded = {*_FIRST_SETTINGS, *_TEXT_SETTINGS, *NOT_IDENTITY_DATA}
-    # In a fixed order, on which the hash depends.
+    # In a fixed order, because the hash depends on it.
     ordered = {name: data[name] for name in (*INTRODUCED_DATA, *data) if name in data}
     later = {name: value for name, value in ordered.items() if name not in excluded}
     return {**named_settings(later), **fields_entry(fields)}

@@ -19,7 +19,7 @@ from ablate.errors import DataError
 from ablate.store.files import write_bytes
 from ablate.store.records import TrainingText
 
-# Settings that ids leave out, because the hash of the text depends on them
+# Settings that ids leave out, because they only say which text is used: its hash is in the ids
 _TEXT_SETTINGS = (
     "corpus", "train", "dev", "test", "column", "rows", "max_bytes", "folder", "minimal_pairs",
 )  # fmt: skip
@@ -27,13 +27,13 @@ _LONGEST_LINE = 100_000  # characters; longer lines are cut before the vocabular
 
 
 class StreamPreparation(Preparation):
-    """Prepares a stream. Each document is a sequence, with an end mark between documents."""
+    """Prepares a stream. Each document is a sequence. An end mark separates documents."""
 
     end_marks: ClassVar[int] = 0  # end marks are among the ids
     compared: ClassVar[tuple[str, ...]] = ("dev",)  # test may be the dev split
 
     def learn(self) -> TrainingText:
-        """Write the vocabulary: the bytes, or pieces learned on a sample of lines."""
+        """Write the vocabulary: bytes, or pieces learned on a sample of lines."""
         write_bytes(self.models[0], self._vocabulary().model)
         return TrainingText(records=0, left_out={}, repaired={}, warnings=[])
 
@@ -50,7 +50,7 @@ class StreamPreparation(Preparation):
         )
 
     def _lines(self) -> Iterator[str]:
-        """Yield the lines of the training text that are not empty, and pieces of long lines."""
+        """Yield the lines of the training text that are not empty. Long lines come in pieces."""
         for document in self.sources["train"].documents():
             for line in document.texts[0].split("\n"):
                 for start in range(0, len(line), _LONGEST_LINE):
@@ -59,15 +59,15 @@ class StreamPreparation(Preparation):
     def encoded(
         self, split: str, total: int, start: int, left_out: Counter[str]
     ) -> Iterator[Chunk]:
-        """Yield the ids of each piece of a document, and the end marks between documents."""
+        """Yield the ids of each piece of a document, with an end mark between documents."""
         self.log(f"encoding the {split} split")
         tokenizer = load_tokenizer(self.models[0].read_bytes())
         source = self.sources[split]
         has_text = start > 0
         begins = False  # whether the next text begins a document
-        read = 0
+        n_read = 0  # documents and pieces since the last chunk
         for document in islice(source.documents(), start, None):
-            read += 1
+            n_read += 1
             begins |= document.begins
             (text,) = document.texts
             if not text:
@@ -79,24 +79,24 @@ class StreamPreparation(Preparation):
                 ends = [1]
             has_text = True
             begins = False
-            yield Chunk(read, [Encoded(np.array(ids, IDS), np.array(ends, np.int64))])
-            read = 0
+            yield Chunk(n_read, [Encoded(np.array(ids, IDS), np.array(ends, np.int64))])
+            n_read = 0
         if not has_text:
             raise DataError(f"{source.location}: the {split} split has no text")
         # End the last document, without an end mark.
-        yield Chunk(read, [Encoded(np.array([], IDS), np.array([0]))])
+        yield Chunk(n_read, [Encoded(np.array([], IDS), np.array([0]))])
 
     def settings(self, data: Mapping[str, Any], fields: Sequence[str]) -> list[Any]:
-        """All settings but those on which the hash of the text depends."""
+        """All settings except those that only say which text is used."""
         settings = {name: data[name] for name in sorted(data) if name not in _TEXT_SETTINGS}
         return [FORMAT, "stream", named_settings(settings, LATER_DATA)]
 
     def training_id(self, content: Mapping[str, Any], vocabulary: Sequence[str]) -> str:
-        """Hash of text, vocabulary and settings, which determine the ids."""
+        """Hash of all that determines the ids of train and dev, without the test split."""
         return digest([*self.corpus_settings, *vocabulary, *content.values()], sort_keys=True)
 
     def content_id(self, hashes: Sequence[str]) -> str:
-        """Id of the corpus from text with these hashes: 12 hexadecimal digits."""
+        """Id of the corpus: 12 hexadecimal digits, from the hashes of its text and its settings."""
         return digest([*self.corpus_settings, list(hashes)], sort_keys=True)
 
 
@@ -104,7 +104,7 @@ def _encode(text: str, tokenizer: Tokenizer) -> list[int]:
     """Encode a text line by line, so that a line end is a token."""
     if isinstance(tokenizer, ByteTokenizer):
         return tokenizer.encode([text])[0]
-    *lines, last = text.split("\n")  # only LF ends a line
+    *lines, last = text.split("\n")  # not splitlines(), for which other characters end lines too
     ids: list[int] = []
     for line_ids in tokenizer.encode([*(f"{line}\n" for line in lines), last]):
         ids += line_ids

@@ -283,7 +283,7 @@ def die_at(point, corpora):
     elif point == "a commit":
         preparation.SequenceWriter.commit = die_after(3, preparation.SequenceWriter.commit)
     elif point == "manifest":
-        preparation.Preparation._publish = die
+        preparation.Preparation._write_manifest = die
     elif point == "its place":
         replace = pathlib.Path.replace
         pathlib.Path.replace = lambda self, to: die() if self.is_dir() else replace(self, to)
