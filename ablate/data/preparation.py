@@ -196,7 +196,7 @@ class Preparation(ABC):
         return []
 
     def overlap(self) -> Overlap | None:
-        """Number of test records that occur in the training split; None for text without records."""
+        """Number of test records that occur in training; None for text without records."""
         return None
 
     # The build
