@@ -20,16 +20,16 @@ from torch import Tensor
 from ablate.data.corpus import Split, TokenSequences, subset
 from ablate.data.tokenizer import BOS, EOS, PAD
 
-# Tokens of noise in the order of shorter fields, so that batches differ between epochs
+# Largest noise, in tokens, in the order by length, so that batches differ between epochs
 LENGTH_NOISE = 2.0
 
 
 class BatchOrder:
-    """Assigns records to batches: a function of its arguments and the step.
+    """Assigns records to the batch of each step, without a state.
 
     In each epoch, records are sorted by length, so that neighbors have similar lengths in all
     fields, and cut into batches whose longest fields add up to batch_tokens. The batches are then
-    shuffled. All epochs have the same number of batches. A batch exceeds its budget by less than
+    shuffled. All epochs have the same number of batches. A batch exceeds batch_tokens by less than
     one record.
     """
 
@@ -59,7 +59,7 @@ class BatchOrder:
     @cached_property
     def batches_per_epoch(self) -> int:
         """Number of batches in one pass over the records."""
-        # By the sum of lengths, which is the same in all epochs.
+        # From the sum of lengths, which is the same in all epochs.
         return -(-int(self.longest.sum()) // self.batch_tokens)
 
     def at(self, step: int) -> NDArray[np.int64]:
@@ -71,10 +71,11 @@ class BatchOrder:
 
     def epoch(self, epoch: int) -> list[NDArray[np.int64]]:
         """The batches of an epoch, in order."""
-        # A generator for each epoch, so that resuming needs no state.
+        # A new generator for each epoch, so that resuming needs no state.
         random = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
         difference = random.random(len(self.longest))
-        difference *= LENGTH_NOISE  # in place, because a copy for 5 million records takes 40 MB
+        # In place, because a copy for 5 million records takes 40 MB
+        difference *= LENGTH_NOISE
         difference += self.first
         difference -= self.last
         order = _by_lengths(self.longest, difference)
@@ -88,10 +89,10 @@ class BatchOrder:
 
 
 def largest_padded_batch(split: Split, batch_tokens: int, fraction: float = 1.0) -> int:
-    """Padded tokens of the longest field in the largest batch, which is the same in all epochs.
+    """Padded tokens of the longest field in the largest batch, which all epochs have.
 
-    Epochs sort by the longest field first, so the noise only swaps records whose longest fields are
-    equal.
+    Epochs sort by the longest field first, so the noise only swaps records whose longest fields
+    have the same length.
     """
     _, _, longest = _lengths(split, None if fraction == 1 else subset(len(split), fraction))
     ordered = np.sort(longest).astype(np.int64)
@@ -117,8 +118,9 @@ def micro_batches(
 ) -> Iterator[NDArray[np.int64]]:
     """Divide a batch into micro-batches of at most `limit` padded tokens per field.
 
-    A longer record is a micro-batch. Their number is as small as possible, and their sizes are as
-    even as possible, because a small one would take as many calls as a large one.
+    A record above the limit is a micro-batch of one record. The number of micro-batches is the
+    smallest possible. Their sizes are as even as possible, because the calls of a small one take as
+    long as those of a large one.
 
     Yields:
         Indices of the records of each micro-batch.
@@ -126,7 +128,7 @@ def micro_batches(
     records = np.asarray(records)
     longest = split.lengths(records).max(axis=0)
     fewest = len(_slices(longest, limit))
-    if fewest > 1:  # the smallest limit that gives this number makes them as even as possible
+    if fewest > 1:  # the smallest limit with this number of micro-batches makes sizes even
         lower = range(1, limit)
         limit = 1 + bisect_left(lower, True, key=lambda n: len(_slices(longest, n)) == fewest)
     for rows in _slices(longest, limit):
@@ -189,7 +191,7 @@ def _lengths(
 ) -> tuple[NDArray[np.uint16], NDArray[np.uint16], NDArray[np.uint16]]:
     """Lengths of the first, the last and the longest field of records; None for all records.
 
-    16 bits suffice for the longest text, of 60,001 tokens.
+    16 bits suffice, because a text has at most 60,001 tokens.
     """
     fields = [split[field].lengths.astype(np.uint16) for field in split.fields]
     if records is not None:
@@ -201,12 +203,12 @@ def _lengths(
 
 
 def _by_lengths(longest: NDArray[np.uint16], difference: NDArray[np.float64]) -> NDArray[np.int64]:
-    """An order in which neighbors have similar lengths in both fields.
+    """An order in which neighbors have similar lengths in the first and the last field.
 
     Records are sorted by the longest field, then by the difference of the two fields: ascending if
     the longest length is even, descending if it is odd. So neighbors are similar also where the
-    longest length changes. There is half as much padding as after sorting by target, then by source
-    (benchmarks/LOG.md).
+    longest length changes. This order needs half as much padding as sorting by target, then by
+    source (benchmarks/LOG.md).
 
     Args:
         longest: length of the longest field of each record.
@@ -232,7 +234,7 @@ def _slices(lengths: NDArray[np.int32], limit: int) -> list[slice]:
 class SequenceBatch:
     """Base of batches of sequences.
 
-    positions: (n,), indices of the target tokens into (B, T), flattened.
+    positions: (n,), index of each target token in the flattened (B, T).
     """
 
     positions: Tensor
@@ -263,7 +265,7 @@ class PairBatch(SequenceBatch):
     source: (B, S), sentences, each followed by EOS; padded with 0.
     target_in: (B, T), BOS, then the sentence; padded with 0.
     target_out: (B, T), the sentence, then EOS; padded with 0.
-    positions: (n,), indices of the tokens in target_out, flattened to (B * T,).
+    positions: (n,), index of each token of target_out in the flattened (B, T).
     """
 
     source: Tensor

@@ -1,8 +1,8 @@
 """Contexts of a language model: windows of a stream of tokens, and their batches.
 
 A token is predicted from the earlier tokens of its context and from the token before the context.
-At the beginning of the stream, or of a document that begins a context, the begin mark replaces the
-latter.
+At the beginning of the stream, and of a document that begins a context, the begin mark replaces the
+token before the context.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ class Contexts(TokenSequences):
     """Contexts over a stream of token ids.
 
     ids: the stream.
-    offsets: offsets of the documents in it.
-    starts, ends: indices of the first token of each context, and of the token after its last.
-    scored: index of the first target token. Earlier tokens of the context are only read, because
-        an earlier context has scored them.
-    begins: whether the begin mark precedes the context, not the previous token of the stream.
+    offsets: offsets of the documents in the stream.
+    starts, ends: index of the first token of each context, and of the token after its last.
+    scored: index of the first target token of each context. Earlier tokens of the context are only
+        read, because an earlier context has scored them.
+    begins: whether the begin mark precedes each context; otherwise the previous token of the stream
+        precedes it.
     """
 
     starts: NDArray[np.int64]
@@ -73,8 +74,8 @@ class Contexts(TokenSequences):
         """Indices into the stream for a padded batch of contexts.
 
         Returns:
-            The index of each token (B, T), at padding that of the first token; and whether each is
-            a token, not padding (B, T).
+            (index of each token, and of the first token at padding; whether each is a token and
+            not padding), both (B, T).
         """
         starts = self.starts[items][:, None]
         lengths = self.ends[items][:, None] - starts
@@ -98,12 +99,11 @@ class Contexts(TokenSequences):
 class ContextBatch(SequenceBatch):
     """A padded batch of contexts.
 
-    inputs: (B, T), the token before the context, then all of its tokens but the last; padded with
-        0.
+    inputs: (B, T), the token before the context, then all tokens of the context but the last;
+        padded with 0.
     targets: the n target tokens.
-    positions: (n,), indices into the inputs, flattened to (B * T,), whose states predict the
-        targets.
-    indices: (n,), indices of the targets in the stream; of generated items, indices of the items.
+    positions: (n,), index of the input that predicts each target, in the flattened (B, T).
+    indices: (n,), index of each target in the stream; of a generated item, index of the item.
     """
 
     inputs: Tensor
@@ -127,8 +127,8 @@ class ContextBatch(SequenceBatch):
         )
 
     def future_tokens(self, distance: int) -> Tensor:
-        """For each input the token `distance` after the one that it predicts; 0 after the end of
-        the context: (B, T). All tokens of the batch must be targets.
+        """(B, T): for each input, the token that follows its target by `distance` tokens; 0 after
+        the end of the context. All tokens of the batch must be targets.
         """
         next_tokens = F.pad(self.inputs[:, 1:], (0, 1)).flatten()
         next_tokens = next_tokens.index_copy(0, self.positions, self.targets).view_as(self.inputs)
@@ -140,7 +140,7 @@ def cut(
 ) -> Contexts:
     """Cut a stream into contexts.
 
-    The last context of a document, or of the stream, may be shorter. No token is dropped.
+    The last context of a document, or of the stream, can be shorter. No token is dropped.
 
     Args:
         sequences: the documents.
@@ -160,10 +160,11 @@ def cut(
     counts = 1 + np.maximum(0, -(-(lengths - context) // stride))  # contexts of each segment
     segment = np.repeat(np.arange(len(counts)), counts)  # segment of each context
     first_contexts = np.cumsum(counts) - counts  # of each segment
-    index = np.arange(len(segment)) - np.repeat(first_contexts, counts)  # of each in its segment
+    # Index of each context in its segment
+    index = np.arange(len(segment)) - np.repeat(first_contexts, counts)
     starts = begins[segment] + stride * index
     stops = np.minimum(starts + context, ends[segment])
     scored = starts
-    if score_once:  # from the end of the previous context on
+    if score_once:  # score only tokens after the end of the previous context
         scored = np.where(index > 0, starts - stride + context, starts)
     return Contexts(sequences.ids, sequences.offsets, starts, stops, scored, index == 0)

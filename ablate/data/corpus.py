@@ -26,15 +26,15 @@ OFFSETS = np.dtype("<i8")
 TOKENIZER = "tokenizer.model"  # shared by all fields without a separate vocabulary
 LARGE = 64 << 20  # bytes; hashing larger files would delay the start of a run
 _SUBSET_KEY = 20170612
-_COUNTED = 10_000_000  # tokens whose unknown ones are counted at once
+_COUNTED = 10_000_000  # tokens among which unknown tokens are counted at once
 
 
 @dataclass(frozen=True)
 class TokenSequences:
     """Token ids of one text field.
 
-    ids: all sequences, concatenated, without BOS and EOS.
-    offsets: (n + 1,), where each of the n sequences begins, and the end of the last.
+    ids: ids of all sequences, concatenated, without BOS and EOS.
+    offsets: (n + 1,): offset of the begin of each of the n sequences, and of the end of the last.
     """
 
     ids: NDArray[np.uint32]
@@ -49,7 +49,7 @@ class TokenSequences:
     @cached_property
     def lengths(self) -> NDArray[np.int32]:
         """Number of tokens of each sequence, with EOS."""
-        # Offsets beyond 32 bits overflow, but their differences are right.
+        # Offsets above 32 bits overflow, but their differences are right.
         lengths = np.subtract(self.offsets[1:], self.offsets[:-1], dtype=np.int32, casting="unsafe")
         lengths += 1
         return lengths
@@ -58,7 +58,7 @@ class TokenSequences:
     def unknown_share(self) -> float:
         """The share of tokens that are not in the vocabulary."""
         unknown = 0
-        # In chunks, because the comparison of a large split would not fit into memory.
+        # In chunks, because the mask of a large split may not fit into memory.
         for start in range(0, len(self.ids), _COUNTED):
             unknown += int(np.count_nonzero(self.ids[start : start + _COUNTED] == UNK))
         return unknown / max(1, len(self.ids))
@@ -104,12 +104,12 @@ class Split:
 def subset(records: int, fraction: float) -> NDArray[np.int64]:
     """Indices of a random subset of records, ascending.
 
-    The subset is the same for all seeds, and a larger subset contains all smaller ones, so that
-    runs differ only in the amount of training data.
+    All seeds use the same subset, and a larger subset contains all smaller subsets, so that runs
+    differ only in the amount of training data.
     """
     if fraction == 1:
         return np.arange(records)
-    # A number for each record; the subset has the smallest numbers.
+    # Each record has a random number; the subset has the smallest numbers.
     numbers = np.random.Generator(np.random.Philox(key=_SUBSET_KEY)).random(records)
     return np.sort(np.argsort(numbers, kind="stable")[: max(1, round(fraction * records))])
 
@@ -176,16 +176,16 @@ class Corpus:
 
     @property
     def training_hash(self) -> str:
-        """Hash of everything but the test split: all that training and dev scores depend on."""
+        """Hash of all that training and scores on dev depend on: everything but the test split."""
         return self.manifest.training_hash
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer that all fields without a separate one share."""
+        """The tokenizer of all fields without a separate tokenizer."""
         return self._tokenizer(TOKENIZER)
 
     def tokenizer_of(self, field: str) -> Tokenizer:
-        """The tokenizer of a text field: a separate one or the shared one."""
+        """The tokenizer of a text field, separate or shared."""
         assert field in self.fields, f"{self.folder} has no field {field}"
         separate = f"{field}.{TOKENIZER}"
         return self._tokenizer(separate if separate in self.manifest.files else TOKENIZER)
@@ -204,8 +204,8 @@ class Corpus:
         name = self._test if name == "test" else name
         sequences = {}
         for field in self.fields:
-            for kind in ("ids", "offsets"):
-                self._verified(f"{name}.{field}.{kind}")
+            for suffix in ("ids", "offsets"):
+                self._verified(f"{name}.{field}.{suffix}")
             sequences[field] = open_sequences(self.folder, name, field)
         return Split(sequences)
 
@@ -223,7 +223,7 @@ class Corpus:
         """Compare the files with the hashes taken when they were written.
 
         Args:
-            every: whether to hash large files as well; otherwise only their sizes are compared.
+            every: whether to hash large files too; otherwise only their sizes are compared.
 
         Raises:
             Damaged: a file differs; the message names the first such file.

@@ -1,4 +1,4 @@
-"""Counter-based random numbers: functions of a key and a counter, not of earlier draws."""
+"""Counter-based random numbers: they depend on a key and a counter, not on earlier draws."""
 
 from __future__ import annotations
 

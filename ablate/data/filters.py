@@ -1,5 +1,7 @@
-"""Filters and checks of records: drop training records, refuse records of dev and test, warn of
-suspicious text, count test text in training.
+"""Filters and checks of records.
+
+They drop training records, refuse faulty records of dev and test, warn of text that scores do not
+suit, and count test records that occur in training.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ UNEVEN = "uneven"
 def training_records(
     source: Source, data: DataConfig, left_out: Counter[str]
 ) -> Iterator[Document]:
-    """Yield the training records that pass the filters of text, and count the others.
+    """Yield the training records that pass the filters of text, and count the dropped records.
 
     Args:
         source: source of the training split.
@@ -82,7 +84,7 @@ def complete_records(source: Source, data: DataConfig, split: str) -> list[Docum
 def within_limits(
     lengths: NDArray[np.int64], data: DataConfig, left_out: Counter[str]
 ) -> NDArray[np.bool_]:
-    """Filter training records by their lengths, and count the dropped ones.
+    """Filter training records by their lengths, and count the dropped records.
 
     Args:
         lengths: lengths in tokens (fields, records).
@@ -90,7 +92,8 @@ def within_limits(
         left_out: receives the number of dropped records by reason.
 
     Returns:
-        (records,), true for records that are short enough and whose sides differ little in length.
+        (records,), true for records that are short enough and whose first two fields have similar
+        lengths.
     """
     is_short = np.asarray(lengths.max(axis=0) <= data.longest_trained)
     left_out[LONG] += int((~is_short).sum())
@@ -98,16 +101,16 @@ def within_limits(
     if max_ratio is None:
         return is_short
     is_even = np.asarray(lengths[:2].max(axis=0) <= max_ratio * lengths[:2].min(axis=0))
-    # A record that is also too long is counted only as such.
+    # A record that is also too long is counted as too long only.
     left_out[UNEVEN] += int((is_short & ~is_even).sum())
     return np.asarray(is_short & is_even)
 
 
 def refuse_long(records: Sequence[Document], lengths: NDArray[np.int64], data: DataConfig) -> None:
-    """Refuse records of dev or test above the limit of length.
+    """Refuse records of dev or test that are longer than `max_length`.
 
     Raises:
-        DataError: a record is too long; the message names the first one.
+        DataError: a record is too long; the message names the first such record.
     """
     too_long = np.flatnonzero(lengths.max(axis=0) > data.max_length)
     if len(too_long):
@@ -127,12 +130,12 @@ def refuse_lost(
     encoded: Encoded,
     tokenizer: Tokenizer,
 ) -> None:
-    """Refuse records of dev or test whose text changes by encoding without an unknown token.
+    """Refuse records of dev or test whose text encoding changes although no token is unknown.
 
-    Repeated spaces, and spaces at the ends, are ignored.
+    Repeated spaces, and spaces at the ends, do not count as changes.
 
     Raises:
-        DataError: a text changes; the message names the first record.
+        DataError: a text changes; the message names the first such record.
     """
     ids = [row.tolist() for row in np.split(encoded.ids, np.cumsum(encoded.lengths)[:-1])]
     decoded_texts = tokenizer.decode(ids)
@@ -146,7 +149,7 @@ def refuse_lost(
 
 
 def _find_duplicates(source: Source) -> NDArray[np.bool_]:
-    """(records,), true for records that equal an earlier one, by 64-bit hashes."""
+    """(records,), true for records with the 64-bit hash of an earlier record."""
     hashes = np.fromiter((_hash(record.texts) for record in source.documents()), dtype=np.uint64)
     is_duplicate = np.ones(len(hashes), dtype=bool)
     first_indices = np.unique(hashes, return_index=True)[1]
@@ -155,15 +158,15 @@ def _find_duplicates(source: Source) -> NDArray[np.bool_]:
 
 
 def _hash(texts: Sequence[str]) -> int:
-    # Not Python's hash(), which differs between processes, and so would its collisions.
+    # Not Python's hash(): its values, and so its collisions, differ between processes.
     digest = hashlib.blake2b("\n".join(texts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little")
 
 
-# Scores need detokenized, plain text. Even plain text has an entity, or a space before a full stop,
-# in a few lines, so only a large share of lines is suspicious.
+# Scores need plain, detokenized text. A few lines of plain text have an entity or a space before a
+# full stop too, so a warning needs this share of lines.
 SHARE = 0.1
-CHECKED_RECORDS = 20_000  # at the beginning of a split
+CHECKED_RECORDS = 20_000  # from the beginning of a split
 
 _MOSES = re.compile(r" @-@ |(?:^| )&(?:apos|quot|#91|#93|#124);|[^\s.] [.?!]$")
 _ENTITY = re.compile(r"&(?:amp|lt|gt|quot|apos|nbsp|#\d{2,5});")
@@ -181,7 +184,7 @@ _MARKUP = {
 
 
 def markup_warnings(split: str, records: Sequence[Document], labels: Sequence[str]) -> list[str]:
-    """Warn of fields whose first lines do not look like plain text.
+    """Warn of fields whose first lines look tokenized, escaped or segmented.
 
     Args:
         split: name of the split.
@@ -206,10 +209,10 @@ def form_warnings(
     records: tuple[Sequence[Document], Sequence[Document]],
     labels: Sequence[str],
 ) -> list[str]:
-    """Warn of fields that two splits have in different normalization forms of Unicode.
+    """Warn of fields that are in different normalization forms of Unicode in two splits.
 
     A letter with an accent is one character in NFC, and two or more in NFD. A model that was
-    trained on one form never writes the other, and scores compare characters.
+    trained on one form never writes the other form, and scores compare characters.
 
     Args:
         splits: names of the splits.
@@ -229,7 +232,7 @@ def form_warnings(
 
 
 def _composed_share(records: Sequence[Document], field: int) -> float:
-    """The share of NFC among the first lines whose NFC and NFD differ; NaN if there are none."""
+    """The share of NFC among the first lines whose NFC and NFD differ; NaN without such lines."""
     composed = []
     for record in records[:CHECKED_RECORDS]:
         text = record.texts[field]
@@ -238,13 +241,13 @@ def _composed_share(records: Sequence[Document], field: int) -> float:
     return sum(composed) / len(composed) if composed else nan
 
 
-OVERLAP_CHUNK = 10_000  # training records that are compared at once
+OVERLAP_CHUNK = 10_000  # training records that are in memory at once
 
 
 def count_overlap(folder: Path, fields: Sequence[str]) -> Overlap:
     """Count the test records whose text occurs in training, by field and as whole records.
 
-    Memory holds the test split and a chunk of the training split, which is read once.
+    The test split and a chunk of the training split are in memory.
     """
     test = _columns(list(_records(folder, "test", fields)))
     unseen: list[set[Any]] = list(map(set, test))
@@ -273,7 +276,7 @@ def _columns(records: list[tuple[bytes, ...]]) -> list[Sequence[Any]]:
 def _texts(sequences: TokenSequences) -> Iterator[bytes]:
     """Yield the ids of each sequence as bytes."""
     for start in range(0, len(sequences), OVERLAP_CHUNK):
-        # One read a chunk, because slicing bytes is much faster than slicing a memory map.
+        # Read a chunk at once, because slicing bytes is much faster than slicing a memory map.
         ends = sequences.offsets[start : start + OVERLAP_CHUNK + 1].tolist()
         ids = sequences.ids[ends[0] : ends[-1]].tobytes()
         size = sequences.ids.itemsize

@@ -1,7 +1,7 @@
 """Generators of items, one function each.
 
 A generator takes the random numbers of B items, their size and the data settings. It returns two
-arrays (B, T): the tokens to read, and for each of them the token to predict, or 0 for none. All
+arrays (B, T): the tokens to read, and the token to predict after each of them, or 0 for none. All
 items of a size have the same T. The tokens read so far determine the token to predict, so that an
 accuracy of 100 % is possible.
 """
@@ -35,7 +35,7 @@ class Items(NamedTuple):
 
 def recall(draws: Draws, pairs: int, data: SyntheticData) -> Items:
     """Associative recall (Arora et al., 2023): pairs of a key and a value, a gap, then every key
-    again, whose value must be predicted: `k3 v5 k1 v2 k1 v2 k3 v5`.
+    again. The value after a repeated key must be predicted: `k3 v5 k1 v2 k1 v2 k3 v5`.
     """
     symbols = _number(data.symbols)
     gap = _number(data.gap)
@@ -81,7 +81,7 @@ def selective_copy(draws: Draws, length: int, data: SyntheticData) -> Items:
 
 def induction(draws: Draws, length: int, data: SyntheticData) -> Items:
     """Symbols, then one of them again, whose successor must be predicted (Olsson et al., 2022):
-    `s1 s5 s3 s1 s5` is followed by `s3`. The repeated symbol occurs once among the symbols.
+    `s3` after `s1 s5 s3 s1 s5`. The repeated symbol occurs once among the symbols before it.
     """
     if length < 2:
         problem = f"length={length} is too small: a symbol and the one that follows it"
@@ -117,8 +117,8 @@ def permutations(draws: Draws, length: int, data: SyntheticData) -> Items:
 
 
 def dyck(draws: Draws, length: int, data: SyntheticData) -> Items:
-    """The beginning of a Dyck word, a mark, and the brackets that close it:
-    `(0 (1 (0 )0 = )1 )0 .`.
+    """The beginning of a word with balanced brackets (a Dyck word), a mark, and the brackets that
+    close it: `(0 (1 (0 )0 = )1 )0 .`.
     """
     n_types = _number(data.symbols)
     depth = _number(data.depth)

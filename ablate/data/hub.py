@@ -1,9 +1,8 @@
 """Data sets of the Hugging Face Hub: the files of a revision, downloaded once and verified.
 
-Files are in the Hub's cache (HF_HOME), which resumes interrupted downloads and lets one process at
-a time download a file. The commit and the files of a revision are recorded beside the prepared
-corpora: a branch then always means the same commit, and the network is not used again. The data
-sets that have a name of their own are listed in ablate/config/catalogue.py.
+The Hub's library keeps files in its cache (HF_HOME), resumes interrupted downloads, and lets one
+process at a time download a file. The commit and the files of a revision are recorded beside the
+prepared corpora: a branch then always means the same commit, and the network is not used again.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from ablate.formatting import plural
 from ablate.store.records import HubFile, HubRevision
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_LIBRARIES = ("httpx", "huggingface_hub")  # whose errors mean a broken connection
+_LIBRARIES = ("httpx", "huggingface_hub")  # their other errors mean a broken connection
 DOWNLOADS = "downloads"  # subfolder of the corpora: commit and files of each revision
 
 Log = Callable[[str], None]
@@ -32,7 +31,7 @@ class Repository:
     """A data set of the Hub at one revision."""
 
     def __init__(self, data: HubData, records: Path, log: Log) -> None:
-        # The network is not used yet. `records` is the folder of recorded revisions.
+        """Name a revision, without using the network; `records` is the folder of its record."""
         self.name = data.repository
         self.revision = data.revision
         self.known = data.sha256
@@ -42,7 +41,7 @@ class Repository:
         self.record_file = records / f"{name}.json"
 
     def record(self) -> HubRevision:
-        """The commit, the stated license, and the files with lengths and hashes, recorded once.
+        """The commit, the stated license, and sizes and hashes of the files, requested once.
 
         Raises:
             DataError: the Hub does not have the revision, or cannot be reached.
@@ -70,7 +69,7 @@ class Repository:
         if not readable:
             why = f"holds no file that ends in {listed(SUFFIXES)}"
             if any(name.endswith(".py") for name in names):
-                # Where the Hub has converted such a data set to Parquet, it has this revision.
+                # The revision with the Parquet files into which the Hub converts such data sets.
                 remedy = "try its revision refs/convert/parquet"
                 why = f"consists of a Python script, which ablate does not execute; {remedy}"
             raise DataError(f"{self.display_name}: {why}")
@@ -79,13 +78,13 @@ class Repository:
         raise DataError(f'{self.display_name}: has no split "{prefix}"{near}')
 
     def download(self, files: list[str]) -> list[str]:
-        """Paths of files in the Hub's cache. Missing ones are downloaded, and each verified once.
+        """Paths of files in the Hub's cache. Missing files are downloaded, and all verified once.
 
         Raises:
             DataError: the Hub cannot be reached, or a file is missing or has another hash.
         """
         record = self.record()
-        missing = [file for file in files if not self._cached(file, record.commit)]
+        missing = [file for file in files if not self._is_cached(file, record.commit)]
         if missing:
             size = sum(record.files[file].size or 0 for file in missing) / 1e6
             license = record.licence or "none stated"
@@ -108,20 +107,20 @@ class Repository:
             return str(path)
         # Large files have a SHA-256 on the Hub, small ones only a git blob hash.
         known = ("SHA-256", self.known.get(file))
-        for kind, expected in (known, ("SHA-256", about.sha256), ("git", about.git)):
-            if expected and (digest := _digest(path, kind)) != expected:
-                # Both the blob and the link to it, else the library would find the file again.
+        for algorithm, expected in (known, ("SHA-256", about.sha256), ("git", about.git)):
+            if expected and (digest := _digest(path, algorithm)) != expected:
+                # Both the blob and the link to it, or else the library would find the file again.
                 path.resolve().unlink()
                 path.unlink(missing_ok=True)
                 raise DataError(
-                    f"{self.display_name}: {file} has the {kind} hash {digest}, expected "
+                    f"{self.display_name}: {file} has the {algorithm} hash {digest}, expected "
                     f"{expected}; it was removed; run again to download it"
                 )
         files = {**record.files, file: about.model_copy(update={"verified": stamp})}
         record.model_copy(update={"files": files}).write(self.record_file)
         return str(path)
 
-    def _cached(self, file: str, commit: str) -> bool:
+    def _is_cached(self, file: str, commit: str) -> bool:
         from huggingface_hub import try_to_load_from_cache
 
         cached = try_to_load_from_cache(self.name, file, repo_type="dataset", revision=commit)
@@ -152,25 +151,25 @@ class Repository:
 
     @contextmanager
     def _translate_errors(self, file: str | None) -> Iterator[None]:
-        """Convert errors of the Hub's library within the context.
+        """Context in which errors of the Hub's library become a DataError.
 
         Raises:
             DataError: one line with the remedy.
         """
-        what = self.display_name
+        subject = self.display_name
         if file is not None:
-            what += f": {file}"
+            subject += f": {file}"
         try:
             yield
         except Exception as error:
             message = _message(error)
             if message is None:
                 raise
-            raise DataError(f"{what}: {message}") from None
+            raise DataError(f"{subject}: {message}") from None
 
 
 def _message(error: Exception) -> str | None:
-    """What is wrong, with the remedy; None if it is not the Hub or the connection."""
+    """The fault of the Hub or of the connection, with its remedy; None for any other error."""
     from huggingface_hub import errors
 
     match error:
@@ -189,10 +188,10 @@ def _message(error: Exception) -> str | None:
             return _http_status(error)
         case errors.HFValidationError():
             return str(error).splitlines()[0]
-    # The library lets errors of httpx through, and built-in ones for a broken connection. With a
-    # number, these are of this machine: a full disk, a folder without permission.
-    of_connection = isinstance(error, OSError) or type(error).__module__.startswith(_LIBRARIES)
-    if not of_connection or getattr(error, "errno", None) is not None:
+    # A broken connection raises an error of httpx, or an OSError without a number. An OSError with
+    # a number is a fault of this machine: a full disk, a folder without permission.
+    may_be_connection = isinstance(error, OSError) or type(error).__module__.startswith(_LIBRARIES)
+    if not may_be_connection or getattr(error, "errno", None) is not None:
         return None
     return f"the download was interrupted ({_first_line(error)}); run again to resume it"
 
@@ -222,10 +221,10 @@ def _stem(file: str) -> str:
     return file.removesuffix(".gz").rpartition(".")[0]
 
 
-def _digest(path: Path, kind: str) -> str:
+def _digest(path: Path, algorithm: str) -> str:
     """SHA-256 of a file, or its git blob hash."""
     digest = hashlib.sha256()
-    if kind == "git":
+    if algorithm == "git":
         digest = hashlib.sha1(f"blob {path.stat().st_size}\0".encode(), usedforsecurity=False)
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, lambda: digest).hexdigest()

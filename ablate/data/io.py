@@ -1,4 +1,4 @@
-"""Opens and hashes text files: local paths, or addresses of fsspec; plain or compressed."""
+"""Find, open and hash files: local paths or addresses of fsspec, plain or compressed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMPRESSED = tuple(_OPEN)
 OR_COMPRESSED = "or these with .gz, .xz or .bz2"
 BLOCK = 1 << 20  # bytes read at once
 MAX_LINE_BYTES = 1 << 20
-MAX_DOCUMENT_BYTES = 1 << 30  # of a document in a line of JSON, which is in memory as a whole
+MAX_DOCUMENT_BYTES = 1 << 30  # a document in a row of a table is in memory as a whole
 
 
 def is_address(name: str) -> bool:
@@ -33,7 +33,7 @@ def path_of_split(folder: Path, name: str) -> str:
     """The path of a split: an address as it is, any other name relative to the folder.
 
     Raises:
-        DataError: the name is no path.
+        DataError: the name is not a path.
     """
     try:
         return name if is_address(name) else str(folder / home_path(name))
@@ -80,13 +80,13 @@ def missing(
     remedy: str = "correct the name or data.folder",
     names: Iterable[str] | None = None,
 ) -> DataError:
-    """The error for a file or folder that does not exist, with the folder that was searched.
+    """The error for a file or folder that does not exist, with the most similar name.
 
     Args:
-        path: of the file.
+        path: path of the file or folder.
         shown: the path as it is printed; `path` by default.
-        remedy: what to do if no name is similar; an address has no folder to set.
-        names: that exist in the folder, as a study writes them; those of all entries by default.
+        remedy: what to do if no name is similar.
+        names: names that a study can give for this folder's splits; all files by default.
     """
     shown = shown or path
     if is_address(path):
@@ -94,19 +94,19 @@ def missing(
     folder = Path(path).absolute().parent
     if not folder.is_dir():
         return DataError(f"{shown} not found: there is no folder {folder}; {remedy}")
-    where = "" if Path(path).is_absolute() else f" in {folder}"  # else it is plain from the path
-    return DataError(f"{shown} not found{where}{_nearest(Path(path), names) or f'; {remedy}'}")
+    searched = "" if Path(path).is_absolute() else f" in {folder}"
+    return DataError(f"{shown} not found{searched}{_nearest(Path(path), names) or f'; {remedy}'}")
 
 
 def _nearest(path: Path, names: Iterable[str] | None) -> str:
-    """Return `; did you mean "train.txt"?` for the name most similar to that of `path`."""
+    """`; did you mean "train.txt"?` for the most similar name; empty if there is none."""
     if names is None:
         try:
             names = [entry.name for entry in path.parent.iterdir()]
         except OSError:
             return ""
     known = sorted(names)
-    if path.name in known:  # it exists, and another file of the split is missing
+    if path.name in known:  # this file exists, but another file of the split does not
         return ""
     return did_you_mean(path.name, known) or did_you_mean(path.stem, known)
 
@@ -117,14 +117,14 @@ def signature(path: str) -> list[Any]:
         if is_address(path):
             return [path, str(_filesystem(path).ukey(path))]
         stat = Path(path).stat()
-        # The inode and nanoseconds show a replaced file of the same size and second.
+        # With inode and nanoseconds, a file that replaced one of the same size differs.
         return [str(Path(path).resolve()), stat.st_size, stat.st_mtime_ns, stat.st_ino]
 
 
 @contextmanager
 def open_bytes(path: str) -> Iterator[BufferedIOBase]:
-    """Open a file for reading bytes; one whose name ends in COMPRESSED is decompressed."""
-    # Some file systems of fsspec read no lines of limited length themselves.
+    """Open a file for reading bytes. If its name ends in one of COMPRESSED, it is decompressed."""
+    # BufferedReader, because some file systems of fsspec cannot limit the length of a line.
     with (
         BufferedReader(_filesystem(path).open(path, "rb"))
         if is_address(path)
@@ -149,7 +149,7 @@ def _compression_of(name: str) -> str:
 
 @contextmanager
 def readable(path: str) -> Iterator[None]:
-    """Context manager that replaces errors of reading a file.
+    """Context in which errors of reading a file become a DataError.
 
     Raises:
         DataError: the archive is broken, or the file cannot be read.
@@ -166,7 +166,7 @@ def readable(path: str) -> Iterator[None]:
     except Exception as error:
         if not is_address(path):
             raise
-        # Each protocol has a package of its own, with errors of its own.
+        # Each protocol is opened by another package, which has its own exceptions.
         raise DataError(f"{path}: cannot be read: {_first_line(error)}") from None
 
 
@@ -198,5 +198,5 @@ def _filesystem(path: str) -> Any:
         raise DataError(
             f"{path}: cannot be opened: this protocol needs options that a study cannot give"
         ) from None
-    except Exception as error:  # of any package that opens a protocol
+    except Exception as error:  # the package for a protocol may raise any
         raise DataError(f"{path}: cannot be opened: {_first_line(error)}") from None

@@ -1,8 +1,8 @@
 """Generated items as a split: drawn from a key when a batch needs them, and never stored.
 
-A share of all possible items is held out for dev and test. The hash of an item's inputs decides. An
-item that is not for the split is drawn again, so that training has no items of the test split. Only
-a size with very few items may make an exception, which is counted.
+The hash of an item's inputs decides whether it is for training or held out for dev and test. An
+item that is not for the split is drawn again, so that training has no items of the test split. The
+exceptions are sizes with very few items, whose wrong items are counted.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from ablate.data.generators import Items
 from ablate.errors import DataError
 
 VERSION = 1  # raised when the same settings would give other items
-_TRIES = 200  # draws of an item before one that is not for the split is used
+_TRIES = 200  # draws of an item before an item that is not for the split is used
 _ENDLESS_ITEMS = 4096  # items of a pass over a training split without an end
 _KEYS = {"train": 20170612, "dev": 20170613, "test": 20170614}
 
 
 @dataclass(frozen=True)
 class DrawnItems(TokenSequences):
-    """Items that a key determines.
+    """Items that follow from a key.
 
     data: settings of the generator.
     key: key of the random numbers.
     sizes: size of each item.
-    held_out: whether the items are from the held-out share.
-    has_source: whether batches separate the source, for an encoder.
+    held_out: whether the items are for dev or test.
+    has_source: whether batches have a source for an encoder.
     """
 
     data: SyntheticData
@@ -73,7 +73,7 @@ class DrawnItems(TokenSequences):
 
     def draw(self, items: NDArray[np.int64]) -> Items:
         """Draw these items (B, T), padded at the end."""
-        # The last result is cached: a batch needs the number of answers, then the tokens.
+        # The last result is cached, because a batch needs the number of answers, then the tokens.
         indices = items.tobytes()
         if self._cache.get("indices") != indices:
             self._cache.update(indices=indices, items=self._draw(items))
@@ -82,7 +82,7 @@ class DrawnItems(TokenSequences):
 
     @cached_property
     def _cache(self) -> dict[str, Any]:
-        """The last indices and items of `draw`."""
+        """Indices and items of the last call of `draw`."""
         return {}
 
     def _draw(self, items: NDArray[np.int64]) -> Items:
@@ -96,7 +96,7 @@ class DrawnItems(TokenSequences):
         return padded
 
     def overlap(self) -> float:
-        """Share of the items that are not for this split, because a size has no others."""
+        """Share of the items that are not for this split, because their size has too few items."""
         count = 0
         for size in np.unique(self.sizes).tolist():
             _, wrong = self._draw_size(np.flatnonzero(self.sizes == size), size)
@@ -104,7 +104,7 @@ class DrawnItems(TokenSequences):
         return count / len(self)
 
     def _draw_size(self, items: NDArray[np.int64], size: int) -> tuple[Items, int]:
-        """Draw items of one size; also the number that is not for this split after all tries."""
+        """Draw items of one size; return also how many are not for this split after all tries."""
         drawn = generate(self.data, Draws((*self.key, 0), items), size)
         wrong = np.flatnonzero(self._is_wrong(drawn.inputs))
         for attempt in range(1, _TRIES):
@@ -128,7 +128,7 @@ class DrawnItems(TokenSequences):
 def generate(data: SyntheticData, draws: Draws, size: int) -> Items:
     """Generate items of a size from random numbers."""
     arrays = _generator(data)(draws, size, data)
-    # Copy read-only arrays, such as those of np.broadcast_to, which a user's generator may return.
+    # Copy read-only arrays, which a user's generator may return, for example of np.broadcast_to.
     return Items(*(np.require(array, requirements="W") for array in arrays))
 
 
@@ -199,7 +199,7 @@ def make_items(
 
 
 def texts_of(items: DrawnItems) -> list[str]:
-    """The items as text. `k3:v5` means that the model reads k3 and must predict v5."""
+    """The items as text, in which `k3:v5` is a token to read and the token to predict after it."""
     texts = []
     names = ["", "", "", "", *items.data.generator.tokens(items.data)]
     for start in range(0, len(items), 256):

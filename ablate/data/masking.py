@@ -1,10 +1,10 @@
 """Masks of masked language models: which tokens are predicted, and what the model reads instead.
 
-A mask is a function of a key and of the token's index in the stream. In training, the key is (seed,
-step), so that each step has new masks, and a resumed run the same ones. In evaluation, the key is a
+Masks depend on a key and on the index of the token in the stream. In training, the key is (seed,
+step), so that each step has new masks, and a resumed run repeats them. In evaluation, the key is a
 fixed seed, so that rows with the same vocabulary predict the same tokens, however the stream is cut
 into contexts. Two exceptions depend on the contexts: words across the end of a context, and the
-token that is chosen in a context that would have none.
+token that is chosen if a context would have no target.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ class Masking:
     """How tokens are chosen and replaced.
 
     rate: share of the tokens that are predicted.
-    read_as_mask, read_as_random: shares of the predicted tokens that the model reads as the mask,
-        and as a random token. It reads the others unchanged.
+    read_as_mask: share of the predicted tokens that the model reads as the mask.
+    read_as_random: share of the predicted tokens that the model reads as a random token. The model
+        reads the remaining tokens unchanged.
     whole_word: whether whole words are chosen.
     """
 
@@ -49,14 +50,15 @@ class Masking:
 
 @dataclass(frozen=True)
 class Spaces:
-    """Where tokens have white space, which divides a stream into words.
+    """White space in the tokens of a vocabulary, which divides a stream into words.
 
     White space belongs to the following word, whether it is a separate token, as with bytes, or
-    part of the word's first piece. Each mark is a word. All arrays are indexed by token id.
+    part of the word's first piece. Each mark is a word. All arrays have the shape (V,).
 
     is_mark: whether the token is a mark, which has no text.
-    starts_with_space, ends_with_space: whether its text does; true for marks.
-    is_space: whether the text is only white space.
+    starts_with_space: whether the text of the token starts with white space; true for marks.
+    ends_with_space: whether the text of the token ends with white space; true for marks.
+    is_space: whether the text of the token is only white space.
     """
 
     is_mark: NDArray[np.bool_]
@@ -119,13 +121,13 @@ class MaskedContexts(Contexts):
         """Choose the predicted tokens of some contexts.
 
         Returns:
-            The two arrays of `token_indices`, and whether each token is predicted, (B, T).
+            The two arrays of `token_indices`, and whether each token is predicted (B, T).
         """
         indices, is_token = self.token_indices(items)
-        # The tokens of a word share the draw of its first token, so they are chosen together.
+        # All tokens of a word have the draw of its first token, so they are chosen together.
         counters = self._word_starts(indices) if self.masking.whole_word else indices
         draws = np.where(is_token, uniform(self.key, _CHOICE, counters), 2.0)  # 2: never chosen
-        # The smallest draw of a context is always chosen.
+        # The token with the smallest draw of a context is always chosen.
         limit = np.maximum(self.masking.rate, np.nextafter(draws.min(1, keepdims=True), 1.0))
         return indices, is_token, draws < limit
 

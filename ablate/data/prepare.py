@@ -61,21 +61,17 @@ def prepare(
         # The files are new or have changed, or an earlier version has lost text: hash the files.
         content = _content(sources)
         corpus_id = preparation.content_id(list(chain.from_iterable(content.values())))
-        corpus = _open(corpora / corpus_id, log)
-        if corpus is None:
-            corpus = _open_former(preparation, sources, content, corpora)
-            if corpus is not None:
-                corpus_id = corpus.folder.name
-    path = corpora / corpus_id
+        corpus = _open(corpora / corpus_id, log) or _open_former(preparation, content, corpora)
     if corpus is None:
         corpora.mkdir(parents=True, exist_ok=True)
+        path = corpora / corpus_id
         lease = Lease(corpora / f"{corpus_id}.lease")
         with lease.held():
             corpus = _open(path)  # another process may have prepared it in the meantime
             if corpus is None:
                 _build(preparation, content or _content(sources), path, lease.check)
                 corpus = Corpus(path)
-    remember(data, corpora, corpus_id, signature)
+    remember(data, corpora, corpus.id, signature)
     orders = column_orders(sources)
     if orders:
         orders += _direction_warnings(data, corpus)
@@ -87,44 +83,39 @@ def prepare(
 def _direction_warnings(data: CorpusConfig, corpus: Corpus) -> Iterator[str]:
     """Warn if another study has read the same columns in another direction.
 
-    Columns without names are read in the order of `direction`, so one of the studies is wrong. They
-    may share a corpus, because the text is the same.
+    Columns without names are read in the order of `direction`, so one of the studies is wrong.
     """
     direction = data.model_dump().get("direction")
-    other_directions = dict[str, None]()
-    for path in sorted(corpus.folder.parent.glob(f"*/{MANIFEST}")):
+    text = corpus.manifest.sources["train"].sha256
+    other_directions = set[str]()
+    for path in corpus.folder.parent.glob(f"*/{MANIFEST}"):
         manifest = none_if_unreadable(partial(CorpusManifest.read, path))
-        text = corpus.manifest.sources["train"].sha256
         if manifest is not None and manifest.sources.get("train", Origin()).sha256 == text:
-            other_directions[str(manifest.data.get("direction"))] = None
-    for other_direction in other_directions:
-        if other_direction != direction:
-            yield (
-                f"WARNING: another study reads the same columns as {other_direction}, and this one "
-                f"as {direction}: in one of them, the languages are exchanged; set source_column "
-                "and target_column"
-            )
+            other_directions.add(str(manifest.data.get("direction")))
+    for other_direction in sorted(other_directions - {direction}):
+        yield (
+            f"WARNING: another study reads the same columns as {other_direction}, and this one "
+            f"as {direction}: in one of them, the languages are exchanged; set source_column "
+            "and target_column"
+        )
 
 
 def _content(sources: Mapping[str, Source]) -> Content:
     return {split: source.content() for split, source in sources.items()}
 
 
-def _open_former(
-    preparation: Preparation, sources: Mapping[str, Source], content: Content, corpora: Path
-) -> Corpus | None:
-    """Open the corpus of this text that an earlier version prepared under another id, if any.
-
-    Its runs continue with it.
+def _open_former(preparation: Preparation, content: Content, corpora: Path) -> Corpus | None:
+    """Open the corpus that an earlier version prepared from this text under another id, if any, so
+    that its runs can go on.
     """
-    hashes = [source.former_content() or content[split] for split, source in sources.items()]
-    if hashes == [*content.values()]:
-        return None
-    return _open(corpora / preparation.content_id(list(chain.from_iterable(hashes))))
+    hashes: list[str] = []
+    for split, source in preparation.sources.items():
+        hashes += source.former_content() or content[split]
+    return _open(corpora / preparation.content_id(hashes))
 
 
 def _open(path: Path, log: Log = lambda line: None) -> Corpus | None:
-    """Open the corpus at this path; None if it is missing or damaged."""
+    """The corpus at this path; None if it is missing or damaged."""
     if not is_prepared(path):
         return None
     try:
@@ -137,7 +128,7 @@ def _open(path: Path, log: Log = lambda line: None) -> Corpus | None:
 
 
 def vocabulary_faults(data: CorpusConfig, folder: Path, corpora: Path) -> tuple[Fault, ...]:
-    """Learn the vocabulary as `prepare` would, and return the faults.
+    """Learn the vocabulary as `prepare` would, and return its faults.
 
     Raises:
         DataError: splits are missing.
@@ -153,7 +144,7 @@ def vocabulary_faults(data: CorpusConfig, folder: Path, corpora: Path) -> tuple[
 
 
 def preparation_of(data: CorpusConfig, sources: Mapping[str, Source], log: Log) -> Preparation:
-    """The preparation of a study's text."""
+    """The preparation for the class of the data settings."""
     return entry_for(data, PREPARATIONS)(data, sources, log)
 
 
@@ -167,11 +158,11 @@ def _build(
     work = path.with_name(f".{path.name}.work")
     try:
         preparation.build(work, origins)
-    except DataError:  # a second try with the same text would fail as well
+    except DataError:  # another try with the same text would fail as well
         shutil.rmtree(work, ignore_errors=True)
         raise
     except OSError as error:
-        error.filename = error.filename or str(path)  # errors of writing lack it
+        error.filename = error.filename or str(path)  # errors of writing have no file name
         raise
     check_lease()
     # Remove a damaged corpus with this id: a rename cannot replace a folder that is not empty.

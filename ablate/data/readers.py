@@ -24,10 +24,10 @@ from ablate.formatting import plural
 
 PARQUET = ".parquet"
 _NUL = b"\0"
-# Data sets on the Hub often have one column of this name, with a text for each label.
+# Many data sets of the Hub have one column of this name, with a text for each label.
 _NESTED = "translation"
 _ROWS_AT_ONCE = 10_000
-_BEGINNING = 4096  # bytes that tell an array of JSON from JSON Lines
+_BEGINNING = 4096  # bytes by which an array of JSON is told from JSON Lines
 _ARRAY = re.compile(rb"\s*\[\s*(?:\{|\]|$)")
 # JSON can escape half a character, which UTF-8 cannot encode.
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -36,18 +36,18 @@ Record = tuple[int, tuple[str, ...]]  # (number in its file, counted from 1; the
 
 
 def file_lines(path: str, repaired: Counter[str], longest: int = MAX_LINE_BYTES) -> Iterator[str]:
-    """The lines of a text file without their ends, LF or CR LF; U+2028 is part of a line.
+    """The lines of a text file without their ends, which are LF or CR LF. U+2028 ends no line.
 
     Args:
         path: a local path or an address, as for `open_bytes`.
         repaired: counts repairs by name: a byte-order mark, line ends of CR LF.
-        longest: bytes that a line must stay below.
+        longest: a line must have fewer bytes.
 
     Raises:
-        DataError: a line is not UTF-8, holds a NUL byte or is far too long; with file and line.
+        DataError: a line is not UTF-8, contains a NUL byte or is too long; with file and line.
     """
     with readable(path), open_bytes(path) as stream:
-        # Binary lines end at LF alone: at U+2028, one would be shifted against its translation.
+        # As bytes, because lines of text would end at U+2028 too, which shifts all lines after it.
         for number, line in enumerate(iter(partial(stream.readline, longest + 1), b""), 1):
             line = line.removesuffix(b"\n")
             if len(line) >= longest:
@@ -68,8 +68,8 @@ def file_lines(path: str, repaired: Counter[str], longest: int = MAX_LINE_BYTES)
 
 
 def _too_long(path: str, number: int, longest: int = MAX_LINE_BYTES) -> str:
-    what = "not a sentence" if longest == MAX_LINE_BYTES else "divide the document"
-    return f"{path}:{number}: is longer than {longest} bytes: {what}"
+    remedy = "not a sentence" if longest == MAX_LINE_BYTES else "divide the document"
+    return f"{path}:{number}: is longer than {longest} bytes: {remedy}"
 
 
 def suffix_of(path: str) -> str:
@@ -83,8 +83,8 @@ def read_rows(path: str, fields: TextFields, repaired: Counter[str]) -> Iterator
 
     Args:
         path: a path or an address; its ending is one of SUFFIXES.
-        fields: the text fields. Without columns set, JSON and parquet use the labels, and a TSV its
-            first columns.
+        fields: the text fields. If the study chooses no columns, JSON and Parquet have the columns
+            of the labels, and a TSV file without a header its first columns.
         repaired: counts repairs by name.
 
     Raises:
@@ -100,9 +100,9 @@ def read_rows(path: str, fields: TextFields, repaired: Counter[str]) -> Iterator
 
 
 def read_values(path: str, fields: TextFields, repaired: Counter[str]) -> Iterator[tuple[str, ...]]:
-    """The texts of a file with columns as they are, and as long as a document may be.
+    """The texts of a file with columns, unchanged. A text may be as long as a document.
 
-    Arguments and errors as for `read_rows`.
+    Arguments and errors as in `read_rows`.
     """
     for _, texts in _READERS[suffix_of(path)](path, fields, repaired, MAX_DOCUMENT_BYTES):
         yield texts
@@ -117,63 +117,69 @@ def _one_line(text: str, repaired: Counter[str]) -> str:
 
 
 def _tsv(path: str, fields: TextFields, repaired: Counter[str], longest: int) -> Iterator[Record]:
-    columns = fields.columns
-    by_name = columns is not None and set(map(type, columns)) != {int}
-    positions = tuple(range(len(fields.names)))
-    width = len(fields.names)
-    if columns is not None and not by_name:
-        positions = tuple(int(column) - 1 for column in columns)
-    needed = max(positions) + 1
+    """The rows of a TSV file; a header is counted as a repair, unless the study names columns."""
+    positions: tuple[int, ...] = ()
+    width = len(fields.names)  # number of columns that a row can have if none are chosen
     for number, line in enumerate(file_lines(path, repaired, longest), 1):
         cells = line.split("\t")
         if number == 1:
-            if columns is not None and by_name:
-                positions = tuple(_position(path, column, cells, fields) for column in columns)
-                needed = max(positions) + 1
-                continue
-            named = _named_positions(cells, fields)
-            if named is not None and columns is None:
-                _refuse_repeated(path, cells, named)
-                positions = named
-                width = len(cells)
-                needed = max(named) + 1
-            if named is not None:
+            positions, is_header = _tsv_columns(path, cells, fields)
+            if is_header and not _names_columns(fields):
                 repaired["header"] += 1
+            if is_header:
+                width = len(cells)
                 continue
+        needed = max(positions) + 1
         if len(cells) < needed:
             if len(cells) == 1:
                 form = "<tab>".join(map(str.upper, fields.names))
                 raise DataError(f"{path}:{number}: has no tab; each line must be {form}")
-            given = plural(len(cells), "column")
-            raise DataError(f"{path}:{number}: has {given}, but the study uses column {needed}")
-        if len(cells) > width and columns is None:
+            count = plural(len(cells), "column")
+            raise DataError(f"{path}:{number}: has {count}, but the study uses column {needed}")
+        if len(cells) > width and fields.columns is None:
             names = " and ".join(fields.names)
             example = " and ".join(f"{setting}={n}" for n, setting in enumerate(fields.settings, 1))
-            choose = f"choose those of {names}, for example {example}"
-            raise DataError(f"{path}:{number}: has {len(cells)} columns; {choose}")
+            remedy = f"choose those of {names}, for example {example}"
+            raise DataError(f"{path}:{number}: has {len(cells)} columns; {remedy}")
         yield number, tuple(cells[position].strip() for position in positions)
 
 
+def _tsv_columns(
+    path: str, first_line: list[str], fields: TextFields
+) -> tuple[tuple[int, ...], bool]:
+    """Position of each field's column in a TSV file, and whether its first line is a header."""
+    is_header = _names_columns(fields) or _named_positions(first_line, fields) is not None
+    if is_header and (fields.columns is None or _names_columns(fields)):
+        return _header_positions(path, first_line, fields), True
+    columns = fields.columns or range(1, len(fields.names) + 1)
+    return tuple(int(column) - 1 for column in columns), is_header
+
+
+def _names_columns(fields: TextFields) -> bool:
+    """Whether the study chooses columns by their names in a header."""
+    return any(isinstance(column, str) for column in fields.columns or ())
+
+
 def _csv(path: str, fields: TextFields, repaired: Counter[str], longest: int) -> Iterator[Record]:
-    """The rows below the header, which every CSV file has."""
+    """The rows of a CSV file below its header."""
     lines = (f"{line}\n" for line in file_lines(path, repaired, longest))
     rows = csv.reader(lines, strict=True)
     try:
         header = next(rows, [])
-        positions = _csv_positions(path, header, fields)
+        positions = _header_positions(path, header, fields)
         for cells in filter(None, rows):
             if len(cells) != len(header):
-                given = plural(len(cells), "column")
+                count = plural(len(cells), "column")
                 raise DataError(
-                    f"{path}:{rows.line_num}: has {given}, but its header has {len(header)}"
+                    f"{path}:{rows.line_num}: has {count}, but its header has {len(header)}"
                 )
             yield rows.line_num, tuple(cells[position] for position in positions)
     except csv.Error as error:
         raise DataError(f"{path}:{rows.line_num}: is not CSV: {error}") from None
 
 
-def _csv_positions(path: str, header: list[str], fields: TextFields) -> tuple[int, ...]:
-    """The column of each field, by its name in the header or by its number."""
+def _header_positions(path: str, header: list[str], fields: TextFields) -> tuple[int, ...]:
+    """Position of each field's column, by its name in a header or by its number."""
     if fields.columns is None:
         named = _named_positions(header, fields)
         if named is None:
@@ -182,13 +188,16 @@ def _csv_positions(path: str, header: list[str], fields: TextFields) -> tuple[in
         return named
     positions = []
     for column in fields.columns:
-        if isinstance(column, str):
-            positions.append(_position(path, column, header, fields))
-        elif column <= len(header):
+        if isinstance(column, int):
+            if column > len(header):
+                count = plural(len(header), "column")
+                raise DataError(f"{path}:1: has {count}, but the study uses column {column}")
             positions.append(column - 1)
-        else:
-            given = plural(len(header), "column")
-            raise DataError(f"{path}:1: has {given}, but the study uses column {column}")
+            continue
+        if column not in header:
+            raise DataError(f"{path}:1: {_no_column(column, header, fields)}")
+        positions.append(header.index(column))
+        _refuse_repeated(path, header, positions[-1:])
     return tuple(positions)
 
 
@@ -207,9 +216,8 @@ def has_header(path: str, fields: TextFields) -> bool:
 
 
 def _named_positions(cells: list[str], fields: TextFields) -> tuple[int, ...] | None:
-    """The column of each field, if these are the cells of a header: names or labels of all fields.
-
-    A header is never a record: one that is trained on is an error that nobody sees.
+    """Position of each field's column, if a line is a header: it has the labels or names of all
+    fields. Nobody would notice a header that is trained on as a record.
     """
     header = [cell.strip().casefold() for cell in cells]
     for names in (fields.labels, fields.names):
@@ -219,38 +227,31 @@ def _named_positions(cells: list[str], fields: TextFields) -> tuple[int, ...] | 
     return None
 
 
-def _position(path: str, name: str | int, header: list[str], fields: TextFields) -> int:
-    if name not in header:
-        raise DataError(f"{path}:1: {_no_column(name, header, fields)}")
-    position = header.index(str(name))
-    _refuse_repeated(path, header, (position,))
-    return position
-
-
 def _refuse_repeated(path: str, header: Sequence[str], positions: Iterable[int]) -> None:
-    """Refuse a header that has the name of one of these columns twice."""
+    """Refuse a header that has the name of one of these columns several times."""
     for name in (header[position] for position in positions):
         if header.count(name) > 1:
             raise DataError(f'{path}:1: has several columns "{name}"; choose one by its number')
 
 
-def _json_lines(
-    path: str, fields: TextFields, repaired: Counter[str], longest: int
-) -> Iterator[Record]:
-    if _is_array(path):
-        yield from _json_array(path, fields)
+def _json(path: str, fields: TextFields, repaired: Counter[str], longest: int) -> Iterator[Record]:
+    """The objects of JSON Lines, or of one array, which is read into memory as a whole."""
+    if not _is_array(path):
+        for number, line in enumerate(file_lines(path, repaired, longest), 1):
+            if line.strip():
+                place = f"{path}:{number}"
+                yield number, _texts(_parsed(line, place), fields, place)
         return
-    for number, line in enumerate(file_lines(path, repaired, longest), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{path}:{number}: is not JSON: {str(error).splitlines()[0]}") from None
-        if not isinstance(row, dict):
-            keys = " and ".join(fields.labels)
-            raise DataError(f"{path}:{number}: is not a JSON object with the keys {keys}")
-        yield number, _texts(row, fields, f"{path}:{number}")
+    with readable(path), open_bytes(path) as stream:
+        content = stream.read(MAX_DOCUMENT_BYTES)
+    if len(content) == MAX_DOCUMENT_BYTES:
+        raise DataError(f"{path}: is an array of JSON of 1 GiB or more; use JSON Lines")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise DataError(f"{path}: is not valid UTF-8") from None
+    for number, row in enumerate(_parsed(text, path), 1):
+        yield number, _texts(row, fields, f"{path}, row {number}")
 
 
 def _is_array(path: str) -> bool:
@@ -258,24 +259,12 @@ def _is_array(path: str) -> bool:
         return _ARRAY.match(stream.read(_BEGINNING).removeprefix(BOM_UTF8)) is not None
 
 
-def _json_array(path: str, fields: TextFields) -> Iterator[Record]:
-    """The objects of a file that is one array, which is in memory as a whole."""
-    with readable(path), open_bytes(path) as stream:
-        content = stream.read(MAX_DOCUMENT_BYTES)
-    if len(content) == MAX_DOCUMENT_BYTES:
-        raise DataError(f"{path}: is an array of JSON of 1 GiB or more; use JSON Lines")
+def _parsed(text: str, place: str) -> Any:
+    """The value of a JSON text."""
     try:
-        rows = json.loads(content.removeprefix(BOM_UTF8).decode())
-    except UnicodeDecodeError:
-        raise DataError(f"{path}: is not valid UTF-8") from None
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: is not JSON: {str(error).splitlines()[0]}") from None
-    for number, row in enumerate(rows, 1):
-        where = f"{path}, row {number}"
-        if not isinstance(row, dict):
-            keys = " and ".join(fields.labels)
-            raise DataError(f"{where}: is not a JSON object with the keys {keys}")
-        yield number, _texts(row, fields, where)
+        raise DataError(f"{place}: is not JSON: {str(error).splitlines()[0]}") from None
 
 
 def _parquet(
@@ -289,7 +278,7 @@ def _parquet(
         with readable(path), open_bytes(path) as stream:
             file = ParquetFile(stream)
             columns = _parquet_columns(path, file.schema_arrow.names, fields)
-            # In batches: as Python objects, a large file may not fit into memory.
+            # In batches, because the objects of a large file may not fit into memory.
             for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
                 for row in batch.to_pylist():
                     number += 1
@@ -311,22 +300,25 @@ def _parquet_columns(path: str, available: list[str], fields: TextFields) -> lis
     return wanted
 
 
-def _texts(row: dict[str, Any], fields: TextFields, where: str) -> tuple[str, ...]:
-    """The fields' texts in a row."""
+def _texts(row: Any, fields: TextFields, place: str) -> tuple[str, ...]:
+    """The text of each field in a row of JSON or Parquet."""
+    if not isinstance(row, dict):
+        keys = " and ".join(fields.labels)
+        raise DataError(f"{place}: is not a JSON object with the keys {keys}")
     nested = row.get(_NESTED)
     if fields.columns is None and fields.labels[0] not in row and isinstance(nested, dict):
         row = nested
     texts = []
     for name in fields.columns or fields.labels:
         if name not in row:
-            raise DataError(f"{where}: {_no_column(name, list(row), fields)}")
+            raise DataError(f"{place}: {_no_column(name, list(row), fields)}")
         text = "" if row[name] is None else row[name]
         if not isinstance(text, str):
-            raise DataError(f'{where}: "{name}" is not text')
+            raise DataError(f'{place}: "{name}" is not text')
         if "\0" in text:
-            raise DataError(f"{where}: contains a NUL character: not text")
+            raise DataError(f"{place}: contains a NUL character: not text")
         if not text.isascii() and _SURROGATE.search(text):
-            raise DataError(f"{where}: contains an unpaired surrogate: not text")
+            raise DataError(f"{place}: contains an unpaired surrogate: not text")
         texts.append(text)
     return tuple(texts)
 
@@ -341,10 +333,10 @@ def _no_column(name: str | int, available: list[str], fields: TextFields) -> str
 _READERS: dict[str, Callable[[str, TextFields, Counter[str], int], Iterator[Record]]] = {
     ".tsv": _tsv,
     ".csv": _csv,
-    ".jsonl": _json_lines,
-    ".ndjson": _json_lines,
-    ".json": _json_lines,
+    ".jsonl": _json,
+    ".ndjson": _json,
+    ".json": _json,
     PARQUET: _parquet,
 }
 SUFFIXES = tuple(_READERS)
-TABLES = tuple(suffix for suffix in SUFFIXES if suffix not in (".tsv", ".csv"))  # of streams
+TABLES = tuple(suffix for suffix in SUFFIXES if suffix not in (".tsv", ".csv"))  # for streams

@@ -1,5 +1,5 @@
-"""Tokenizers: text to ids and back, by a vocabulary of SentencePiece (section 5.1), of bytes or of
-symbols.
+"""Tokenizers: text to ids and back, with a vocabulary of SentencePiece (section 5.1), of bytes or
+of symbols.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ MASK = UNK  # of masked language models: lossless vocabularies have no unknown t
 Kind = Literal["bpe", "unigram", "word", "bytes", "symbols"]
 _MARKS = ("<pad>", "<unk>", "<s>", "</s>")
 FIRST_TOKEN = len(_MARKS)  # the smallest id of a token of the text
-SPACE = "\u2581"  # SentencePiece's character for a space
-BOUNDARY = "\x1f"  # SentencePiece's: no piece has it or reaches over it
+SPACE = "\u2581"  # stands for a space in the pieces of SentencePiece
+BOUNDARY = "\x1f"  # ends a piece of SentencePiece, and is in none
 RESERVED = (*_MARKS, SPACE, "\u2585", BOUNDARY)  # U+2585 is its unknown character
 BYTE_VALUES = 256
 IDS = np.dtype("<u4")  # of token ids
@@ -75,16 +75,15 @@ class Tokenizer:
     def _encode_exactly(self, text: str) -> list[int]:
         """Encode a text with U+2581, which SentencePiece takes for a space, as bytes."""
         mark = self._processor.piece_to_id([f"<0x{byte:02X}>" for byte in SPACE.encode()])
-        ids: list[int] = []
-        for number, part in enumerate(self._processor.encode(text.split(SPACE), out_type=int)):
-            if number:
-                ids += mark
-            ids += part
+        ids: list[int]
+        ids, *segments = self._processor.encode(text.split(SPACE), out_type=int)
+        for segment in segments:
+            ids += [*mark, *segment]
         return ids
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """Detokenized text of each list of ids."""
-        if not ids:  # of which SentencePiece makes one text
+        if not ids:  # for which SentencePiece returns one text
             return []
         texts: list[str] = self._processor.decode(ids)
         return texts
@@ -99,7 +98,7 @@ class Tokenizer:
         return np.array([len(text.encode()) for text in self.texts()])
 
     def texts(self) -> list[str]:
-        """The text of each id: empty for a mark, a letter for a byte of a character."""
+        """The text of each id: empty for a mark, `x` for a byte that is part of a character."""
         return list(map(self._text_of, range(self.vocab_size)))
 
     def _text_of(self, id: int) -> str:
@@ -111,7 +110,7 @@ class Tokenizer:
 
 
 class NamedTokenizer(Tokenizer):
-    """A vocabulary of given names, which have ids from 4."""
+    """A vocabulary of names, whose ids begin with 4."""
 
     def __init__(self, model: bytes, kind: Kind, names: Iterable[str]) -> None:
         self.model = model
@@ -160,14 +159,14 @@ def _byte_name(byte: int) -> str:
 class SymbolTokenizer(NamedTokenizer):
     """The vocabulary of generated items: given names, divided by spaces."""
 
-    HEAD = b"symbols\n"  # of its file
+    HEAD = b"symbols\n"  # first line of its file
 
     def __init__(self, model: bytes) -> None:
         super().__init__(model, "symbols", model.removeprefix(self.HEAD).decode().split())
 
     @staticmethod
     def of(names: Iterable[str]) -> SymbolTokenizer:
-        """The vocabulary of these names."""
+        """The vocabulary with these names."""
         return SymbolTokenizer(SymbolTokenizer.HEAD + " ".join(names).encode() + b"\n")
 
     def encode(self, sentences: list[str]) -> list[list[int]]:
@@ -184,7 +183,7 @@ class SymbolTokenizer(NamedTokenizer):
 
 
 def load_tokenizer(model: bytes) -> Tokenizer:
-    """The vocabulary of a file's content: a model of SentencePiece, that of bytes, or names."""
+    """The vocabulary in a file with this content: a model of SentencePiece, bytes or symbols."""
     if model.startswith(SymbolTokenizer.HEAD):
         return SymbolTokenizer(model)
     if model == ByteTokenizer.MODEL:

@@ -16,20 +16,21 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from typing import NamedTuple
 
 SPLITS = {"train": 8000, "dev": 300, "test": 300}
 SEED = 20170612  # the day the paper appeared
 VERSION = 1  # raised when the sentences change; part of the id of prepared corpora
-PIECES = 350  # of a BPE vocabulary that every form of this text has
+PIECES = 350  # pieces that a BPE vocabulary can have with any settings of this text
 
 
 @dataclass(frozen=True)
 class Noun:
-    """A noun; `stem` is its translation, or one for each kind of verb if it is ambiguous."""
+    """A noun. `stem` is its translation, or a translation for each kind of verb."""
 
     word: str
     stem: str | tuple[str, str]
-    gender: int  # 0 or 1; adjectives, determiners and verbs of the target agree with it
+    gender: int  # 0 or 1; adjectives, determiners and verbs agree with it
 
     def translate(self, plural: bool, kind: int) -> str:
         """The noun in the target language, beside a verb of this kind."""
@@ -69,7 +70,8 @@ _ADJECTIVES = {
     "wet": "humid",
     "tired": "lac",
 }
-# Verbs with living objects, and with things: the kind decides the sense of some nouns.
+# Verbs with living objects (kind 0), and with things (kind 1): the kind decides the sense of some
+# nouns.
 _VERBS = (
     {"feed": "nutr", "chase": "kur", "hear": "aud", "love": "am"},
     {"buy": "kup", "repair": "fiks", "lift": "lev", "sell": "vend"},
@@ -79,27 +81,14 @@ _ADVERBS = {"today": "hodie", "often": "saep", "quickly": "rapid", "never": "nun
 _DETERMINERS = {"the": "l", "a": "un", "these": "est"}
 
 
-@dataclass(frozen=True)
-class _Phrase:
-    """A noun phrase, in both languages."""
+class _Phrase(NamedTuple):
+    """A noun phrase: its words in both languages, the tree of its source, and facts of its noun."""
 
-    noun: Noun
+    source: list[str]
+    target: list[str]
+    tree: str
+    gender: int
     plural: bool
-    determiner: str
-    adjective: str | None
-
-    def source(self) -> list[str]:
-        noun = self.noun.word if not self.plural else _plural(self.noun.word)
-        return [self.determiner, *([self.adjective] if self.adjective else []), noun]
-
-    def target(self, kind: int) -> list[str]:
-        ending = ("a", "o")[self.noun.gender]
-        adjective = [_ADJECTIVES[self.adjective] + ending] if self.adjective else []
-        return [
-            self.noun.translate(self.plural, kind),
-            *adjective,
-            _DETERMINERS[self.determiner] + ending,
-        ]
 
 
 def _plural(word: str) -> str:
@@ -108,91 +97,100 @@ def _plural(word: str) -> str:
 
 def generate() -> dict[str, list[tuple[str, str]]]:
     """Sentence pairs by split; each source sentence occurs once."""
-    draw = random.Random(SEED)
-    seen: set[str] = set()
-    corpus: dict[str, list[tuple[str, str]]] = {}
-    for split, size in SPLITS.items():
-        pairs: list[tuple[str, str]] = []
-        while len(pairs) < size:
-            source, target = _sentence(draw)
-            # A sentence occurs in one split only, so no test sentence was trained on.
-            if source not in seen:
-                seen.add(source)
-                pairs.append((source, target))
-        corpus[split] = pairs
-    return corpus
-
-
-def _sentence(draw: random.Random) -> tuple[str, str]:
-    kind = int(draw.random() < 0.5)
-    verb = _pick(draw, list(_VERBS[kind]))
-    subject, source_subject, target_subject = _noun_phrase(draw, kind)
-    _, source_object, target_object = _noun_phrase(draw, kind)
-    adverb = _pick(draw, list(_ADVERBS)) if draw.random() < 0.5 else None
-    agreeing = (
-        _VERBS[kind][verb] + ("a", "o")[subject.noun.gender] + ("nt" if subject.plural else "t")
-    )
-    source = [
-        *source_subject,
-        *([adverb] if adverb else []),
-        verb if subject.plural else verb + "s",
-        *source_object,
-    ]
-    target = [*target_subject, *target_object, *([_ADVERBS[adverb]] if adverb else []), agreeing]
-    return " ".join(source), " ".join(target)
-
-
-def _noun_phrase(draw: random.Random, kind: int) -> tuple[_Phrase, list[str], list[str]]:
-    """A noun phrase, in 2 of 5 cases with a location, `the dog near a river`; and its words."""
-    phrase = _phrase(draw)
-    if draw.random() >= 0.4:
-        return phrase, phrase.source(), phrase.target(kind)
-    preposition = _pick(draw, list(_PREPOSITIONS))
-    location = _phrase(draw)
-    source = [*phrase.source(), preposition, *location.source()]
-    target = [*location.target(kind), _PREPOSITIONS[preposition], *phrase.target(kind)]
-    return phrase, source, target
-
-
-def _phrase(draw: random.Random) -> _Phrase:
-    plural = draw.random() < 0.4
-    determiner = _pick(draw, ["the", "these"] if plural else ["the", "a"])
-    adjective = _pick(draw, list(_ADJECTIVES)) if draw.random() < 0.6 else None
-    return _Phrase(_NOUNS[int(draw.random() * len(_NOUNS))], plural, determiner, adjective)
-
-
-def _pick(draw: random.Random, words: list[str]) -> str:
-    """One of the words, by `random()`, whose values do not depend on Python's version."""
-    return words[int(draw.random() * len(words))]
+    pairs = {}
+    for split, sentences in _generate().items():
+        pairs[split] = [(source, target) for source, target, _ in sentences]
+    return pairs
 
 
 def trees() -> dict[str, list[tuple[str, str]]]:
     """The source sentences and their linearized constituency trees with tags, by split."""
+    pairs = {}
+    for split, sentences in _generate().items():
+        pairs[split] = [(source, tree) for source, _, tree in sentences]
+    return pairs
+
+
+def _generate() -> dict[str, list[tuple[str, str, str]]]:
+    """(source, target, tree of the source) of each sentence, by split."""
+    draw = random.Random(SEED)
+    seen: set[str] = set()
     corpus = {}
-    for split, pairs in generate().items():
-        corpus[split] = [(source, _tree(source.split())) for source, _ in pairs]
+    for split, size in SPLITS.items():
+        sentences: list[tuple[str, str, str]] = []
+        while len(sentences) < size:
+            sentence = _sentence(draw)
+            # A sentence occurs in one split only, so no test sentence was trained on.
+            if sentence[0] not in seen:
+                seen.add(sentence[0])
+                sentences.append(sentence)
+        corpus[split] = sentences
     return corpus
 
 
-def _tree(words: list[str]) -> str:
-    """`(S (NP DT NN )NP (VP VB (NP DT NN )NP )VP )S`, with the phrases that the sentence has."""
-    end, subject = _noun_phrase_tree(words, 0)
-    adverb = "(ADVP RB )ADVP " if words[end] in _ADVERBS else ""
-    verb = end + bool(adverb)
-    _, object = _noun_phrase_tree(words, verb + 1)
-    return f"(S {subject} {adverb}(VP VB {object} )VP )S"
+def _sentence(draw: random.Random) -> tuple[str, str, str]:
+    """(source, target, tree of the source)."""
+    kind = int(draw.random() < 0.5)
+    verb = _pick(draw, list(_VERBS[kind]))
+    subject = _noun_phrase(draw, kind)
+    object = _noun_phrase(draw, kind)
+    adverb = _pick(draw, list(_ADVERBS)) if draw.random() < 0.5 else None
+    ending = ("a", "o")[subject.gender] + ("nt" if subject.plural else "t")
+    source = [
+        *subject.source,
+        *([adverb] if adverb else []),
+        verb if subject.plural else verb + "s",
+        *object.source,
+    ]
+    target = [
+        *subject.target,
+        *object.target,
+        *([_ADVERBS[adverb]] if adverb else []),
+        _VERBS[kind][verb] + ending,
+    ]
+    adverb_tree = "(ADVP RB )ADVP " if adverb else ""
+    tree = f"(S {subject.tree} {adverb_tree}(VP VB {object.tree} )VP )S"
+    return " ".join(source), " ".join(target), tree
 
 
-def _noun_phrase_tree(words: list[str], start: int) -> tuple[int, str]:
-    """The tree of the noun phrase that begins at a word, and the index of the word after it."""
-    end, phrase = _phrase_tree(words, start)
-    if end == len(words) or words[end] not in _PREPOSITIONS:
-        return end, phrase
-    end, location = _phrase_tree(words, end + 1)
-    return end, f"(NP {phrase} (PP IN {location} )PP )NP"
+def _noun_phrase(draw: random.Random, kind: int) -> _Phrase:
+    """A noun phrase, in 2 of 5 cases with a location: `the dog near a river`."""
+    phrase = _plain_phrase(draw, kind)
+    if draw.random() >= 0.4:
+        return phrase
+    preposition = _pick(draw, list(_PREPOSITIONS))
+    location = _plain_phrase(draw, kind)
+    return phrase._replace(
+        source=[*phrase.source, preposition, *location.source],
+        target=[*location.target, _PREPOSITIONS[preposition], *phrase.target],
+        tree=f"(NP {phrase.tree} (PP IN {location.tree} )PP )NP",
+    )
 
 
-def _phrase_tree(words: list[str], start: int) -> tuple[int, str]:
-    if words[start + 1] in _ADJECTIVES:
-        return start + 3, "(NP DT JJ NN )NP"
-    return start + 2, "(NP DT NN )NP"
+def _plain_phrase(draw: random.Random, kind: int) -> _Phrase:
+    """A noun with its determiner and perhaps an adjective, beside a verb of this kind."""
+    plural = draw.random() < 0.4
+    determiner = _pick(draw, ["the", "these"] if plural else ["the", "a"])
+    adjective = _pick(draw, list(_ADJECTIVES)) if draw.random() < 0.6 else None
+    noun = _NOUNS[int(draw.random() * len(_NOUNS))]
+    ending = ("a", "o")[noun.gender]
+    return _Phrase(
+        source=[
+            determiner,
+            *([adjective] if adjective else []),
+            _plural(noun.word) if plural else noun.word,
+        ],
+        target=[
+            noun.translate(plural, kind),
+            *([_ADJECTIVES[adjective] + ending] if adjective else []),
+            _DETERMINERS[determiner] + ending,
+        ],
+        tree="(NP DT JJ NN )NP" if adjective else "(NP DT NN )NP",
+        gender=noun.gender,
+        plural=plural,
+    )
+
+
+def _pick(draw: random.Random, words: list[str]) -> str:
+    """One of the words, by `random()`, whose values are the same in all versions of Python."""
+    return words[int(draw.random() * len(words))]

@@ -1,9 +1,9 @@
 """Constituency trees: brackets of the Penn Treebank, and symbols that a model predicts.
 
-The linearized form is that of Vinyals et al., "Grammar as a Foreign Language" (2015): a symbol for
-each bracket with its label, and one for each word, such as `(S (NP XX )NP (VP XX )VP )S`. The words
-themselves are in the sentence. They may also be in the places of their symbols, as in Choe and
-Charniak, "Parsing as Language Modeling" (2016).
+The linearized form follows Vinyals et al., "Grammar as a Foreign Language" (2015): a symbol for
+each bracket with its label, and a symbol for each word, such as `(S (NP XX )NP (VP XX )VP )S`. The
+words are in the sentence. They can also replace their symbols, as in Choe and Charniak, "Parsing as
+Language Modeling" (2016).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Tree:
     children: tuple[Node, ...]
 
     def leaves(self) -> Iterator[Leaf]:
-        """The words from left to right."""
+        """The words, from left to right."""
         for child in self.children:
             if isinstance(child, Leaf):
                 yield child
@@ -68,20 +68,20 @@ def with_escapes(word: str) -> str:
 
 
 class _Open(NamedTuple):
-    """A bracket that is not closed yet: its line, and the texts and constituents in it."""
+    """An open bracket: its line, and the texts and constituents in it so far."""
 
     line: int
     parts: list[str | Node]
 
     @property
     def label(self) -> str:
-        """The first part, if that is a text."""
+        """The first part if it is a text; otherwise empty."""
         return self.parts[0] if self.parts and isinstance(self.parts[0], str) else ""
 
     def close(self) -> Node | None:
-        """The word or the constituent; None if it is neither."""
+        """The word or the constituent in the bracket; None if it has neither."""
         inside = self.parts[1:] if self.label else self.parts
-        children = [part for part in inside if not isinstance(part, str)]
+        children = [node for node in inside if not isinstance(node, str)]
         if children and len(children) == len(inside):
             return Tree(self.label, tuple(children))
         if len(inside) == 1 and isinstance(inside[0], str):
@@ -93,11 +93,11 @@ def parse_brackets(lines: Iterator[str], path: str) -> Iterator[tuple[int, Tree]
     """Yield the trees of a bracketed file, each with the line that it begins in.
 
     Raises:
-        DataError: brackets are unbalanced, or one holds neither a word nor constituents alone; with
-            file and line.
+        DataError: brackets are unbalanced, or a bracket contains neither one word nor only
+            constituents; with file and line.
     """
     stack: list[_Open] = []
-    next_tree = 0  # the first line at whose beginning a tree may begin although another one is open
+    next_tree = 0  # first line that begins with a bracket although a tree is open; 0 for none
     for number, line in enumerate(lines, 1):
         if stack and not next_tree and line.startswith("("):
             next_tree = number
@@ -127,26 +127,25 @@ def parse_brackets(lines: Iterator[str], path: str) -> Iterator[tuple[int, Tree]
 
 
 def normalized(tree: Tree) -> Tree | None:
-    """Reduce a tree to what is predicted: no function tags, traces or empty parts; root TOP.
-
-    None for a tree without words.
+    """A tree as it is predicted: with root TOP, without function tags, traces and empty
+    constituents; None for a tree without words.
     """
-    whole = _normalized(tree if tree.label in _ROOTS else Tree(ROOT, (tree,)))
-    return None if whole is None else Tree(ROOT, whole.children)
+    reduced = _normalized(tree if tree.label in _ROOTS else Tree(ROOT, (tree,)))
+    return None if reduced is None else Tree(ROOT, reduced.children)
 
 
 def _normalized(tree: Tree) -> Tree | None:
-    kept: list[Node] = []
+    children: list[Node] = []
     for child in tree.children:
         if isinstance(child, Tree):
-            inner = _normalized(child)
-            if inner is not None:
-                kept.append(inner)
+            reduced = _normalized(child)
+            if reduced is not None:
+                children.append(reduced)
         elif child.tag != _TRACE:
-            kept.append(child)
-    if not kept:
+            children.append(child)
+    if not children:
         return None
-    return Tree(re.split("[-=]", tree.label, maxsplit=1)[0] or tree.label, tuple(kept))
+    return Tree(re.split("[-=]", tree.label, maxsplit=1)[0] or tree.label, tuple(children))
 
 
 # The linearized form
@@ -174,7 +173,9 @@ def leaves_of(text: str, sentence: str) -> list[Leaf]:
 
 
 def predicted_leaves(text: str, sentence: str) -> list[Leaf] | None:
-    """The words of a sentence with predicted tags, XX if it has none; None if numbers differ."""
+    """The words of a sentence with predicted tags, or XX without a predicted tag; None if the
+    numbers of words and symbols differ.
+    """
     tags = []
     for symbol in text.split():
         if is_word_symbol(symbol):
@@ -190,15 +191,15 @@ def predicted_leaves(text: str, sentence: str) -> list[Leaf] | None:
 def restored(text: str, leaves: Sequence[Leaf]) -> Tree | None:
     """Restore the tree of a linearized form; None if it is not well-formed.
 
-    A form is well-formed if its brackets are balanced, each is closed by one of its label and has a
-    word, and it has as many words as the sentence.
+    A form is well-formed if its brackets are balanced, each contains a word and is closed by a
+    bracket with the same label, and it has as many words as the sentence.
 
     Args:
-        text: symbols with spaces between them.
-        leaves: the words of the sentence, which take the places of XX or XX/TAG, or are there.
+        text: symbols with spaces between them: brackets, and a word, XX or XX/TAG for each word.
+        leaves: the words of the sentence, which replace XX and XX/TAG.
     """
     stack: list[tuple[str, list[Node]]] = [(ROOT, [])]
-    rest = iter(leaves)
+    next_leaves = iter(leaves)
     for symbol in text.split():
         if symbol[0] == "(":
             if len(stack) > MAX_DEPTH:
@@ -210,10 +211,10 @@ def restored(text: str, leaves: Sequence[Leaf]) -> Tree | None:
                 return None
             stack[-1][1].append(Tree(label, tuple(children)))
         else:
-            leaf = next(rest, None)
+            leaf = next(next_leaves, None)
             if leaf is None or not (is_word_symbol(symbol) or symbol == leaf.word):
                 return None
             stack[-1][1].append(leaf)
-    if len(stack) > 1 or not stack[0][1] or next(rest, None) is not None:
+    if len(stack) > 1 or not stack[0][1] or next(next_leaves, None) is not None:
         return None
     return Tree(ROOT, tuple(stack[0][1]))

@@ -1,4 +1,4 @@
-"""Learn a vocabulary from text, by SentencePiece."""
+"""Learn a vocabulary from text with SentencePiece."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from ablate.data.tokenizer import (
 )
 from ablate.errors import DataError
 
-# What stands for each reserved text in the pieces of an escaped vocabulary: the last private
-# characters, which hardly any text uses.
+# The character for each reserved text in the pieces of an escaped vocabulary: private characters,
+# the last of all, which hardly any text uses.
 _STAND_INS = dict(zip(RESERVED, map(chr, range(0x10FF00, 0x10FF00 + len(RESERVED))), strict=True))
 _RESERVED_TEXT = re.compile("|".join(RESERVED))
 T = TypeVar("T")
@@ -42,7 +42,8 @@ _LOSSLESS = {
     "remove_extra_whitespaces": False,
     "user_defined_symbols": ["\n"],
 }
-# Empty `normalization_rule_tsv` of the fields 3 and 5 of SentencePiece's model: its normalizers.
+# A message of protobuf: empty `normalization_rule_tsv` of the normalizers of SentencePiece's model,
+# which are its fields 3 and 5.
 _NO_PATHS = b"\x1a\x02\x32\x00" + b"\x2a\x02\x32\x00"
 _TOO_LOW = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
 SAMPLE_SEED = 20170612
@@ -50,26 +51,26 @@ _SIGNAL_CHECK = 0.1  # seconds between two chances for a signal handler to run
 
 
 def random_sample(items: Iterable[T], size: int, seed: int = SAMPLE_SEED) -> tuple[list[T], int]:
-    """At most `size` of the items, in order (Vitter, 1985), and the number of all items."""
+    """At most `size` random items, in order (Vitter, 1985), and the number of all items."""
     draw = random.Random(seed)
-    kept: list[tuple[int, T]] = []
+    sample: list[tuple[int, T]] = []
     count = 0
     for count, item in enumerate(items, 1):
         if count <= size:
-            kept.append((count, item))
+            sample.append((count, item))
             continue
         index = int(draw.random() * count)
         if index < size:
-            kept[index] = (count, item)
-    kept.sort(key=itemgetter(0))
-    return [item for _, item in kept], count
+            sample[index] = (count, item)
+    sample.sort(key=itemgetter(0))
+    return [item for _, item in sample], count
 
 
 def has_reserved(text: str) -> bool:
     """Whether a text has what SentencePiece reserves: names of marks, U+2581, U+2585 or U+001F.
 
-    A vocabulary must be escaped to learn such text. An escaped vocabulary reads and writes the text
-    as it is; its file says how, so that other programs do, too.
+    Only an escaped vocabulary can learn such text. It encodes and decodes the text unchanged, by
+    rules in its file, which other programs apply too.
     """
     return any(reserved in text for reserved in RESERVED)
 
@@ -86,8 +87,8 @@ def train_tokenizer(
 ) -> Tokenizer:
     """Train a vocabulary of exactly `vocab_size` pieces.
 
-    The pieces of the kind `word` are the most frequent words, between spaces; entries that the text
-    has no words for are `<unused>`. Any other word is unknown.
+    The pieces of the kind `word` are the most frequent words between spaces; if the text has too
+    few words, the rest are `<unused0>`, `<unused1>` and so on. Any other word is unknown.
 
     Text is not normalized, so that every character of a reference can be produced. Signal handlers
     run during training.
@@ -97,13 +98,13 @@ def train_tokenizer(
         vocab_size: V, with the marks.
         kind: the algorithm.
         byte_fallback: whether unknown characters are encoded as bytes.
-        lossless: whether ids decode to the same text: spaces are kept, line ends are tokens,
-            `byte_fallback` is set.
-        symbols: words that are entries of the vocabulary whatever the text is; with `lossless`
-            there are none.
-        coverage: share of the text's characters, but spaces, that pieces are made of: the most
-            frequent ones. The others are unknown.
-        escaped: whether the text may have what SentencePiece reserves (`has_reserved`).
+        lossless: whether ids decode to the same text: spaces are kept, line ends are tokens, and
+            unknown characters are encoded as bytes.
+        symbols: words that are entries of the vocabulary whatever the text is; empty with
+            `lossless`.
+        coverage: share of the text's characters, without spaces, that pieces are made of: its most
+            frequent characters. Other characters are unknown.
+        escaped: whether the text can have what SentencePiece reserves (`has_reserved`).
 
     Raises:
         DataError: the text has fewer possible pieces than `vocab_size`, or more characters.
@@ -134,20 +135,20 @@ def train_tokenizer(
             if kind == "word":
                 settings |= _unused_words(texts, settings)
             model = _train(_covered(texts, coverage), settings)
-        except RuntimeError as error:  # by which SentencePiece reports faults of the text
+        except RuntimeError as error:  # SentencePiece reports faults of the text by it
             why = _reason(str(error), vocab_size)
             if too_low := _TOO_LOW.search(str(error)):
                 has_bytes = "byte_fallback" in settings
                 missing = int(too_low[1]) - vocab_size + (0 if has_bytes else BYTE_VALUES)
-                why += _with_bytes(texts, coverage, missing, byte_fallback or lossless)
+                why += _coverage_remedy(texts, coverage, missing, byte_fallback or lossless)
             raise DataError(why) from None
     if escaped:
         import sentencepiece
 
-        # Without the path of the rules, whose content the model has: a part of a message of
-        # protobuf, appended, replaces the same part of the whole.
-        whole = sentencepiece.SentencePieceProcessor(model_proto=model + _NO_PATHS)
-        model = whole.serialized_model_proto()
+        # Remove the paths of the rules, whose content is in the model. Fields that are appended to
+        # a message of protobuf replace its earlier values.
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model + _NO_PATHS)
+        model = processor.serialized_model_proto()
     return Tokenizer(model)
 
 
@@ -156,7 +157,7 @@ def _train(texts: Iterable[str], settings: Mapping[str, Any]) -> bytes:
 
     model = io.BytesIO()
     train = sentencepiece.SentencePieceTrainer.train
-    _in_thread(partial(train, sentence_iterator=iter(texts), model_writer=model, **settings))
+    _call_in_thread(partial(train, sentence_iterator=iter(texts), model_writer=model, **settings))
     return model.getvalue()
 
 
@@ -165,15 +166,15 @@ def _escaped(text: str) -> str:
 
 
 def _rules(folder: Path) -> dict[str, str]:
-    """Rules by which SentencePiece itself escapes a text, and writes it as it was.
+    """Write the rules by which SentencePiece escapes a text and restores it.
 
-    They are files of code points, one rule a line.
+    Each line of these files is a rule, in code points.
     """
     settings = {}
-    rules = list(_STAND_INS.items())
+    escapes = list(_STAND_INS.items())
     for name, pairs in (
-        ("normalization_rule_tsv", rules),
-        ("denormalization_rule_tsv", [(after, before) for before, after in rules]),
+        ("normalization_rule_tsv", escapes),
+        ("denormalization_rule_tsv", [(character, text) for text, character in escapes]),
     ):
         lines = (
             "\t".join(" ".join(f"{ord(c):X}" for c in side) for side in pair) for pair in pairs
@@ -185,50 +186,50 @@ def _rules(folder: Path) -> dict[str, str]:
 
 
 def _unused_words(texts: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries that a vocabulary of words has no words for."""
-    # With a soft limit, it has the words that SentencePiece finds.
-    found = Tokenizer(_train(texts, {**settings, "hard_vocab_limit": False})).vocab_size
-    taken = set[str]()
+    """Settings that fill a vocabulary of words if the text has too few."""
+    # With a soft limit, the vocabulary has only the words of the text.
+    n_words = Tokenizer(_train(texts, {**settings, "hard_vocab_limit": False})).vocab_size
+    words = set[str]()
     for text in texts:
-        taken.update(re.findall(r"<unused\d+>", text))
-    missing = settings["vocab_size"] - found
-    names = map("<unused{}>".format, range(missing + len(taken)))
-    unused = [name for name in names if name not in taken][:missing]
+        words.update(re.findall(r"<unused\d+>", text))
+    missing = settings["vocab_size"] - n_words
+    names = map("<unused{}>".format, range(missing + len(words)))
+    unused = [name for name in names if name not in words][:missing]
     return {"control_symbols": unused} if unused else {}
 
 
 def _covered(texts: Sequence[str], coverage: float) -> Iterable[str]:
-    """The texts without their rarest characters, at which no piece goes on."""
+    """The texts with BOUNDARY in the place of rare characters, so that no piece has these."""
     ordered = [] if coverage == 1 else _characters(texts)
     if not ordered:
         return texts
-    rare = [character for character, _ in ordered[_kept(ordered, coverage) :]]
+    rare = [character for character, _ in ordered[_n_covered(ordered, coverage) :]]
     table = str.maketrans(dict.fromkeys(rare, BOUNDARY))
     return (text.translate(table) for text in texts)
 
 
 def _characters(texts: Iterable[str]) -> list[tuple[str, int]]:
-    """The characters but spaces, and how often each occurs; the most frequent first."""
+    """The characters without spaces, and the number of each, the most frequent first."""
     counts = Counter[str]()
     for text in texts:
         counts.update(text)
     del counts[" "]
-    # Equally frequent ones in the order of their code points, whatever the order of the texts.
+    # With equal numbers by code point, so that the order of the texts does not matter.
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _kept(ordered: Sequence[tuple[str, int]], coverage: float) -> int:
-    """How many of the most frequent characters are at least this share of the text."""
+def _n_covered(ordered: Sequence[tuple[str, int]], coverage: float) -> int:
+    """The smallest number of most frequent characters that are at least this share of the text."""
     ends = np.cumsum([count for _, count in ordered])
     return int(np.searchsorted(ends, coverage * ends[-1])) + 1
 
 
-def _with_bytes(texts: Sequence[str], coverage: float, missing: int, has_bytes: bool) -> str:
-    """The largest coverage with which so many characters are bytes, for the end of a message."""
+def _coverage_remedy(texts: Sequence[str], coverage: float, missing: int, has_bytes: bool) -> str:
+    """The largest coverage that makes `missing` more characters bytes, for the end of a message."""
     ordered = _characters(texts)
-    kept = _kept(ordered, coverage) - missing
+    n_pieces = _n_covered(ordered, coverage) - missing
     ends = np.cumsum([count for _, count in ordered])
-    largest = int(ends[kept - 1] / ends[-1] * 100) / 100 if kept > 0 else 0.0
+    largest = int(ends[n_pieces - 1] / ends[-1] * 100) / 100 if n_pieces > 0 else 0.0
     if not largest:
         return ""
     also = "" if has_bytes else "data.byte_fallback=true and "
@@ -237,8 +238,8 @@ def _with_bytes(texts: Sequence[str], coverage: float, missing: int, has_bytes: 
     )
 
 
-def _in_thread(train: Callable[[], None]) -> None:
-    """Call a function that releases the GIL, so that this thread handles signals meanwhile."""
+def _call_in_thread(train: Callable[[], None]) -> None:
+    """Call a function that releases the GIL, while this thread handles signals."""
     failures: list[Exception] = []
 
     def call() -> None:

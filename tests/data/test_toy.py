@@ -166,7 +166,7 @@ def test_a_source_sentence_always_has_the_same_translation():
     draw = random.Random(0)
     translations = {}
     for _ in range(20_000):
-        source, target = toy._sentence(draw)
+        source, target, _ = toy._sentence(draw)
         assert translations.setdefault(source, target) == target
     assert len(translations) < 20_000  # some were drawn twice
 
