@@ -1,8 +1,8 @@
 """Beam search with a length penalty (section 6.1; Wu et al., 2016, eq. 14).
 
-Each sentence has K hypotheses. A step extends them by all tokens and ranks these candidates. Among
-the best K candidates, those with the end mark become finished hypotheses. The best K candidates
-without it are the next hypotheses. A sentence is done, and leaves the batch,
+Each sentence has K hypotheses. A step extends each by every token and ranks these candidates. If a
+candidate among the best K has the end mark, it becomes a finished hypothesis. The best K candidates
+without the end mark are the next hypotheses. A sentence is done, and leaves the batch,
 
 - when no hypothesis can still exceed the score of the best finished one,
 - at its length limit, where only the end mark is allowed,
@@ -52,8 +52,8 @@ def best_continuations(log_probs: Tensor, scores: Tensor, n: int) -> tuple[Tenso
     """Find the n best continuations of the hypotheses of each sentence.
 
     The vocabulary is divided into groups. The n best tokens are in the n groups with the highest
-    maxima, so only these groups are searched. This takes half the time of torch's topk over all
-    tokens (benchmarks/LOG.md, 2026-11-21, decoding).
+    maxima, so only these groups are searched, in half the time of torch's topk over all tokens
+    (benchmarks/LOG.md, 2026-11-21, decoding).
 
     Args:
         log_probs: log-probability of each token after each hypothesis (B, K, V).
@@ -62,15 +62,15 @@ def best_continuations(log_probs: Tensor, scores: Tensor, n: int) -> tuple[Tenso
 
     Returns:
         (scores, hypotheses, tokens), each (B, n), the best first: the score of each continuation,
-        the index of the hypothesis that it extends, and the token that it appends.
+        the index of the hypothesis that it extends, and its last token.
     """
     B, K, V = log_probs.shape
     # The largest group size that divides the vocabulary and leaves at least n groups.
     sizes = range(1, MAX_GROUP_SIZE + 1)
     size = max(size for size in sizes if V % size == 0 and K * (V // size) >= n)
     groups = log_probs.view(B, K * (V // size), size)
-    # The score of each group's hypothesis (B, groups), added to the maximum of the group: adding it
-    # to all tokens would take a pass over (B, K, V).
+    # The score of each group's hypothesis (B, groups), which is added to the maximum of the group:
+    # adding it to all tokens would take a pass over (B, K, V).
     offsets = scores.repeat_interleave(V // size, 1)
     best_groups = (groups.amax(2) + offsets).topk(n).indices  # (B, n)
     members = groups.gather(1, best_groups[:, :, None].expand(-1, -1, size))  # (B, n, size)
@@ -99,8 +99,8 @@ def beam_search(
         limits: largest number of tokens of each translation, without the end mark (B).
         beam: K.
         alpha: exponent of the length penalty.
-        early_stopping: whether a search ends when K hypotheses have finished. With K = 1 it always
-            does.
+        early_stopping: whether a search ends when K hypotheses have finished. With K = 1 it ends
+            then in any case.
         constraint: restricts the next tokens of these sentences; None for no restriction.
         penalty: form of the length penalty.
 
@@ -120,8 +120,8 @@ class _Search:
     """The state of a beam search.
 
     Each row is a sentence that is not done, with its hypotheses. The best finished hypothesis is
-    stored for all sentences. The host reads a single tensor in each step (which sentences are
-    done), because every read stalls a GPU.
+    stored for all sentences. In each step the host reads only one tensor, which sentences are done,
+    because every read stalls a GPU.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class _Search:
 
     def step(self, position: int) -> None:
         """Extend every hypothesis, of `position` tokens so far, by a token."""
-        # Of the 2K best candidates, at most K have the end mark: one for each hypothesis.
+        # At most K of the 2K best candidates have the end mark: one for each hypothesis.
         K = self.K
         scores, origins, tokens = self._candidates(position)
         ends = tokens == EOS
@@ -200,7 +200,7 @@ class _Search:
         logits = self.model.logits(states).float()
         # In place, which makes a search 3 to 7 % faster (benchmarks/LOG.md, 2026-11-22, later).
         log_probs = torch.log_softmax(logits, -1, out=logits)
-        # No translation contains these marks, although the softmax gives them some probability.
+        # No translation has these marks, but the softmax gives them some probability.
         log_probs[:, :, PAD] = IMPOSSIBLE
         log_probs[:, :, BOS] = IMPOSSIBLE
         if allowed is not None and self.constraint is not None:
@@ -223,7 +223,7 @@ class _Search:
             ends: whether each has the end mark (B, K).
             origins: index of the hypothesis that each extends (B, K).
         """
-        # If few continuations are possible, some candidates are impossible ones.
+        # If fewer than 2K continuations are possible, the other candidates have the score -inf.
         ends = ends & (scores > IMPOSSIBLE)
         self.n_finished += ends.sum(1)
         normalized = (scores / self.penalty(position + 1)).masked_fill(~ends, IMPOSSIBLE)
@@ -266,7 +266,7 @@ class _Search:
 
     def _drop_done(self, position: int) -> None:
         """Drop the sentences that are done, and select the remaining hypotheses in the cache."""
-        # An upper bound: log-probabilities only fall, and the penalty is the largest.
+        # An upper bound: log-probabilities only fall, and no penalty is larger than at the limit.
         attainable = self.scores[:, 0] / self.largest_penalties
         done = attainable <= self.best_scores.index_select(0, self.sentences)
         if self.ends_with_K_finished:

@@ -29,5 +29,5 @@ class Constraint(Protocol):
         """Keep only the sentences of these rows."""
 
 
-# Makes the constraint of a batch from its sentences and the limits of its translations, in tokens.
+# (sentences of a batch, limit of each translation in tokens) -> constraint of the batch
 Constrain = Callable[[Sequence[Sequence[int]], Sequence[int]], Constraint]

@@ -1,4 +1,4 @@
-"""Fill masked tokens of a text by a masked language model."""
+"""Fill masked tokens of a text with a masked language model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NEVER = (PAD, MASK, BOS)
 
 @dataclass(frozen=True)
 class Prediction:
-    """A candidate for a mask, and its probability."""
+    """A candidate for a masked token, and its probability."""
 
     id: int
     piece: str
@@ -66,7 +66,7 @@ def fill_masks(
     """
     model.eval()
     tokens = torch.tensor([ids], dtype=torch.int64, device=model.output_matrix.device)
-    # At masked positions alone, because logits are the largest tensor.
+    # Only at masked positions, because logits are the largest tensor.
     logits = model.logits(model.read(tokens)[0, tokens[0] == MASK]).double().cpu()  # (masks, V)
     logits[:, list(NEVER)] = -torch.inf
     values, indices = logits.softmax(-1).topk(min(top, logits.shape[1] - len(NEVER)))

@@ -1,4 +1,4 @@
-"""Generate text by a language model, token by token: by sampling or greedily."""
+"""Generate text with a language model, token by token: by sampling or greedily."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def generate_ids(
     top_k: int | None = None,
     seed: int = 1,
 ) -> Iterator[int]:
-    """Yield tokens that continue a prompt, until the end mark of the document or the limit.
+    """Yield tokens that continue a prompt, up to the end mark of the document or the limit.
 
     Args:
         model: the trained model.
-        prompt: token ids, with the begin mark before a document.
+        prompt: token ids; a document begins with the begin mark.
         count: largest number of tokens.
         context: largest number of preceding tokens that predict a token.
         temperature: divides the logits; 0 takes the most likely token.
-        top_k: draw from this many most likely tokens; None for all.
+        top_k: number of most likely tokens to draw from; None for all tokens.
         seed: seed of the draws.
     """
     model.eval()
@@ -43,11 +43,11 @@ def generate_ids(
     tokens = list(prompt)
     cache: DecoderOnlyCache | None = None
     for _ in range(count):
-        # Positions count from the beginning of the context, so a context that moves has no cache.
+        # A longer text has no cache, because its positions count from a context that moves.
         if len(tokens) > context:
             states = model.read(torch.tensor([tokens[-context:]], device=device))[:, -1]
         else:
-            if cache is None:  # of all tokens but the last, which the step below reads
+            if cache is None:  # with all tokens but the last, which the step below reads
                 prefix = torch.tensor([tokens[:-1]], dtype=torch.int64, device=device)
                 cache = model.start(prefix, 1)
             states = model.step(torch.tensor([tokens[-1:]], device=device), cache)[:, 0]
@@ -61,7 +61,7 @@ def generate_ids(
 def choose(logits: Tensor, temperature: float, top_k: int | None, random: torch.Generator) -> int:
     """Draw the next token from logits (V,); at temperature 0 take the most likely one."""
     logits = logits.clone()
-    # No text contains these tokens, although the softmax gives them some probability.
+    # No text has these tokens, but the softmax gives them some probability.
     logits[list(NEVER)] = -torch.inf
     if temperature == 0.0:
         return int(logits.argmax())
@@ -75,7 +75,7 @@ def choose(logits: Tensor, temperature: float, top_k: int | None, random: torch.
 def generate_text(
     model: Transformer, tokenizer: Tokenizer, prompt: str, config: RowConfig, seed: int
 ) -> str:
-    """Continue a text with the decoding settings of a row. The result excludes the prompt."""
+    """Continue a text with the decoding settings of a row; return the text after the prompt."""
     assert isinstance(model, DecoderOnly)
     assert config.context is not None
     (ids,) = tokenizer.encode([prompt])

@@ -16,7 +16,7 @@ from ablate.kernels.device import is_out_of_memory, release_cached_memory
 from ablate.kernels.ranks import all_items, current_ranks
 from ablate.model import Transformer
 
-# Source tokens x hypotheses in one batch, by kind of device; does not affect the translations.
+# Source tokens x hypotheses in one batch, by type of device; does not affect the translations.
 BATCH_TOKENS = {"cpu": 16_384, "cuda": 131_072}
 
 
@@ -24,7 +24,7 @@ class Translations(list[str]):
     """Translated texts.
 
     Attributes:
-        cut: the number of translations that reached a limit of length, by the setting that limits.
+        cut: the number of translations that reached a limit of length, by the setting of the limit.
     """
 
     def __init__(self, texts: Iterable[str], cut: Mapping[str, int]) -> None:
@@ -59,7 +59,7 @@ def translate_ids(
     after_batch: Callable[[], None] = lambda: None,
     constrain: Constrain | None = None,
 ) -> list[list[int]]:
-    """Translate sentences, without changing their order.
+    """Translate sentences.
 
     A translation has at most as many tokens as its source plus `max_extra_length`. If memory runs
     out, the batch is repeated in halves. Several ranks share the batches.
@@ -73,7 +73,7 @@ def translate_ids(
         constrain: makes the constraint of a batch from its sentences and its limits.
 
     Returns:
-        Token ids without BOS and EOS, for each sentence.
+        Token ids of each translation, without BOS and EOS, in the order of the sentences.
     """
     model.eval()
     # Sorted by length, so that batches have little padding.
@@ -88,7 +88,8 @@ def translate_ids(
         results = _translate_batch(model, texts, decoding, device, constrain)
         if results is None:
             release_cached_memory(device)
-            batches[:0] = [batch[: len(batch) // 2], batch[len(batch) // 2 :]]  # the halves next
+            middle = len(batch) // 2
+            batches[:0] = [batch[:middle], batch[middle:]]
             continue
         translations += zip(batch, results, strict=True)
         after_batch()
@@ -102,7 +103,7 @@ def _translate_batch(
     device: torch.device,
     constrain: Constrain | None,
 ) -> list[list[int]] | None:
-    """Translate a batch; None if memory runs out. For a single sentence this is an error."""
+    """Translate a batch; None if memory runs out, except for a single sentence: an error."""
     source = pad([[*sentence, EOS] for sentence in sentences])
     limits = [_limit(model, len(sentence), decoding)[0] for sentence in sentences]
     constraint = None
@@ -127,7 +128,7 @@ def _translate_batch(
 
 
 def _limit(model: Transformer, source: int, decoding: DecodingConfig) -> tuple[int, str]:
-    """The largest number of tokens of a translation, and the setting that limits it.
+    """The largest number of tokens of a translation, and the setting of this limit.
 
     `source` is the number of source tokens.
     """
@@ -145,13 +146,12 @@ def _max_target_length(model: Transformer, source: int) -> int:
 
 
 def _batches(order: list[int], sentences: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
-    """Divide sentences, in this order, into batches of at most `tokens` padded tokens.
-
-    A longer sentence is a batch of its own.
+    """Divide sentences, in this order of ascending length, into batches of at most `tokens` padded
+    tokens. A longer sentence is a batch of one sentence.
     """
-    batches: list[list[int]] = [[]]
+    batches: list[list[int]] = []
     for i in order:
-        if batches[-1] and (len(batches[-1]) + 1) * (len(sentences[i]) + 1) > tokens:
+        if not batches or (len(batches[-1]) + 1) * (len(sentences[i]) + 1) > tokens:
             batches.append([])
         batches[-1].append(i)
-    return [batch for batch in batches if batch]
+    return batches

@@ -33,8 +33,8 @@ class _State:
 class _Words:
     """The tokens of words in the tree of a sentence.
 
-    tokens: each token in order; None for the symbol of any word.
-    begins: whether each begins a word, and True after the last.
+    tokens: the tokens in order; None for a symbol that stands for any word.
+    begins: whether each token begins a word; a last value, True, follows the tokens.
     """
 
     tokens: tuple[int | None, ...]
@@ -49,7 +49,8 @@ class TreeVocabulary:
 
         Args:
             tokenizer: the tokenizer of sentences and trees.
-            copies_words: whether trees contain the words of the sentence, not a symbol for each.
+            copies_words: whether trees contain the words of the sentence; otherwise they contain a
+                symbol for each word.
         """
         self.copies_words = copies_words
         self.pieces = tokenizer.pieces(list(range(tokenizer.vocab_size)))
@@ -86,9 +87,9 @@ class TreeVocabulary:
 
 
 class TreeConstraint:
-    """Says which tokens may follow a hypothesis, so that finished ones are well-formed trees.
+    """Says which tokens may follow a hypothesis, so that finished hypotheses are well-formed trees.
 
-    Every hypothesis with a positive probability has at least one such token.
+    At least one token may follow every hypothesis with a positive probability.
     """
 
     def __init__(
@@ -99,8 +100,8 @@ class TreeConstraint:
         Args:
             vocabulary: brackets and words.
             words: the tokens of words of each sentence.
-            limits: the largest number of tokens of each tree. If it is too small for the words,
-                there is no tree.
+            limits: the largest number of tokens of each tree. A sentence whose limit is too small
+                for its words has no tree.
         """
         self.vocabulary = vocabulary
         self.words = list(words)
@@ -111,16 +112,18 @@ class TreeConstraint:
     def allowed(self) -> Tensor:
         """A mask (B, K, V), true at the tokens that may follow each hypothesis."""
         masks = []
-        for states, words, left in zip(self.states, self.words, self.tokens_left, strict=True):
-            masks.append(torch.stack([self._allowed(state, words, left) for state in states]))
+        rows = zip(self.states, self.words, self.tokens_left, strict=True)
+        for states, words, tokens_left in rows:
+            row_masks = [self._allowed(state, words, tokens_left) for state in states]
+            masks.append(torch.stack(row_masks))
         return torch.stack(masks)
 
     def restrict(self, log_probs: Tensor, allowed: Tensor) -> Tensor:
         """Log-probabilities (B, K, V), with -inf for tokens that may not follow.
 
-        If trees contain the words, the next word is known. It gets the probability that any word
-        follows, because the probability of a rare word would make brackets before it seem likely
-        (Stern et al., 2017).
+        If trees contain the words, the next word is known, and gets the probability that any word
+        follows. With its probability, which is low for a rare word, brackets before it would seem
+        likely (Stern et al., 2017).
         """
         is_word = self.vocabulary.is_word.to(log_probs.device)
         word_log_probs = log_probs.masked_fill(~is_word, float("-inf"))
@@ -136,7 +139,7 @@ class TreeConstraint:
         word = words.tokens[state.n_words] if missing > 0 else _NONE
         if not words.begins[min(state.n_words, len(words.tokens))]:
             return self._mask(word, False, _NONE)  # within a word
-        # Each missing word and each open bracket needs a token, and a new bracket needs two.
+        # Each missing word and each open bracket needs one token, and a new bracket two.
         depth = len(state.closing)
         can_open = missing > 0 and tokens_left >= missing + depth + 2 and depth < MAX_DEPTH
         end = _NONE

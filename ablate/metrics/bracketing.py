@@ -1,11 +1,11 @@
 """Scores of constituency trees as EVALB computes them with COLLINS.prm.
 
-Punctuation, by the tags of the reference, does not count. Nor do the root and constituents of
-punctuation alone. PRT equals ADVP.
+Words that the reference tags as punctuation do not count. Neither do the root and constituents that
+contain only punctuation. PRT equals ADVP.
 
 Deviation: EVALB skips sentences whose words do not match. Here a tree that is not well-formed has
-no brackets, so all brackets of the reference are missed. EVALB also skips sentences of punctuation
-alone, which here count as matched.
+no brackets, so all brackets of the reference are missed. EVALB also skips sentences that contain
+only punctuation; here they count as matched.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _statistics(prediction: str, sentence: str, reference: str) -> tuple[int, ..
 def f1(sums: NDArray[np.float64]) -> float:
     """Labeled bracket F1 in percent: the harmonic mean of precision and recall.
 
-    If neither references nor predictions have brackets, the percentage of exact matches.
+    If neither references nor predictions have brackets, it is the percentage of exact matches.
     """
     matched, expected, predicted = sums[:3]
     if not expected + predicted:
@@ -103,7 +103,7 @@ def tree_statistics(
     references: Sequence[str],
     split: str,
 ) -> Statistics:
-    """The statistics of each tree for the score of a name."""
+    """The statistics of each tree for one of `_SCORES`."""
     values = statistics(predictions, sentences, references)
     counted = f"trees:{len(values)}|brackets:{values[:, 1].sum()}|split:{split}"
     signature = f"EVALB:COLLINS|not-well-formed:0|{counted}"

@@ -1,4 +1,4 @@
-"""Scores of a model that has learned only the frequencies of tokens, to compare with."""
+"""Scores of a guess by frequencies, as baselines: a model should be better."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ablate.metrics.perplexity import nats_to_perplexity
 
 _CHUNK_ITEMS = 256  # items whose targets are counted at once
 _ENOUGH_TOKENS = 200_000  # training tokens that suffice to estimate frequencies
-_LUCK = 3.0  # standard deviations by which a guess may be luckier than its mean
+_LUCK = 3.0  # standard deviations above the mean that count as luck
 
-# Returns the target tokens of items, by their indices.
+# Indices of items -> their target tokens
 Targets = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 
 
@@ -56,20 +56,20 @@ def _count_tokens(targets: Targets, items: NDArray[np.int64], enough: float) -> 
 
 
 def guess_accuracy(answers: NDArray[np.integer[Any]]) -> float:
-    """The accuracy of a lucky model that gives the most frequent answer to all items, in percent.
+    """Accuracy in percent of a lucky guess: the most frequent answer to all items.
 
     Args:
-        answers: the answers of each item, (n,) or (n, answers of an item).
+        answers: the answer of each item, (n,), or its answers, (n, answers of an item).
     """
     _, counts = np.unique(answers, axis=0, return_counts=True)
     return lucky_accuracy(float(counts.max() / len(answers)), len(answers))
 
 
 def lucky_accuracy(share: float, items: int) -> float:
-    """The percentage of correct items of a guess that is three standard deviations lucky.
+    """Percentage of correct items three standard deviations above the mean of a guess.
 
     Args:
-        share: expected share of correct items.
+        share: expected share of correct items; the number of correct items is binomial.
         items: number of items.
     """
     return 100 * min(1.0, share + _LUCK * math.sqrt(share * (1 - share) / items))

@@ -1,4 +1,4 @@
-"""Evaluate a split in batches. Ranks share the batches, which shrink if memory runs out."""
+"""Evaluate a split in batches, which ranks share, and which are halved if memory runs out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ablate.kernels.device import is_out_of_memory, release_cached_memory
 from ablate.kernels.ranks import all_items, current_ranks
 
-EVAL_TOKENS = 4096  # per batch; scores depend on it only in their last digits
+EVAL_TOKENS = 4096  # tokens in a batch; only the last digits of scores depend on it
 FEWEST_EVAL_TOKENS = 64
 T = TypeVar("T")
 
@@ -27,8 +27,8 @@ def score_batches(
     If memory runs out, the evaluation starts over with batches of half the size.
 
     Args:
-        batches: makes all batches of a split, with about this number of tokens in each.
-        score: computes the scores of a batch. Each rank calls it for its share of the batches.
+        batches: number of tokens in a batch -> all batches of a split.
+        score: computes the scores of a batch. A rank calls it for its share of the batches.
         device: device of the model.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Perplexity by the negative log-likelihood, without label smoothing."""
+"""Perplexity, from the negative log-likelihood without label smoothing."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def nats_per_token(
 ) -> float:
     """Mean negative log-likelihood of the target tokens of all batches, in nats.
 
-    It is summed in the order of the batches, so the number of ranks does not change its bits.
+    Batches are summed in their order, so the number of ranks does not change the bits.
 
     Args:
         model: put into eval mode.
-        batches: makes batches of a size; see `score_batches`.
-        output_terms: `Task.output_terms` of the same task.
+        batches: see `score_batches`.
+        output_terms: `Task.output_terms` of the task of these batches.
         device: device of the model.
     """
     model.eval()
@@ -57,6 +57,6 @@ def nats_to_perplexity(nats: float) -> float:
 def per_character(perplexity: float, tokens: int, characters: int) -> float:
     """Convert perplexity per token to perplexity per character of the same text.
 
-    Only the latter can be compared across vocabularies.
+    Only perplexity per character can be compared across vocabularies.
     """
     return float(perplexity ** (tokens / characters))

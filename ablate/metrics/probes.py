@@ -1,8 +1,8 @@
 """Probes of a trained language model: loss by position, loss on repetitions, minimal pairs.
 
-Scores are computed from lines of numbers in the predictions file, after those of blocks. A line
-begins with `text` for a block of the test text, `sequence` for a random sequence, and `pair` for a
-minimal pair.
+Scores are computed from lines of numbers, which follow the lines of blocks in the predictions file.
+A line begins with `text` for a block of the test text, `sequence` for a random sequence, and `pair`
+for a minimal pair.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _classify_tokens(contexts: Contexts) -> tuple[NDArray[np.int64], NDArray[np.
 
     Returns:
         For each token the largest value of LOSS_AFTER that is at most the number of tokens that
-        predict it; and whether it and the previous token repeat a pair of their context.
+        predict it; and whether the token and its predecessor repeat a pair of their context.
     """
     size = len(contexts.ids)
     values = np.array(list(LOSS_AFTER.values()))
@@ -64,14 +64,14 @@ def _classify_tokens(contexts: Contexts) -> tuple[NDArray[np.int64], NDArray[np.
         pairs = np.concatenate([[first_input], targets[:-1]]) << 32 | targets
         is_first = np.zeros(len(pairs), np.bool_)
         is_first[np.unique(pairs, return_index=True)[1]] = True
-        n_inputs = np.arange(scored - start, end - start) + 1  # tokens that predict each one
+        n_inputs = np.arange(scored - start, end - start) + 1  # tokens that predict each target
         spans[scored:end] = values[np.searchsorted(values, n_inputs, side="right") - 1]
         repeated[scored:end] = ~is_first[scored - start :]
     return spans, repeated
 
 
 def repeated_sequences(vocab_size: int, context: int) -> tuple[Contexts, int]:
-    """Draw random sequences of different tokens, each of which is repeated once.
+    """Draw random sequences, in each of which all tokens differ, and repeat each sequence once.
 
     Args:
         vocab_size: V; marks are not drawn.
@@ -152,7 +152,7 @@ def _value(metric: str, sums: NDArray[np.float64], default: float) -> float:
 
 
 def _parse(metric: str, predictions: Sequence[str]) -> tuple[NDArray[np.float64], str]:
-    """The statistics of each item (items, 2), and the evaluation, which all lines share."""
+    """The statistics of each item (items, 2), and the evaluation, the same in all lines."""
     is_pair = metric == PAIRS_RIGHT.name
     numbers = r"good=(\S+) bad=(\S+)" if is_pair else rf".*\b{metric}=(\S+)/(\d+).*"
     pattern = re.compile(rf"(?:text|sequence|pair) {numbers} (\S+)")

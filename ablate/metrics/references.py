@@ -1,4 +1,4 @@
-"""Warn if a metric of words does not suit the references of a test set."""
+"""Warn if the references of a test set do not suit a metric that counts words."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REMEDY = "metrics: [chrf] counts characters"
 
 
 def notes(references: Sequence[str], target: Target, metrics: Sequence[str]) -> Iterator[str]:
-    """Yield a warning for each reason why a metric does not suit the references.
+    """Yield a warning for each reason why references do not suit a metric.
 
     Args:
         references: references of the test set.

@@ -1,4 +1,4 @@
-"""Measure metrics that are functions of summed statistics, also on resampled test sets."""
+"""Metrics that are computed from sums of statistics over items, also on resampled test sets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ablate.store.records import Measurement
 
 
 class Statistics(NamedTuple):
-    """The statistics of a test set and the score that they give; the arguments of `measure`."""
+    """The arguments of `measure`."""
 
     values: NDArray[np.float64]
     score: Callable[[NDArray[np.float64]], float]
@@ -28,7 +28,7 @@ def measure(
     Args:
         statistics: the statistics of each item, (n_items, n_statistics), such as (correct, 1) for
             an accuracy.
-        score: computes the score from summed statistics, (n_statistics,).
+        score: computes the score from the sums of statistics over items, (n_statistics,).
         signature: says how the score is computed.
     """
     value, resamples = resampled_scores(statistics, score)

@@ -20,7 +20,7 @@ from ablate.store.records import Measurement
 
 
 class Target(NamedTuple):
-    """The target language of translations, and sacreBLEU's tokenizer for their BLEU."""
+    """The target language of translations, and sacreBLEU's tokenizer for BLEU."""
 
     language: str
     tokenizer: str
@@ -37,15 +37,15 @@ def measure_translations(
 
     Returns:
         The corpus score (0 to 100; TER may exceed that), its signature, and scores on resampled
-        test sets. Its parts are the share of exact translations, the score by chance (each
+        test sets. Its parts are the share of exact translations, the score by chance (of each
         hypothesis against the reference of another sentence) and BLEU's brevity penalty.
 
     Raises:
         StoreError: the tokenizer is not installed.
     """
     metric = _metric(name, target)
-    # sacrebleu.significance uses the same two functions. Its public functions return only p-values,
-    # and compare single systems, not means over seeds.
+    # sacrebleu.significance uses these two functions too. Its public functions only return p values
+    # of two systems, and no means over seeds.
     statistics = _statistics(metric, hypotheses, references)
     compute_score = metric._compute_score_from_stats
     metric.num_refs = 1  # for the signature; the functions above do not set it
@@ -69,7 +69,7 @@ def measure_translations(
 def sentence_scores(
     name: str, hypotheses: Sequence[str], references: Sequence[str], target: Target = ENGLISH
 ) -> list[float]:
-    """Score each sentence, by BLEU with the n-gram orders for which it is long enough."""
+    """Score each sentence; BLEU uses only n-gram orders for which the sentence is long enough."""
     metric = _metric(name, target, effective_order=True)
     scores = []
     for hypothesis, reference in zip(hypotheses, references, strict=True):
@@ -80,16 +80,17 @@ def sentence_scores(
 def _mismatched_pairs(
     hypotheses: Sequence[str], references: Sequence[str]
 ) -> tuple[list[str], list[str]] | None:
-    """Pair each hypothesis with the next sentence's reference, except where both references are
-    equal; None if all are.
+    """Pair hypotheses with the reference of the next sentence, without sentences whose next
+    reference is the same; None if no pair is left.
     """
     next_references = [*references[1:], *references[:1]]
     mismatched_hypotheses = []
     mismatched_references = []
-    for hypothesis, reference, other in zip(hypotheses, references, next_references, strict=True):
-        if reference != other:
+    rows = zip(hypotheses, references, next_references, strict=True)
+    for hypothesis, reference, next_reference in rows:
+        if reference != next_reference:
             mismatched_hypotheses.append(hypothesis)
-            mismatched_references.append(other)
+            mismatched_references.append(next_reference)
     if not mismatched_hypotheses:
         return None
     return mismatched_hypotheses, mismatched_references

@@ -3,9 +3,9 @@
 Predictions are lines: one for each block of a text or each generated item, with the statistics that
 scores are computed from.
 
-A block has the same text for every vocabulary and every context length, so that rows can be
-compared block by block. A token belongs to the block in which it begins, the end mark of a document
-to the block of the character before it. A block without masked tokens has no weight.
+A block has the same text with every vocabulary and every context length, so that rows can be
+compared block by block. A token belongs to the block in which it begins; the end mark of a document
+belongs to the block of the character before it. A block without masked tokens has no weight.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def divide_into_blocks(sequences: TokenSequences, tokenizer: Tokenizer) -> Block
     starts = np.cumsum(lengths) - lengths
     # A mark has no bytes; it belongs to the byte before it.
     token_blocks = (starts - (lengths == 0)).clip(min=0) // BLOCK_BYTES
-    # Renumber, because no token begins in a block that lies within a token.
+    # Renumber the blocks, because no token begins in a block that lies within a token.
     token_blocks = np.unique(token_blocks, return_inverse=True)[1]
     tokens = np.bincount(token_blocks)
     sizes = np.bincount(token_blocks, weights=lengths).astype(np.int64)
@@ -95,9 +95,8 @@ def score_text(
 
     Args:
         model: put into eval mode.
-        batches: makes batches of a size, each with the indices of its target tokens; see
-            `score_batches`.
-        output_terms: `Task.output_terms` of the same task.
+        batches: see `score_batches`; each batch comes after the indices of its target tokens.
+        output_terms: `Task.output_terms` of the task of these batches.
         device: device of the model.
         after_batch: called after each batch of this rank.
     """
@@ -197,8 +196,8 @@ class _Score:
     """How a score is computed from lines.
 
     line: matches the line of a block; its groups are the statistics, then the evaluation.
-    unit: name of the last statistic, by which the others are divided.
-    value: computes the score from statistics that are summed over blocks.
+    unit: name of the last statistic, which is the denominator.
+    value: computes the score from the sums of statistics over blocks.
     """
 
     line: re.Pattern[str]
@@ -259,10 +258,10 @@ def answer_statistics(metric: str, lines: Sequence[str]) -> Statistics:
 
 
 def _parse(lines: Sequence[str], pattern: re.Pattern[str]) -> tuple[NDArray[np.float64], str]:
-    """Parse lines with numbers and, as the last group, an evaluation, which all lines share.
+    """Parse lines with numbers, and with an evaluation, which is the last group of the pattern.
 
     Returns:
-        The numbers (lines, groups - 1), and the evaluation.
+        The numbers (lines, groups - 1), and the evaluation, which all lines share.
     """
     statistics = []
     evaluation = ""
