@@ -16,19 +16,19 @@ from dataclasses import dataclass
 from ablate.stats.significance import LEVEL
 
 RESAMPLES = 1000  # sacreBLEU's default
-RESAMPLING_SEED = 12345  # sacreBLEU's default: the same test sets for every run
+RESAMPLING_SEED = 12345  # sacreBLEU's default; all runs have the same resampled test sets
 
 
 @dataclass(frozen=True)
 class BootstrapTest:
     """Result of a paired bootstrap.
 
-    std: standard deviation of the resampled differences, which is the noise of the mean difference
-        over test sentences.
-    low, high: 95 % interval, symmetric about the difference on the test set itself; it contains
+    std: standard deviation of the resampled differences: the noise of the mean difference over test
+        sentences.
+    low, high: 95 % interval, symmetric about the difference on the original test set; it contains
         zero exactly if p >= 0.05.
-    p: two-sided p value of no difference. With d the difference on a resample, it is (1 + number of
-        resamples with |d - mean(d)| >= |difference|) / (1 + resamples).
+    p: two-sided p value of a difference of 0. With d the difference on a resample, it is
+        (1 + number of resamples with |d - mean(d)| >= |difference|) / (1 + resamples).
     """
 
     std: float
@@ -59,7 +59,7 @@ def paired_bootstrap(
     exceeding = len(deviations) - bisect_left(deviations, abs(difference))
     # The test set itself counts as one resample, so p is never 0.
     p = (exceeding + 1) / (len(deviations) + 1)
-    # p is below the level if at most so many resamples deviate by |difference| or more.
+    # p < LEVEL if at most this number of resamples deviates by |difference| or more.
     allowed = int(LEVEL * (len(deviations) + 1) - 1e-9) - 1
     margin = deviations[-1 - max(0, allowed)]
     std = statistics.pstdev(differences, mean)

@@ -16,9 +16,11 @@ PATHS: tuple[Path, ...] = ("leave-one-out", "add-one-in", "cumulative")
 class FactorialDesign:
     """A factorial group at one model size.
 
+    group: name of the group in the study.
+    fraction: the design.
     rows: label of the row of each cell, in the order of `fraction.cells()`.
     levels: texts of the low and the high level, by factor.
-    settings: text of the settings, by factor; only for factors that are groups of fields.
+    settings: text of the settings, by factor, for factors that change several fields together.
     """
 
     group: str
@@ -37,8 +39,8 @@ class FactorialDesign:
         return f"2^({k}-{p}) fractional factorial of resolution {self.fraction.resolution}"
 
     def alias_lines(self) -> list[str]:
-        """The defining relation, then the aliases of main effects and interactions of two factors;
-        empty for a full factorial.
+        """The defining relation, then the aliases of each main effect and of each interaction of
+        two factors; empty for a full factorial.
         """
         fraction = self.fraction
         if not fraction.generators:
@@ -53,7 +55,9 @@ class FactorialDesign:
         return lines
 
     def alias_line(self, effect: frozenset[str], max_factors: int = MAX_FACTORS) -> str:
-        """`dropout = norm × activation`: an effect with its aliases of at most `max_factors`."""
+        """`dropout = norm × activation`: an effect with its aliases of at most `max_factors`
+        factors.
+        """
         texts = [self.fraction.text(effect)]
         for alias, sign in self.fraction.aliases(effect).items():
             if len(alias) <= max_factors:
@@ -63,10 +67,10 @@ class FactorialDesign:
 
 @dataclass(frozen=True, eq=False)
 class PathDesign:
-    """Rows between base and a target configuration, which differs from base in several parts.
+    """Rows between base and a target row, which differs from base in several parts.
 
-    way: `add-one-in` changes one part of base; `leave-one-out` returns one part of the target to
-        base; `cumulative` changes one part after another.
+    way: how rows are made. `add-one-in` changes one part of base, `leave-one-out` changes one part
+        of the target back to base, `cumulative` changes one part after another.
     rows: label of the row of each part.
     target: label of the row with every part changed.
     settings: text of the settings of each part.

@@ -1,8 +1,8 @@
 """Two-level factorial designs: cells, fractions with their aliases, and effects with t intervals.
 
-Levels are -1 and +1. A fraction has generators such as D = A B C; its defining relation is every
-product of the words A B C D = I. Effects whose product is a word of the relation have one contrast:
-they are aliases and cannot be told apart.
+Levels are -1 and +1. A fraction has generators such as D = A B C, which gives the word A B C D = I.
+The defining relation consists of all words and their products. Two effects whose product is a word
+of the relation have the same contrast: they are aliases, and the design cannot distinguish them.
 
 Source: Box, Hunter and Hunter, "Statistics for Experimenters" (2nd edition, 2005), chapters 5 and
     6.
@@ -36,9 +36,10 @@ class DesignGenerator:
 
 @dataclass(frozen=True)
 class Fraction:
-    """A two-level design: every combination of the factors, or a fraction with generators.
+    """A two-level design: all combinations of the levels, or a fraction of them by generators.
 
-    factors: names, in the order of writing.
+    factors: names of the factors, in the order of the study file.
+    generators: one for each factor whose level follows from other factors; none for a full design.
     """
 
     factors: tuple[str, ...]
@@ -46,7 +47,7 @@ class Fraction:
 
     @property
     def basic(self) -> tuple[str, ...]:
-        """Factors without a generator; their levels are combined in full."""
+        """Factors without a generator; all combinations of their levels are cells."""
         basic = dict.fromkeys(self.factors)
         for generator in self.generators:
             del basic[generator.factor]
@@ -65,7 +66,7 @@ class Fraction:
 
     @cached_property
     def relation(self) -> dict[Effect, int]:
-        """Words of the defining relation with their signs, without I itself."""
+        """Words of the defining relation with their signs, without the identity I."""
         words: dict[Effect, int] = {frozenset(): 1}
         for generator in self.generators:
             word = generator.product ^ {generator.factor}
@@ -102,11 +103,11 @@ class Fraction:
         return effects
 
     def text(self, effect: Effect) -> str:
-        """An effect in the order of the factors, with multiplication signs."""
+        """An effect as text, in the order of the factors: `dropout × norm`."""
         return " × ".join(name for name in self.factors if name in effect)
 
     def signed_text(self, effect: Effect, sign: int) -> str:
-        """The text of an effect, with a minus sign if it is a negative alias."""
+        """The text of an effect, after a minus sign if `sign` is negative."""
         minus = "-" if sign < 0 else ""
         return minus + self.text(effect)
 
@@ -115,19 +116,19 @@ class Fraction:
 
 
 def smallest_fraction(factors: tuple[str, ...], resolution: int) -> Fraction:
-    """The fraction with the fewest cells that has at least this resolution; the full design if no
-    fraction has it.
+    """The fraction with the fewest cells whose resolution is at least this one; the full design if
+    there is no such fraction.
 
-    The last factors are generated. Of several fractions, the first in the order of the factors is
+    The last factors get generators. Of several fractions, the first in the order of the factors is
     returned.
     """
-    # Designs with more generated factors have fewer cells, so these come first.
+    # Designs with more generated factors have fewer cells, so they are tried first.
     for n_generated in reversed(range(1, len(factors))):
         basic = factors[:-n_generated]
         generated = factors[-n_generated:]
         products: list[Effect] = []
         # A product of k factors makes a word of length k + 1, which must reach the resolution.
-        # Long products come first, because they make long words.
+        # Long products are tried first, because they make long words.
         for size in range(len(basic), resolution - 2, -1):
             products += map(frozenset, itertools.combinations(basic, size))
         for chosen in itertools.combinations(products, n_generated):
@@ -141,14 +142,16 @@ def smallest_fraction(factors: tuple[str, ...], resolution: int) -> Fraction:
 class Estimate:
     """An estimated effect: mean score at the high level minus mean score at the low level.
 
-    The interaction of two factors is half the difference between the effect of one at the high
-    level and at the low level of the other. Interactions of more factors repeat this rule.
+    The interaction of factors A and B is half of (effect of A at the high level of B minus effect
+    of A at the low level of B). Interactions of more factors repeat this rule.
 
+    value: the estimated effect.
     low_mean: mean score at the low level.
-    low, high: confidence interval at the level of Holm's test of the effect, at 95 % or more: it
-        excludes 0 exactly if p_holm is below 0.05. None if the error is unknown.
-    p: two-sided, with the pooled error.
-    p_holm: after Holm's correction over the effects of the design.
+    standard_error: of the value; None if the scores show no spread within cells.
+    low, high: confidence interval at the level of Holm's test of the effect, which is 95 % or more:
+        it excludes 0 exactly if p_holm is below 0.05. None if the standard error is unknown.
+    p: two-sided p value, with the pooled error.
+    p_holm: p value after Holm's correction over the effects of the design.
     """
 
     effect: Effect
@@ -173,8 +176,8 @@ def effects(
     Args:
         fraction: the design.
         scores: one or more scores of each cell, in the order of `fraction.cells()`.
-        level: for all effects together; p values are multiplied by 0.05 / level, so that they are
-            compared with 0.05.
+        level: of the tests of all effects together. The p values are multiplied by 0.05 / level, so
+            that an effect is significant if its p value is below 0.05.
     """
     cells = fraction.cells()
     means = list(map(statistics.fmean, scores))

@@ -46,18 +46,18 @@ class Look:
 
     @property
     def spent(self) -> float:
-        """Error that is spent up to this look; LEVEL at the last one."""
+        """Part of the level that is spent up to this look; LEVEL at the last look."""
         return LEVEL * (self.seeds / self.plan[-1])
 
     @property
     def level(self) -> float:
-        """Error that this look spends: the level of its verdicts."""
+        """Part of the level that this look spends, which is the level of its verdicts."""
         earlier_seeds = (0, *self.plan)[self.number - 1]
-        # The fraction first: for a single look it is exactly 1, and the level is exactly LEVEL.
+        # The fraction is computed first: for a single look it is exactly 1, and the level LEVEL.
         return LEVEL * ((self.seeds - earlier_seeds) / self.plan[-1])
 
     def as_json(self) -> dict[str, float]:
-        """The look for scripts."""
+        """The look as JSON."""
         return {"seeds": self.seeds, "level": self.level, "spent": self.spent}
 
     @property
@@ -66,7 +66,7 @@ class Look:
         return f"look {self.number} of {len(self.plan)} ({self.seeds} of {self.plan[-1]} seeds)"
 
 
-SINGLE_LOOK = Look(1, (1,))  # for scores that are judged once, with any number of seeds
+SINGLE_LOOK = Look(1, (1,))  # of a study that is judged once, with any number of seeds
 
 
 def planned_looks(plan: Sequence[int]) -> tuple[Look, ...]:

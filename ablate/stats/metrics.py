@@ -1,4 +1,4 @@
-"""Definitions of metrics: name, direction and digits. The `metrics` package measures them."""
+"""Definitions of metrics: name, direction, decimals. The `metrics` package computes the scores."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ MIN_GAIN = 0.2
 
 @dataclass(frozen=True)
 class ScorePart:
-    """A number that explains a score, such as a factor of it.
+    """A number that is stored beside a score and explains it, such as BLEU's brevity penalty.
 
-    meaning: its explanation in tables.
-    least: the smallest mean that needs no `remark`.
-    is_in_legend: whether the legend of a table has its range over the rows.
+    meaning: explanation for the legend of a table.
+    least: smallest mean over seeds for which `remark` is not printed.
+    remark: sentence below a table, for rows with a smaller mean.
+    is_in_legend: whether the legend of a table shows the range over the rows.
     """
 
     name: str
@@ -36,24 +37,24 @@ class ScorePart:
 class Metric:
     """A metric of a model's likelihood or of its predictions.
 
-    name: as written in studies, JSON and CSV.
-    title: as shown in the head of a table.
+    name: name in studies, JSON and CSV.
+    title: head of the column in a table.
     more_is_better: whether a higher value is better.
     digits: number of decimals in tables.
-    side: the split that it is measured on, `dev` or `test`; empty if unknown.
-    is_percentage: whether scores range from 0 to about 100. Then no difference is larger than 100.
-    scorer: the library that computes it and signs its scores; empty for metrics of ablate.
-    item: the unit of the test split, in which it is resampled, such as `sentence`.
-    chance: the highest score without learning, for a percentage, such as the share of the most
-        frequent label. If no score is higher, the conclusion says that nothing is learned.
+    side: split on which the metric is measured, `dev` or `test`; empty if unknown.
+    is_percentage: whether scores range from 0 to about 100, so that no difference exceeds 100.
+    scorer: library that computes the scores and signs them; empty for metrics of ablate.
+    item: unit of the test split that the bootstrap draws, such as `sentence`.
+    chance: for a percentage: highest score of a model that has learned nothing, such as the share
+        of the most frequent label. If no score is higher, the conclusion says so.
     parts: numbers that are stored and shown with each score.
     scale: `log` for a metric that changes by factors, such as perplexity. Its logarithm is
         averaged, compared and judged: means are geometric, and differences are logarithms of
         ratios, which are printed as ratios.
-    is_probe: whether it needs the model, and not only the predictions for the test split. A study
-        that names it evaluates with `probes`.
-    is_not_negative: whether scores on the scale have the lower bound 0 and no upper bound, as
-        losses and logarithms of perplexities have.
+    is_probe: whether the metric needs the model, and not only the predictions for the test split.
+        A study that names such a metric sets `probes`.
+    is_not_negative: whether scores, on the scale, are bounded by 0 from below and unbounded from
+        above, as losses and logarithms of perplexities are.
     """
 
     name: str
@@ -72,7 +73,7 @@ class Metric:
 
     @property
     def full_title(self) -> str:
-        """The title with the split, where it is known: `BLEU (test)`."""
+        """The title with the split, if the split is known: `BLEU (test)`."""
         return f"{self.title} ({self.side})" if self.side else self.title
 
     def is_better(self, difference: float) -> bool:
@@ -81,42 +82,43 @@ class Metric:
 
     @property
     def is_log(self) -> bool:
-        """Whether it is averaged and compared by its logarithm."""
+        """Whether logarithms of scores are averaged and compared."""
         return self.scale == "log"
 
     @property
     def has_level(self) -> bool:
-        """Whether `chance` is its level of chance. Other metrics have it in the results, or not."""
+        """Whether `chance` is the level of chance. Results may store it for other metrics."""
         return self.is_percentage and self.more_is_better
 
     @property
     def largest_difference(self) -> float:
-        """The largest possible difference of two scores. Ratios count up to a factor of 1e6."""
+        """The largest possible difference of two scores; log(1e6) for logarithms of ratios."""
         if self.is_log:
             return math.log(1e6)
         return 100.0 if self.is_percentage else math.inf
 
     def lower_bound(self, mean: float) -> float:
-        """The smallest possible difference of a score from a mean on the scale."""
+        """The smallest possible difference of a score from this mean, both on the scale."""
         return -mean if self.is_not_negative else -math.inf
 
     def clipped(self, low: float, high: float, lower_bound: float) -> Interval:
-        """An interval of a difference, clipped to the possible differences."""
+        """Clip an interval of a difference to the possible differences."""
         low = max(low, -self.largest_difference, lower_bound)
         return low, min(high, self.largest_difference)
 
     def informative_interval(
         self, low: float, high: float, lower_bound: float, mean: float
     ) -> Interval | None:
-        """Clip an interval of a difference; None if it is so wide that it excludes no difference.
+        """Clip an interval of a difference to the possible differences; None if it covers all of
+        them.
 
-        The width of such an interval is twice the largest difference. Losses have no largest
-        difference: the larger of the two mean losses takes its place.
+        It covers all of them if it is as wide as twice the largest difference. Losses have no
+        largest difference; the larger one of the two mean losses replaces it.
 
         Args:
             low: lower end of the interval.
             high: upper end of the interval.
-            lower_bound: the smallest possible difference, minus the mean score of base for losses.
+            lower_bound: the smallest possible difference; for losses -(mean score of base).
             mean: the mean difference.
         """
         limit = self.largest_difference
@@ -127,7 +129,7 @@ class Metric:
         return self.clipped(low, high, lower_bound)
 
     def beats(self, score: float, chance: float) -> bool:
-        """Whether a score is printed as better than chance. A perplexity must be better by 20 %."""
+        """Whether a score is better than chance: by a printed decimal, or a perplexity by 20 %."""
         if self.is_log:
             return score < chance * (1 - MIN_GAIN)
         gain = round(score, self.digits) - round(chance, self.digits)

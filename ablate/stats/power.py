@@ -27,16 +27,17 @@ def detectable_difference(
     """Smallest true difference from base that a verdict finds with a power of 80 %.
 
     The rule of `ablate.stats.judge` is simulated with fixed random numbers. The simulation assumes
-    rows with equal noise, no effect of the seed in common (as in most published studies), and
-    Holm's first step, which divides the level by the number of rows. With one row and without
-    noise of sentences, the result is the difference at which the paired t test has this power.
+    that all rows have equal noise, that the seed has no effect that rows and base share (as in most
+    published studies), and that Holm's method is at its first step, which divides the level by the
+    number of rows. With one row and without noise of sentences, the result is the difference at
+    which the paired t test has this power.
 
     Args:
         seeds: at least 2.
-        rows: number of rows besides base, which share the noise of seeds.
+        rows: number of rows without base, over which the variance is pooled.
         sd: standard deviation of a score over seeds.
         sentences: standard deviation of a difference from base over test sentences.
-        level: of the verdicts; smaller in a study that is judged several times.
+        level: level of the verdicts, which is smaller in a study that is judged several times.
         further: number of seeds that only base has.
         tests: number of rows that Holm's correction covers: more than `rows` in a study of several
             bases; None for `rows`.
@@ -54,7 +55,7 @@ def detectable_difference(
     z = critical_t(level, math.inf)
     found_from = []
     for _ in range(_DRAWS):
-        # Estimates of variances that are 1.
+        # Estimated variances; the true variance is 1.
         row = _variance(generator, row_df)
         base = row  # the residuals of two rows alone mirror each other
         others = 0.0
@@ -63,7 +64,7 @@ def detectable_difference(
         if rows > 1:
             others = _variance(generator, row_df * (rows - 1))
         pooled = (row_df * (row + (rows - 1) * others) + base_df * base) / pooled_df
-        # The two tests: with the pooled variance, and with those of the row and of base.
+        # The limits of the pooled test and of the row's own test.
         shared_variance = max(row, pooled) + base_share * max(base, pooled)
         shared_error = sd * math.sqrt(shared_variance / seeds)
         shared_limit = math.hypot(shared_t * shared_error, shared_z * sentences)

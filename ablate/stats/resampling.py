@@ -18,12 +18,13 @@ def resampled_scores(
 ) -> tuple[float, tuple[float, ...]]:
     """Score a test set, and sets of the same size that are drawn from it with replacement.
 
-    The draws follow from the number of items alone, so that two systems on the same test set are
-    scored on the same resampled ones. They are those of sacreBLEU's paired bootstrap (Koehn, 2004).
+    The draws depend only on the number of items, so that all systems are scored on the same
+    resampled test sets. sacreBLEU's paired bootstrap draws the same test sets (Koehn, 2004).
 
     Args:
-        statistics: of each item, (n_items, n_statistics), such as (correct, 1) for an accuracy.
-        score: of the summed statistics, (n_statistics,).
+        statistics: statistics of each item, (n_items, n_statistics), such as (correct, 1) for an
+            accuracy.
+        score: function from the summed statistics, (n_statistics,), to a score.
 
     Returns:
         The score, and the scores on the resampled test sets.
@@ -35,7 +36,7 @@ def resampled_scores(
 
 
 def resampled_means(values: Sequence[float]) -> tuple[float, tuple[float, ...]]:
-    """The mean of the items' scores, on the test set and on the resampled ones."""
+    """Mean score of the items, on the test set and on the resampled test sets."""
     statistics = np.column_stack([values, np.ones(len(values))])
     return resampled_scores(statistics, lambda sums: float(sums[0] / sums[1]))
 

@@ -1,12 +1,14 @@
-"""Decide on a stream of proposals, each of which changes the chain of the proposals kept so far.
+"""Decide on a stream of proposals. Each proposal changes the end of a chain: base, then the
+proposals that were kept.
 
 A proposal is run again and again until Wald's sequential probability ratio test decides: it is kept
 when the evidence for a gain of SMALLEST_GAIN reaches 1 / level, and dropped when the evidence falls
-to DROP. The level grows with the number of proposals kept: LORD++, with its wealth spread evenly
-over MAX_PROPOSALS. The noise of a run is pooled over all rows. A proposal that is kept is the new
-end of the chain. Its runs so far have been selected for their scores, so only its further runs
-count for the chain. benchmarks/streams.py measures the false discovery rate and the share of the
-gains that is found.
+to DROP. The level grows with the number of proposals kept (LORD++, whose initial wealth is spread
+evenly over MAX_PROPOSALS), which controls the false discovery rate. The noise of a run is pooled
+over all rows. A proposal that is kept becomes the new end of the chain. Because a proposal is kept
+for its scores, the runs before that decision do not count for the chain; only later runs do.
+benchmarks/streams.py measures the false discovery rate and the share of the true gains that is
+found.
 
 Source: Wald, "Sequential Tests of Statistical Hypotheses", Ann. Math. Statist. 16 (1945);
     Ramdas et al., "Online control of the false discovery rate with decaying memory" (2017).
@@ -22,17 +24,17 @@ from typing import Literal
 from ablate.stats.distributions import critical_t
 from ablate.stats.significance import LEVEL
 
-SMALLEST_GAIN = 0.6  # the gain that is tested, in standard deviations over seeds
+SMALLEST_GAIN = 0.6  # the gain that the test looks for, in standard deviations over seeds
 DROP = 0.3  # evidence at which a proposal is dropped
 MAX_PROPOSALS = 100
-MIN_CHAIN_RUNS = 24  # the chain needs so many runs, and as many as the proposal, for a decision
-MAX_RUNS = 200  # a proposal that is still open after so many runs is dropped
+MIN_CHAIN_RUNS = 24  # a decision needs this many runs of the chain, and as many as the proposal has
+MAX_RUNS = 200  # a proposal that is still undecided after this many runs is dropped
 
 State = Literal["kept", "dropped", "open", "of an earlier chain", "untested"]
 
 
 def proposal_level(n_kept: int) -> float:
-    """The level of a proposal whose first run comes after `n_kept` proposals were kept."""
+    """Level of a proposal that is first run when `n_kept` proposals have been kept."""
     return LEVEL / MAX_PROPOSALS * max(1, n_kept)
 
 
@@ -40,7 +42,8 @@ def log_evidence(difference: float, n: float, n_chain: float) -> float:
     """Logarithm of the likelihood ratio of a gain of SMALLEST_GAIN against no gain.
 
     Args:
-        difference: of the means, in standard deviations; positive is better.
+        difference: mean of the proposal minus mean of the chain, in standard deviations over seeds;
+            positive if the proposal is better.
         n: number of runs of the proposal.
         n_chain: number of runs of the chain.
     """
@@ -50,12 +53,14 @@ def log_evidence(difference: float, n: float, n_chain: float) -> float:
 
 @dataclass
 class Proposal:
-    """A change that was tried.
+    """A proposed change.
 
-    level: the level at which it is kept.
-    scores: of its runs until it was decided.
-    difference: from the chain when it was last tested. It is biased upwards for a proposal that was
-        kept, because proposals are selected by it.
+    level: level of its test.
+    scores: scores of its runs until the decision.
+    state: `kept`, `dropped`, `open` (undecided), `of an earlier chain` (undecided when another
+        proposal was kept), or `untested` (beyond MAX_PROPOSALS).
+    difference: mean minus the mean of the chain at the last test; None before. For a proposal that
+        was kept it is biased upwards, because proposals are selected by it.
     """
 
     name: str
@@ -66,12 +71,12 @@ class Proposal:
 
 
 class Stream:
-    """A stream of runs, in the order in which they ended.
+    """Decisions on a stream of runs, which are added in the order in which they ended.
 
     Attributes:
         chain: base, then the proposals that were kept, in order.
-        proposals: by name.
-        ignored: number of runs of proposals that had been decided, or are not tested.
+        proposals: the proposals by name.
+        ignored: number of runs that did not count, because their proposal was decided or untested.
     """
 
     def __init__(self, base: str, more_is_better: bool) -> None:
@@ -81,8 +86,8 @@ class Stream:
         self._sign = 1.0 if more_is_better else -1.0
         self._chain_scores: list[float] = []
         self._earlier_chains: list[list[float]] = []
-        # Scores of base and of the chain since the last run of a proposal. No decision has depended
-        # on them, so they give an unbiased estimate of the gain.
+        # Scores of base and of the end of the chain after the last run of a proposal. They decided
+        # nothing, so they give an unbiased estimate of the gain.
         self._unselected: dict[str, list[float]] = {}
 
     def add(self, row: str, score: float) -> None:
@@ -137,7 +142,7 @@ class Stream:
 
     @property
     def sd(self) -> float:
-        """Standard deviation of a score over seeds, pooled over all rows; 0 if unknown."""
+        """Standard deviation of a score over seeds, pooled over all rows; 0 if it is unknown."""
         samples = [self._chain_scores, *self._earlier_chains]
         samples += [proposal.scores for proposal in self.proposals.values()]
         df = 0
@@ -149,15 +154,15 @@ class Stream:
         return math.sqrt(squares / max(1, df))
 
     def runs_missing(self, proposal: Proposal) -> int:
-        """Number of runs of the chain that are missing to decide on a proposal."""
+        """Number of runs of the chain that are missing for a decision on a proposal."""
         return max(0, max(MIN_CHAIN_RUNS, len(proposal.scores)) - len(self._chain_scores))
 
     @property
     def gain(self) -> tuple[float, float, float] | None:
         """Gain of the chain over base: estimate, and 95 % interval (low, high).
 
-        It is estimated from the runs after the last run of a proposal, because no decision has
-        depended on these. None while base or the chain has fewer than MIN_CHAIN_RUNS of them.
+        Only runs after the last run of a proposal count, because they decided nothing. None while
+        base or the end of the chain has fewer than MIN_CHAIN_RUNS such runs.
         """
         if len(self.chain) == 1 or self.runs_last:
             return None
@@ -170,8 +175,8 @@ class Stream:
 
     @property
     def runs_next(self) -> dict[str, int]:
-        """Number of runs to do next, by row: those of the chain that a decision needs, else one of
-        each open proposal.
+        """Number of runs to do next, by row: the runs of the chain that a decision needs, otherwise
+        one run of each open proposal.
         """
         runs: dict[str, int] = {}
         for proposal in self.proposals.values():
@@ -183,7 +188,7 @@ class Stream:
 
     @property
     def runs_last(self) -> dict[str, int]:
-        """Number of runs that `gain` still needs, after all proposals, by row."""
+        """Number of runs that `gain` still needs when all proposals are decided, by row."""
         missing = {}
         for row in (self.chain[0], self.chain[-1]):
             count = len(self._unselected.get(row, ()))

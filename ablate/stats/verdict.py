@@ -1,5 +1,5 @@
-"""The verdict on a row, and its wording: worse or better than base, as good as base within a
-margin, or undecided.
+"""The verdict on a row, and its wording: worse than base, better than base, as good as base within
+a margin, or undecided.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ablate.stats.significance import LEVEL
 
 Word = Literal["worse", "better", "as good as base", "cannot tell", "no difference", "diverged", ""]
 DIFFERENT = ("worse", "better")
-SETTLED = (*DIFFERENT, "as good as base", "no difference")  # more seeds are not needed
+SETTLED = (*DIFFERENT, "as good as base", "no difference")  # no further seeds are needed
 EARLY = "before the first look"  # why rows are not judged yet
 
 
@@ -30,22 +30,25 @@ class Verdict:
     n: number of seeds with a score of both.
     mean: mean difference over these seeds; None without a seed.
     seed_test: test of the mean; None with fewer than two seeds, or if the seeds show no spread.
-    p_seeds: p value of `seed_test` after Holm's correction over the rows of the study.
-    minimum_detectable: detectable difference: the true difference that is found with a power of
-        80 % at this noise and correction.
+    p_seeds: p value of the pooled test after Holm's correction over the rows of the study.
+    minimum_detectable: the detectable difference: the true difference that is found with a power
+        of 80 %, with this noise and this correction.
     bootstrap: paired bootstrap over test sentences, which does not decide the verdict. Its interval
-        is clipped to the possible differences. None without resampled scores.
+        is clipped to the possible differences. None without scores on resampled test sets.
     p_bootstrap: p value of `bootstrap` after Holm's correction over the rows.
-    diverged, ended: number of the row's seeds that diverged, and that have ended.
+    diverged: number of the row's seeds that diverged.
+    ended: number of the row's seeds that ended, by a score or by divergence.
     margin: the study's margin of equivalence; None if it has none.
     is_within_margin: whether the difference is significantly smaller than the margin.
-    look: the last look that has been judged; the first one if none has been (`is_early`).
-    settled_at: number of the look at which the verdict was reached; None while it is open.
-    shift: the change of each difference by the seeds that only base has.
+    look: the last look that has been judged; the first look if none has been judged (`is_early`).
+    settled_at: number of the look at which the verdict was reached; None while the row is
+        undecided.
+    shift: number that was added to each difference (`PairedScores.shift`).
     lower_bound: the smallest possible difference (`PairedScores.lower_bound`).
     compute_more_seeds: computes `more_seeds` on demand, because it takes some time; None without a
-        test.
-    base_has_learned: False where base scores by chance: further seeds would compare nothing.
+        test over seeds.
+    base_has_learned: whether base scores above the level of chance. If not, further seeds would
+        compare two models that have learned nothing.
     """
 
     metric: Metric
@@ -74,7 +77,7 @@ class Verdict:
     @cached_property
     def more_seeds(self) -> int | None:
         """Number of seeds to add so that a true difference as large as the observed one is found
-        with a power of 80 %; None for a verdict that is reached, and if no number suffices.
+        with a power of 80 %; None if the row is decided, or if no number of seeds suffices.
         """
         if self.word != "cannot tell" or self.is_survivors_only or self.compute_more_seeds is None:
             return None
@@ -85,7 +88,7 @@ class Verdict:
     @property
     def interval(self) -> tuple[float, float] | None:
         """Confidence interval of the difference, clipped to the possible differences; None without
-        a test, or if the interval excludes no difference.
+        a test, or if the interval covers every possible difference.
         """
         test = self.seed_test
         if test is None or self.mean is None:
@@ -94,27 +97,29 @@ class Verdict:
 
     @property
     def is_uninformative(self) -> bool:
-        """Whether the interval of the test excludes no possible difference."""
+        """Whether the interval of the test covers every possible difference."""
         return self.seed_test is not None and self.interval is None
 
     @property
     def is_survivors_only(self) -> bool:
-        """Whether the difference is significant over the seeds that did not diverge, and undecided
-        because others diverged.
+        """Whether the difference is significant over the seeds that did not diverge, and the row is
+        undecided because other seeds diverged.
         """
         test = self.seed_test
         return self.word == "cannot tell" and test is not None and not test.low <= 0 <= test.high
 
     @property
     def p(self) -> float | None:
-        """The p value of both tests together: below 0.05 exactly if both are significant."""
+        """Larger p value of the pooled test and of the row's own test, each on a scale on which the
+        test is significant below 0.05; None without a test.
+        """
         if self.p_seeds is None or self.seed_test is None:
             return None
         return max(self.p_seeds, min(1.0, self.seed_test.p_own * LEVEL / self.seed_test.own_level))
 
     @property
     def is_different(self) -> bool:
-        """Whether the row is worse or better."""
+        """Whether the row is better or worse than base."""
         return self.word in DIFFERENT
 
     @property
@@ -128,7 +133,7 @@ class Verdict:
         return self.text_against("base")
 
     def text_against(self, reference: str) -> str:
-        """The verdict as a sentence; `reference` names the row that it is compared with."""
+        """The verdict as a sentence; `reference` names the row with which it is compared."""
         if self.word == "":
             return "no result yet"
         if self.n == 0:
@@ -150,7 +155,7 @@ class Verdict:
 
     @property
     def short(self) -> str:
-        """The verdict in a cell, with its margin or with the detectable difference:
+        """The verdict for a cell of a table, with the margin or the detectable difference:
         `cannot tell (6.3)`.
         """
         if self.word == "as good as base":
@@ -161,8 +166,8 @@ class Verdict:
 
     @property
     def detectable_text(self) -> str:
-        """The detectable difference, in the digits of the metric; empty if another reason leaves
-        the row undecided.
+        """The detectable difference with the metric's number of decimals; empty if the row is
+        undecided for another reason than its noise.
         """
         if self.minimum_detectable is None or self.is_survivors_only or self.is_uninformative:
             return ""
@@ -176,7 +181,7 @@ class Verdict:
         return f"×÷{ratio(self.margin)}" if self.metric.is_log else f"±{self.margin:g}"
 
     def as_json(self) -> dict[str, Any]:
-        """The verdict for scripts; null for tests that were not possible."""
+        """The verdict as JSON; null for the results of tests that were not possible."""
         low, high = self.interval or (None, None)
         std = p = p_own = test_set = None
         if self.seed_test is not None:
@@ -206,7 +211,7 @@ class Verdict:
         return {**content, "test_set": test_set}
 
     def _seeds_phrase(self, reference: str) -> str:
-        """The verdict and its reason, by the test over seeds."""
+        """The verdict with the reason, by the tests over seeds."""
         title = self.metric.title
         if self.word == "as good as base":
             return f"as good as {reference} within {self.margin_text} {title}"
@@ -224,7 +229,8 @@ class Verdict:
             condition = "over the seeds that did not diverge"
             return f"cannot tell: the difference is significant only {condition}"
         if self.is_uninformative:
-            return f"cannot tell: the interval of {seeds_text(self.n)} excludes no difference"
+            seeds = seeds_text(self.n)
+            return f"cannot tell: with {seeds}, the interval covers every possible difference"
         if not self.base_has_learned:
             return f"cannot tell: {reference} has learned nothing, and needs more steps"
         detectable = f"detectable difference: {self.detectable_text} {title}"
@@ -234,8 +240,9 @@ class Verdict:
 
     @property
     def more_seeds_text(self) -> str:
-        """The seeds that would find the observed difference: `about 2 more seeds` if a later look
-        has them, else `a new study of 7 seeds`, because seeds must not be added to reach a result.
+        """Seeds that would find the observed difference: `about 2 more seeds` if a later look has
+        them. Otherwise `a new study of 7 seeds`, because adding seeds until a verdict is reached
+        would raise the probability of a false one.
         """
         if self.more_seeds is None:
             return ""
@@ -246,8 +253,8 @@ class Verdict:
 
 
 def joint_word(verdicts: Sequence[Verdict]) -> str:
-    """Join the verdicts on a row by several metrics: `worse` if all agree, `worse by PPL` if the
-    others are undecided, `better by PPL, worse by BLEU` if they disagree.
+    """Join the verdicts on a row by several metrics: `worse` if all metrics agree, `worse by PPL`
+    if the other metrics are undecided, `better by PPL, worse by BLEU` if the metrics disagree.
     """
     titles: dict[str, list[str]] = {}
     for verdict in verdicts:
@@ -266,8 +273,8 @@ def joint_word(verdicts: Sequence[Verdict]) -> str:
 
 
 def joint_short(verdicts: Sequence[Verdict]) -> str:
-    """Join the verdicts by several metrics in a cell; with the detectable difference of each metric
-    if all are undecided.
+    """Join the verdicts by several metrics for a cell of a table, with the detectable difference
+    of each metric if the row is undecided by all.
     """
     if len(verdicts) == 1:
         return verdicts[0].short
@@ -287,7 +294,7 @@ def seeds_text(n: int) -> str:
 
 
 def p_equation(p: float) -> str:
-    """`p = 0.03`, `p < 0.001`; with more digits if rounding would give the level itself."""
+    """`p = 0.03`, `p < 0.001`; with more digits if the rounded value would equal the level."""
     if p < 0.001:
         return "p < 0.001"
     short = f"{p:.2g}"

@@ -180,7 +180,7 @@ def _undecided_sentences(metric: Metric, rows: Sequence[RowVerdict]) -> list[str
     uninformative = [row for row in rows if row.verdict.is_uninformative]
     if uninformative:
         seeds = seeds_text(max(row.verdict.n for row in uninformative))
-        reason = f"the interval of {seeds} excludes no difference"
+        reason = f"with {seeds}, the interval covers every possible difference"
         sentences.append(f"Undecided: {_labels(uninformative)}; {reason}.")
     others = [row for row in rows if not row.verdict.is_uninformative]
     return sentences + _underpowered_sentences(metric, others)
