@@ -173,12 +173,12 @@ def test_the_worked_example_of_a_verdict_follows_from_the_published_scores():
     against = rows[dropout]["against_base"]["bleu"]
     half = against["high"] - against["mean"]
     sentences = (half**2 - t**2 * sum(variances) / n) / z**2
-    shared = noise.shared_variances(dropout + 1, n)
+    shared = noise.pooled_components(dropout + 1, n)
     first = sqrt(
         sum(critical_t(0.05 / 4, part.df) ** 2 * part.value for part in shared) / n
         + critical_t(0.05 / 4, inf) ** 2 * sentences
     )
-    assert f"must exceed {first:.1f} in the first test" in text
+    assert f"must exceed {first:.1f} in the pooled test" in text
     assert f"variances {variances[0]:.2f} and {variances[1]:.2f}" in text
     assert (
         f"sqrt( {t:.2f}² {sum(variances):.2f} / {n} + {z:.2f}² {sentences:.2f} ) = {half:.1f}"

@@ -25,7 +25,7 @@ class Contrast:
     """An effect in one metric; None for numbers that need missing scores or seeds.
 
     interval: confidence interval (low, high) at the level of the test: it excludes 0 exactly if `p`
-        is below 0.05. None also if it would exclude no difference.
+        is below 0.05. None also if the interval covers every possible difference.
     p: after Holm's correction over the effects of the design. For the difference of a row from
         base, the p value of the verdict.
     """
