@@ -18,13 +18,13 @@ from ablate.store.files import write_bytes
 
 COLOR_MAP = "viridis"  # readable with every kind of color vision
 # Sizes in inches.
-CELL_SIZE = 0.16  # of a weight
+CELL_SIZE = 0.16  # side of the square of a weight
 MIN_CELL_SIZE = 0.09  # for long sentences
 MAP_SIZE = 4.0  # larger maps have smaller cells
 LABEL_SIZE = 0.9  # for the labels and the title of a map
 HEADING_HEIGHT = 1.2  # for the title of the figure
-MIN_WIDTH = 6.0  # of the figure
-CHARACTERS_PER_INCH = 10  # of the title
+MIN_WIDTH = 6.0  # smallest width of the figure
+CHARACTERS_PER_INCH = 10  # number of characters of the title per inch
 HEADS_PER_ROW = 8
 
 

@@ -23,9 +23,9 @@ from ablate.tasks import Task
 class HeadImportance:
     """The importance of a head.
 
-    kind: the kind of its attention.
-    layer, head: numbers, from 1.
-    loss: in nats per target token, with the head masked.
+    kind: kind of the attention.
+    layer, head: number of the layer, and of the head in the layer, from 1.
+    loss: loss with the head masked, in nats per target token.
     importance: `loss` minus the loss of the unmasked model; positive if the head is useful.
     """
 
@@ -40,8 +40,9 @@ class HeadImportance:
 class Importances:
     """The importance of several heads.
 
-    loss: of the unmasked model, in nats per target token.
+    loss: loss of the unmasked model, in nats per target token.
     pairs: number of records on which losses are measured.
+    heads: the importance of each head.
     """
 
     loss: float

@@ -30,13 +30,14 @@ from ablate.table.table import Table
 class Drawing:
     """A figure.
 
-    title: above the figure on the page.
-    file: name of its files, without a suffix; empty if it is on the page alone.
-    anchor: prefix of the ids in its SVG, unique on the page; empty if it is not on the page.
-    description: for screen readers.
-    titles: the tooltip of each row, by label.
-    draw: draws the figure.
-    caption: below the figure on the page.
+    title: title above the figure on the page.
+    file: name of the figure's files, without a suffix; empty if the figure is only on the page.
+    anchor: prefix of the ids in the SVG, unique on the page; empty if the figure is not on the
+        page.
+    description: text for screen readers.
+    titles: tooltip of each row, by label.
+    draw: function that draws the figure.
+    caption: text below the figure on the page.
     """
 
     title: str
@@ -107,7 +108,7 @@ def learning_curves(curves: Sequence[Curve]) -> Iterator[tuple[str, list[Drawing
                     partial(draw_curves, [panel], compared=groups),
                 )
                 if panel not in shared_axis_panels(groups):
-                    drawing = replace(drawing, caption="Its perplexity has a scale of its own.")
+                    drawing = replace(drawing, caption="This panel has a separate scale.")
                 drawings.append(drawing)
             yield name, drawings
 

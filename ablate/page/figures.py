@@ -38,20 +38,20 @@ from ablate.stats.metrics import PPL, Metric
 from ablate.table.curves import AXES, Curve
 from ablate.table.ladder import Ladder
 
-X_AXIS_HEIGHT = 0.4  # of the ticks and the title
+X_AXIS_HEIGHT = 0.4  # height of the ticks and the title
 Y_AXIS_WIDTH = 0.45
-LINE_HEIGHT = 0.125  # of small text
+LINE_HEIGHT = 0.125  # height of a line of small text
 # Number of letters in a line of a name.
 NAME_LETTERS = 26  # left of the axes
 KEY_LETTERS = 36  # in the legend of a panel
 LINE_LETTERS = 56  # below a figure
 MARKERS = {"worse": "v", "better": "^"}
-PAPER_WIDTH = 7.0  # of a figure over both columns of a paper
+PAPER_WIDTH = 7.0  # width of a figure over both columns of a paper
 MAX_COLUMNS = 3  # panels side by side
 TITLE_HEIGHT = 0.2
 PANEL_HEIGHT = 1.7
 POINTS_HEIGHT = 2.2
-MIN_EFFECTS = 7  # of a half-normal plot; a factorial of 8 cells has 7 effects
+MIN_EFFECTS = 7  # for a half-normal plot; a factorial of 8 cells has 7 effects
 DIGIT_WIDTH = 4.5  # in typographic points
 STEP = 3.5  # half of the height of a number, in typographic points
 LEADER = {"arrowstyle": "-", "linewidth": 0.4, "color": PALETTE["soft"], "shrinkA": 0, "shrinkB": 2}
@@ -335,7 +335,7 @@ def _draw_line(axes: Axes, line: Line, color: str) -> None:
 def draw_half_normal(effects: Sequence[Interval], metric: Metric) -> Figure:
     """Draw a half-normal plot: sizes of effects over the quantiles of the half-normal distribution.
 
-    Effects that are noise are on a line through 0. Real effects are above the end of this line.
+    Effects that are only noise lie on a line through 0. Real effects lie above the line's end.
 
     Source: Daniel, "Use of Half-Normal Plots in Interpreting Factorial Two-Level Experiments",
         Technometrics (1959).

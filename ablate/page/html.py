@@ -56,8 +56,8 @@ def word_differences(text: str, reference: str) -> list[tuple[str, str]]:
     """Compare the words of a text with those of a reference.
 
     Returns:
-        (kind, words) of each part in order: "same" and "other" are parts of the text, "missing" are
-        words of the reference alone.
+        (kind, words) of each part, in order. "same" are words of both, "other" are words that only
+        the text has, "missing" are words that only the reference has.
     """
     ours = text.split()
     theirs = reference.split()
@@ -92,8 +92,8 @@ def table_context(
     Args:
         table: the table.
         layout: its layout.
-        is_page: whether it is on the page, where the legend can be folded.
-        links: the anchor of the runs of each row, by label.
+        is_page: whether the table is on the page, where the legend can be folded.
+        links: anchor of the runs of each row, by label.
     """
     groups: list[list[dict[str, Any]]] = []
     previous = None

@@ -54,7 +54,12 @@ class Example:
 
 @dataclass(frozen=True)
 class EndedRun:
-    """A run that has ended; `weights` is the SHA-256 of its weights."""
+    """A run that has ended.
+
+    steps: number of optimizer steps made.
+    seconds: duration of the work on the run.
+    weights: SHA-256 of the weights; empty for a diverged run.
+    """
 
     steps: int
     seconds: float
@@ -68,7 +73,7 @@ class Background:
     study_file: text of the study file.
     base: fields of base that have an effect, with their values.
     data: fields of the data.
-    origins: (kind, value) of the provenance of the numbers: code, packages, machines, corpora.
+    origins: (kind, value) pairs: the code, packages, machines and corpora behind the numbers.
     runs: the runs that have ended, by id.
     """
 
@@ -145,7 +150,7 @@ def _fields(caption: str, values: Mapping[str, Any]) -> Listing:
 
 def _runs(table: Table, ended: Mapping[str, EndedRun]) -> Iterator[tuple[str, Sequence[object]]]:
     """Yield (anchor, cells) of each run: row, seed, id, state, steps, time and hash of the weights.
-    Only the first run of a row has an anchor. Rows that differ in decoding alone share runs.
+    Only the first run of a row has an anchor. Rows that differ only in decoding share runs.
     """
     for index, row in enumerate(table.rows):
         anchor = f"runs-{index}"

@@ -42,7 +42,7 @@ class Panel:
 
     @property
     def tops(self) -> list[float]:
-        """The largest perplexity of each row, without base."""
+        """The largest perplexity of each row except base."""
         return [curve.top for curve in self.curves if curve.group != "base"]
 
     @cached_property
@@ -69,8 +69,8 @@ class Interval:
 
     name: the name of the row in a figure.
     word: the verdict.
-    mean: None while there is no difference.
-    interval: (low, high); None if there is none, as with a single seed.
+    mean: mean difference; None while there is no difference.
+    interval: (low, high); None without an interval, as with a single seed.
     """
 
     row: str
@@ -92,11 +92,11 @@ class Interval:
 
 
 def within_axis(rows: Sequence[Interval], reference: float = 0.0) -> list[Interval]:
-    """The rows with a mean, without outliers, which are off the axis.
+    """The rows that the axis covers: all rows with a mean, except outliers.
 
     A row that learns nothing may differ from base a hundred times as much as the others, whose
-    differences would then be invisible. With four rows or more, those that reach further than
-    OUTLIER_FACTOR times the median are outliers.
+    differences would then be invisible. With four rows or more, a row is an outlier if it reaches
+    further than OUTLIER_FACTOR times the median over rows.
     """
     drawn = [row for row in rows if row.mean is not None]
     if len(drawn) < 4:
@@ -138,8 +138,8 @@ class Line:
 
 
 def lines_over_test_sizes(table: Table) -> tuple[list[Line], str]:
-    """The main score over the size of the test items, for each training that rows evaluate on two
-    sizes or more.
+    """The main score over the size of the test items, for trained models that several rows evaluate
+    on test items of different sizes.
 
     Returns:
         The lines, and the name of the size.

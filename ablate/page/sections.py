@@ -31,8 +31,8 @@ from ablate.table.table import Table
 
 LOSSES_NOTE = (
     "Dev loss of each candidate in nats per token, mean over the tuning seeds; the smallest is "
-    "chosen, and marked. Sensitivity: mean over the candidates, at most ln V each, less the "
-    "smallest (arXiv 2309.14322)."
+    "chosen, and marked. Sensitivity: mean of the losses (each at most ln V) minus the smallest "
+    "loss (arXiv 2309.14322)."
 )
 
 
@@ -49,9 +49,9 @@ class Listing:
 class DesignSection:
     """A section of the page: tables, then figures.
 
-    id: its anchor.
-    note: an explanation.
-    drawings: figures of the page; some are files alone.
+    id: anchor of the section.
+    note: explanation below the title.
+    drawings: figures, some of which are only written to files.
     """
 
     id: str
@@ -199,8 +199,8 @@ def _effect_drawings(
             f"{design.title}: half-normal plot of the effects on {metric.title}",
             titles,
             partial(draw_half_normal, rows, metric),
-            "Effects of noise alone are on a line through 0; diamonds are significant (Daniel, "
-            "1959).",
+            "Effects that are only noise lie on a line through 0; diamonds are significant "
+            "(Daniel, 1959).",
         )
 
 

@@ -79,9 +79,7 @@ def _run_origins(provenance: Provenance) -> Iterator[tuple[str, str]]:
 
 
 def generated_samples(outcome: Outcome, count: int) -> list[Example]:
-    """Return at most `count` texts that each row's first run has generated; they have nothing
-    given.
-    """
+    """At most `count` texts that the first run of each row has generated without an input."""
     generated: dict[str, Sequence[str]] = {}
     for label, runs in outcome.by_label.items():
         if runs[0].decoding:
@@ -98,9 +96,9 @@ def samples(outcome: Outcome, results: Results, corpus: Corpus, count: int) -> l
     item are left out. Predictions have a score if the task scores single items.
 
     Args:
-        outcome: of the study.
-        results: the results root, with the predictions.
-        corpus: of the test split.
+        outcome: the outcome of the study.
+        results: the results root, which has the predictions.
+        corpus: the corpus, which has the test split.
         count: number of samples, unless the test split has fewer items.
     """
     task = outcome.study.task
