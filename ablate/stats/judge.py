@@ -180,6 +180,7 @@ def _verdict(
         p_bootstrap=corrected.bootstrap.p if bootstrap else None,
         diverged=row.diverged,
         ended=row.ended,
+        pending=row.pending,
         margin=margin,
         is_within_margin=is_within,
         look=look,

@@ -38,6 +38,7 @@ class Verdict:
     p_bootstrap: p value of `bootstrap` after Holm's correction over the rows.
     diverged: number of the row's seeds that diverged.
     ended: number of the row's seeds that ended, by a score or by divergence.
+    pending: number of the row's seeds that have not ended.
     margin: the study's margin of equivalence; None if it has none.
     is_within_margin: whether the difference is significantly smaller than the margin.
     look: the last look that has been judged; the first look if none has been judged (`is_early`).
@@ -62,6 +63,7 @@ class Verdict:
     p_bootstrap: float | None = None
     diverged: int = 0
     ended: int = 0
+    pending: int = 0
     margin: float | None = None
     is_within_margin: bool = False
     look: Look = SINGLE_LOOK
@@ -240,14 +242,15 @@ class Verdict:
 
     @property
     def more_seeds_text(self) -> str:
-        """Seeds that would find the observed difference: `about 2 more seeds` if a later look has
-        them. Otherwise `a new study of 7 seeds`, because adding seeds until a verdict is reached
-        would raise the probability of a false one.
+        """Seeds that would find the observed difference: `about 2 more seeds` if the study has them
+        still to run, now or at a later look. Otherwise `a new study of 7 seeds`, because adding
+        seeds until a verdict is reached would raise the probability of a false one.
         """
         if self.more_seeds is None:
             return ""
         total = self.n + self.more_seeds
-        if total <= self.look.plan[-1] and not self.look.is_only:
+        planned = self.n + self.pending if self.look.is_only else self.look.plan[-1]
+        if total <= planned:
             return f"about {plural(self.more_seeds, 'more seed')}"
         return f"a new study of {plural(total, 'seed')}"
 

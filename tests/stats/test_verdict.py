@@ -150,6 +150,10 @@ def test_seeds_are_added_only_where_later_looks_have_them():
     assert verdict.more_seeds_text == f"a new study of {4 + more} seeds"
     later = replace(verdict, look=Look(1, (4, 4 + more)))
     assert later.more_seeds_text == f"about {more} more seed{'s' if more > 1 else ''}"
+    unfinished = replace(verdict, pending=more)
+    assert unfinished.more_seeds_text == later.more_seeds_text
+    too_few = replace(verdict, pending=more - 1)
+    assert too_few.more_seeds_text == verdict.more_seeds_text
     assert replace(verdict, look=Look(1, (4, 3 + more))).more_seeds_text.startswith("a new study")
 
 
