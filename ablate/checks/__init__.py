@@ -1,1 +1,1 @@
-"""The five properties of a part, tried on classes of a user's own before a run is trained."""
+"""Checks of the properties of a user's classes, before a run is trained with them."""

@@ -1,10 +1,10 @@
-"""Try parts of the model: two short sentences pass through one layer, with the initial parameters
-and with random ones.
+"""Check a user's classes for parts of the model, before training: a model of one layer processes
+two short sentences, with the initial and with random parameters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any
@@ -25,57 +25,59 @@ from ablate.own.loading import load_class
 from ablate.own.reference import Reference, parse_reference
 from ablate.parts.variant import class_fields
 
-# Two sentences of different lengths, padded with 0; and each source with the target of the other.
+# Two sentences of different lengths, padded with 0. OTHER_TARGET swaps the two targets.
 SOURCE = torch.tensor([[4, 5, 6, 7, 10, 8, 3], [8, 9, 3, 0, 0, 0, 0]])
 TARGET = torch.tensor([[2, 5, 9, 6, 4, 4, 7], [2, 7, 4, 10, 5, 8, 6]])
 OTHER_TARGET = TARGET.flip(0)
 VOCAB_SIZE = 11
-MAX_POSITIONS = 16  # more than both sides have together
-SEEDS = (1, 2, 3)  # of random parameters
-# Their input is not read again: not by the residual connection, by the attention itself, or from
-# the cache of keys and values.
-_MAY_CHANGE = ("activation", "embed", "rotate", "after")
-_MODULE = frozenset(vars(nn.Module()))  # attributes of every module
+MAX_POSITIONS = 16  # more than the tokens of source and target together
+SEEDS = (1, 2, 3)  # seeds of random parameters
+# Parts and methods that may change their input in place, because nothing reads it afterwards:
+# neither the residual connection, nor the attention, nor the cache of keys and values.
+_MAY_CHANGE_INPUT = ("activation", "embed", "rotate", "after")
+_MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))  # attributes that every module has
 
 
 def check_layers(config: ModelConfig, sources: Path) -> None:
-    """Check the classes that a model names, in each kind of layer: each class alone, and all.
+    """Check the classes that a model names, in each kind of layer: first each class with built-in
+    parts, then all classes together.
 
     Args:
         config: the fields of the model, with pinned references to classes.
-        sources: folder with their sources.
+        sources: folder with the sources of the classes.
 
     Raises:
         StudyError: a class fails, or lacks a property.
     """
     checked = []
     for layer in config.all_layers:
-        alone = layer.single_layer(max_positions=MAX_POSITIONS)
-        if alone not in checked:
-            _check_layer(alone, sources)
-            checked.append(alone)
+        one_layer = layer.single_layer(max_positions=MAX_POSITIONS)
+        if one_layer not in checked:
+            _check_layer(one_layer, sources)
+            checked.append(one_layer)
 
 
 def _check_layer(config: ModelConfig, sources: Path) -> None:
     if config.score_cap is not None:
-        # The gradient of sinks shows whether scores come to where the cap is.
+        # `context.weights` applies both the cap and the sinks: a gradient of the sinks proves that
+        # the class calls it, and does not skip the cap.
         config = config.model_copy(update={"attention_sinks": True})
     classes = {}
     for field in KINDS.keys() & class_fields(ModelConfig):
         reference = parse_reference(getattr(config, field))
         if reference is not None:
             classes[field] = reference
-    choices = [{field: classes[field]} for field in sorted(classes)]
+    selections = [{field: classes[field]} for field in sorted(classes)]
     if len(classes) > 1:
-        choices.append(dict(sorted(classes.items())))
-    for chosen in choices:
-        others = classes.keys() - chosen
-        defaults = {field: ModelConfig.model_fields[field].default for field in others}
+        selections.append(dict(sorted(classes.items())))
+    for selected in selections:
+        left_out = classes.keys() - selected
+        defaults = {field: ModelConfig.model_fields[field].default for field in left_out}
         layer = config.model_copy(update=defaults)
-        check_classes(chosen, sources, partial(_trial, layer, chosen, sources))
+        check_classes(selected, sources, partial(_make_trial, layer, selected, sources))
 
 
-def _trial(config: ModelConfig, classes: Mapping[str, Reference], sources: Path) -> LayerTrial:
+def _make_trial(config: ModelConfig, classes: Mapping[str, Reference], sources: Path) -> LayerTrial:
     model = build(config, VOCAB_SIZE, seed=1, sources=sources)
     twin = build(config, VOCAB_SIZE, seed=1, sources=sources)
     parts = {field: load_class(classes[field], sources, nn.Module) for field in classes}
@@ -85,8 +87,9 @@ def _trial(config: ModelConfig, classes: Mapping[str, Reference], sources: Path)
 class LayerTrial(Trial):
     """A model of one layer.
 
-    model, twin: two models of one configuration and seed.
-    parts: the class of each part that is tried, by the field that names it.
+    model: the model.
+    twin: a second model with the same configuration and seed.
+    parts: the class of each part that is checked, by the field that names it.
     """
 
     def __init__(
@@ -95,7 +98,7 @@ class LayerTrial(Trial):
         self.model, self.twin, self.parts = model, twin, parts
 
     def modules(self) -> Iterator[tuple[str, nn.Module]]:
-        """The modules that are tried, each with its field."""
+        """Yield each module that is checked, with the field that names its class."""
         for field, cls in self.parts.items():
             for module in self.model.modules():
                 if type(module) is cls:
@@ -103,43 +106,45 @@ class LayerTrial(Trial):
 
     # Shapes
 
-    def results(self) -> None:
-        """Refuse results of a wrong shape, and a parameter without gradient."""
+    def check_results(self) -> None:
+        """Refuse results of a wrong shape, and parameters without a gradient."""
         for field, part in self.modules():
-            _check_results(part, field)
+            _wrap_with_checks(part, field)
         states = self._states()
         if not bool(states.isfinite().all()):
             raise ClassFault("gives states that are not finite")
         states.square().mean().backward()
-        known = set(map(id, self.model.parameters()))
+        parameter_ids = set(map(id, self.model.parameters()))
         for _, part in self.modules():
-            _check_gradients(part, known)
+            _check_gradients(part, parameter_ids)
         for attention in self.model.modules():
             if isinstance(attention, MultiHeadAttention):
                 _check_attention(attention)
 
     # The four comparisons
 
-    def futures(self) -> Iterator[Comparison]:
-        """States at the begin mark, which both targets share: only what comes later differs."""
-        if isinstance(self.model, EncoderOnly):  # in which a token may depend on all others
+    def compare_futures(self) -> Iterator[Comparison]:
+        """Compare the states at the begin mark, which both targets share, between two targets that
+        differ in the tokens after it.
+        """
+        if isinstance(self.model, EncoderOnly):  # in an encoder, a token may depend on later tokens
             return
         for states, when in ((self._states, ""), (self._states_in_training, " while training")):
             fault = f"lets a token depend on later ones{when}; {self._hint()}"
             yield Comparison(states(OTHER_TARGET)[:, :1], states(TARGET)[:, :1], fault)
 
-    def paddings(self) -> Iterator[Comparison]:
-        """States of the shorter sentence, without its padding."""
-        alone = SOURCE[1:, :3]
+    def compare_padding(self) -> Iterator[Comparison]:
+        """Compare the states of the shorter sentence with and without padding."""
+        without_padding = SOURCE[1:, :3]
         fault = f"lets padding change a sentence; {self._hint()}"
         states = self._states()[1:]
         if isinstance(self.model, EncoderOnly):
-            yield Comparison(self.model.read(alone), states[:, :3], fault)
+            yield Comparison(self.model.read(without_padding), states[:, :3], fault)
         else:
-            yield Comparison(self.model(alone, TARGET[1:]), states, fault)
+            yield Comparison(self.model(without_padding, TARGET[1:]), states, fault)
 
-    def steps(self) -> Iterator[Comparison]:
-        """States of two hypotheses that are decoded a token at a time."""
+    def compare_steps(self) -> Iterator[Comparison]:
+        """Compare incremental decoding of two hypotheses with the full forward pass."""
         if isinstance(self.model, EncoderOnly):
             return
         states = torch.stack([self._states(), self._states(OTHER_TARGET)], dim=1)
@@ -150,15 +155,15 @@ class LayerTrial(Trial):
         for _, part in self.modules():
             if isinstance(part, AttentionMechanism) and part.supports_query_masks:
                 hint += (
-                    "; with `supports_query_masks`, all that `context.mask()` leaves out must be "
-                    "left out"
+                    "; a class with `supports_query_masks` must give no weight to keys that "
+                    "`context.mask()` excludes"
                 )
                 break
         fault = f"incremental decoding disagrees with the full forward pass; {hint}"
         yield Comparison(torch.stack(steps, dim=2), states, fault)
 
-    def repetitions(self) -> Iterator[Comparison]:
-        """Initial weights of two models, and states of two calls."""
+    def compare_repetitions(self) -> Iterator[Comparison]:
+        """Compare the initial weights of both models, and the states of two calls."""
         yield Comparison(
             _weights(self.twin),
             _weights(self.model),
@@ -167,27 +172,31 @@ class LayerTrial(Trial):
         yield Comparison(
             self._states(),
             self._states(),
-            "gives other states when called again: nothing may be random when evaluating",
+            "gives other states when called again: nothing may be random in eval mode",
         )
-        fault = "draws from torch's own generator while training, so no run could be resumed"
+        fault = "draws from torch's global generator while training, so no run could be resumed"
         if "attention" in self.parts:
             fault += "; see `context.weights`"
         other_seed = self._states_in_training(TARGET, seed=2)
         yield Comparison(other_seed, self._states_in_training(TARGET), fault)
 
-    def parameters(self) -> Iterator[None]:
-        """The initial parameters, and three times random ones that give finite states."""
+    def vary_parameters(self) -> Iterator[None]:
+        """Yield with the initial parameters, then after each of three random perturbations of them.
+        A perturbation whose states are not finite is skipped.
+        """
         yield
         for seed in SEEDS:
             before = {name: value.clone() for name, value in self.model.state_dict().items()}
             _randomize(self.model, seed)
             if bool(self._states().isfinite().all()):
                 yield
-            else:  # such as a parameter that must be positive: try others
+            else:  # such as with a parameter that must be positive
                 self.model.load_state_dict(before)
 
     def _hint(self, decoding: bool = False) -> str:
-        """What the author of a part has at hand."""
+        """The hint for the author of the part that may lack a property; `decoding`: in incremental
+        decoding.
+        """
         for field, kind in KINDS.items():
             hint = (decoding and kind.step_hint) or kind.hint
             if field in self.parts and hint:
@@ -195,11 +204,13 @@ class LayerTrial(Trial):
         return "each token must be treated alone"
 
     def _states(self, target: Tensor = TARGET) -> Tensor:
-        """(B, T, d_model) when evaluating, of which the encoder alone has states of padding too."""
+        """States (B, T, d_model) in eval mode. An encoder-only model has states of padding too."""
         return self._forward(self.model.eval(), target)
 
     def _states_in_training(self, target: Tensor, seed: int = 1) -> Tensor:
-        """The same in training, with equal dropout masks and a seed of torch's own generator."""
+        """States (B, T, d_model) in training mode, always with the same dropout masks; `seed` seeds
+        torch's global generator.
+        """
         self.model.train().random.manual_seed(1)
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(seed)
@@ -219,29 +230,32 @@ def _weights(model: Transformer) -> Tensor:
 
 
 def _randomize(model: Transformer, seed: int) -> None:
-    """Add noise to every parameter, as large as its values; where all are equal, initial ones."""
+    """Add normal noise to every parameter.
+
+    Its standard deviation is that of the parameter's values. If all values are equal, it is 0.5 for
+    vectors and 1/sqrt(width) for matrices.
+    """
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
-        spread = float(parameter.std(correction=0))
-        if spread == 0.0:
-            spread = 0.5
-            if parameter.dim() > 1:
-                spread = parameter.shape[-1] ** -0.5
-        parameter.add_(spread * torch.randn(parameter.shape, generator=generator))
+        deviation = float(parameter.std(correction=0))
+        if deviation == 0.0:
+            deviation = 0.5 if parameter.dim() < 2 else parameter.shape[-1] ** -0.5
+        parameter.add_(deviation * torch.randn(parameter.shape, generator=generator))
 
 
 # Results of a part
 
 
-# The shape of a result, from the arguments, where it is not that of the first one.
+# Expected shape of a result, computed from the arguments. The results of all other parts and
+# methods have the shape of their first argument.
 _SHAPES: dict[str, Callable[..., tuple[int, ...]]] = {
     "attention": lambda Q, K, V, context: (*Q.shape[:3], V.shape[-1]),
     "bias": lambda layer, Q, queries, keys: (*Q.shape[:3], keys.shape[-1]),
 }
 
 
-def _check_results(part: nn.Module, field: str) -> None:
-    """Let the methods of a part check each of their results from now on."""
+def _wrap_with_checks(part: nn.Module, field: str) -> None:
+    """Replace the methods of a part by methods that check their results and inputs."""
     methods = KINDS[field].methods
     if isinstance(part, PositionalEncoding):
         base = PositionalEncoding
@@ -253,13 +267,14 @@ def _check_results(part: nn.Module, field: str) -> None:
 
 
 def _checked(function: Callable[..., Any], method: str, kind: str) -> Callable[..., Any]:
-    """The function, whose result must be a tensor of the expected shape, with a state in a mixer,
-    and whose input must stay where others read it.
+    """Wrap a method, so that it raises an error if its result is not a tensor of the expected shape
+    (for a mixer, a tensor and a state), or if it changes an input in place that is read again.
 
     Args:
-        function: a method of a part.
-        method: its name.
-        kind: the same, or, for `forward`, the field of the part.
+        function: the method of a part.
+        method: name of the method.
+        kind: key into `_SHAPES` and `_MAY_CHANGE_INPUT`: the name of the method if the part has
+            several methods, else the field that names the part.
     """
 
     @wraps(function)
@@ -267,13 +282,13 @@ def _checked(function: Callable[..., Any], method: str, kind: str) -> Callable[.
         inputs = [value for value in (*args, *keywords.values()) if isinstance(value, Tensor)]
         before = [value.clone() for value in inputs]
         result = function(*args, **keywords)
-        if kind not in _MAY_CHANGE and not all(map(_is_same, inputs, before)):
+        if kind not in _MAY_CHANGE_INPUT and not all(map(_is_same, inputs, before)):
             raise ClassFault(
                 f"{method} changes its input in place, which other parts of the model read; "
                 "make a new tensor",
                 method,
             )
-        if kind in ("bias", "values") and result is None:
+        if kind in ("bias", "values") and result is None:  # the encoding adds nothing here
             return None
         tensor = _mixed_tokens(result) if kind == "mixer" else result
         if not isinstance(tensor, Tensor):
@@ -281,7 +296,7 @@ def _checked(function: Callable[..., Any], method: str, kind: str) -> Callable[.
             raise ClassFault(
                 f"{method} returns {type(tensor).__name__}, not a tensor{hint}", method
             )
-        if kind != "values":  # whose arguments do not say the size of its vectors
+        if kind != "values":  # the size d_v cannot be derived from the arguments of `values`
             shape, expected = tuple(tensor.shape), tuple(inputs[0].shape)
             if kind in _SHAPES:
                 expected = _SHAPES[kind](*args, **keywords)
@@ -293,10 +308,10 @@ def _checked(function: Callable[..., Any], method: str, kind: str) -> Callable[.
 
 
 def _mixed_tokens(result: Any) -> Any:
-    """The first part of what a mixer returns, which the state follows."""
+    """Check that a mixer returns a pair (mixed tokens, state), and return the mixed tokens."""
     if not isinstance(result, tuple) or len(result) != 2:
         returned = type(result).__name__
-        fault = f"forward returns {returned}, not (B, T, d_model) and a state"
+        fault = f"forward returns {returned}, not a tensor (B, T, d_model) and a state"
         raise ClassFault(fault, "forward")
     mixed, state = result
     if not hasattr(state, "select"):
@@ -309,7 +324,7 @@ def _mixed_tokens(result: Any) -> Any:
 
 
 def _is_same(x: Tensor, y: Tensor) -> bool:
-    """Whether two tensors are equal, also NaN, which random parameters may give."""
+    """Whether two tensors are equal. NaN equals NaN, because random parameters may produce it."""
     return torch.equal(x.nan_to_num(), y.nan_to_num())
 
 
@@ -323,11 +338,18 @@ def _is_broadcast(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
 # Gradients
 
 
-def _check_gradients(part: nn.Module, known: set[int]) -> None:
-    """Refuse a parameter that would never learn; `known` are the ids of those of the model."""
+def _check_gradients(part: nn.Module, parameter_ids: set[int]) -> None:
+    """Refuse a parameter that would never learn.
+
+    Args:
+        part: the part that is checked.
+        parameter_ids: `id` of each parameter of the model.
+    """
     for module in part.modules():
         for name, value in vars(module).items():
-            if name not in _MODULE and any(id(tensor) not in known for tensor in _hidden(value)):
+            if name in _MODULE_ATTRIBUTES:
+                continue
+            if any(id(tensor) not in parameter_ids for tensor in _trainable_tensors(value)):
                 raise ClassFault(
                     f"its attribute {name} has parameters that torch does not know, so they "
                     "would never learn; use nn.Parameter, nn.ParameterList or nn.ModuleList"
@@ -337,29 +359,37 @@ def _check_gradients(part: nn.Module, known: set[int]) -> None:
             raise ClassFault(f"its parameter {name} has no gradient, so it would never learn")
 
 
-def _hidden(value: object) -> list[Tensor]:
-    """What is to learn in an attribute that is no parameter and no module."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    tensors = []
-    for item in value if isinstance(value, (list, tuple)) else (value,):
-        tensors += list(item.parameters()) if isinstance(item, nn.Module) else [item]
-    # An activation that a class keeps is computed from others, and no leaf.
-    tensors = [item for item in tensors if isinstance(item, Tensor)]
-    return [item for item in tensors if item.requires_grad and item.is_leaf]
+def _trainable_tensors(attribute: object) -> list[Tensor]:
+    """Trainable tensors in a plain attribute of a module, or in a list or dictionary there. Torch
+    does not register them as parameters.
+    """
+    values: Iterable[object] = [attribute]
+    if isinstance(attribute, dict):
+        values = attribute.values()
+    elif isinstance(attribute, (list, tuple)):
+        values = attribute
+    tensors: list[object] = []
+    for value in values:
+        tensors += value.parameters() if isinstance(value, nn.Module) else [value]
+    # Only leaves: an activation that a class stores requires a gradient too, but is not trained.
+    return [
+        tensor
+        for tensor in tensors
+        if isinstance(tensor, Tensor) and tensor.requires_grad and tensor.is_leaf
+    ]
 
 
 def _check_attention(attention: MultiHeadAttention) -> None:
-    """Refuse heads that nothing before them would learn from, or that pass by the sinks."""
+    """Refuse attention without a gradient for V, or that bypasses `context.weights`."""
     if attention.value_projection.weight.grad is None:
         raise ClassFault(
-            "its output has no gradient with respect to V, so nothing before it would learn",
+            "its output has no gradient with respect to V, so the layers below would never learn",
             "forward",
         )
     if attention.sinks is not None and attention.sinks.grad is None:
         raise ClassFault(
-            "its scores do not pass `context.weights`, which applies score_cap and "
-            "attention_sinks; a class without scores, or with its own cap, says "
+            "its scores do not pass through `context.weights`, which applies score_cap and "
+            "attention_sinks; a class without scores, or with a cap of its own, must set "
             "forms_scores = False",
             "forward",
         )

@@ -1,10 +1,9 @@
-"""The five properties of a part, and how the trial of a part is checked."""
+"""The five properties of a part, and how the trial of a part checks them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 import torch
@@ -17,12 +16,14 @@ from ablate.own.reference import Reference
 
 @dataclass(frozen=True)
 class Comparison:
-    """A result that is computed in two ways.
+    """A result that is computed in two ways, which must agree.
 
-    result, expected: what must be equal.
-    fault: what a difference shows.
-    methods: those that may be the cause, the likeliest first.
-    tolerance: of rounding, as a share of the largest expected number, taken as 1 at least.
+    result: the result in one way.
+    expected: the result in the other way.
+    fault: the fault of the part if they differ.
+    methods: methods of the part that may be the cause, the likeliest first.
+    tolerance: tolerance of rounding, as a share of the largest expected number or of 1, whichever
+        is larger.
     """
 
     result: Tensor
@@ -33,42 +34,52 @@ class Comparison:
 
     @property
     def is_close(self) -> bool:
-        """Whether both are equal up to rounding."""
+        """Whether result and expected result are equal up to rounding."""
         x, y = self.result, self.expected
         tolerance = self.tolerance * max(1.0, float(y.abs().max()))
         return x.shape == y.shape and torch.allclose(x, y, atol=tolerance)
 
 
 class Trial:
-    """A part at work on small inputs. A kind of part overrides the methods of the properties that
-    it must have.
+    """A part at work on small inputs. The trial of a kind of part overrides the methods of the
+    properties that the kind must have.
     """
 
-    def results(self) -> None:
-        """Results have the type, the shape and the range that are read: refuse others.
+    def check_results(self) -> None:
+        """Results have the type, the shape and the range that the program expects.
 
         Raises:
             ClassFault: a result is wrong.
         """
 
-    def futures(self) -> Iterable[Comparison]:
-        """The past cannot see the future: results for inputs that differ in what comes later."""
+    def compare_futures(self) -> Iterable[Comparison]:
+        """The past cannot see the future: compare early results for two inputs that differ only in
+        later tokens.
+        """
         return ()
 
-    def paddings(self) -> Iterable[Comparison]:
-        """Padding changes nothing: results for inputs that stand together, and alone."""
+    def compare_padding(self) -> Iterable[Comparison]:
+        """Padding changes nothing: compare the results for items in one batch with the results for
+        each item alone.
+        """
         return ()
 
-    def steps(self) -> Iterable[Comparison]:
-        """Steps equal the whole: results that are computed step by step, and at once."""
+    def compare_steps(self) -> Iterable[Comparison]:
+        """Steps equal the whole: compare results that are computed piece by piece with results
+        computed at once.
+        """
         return ()
 
-    def repetitions(self) -> Iterable[Comparison]:
-        """Resume is exact: results that are computed again, or from what a checkpoint holds."""
+    def compare_repetitions(self) -> Iterable[Comparison]:
+        """Resume is exact: compare results with the same results computed again, or resumed from a
+        checkpoint.
+        """
         return ()
 
-    def parameters(self) -> Iterator[None]:
-        """Set the initial parameters, and others: a gate that begins at 0 would hide a fault."""
+    def vary_parameters(self) -> Iterator[None]:
+        """Yield with the initial parameters set, then with others. The initial parameters may hide
+        a fault, such as a gate that begins at 0.
+        """
         yield
 
 
@@ -76,19 +87,21 @@ def check(trial: Trial) -> None:
     """Check the properties of a part.
 
     Raises:
-        ClassFault: it lacks one of them.
+        ClassFault: the part lacks a property.
     """
-    trial.results()
-    with torch.no_grad():  # with gradients, some processors round sums in another order
-        _refuse_unequal(trial.repetitions(), exact=True)
-        for _ in trial.parameters():
-            _refuse_unequal(chain(trial.futures(), trial.paddings(), trial.steps()))
+    trial.check_results()
+    with torch.no_grad():  # with gradients, some processors sum in another order
+        _refuse_unequal(trial.compare_repetitions(), exact=True)
+        for _ in trial.vary_parameters():
+            _refuse_unequal(trial.compare_futures())
+            _refuse_unequal(trial.compare_padding())
+            _refuse_unequal(trial.compare_steps())
 
 
 def _refuse_unequal(comparisons: Iterable[Comparison], exact: bool = False) -> None:
     for comparison in comparisons:
         is_equal = comparison.is_close
-        if exact:  # to the bit
+        if exact:  # equal to the bit
             is_equal = torch.equal(comparison.result, comparison.expected)
         if not is_equal:
             raise ClassFault(comparison.fault, *comparison.methods)
@@ -97,10 +110,15 @@ def _refuse_unequal(comparisons: Iterable[Comparison], exact: bool = False) -> N
 def check_classes(
     classes: Mapping[str, Reference], sources: Path, make: Callable[[], Trial]
 ) -> None:
-    """Check the classes of a row that a trial has, by the fields that name them.
+    """Check a user's classes together in one trial.
+
+    Args:
+        classes: references to the classes, by the fields that name them.
+        sources: folder with the sources of classes.
+        make: makes the trial, in which the classes are at work.
 
     Raises:
-        StudyError: they lack a property, or fail; in one line, with file and line.
+        StudyError: a class fails, or lacks a property; one line with file and line number.
     """
     references = list(classes.values())
     with faults_of(references, sources):

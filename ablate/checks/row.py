@@ -21,16 +21,29 @@ if TYPE_CHECKING:
 def check_runs(
     study: Study, runs: Iterable[Run], results: Results, corpora: Mapping[CorpusConfig, Corpus]
 ) -> None:
-    """Check the classes of some runs, each combination once.
+    """Check the classes of some runs, each combination of classes once.
+
+    Args:
+        study: the study.
+        runs: runs of the study.
+        results: the results root, which has the sources of the classes.
+        corpora: the prepared corpora, by their settings.
 
     Raises:
-        StudyError: one of them fails, or lacks a property.
+        StudyError: a class fails, or lacks a property.
     """
     checked: set[tuple[object, ...]] = set()
     for run in runs:
         c = run.config
-        parts = c.architecture, c.attention, c.positional_encoding
-        combination = (classes_of(c), str(parse_import(c.optimizer) or ""), run.data, *parts)
+        # The classes, and the settings that decide how the checks use them.
+        combination = (
+            classes_of(c),
+            str(parse_import(c.optimizer) or ""),
+            run.data,
+            c.architecture,
+            c.attention,
+            c.positional_encoding,
+        )
         if combination not in checked:
             sources = results.run(run.id).sources
             check_row(c, study.task, study.task_name, corpora[run.data], sources)
@@ -38,17 +51,18 @@ def check_runs(
 
 
 def check_row(config: RowConfig, task: Task, task_name: str, corpus: Corpus, sources: Path) -> None:
-    """Check the classes and the task of a row; torch is loaded only if there are some.
+    """Check the user's classes that a row names, and its task if it is a user's class. The checks,
+    and torch, are imported only if there is something to check.
 
     Args:
         config: the row.
-        task: the task of its study.
-        task_name: its name, or a pinned reference to it.
-        corpus: of the row.
-        sources: folder with the sources of classes by hash.
+        task: the task of the study.
+        task_name: name of the task, or a pinned reference to a user's class.
+        corpus: corpus of the row.
+        sources: folder with the sources of classes, by hash.
 
     Raises:
-        StudyError: one of them fails, or lacks a property.
+        StudyError: a class or the task fails, or lacks a property.
     """
     if classes_of(config) or parse_import(config.optimizer):
         from ablate.checks.layers import check_layers

@@ -1,4 +1,6 @@
-"""Try a user's own task on two items of its corpus, in a model of one layer, and its metrics."""
+"""Check a user's task before training: its loss for two items of the corpus, in a model of one
+layer, and its metrics.
+"""
 
 from __future__ import annotations
 
@@ -21,81 +23,98 @@ from ablate.store.records import Measurement
 from ablate.tasks.base import Task
 from ablate.tasks.sequence_to_sequence import SequenceToSequence
 
-_AMONG = 1000  # items of the training split, from which the two are taken
+_SEARCHED = 1000  # number of training items among which the two items are searched
 
 
 def check_task(
     task: Task, reference: Reference, corpus: Corpus, config: RowConfig, sources: Path
 ) -> None:
-    """Compare a batch of two items with each item alone; score texts.
+    """Check that the loss of two items is the sum of their losses, and that the metrics score
+    texts.
 
-    A step may be split into micro-batches, so the loss and the number of targets must be sums over
-    the items.
+    The batch of a step may be split into micro-batches, so the loss and the number of targets must
+    be sums over the items.
+
+    Args:
+        task: the task.
+        reference: reference to the class of the task.
+        corpus: the prepared corpus.
+        config: the row.
+        sources: folder with the sources of classes.
 
     Raises:
-        StudyError: a method fails, or the task lacks a property; with file and line.
+        StudyError: a method fails, or the task lacks a property; with file and line number.
     """
     with faults_of([reference], sources):
         split = task.at_step(task.items(corpus, "train", config), seed=1, step=1)
-        small, V = config.single_layer(), corpus.tokenizer.vocab_size
-        model = build(small, V, seed=1, sources=sources).eval()
+        vocab_size = corpus.tokenizer.vocab_size
+        model = build(config.single_layer(), vocab_size, seed=1, sources=sources).eval()
         check(TaskTrial(task, model, split, config.label_smoothing))
         _check_scores(task, corpus)
 
 
 class _Measured(NamedTuple):
-    """The loss of some items, and their number of targets."""
+    """Loss of some items, summed over their targets, and their number of targets."""
 
     loss: float
     targets: int
 
 
 class TaskTrial(Trial):
-    """A task with the shortest and the longest of some items."""
+    """A task with a pair of items: the shortest and the longest of some training items."""
 
     def __init__(
         self, task: Task, model: Transformer, split: Split, label_smoothing: float
     ) -> None:
-        self.task, self.model, self.split = task, model, split
-        self.label_smoothing, self.pair = label_smoothing, two_items(split)
+        self.task = task
+        self.model = model
+        self.split = split
+        self.label_smoothing = label_smoothing
+        self.pair = two_items(split)
 
-    def results(self) -> None:
-        """Refuse results of a wrong type, and other numbers of targets.
+    def check_results(self) -> None:
+        """Refuse results of a wrong type, and wrong numbers of targets.
 
-        Perplexity is measured from `output_terms`, whatever the loss is.
+        `output_terms` is checked too: perplexity is computed from it, also if the task defines
+        another loss.
         """
         with torch.no_grad():
             loss = self._measure(self.pair).loss
             batch = self.task.collate(self.split, np.array(self.pair))
             terms = self.task.output_terms(self.model, batch)
-        counts = len(terms.states), len(terms.targets), batch.tokens
-        if len(set(counts)) > 1:
-            text = "output_terms has {} states and {} targets for {} target tokens".format(*counts)
-            raise ClassFault(text, "output_terms", "collate")
+        if not len(terms.states) == len(terms.targets) == batch.tokens:
+            raise ClassFault(
+                f"output_terms has {len(terms.states)} states and {len(terms.targets)} targets for "
+                f"{batch.tokens} target tokens",
+                "output_terms",
+                "collate",
+            )
         if not math.isfinite(loss):
             raise ClassFault(f"the loss of two items is {loss}", "loss_terms")
 
-    def paddings(self) -> Iterator[Comparison]:
-        """The loss and the number of targets of two items, and the sums of each alone."""
+    def compare_padding(self) -> Iterator[Comparison]:
+        """Compare the loss of two items with the sum of the losses of each item alone, and refuse
+        numbers of targets that differ likewise.
+        """
         both = self._measure(self.pair)
         first, second = (self._measure([item]) for item in self.pair)
         if both.targets != first.targets + second.targets:
             raise ClassFault(
                 f"n_targets counts {both.targets} targets of two items, and {first.targets} + "
-                f"{second.targets} of each alone: padding is no target",
+                f"{second.targets} of each item alone: padding must not count as a target",
                 "n_targets",
             )
         yield Comparison(
             torch.tensor(both.loss),
             torch.tensor(first.loss + second.loss),
             f"the loss of two items is {both.loss:.4g}, and {first.loss:.4g} + {second.loss:.4g} "
-            "of each alone: it must be the sum over the targets, without padding and without a "
-            "mean",
+            "of each item alone: it must be the sum over the targets, not a mean, and without "
+            "padding",
             ("loss_terms", "output_terms", "collate"),
         )
 
-    def repetitions(self) -> Iterator[Comparison]:
-        """The loss of two items, computed twice."""
+    def compare_repetitions(self) -> Iterator[Comparison]:
+        """Compare the loss of two items, computed twice."""
         again = torch.tensor(self._measure(self.pair).loss)
         loss = torch.tensor(self._measure(self.pair).loss)
         fault = "gives another loss for the same items when asked again: nothing may be random"
@@ -114,8 +133,8 @@ class TaskTrial(Trial):
         for count, method in ((batch.tokens, "collate"), (result[1], "loss_terms")):
             if count != targets:
                 raise ClassFault(
-                    f"n_targets counts {targets} targets, and {method} {count}: padding is no "
-                    "target",
+                    f"n_targets counts {targets} targets, and {method} counts {count}: padding "
+                    "must not count as a target",
                     "n_targets",
                     method,
                 )
@@ -123,8 +142,8 @@ class TaskTrial(Trial):
 
 
 def _check_scores(task: Task, corpus: Corpus) -> None:
-    """Score empty texts, which beam search may return; other predictions have their own format."""
-    if not isinstance(task, SequenceToSequence):
+    """Check that all metrics can score empty texts, which beam search may return."""
+    if not isinstance(task, SequenceToSequence):  # its predictions may be in a format of their own
         return
     texts = [""] * task.n_predictions(corpus)
     for metric in task.prediction_metrics:
@@ -147,6 +166,6 @@ def _check_scores(task: Task, corpus: Corpus) -> None:
 
 
 def two_items(split: Split) -> list[int]:
-    """The shortest and the longest of the first items."""
-    lengths = split.lengths(np.arange(min(len(split), _AMONG))).sum(0)
+    """Indices of the shortest and the longest item among the first items of a split."""
+    lengths = split.lengths(np.arange(min(len(split), _SEARCHED))).sum(0)
     return [int(lengths.argmin()), int(lengths.argmax())]

@@ -1,4 +1,4 @@
-"""Try an optimizer, a schedule and a loss term of a user's own, without a model."""
+"""Check a user's optimizer, schedule and loss term before training, without a model."""
 
 from __future__ import annotations
 
@@ -23,14 +23,17 @@ from ablate.own.reference import is_own, parse_reference
 from ablate.training.optimizer import Optimizer, make_optimizer
 from ablate.training.schedule import learning_rate, schedule_of
 
-STEPS = 24
-RESUMED = 13  # no multiple of an interval at which a state may be renewed, such as 5 or 10
-_LEAST_SHARE = 0.01  # of the peak: no schedule stays below it
+STEPS = 24  # number of optimizer steps
+# Number of steps before the resume. Not a multiple of intervals at which an optimizer may renew its
+# state, such as 5 or 10.
+RESUMED = 13
+# A schedule returns shares of the peak learning rate. If all are below this share, it returns
+# rates.
+_LEAST_SHARE = 0.01
 
 
 def check_training(config: RowConfig, sources: Path) -> None:
-    """Check the optimizer, the schedule and the loss term that a row names, if they are no names of
-    built-in ones.
+    """Check the optimizer, the schedule and the loss term of a row, unless they are built in.
 
     Raises:
         StudyError: a class or a function fails, or lacks a property.
@@ -40,7 +43,7 @@ def check_training(config: RowConfig, sources: Path) -> None:
         reference = parse_reference(value)
         if reference is not None:
             check_classes({field: reference}, sources, partial(trial, config, sources))
-        elif is_own(value):  # of an installed package
+        elif is_own(value):  # a class of an installed package
             _check_installed(field, value, trial(config, sources))
 
 
@@ -56,16 +59,18 @@ def _check_installed(field: str, value: str, trial: TrainingTrial) -> None:
 
 
 class TrainingTrial(Trial):
-    """Something that a row trains with; `sources` has the classes of the user's."""
+    """The optimizer, the schedule or the loss term of a row. `sources` is the folder with the
+    sources of user's classes.
+    """
 
     def __init__(self, config: RowConfig, sources: Path) -> None:
         self.config, self.sources = config, sources
 
 
 class OptimizerTrial(TrainingTrial):
-    """An optimizer that takes 24 steps with a matrix and a vector."""
+    """An optimizer that makes 24 steps on a matrix and a vector."""
 
-    def results(self) -> None:
+    def check_results(self) -> None:
         """Refuse weights that are not finite, or that do not depend on the learning rate."""
         weights = self._trained()
         if not weights.isfinite().all():
@@ -73,11 +78,13 @@ class OptimizerTrial(TrainingTrial):
         if torch.equal(weights, self._trained(rate=0.02)):
             raise ClassFault(
                 'gives the same weights with twice the learning rate: read `group["lr"]` in each '
-                "step, which has the schedule and the rate of the group"
+                "step, which follows the schedule and the group"
             )
 
-    def repetitions(self) -> Iterator[Comparison]:
-        """Weights after steps that are repeated, and that go on from a checkpoint."""
+    def compare_repetitions(self) -> Iterator[Comparison]:
+        """Compare the weights after all steps with the weights of a repeated training, and of a
+        training that resumes from a checkpoint.
+        """
         weights = self._trained()
         yield Comparison(
             self._trained(),
@@ -92,17 +99,19 @@ class OptimizerTrial(TrainingTrial):
         yield Comparison(
             resumed,
             weights,
-            "a resumed training differs from an uninterrupted one; all that a step depends on "
-            "belongs into `self.state[parameter]` or `self.param_groups`",
+            "a resumed training differs from an uninterrupted training; keep everything on which a "
+            "step depends in `self.state[parameter]` or `self.param_groups`",
         )
 
     def _trained(self, rate: float = 0.01, resumed: bool = False) -> Tensor:
-        """The weights after all steps; `resumed`: from what a checkpoint holds half-way."""
+        """Make all steps, and return the weights. With `resumed`, the state passes through the
+        bytes of a checkpoint after `RESUMED` steps.
+        """
         model = _Small()
         optimizer = make_optimizer(model, self.config, self.sources)
         _train(model, optimizer, range(RESUMED), rate)
         if resumed:
-            saved = to_bytes(optimizer.state())  # not every tensor fits
+            saved = to_bytes(optimizer.state())  # raises an error for tensors that share memory
             optimizer = make_optimizer(model, self.config, self.sources)
             optimizer.load(from_bytes(saved))
         _train(model, optimizer, range(RESUMED, STEPS), rate)
@@ -110,6 +119,8 @@ class OptimizerTrial(TrainingTrial):
 
 
 class _Small(nn.Module):
+    """A matrix and a vector."""
+
     def __init__(self) -> None:
         super().__init__()
         self.matrix = nn.Parameter(torch.linspace(-1.0, 1.0, 6).view(3, 2))
@@ -124,51 +135,56 @@ def _train(model: nn.Module, optimizer: Optimizer, steps: range, rate: float) ->
 
 
 class ScheduleTrial(TrainingTrial):
-    """A schedule that is asked for up to a hundred steps, from the end of the warm-up on."""
+    """A schedule, called for up to a hundred steps from the end of the warm-up to the last step."""
 
     def __init__(self, config: RowConfig, sources: Path) -> None:
         super().__init__(config, sources)
         self.schedule = schedule_of(config, sources)
         begin, self.last = config.warmup_steps, config.train_steps
         if self.last is None and config.epochs is not None:
-            self.last = 10 * begin  # the corpus decides; any number will do
+            self.last = 10 * begin  # the real number depends on the corpus; any number will do
         end = max(begin + 1, self.last or 10 * begin)
-        self.asked = (begin, *range(begin + 1, end, max(1, (end - begin) // 50)), end)
+        interval = max(1, (end - begin) // 50)
+        self.called_steps = (begin, *range(begin + 1, end, interval), end)
 
-    def results(self) -> None:
-        """Refuse what is no share of the peak."""
+    def check_results(self) -> None:
+        """Refuse results that are not a share of the peak learning rate."""
         highest = 0.0
-        for step in self.asked:
+        for step in self.called_steps:
             share: object = self.schedule(self.config, step, self.last)
-            if not isinstance(share, (int, float)):  # it is written into the log, as JSON
+            if not isinstance(share, (int, float)):  # the metrics log has it as JSON
                 raise ClassFault(
-                    f"returns {share!r} at step {step}, which is no int or float of Python"
+                    f"returns {share!r} at step {step}, which is not an int or float of Python"
                 )
             rate = learning_rate(self.config, step, self.last, self.schedule)
             if not 0.0 <= rate < math.inf:
                 raise ClassFault(
-                    f"the share of the peak at step {step} of {self.last} gives the rate {rate:.6g}"
+                    f"the share of the peak at step {step} of {self.last} gives the learning rate "
+                    f"{rate:.6g}"
                 )
             highest = max(highest, share)
         if highest < _LEAST_SHARE:
             raise ClassFault(
-                f"returns at most {highest:.6g} of the peak, which is learning_rate: return a "
-                "share, such as 1.0, and not a rate"
+                f"returns at most {highest:.6g}: return a share of the peak learning_rate, such as "
+                "1.0, not a learning rate"
             )
 
-    def repetitions(self) -> Iterator[Comparison]:
-        """Shares of each step, asked for twice."""
-        for step in self.asked:
+    def compare_repetitions(self) -> Iterator[Comparison]:
+        """Compare two calls for each step."""
+        for step in self.called_steps:
             again, share = (
                 torch.tensor(self.schedule(self.config, step, self.last), dtype=torch.float64)
                 for _ in range(2)
             )
-            fault = "returns another number when asked again for step"
-            yield Comparison(again, share, f"{fault} {step}: it must follow from it")
+            fault = (
+                f"returns another number when called again for step {step}: the number must depend "
+                "only on the arguments"
+            )
+            yield Comparison(again, share, fault)
 
 
 class LossTermTrial(TrainingTrial):
-    """A loss term of five tokens."""
+    """A loss term, called for five tokens and for some of them."""
 
     def __init__(self, config: RowConfig, sources: Path) -> None:
         super().__init__(config, sources)
@@ -178,8 +194,8 @@ class LossTermTrial(TrainingTrial):
         self.logits = torch.linspace(-2.0, 3.0, 5 * 11).cos().view(5, 11).requires_grad_()
         self.targets = torch.tensor([4, 10, 4, 6, 7])
 
-    def results(self) -> None:
-        """Refuse a value that is no number of the logits, with finite gradients."""
+    def check_results(self) -> None:
+        """Refuse a value without finite gradients for the logits, and changes of the logits."""
         before = self.logits.detach().clone()
         value = self._value(slice(0, 5))
         if not value.requires_grad:
@@ -190,21 +206,24 @@ class LossTermTrial(TrainingTrial):
         if not torch.equal(before, self.logits):
             raise ClassFault("changes the logits in place")
 
-    def steps(self) -> Iterator[Comparison]:
-        """The value of five tokens, and of two and three of them."""
-        whole, first, second = map(self._value, (slice(0, 5), slice(0, 2), slice(2, 5)))
+    def compare_steps(self) -> Iterator[Comparison]:
+        """Compare the value for five tokens with the values for two and for three of them."""
+        whole = self._value(slice(0, 5))
+        first = self._value(slice(0, 2))
+        second = self._value(slice(2, 5))
         yield Comparison(
             first + second,
             whole,
-            f"{whole.item():.6g} for five tokens, and {first.item():.6g} + {second.item():.6g} for "
-            "two and three of them: return the sum over tokens, and no mean",
-            tolerance=1e-5,  # a term may be small
+            f"returns {whole.item():.6g} for five tokens, and {first.item():.6g} + "
+            f"{second.item():.6g} for two and three of them: return the sum over tokens, not a "
+            "mean",
+            tolerance=1e-5,  # a loss term may be small
         )
 
-    def repetitions(self) -> Iterator[Comparison]:
-        """The value of five tokens, asked for twice."""
+    def compare_repetitions(self) -> Iterator[Comparison]:
+        """Compare two calls for five tokens."""
         again, value = self._value(slice(0, 5)), self._value(slice(0, 5))
-        yield Comparison(again, value, "returns another number when asked again")
+        yield Comparison(again, value, "returns another number when called again")
 
     def _value(self, rows: slice) -> Tensor:
         value: object = self.term(self.logits[rows], self.targets[rows])
@@ -213,7 +232,7 @@ class LossTermTrial(TrainingTrial):
         shown = type(value).__name__
         if isinstance(value, Tensor):
             shown = f"shape {tuple(value.shape)}" if value.dim() else f"{value.item()}"
-        raise ClassFault(f"returns {shown}, and not a finite number as a tensor without dimensions")
+        raise ClassFault(f"returns {shown}, not a finite number as a tensor without dimensions")
 
 
 TRIALS: dict[str, type[TrainingTrial]] = {

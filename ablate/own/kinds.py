@@ -1,6 +1,6 @@
 """The kinds of classes and functions that a study may name.
 
-`ablate/checks/` tries them before a run is trained, and its tests try all built-in parts.
+`ablate/checks/` checks them before a run is trained; its tests also check all built-in parts.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ _MASKS = "`context.mask()` has the allowed keys"
 class Kind:
     """A kind of class or function.
 
-    name: as messages say it.
-    base: name of the class that it derives from; `function` for a function.
-    arguments: what it is constructed or called with, as messages say it.
-    count, keywords: the number of these arguments, and the names of further ones.
-    methods: what a class of this kind may define.
-    hint: what its author has at hand against a token that depends on others; where there is none,
-        each token must be treated alone. step_hint: in decoding, if not the same.
+    name: name of the kind in messages.
+    base: name of the base class; `function` for a function.
+    arguments: description in messages of the arguments of the constructor or the function.
+    count: number of positional arguments.
+    keywords: names of keyword arguments.
+    methods: methods that a class of this kind may define.
+    hint: hint for the author of a class in which a token depends on tokens that it should not see;
+        if empty, the message says that each token must be treated alone.
+    step_hint: hint for faults in incremental decoding, if it differs from `hint`.
     """
 
     name: str
@@ -40,27 +42,27 @@ class Kind:
             inspect.signature(part).bind(*range(self.count), **dict.fromkeys(self.keywords))
         except TypeError:
             return False
-        except ValueError:  # it has no signature
+        except ValueError:  # a part without a signature, such as a builtin
             return True
         return True
 
 
-# By the field that names one; `task` stands beside the fields of a row. Of several classes at fault
-# in a model, the hint is that of the first.
+# The kinds by the field that names a class; `task` is a key of the study, not a field of a row. If
+# several classes of a model may be at fault, the message has the hint of the first kind here.
 KINDS = {
     "mixer": Kind(
         "a mixer", "TokenMixer", "config", 1, (),
-        hint="a state is that after the last token that is no padding, for each row",
+        hint="return for each row the state after its last token that is not padding",
     ),
     "attention": Kind(
         "attention", "AttentionMechanism", "config", 1, (), hint=_MASKS,
-        step_hint=f"Q may have the last tokens alone: {_MASKS}, and positions are "
+        step_hint=f"Q may have only the last tokens: {_MASKS}, and positions are "
         "`context.query_positions` and `context.key_positions`",
     ),
     "positional_encoding": Kind(
         "a positional encoding", "PositionalEncoding", "config, causal and init", 1,
         ("causal", "init"), ("embed", "rotate", "bias", "values"),
-        step_hint="positions are the arguments `positions`, `queries` and `keys`",
+        step_hint="take positions from the arguments `positions`, `queries` and `keys`",
     ),
     "norm": Kind("a norm", "Module", "d_model", 1, ()),
     "feed_forward": Kind("a feed-forward network", "Module", "config", 1, ()),
@@ -78,7 +80,9 @@ KINDS = {
 
 
 def arguments_of(part: Any) -> str:
-    """What a class or a function is called with, where it cannot be called so; else empty."""
+    """Describe the arguments that a class or a function of a kind must accept; empty if it accepts
+    them, or is of no kind.
+    """
     for cls in getattr(part, "__mro__", (type(part),)):
         kinds = [kind for kind in KINDS.values() if kind.base == cls.__name__]
         if not kinds:

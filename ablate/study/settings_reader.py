@@ -47,7 +47,7 @@ class SettingsReader:
         self.defaults: dict[str, Any] = {}
         self.unused: dict[str, str] = {}
         if task:
-            self.defaults = {**task.idle_defaults, **task.defaults}
+            self.defaults = {**task.original_defaults, **task.defaults}
             if any(task.metrics[name].is_probe for name in metrics if name in task.metrics):
                 self.defaults["probes"] = True
             cause = "metrics, which name what is measured"
@@ -79,7 +79,7 @@ class SettingsReader:
         """Positions that the texts of a row take; None if they are not known, or limit nothing."""
         if self.task is None or self.data is None or not is_limited(config):
             return None
-        return self.task.reach(self.data, config)
+        return self.task.longest_sequences(self.data, config)
 
     def remarks(self, settings: Mapping[str, Node]) -> Iterator[str]:
         """Yield what no text of a valid row reaches, or no text of training, for a note: it may be

@@ -1,6 +1,6 @@
 """The interface of a task: what a run learns, what it predicts, and how it is scored.
 
-All other code works with this interface. Studies are read and tables are printed with the class
+All other code works with this interface. Reading a study and printing a table need only the class
 attributes and `resolve_data`, so the module of a task must load without torch. Methods that need
 torch import it.
 """
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 
 
 ARCHITECTURES: tuple[str, ...] = get_args(ModelConfig.model_fields["architecture"].annotation)
-PREPARABLE = (DataConfig, LanguageData, SyntheticData)  # bases of data settings
+# Base classes of the settings from which a corpus can be prepared
+PREPARABLE = (DataConfig, LanguageData, SyntheticData)
 
 
 class Batch(Protocol):
@@ -71,10 +72,10 @@ class OutputTerms(NamedTuple):
 
 @dataclass(frozen=True)
 class Sample:
-    """An item of the test split, to be shown.
+    """An item of the test split, to be shown to readers.
 
-    number: counted from 1.
-    texts: names and texts, such as ("source", "Ein Hund.").
+    number: number of the item, counted from 1.
+    texts: pairs of a name and a text, such as ("source", "Ein Hund.").
     """
 
     number: int
@@ -89,19 +90,21 @@ class Task(ABC):
         data_config: class of the `data` section, which names the text fields of an item.
         architectures: values of `architecture` that the task supports.
         model_metrics: metrics of the model's likelihood on the dev split.
-        units: what a perplexity is per, by metric, such as "subword token". Scores of other metrics
-            have signatures.
+        units: unit over which the likelihood is averaged, by metric, such as "subword token" for a
+            perplexity per subword token. Metrics without a unit describe themselves by the
+            signatures of their scores, as sacreBLEU does.
         prediction_metrics: metrics of the predictions for the test split; empty if the task makes
             no predictions.
         predicts_texts: whether predictions are texts to read, not lines of numbers.
         default_metrics: names of the metrics of a study that names none. Verdicts use the first.
-        defaults: default values of fields, if they differ from the paper's.
-        settings: classes of row fields that only some tasks use. A study may set fields of these
-            classes only.
+        defaults: default values of fields, where they differ from the paper's values.
+        settings: classes of task-specific row fields that this task uses. A study of this task may
+            set no other task-specific fields.
         shown_fields: settings that the legend of a table always shows.
         paper: the paper's table of this task.
         predicts: what `ablate predict` prints for a text: a prediction for each line, a
-            continuation, or candidates for its masked tokens; empty for nothing.
+            continuation, or candidates for its masked tokens; empty if `ablate predict` does not
+            support the task.
         exported_as: kind of the model in other libraries: sequence-to-sequence, causal or masked;
             empty if it cannot be exported.
     """
@@ -170,14 +173,14 @@ class Task(ABC):
 
     @property
     def unused_fields(self) -> dict[str, str]:
-        """Fields of a row that have no effect with this task, and why."""
+        """Fields of a row that have no effect with this task, each with the reason."""
         used = {name for section in self.settings for name in section.model_fields}
         return {name: f"task {self.name}" for name in TASK_FIELDS if name not in used}
 
     @property
-    def idle_defaults(self) -> dict[str, Any]:
-        """Values of unused fields whose default has changed: the default with which they were
-        introduced, so that run ids do not change.
+    def original_defaults(self) -> dict[str, Any]:
+        """Original defaults of unused fields whose default has since changed. Run ids are computed
+        with them, so that a change of a field that a task does not use leaves its run ids alone.
         """
         facts = facts_of(DecodingConfig)
         defaults = {}
@@ -187,7 +190,7 @@ class Task(ABC):
         return defaults
 
     def resolve_data(self, settings: Mapping[str, Any]) -> CorpusConfig:
-        """Complete the study's `data` section. A named corpus adds its splits.
+        """Complete the study's `data` section. The name of a corpus is replaced by its splits.
 
         Raises:
             pydantic.ValidationError: a value is missing, of the wrong type or out of range.
@@ -198,8 +201,8 @@ class Task(ABC):
     def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[Fault | str]:
         """Yield a fault for each reason why a row cannot be trained on this data.
 
-        The fields of a fault are fields of the row, or `data.` and a field of the data. A fault
-        without fields may be a plain text.
+        A fault names fields of the row, or fields of the data after `data.`, such as
+        `data.max_length`. A fault that names no field may be a plain text.
         """
         if config.architecture not in self.architectures:
             problem = f"architecture={config.architecture} does not work with task {self.name}"
@@ -212,8 +215,10 @@ class Task(ABC):
             longest = f"a sequence of data.max_length={data.max_length} and its end"
             yield from config.batch_faults(longest, data.max_length + 1, "data.max_length")
 
-    def reach(self, data: CorpusConfig, config: RowConfig) -> Reach | None:
-        """The numbers of positions that the longest sequences take; None if unknown."""
+    def longest_sequences(self, data: CorpusConfig, config: RowConfig) -> Reach | None:
+        """The positions that the longest sequences take in training, in the data and in evaluation;
+        None if they are unknown.
+        """
         return None
 
     def check_metrics(
@@ -225,7 +230,7 @@ class Task(ABC):
     def describe(
         self, metric: Metric, data: CorpusConfig, vocab_sizes: Sequence[int]
     ) -> str | None:
-        """Describe a metric for the legend; None if its scores have signatures."""
+        """Describe a metric for the legend of a table; None if its scores have signatures."""
         unit = self.units.get(metric.name)
         if unit is None:
             return None
@@ -235,7 +240,9 @@ class Task(ABC):
     # Data
 
     def test_size(self, data: CorpusConfig, config: RowConfig) -> tuple[str, int] | None:
-        """Name and value of the size of test items; None if rows cannot set it, or it varies."""
+        """Name and value of the setting for the size of test items, such as ("length", 40); None if
+        rows cannot set the size, or if the test items have several sizes.
+        """
         return None
 
     def prepare(
@@ -265,14 +272,15 @@ class Task(ABC):
         return corpus.split(split)
 
     def at_step(self, split: Split, seed: int, step: int) -> Split:
-        """The training items for a step, with the same lengths; by default the same items.
+        """The training items for one step, such as items with new masks; by default, `split`.
 
-        Use only the arguments, so that a resumed run trains on the same items.
+        They must have the lengths of the items in `split`, and depend only on the arguments, so
+        that a resumed run trains on the same items.
 
         Args:
-            split: result of `items`.
+            split: training items from `items`.
             seed: seed of the run.
-            step: counted from 1.
+            step: number of the step, counted from 1.
         """
         return split
 
@@ -298,15 +306,21 @@ class Task(ABC):
         """Run the model on a training batch.
 
         Returns:
-            The terms of `output_terms`, then the terms of further predictions, whose loss has the
-            weight `future_loss`.
+            The terms for the next token, as from `output_terms`; then the terms for each later
+            token that the model predicts too (multi-token prediction), whose losses have the weight
+            `future_loss`.
         """
         return [self.output_terms(model, batch)]
 
     def loss_terms(
         self, model: Transformer, batch: Batch, label_smoothing: float
     ) -> tuple[Tensor, int]:
-        """The training loss of a batch: (cross-entropy summed in nats, number of target tokens)."""
+        """Compute the training loss of a batch from `training_terms`.
+
+        Returns:
+            The loss in nats, summed over the target tokens, with the weighted losses of later
+            tokens and the balance loss; and the number of target tokens.
+        """
         from ablate.kernels.cross_entropy import smoothed_cross_entropy
 
         c = model.config
@@ -316,7 +330,7 @@ class Task(ABC):
         )
         for future_loss in future_losses:
             loss = loss + c.future_loss * future_loss
-        # The balance loss is a mean over tokens, and the trainer divides this sum by tokens.
+        # The balance loss is a mean over tokens, and the trainer divides the sum by the tokens.
         return loss + batch.tokens * model.pop_balance_loss(), batch.tokens
 
     def nats_per_token(self, model: Transformer, split: Split, device: torch.device) -> float:
@@ -343,8 +357,8 @@ class Task(ABC):
         return {PPL.name: Score(value=self.perplexity(model, dev, device))}
 
     def unigram_perplexity(self, corpus: Corpus, config: RowConfig) -> float | None:
-        """Perplexity of the dev split by the frequencies of tokens; None if batches have no
-        `targets`.
+        """Perplexity of the dev split under a unigram model, which predicts each token by its
+        frequency among the training targets; None if batches have no `targets`.
         """
         from ablate.metrics.chance import unigram_perplexity
 
@@ -354,7 +368,8 @@ class Task(ABC):
             return None
 
         def targets(split: Split, items: Indices) -> NDArray[np.int64]:
-            counted: NDArray[np.int64] = self.collate(split, items).targets.numpy()  # type: ignore[attr-defined]
+            # type: ignore[attr-defined]
+            counted: NDArray[np.int64] = self.collate(split, items).targets.numpy()
             return counted
 
         return unigram_perplexity(
@@ -389,9 +404,11 @@ class Task(ABC):
     # Scores
 
     def statistics(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Statistics:
-        """The statistics of each prediction, the score of their sums, and its signature.
+        """The statistics from which `measure` and `measure_items` compute scores.
 
-        `measure` and `measure_items` use them.
+        Returns:
+            The statistics of each prediction; a function that computes the score from summed
+            statistics; and the signature of the score.
         """
         raise NotImplementedError(f"{type(self).__name__} has no metric {metric}")
 
@@ -419,11 +436,15 @@ class Task(ABC):
         return len(corpus.split("test"))
 
     def item_predictions(self, predictions: Sequence[str]) -> Sequence[str]:
-        """Select the lines for items of the test split from all lines of `predict`."""
+        """Select the predictions for items of the test split, one for each item. `predict` may
+        append lines for probes, which are further test sets, such as minimal pairs.
+        """
         return predictions
 
     def scores_items(self, metric: Metric) -> bool:
-        """Whether a metric scores the items of the test split, not those of a probe."""
+        """Whether a metric of predictions scores the items of the test split, not the items of a
+        probe.
+        """
         if metric.name not in self.prediction_metric_names:
             return False
         return metric.item == self.prediction_metrics[0].item

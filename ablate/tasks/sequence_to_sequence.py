@@ -62,7 +62,7 @@ class SequenceToSequence(Task):
                 )
         yield from super().check(data, config)
 
-    def reach(self, data: CorpusConfig, config: RowConfig) -> Reach | None:
+    def longest_sequences(self, data: CorpusConfig, config: RowConfig) -> Reach | None:
         """The longest pair in training, the longest pair of all, and the longest that decoding may
         produce.
         """

@@ -89,7 +89,7 @@ class Synthetic(Task):
             )
         yield from config.batch_faults("an item", int(train.lengths.max()))
 
-    def reach(self, data: CorpusConfig, config: RowConfig) -> Reach | None:
+    def longest_sequences(self, data: CorpusConfig, config: RowConfig) -> Reach | None:
         """The longest item in training, of the data, and with the row's test size."""
         from ablate.data.items import make_items
 

@@ -74,7 +74,7 @@ class TextTask(Task):
                 remedy="remove it, or set data.tokenizer to bpe or unigram",
             )
 
-    def reach(self, data: CorpusConfig, config: RowConfig) -> Reach | None:
+    def longest_sequences(self, data: CorpusConfig, config: RowConfig) -> Reach | None:
         """The length of a context in training and in evaluation."""
         if config.context is None:
             return None

@@ -387,8 +387,9 @@ UNKNOWN = (
     "nn.Parameter, nn.ParameterList or nn.ModuleList"
 )
 BY_CONTEXT = (
-    "its scores do not pass `context.weights`, which applies score_cap and attention_sinks; a "
-    "class without scores, or with its own cap, says forms_scores = False"
+    "its scores do not pass through `context.weights`, which applies score_cap and "
+    "attention_sinks; a class without scores, or with a cap of its own, must set "
+    "forms_scores = False"
 )
 
 
@@ -397,7 +398,7 @@ BY_CONTEXT = (
     [
         ("activation", "return x.sqrt()", "", {}, "gives states that are not finite"),
         ("attention", f"return ({FORMULA}).detach()", "", {},
-         "its output has no gradient with respect to V, so nothing before it would learn"),
+         "its output has no gradient with respect to V, so the layers below would never learn"),
         ("attention", SOFTMAX, "", {"architecture": "decoder-only", "score_cap": 50.0}, BY_CONTEXT),
         ("attention", SOFTMAX, "", {"architecture": "decoder-only", "attention_sinks": True}, BY_CONTEXT),
         ("norm", "return x", GAIN, {}, "its parameter gain has no gradient, so it would never learn"),
@@ -425,7 +426,7 @@ def test_a_positional_encoding_without_effect_is_refused(refused, method):
         ("stack(out, dim=1), Memory(sums)", "stack(out, dim=1)", "forward returns Tensor, not"),
         ("Memory(sums)\n    ", "sums.tolist()\n    ", "the state list, which has no method select"),
         ("stack(out, dim=1), M", "stack(out, dim=1)[..., :1], M", "expected (2, 14, 26)"),
-        ("if real is None else torch.where(real[:, t, None], after, sums)", "", "the last token that"),
+        ("if real is None else torch.where(real[:, t, None], after, sums)", "", "its last token that"),
         ("if past is None else past.sums", "", "incremental decoding disagrees"),
         ("values = self.value(x)", "values = self.value(x).flip(1)", "depend on later ones"),
         ("self.rate.sigmoid()", "0.5", "its parameter rate has no gradient"),
@@ -444,9 +445,11 @@ ALONE = "each token must be treated alone"
 FUTURE = "lets a token depend on later ones"
 PADDING = f"lets padding change a sentence; {MASKS}"
 STEPS = "incremental decoding disagrees with the full forward pass"
-QUERIES = f"{STEPS}; Q may have the last tokens alone: {MASKS}, and positions are `context.query_positions` and `context.key_positions`"  # fmt: skip
-INDICES = f"{STEPS}; positions are the arguments `positions`, `queries` and `keys`"
-QUERY_MASKS = "with `supports_query_masks`, all that `context.mask()` leaves out must be left out"
+QUERIES = f"{STEPS}; Q may have only the last tokens: {MASKS}, and positions are `context.query_positions` and `context.key_positions`"  # fmt: skip
+INDICES = f"{STEPS}; take positions from the arguments `positions`, `queries` and `keys`"
+QUERY_MASKS = (
+    "a class with `supports_query_masks` must give no weight to keys that `context.mask()` excludes"
+)
 GATE = "self.gate = nn.Parameter(torch.zeros(()))"  # what only a trained model would show
 SCORES = "scores = Q @ K.transpose(-1, -2)\n"
 REAL = (
@@ -559,9 +562,9 @@ def test_of_several_classes_the_one_at_fault_is_named(tmp_path, pinned):
     ("field", "body", "init", "fault"),
     [
         ("attention", f"return F.dropout({FORMULA}, 0.1)", "",
-         "gives other states when called again: nothing may be random when evaluating"),
+         "gives other states when called again: nothing may be random in eval mode"),
         ("attention", f"return F.dropout({FORMULA}, 0.1, self.training)", "",
-         "draws from torch's own generator while training, so no run could be resumed; see `context.weights`"),
+         "draws from torch's global generator while training, so no run could be resumed; see `context.weights`"),
         ("norm", "return x * self.gain", "import random\nself.gain = nn.Parameter(random.random() * torch.ones(d_model))",
          "has other initial weights when it is made again with the same seed"),
     ],

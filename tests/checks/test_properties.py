@@ -105,11 +105,11 @@ def test_a_task_has_its_properties(tmp_path, name):
 TRIED = {**dict.fromkeys(KINDS, LayerTrial), **TRIALS, "task": TaskTrial}
 # The method of each property, in the order of the table.
 METHODS = {
-    "shapes": "results",
-    "the past cannot see the future": "futures",
-    "padding changes nothing": "paddings",
-    "steps equal the whole": "steps",
-    "resume is exact": "repetitions",
+    "shapes": "check_results",
+    "the past cannot see the future": "compare_futures",
+    "padding changes nothing": "compare_padding",
+    "steps equal the whole": "compare_steps",
+    "resume is exact": "compare_repetitions",
 }
 
 

@@ -120,7 +120,7 @@ LOSS = "def loss_terms(self, model, batch, label_smoothing):"
         ((LOSS, "    return 1 / 0, 1"), "ZeroDivisionError: division by zero"),
         (("def n_targets(self, split, items):", "    return int(split['label'].lengths[items].max()) * len(items) + 1"),
          "n_targets counts "),
-        (("def n_targets(self, split, items):", "    return len(items)"), "n_targets counts 2 targets, and collate "),
+        (("def n_targets(self, split, items):", "    return len(items)"), "n_targets counts 2 targets, and collate counts "),
         (("def output_terms(self, model, batch):", "    terms = super().output_terms(model, batch)",
           "    return terms._replace(states=terms.states[:-1], targets=terms.targets[:-1])"), "output_terms has 3 states and 3 "),
     ],
@@ -155,15 +155,15 @@ def test_two_items_are_the_shortest_and_the_longest_of_all_fields_together():
     [
         ((600.0, 400.0, 1000.9), {}, None),  # a thousandth may be lost to padding
         ((600.0, 400.0, 999.1), {}, None),
-        ((600.0, 400.0, 1001.1), {}, "the loss of two items is 1001, and 600 + 400 of each alone"),
-        ((600.0, 400.0, 998.9), {}, "the loss of two items is 998.9, and 600 + 400 of each alone"),
+        ((600.0, 400.0, 1001.1), {}, "the loss of two items is 1001, and 600 + 400 of each item alone"),
+        ((600.0, 400.0, 998.9), {}, "the loss of two items is 998.9, and 600 + 400 of each item alone"),
         ((0.1, 0.1, 0.2009), {}, None),
-        ((0.1, 0.1, 0.2011), {}, "the loss of two items is 0.2011, and 0.1 + 0.1 of each alone"),
+        ((0.1, 0.1, 0.2011), {}, "the loss of two items is 0.2011, and 0.1 + 0.1 of each item alone"),
         ((1.0, 2.0, 3.0), {"states": 1}, "output_terms has 12 states and 11 targets for 11 target tokens"),
         ((1.0, 2.0, 3.0), {"targets": 1}, "output_terms has 11 states and 12 targets for 11 target tokens"),
-        ((1.0, 2.0, 3.0), {"padding": 1}, "n_targets counts 12 targets of two items, and 3 + 8 of each alone"),
-        ((1.0, 2.0, 3.0), {"tokens": 1}, "n_targets counts 11 targets, and collate 12: padding is no target"),
-        ((1.0, 2.0, 3.0), {"counted": 1}, "n_targets counts 11 targets, and loss_terms 12: padding is no target"),
+        ((1.0, 2.0, 3.0), {"padding": 1}, "n_targets counts 12 targets of two items, and 3 + 8 of each item alone"),
+        ((1.0, 2.0, 3.0), {"tokens": 1}, "n_targets counts 11 targets, and collate counts 12: padding must not count as a target"),
+        ((1.0, 2.0, 3.0), {"counted": 1}, "n_targets counts 11 targets, and loss_terms counts 12: padding must not count as a target"),
     ],
 )  # fmt: skip
 def test_two_items_together_are_compared_with_each_alone(losses, changed, said):

@@ -240,10 +240,10 @@ def test_of_a_greedy_search_early_stopping_does_not_change_the_decoding_id():
 @pytest.mark.parametrize("name", ["language-model", "masked-lm", "synthetic"])
 def test_a_task_without_beam_search_keeps_its_decoding_ids(name):
     """`early_stopping` was true by default when the ids of its results were made."""
-    idle = TASKS[name].idle_defaults
+    idle = TASKS[name].original_defaults
     assert idle == {"early_stopping": True}
     assert INTRODUCED_DECODING["early_stopping"] is True
-    assert TASKS["translation"].idle_defaults == {}
+    assert TASKS["translation"].original_defaults == {}
 
 
 def test_ids_are_twelve_hexadecimal_digits():

@@ -633,13 +633,13 @@ def test_an_own_function_is_asked_with_a_last_step_unless_patience_alone_ends_th
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("def Mine(config, step, last):\n    return float('nan')\n", "gives the rate nan"),
-        ("def Mine(config, step, last):\n    return -1\n", "gives the rate -"),
-        ("def Mine(config, step, last):\n    print()\n", "returns None at step 4000, which is no int or float of Python"),
-        ("def Mine(config, step, last):\n    import torch; return torch.tensor(1.0)\n", "which is no int or float of Python"),
-        ("def Mine(config, step, last):\n    return '1'\n", "returns '1' at step 4000, which is no int or float of Python"),
-        ("def Mine(config, step, last):\n    import random; return random.random()\n", "another number when asked again"),
-        ("def Mine(config, step, last):\n    return 3e-4 * (1 - step / last)\n", "returns at most 0.000288 of the peak"),
+        ("def Mine(config, step, last):\n    return float('nan')\n", "gives the learning rate nan"),
+        ("def Mine(config, step, last):\n    return -1\n", "gives the learning rate -"),
+        ("def Mine(config, step, last):\n    print()\n", "returns None at step 4000, which is not an int or float of Python"),
+        ("def Mine(config, step, last):\n    import torch; return torch.tensor(1.0)\n", "which is not an int or float of Python"),
+        ("def Mine(config, step, last):\n    return '1'\n", "returns '1' at step 4000, which is not an int or float of Python"),
+        ("def Mine(config, step, last):\n    import random; return random.random()\n", "another number when called again"),
+        ("def Mine(config, step, last):\n    return 3e-4 * (1 - step / last)\n", "returns at most 0.000288: return a share"),
         ("def Mine(step):\n    return 1\n", "TypeError: Mine() takes 1 positional argument but 3 were "
          "given; it gets config, step and last as a schedule,"),
         ("class Mine:\n    pass\n", "is not a function"),
