@@ -1,6 +1,6 @@
-"""Tasks: what a run learns, what it predicts, and how it is scored. One file each.
+"""Tasks: what a run learns, what it predicts, and how it is scored. Each task is a file.
 
-The class of a task is imported when it is first asked for, because a study has one task.
+The class of a task is imported when it is first used, because a study has only one task.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class _Tasks(Imports[Task]):
-    """The tasks of ablate by name."""
+    """The built-in tasks by name."""
 
     def __getitem__(self, name: str) -> Task:
         return _made(self.paths[name])
@@ -67,7 +67,9 @@ def __getattr__(name: str) -> Any:
 
 
 def meaning_of(field: str) -> str:
-    """The description of a field of a row, after the names of its tasks if not all use it."""
+    """The description of a row's field. If only some tasks use the field, their names come
+    first.
+    """
     description = meanings_of(RowConfig).get(field, "")
     if field not in TASKS[DEFAULT_TASK].unused_fields:
         return description
@@ -76,10 +78,10 @@ def meaning_of(field: str) -> str:
 
 
 def task_of(name: str, sources: Path) -> Task:
-    """The task of a run.
+    """Load the task of a run.
 
     Args:
-        name: name of a task, or a reference to a user's class.
+        name: name of a built-in task, or a reference to a user's class.
         sources: folder with the source files of the user's classes.
 
     Raises:
@@ -95,11 +97,11 @@ def task_of(name: str, sources: Path) -> Task:
 
 
 def load_task(reference: Reference, source: bytes) -> Task:
-    """Load a user's task before a run has stored its source.
+    """Load a user's task for a study, whose runs may not have stored the source yet.
 
     Args:
         reference: the reference in the study.
-        source: text of its file.
+        source: content of the file that the reference names.
 
     Raises:
         StudyError: the class is not a complete Task, or its module fails to load.

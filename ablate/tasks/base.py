@@ -368,8 +368,8 @@ class Task(ABC):
             return None
 
         def targets(split: Split, items: Indices) -> NDArray[np.int64]:
-            # type: ignore[attr-defined]
-            counted: NDArray[np.int64] = self.collate(split, items).targets.numpy()
+            batch: Any = self.collate(split, items)
+            counted: NDArray[np.int64] = batch.targets.numpy()
             return counted
 
         return unigram_perplexity(
@@ -423,7 +423,7 @@ class Task(ABC):
         return measurement.model_copy(update={"parts": {CHANCE_SCORE.name: chance}})
 
     def chance_score(self, metric: str, corpus: Corpus) -> float | None:
-        """The score that a lucky guess reaches; None if it is not known."""
+        """The score of a guess, without learning; None if it is unknown."""
         return None
 
     def measure_items(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> list[float]:

@@ -1,6 +1,6 @@
 """Functions for users' tasks: batches of text pairs, translation, scores with resampled test sets.
 
-Import this module inside methods, because it loads torch, and studies are read without torch.
+Import this module inside methods only: it imports torch, and studies are read without torch.
 """
 
 from ablate.data.batches import PairBatch, collate, pad

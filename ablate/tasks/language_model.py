@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ablate.model import Transformer
 
 GENERATED = 3  # number of texts for the report
-# Values that support `document_masks`, by field
+# Values that support `document_masks`, by field of a layer
 SUPPORT_DOCUMENT_MASKS = {
     "mixer": ("attention",),
     "attention": ("full", "local", "differential"),
@@ -89,14 +89,15 @@ class LanguageModel(TextTask):
     def check_metrics(
         self, metrics: Sequence[str], data: CorpusConfig, config: RowConfig
     ) -> Iterator[Fault | str]:
-        """Yield a fault for each reason why a row cannot be scored in a study's metrics."""
+        """Yield a fault for each reason why a row cannot be scored by the metrics of a study."""
         yield from super().check_metrics(metrics, data, config)
         if config.context is None:
             return
         context, _ = evaluated(config)
         name = "eval_context" if config.eval_context else "context"
         for metric in metrics:
-            # Two sequences of two tokens: only the second token of the repetition is scored.
+            # Induction needs a repeated sequence: two tokens, and the same two again. Only the last
+            # token can be predicted from the repetition.
             minimum = 4 if metric == INDUCTION_LOSS.name else LOSS_AFTER.get(metric, 0)
             if minimum > context:
                 problem = (
@@ -105,7 +106,7 @@ class LanguageModel(TextTask):
                 yield Fault(problem, (name,))
 
     def evaluation(self, config: RowConfig) -> str:
-        """Length and stride of the contexts, such as `ctx:64|stride:64`."""
+        """Length and stride of a row's evaluation contexts, such as `ctx:64|stride:64`."""
         context, stride = evaluated(config)
         return f"ctx:{context}|stride:{stride}"
 
@@ -123,7 +124,7 @@ class LanguageModel(TextTask):
         device: torch.device,
         after_batch: Callable[[], None] = lambda: None,
     ) -> list[str]:
-        """A line with the scores of each block of the test split; then the lines of probes."""
+        """Score the test split: a line for each block, then the lines of the probes."""
         from ablate.data.contexts import cut
         from ablate.metrics import probes
 
@@ -150,11 +151,13 @@ class LanguageModel(TextTask):
         return lines
 
     def item_predictions(self, predictions: Sequence[str]) -> list[str]:
-        """The lines of blocks, without the lines of probes."""
+        """Select the lines of blocks, without the lines of probes."""
         return [line for line in predictions if line.startswith("nats=")]
 
     def statistics(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Statistics:
-        """The statistics of each block of the test split, or of each item of a probe."""
+        """Statistics of each block of the test split, or of each item of a probe; see
+        `Task.statistics`.
+        """
         if not self.metrics[metric].is_probe:
             return super().statistics(metric, self.item_predictions(predictions), corpus)
         from ablate.metrics.probes import probe_statistics
@@ -163,7 +166,7 @@ class LanguageModel(TextTask):
         return probe_statistics(metric, predictions, str(corpus.manifest.data[split]))
 
     def chance_score(self, metric: str, corpus: Corpus) -> float | None:
-        """The accuracy of a lucky guess on minimal pairs."""
+        """The accuracy of guessing on minimal pairs, plus three standard deviations of luck."""
         from ablate.metrics.chance import lucky_accuracy
 
         if metric != PAIRS_RIGHT.name:
@@ -181,7 +184,7 @@ class LanguageModel(TextTask):
 
 
 def _document_mask_faults(config: RowConfig) -> Iterator[Fault]:
-    """Yield a fault for each part of a layer that ignores document masks."""
+    """Yield a fault for each part of a layer that mixes tokens in spite of document masks."""
     for layer in config.all_layers:
         for name, allowed in SUPPORT_DOCUMENT_MASKS.items():
             value = getattr(layer, name)

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from ablate.data.masking import MaskedContexts, Masking
     from ablate.metrics.token_scores import Blocks, TokenScores
 
-# Masks of dev during training, the same for all rows, so that early stopping is comparable
+# Masks of the dev split during training. All rows have the same, so that early stopping is
+# comparable.
 DEV_MASK_RATE = 0.15
 DEV_MASK_SEED = 1
 
@@ -28,8 +29,8 @@ DEV_MASK_SEED = 1
 class MaskedLanguageModel(TextTask):
     """Predict masked tokens; scored by loss and accuracy, with the same masks for all rows.
 
-    In training, masks change with every step (RoBERTa; Liu et al., 2019). In evaluation, the model
-    reads every chosen token as the mask.
+    In training, the masks change with every step (RoBERTa; Liu et al., 2019). In evaluation, every
+    chosen token is replaced by the mask token.
     """
 
     name = "masked-lm"
@@ -44,7 +45,9 @@ class MaskedLanguageModel(TextTask):
     exported_as = "masked"
 
     def items(self, corpus: Corpus, split: str, config: RowConfig) -> Split:
-        """Contexts with masks: fixed ones for dev; for train, `at_step` sets those of a step."""
+        """Contexts with masks. The masks of dev are fixed; for train, `at_step` draws the masks of
+        each step.
+        """
         from ablate.data.masking import MaskedContexts, Masking
 
         contexts = contexts_in(super().items(corpus, split, config))
@@ -58,7 +61,7 @@ class MaskedLanguageModel(TextTask):
         return MaskedContexts.mask(contexts, masking, key, corpus.tokenizer).as_split()
 
     def at_step(self, split: Split, seed: int, step: int) -> Split:
-        """The contexts with the masks of a step."""
+        """Replace the masks by the masks of a step."""
         from ablate.data.masking import MaskedContexts
 
         contexts = contexts_in(split)
@@ -66,7 +69,9 @@ class MaskedLanguageModel(TextTask):
         return contexts.replace_key(seed, step).as_split()
 
     def evaluation(self, config: RowConfig) -> str:
-        """The contexts and the masks, such as `ctx:64|rate:0.15|of:tokens|seed:1`."""
+        """Length and masks of a row's evaluation contexts, such as
+        `ctx:64|rate:0.15|of:tokens|seed:1`.
+        """
         unit = "words" if config.eval_whole_word else "tokens"
         context, _ = evaluated(config)
         rate = f"{config.eval_mask_rate:g}"
@@ -81,7 +86,7 @@ class MaskedLanguageModel(TextTask):
         return MaskedContexts.mask(contexts, masking, (config.eval_mask_seed,), corpus.tokenizer)
 
     def chance_score(self, metric: str, corpus: Corpus) -> float | None:
-        """The accuracy of the most frequent token."""
+        """The accuracy of always predicting the most frequent token."""
         from ablate.metrics.chance import guess_accuracy
 
         if metric != MASKED_ACCURACY.name:
@@ -96,7 +101,7 @@ class MaskedLanguageModel(TextTask):
 
 
 def _evaluation_masking(rate: float, *, whole_word: bool = False) -> Masking:
-    """The masking of evaluations, in which the model reads every chosen token as the mask."""
+    """The masking of evaluations, which replaces every chosen token by the mask token."""
     from ablate.data.masking import Masking
 
     return Masking(rate, 1.0, 0.0, whole_word)

@@ -1,4 +1,4 @@
-"""Constituency parsing: sentences and linearized trees (6.3; Vinyals et al., 2015)."""
+"""Constituency parsing: sentences and linearized trees (section 6.3; Vinyals et al., 2015)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Parsing(SequenceToSequence):
-    """Predict the linearized tree of a sentence; scored as EVALB does."""
+    """Predict the linearized tree of a sentence; scored as by EVALB."""
 
     name = "parsing"
     data_config = ParsingData
@@ -48,7 +48,9 @@ class Parsing(SequenceToSequence):
         return " ".join(map(with_escapes, text.split()))
 
     def readable(self, prediction: str, text: str) -> str | None:
-        """The tree with brackets and the words of the sentence; None if it is not well-formed."""
+        """Convert a prediction to a tree with brackets and the words of the sentence; None if the
+        tree is not well-formed.
+        """
         from ablate.data.trees import predicted_leaves, restored
 
         leaves = predicted_leaves(prediction, text)
@@ -56,7 +58,7 @@ class Parsing(SequenceToSequence):
         return None if tree is None else str(tree)
 
     def statistics(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Statistics:
-        """EVALB's statistics of each tree."""
+        """EVALB's counts of brackets for each predicted tree; see `Task.statistics`."""
         from ablate.metrics.bracketing import tree_statistics
 
         references = (corpus.text("test", SENTENCE), corpus.text("test", TREE))

@@ -1,4 +1,4 @@
-"""Base of the tasks that read one text and predict another."""
+"""Base of the tasks that read a text and predict another text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 class SequenceToSequence(Task):
-    """Read one text field and predict another: by default the first and the second of the data.
+    """Read the source field of an item and predict its target field: by default, the first and the
+    second text field of the data.
 
     `ablate predict` and `ablate attention` work with all subclasses.
     """
@@ -36,8 +37,8 @@ class SequenceToSequence(Task):
         yield from faults
         if not faults and len(self.data_config.fields) < 2:
             yield (
-                "data_config has one text field; a SequenceToSequence task reads one and predicts "
-                "another"
+                "data_config has one text field; a SequenceToSequence task needs two, one to read "
+                "and one to predict"
             )
 
     @property
@@ -63,8 +64,8 @@ class SequenceToSequence(Task):
         yield from super().check(data, config)
 
     def longest_sequences(self, data: CorpusConfig, config: RowConfig) -> Reach | None:
-        """The longest pair in training, the longest pair of all, and the longest that decoding may
-        produce.
+        """The positions of the longest pair in training, of the longest pair of all splits, and of
+        the longest source with the longest target that decoding may produce.
         """
         if not isinstance(data, DataConfig):
             return None
@@ -77,7 +78,7 @@ class SequenceToSequence(Task):
         )
 
     def n_targets(self, split: Split, items: Indices) -> int:
-        """Number of target tokens, with end marks."""
+        """Number of target tokens of these items, with end marks."""
         return int(split[self.target].lengths[items].sum())
 
     def collate(self, split: Split, items: Indices) -> PairBatch:
@@ -87,7 +88,7 @@ class SequenceToSequence(Task):
         return collate(split, items, self.source, self.target)
 
     def output_terms(self, model: Transformer, batch: PairBatch) -> OutputTerms:
-        """Run the model, and select the states of target tokens."""
+        """Run the model, and select the states that predict target tokens."""
         states = batch.select_targets(model(batch.source, batch.target_in))
         return OutputTerms(model.output_states(states), model.output_matrix, batch.targets)
 
@@ -109,7 +110,9 @@ class SequenceToSequence(Task):
         return translate(model, tokenizer, sources, config, device, after_batch, constrain)
 
     def constrain(self, corpus: Corpus, decoding: DecodingConfig) -> Constrain | None:
-        """A function that makes the constraint of a batch; None for an unconstrained search."""
+        """A function that makes the constraint of beam search for a batch; None if the search is
+        not constrained.
+        """
         return None
 
     def as_read(self, text: str) -> str:
@@ -120,13 +123,13 @@ class SequenceToSequence(Task):
         """Convert a prediction to the form that `ablate predict` prints; None if it is not valid.
 
         Args:
-            prediction: decoded text.
-            text: the source, as `as_read` returned it.
+            prediction: the decoded text.
+            text: the source text, as returned by `as_read`.
         """
         return prediction
 
     def samples(self, corpus: Corpus, items: Sequence[int]) -> Iterator[Sample]:
-        """Yield sources and references."""
+        """Yield the source and the reference of some items of the test split."""
         sources = corpus.text("test", self.source)
         references = corpus.text("test", self.target)
         for i in items:

@@ -1,4 +1,4 @@
-"""Synthetic tasks: generated items that isolate an ability of a model, and train in minutes."""
+"""Synthetic tasks: generated items that isolate one ability of a model, and train in minutes."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from ablate.model import Transformer
     from ablate.tasks.base import Batch, Indices
 
-_GUESSED = 2000  # test items whose answers a guess is measured on
+_GUESSED = 2000  # number of test items on which the accuracy of a guess is measured
 
 
 class Synthetic(Task):
-    """Predict the answers in generated items. Loss and scores count only answers.
+    """Predict the answers in generated items. Only answers count in the loss and in scores.
 
-    A user's task derives from this class, and sets `data_config` to a section with its generator.
+    For a generator of their own, users derive a task from this class, and set `data_config` to a
+    section with the generator.
     """
 
     name = "synthetic"
@@ -90,7 +91,9 @@ class Synthetic(Task):
         yield from config.batch_faults("an item", int(train.lengths.max()))
 
     def longest_sequences(self, data: CorpusConfig, config: RowConfig) -> Reach | None:
-        """The longest item in training, of the data, and with the row's test size."""
+        """The lengths of the longest item in training, of the longest item in all splits, and of
+        the longest item with the row's test size.
+        """
         from ablate.data.items import make_items
 
         assert isinstance(data, SyntheticData)
@@ -104,7 +107,7 @@ class Synthetic(Task):
         return Reach(longest_trained, longest, max(longest, longest_test))
 
     def test_size(self, data: CorpusConfig, config: RowConfig) -> tuple[str, int] | None:
-        """`length` or `pairs`, and its value for test items; None if they have several sizes."""
+        """`length` or `pairs`, with the value for test items; None if they have several sizes."""
         assert isinstance(data, SyntheticData)
         size = _test_size(config)
         if size is None and data.shortest in (None, data.largest):
@@ -114,7 +117,7 @@ class Synthetic(Task):
     # Data
 
     def items(self, corpus: Corpus, split: str, config: RowConfig) -> Split:
-        """The items of a split, as one sequence or, for an encoder, as two."""
+        """The items of a split: each as one sequence, or as source and target for an encoder."""
         from ablate.data.items import make_items
 
         data = self.data_settings(corpus)
@@ -126,7 +129,7 @@ class Synthetic(Task):
         return self.data_config(**corpus.manifest.data)  # type: ignore[arg-type]
 
     def at_step(self, split: Split, seed: int, step: int) -> Split:
-        """New items of the same sizes, unless `data.train` is a number of items."""
+        """Draw new items of the same sizes, unless `data.train` is a fixed number of items."""
         return _items(split).at_step(seed, step).as_split()
 
     def n_targets(self, split: Split, items: Indices) -> int:
@@ -187,7 +190,7 @@ class Synthetic(Task):
         device: torch.device,
         after_batch: Callable[[], None] = lambda: None,
     ) -> list[str]:
-        """A line with the scores of the answers of each test item."""
+        """Score the answers of the test split: a line for each item."""
         import numpy as np
 
         from ablate.data.batches import eval_batches
@@ -210,13 +213,15 @@ class Synthetic(Task):
     # Scores
 
     def statistics(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Statistics:
-        """Loss and accuracy of the answers of each item."""
+        """Loss and accuracy of the answers of each item; see `Task.statistics`."""
         from ablate.metrics.token_scores import answer_statistics
 
         return answer_statistics(metric, predictions)
 
     def chance_score(self, metric: str, corpus: Corpus) -> float | None:
-        """The accuracy of the most frequent answer, or answers of an item."""
+        """The accuracy of always predicting the most frequent answer, or for `items_right` the most
+        frequent answers of an item.
+        """
         import numpy as np
 
         from ablate.data.items import make_items
@@ -239,7 +244,7 @@ class Synthetic(Task):
 
 
 def _test_size(config: RowConfig) -> int | None:
-    """The size of all test items; None for the sizes of training."""
+    """The size that a row sets for all test items; None if they have the sizes of training."""
     return config.eval_length or config.eval_pairs
 
 

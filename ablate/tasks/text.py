@@ -1,4 +1,6 @@
-"""Base of causal and masked language models: a stream of tokens, its contexts and its blocks."""
+"""Base of causal and masked language models. Text is a stream of tokens: it is cut into contexts,
+which the model reads, and into blocks, which are scored.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,12 @@ if TYPE_CHECKING:
     from ablate.model import Transformer
     from ablate.tasks.base import Indices
 
-_SHOWN_CHARACTERS = 300  # of a block in reports
+_SHOWN_CHARACTERS = 300  # number of characters of a block that reports show
 
 
 class TextTask(Task):
-    """Base of tasks on a stream of text. Predictions are a line for each block of the test text.
+    """Base of tasks on a stream of text. Predictions are lines of scores, one for each block of the
+    test split.
 
     Attributes:
         counted: name of the target tokens in signatures.
@@ -75,7 +78,7 @@ class TextTask(Task):
             )
 
     def longest_sequences(self, data: CorpusConfig, config: RowConfig) -> Reach | None:
-        """The length of a context in training and in evaluation."""
+        """The lengths of contexts in training and in evaluation."""
         if config.context is None:
             return None
         context = config.context
@@ -100,14 +103,14 @@ class TextTask(Task):
 
     @abstractmethod
     def evaluation(self, config: RowConfig) -> str:
-        """Name of the contexts of a row's evaluation in signatures, such as `ctx:64|stride:64`."""
+        """Describe a row's evaluation contexts for signatures, such as `ctx:64|stride:64`."""
 
     def evaluation_contexts(self, corpus: Corpus, split: str, config: RowConfig) -> Contexts:
-        """The contexts of a split for a row's evaluation, which score each token once."""
+        """The contexts of a split for a row's evaluation, in which each token is scored once."""
         return cut_contexts(corpus, split, *evaluated(config), score_once=True)
 
     def items(self, corpus: Corpus, split: str, config: RowConfig) -> Split:
-        """The contexts for training; contexts of dev score each token once."""
+        """The contexts of `train` or `dev` for training. In `dev`, each token is scored once."""
         context = config.context
         is_train = split == "train"
         assert context is not None
@@ -130,7 +133,7 @@ class TextTask(Task):
         return _terms(model, states, batch.targets)
 
     def training_terms(self, model: Transformer, batch: ContextBatch) -> list[OutputTerms]:
-        """The terms of the next token, then of each future token that is in the context."""
+        """The terms for the next token, then for each later token that is within the context."""
         if not model.config.future_tokens:
             return super().training_terms(model, batch)
         states, *future_states = model.read_ahead(batch.inputs)
@@ -143,7 +146,7 @@ class TextTask(Task):
     def evaluate(
         self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device
     ) -> dict[str, Score]:
-        """Perplexity of the target tokens of the dev split in a row's evaluation."""
+        """Measure the perplexity of the dev split in a row's evaluation contexts."""
         contexts = self.evaluation_contexts(corpus, "dev", config)
         value = self.perplexity(model, contexts.as_split(), device)
         count = contexts.count_targets(range(len(contexts)))
@@ -159,7 +162,7 @@ class TextTask(Task):
         device: torch.device,
         after_batch: Callable[[], None] = lambda: None,
     ) -> list[str]:
-        """A line with the scores of each block of the test split."""
+        """Score the test split: a line for each block."""
         contexts = self.evaluation_contexts(corpus, "test", config)
         scores = self.token_scores(model, contexts, device, after_batch)
         return self.lines(scores, self.blocks(corpus), self.evaluation(config))
@@ -191,7 +194,7 @@ class TextTask(Task):
         """A line for each block."""
 
     def statistics(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Statistics:
-        """Loss or accuracy of each block of the test split."""
+        """Loss or accuracy of each block of the test split; see `Task.statistics`."""
         from ablate.metrics.token_scores import block_statistics
 
         return block_statistics(metric, predictions, str(corpus.manifest.data["test"]))
@@ -201,7 +204,7 @@ class TextTask(Task):
         return len(self.blocks(corpus))
 
     def samples(self, corpus: Corpus, items: Sequence[int]) -> Iterator[Sample]:
-        """Yield the beginnings of some blocks."""
+        """Yield the beginnings of some blocks of the test split."""
         blocks = self.blocks(corpus)
         test = corpus.split("test")[FIELD]
         for i in items:
@@ -220,7 +223,7 @@ def _terms(model: Transformer, states: Tensor, targets: Tensor) -> OutputTerms:
 
 
 def evaluated(config: RowConfig) -> tuple[int, int]:
-    """Length and stride of the contexts of a row's evaluation."""
+    """Length and stride of a row's evaluation contexts."""
     context = config.eval_context or config.context
     assert context is not None
     return context, config.eval_stride or context
@@ -237,7 +240,7 @@ def cut_contexts(
 
 
 def contexts_in(split: Split) -> Contexts:
-    """The contexts in a split from `TextTask.items`."""
+    """The contexts of a split that `TextTask.items` has returned."""
     contexts: Contexts = split[FIELD]  # type: ignore[assignment]
     return contexts
 

@@ -63,7 +63,9 @@ class Translation(SequenceToSequence):
     def evaluate(
         self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device
     ) -> dict[str, Score]:
-        """Perplexity per subword token, and per character to compare vocabularies."""
+        """Measure the perplexity per subword token, and per character. Only the latter compares
+        models with different vocabularies.
+        """
         from ablate.metrics.perplexity import per_character
 
         scores = super().evaluate(model, corpus, config, device)
@@ -76,14 +78,12 @@ class Translation(SequenceToSequence):
     def check_metrics(
         self, metrics: Sequence[str], data: CorpusConfig, config: RowConfig
     ) -> Iterator[Fault | str]:
-        """Yield a fault for each metric that cannot divide the target text into words."""
+        """Yield a fault for each metric that cannot divide the target language into words."""
         assert isinstance(data, TranslationData)
         language = data.target_language
         tokenizer = data.bleu_tokenizer
         if TER in metrics and has_no_words(language):
-            problem = (
-                f"metric {TER} counts words between spaces, which {language} is written without"
-            )
+            problem = f"metric {TER} counts words between spaces, which {language} does not write"
             yield Fault(problem, remedy="use chrf")
         if tokenizer and not is_installed(tokenizer):
             problem = f"data.bleu_tokenizer={tokenizer} is not installed"
@@ -112,7 +112,7 @@ class Translation(SequenceToSequence):
 
 
 def _target(corpus: Corpus) -> Target:
-    """The target language of a corpus, and BLEU's tokenizer in its settings."""
+    """The target language of a corpus, with the tokenizer that BLEU uses for it."""
     from ablate.metrics.sacrebleu import Target
 
     data = corpus.manifest.data

@@ -110,7 +110,7 @@ def test_a_task_of_a_class_without_a_method_is_refused_with_its_name(tmp_path):
         ({"data_config": dict}, "data_config is not a subclass of ablate.tasks.DataConfig"),
         ({"data_config": CorpusConfig}, "data_config is not a subclass of ablate.tasks.DataConfig"),
         ({"data_config": type("One", (DataConfig,), {"fields": ("text",)})},
-         "data_config has one text field; a SequenceToSequence task reads one and predicts another"),
+         "data_config has one text field; a SequenceToSequence task needs two, one to read and one to predict"),
         ({"model_metrics": ()}, "model_metrics does not have PPL, which early stopping and learning curves use"),
         ({"settings": ()}, None),
         ({"settings": ["beam"]}, "settings is not a tuple"),
