@@ -21,7 +21,11 @@ T = TypeVar("T")
 
 @dataclass
 class Audit:
-    """Number of files verified, and a line for each fault."""
+    """The outcome of a verification.
+
+    files: number of files verified.
+    faults: a line for each fault.
+    """
 
     files: int = 0
     faults: list[str] = field(default_factory=list)
@@ -31,8 +35,9 @@ class Audit:
 
         Args:
             path: the file.
-            expected: its hash.
-            needed_by: a fault counts only if this file still exists; None if it always counts.
+            expected: SHA-256 of the file.
+            needed_by: file without which `path` is not needed, so that a fault does not count if it
+                has been removed; None if a fault always counts.
         """
         try:
             verify(path, expected)
@@ -55,7 +60,7 @@ class Audit:
 
 
 def read_records(folder: RunFolder, into: Audit) -> dict[str, Record | None]:
-    """The records of a run by name; None for an absent or faulty record."""
+    """Read the records of a run, by name; None for an absent or faulty record."""
     return {
         "run": into.read(folder.read_run),
         "execution": into.read(folder.read_execution),
@@ -78,23 +83,23 @@ def audit(folder: RunFolder, into: Audit) -> None:
         }
     except StoreError:  # reported below, when the manifest is read
         valid = {}
-    # All manifests, because `valid` skips damaged ones.
+    # Including the damaged manifests, which `valid` leaves out.
     for manifest in sorted(folder.checkpoints.glob("*.json")):
         into.read(functools.partial(CheckpointManifest.read, manifest))
         checkpoint = valid.get(manifest)
         if checkpoint is not None:
-            # A run in progress may remove these files: the manifest before the weights, and the
-            # state at any time.
+            # A run in progress may remove these files at any time: the manifest before the weights,
+            # and the state by itself.
             into.file(checkpoint.weights, checkpoint.sha256.weights, needed_by=manifest)
             into.file(checkpoint.state, checkpoint.sha256.state, needed_by=checkpoint.state)
-    if not isinstance(result, Result):  # an unfinished run still changes the other files
+    if not isinstance(result, Result):  # an unfinished run still changes its other files
         return
     into.file(folder.metrics, result.metrics_sha256)
     for id, decoding in result.decodings.items():
         if decoding.sha256 is not None and not is_archived(folder, id):
             into.file(folder.predictions(id), decoding.sha256)
     steps = {checkpoint.step for checkpoint in valid.values()}
-    # Without manifests and weights, `ablate clean --weights` has removed them.
+    # If there are neither manifests nor weights, `ablate clean --weights` has removed them.
     if steps or any(folder.checkpoints.glob("*.weights.safetensors")):
         for step in result.kept_steps:
             if step not in steps:

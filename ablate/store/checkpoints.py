@@ -2,8 +2,8 @@
 
 A checkpoint has three files: `<step>.weights.safetensors`; `<step>.state.safetensors`, the
 optimizer and random state, which is removed when no resume needs it; and `<step>.json`, the
-manifest with the hashes of both, which is written last. Files without a manifest, or with another
-hash, are ignored.
+manifest with the hashes of the other two, which is written last. Files without a manifest are
+ignored, and so are files that do not match the hashes in it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from ablate.errors import Damaged, StoreError
 from ablate.store.files import quarantine, remove, remove_temporaries, verify, write_bytes
 from ablate.store.records import CheckpointHashes, CheckpointManifest, TrainingState
 
-RESUMABLE = 2  # checkpoints that keep their state: the newest may turn out to be damaged
+# Number of checkpoints that keep their state. More than one, because the newest may be damaged.
+RESUMABLE = 2
 
 
 class Checkpoint(CheckpointManifest):
@@ -29,12 +30,12 @@ class Checkpoint(CheckpointManifest):
 
     @property
     def weights(self) -> Path:
-        """The model's parameters."""
+        """File of the model's parameters."""
         return _path(self.folder, self.step, "weights.safetensors")
 
     @property
     def state(self) -> Path:
-        """Optimizer and random state."""
+        """File of the optimizer and random state."""
         return _path(self.folder, self.step, "state.safetensors")
 
     @property
@@ -86,7 +87,7 @@ def valid(folder: Path) -> list[Checkpoint]:
     """The checkpoints with an undamaged manifest, oldest first.
 
     Raises:
-        StoreError: a manifest cannot be read, so that it may or may not be damaged.
+        StoreError: a manifest cannot be read, so that it is unknown whether it is damaged.
     """
     result = []
     for path in sorted(folder.glob("*.json")):
@@ -112,22 +113,23 @@ def verified_weights(checkpoint: Checkpoint) -> Path:
 
 
 def newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """Find the newest checkpoint that can be resumed.
+    """Find the newest checkpoint from which training can resume.
 
-    Damaged checkpoints are quarantined. Unreadable ones stay, because a later read may succeed.
+    Damaged checkpoints are quarantined. Unreadable checkpoints are kept, because a later attempt
+    may be able to read them.
 
     Returns:
         The checkpoint, or None; and a line for each newer checkpoint that cannot be used.
 
     Raises:
-        StoreError: only unreadable checkpoints are left. Starting over would discard them.
+        StoreError: all checkpoints that are left are unreadable. Starting over would discard them.
     """
     skipped = []
     unreadable = []
     for path in sorted(folder.glob("*.json"), reverse=True):  # by step: names have nine digits
         try:
             checkpoint = _read(path)
-            if not checkpoint.state.exists():  # removed by `prune`; the weights are for averaging
+            if not checkpoint.state.exists():  # `prune` has kept only the weights, for averaging
                 continue
             verify(checkpoint.weights, checkpoint.sha256.weights)
             verify(checkpoint.state, checkpoint.sha256.state)
@@ -151,8 +153,8 @@ def prune(folder: Path, keep_weights: set[int], finished: bool = False) -> None:
     Args:
         folder: folder of the checkpoints.
         keep_weights: steps whose weights averaging needs.
-        finished: whether training has finished, so that no state is needed, and all files without
-            a manifest can be removed.
+        finished: whether training has finished. Then no state is needed, and all files without a
+            manifest are removed too.
     """
     all_valid = valid(folder)
     resumable: list[int] = []
@@ -176,7 +178,7 @@ def remove_all(folder: Path) -> None:
 
 
 def _remove_orphans(folder: Path) -> None:
-    """Remove files without a manifest, which a kill has left, and quarantined files."""
+    """Remove files without a manifest, which a killed worker has left, and quarantined files."""
     valid_files = {path for checkpoint in valid(folder) for path in checkpoint.files}
     for pattern in ("*.safetensors", "*.json", "*.damaged"):
         for path in folder.glob(pattern):

@@ -1,8 +1,9 @@
-"""Removable files of a results root: leftovers of kills and damage, and weights that only new
-decodings would need.
+"""Removable files of a results root: leftovers of killed processes, damaged files, and weights that
+only new decodings would need.
 
-Without cleaning, an unfinished run has its two newest resumable checkpoints and the weights that
-averaging may use. A finished run has the weights that its decodings average, a diverged run none.
+Without cleaning, an unfinished run keeps its two newest resumable checkpoints, and the weights that
+averaging may use. A finished run keeps the weights that its decodings average. A diverged run keeps
+no weights.
 """
 
 from __future__ import annotations
@@ -18,7 +19,12 @@ from ablate.store.records import none_if_unreadable
 
 @dataclass(frozen=True)
 class Removable:
-    """Files of one run that may be removed: leftovers, and the weights of a finished run."""
+    """Files of one run that may be removed.
+
+    folder: folder of the run.
+    leftovers: files that nothing needs.
+    weights: weights and manifests of a finished run, which only new decodings would need.
+    """
 
     folder: RunFolder
     leftovers: tuple[Path, ...]
@@ -50,11 +56,12 @@ def removable_files(folder: RunFolder, weights: bool) -> Removable:
         return Removable(folder, tuple(sorted(leftovers)), ())
     result_files: set[Path] = set()  # files that new decodings would need
     for checkpoint in valid:
-        # Results of earlier versions list no steps.
-        needs_all = not result.kept_steps and result.outcome == "done"
-        if needs_all or checkpoint.step in result.kept_steps:
+        # Results of earlier versions do not list the kept steps: all weights may be needed.
+        keeps_all = result.outcome == "done" and not result.kept_steps
+        if keeps_all or checkpoint.step in result.kept_steps:
             result_files |= {checkpoint.weights, checkpoint.manifest}
-    # Other files remain if a kill comes between publishing a result and pruning the checkpoints.
+    # Further files are left if the worker is killed between publishing the result and pruning the
+    # checkpoints.
     leftovers += filter(Path.exists, valid_files - result_files)
     removable = tuple(filter(Path.exists, sorted(result_files))) if weights else ()
     return Removable(folder, tuple(sorted(leftovers)), removable)
@@ -70,11 +77,11 @@ def remove_files(removable: Removable, weights: bool) -> int | None:
     if not lease.try_to_take():
         return None
     try:
-        # Find the files again, because the run may have continued in the meantime.
+        # Found again, because the run may have continued in the meantime.
         paths = removable_files(removable.folder, weights).paths
         freed = files.size_of(paths)
         for path in paths:
-            lease.check()  # this process may have been suspended for longer than the term
+            lease.check()  # this process may have been suspended for longer than the lease's term
             files.remove(path)
         return freed
     except LeaseLost:

@@ -1,9 +1,8 @@
-"""Prepared corpora as the results root lists them: manifests, and the corpus last made from given
-settings.
+"""Prepared corpora in a results root: their manifests, and pointers from settings to corpora.
 
 `corpora/<id>/corpus.json` is the manifest of a corpus, and is written last. `corpora/<hash of
-settings>.json` names the corpus last prepared from a study's data settings, so that a plan need not
-read the text again.
+settings>.json` is a pointer: it names the corpus last prepared from a study's data settings, so
+that `ablate plan` need not read the text again.
 """
 
 from __future__ import annotations
@@ -22,9 +21,10 @@ from ablate.store.files import make_room
 from ablate.store.records import CorpusManifest, CorpusPointer, none_if_damaged, none_if_unreadable
 
 MANIFEST = "corpus.json"
-# Part of the pointer's name even at their defaults, as in the first version.
-_FIRST = {"vocab_size", "max_length"}
-_FIRST_FIELDS = ("source", "target")  # text fields of corpora whose manifests name none
+# Settings that are always hashed into the pointer's name, as in the first version; others only if
+# they differ from their defaults.
+_ALWAYS_NAMED = {"vocab_size", "max_length"}
+_FIRST_FIELDS = ("source", "target")  # text fields of corpora whose manifests do not name them
 
 
 def is_prepared(folder: Path) -> bool:
@@ -33,29 +33,31 @@ def is_prepared(folder: Path) -> bool:
 
 
 def is_archived(folder: Path) -> bool:
-    """Whether a folder has the manifest of a corpus and no text, as in an unpacked archive of
-    `ablate publish`.
+    """Whether a folder has only the manifest of a corpus, as in an unpacked archive of `ablate
+    publish`.
     """
     return is_prepared(folder) and len(list(folder.iterdir())) == 1
 
 
 def fields_of(manifest: CorpusManifest) -> tuple[str, ...]:
-    """The text fields of a corpus, by its manifest."""
+    """The text fields of the corpus of a manifest."""
     return manifest.fields or _FIRST_FIELDS
 
 
 def fields_entry(fields: Sequence[str]) -> dict[str, list[str]]:
-    """The manifest's entry for text fields; empty for those of the first version."""
+    """The entry of a manifest for its text fields; empty for (source, target), as in the first
+    version.
+    """
     return {} if tuple(fields) == _FIRST_FIELDS else {"fields": list(fields)}
 
 
 def names_other_files(manifest: CorpusManifest) -> bool:
-    """Whether a manifest, which somebody may have sent, names files outside of its folder."""
+    """Whether a manifest names files outside of its folder, as only a malicious manifest does."""
     return any(name != Path(name).name for name in manifest.files)
 
 
 def remember(data: CorpusConfig, corpora: Path, corpus: str, signature: Sequence[Any] = ()) -> None:
-    """Record the corpus made from these settings and from files with this signature."""
+    """Record that these settings, and files with this signature, gave a corpus."""
     path = _pointer(data, corpora)
     pointer = CorpusPointer(corpus=corpus, signature=list(signature))
     if _read_pointer(path) != pointer:
@@ -66,7 +68,14 @@ def remember(data: CorpusConfig, corpora: Path, corpus: str, signature: Sequence
 def remembered(
     data: CorpusConfig, corpora: Path, signature: Sequence[Any], format: int | None = None
 ) -> str | None:
-    """Id of the corpus last made from these settings and files, in this format or any, or None."""
+    """Id of the corpus that was last prepared from these settings and files; None if there is none.
+
+    Args:
+        data: the settings.
+        corpora: folder of prepared corpora.
+        signature: signature of the files; see `CorpusPointer`.
+        format: required format of the corpus; None for any format.
+    """
     pointer = _read_pointer(_pointer(data, corpora))
     if pointer is None or pointer != CorpusPointer(
         corpus=pointer.corpus, signature=list(signature)
@@ -79,25 +88,27 @@ def remembered(
 
 
 def known_corpus(data: CorpusConfig, corpora: Path) -> Path | None:
-    """Path of the manifest of the corpus last made from these settings, or None."""
+    """Path of the manifest of the corpus last prepared from these settings; None if there is
+    none.
+    """
     pointer = _read_pointer(_pointer(data, corpora))
     return corpora / pointer.corpus / MANIFEST if pointer else None
 
 
 def known_lengths(data: CorpusConfig, corpora: Path) -> Lengths | None:
-    """Sums of lengths of the corpus last made from these settings, or None."""
+    """Sums of lengths of the corpus last prepared from these settings; None if there is none."""
     manifest = known_corpus(data, corpora)
     return lengths_in(manifest.parent) if manifest else None
 
 
 def lengths_in(folder: Path) -> Lengths | None:
-    """Sums of lengths of a corpus, or None if it is missing or damaged."""
+    """Sums of lengths of a corpus; None if it is missing or damaged."""
     manifest = _read_manifest(folder)
     return Lengths.of_fields(manifest.lengths, fields_of(manifest)) if manifest else None
 
 
 def overlap_in(folder: Path) -> dict[str, float] | None:
-    """Shares of a corpus' test records that occur in training; None if not known."""
+    """Shares of a corpus's test records that also occur in training; None if they are unknown."""
     manifest = _read_manifest(folder)
     if manifest is None or manifest.overlap is None:
         return None
@@ -115,14 +126,16 @@ def _read_pointer(path: Path) -> CorpusPointer | None:
 
 
 def _read_manifest(folder: Path) -> CorpusManifest | None:
-    # Else it will be prepared again, which reports a file that cannot be read.
+    # Unreadable counts as absent: the corpus is prepared again, which then reports the error.
     return none_if_unreadable(partial(CorpusManifest.read, folder / MANIFEST))
 
 
 def _pointer(data: CorpusConfig, corpora: Path) -> Path:
-    # So that pointers of earlier versions are still found.
+    # Settings at their defaults are left out, so that pointers of earlier versions, which did not
+    # have all settings, are still found.
     values = {**data.model_dump(exclude={"folder"}), **fields_entry(data.fields)}
     named = named_settings(values)
-    values = {name: value for name, value in values.items() if name in named or name in _FIRST}
+    names = named.keys() | _ALWAYS_NAMED
+    values = {name: value for name, value in values.items() if name in names}
     settings = json.dumps(values, sort_keys=True)
     return corpora / f"{hashlib.sha256(settings.encode()).hexdigest()[:12]}.json"

@@ -22,10 +22,11 @@ from pydantic_core import from_json
 
 from ablate.errors import Damaged, StoreError
 
-_BLOCK = 1 << 20  # bytes that are read at a time to hash a file
-_CHECK = b',\n "check": "'
-_SEAL = re.compile(rb'([0-9a-f]{64})"\n}\n')
-_NO_FILE = {
+_BLOCK = 1 << 20  # number of bytes that are read at a time to hash a file
+_CHECK = b',\n "check": "'  # begin of the last field of a JSON file, which has the hash
+_SEAL = re.compile(rb'([0-9a-f]{64})"\n}\n')  # the rest of the file: the hash
+# Errors that mean that something other than a file has the path.
+_NOT_A_FILE = {
     errno.EISDIR: "a folder in place of a file",
     errno.ENOTDIR: "a file in place of its folder",
     errno.ELOOP: "a link that leads to itself",
@@ -42,11 +43,12 @@ def write_bytes(path: Path, content: bytes, durable: bool = True, once: bool = F
         path: path of the file. A symbolic link is replaced, not followed.
         content: content of the whole file.
         durable: whether to wait for the disk, so that the file survives a power cut.
-        once: whether to fail if the file exists. Of several simultaneous writers, one succeeds.
+        once: whether to fail if the file exists. Of several simultaneous writers, only one
+            succeeds.
 
     Raises:
         FileExistsError: `once` is set and the file exists.
-        OSError: the disk refused; the path has either the old content or all of the new.
+        OSError: the disk refused. The path has either the old content, or the complete new content.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # In the same folder, because a rename is atomic only within a file system. The random part of
@@ -74,36 +76,38 @@ def write_bytes(path: Path, content: bytes, durable: bool = True, once: bool = F
 
 
 def _write_all(file: int, content: bytes) -> None:
-    """Write all bytes to a descriptor: the system may write only some of them at a time."""
+    """Write all bytes to a descriptor, in several calls if the system writes only some of them."""
     remaining = memoryview(content)
     while remaining:
         remaining = remaining[os.write(file, remaining) :]
 
 
 def _rename(temporary: Path, path: Path, inode: int) -> None:
-    """Rename a temporary file, with this inode, to its final path, replacing an existing file."""
+    """Rename a temporary file, which has this inode, to its final path. An existing file is
+    replaced.
+    """
     try:
         temporary.replace(path)
     except FileNotFoundError:
-        # NFS repeats a lost request: the first one may have renamed the file.
+        # NFS repeats a request whose answer is lost: the first request may have renamed the file.
         if path.lstat().st_ino != inode:
             raise
 
 
 def _link(temporary: Path, path: Path) -> None:
-    """Move a temporary file to its final path, unless the path exists. Of several writers, one
+    """Move a temporary file to its final path, unless the path exists. Of several writers, only one
     succeeds.
     """
     try:
         os.link(temporary, path)  # fails if the path exists, unlike a rename
     except FileExistsError:
-        # NFS repeats a lost request: the path may already be a link to this file.
+        # NFS repeats a request whose answer is lost: the path may already be a link to this file.
         if not path.samefile(temporary):
             raise
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        # Without links, two writers may pass this check; the lease prevents a second one.
+        # Without hard links, two writers may pass this check; but the lease admits only one writer.
         if path.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
         temporary.replace(path)
@@ -122,25 +126,25 @@ def sealed(content: Mapping[str, Any]) -> bytes:
     """Encode an object as JSON whose last field is the SHA-256 of all bytes before that field."""
     assert content
     assert "check" not in content
-    # Without NaN and Infinity, which are not JSON, so that other programs can read the file.
+    # NaN and Infinity are refused: they are not JSON, and other programs could not read the file.
     body = json.dumps(content, indent=1, allow_nan=False).encode().removesuffix(b"\n}")
     return body + _CHECK + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a file for reading; refuse anything else, such as a named pipe, which would block.
+    """Open a file for reading. Anything else is refused, such as a named pipe, which would block.
 
     Raises:
         OSError: the path cannot be opened, or is not a file; see `unreadable`.
     """
-    file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115
+    file = open(path, "rb", opener=_open_without_blocking)  # noqa: SIM115
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise OSError(errno.ENXIO, os.strerror(errno.ENXIO), str(path))
     return file
 
 
-def _open_at_once(path: str, flags: int) -> int:
+def _open_without_blocking(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
@@ -153,8 +157,8 @@ def read_bytes(path: Path) -> bytes | None:
     """Read a file; None if it does not exist.
 
     Raises:
-        Damaged: the path is not a file: a folder, a pipe, a link to itself, or inside of a file in
-            place of its folder.
+        Damaged: the path is not a file but a folder, a pipe or a link to itself, or its folder is a
+            file.
         StoreError: the file cannot be read.
     """
     try:
@@ -167,9 +171,9 @@ def read_bytes(path: Path) -> bytes | None:
 
 
 def unreadable(path: Path, error: OSError) -> StoreError:
-    """The error for a file that could not be read: Damaged if something else has its place."""
-    if error.errno in _NO_FILE:
-        return Damaged(f"{path}: is damaged ({_NO_FILE[error.errno]})")
+    """Make the error for a path that could not be read: Damaged if it is not a file."""
+    if error.errno in _NOT_A_FILE:
+        return Damaged(f"{path}: is damaged ({_NOT_A_FILE[error.errno]})")
     return StoreError(f"{path}: cannot be read: {error.strerror}")
 
 
@@ -196,14 +200,14 @@ def read_json(path: Path) -> dict[str, Any] | None:
         content = _parsed(body + b"\n}")
     except (ValueError, RecursionError):
         content = None
-    if not isinstance(content, dict):  # a right hash proves nothing: anybody can compute it
+    if not isinstance(content, dict):  # a correct hash proves nothing: anybody can compute it
         raise Damaged(f"{path}: is damaged (not the JSON that was written)")
     return content
 
 
 def _parsed(text: bytes) -> Any:
-    # pydantic's parser is eight times as fast for thousands of scores, but refuses unpaired
-    # surrogates, which a message may contain.
+    # pydantic's parser takes an eighth of the time for thousands of scores. But it refuses unpaired
+    # surrogates, which the text of an error may contain.
     try:
         return from_json(text, allow_inf_nan=False)
     except ValueError:
@@ -211,7 +215,7 @@ def _parsed(text: bytes) -> Any:
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")  # Python would accept it
+    raise ValueError(f"{name} is not JSON")  # Python's parser would accept it
 
 
 def sync_file(path: Path) -> None:
@@ -242,8 +246,8 @@ def verify(path: Path, expected: str) -> None:
     """Compare a file with its SHA-256.
 
     Raises:
-        Damaged: it is missing or does not match.
-        StoreError: it cannot be read.
+        Damaged: the file is missing, or does not match.
+        StoreError: the file cannot be read.
     """
     try:
         digest = sha256(path)
@@ -256,7 +260,7 @@ def verify(path: Path, expected: str) -> None:
 
 
 def size_of(paths: Iterable[Path]) -> int:
-    """Total bytes of files, and of the files in folders. A file that disappears counts as 0."""
+    """Total bytes of files and of folders with their content. A missing file counts as 0."""
     total = 0
     for path in paths:
         try:
@@ -278,10 +282,10 @@ def quarantine(path: Path) -> None:
 
 
 def make_room(path: Path) -> bool:
-    """Quarantine a folder, a pipe or a broken link that has the name of a file.
+    """Quarantine a folder, a pipe or a broken link that is in the place of a file.
 
     Returns:
-        Whether there was one.
+        Whether something was quarantined.
 
     Raises:
         OSError: the disk refused.

@@ -1,5 +1,5 @@
-"""Check that a folder can hold a results root which several writers, on several hosts, write to
-at once.
+"""Check that the file system of a folder is fit for a results root to which several writers, on
+several hosts, write at once.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from typing import Any
 from ablate.store.files import write_bytes
 from ablate.store.lease import TERM_SECONDS, Lease
 
-ROUNDS = 50
-CONTENDERS = 4
-TEST_TERM = 3.0  # seconds of the leases in this check
-MEET_SECONDS = 10.0  # in which the same command on another host takes part
-MAX_SKEW = TERM_SECONDS / 4
-MAX_DELAY = TERM_SECONDS / 4
+ROUNDS = 50  # number of files for which writers compete
+WRITERS = 4  # number of writers that compete
+TEST_TERM = 3.0  # term of the leases in this check, in seconds
+MEET_SECONDS = 10.0  # time in which the same command on another host can take part
+MAX_SKEW = TERM_SECONDS / 4  # seconds between the clocks of this host and of the file system
+MAX_DELAY = TERM_SECONDS / 4  # seconds until a file of another host is seen
 _SPAWN = multiprocessing.get_context("spawn")
 
 
 @dataclass(frozen=True)
 class Check:
-    """The outcome of one check."""
+    """The outcome of one check: whether it has passed, and a detail for people."""
 
     name: str
     passed: bool
@@ -40,15 +40,20 @@ class Check:
 
 
 def check_filesystem(folder: Path, meet_seconds: float = MEET_SECONDS) -> Iterator[Check]:
-    """Yield the outcome of each check of a future results root, which is created if it does not
-    exist. The files of the check are removed.
+    """Check a folder, and yield the outcome of each check.
+
+    The folder is created if it does not exist. The files of the checks are removed.
+
+    Args:
+        folder: folder of the future results root.
+        meet_seconds: seconds to wait for other hosts.
 
     Raises:
         OSError: the folder cannot be written.
     """
     place = folder / ".ablate-filesystem"
     place.mkdir(parents=True, exist_ok=True)
-    # With a random part: in containers, host names and process ids may be equal.
+    # With a random part, because in containers both host names and process ids may be equal.
     ours = place / f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
     ours.mkdir()
     try:
@@ -59,7 +64,7 @@ def check_filesystem(folder: Path, meet_seconds: float = MEET_SECONDS) -> Iterat
         yield from _other_hosts(place / "hosts" / ours.name, meet_seconds)
     finally:
         shutil.rmtree(ours, ignore_errors=True)
-        for directory in (place / "hosts", place):  # kept while another host uses them
+        for directory in (place / "hosts", place):  # not removed while another host uses them
             try:
                 directory.rmdir()
             except OSError:
@@ -70,28 +75,28 @@ def check_filesystem(folder: Path, meet_seconds: float = MEET_SECONDS) -> Iterat
 
 
 def _one_winner(name: str, folder: Path, attempt: Callable[[Path, int], bool]) -> Check:
-    """Check that of several writers at once exactly one makes the file."""
+    """Check that exactly one of several simultaneous writers makes a file."""
     folder.mkdir()
     wins = [0] * ROUNDS
-    with _SPAWN.Pool(CONTENDERS) as pool:
-        of_writers = pool.starmap(_contend, [(attempt, folder, i) for i in range(CONTENDERS)])
-    for won in of_writers:
-        if isinstance(won, str):  # an error
-            return Check(name, False, won)
-        for number in won:
-            wins[number] += 1
+    with _SPAWN.Pool(WRITERS) as pool:
+        outcomes = pool.starmap(_compete, [(attempt, folder, i) for i in range(WRITERS)])
+    for outcome in outcomes:
+        if isinstance(outcome, str):  # an error
+            return Check(name, False, outcome)
+        for round in outcome:
+            wins[round] += 1
     wrong = sum(count != 1 for count in wins)
     if wrong:
         return Check(name, False, f"files made by no writer or by several: {wrong} of {ROUNDS}")
-    return Check(name, True, f"one of {CONTENDERS} writers in each of {ROUNDS} rounds")
+    return Check(name, True, f"one of {WRITERS} writers in each of {ROUNDS} rounds")
 
 
-def _contend(attempt: Callable[[Path, int], bool], folder: Path, number: int) -> list[int] | str:
-    """The rounds that this process wins, or an error."""
+def _compete(attempt: Callable[[Path, int], bool], folder: Path, number: int) -> list[int] | str:
+    """Compete as one writer, and return the rounds that this writer wins, or an error."""
     # A barrier: without it, the first writer to start would win all rounds.
     (folder / f"ready-{number}").touch()
     end = time.monotonic() + 60
-    while len(list(folder.glob("ready-*"))) < CONTENDERS and time.monotonic() < end:
+    while len(list(folder.glob("ready-*"))) < WRITERS and time.monotonic() < end:
         time.sleep(0.002)
     try:
         return [round for round in range(ROUNDS) if attempt(folder / f"{round}", number)]
@@ -118,20 +123,21 @@ def _link(path: Path, number: int) -> bool:
 
 
 def _replacing(path: Path) -> Check:
-    """A reader sees the old or the new content of a file that is replaced, never a part."""
+    """Check that readers of a replaced file see the old or the new content, never a part."""
     write_bytes(path, _block(0))
     done = path.with_name("done")
-    receiver = _SPAWN.Process(target=_replace_often, args=(path, done))
-    receiver.start()
-    reads = wrong = 0
-    while not done.exists() and receiver.is_alive():
+    writer = _SPAWN.Process(target=_replace_often, args=(path, done))
+    writer.start()
+    reads = 0
+    wrong = 0
+    while not done.exists() and writer.is_alive():
         try:
             content = path.read_bytes()
         except OSError:
             content = b""
         reads += 1
         wrong += len(set(content)) != 1 or len(content) != len(_block(0))
-    receiver.join()
+    writer.join()
     if wrong or not done.exists():
         return Check(
             "rename", False, f"{wrong} of {reads} reads found neither the old nor the new content"
@@ -140,7 +146,7 @@ def _replacing(path: Path) -> Check:
 
 
 def _block(number: int) -> bytes:
-    # One byte, repeated: a mixture shows as two values, a part as a shorter file.
+    # One byte, repeated: a mixture of contents shows as two values, a part as a shorter file.
     return bytes([number]) * 65_536
 
 
@@ -154,7 +160,9 @@ def _replace_often(path: Path, done: Path) -> None:
 
 
 def _leases(folder: Path) -> Iterator[Check]:
-    """A lease is kept while its holder lives, and taken over from a host that is gone."""
+    """Check that a lease is kept while its holder lives, and taken over from a host that is
+    gone.
+    """
     path = folder / "lease"
     reports = _SPAWN.Queue()
     holder = _SPAWN.Process(target=_hold, args=(path, reports))
@@ -169,7 +177,7 @@ def _leases(folder: Path) -> Iterator[Check]:
             time.sleep(0.1)
         kept = f"kept for {2 * TEST_TERM:.0f} s against another process"
         yield Check("lease of a living holder", not taken, "was taken from it" if taken else kept)
-        holder.kill()  # its name is not this host's, so only silence says that it is gone
+        holder.kill()  # it claims to be on another host, so only its silence tells that it is gone
         holder.join()
         began = time.monotonic()
         while not taken and time.monotonic() - began < 10 * TEST_TERM:
@@ -202,7 +210,9 @@ def _hold(path: Path, reports: Any) -> None:
 
 
 def _other_hosts(ours: Path, seconds: float) -> Iterator[Check]:
-    """Compare the clock with the file system's, and with other hosts, whose files are here."""
+    """Compare the clock of this host with the clock of the file system, and with other hosts on
+    which the same command writes to this folder.
+    """
     try:
         before = time.time()
         write_bytes(ours, _beat(0))
@@ -211,12 +221,12 @@ def _other_hosts(ours: Path, seconds: float) -> Iterator[Check]:
         skew = max(before - changed, changed - after, 0.0)
         apart = f"{skew:.1f} s apart from this host's clock"
         yield Check("clock of the file system", skew < MAX_SKEW, apart)
-        delays = _listen(ours, seconds)
+        delays = _measure_delays(ours, seconds)
         if not delays:
-            none = "none: run the same command on another host at the same time"
-            yield Check("other hosts", True, none)
+            hint = "none: run the same command on another host at the same time"
+            yield Check("other hosts", True, hint)
         for host, delay in sorted(delays.items()):
-            detail = f"its files are seen {delay:.1f} s after its clock's time"
+            detail = f"its files are seen here {delay:.1f} s after the time of its clock"
             yield Check(f"host {host}", abs(delay) < MAX_DELAY, detail)
     finally:
         ours.unlink(missing_ok=True)
@@ -227,8 +237,10 @@ def _beat(number: int) -> bytes:
     return json.dumps(content).encode()
 
 
-def _listen(ours: Path, seconds: float) -> dict[str, float]:
-    """By host: the longest time from writing a file there, by its clock, to seeing it here."""
+def _measure_delays(ours: Path, seconds: float) -> dict[str, float]:
+    """Measure for each other host the longest time from writing a file there, by its clock, to
+    seeing the file here.
+    """
     delays: dict[str, float] = {}
     seen: dict[str, int] = {}
     end = time.monotonic() + seconds
@@ -243,7 +255,8 @@ def _listen(ours: Path, seconds: float) -> dict[str, float]:
                 beat = json.loads(path.read_bytes())
             except (OSError, ValueError):
                 continue
-            if path.name in seen and beat["number"] > seen[path.name]:  # the first one may be old
+            # Not for the first file of a host, which may be old.
+            if path.name in seen and beat["number"] > seen[path.name]:
                 delay = time.time() - beat["time"]
                 delays[beat["host"]] = max(delays.get(beat["host"], delay), delay, key=abs)
             seen[path.name] = beat["number"]

@@ -1,13 +1,13 @@
-"""The files of a cluster job: a study frozen at submission, and the reports of the pilots that work
-on it.
+"""The files of a cluster job. A job is a study, frozen at submission, that pilots work on:
+processes that the cluster starts, and that execute the runs of the study.
 
 results/<study>/jobs/<id>/
   job.json               the submission: options, selection of rows and seeds, ids of the runs
   study/                 the study file and its plug-ins, as they were at submission
-  submission-<n>.json    one for each time that pilots were submitted
+  submission-<n>.json    the n-th submission of pilots
   pilots/<name>.json     last report of each pilot
   logs/                  output of the pilots and of the closing job
-  stop                   exists if the pilots are to save and leave
+  stop                   exists if the pilots must save and leave
   closed.json            written at the end of the job, when no further submission follows
 """
 
@@ -29,8 +29,8 @@ from ablate.store.layout import Inside, Reader, Results
 from ablate.store.processes import is_working
 from ablate.store.records import ProcessMark, Record, none_if_unreadable
 
-REPORT_SECONDS = 10.0  # between reports of a pilot
-MOST_IN_A_SECOND = 99
+REPORT_SECONDS = 10.0  # seconds between two reports of a pilot
+MOST_JOBS_IN_A_SECOND = 99
 
 # Only digits, because the ids are arguments of scancel.
 ClusterId = Annotated[str, Field(pattern=r"^[0-9]{1,20}$")]
@@ -41,7 +41,7 @@ LeaveKind = Literal["", "finished", "stopped", "cancelled", "requeued", "failed"
 
 @dataclass(frozen=True)
 class Leave:
-    """Why a pilot leaves or a job ends: `kind` for programs, `text` for people."""
+    """Why a pilot leaves or a job ends: a `kind` for programs, and a `text` for people."""
 
     kind: LeaveKind
     text: str
@@ -50,16 +50,16 @@ class Leave:
 STOPPED = Leave("stopped", "stopped on request")  # by `ablate cluster stop`
 NOTHING_LEFT = Leave("finished", "nothing is left to do")
 CANCELLED = Leave("cancelled", "cancelled")  # by somebody, through the cluster
-REQUEUED = Leave("requeued", "requeued")  # the cluster starts the pilot once more
+REQUEUED = Leave("requeued", "requeued")  # the cluster will start the pilot again
 
 
 class Resources(Record):
-    """What runs may occupy.
+    """The part of a machine that runs may occupy.
 
-    device: `auto` uses GPUs if there are any.
-    jobs: runs at once; None for one on each device, or on each core.
-    processes: for each run, on a device each; a power of two. None for the most with which no run
-        has to wait longer.
+    device: type of the devices; `auto` uses GPUs if there are any.
+    jobs: number of runs at once; None for one run on each device, or on each core.
+    processes: number of processes that train a run together, each on a device; a power of two. None
+        for the largest number with which no run has to wait longer.
     """
 
     device: Device = "auto"
@@ -71,16 +71,21 @@ DEFAULT_RESOURCES = Resources()
 
 
 class ClusterJob(Record):
-    """job.json: a submission with everything that its pilots need.
+    """job.json: everything that the pilots of a job need.
 
-    profile: its name, for people; settings: its content, as `cluster.profiles` reads it.
+    id: id of the job: the name of its folder.
+    study: name of the study.
+    profile: name of the cluster profile.
+    settings: content of the profile, as `cluster.profiles` reads it.
     python: absolute path of the interpreter.
     origin: path of the study file at submission.
-    overrides, rows, seeds: the selection, as given on the command line.
-    data_folder: absolute path of `data.folder`; None if the study has none.
-    resources: of each pilot.
+    overrides: the `--set` options.
+    rows: labels of the selected rows; empty for all rows.
+    seeds: the `--seeds` option; None without it.
+    data_folder: absolute path of `data.folder`; None if the study does not set it.
+    resources: resources that each pilot may occupy.
     runs: ids of the runs of the study.
-    time: of the submission, in seconds since the epoch.
+    time: time of the submission, in seconds since the epoch.
     """
 
     id: str
@@ -101,10 +106,11 @@ class ClusterJob(Record):
 class Submission(Record):
     """submission-<n>.json: pilots that were submitted together.
 
-    pilots: their number.
-    ids: of the arrays, as the cluster names them, or of the driver of Ray; closing: of the closing
-        job.
-    work: steps made by the study's runs so far, from which progress is measured.
+    pilots: number of pilots.
+    ids: the cluster's ids of the job arrays, or of Ray's driver.
+    closing: the cluster's id of the closing job; None without one.
+    work: number of steps that the runs of the study had made; progress is measured from there.
+    time: time of the submission, in seconds since the epoch.
     """
 
     pilots: int = 0
@@ -115,19 +121,23 @@ class Submission(Record):
 
     @property
     def all_ids(self) -> tuple[str, ...]:
-        """Those of the pilots, and that of the closing job if there is one."""
-        return tuple(filter(None, (*self.ids, self.closing)))
+        """The cluster's ids of the pilots, and of the closing job if there is one."""
+        return self.ids if self.closing is None else (*self.ids, self.closing)
 
 
 class PilotReport(ProcessMark):
     """pilots/<name>.json: the last report of a pilot.
 
-    time: of the report, in seconds since the epoch.
-    slots: number of jobs at once; device: of the first.
-    running: labels of the runs in its slots.
-    ended: number of runs that have ended here.
-    starts: how often the pilot was started: 1, and one more for each requeueing.
-    left_for, reason: why it left, for programs and for people.
+    name: name of the pilot.
+    phase: what the pilot does; `left` if it works no longer.
+    time: time of the report, in seconds since the epoch.
+    slots: number of runs that the pilot executes at once.
+    device: device of the first slot.
+    running: labels of the runs that it executes now.
+    ended: number of runs that have ended in this pilot.
+    starts: number of times that the cluster has started the pilot: 1, plus the requeues.
+    left_for: why the pilot left, for programs; see `Leave`.
+    reason: why the pilot left, for people.
     """
 
     name: str
@@ -143,7 +153,9 @@ class PilotReport(ProcessMark):
 
     @property
     def is_alive(self) -> bool:
-        """Whether the pilot works, by its process here, or by the age of its report."""
+        """Whether the pilot still works: by its process if it is on this host, otherwise by the age
+        of its report.
+        """
         return self.phase != "left" and is_working(self, self.time)
 
 
@@ -163,7 +175,7 @@ class JobFolder:
     job = Inside("job.json")  # a `ClusterJob`
     study = Inside("study/study.yaml")  # as it was at submission
     logs = Inside("logs")
-    stop = Inside("stop")  # exists if the pilots are to save and leave
+    stop = Inside("stop")  # exists if the pilots must save and leave
     closed = Inside("closed.json")  # a `JobEnd`
 
     @property
@@ -173,8 +185,8 @@ class JobFolder:
 
     @property
     def results(self) -> Results:
-        """The results root that the job belongs to, wherever this machine mounts it."""
-        # From the path results/<study>/jobs/<id>: nodes may mount the root elsewhere.
+        """The results root of the job, at the path where this machine mounts it."""
+        # By the path results/<study>/jobs/<id>, because a node may mount the root elsewhere.
         return Results(self.path.absolute().parents[2])
 
     def work_command(self, python: str) -> list[str]:
@@ -182,18 +194,18 @@ class JobFolder:
         return [python, "-m", "ablate", "work", "--job", str(self.path)]
 
     def submission(self, number: int) -> Path:
-        """The n-th `Submission`, from 1."""
+        """File of a `Submission`; the first has number 1."""
         return self.path / f"submission-{number}.json"
 
     def pilot(self, name: str) -> Path:
-        """The last report of a pilot: a `PilotReport`."""
+        """File of the last report of a pilot: a `PilotReport`."""
         return self.path / "pilots" / f"{name}.json"
 
     def read_job(self) -> ClusterJob:
         """Read job.json.
 
         Raises:
-            UsageError: the folder is not a job's.
+            UsageError: the folder is not the folder of a job.
             StoreError: the file is damaged, or another version wrote it.
         """
         job = ClusterJob.read(self.job)
@@ -202,7 +214,7 @@ class JobFolder:
         return job
 
     def read_submissions(self) -> list[Submission]:
-        """All submissions, in their order."""
+        """Read all submissions, in their order."""
         submissions: list[Submission] = []
         while (last := Submission.read(self.submission(len(submissions) + 1))) is not None:
             submissions.append(last)
@@ -213,15 +225,15 @@ class JobFolder:
         return sorted((self.path / "pilots").glob("*.json"))
 
     def read_pilots(self) -> list[PilotReport]:
-        """The last report of each pilot; unreadable ones are left out."""
-        # A pilot replaces a damaged report within seconds.
+        """Read the last report of each pilot. Unreadable reports are skipped."""
+        # A working pilot replaces a damaged report within seconds.
         reports = (
             none_if_unreadable(partial(PilotReport.read, path)) for path in self.pilot_files()
         )
         return [report for report in reports if report is not None]
 
     def awaited(self) -> int:
-        """Number of pilots that are in the queue, or about to write their first report."""
+        """Number of pilots that wait in the queue, or have not yet written their first report."""
         submissions = self.read_submissions()
         if self.is_closed or not submissions:
             return 0
@@ -237,7 +249,7 @@ class JobFolder:
     @property
     def is_closed(self) -> bool:
         """Whether the job has ended: no further submission follows."""
-        return os.path.lexists(self.closed)  # a link that leads nowhere takes the name, too
+        return os.path.lexists(self.closed)  # also a broken link takes the name
 
     def request_stop(self, why: Leave = STOPPED) -> None:
         """Ask all pilots to save and leave."""
@@ -272,10 +284,10 @@ def open_jobs(results: Results, study: str) -> list[JobFolder]:
 
 
 def starting_pilots(results: Results, study: str) -> int:
-    """Number of pilots of a study that wait in a cluster's queue, or start."""
+    """Number of pilots of a study that wait in a cluster's queue, or that are starting."""
     count = 0
     for folder in open_jobs(results, study):
-        with suppress(StoreError):  # which `ablate status` reports
+        with suppress(StoreError):  # `ablate status` reports the error
             count += folder.awaited()
             count += sum(
                 report.is_alive and report.phase == "starting" for report in folder.read_pilots()
@@ -284,11 +296,13 @@ def starting_pilots(results: Results, study: str) -> int:
 
 
 def new_job(results: Results, study: str) -> JobFolder:
-    """Create the folder of a job. Its id is the time, with a number if the time is taken."""
+    """Create the folder of a job. Its id is the time; if another job has this id, a number is
+    added.
+    """
     parent = results.study(study).absolute() / "jobs"
     parent.mkdir(parents=True, exist_ok=True)
     now = time.strftime("%Y%m%d-%H%M%S")
-    for number in range(1, MOST_IN_A_SECOND + 1):
+    for number in range(1, MOST_JOBS_IN_A_SECOND + 1):
         path = parent / (now if number == 1 else f"{now}-{number}")
         try:
             path.mkdir()  # fails if another submission has this folder

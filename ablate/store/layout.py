@@ -47,15 +47,15 @@ _ID = re.compile(r"[0-9a-f]{12}")
 
 
 class HasPath(Protocol):
-    """What stands for a folder."""
+    """An object that stands for a folder."""
 
     @property
     def path(self) -> Path:
-        """Of the folder."""
+        """Path of the folder."""
 
 
 class Inside:
-    """A path inside of the folder that an object stands for, as an attribute of its class."""
+    """A descriptor: a path inside of the folder for which an object stands."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -65,7 +65,9 @@ class Inside:
 
 
 class Reader(Generic[R]):
-    """A method that reads the record at a path inside of a folder; None for an absent file."""
+    """A descriptor: a method that reads the record at a path inside of a folder; None if the file
+    does not exist.
+    """
 
     def __init__(self, kind: type[R], place: Inside) -> None:
         self.kind = kind
@@ -77,7 +79,9 @@ class Reader(Generic[R]):
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The files of one run. Reading returns None for an absent file, and raises for a bad one."""
+    """The files of one run. A reading method returns None if the file does not exist, and raises
+    `StoreError` if it is damaged or unreadable.
+    """
 
     path: Path
 
@@ -89,9 +93,9 @@ class RunFolder:
     failure = Inside("failure.json")  # the reason of the last failure
     result = Inside("result.json")  # the outcome
     log = Inside("log.txt")  # log lines of the workers
-    lease = Inside("lease")  # of the process that works on the run
+    lease = Inside("lease")  # held by the process that works on the run
     checkpoints = Inside("checkpoints")
-    sources = Inside("sources")  # of plug-ins
+    sources = Inside("sources")  # source code of plug-ins
 
     read_run = Reader(RunRecord, run)
     read_execution = Reader(Execution, execution)
@@ -106,15 +110,17 @@ class RunFolder:
 
     @property
     def has_result(self) -> bool:
-        """Whether there is a result, whole or not; False in the private folder of another user."""
+        """Whether result.json exists, damaged or not; False in a folder that this user must not
+        read.
+        """
         return is_there(self.result)
 
     def predictions(self, decoding: str) -> Path:
-        """Predictions for the test split, one a line, for one decoding."""
+        """File of one decoding's predictions for the test split, one on each line."""
         return self.path.joinpath("translations", f"{decoding}.txt")
 
     def scores(self, decoding: str) -> Path:
-        """Scores of the predictions: a `ScoreCache`."""
+        """File of the scores of one decoding's predictions: a `ScoreCache`."""
         return self.path.joinpath("scores", f"{decoding}.json")
 
     @property
@@ -123,29 +129,37 @@ class RunFolder:
         return self.path, self.checkpoints, self.predictions("").parent, self.scores("").parent
 
     def make_room(self) -> list[Path]:
-        """Quarantine a folder in place of a file of this run, and a file in place of a folder.
+        """Quarantine folders that are in the place of a file of this run, and files that are in the
+        place of a folder.
 
         Returns:
             The paths that were quarantined.
         """
         folders = (*self.folders, self.sources)
-        wrong = []
-        for path in folders:  # first, because the files may be in them
+        quarantined = []
+        for path in folders:  # the folders first, because files may be in them
             if os.path.lexists(path) and not path.is_dir():
                 quarantine(path)
-                wrong.append(path)
+                quarantined.append(path)
         places = [place for place in vars(RunFolder).values() if isinstance(place, Inside)]
         files = [self.path / place.name for place in places]
         for folder in self.folders[1:]:
             if is_there(folder):
                 files += [path for path in folder.iterdir() if path.suffix != ".damaged"]
-        return [*wrong, *(path for path in files if path not in folders and make_room(path))]
+        for path in files:
+            if path not in folders and make_room(path):
+                quarantined.append(path)
+        return quarantined
 
     def refuse_other_text(self, execution: Execution, training_hash: str) -> None:
-        """Refuse to go on with other training and dev text, whose hash is `training_hash`.
+        """Refuse to continue the run if its training and dev text has changed.
+
+        Args:
+            execution: the numeric settings with which the run began, and the hash of its text.
+            training_hash: hash of the present text.
 
         Raises:
-            StoreError: the run began on other text.
+            StoreError: the run began with other text.
         """
         if execution.training_hash != training_hash:
             raise StoreError(
@@ -186,11 +200,11 @@ class Results:
 
     @property
     def corpora(self) -> Path:
-        """The folder of prepared corpora: `corpora/`, or the one that ABLATE_CORPORA names, for
-        several roots.
+        """The folder of prepared corpora: `corpora/`, or a folder that several results roots share,
+        named by ABLATE_CORPORA.
 
         Raises:
-            UsageError: the home folder in ABLATE_CORPORA is not known.
+            UsageError: ABLATE_CORPORA names the home folder of an unknown user.
         """
         shared = os.environ.get(SHARED_CORPORA)
         if not shared:
@@ -201,13 +215,13 @@ class Results:
             raise UsageError(f"{SHARED_CORPORA}: {error}") from None
 
     def corpus(self, id: str) -> Path:
-        """The folder of a prepared corpus, here or shared, for every command."""
-        # A root that was filled before ABLATE_CORPORA was set keeps its corpora.
+        """The folder of a prepared corpus, in this results root or in the shared folder."""
+        # A results root that was filled before ABLATE_CORPORA was set keeps its corpora.
         here = self.root / "corpora" / id
         return here if is_prepared(here) else self.corpora / id
 
     def has_corpus(self, id: str) -> bool:
-        """Whether a corpus is prepared, here or shared."""
+        """Whether a corpus is prepared, in this results root or in the shared folder."""
         return is_prepared(self.corpus(id))
 
     def study(self, name: str) -> Path:
@@ -215,13 +229,13 @@ class Results:
         return self.root / name
 
     def origin(self, name: str) -> Path:
-        """The file that holds the path of the study file with this name."""
+        """File with the path of the study file of a study."""
         return self.root / ".origins" / name
 
     def judged(self, name: str) -> Path:
-        """How a study was judged: a `Judgments`."""
+        """File that records how a study was judged: a `Judgments`."""
         return self.root / ".judged" / name
 
     def origins(self) -> list[Path]:
-        """The files with paths of study files, each with the study's name."""
-        return sorted(self.origin("x").parent.glob("*"))
+        """The files with paths of study files, each named after its study."""
+        return sorted((self.root / ".origins").glob("*"))

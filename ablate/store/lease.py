@@ -1,10 +1,10 @@
 """Leases: the exclusive right to work on a run, which expires when its holder dies.
 
 A lease is filelock's `SoftFileLease`: a file with the host, the process, its start time and a
-random token. The holder touches it every few seconds. If its process is gone, another process takes
-the lease over at once. If the file is not touched, because the holder is stopped or its host is
-lost, another process takes it over after the term. A holder that comes back must not write: it
-calls `check` before each write.
+random token. The holder touches the file every few seconds (the heartbeat). If the process of the
+holder is gone, another process takes over the lease at once. If the file is no longer touched,
+because the holder is suspended or its host is lost, another process takes over the lease after a
+term. A holder that wakes up after that must not write; so it calls `check` before each write.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from pathlib import Path
 
 from filelock import SoftFileLease, Timeout
 
-# Time without a heartbeat before another process may take over; the same for all processes
+# The term: time without a heartbeat after which another process may take over. It must be the same
+# for all processes.
 TERM_SECONDS = 60.0
 _POLL_SECONDS = 0.2
-_EXCHANGE_SECONDS = 0.05  # another process that inspects a lease may move the file for this long
-TAKEN_OVER = "another process has taken over this run; this one writes nothing more"
+_INSPECTION_SECONDS = 0.05  # a process that inspects a lease may move the file away for this long
+TAKEN_OVER = "another process has taken over this run; this process writes nothing more"
 
 
 class LeaseLost(Exception):  # noqa: N818
-    """Another process has taken over the run; this one must not write to it."""
+    """Another process has taken over the run; this process must not write to it."""
 
 
 class Lease:
-    """A process's access to a lease file. It measures how long another holder is silent."""
+    """Access of this process to a lease file. It measures for how long another holder is silent."""
 
     def __init__(self, path: Path, term: float | None = None) -> None:
         """Prepare to take a lease; `term` is in seconds, None for the default."""
@@ -42,11 +43,11 @@ class Lease:
             timeout=0,
         )
         self._path = path
-        # (inode, ctime) of an empty file, and when it was first seen
+        # (inode, ctime) of an empty file, and the time when it was first seen
         self._empty: tuple[tuple[int, int], float] | None = None
 
     def try_to_take(self) -> bool:
-        """Take the lease if it is free.
+        """Take the lease if it is free, and return whether it was.
 
         Raises:
             OSError: the disk refused.
@@ -68,12 +69,17 @@ class Lease:
             stat = self._path.lstat()
         except OSError:
             return
-        # With the time of creation, because a new file may get the inode of a removed one.
+        if stat.st_size:
+            self._empty = None
+            return
+        # With the time of creation, because a new file may get the inode of a removed file.
         identity = (stat.st_ino, stat.st_ctime_ns)
         now = time.monotonic()
-        if stat.st_size or self._empty is None or self._empty[0] != identity:
-            self._empty = None if stat.st_size else (identity, now)
-        elif now - self._empty[1] >= self.term:
+        if self._empty is None or self._empty[0] != identity:
+            self._empty = (identity, now)
+            return
+        _, first_seen = self._empty
+        if now - first_seen >= self.term:
             with suppress(OSError):
                 self._path.unlink()
 
@@ -83,7 +89,7 @@ class Lease:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Wait for the lease, and hold it inside the context."""
+        """Wait for the lease, and hold it during the context."""
         while not self.try_to_take():
             time.sleep(_POLL_SECONDS)
         try:
@@ -93,7 +99,9 @@ class Lease:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the heartbeat has noticed that the lease is lost; fast enough for every step."""
+        """Whether the heartbeat has noticed that the lease is lost. Reads no file, so that it can
+        be called at every step.
+        """
         return self._lease.compromise is not None
 
     def check(self) -> None:
@@ -104,8 +112,8 @@ class Lease:
         """
         if not self.is_lost and self._is_ours():
             return
-        # Another process may be inspecting the file, so read once more.
-        time.sleep(_EXCHANGE_SECONDS)
+        # Another process may be inspecting the file at this moment, so read it once more.
+        time.sleep(_INSPECTION_SECONDS)
         if self.is_lost or not self._is_ours():
             raise LeaseLost(str(self._path))
 

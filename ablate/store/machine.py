@@ -1,8 +1,12 @@
-"""The machine that works on a run: its processor, cores, memory and GPUs."""
+"""The machine that works on a run: its processor, cores, memory and GPUs.
+
+torch is not imported here, because commands that start no training need these facts too.
+"""
 
 from __future__ import annotations
 
 import functools
+import math
 import os
 import platform
 import subprocess
@@ -16,36 +20,37 @@ CPU_INFO = Path("/proc/cpuinfo")  # Linux only
 CGROUPS = Path("/sys/fs/cgroup")
 PROCESS_CGROUPS = Path("/proc/self/cgroup")
 VMSTAT = Path("/proc/vmstat")
-# Limits that a launcher sets for a pilot where no control group does: cores, and bytes.
+# Limits of cores and bytes of memory, which a launcher sets for a pilot without a control group.
 CPUS_VARIABLE = "ABLATE_CPUS"
 MEMORY_VARIABLE = "ABLATE_MEMORY"
 
+# Environment variables that libraries read when they are loaded.
 LIBRARY_SETTINGS = {
     # Idle threads of OpenMP sleep rather than spin. On an older Xeon, two spinning threads lost
     # three quarters of their speed beside a busy neighbor, and were slower without one, too
     # (benchmarks/LOG.md, 2026-11-22, threads that sleep).
     "OMP_WAIT_POLICY": "passive",
-    # With libgomp they spin for about 0.1 ms first, which covers the gap between two products of a
+    # With libgomp, they spin for about 0.1 ms first, which covers the gap between two products of a
     # training step (benchmarks/LOG.md, 2026-11-23, threads that spin briefly).
     "GOMP_SPINCOUNT": "10000",
-    # `deterministic: true` needs it: cuBLAS then sums in a fixed order.
+    # Lets cuBLAS sum in a fixed order, as `deterministic: true` requires.
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-    # GPUs have the numbers that nvidia-smi shows. By default, CUDA puts the fastest one first.
+    # Numbers GPUs as nvidia-smi does. By default, CUDA numbers the fastest GPU first.
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-}  # variables that libraries read when they are loaded
+}
 
 
 def library_settings() -> dict[str, str]:
     """The variables of LIBRARY_SETTINGS that the user has not set."""
-    ours = {name: value for name, value in LIBRARY_SETTINGS.items() if name not in os.environ}
+    unset = {name: value for name, value in LIBRARY_SETTINGS.items() if name not in os.environ}
     if "OMP_WAIT_POLICY" in os.environ:
-        # libgomp follows its spin count rather than the policy, and this policy is the user's.
-        ours.pop("GOMP_SPINCOUNT", None)
-    return ours
+        # libgomp follows the spin count rather than the policy, and the user has set the policy.
+        unset.pop("GOMP_SPINCOUNT", None)
+    return unset
 
 
 def set_default_environment() -> None:
-    """Set variables that libraries read when they are loaded; those of the user take precedence."""
+    """Set the variables of LIBRARY_SETTINGS; values that the user has set take precedence."""
     os.environ.update(library_settings())
 
 
@@ -57,32 +62,39 @@ def machine() -> Machine:
 
 
 def cores() -> int:
-    """Cores that this process may use: by its affinity, its control groups and its job."""
-    # Not cpu_count() alone: taskset, Slurm and containers allow fewer cores than the machine has.
+    """Number of cores that this process may use: the smallest limit of its CPU affinity, its
+    control groups and its Slurm job.
+    """
+    # Not only cpu_count(): taskset, Slurm and containers allow fewer cores than the machine has.
     allowed = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         allowed = len(os.sched_getaffinity(0))
-    return max(1, min([allowed, *_cpu_quotas(), *_limits_in("SLURM_CPUS_ON_NODE", CPUS_VARIABLE)]))
+    job_limits = _environment_limits("SLURM_CPUS_ON_NODE", CPUS_VARIABLE)
+    return max(1, min([allowed, *_cpu_quotas(), *job_limits]))
 
 
 def memory() -> int:
-    """Bytes of memory that this process may use: of the machine, its control groups, its job."""
+    """Bytes of memory that this process may use: the smallest limit of the machine, its control
+    groups and its Slurm job.
+    """
     import psutil
 
-    limits = [int(psutil.virtual_memory().total), *_limits_in(MEMORY_VARIABLE)]
+    limits = [int(psutil.virtual_memory().total), *_environment_limits(MEMORY_VARIABLE)]
     for path in _cgroup_files("memory.max", "memory", "memory.limit_in_bytes"):
         limits += [int(line) for line in _lines(path) if line.isdecimal()]
-    of_node = _limits_in("SLURM_MEM_PER_NODE")
-    limits += [megabytes << 20 for megabytes in of_node]
-    if not of_node:
-        limits += [megabytes * cores() << 20 for megabytes in _limits_in("SLURM_MEM_PER_CPU")]
+    # Slurm sets one of two variables, in MiB.
+    node_limits = _environment_limits("SLURM_MEM_PER_NODE")
+    if not node_limits:
+        node_limits = [limit * cores() for limit in _environment_limits("SLURM_MEM_PER_CPU")]
+    limits += [mebibytes << 20 for mebibytes in node_limits]
     return min(limits)
 
 
 def count_oom_kills() -> int | None:
-    """How often the system has killed for want of memory in the control group of this process.
+    """Number of processes in the control group of this process that the system has killed for lack
+    of memory; None if the system does not tell it.
 
-    None if the system does not say. Without control groups, kills on the whole machine are counted.
+    Without control groups, the kills on the whole machine are counted.
     """
     for path in (*_cgroup_files("memory.events", "memory", "memory.oom_control")[:1], VMSTAT):
         for line in _lines(path):
@@ -93,34 +105,42 @@ def count_oom_kills() -> int | None:
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines of a file of the system; none if it cannot be read."""
+    """The lines of a file of the system; empty if it cannot be read."""
     try:
         return path.read_text().splitlines()
     except OSError:
         return []
 
 
-def _limits_in(*variables: str) -> list[int]:
-    """Limits in environment variables; unset, or 0 for Slurm's whole node, is none."""
+def _environment_limits(*variables: str) -> list[int]:
+    """The limits that environment variables set. An unset variable is no limit, and neither is 0,
+    with which Slurm grants the whole node.
+    """
     texts = [os.environ.get(variable, "") for variable in variables]
     return [int(text) for text in texts if text.isdecimal() and int(text)]
 
 
 def _cpu_quotas() -> list[int]:
-    """Cores by the quotas of this process's control groups, rounded up."""
+    """Numbers of cores that the CPU quotas of this process's control groups allow, rounded up."""
     quotas = []
     for path in _cgroup_files("cpu.max", "cpu", "cpu.cfs_quota_us"):
-        # Version 2 has both numbers in one line, and version 1 a file for each.
+        # Version 2 has quota and period in one line, version 1 has a file for each.
         lines = [*_lines(path), *_lines(path.with_name("cpu.cfs_period_us"))]
         numbers = [int(word) for word in " ".join(lines).split() if word.isdecimal()]
         if len(numbers) == 2 and all(numbers):
-            quotas.append(-(-numbers[0] // numbers[1]))
+            quota, period = numbers
+            quotas.append(math.ceil(quota / period))
     return quotas
 
 
 def _cgroup_files(unified: str, controller: str, legacy: str) -> list[Path]:
-    """A file in each control group that this process is in: its own group first, then the groups
-    above it. It has one name in version 2, and another one below a controller in version 1.
+    """Find a file in each control group of this process: first its own group, then the groups
+    above.
+
+    Args:
+        unified: name of the file in version 2 of control groups.
+        controller: controller that has the file in version 1.
+        legacy: name of the file in version 1.
     """
     files: list[Path] = []
     for line in _lines(PROCESS_CGROUPS):
@@ -135,23 +155,24 @@ def _cgroup_files(unified: str, controller: str, legacy: str) -> list[Path]:
             continue
         inside = Path(group.lstrip("/"))
         files += [root / folder / name for folder in (inside, *inside.parents)]
-    # In a container, a group's path may be that of the host; then only the files at the top exist.
+    # In a container, the path of a group may be its path on the host. Then only the files at the
+    # top exist.
     return [path for path in dict.fromkeys(files) if path.exists()]
 
 
 def visible_gpus() -> int:
-    """Number of GPUs, by device files and CUDA_VISIBLE_DEVICES; torch is not loaded."""
-    # The driver makes a file for each GPU, nvidia0 and so on, beside others such as nvidiactl.
+    """Number of GPUs, by device files and CUDA_VISIBLE_DEVICES."""
+    # The driver makes a file for each GPU (nvidia0, nvidia1), and further files such as nvidiactl.
     files = DEVICE_FILES.glob("nvidia*")
     devices = sum(path.name.removeprefix("nvidia").isdecimal() for path in files)
-    if not devices and (DEVICE_FILES / "dxg").exists():  # Linux in Windows has one file for all
+    if not devices and (DEVICE_FILES / "dxg").exists():  # WSL has one file for all GPUs
         devices = 1
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return devices
     count = 0
     for entry in visible.split(","):
-        # CUDA leaves out everything from the first entry on that is no device, such as -1.
+        # CUDA ignores everything from the first entry on that is not a device, such as -1.
         if entry.strip() in ("", "-1"):
             break
         count += 1
@@ -159,22 +180,22 @@ def visible_gpus() -> int:
 
 
 def gpu_memory() -> int | None:
-    """Bytes of memory of the smallest GPU that this process may use, by nvidia-smi; None if it does
-    not answer.
+    """Bytes of memory of the smallest GPU that this process may use, as told by nvidia-smi; None if
+    nvidia-smi does not answer.
 
-    torch is not asked, because a process that asks CUDA takes some memory itself.
+    Not by CUDA, which would itself take memory of the GPU for this process.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     which = [] if visible is None else ["-i", visible]
     query = ["nvidia-smi", *which, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
-    # Some of its exit codes are warnings, with a whole output.
+    # Without `check`: some exit codes of nvidia-smi are warnings, and its output is complete.
     lines = (output_of(query, check=False) or "").split("\n")
     return min((int(line) << 20 for line in lines if line.strip().isdecimal()), default=None)
 
 
 def output_of(command: Sequence[str], folder: Path | None = None, check: bool = True) -> str | None:
-    """The output of a command in a folder; None if it is missing or hangs, and with `check` also if
-    it fails.
+    """Run a command in a folder, and return its output; None if the command is missing or hangs,
+    and with `check` also if it fails.
     """
     try:
         done = subprocess.run(
@@ -187,7 +208,7 @@ def output_of(command: Sequence[str], folder: Path | None = None, check: bool = 
 
 @functools.cache
 def processor_has_bf16() -> bool:
-    """Whether the processor has bf16 products, by the system's list; torch is not loaded."""
+    """Whether the processor multiplies in bf16, by the operating system's list of its features."""
     for line in _lines(CPU_INFO):
         if line.startswith(("flags", "Features")):
             return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(line.split())
@@ -195,7 +216,7 @@ def processor_has_bf16() -> bool:
 
 
 def _processor() -> str:
-    """The processor's name as the operating system gives it."""
+    """Name of the processor, as the operating system gives it."""
     for line in _lines(CPU_INFO):
         if line.startswith("model name"):
             return line.partition(":")[2].strip()

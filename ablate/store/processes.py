@@ -1,4 +1,4 @@
-"""The process that works on a run: which one it is, and whether it still works."""
+"""Identify the process that works on a run, and tell whether it still works."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def process_mark() -> ProcessMark:
 
 
 def _pid_namespace() -> int | None:
-    """Number of the namespace of this process's id; None where there are none (not Linux)."""
-    # Containers may share the name of their host, and each has its own process 1.
+    """Number of this process's PID namespace; None on systems other than Linux."""
+    # Containers on one host may have the same host name, and each container has a process 1.
     try:
         return PID_NAMESPACE.stat().st_ino
     except OSError:
@@ -34,13 +34,15 @@ def _pid_namespace() -> int | None:
 
 
 def is_here(process: ProcessMark) -> bool:
-    """Whether the id of a process can be looked up: it is of this host, and of this container."""
+    """Whether the id of a process can be looked up here: on this host, and in this container."""
     return process.host == socket.gethostname() and process.namespace in (None, _pid_namespace())
 
 
 def start_time(pid: int) -> float | None:
-    """Start of a process of this host, in seconds since the epoch, since ids are recycled."""
-    import psutil  # only `status` and workers need it
+    """Start time of a process of this host, in seconds since the epoch; None if there is no such
+    process.
+    """
+    import psutil  # here, because only `ablate status` and workers need it
 
     try:
         return float(psutil.Process(pid).create_time())
@@ -49,13 +51,18 @@ def start_time(pid: int) -> float | None:
 
 
 def is_working(process: ProcessMark, last_report: float) -> bool:
-    """Whether a process still works: by its start time if it can be looked up here, else by the age
-    of its last report, whose time is in seconds since the epoch.
+    """Whether a process still works.
+
+    Args:
+        process: the process. On this host, it works if it still runs.
+        last_report: time of its last report, in seconds since the epoch. On another host, the
+            process works if the report is recent.
     """
     if not is_here(process):
-        # Either way: a clock that was set while the process worked is no sign of life for as long.
+        # Also if the report is from the future: after a clock was set back, an old report must not
+        # count as recent until the clock has caught up.
         return abs(time.time() - last_report) < HEARTBEAT_SECONDS
-    # The system reuses ids: a process that started at another time is another process.
+    # The system reuses process ids: a process with another start time is another process.
     born = start_time(process.pid)
     return (
         born is not None and process.born is not None and abs(born - process.born) < CLOCK_SECONDS

@@ -1,7 +1,8 @@
-"""Cached scores of a run's predictions, by all metrics of studies, also on resampled test sets.
+"""Cached scores of a run's predictions, by all metrics that studies have requested, also on
+resampled test sets.
 
 Predictions and corpus determine the scores. Both are compared with their recorded hashes before
-scoring. A cache for predictions or a corpus with another hash is ignored.
+scoring. A cache that was computed from other predictions or another corpus is ignored.
 """
 
 from __future__ import annotations
@@ -21,18 +22,19 @@ from ablate.store.records import (
     fault_in,
 )
 
-# Raised when the same predictions would get other scores, so that older caches are ignored.
-FORMAT = 2  # before 2, the text was not compared with its hash
+# Raised when a new version would score the same predictions differently, so that older caches are
+# ignored. Before 2, the predictions were not compared with their hash.
+FORMAT = 2
 
 
 def read_predictions(folder: RunFolder, id: str, decoding: Decoding) -> list[str]:
-    """Read the predictions of a decoding for the test split; empty if there are none.
+    """Read the predictions of a decoding for the test split; empty if it makes no predictions.
 
     Raises:
-        Damaged: the predictions are missing, or are not those that were made.
+        Damaged: the predictions are missing, or do not match their hash.
         StoreError: the file cannot be read.
     """
-    # Not splitlines(), which also splits at U+2028 and others, which may be within a sentence.
+    # Not splitlines(): it would also split at characters within a sentence, such as U+2028.
     return verified_predictions(folder, id, decoding).decode().split("\n")[:-1]
 
 
@@ -63,7 +65,7 @@ def is_archived(folder: RunFolder, id: str) -> bool:
 
 
 def fault_in_predictions(folder: RunFolder, id: str, decoding: Decoding) -> Fault | None:
-    """The fault of damaged predictions; None if they are undamaged or archived."""
+    """The fault of a decoding's predictions; None if they are undamaged or archived."""
     if is_archived(folder, id):
         return None
     read = partial(verified_predictions, folder, id, decoding)
@@ -71,11 +73,12 @@ def fault_in_predictions(folder: RunFolder, id: str, decoding: Decoding) -> Faul
 
 
 def read_scores(folder: RunFolder, id: str, decoding: Decoding) -> dict[str, Score]:
-    """The scores of a decoding, by metric; a score with resampled test sets is a `Measurement`.
+    """Read the scores of a decoding, by metric. A score with resampled test sets is a
+    `Measurement`.
 
     result.json has the scores that the run computed. The file in scores/ has their resamples, and
-    metrics that were requested later; it is ignored if it is for other predictions or another
-    corpus.
+    the scores by metrics that were requested later. It is ignored if it was computed from other
+    predictions or another corpus.
 
     Raises:
         StoreError: the file in scores/ is damaged, or cannot be read.
@@ -92,11 +95,13 @@ def read_scores(folder: RunFolder, id: str, decoding: Decoding) -> dict[str, Sco
 
 
 def read_measurements(folder: RunFolder, id: str, decoding: Decoding) -> dict[str, Measurement]:
-    """The scores of predictions in scores/; errors as in `read_scores`."""
+    """Read the scores of predictions in scores/; see `read_scores` for the errors."""
     cache = ScoreCache.read(folder.scores(id))
     if cache is None or decoding.sha256 is None:
         return {}
-    return cache.metrics if cache.source == score_source(decoding.sha256, decoding.corpus) else {}
+    if cache.source != score_source(decoding.sha256, decoding.corpus):
+        return {}
+    return cache.metrics
 
 
 def write_scores(
@@ -108,5 +113,7 @@ def write_scores(
 
 
 def score_source(sha256: str, corpus: str) -> ScoreSource:
-    """The inputs of scores: the SHA-256 of predictions, and the corpus with the references."""
+    """Identify the inputs of scores: the SHA-256 of the predictions, and the id of the corpus that
+    has the references.
+    """
     return ScoreSource(format=FORMAT, predictions_sha256=sha256, corpus=corpus)

@@ -1,4 +1,4 @@
-"""The state of a run, by its files."""
+"""The state of a run, derived from its files."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from ablate.store.records import Failure, Progress, Result, fault_in, none_if_un
 State = Literal["pending", "running", "interrupted", "failed", "diverged", "done"]
 STATES: tuple[State, ...] = ("done", "running", "interrupted", "pending", "failed", "diverged")
 
-NO_DECODING = ""  # in place of a decoding id: only the training counts
+NO_DECODING = ""  # in place of a decoding id: the state of the training
 
-_MOST_BYTES = 1 << 20  # bytes to read from the end of a log
+_TAIL_BYTES = 1 << 20  # number of bytes that are read from the end of a log
 
 
 @dataclass(frozen=True)
 class RunFiles:
-    """The files that determine the state of a run. Each is read once, for all decodings.
+    """The files that determine the state of a run. Each file is read once, for all decodings.
 
-    result: None if it is absent, damaged or unreadable.
+    result: result of the run; None if it is absent, damaged or unreadable.
     fault: the fault of a damaged or unreadable result.
     """
 
@@ -41,14 +41,14 @@ class RunFiles:
 
     @classmethod
     def read(cls, folder: RunFolder) -> RunFiles:
-        """Read the result of a run. The progress report is read only if a state needs it."""
+        """Read the result of a run. The progress report is read later, if a state needs it."""
         try:
             return cls(folder, folder.read_result())
         except StoreError as error:
             return cls(folder, None, error)
 
     def state(self, decoding: str) -> State:
-        """The state for one decoding; for NO_DECODING, the state of the training.
+        """The state of one decoding; with NO_DECODING, the state of the training.
 
         A run with a damaged or unreadable result counts as interrupted.
         """
@@ -57,40 +57,41 @@ class RunFiles:
                 return "diverged"
             if decoding == NO_DECODING or decoding in self.result.decodings:
                 return "done"
-        return self._unfinished
+        return self._unfinished_state
 
     def state_in(self, decodings: Iterable[str]) -> State:
-        """The state over several decodings; without decodings, the state of the training."""
+        """The combined state of several decodings; without decodings, the state of the training."""
         return state_of_all(map(self.state, list(decodings) or [NO_DECODING]))
 
     @cached_property
-    def _unfinished(self) -> State:
+    def _unfinished_state(self) -> State:
         progress = none_if_unreadable(self.folder.read_progress)
-        # Before failure.json, which a repeated run removes only at its end.
+        # Checked before failure.json, which a repeated attempt removes only at its end.
         if progress is not None and (is_alive(progress) or _renews_lease(self.folder, progress)):
             return "running"
         if is_there(self.folder.failure):
             return "failed"
         if self.result is not None:
             return "pending"  # trained, but not decoded with these settings
-        return "pending" if self.fault is None and progress is None else "interrupted"
+        has_begun = self.fault is not None or progress is not None
+        return "interrupted" if has_begun else "pending"
 
 
 def state_of(folder: RunFolder, decoding: str) -> State:
-    """The state of a run for one decoding; see `RunFiles.state`."""
+    """The state of one decoding of a run; see `RunFiles.state`."""
     return RunFiles.read(folder).state(decoding)
 
 
 def state_in_any_decoding(folder: RunFolder) -> State:
-    """The state of a run; it is done if any decoding is."""
+    """The state of a run, which is done if any of its decodings is done."""
     files = RunFiles.read(folder)
     decodings = files.result.decodings if files.result is not None else {}
     return files.state_in([*decodings][:1])
 
 
 def state_of_all(states: Iterable[State]) -> State:
-    """Combine the states of several decodings of a run: done if all are done, otherwise the first
-    state that is not.
+    """Combine the states of several decodings of a run: `done` if all are done, otherwise the first
+    other state.
     """
     for state in states:
         if state != "done":
@@ -112,15 +113,15 @@ def record_failure(
         folder: folder of the run.
         reason: why the run failed.
         earlier: the previous failure, whose hosts are kept.
-        killed: whether every worker was ended from outside.
-        kind: class of the exception.
+        killed: whether all attempts were killed; see `Failure`.
+        kind: name of the exception's class.
 
     Raises:
         OSError: the disk refused.
     """
     if not folder.path.is_dir():  # somebody has removed the results
         return
-    # Each host once, because their number decides whether another host tries the run.
+    # Without duplicates: the number of hosts decides whether another host tries the run.
     hosts = dict.fromkeys(earlier.hosts if earlier else ())
     hosts[socket.gethostname()] = None
     failure = Failure(reason=reason, kind=kind, time=time.time(), killed=killed, hosts=tuple(hosts))
@@ -134,10 +135,10 @@ def add_line(log: Path, line: str) -> None:
 
 
 def last_lines(log: Path, count: int) -> list[str]:
-    """The last lines of a log, without unprintable characters; empty if there is no log."""
+    """Read the last lines of a log, without unprintable characters; empty if there is no log."""
     try:
         with open_file(log) as file:
-            start = file.seek(max(0, os.fstat(file.fileno()).st_size - _MOST_BYTES))
+            start = file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
             content = file.read()
     except OSError:
         return []
@@ -148,7 +149,9 @@ def last_lines(log: Path, count: int) -> list[str]:
 
 
 def _renews_lease(folder: RunFolder, progress: Progress) -> bool:
-    """Whether a process on another host still holds the lease, as in a long evaluation."""
+    """Whether the process of this report, on another host, still renews the lease. It may do so
+    without reporting, as during a long evaluation.
+    """
     if progress.phase == "left" or is_here(progress):
         return False
     try:
@@ -158,5 +161,5 @@ def _renews_lease(folder: RunFolder, progress: Progress) -> bool:
 
 
 def is_alive(progress: Progress) -> bool:
-    """Whether the process that wrote this report still works on the run."""
+    """Whether the process that wrote a report still works on the run."""
     return progress.phase != "left" and is_working(progress, progress.time)

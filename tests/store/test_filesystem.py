@@ -15,9 +15,9 @@ from ablate.store import filesystem as module
 from ablate.store.filesystem import (
     ROUNDS,
     Check,
-    _contend,
+    _compete,
     _create,
-    _listen,
+    _measure_delays,
     _other_hosts,
     check_filesystem,
 )
@@ -82,19 +82,19 @@ class Clock:
 
 
 def test_contenders_win_each_round_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "CONTENDERS", 1)
+    monkeypatch.setattr(module, "WRITERS", 1)
     clock = Clock(monkeypatch)
     for attempt, won in ((_create, 0), (module._link, 1)):
         folder = tmp_path / f"{won}"
         folder.mkdir()
-        assert _contend(attempt, folder, won) == list(range(ROUNDS))
-        assert _contend(attempt, folder, won) == []
+        assert _compete(attempt, folder, won) == list(range(ROUNDS))
+        assert _compete(attempt, folder, won) == []
         assert (folder / "7").read_text() == ("1" if won else "")
     assert clock.now == 0.0  # nothing to wait for
 
 
 def test_contenders_begin_together_or_after_a_minute(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "CONTENDERS", 2)
+    monkeypatch.setattr(module, "WRITERS", 2)
     clock = Clock(monkeypatch)
 
     def second_comes_after_100_seconds():
@@ -103,9 +103,9 @@ def test_contenders_begin_together_or_after_a_minute(tmp_path, monkeypatch):
             (tmp_path / "ready-1").touch()
 
     clock.after = second_comes_after_100_seconds
-    assert _contend(_create, tmp_path, 0) == list(range(ROUNDS))
+    assert _compete(_create, tmp_path, 0) == list(range(ROUNDS))
     assert clock.now == pytest.approx(60.0, abs=0.5)
-    assert _contend(_create, tmp_path, 0) == []
+    assert _compete(_create, tmp_path, 0) == []
     assert clock.now == pytest.approx(100.5, abs=0.6)
 
 
@@ -113,8 +113,8 @@ def test_an_error_of_the_file_system_is_the_outcome_of_a_contender(tmp_path, mon
     def refuse(path, number):
         raise OSError(1, "Operation not permitted")
 
-    monkeypatch.setattr(module, "CONTENDERS", 1)
-    assert _contend(refuse, tmp_path, 0) == "Operation not permitted (EPERM)"
+    monkeypatch.setattr(module, "WRITERS", 1)
+    assert _compete(refuse, tmp_path, 0) == "Operation not permitted (EPERM)"
 
 
 @pytest.mark.parametrize(
@@ -311,9 +311,9 @@ def test_a_folder_that_refuses_files_is_told_by_the_error_of_the_file_system(tmp
 
 def test_a_host_whose_files_are_seen_too_late_or_before_their_time_fails(tmp_path, monkeypatch):
     delays = {"d": -15.0, "c": -14.5, "b": 15.0, "a": 14.5}
-    monkeypatch.setattr(module, "_listen", lambda ours, seconds: delays)
+    monkeypatch.setattr(module, "_measure_delays", lambda ours, seconds: delays)
     _, *hosts = _other_hosts(tmp_path / "hosts" / "here-1", 0.0)
-    detail = "its files are seen {:.1f} s after its clock's time"
+    detail = "its files are seen here {:.1f} s after the time of its clock"
     assert hosts == [
         Check(f"host {name}", name in "ac", detail.format(delays[name])) for name in "abcd"
     ]
@@ -324,7 +324,7 @@ def test_a_host_renews_its_file_with_growing_numbers(tmp_path, monkeypatch):
     monkeypatch.setattr(
         module, "write_bytes", lambda path, content, durable: written.append((path, content))
     )
-    assert _listen(tmp_path / "here-1", 1.0) == {}
+    assert _measure_delays(tmp_path / "here-1", 1.0) == {}
     assert clock.now == pytest.approx(51.0, abs=0.3)
     beats = [json.loads(content) for _, content in written]
     numbers = [beat["number"] for beat in beats]
@@ -360,5 +360,5 @@ def test_another_host_is_seen_with_the_delay_of_its_files(tmp_path, monkeypatch)
     monkeypatch.setattr(module.time, "time", lambda: clock[0])
     monkeypatch.setattr(module.time, "sleep", beat)
     beat()
-    assert _listen(tmp_path / f"here-{os.getpid()}", 0.2) == {"there": 100.0}
+    assert _measure_delays(tmp_path / f"here-{os.getpid()}", 0.2) == {"there": 100.0}
     assert clock[0] > 6000.0
