@@ -1,4 +1,4 @@
-"""Training: the paper's recipe, interruptible at every step."""
+"""Training: the paper's recipe, which can stop after every step and resume exactly."""
 
 from ablate.training.context import (
     Diverged,

@@ -18,9 +18,10 @@ from ablate.store.records import TrainingState
 from ablate.training.context import RunContext
 from ablate.training.metrics_log import MetricsLog
 
-# Checkpoints that memory holds while the disk refuses them; with one more the run fails.
+# Number of checkpoints that wait in memory while the disk refuses them. With one more, the run
+# fails.
 MAX_WAITING = 2
-RETRY_SECONDS = 30.0
+RETRY_SECONDS = 30.0  # seconds between attempts to write them
 
 
 def checkpoint_intervals(config: TrainingConfig) -> tuple[int, ...]:
@@ -31,35 +32,35 @@ def checkpoint_intervals(config: TrainingConfig) -> tuple[int, ...]:
 
 
 def is_due(config: TrainingConfig, step: int) -> bool:
-    """Whether a checkpoint is due after a step. One is also saved after the last step."""
+    """Whether a checkpoint is due after a step. The last step has a checkpoint in any case."""
     return any(step % every == 0 for every in checkpoint_intervals(config))
 
 
 def averaged_steps(config: TrainingConfig, step: int, count: int) -> list[int]:
-    """Steps of the last `count` checkpoints up to `step`, which always has one."""
+    """Steps of the last `count` scheduled checkpoints up to and including `step`."""
     due = {step}
     for every in checkpoint_intervals(config):
-        # Only the last `count` of each interval can be among the last `count` of all.
+        # The last `count` of all are among the last `count` of each interval.
         due.update(range(step - step % every, max(0, step - count * every), -every))
     return sorted(due)[-count:]
 
 
 def count_due(config: TrainingConfig, step: int) -> int:
-    """Number of checkpoints up to `step`, which always has one."""
+    """Number of scheduled checkpoints up to and including `step`."""
     return len(averaged_steps(config, step, count=step))
 
 
 def average(files: Sequence[Path]) -> dict[str, Tensor]:
     """The element-wise mean of the weights in these files, summed in double precision.
 
-    The paper averages the last 5 checkpoints of its base models, and the last 20 of its big ones.
+    The paper averages the last 5 checkpoints of its base models, and the last 20 of its big models.
     """
     if len(files) == 1:  # nothing to average
         return load_file(files[0])
     total: dict[str, Tensor] = {}
     for file in files:
         for name, value in load_file(file).items():
-            # One file at a time, so that memory does not grow with the number of checkpoints.
+            # Added file by file, so that memory does not grow with the number of checkpoints.
             total[name] = value.double() + total.get(name, 0)
     return {name: (value / len(files)).to(torch.float32) for name, value in total.items()}
 
@@ -68,7 +69,10 @@ def average(files: Sequence[Path]) -> dict[str, Tensor]:
 class Snapshot:
     """A checkpoint in memory, ready to be written; `Trainer._save` makes it.
 
-    scheduled: whether its step was due, so that averaging may use it.
+    weights: content of the file of weights.
+    state: content of the file of the optimizer and random state.
+    info: state of the training.
+    scheduled: whether averaging may use the checkpoint; see `CheckpointManifest`.
     """
 
     weights: bytes
@@ -81,8 +85,8 @@ class CheckpointSaver:
     """Writes the checkpoints of one run, and removes old ones that averaging no longer needs.
 
     A scheduled checkpoint is part of the result, because averaging uses it. If the disk refuses it,
-    it waits in memory for the next try, and the run cannot end before it is written. Any other
-    checkpoint only shortens a resume: if the disk refuses it, it is dropped.
+    it waits in memory for the next attempt, and the run cannot end before it is written. Any other
+    checkpoint only saves repeated steps after a resume: if the disk refuses it, it is dropped.
     """
 
     def __init__(
@@ -98,9 +102,10 @@ class CheckpointSaver:
         Args:
             folder: folder of the run.
             config: training settings of the row.
-            metrics: log that is flushed before each checkpoint, so that it is never behind.
+            metrics: metrics log, which is flushed before each checkpoint, so that it never ends
+                before a checkpoint's step.
             keep: number of checkpoints that averaging uses.
-            context: hooks.
+            context: hooks that the saver calls.
         """
         self.folder = folder.checkpoints
         self.config = config
@@ -120,10 +125,10 @@ class CheckpointSaver:
         return time.monotonic() - self.last_save > limit
 
     def save(self, snapshot: Snapshot) -> None:
-        """Write the waiting checkpoints, then this one.
+        """Write the waiting checkpoints, then the checkpoint of this snapshot.
 
         Raises:
-            OSError: the disk refused, and too many checkpoints wait already.
+            OSError: the disk refused, and more than `MAX_WAITING` checkpoints wait.
         """
         self.last_save = time.monotonic()
         if snapshot.scheduled:
@@ -155,7 +160,7 @@ class CheckpointSaver:
             del self.waiting[0]
 
     def _write(self, snapshot: Snapshot) -> None:
-        # First, because the checkpoint states the size and the hash of the log.
+        # Before the checkpoint, which has the size and the hash of the log.
         self.metrics.flush()
         checkpoints.save(
             self.folder,
@@ -167,7 +172,7 @@ class CheckpointSaver:
         )
         self.context.check_lease()
         try:
-            # Only now: until the new checkpoint is complete, a resume needs the old ones.
+            # After the checkpoint: until it is complete, a resume needs the old checkpoints.
             checkpoints.prune(self.folder, self._needed_steps(snapshot.info))
         except (OSError, StoreError) as error:
             self.context.log.warning(
@@ -179,6 +184,6 @@ class CheckpointSaver:
         chosen = newest.step if self.config.patience is None else newest.best_step
         steps = [checkpoint.step for checkpoint in checkpoints.scheduled(self.folder)]
         up_to_chosen = [step for step in steps if step <= chosen]
-        # With patience, a later evaluation may become the best one.
+        # With patience, a later step may become the best.
         later = [step for step in steps if step > chosen]
         return {*up_to_chosen[-self.keep :], *later[-self.keep :]}

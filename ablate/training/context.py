@@ -1,4 +1,4 @@
-"""Interface between a training and its process: hooks, progress, reports and the outcome."""
+"""Interface between a training and the process that runs it: hooks, progress, reports, outcome."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-# A logger without a name, so that no logging configuration of the application reaches it.
+# Not by getLogger, so that no logging configuration of the application applies to it.
 _SILENT = logging.Logger("ablate.silent")
 _SILENT.addHandler(logging.NullHandler())
 
@@ -17,9 +17,9 @@ class RunContext:
 
     log: receives log lines.
     check_lease: called before each write to the run's folder; raises LeaseLost if another process
-        has the run.
-    stop_requested: called after every step; if true, the run saves a checkpoint and raises
-        Interrupted.
+        has taken over the run.
+    stop_requested: called after every step; if it returns true, the run saves a checkpoint and
+        raises Interrupted.
     on_step: called after every optimizer step.
     on_evaluation: called before every evaluation on the dev split.
     on_out_of_memory: called with the new micro-batch size, in padded tokens, before a step is
@@ -47,8 +47,11 @@ class Diverged(Exception):  # noqa: N818
 class TrainingProgress:
     """Number of steps made, and the state of early stopping.
 
-    tokens: target tokens trained on, without padding.
-    best_perplexity: lowest dev perplexity so far, at `best_step`; None before the first evaluation.
+    step: number of optimizer steps made.
+    tokens: number of target tokens trained on, without padding.
+    best_perplexity: lowest dev perplexity so far; None before the first evaluation.
+    best_step: step of `best_perplexity`.
+    evaluations_since_best: number of evaluations after `best_step`.
     """
 
     step: int = 0
@@ -60,11 +63,11 @@ class TrainingProgress:
 
 @dataclass(frozen=True)
 class TrainingOutcome:
-    """A finished training.
+    """The outcome of a finished training.
 
-    last_step: the number of steps made.
-    chosen_step: the step whose weights are used: with patience the best one, else the last.
-    tokens: target tokens trained on, without padding.
+    last_step: number of optimizer steps made.
+    chosen_step: step whose weights are used: with patience the best step, else the last.
+    tokens: number of target tokens trained on, without padding.
     """
 
     last_step: int
@@ -76,10 +79,12 @@ class TrainingOutcome:
 class StepReport:
     """The report after an optimizer step.
 
-    steps: number of steps of the training; None if unknown.
-    loss: training loss in nats per token, mean since the previous log line.
-    perplexity: of the last evaluation on the dev split.
-    tokens: target tokens trained on so far.
+    step: number of optimizer steps made.
+    steps: number of optimizer steps of the whole training; None if unknown.
+    loss: training loss in nats per token at the last log line: a mean over the steps since the log
+        line before it.
+    perplexity: perplexity of the last evaluation on the dev split.
+    tokens: number of target tokens trained on so far.
     """
 
     step: int

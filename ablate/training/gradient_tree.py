@@ -1,13 +1,14 @@
 """Sum gradients over the parts of a batch in a fixed binary tree, so that the bits of the sum do
 not depend on the number of processes.
 
-A plain all-reduce adds in an order that depends on the number of processes. The last digits then
-differ, and after some hundred steps all digits do. EasyScale (Li et al., SC 2023) fixes the order
-for the same reason.
+A plain all-reduce adds in an order that depends on the number of processes. The last digits of the
+sums then differ, and after some hundred steps all digits differ. EasyScale (Li et al., SC 2023)
+fixes the order for the same reason.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,14 +19,15 @@ from ablate.kernels.ranks import Ranks
 
 
 def rank_parts(parts: int, ranks: Ranks) -> range:
-    """Indices of a rank's parts of a batch: consecutive, so that their sum is a subtree."""
+    """Indices of the parts that a rank computes: consecutive, so that their sum is a subtree."""
     share = parts // ranks.size
     return range(ranks.index * share, (ranks.index + 1) * share)
 
 
 def part_seed(seed: int, step: int, part: int) -> int:
-    """Seed of the dropout masks of one part of a step's batch."""
-    # SeedSequence mixes its entropy, so consecutive seeds, steps and parts are independent.
+    """Seed of the dropout masks for one part of the batch of a step."""
+    # SeedSequence hashes its entropy, so that the masks of consecutive seeds, steps and parts are
+    # independent.
     return int(np.random.SeedSequence([seed, step, part]).generate_state(1)[0])
 
 
@@ -33,8 +35,8 @@ class GradientTree:
     """Sums gradients and losses over the parts of a batch, first on this rank, then over all ranks.
 
     Attributes:
-        has_gradient: for each parameter whether any part so far gave it a gradient. The ranks agree
-            on this list before `sum`.
+        has_gradient: for each parameter, whether it has a gradient from any part so far. The ranks
+            agree on this list before `sum`.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], ranks: Ranks) -> None:
@@ -42,12 +44,12 @@ class GradientTree:
         self.ranks = ranks
         self.lengths = [parameter.numel() for parameter in parameters]
         size = sum(self.lengths) + 1  # gradients, then the loss
-        # Padded to a multiple of the ranks, because all_to_all_single sends equal shares.
-        self.length = -(-size // ranks.size) * ranks.size
+        # Padded to a multiple of the number of ranks, because all_to_all_single sends equal shares.
+        self.length = math.ceil(size / ranks.size) * ranks.size
         self.clear()
 
     def clear(self) -> None:
-        """Forget all parts."""
+        """Drop all parts that were added."""
         self.has_gradient = [False] * len(self.parameters)
         self._subtrees: list[tuple[int, Tensor]] = []  # height and sum of each complete subtree
 
@@ -64,7 +66,7 @@ class GradientTree:
                 self.has_gradient[i] = True
         pieces[-1].copy_(loss)
         height = 0
-        # As in a binary counter, two subtrees of equal height become one, so that memory holds at
+        # As in a binary counter, two subtrees of equal height are merged, so that memory holds at
         # most one sum for each height.
         while self._subtrees and self._subtrees[-1][0] == height:
             total = self._subtrees.pop()[1].add_(total)
@@ -73,11 +75,12 @@ class GradientTree:
 
     def sum(self) -> Tensor:
         """Set the gradients to their sums over all parts of all ranks; return the summed loss."""
-        ((_, total),) = self._subtrees  # a single one: a rank's parts are a power of two
+        # A single subtree, because the number of a rank's parts is a power of two.
+        ((_, total),) = self._subtrees
         self.ranks.sum_in_tree(total)
         pieces = total[: sum(self.lengths)].split(self.lengths)
         for i, (parameter, piece) in enumerate(zip(self.parameters, pieces, strict=True)):
-            # None and not zeros for an unused parameter: an optimizer skips None, but still moves a
+            # An unused parameter has None, not zeros: an optimizer skips None, but moves a
             # parameter with a zero gradient by its momentum.
             parameter.grad = piece.view_as(parameter) if self.has_gradient[i] else None
         self.clear()

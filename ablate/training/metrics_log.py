@@ -1,4 +1,6 @@
-"""The metrics log: one JSON line for each observation, the same with and without interruptions."""
+"""The metrics log: a JSON line for each log line or evaluation, the same with and without
+interruptions.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +12,20 @@ from pathlib import Path
 
 from ablate.store.files import write_bytes
 
-_CLOSED = -1  # instead of a file descriptor
+_CLOSED = -1  # in place of a file descriptor
 
 
 class MetricsLog:
-    """A file of JSON lines. A run that resumes first cuts it to its size at the checkpoint.
+    """A file of JSON lines. A run that resumes first cuts the file to its size at the checkpoint.
 
-    Lines that the disk refuses wait in memory and are written with the next one. Each `cut` makes
-    a new file and keeps it open, so that a process that has lost its lease writes to the old file,
-    which is no longer in the folder.
+    Lines that the disk refuses wait in memory, and are written with the next line. Each `cut` makes
+    a new file and keeps it open. A process that has lost its lease therefore writes to the old
+    file, which is no longer in the folder.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.size = 0  # bytes, with unwritten lines
+        self.size = 0  # number of bytes, including unwritten lines
         self._file = _CLOSED
         self._unwritten = b""
         self._hash = hashlib.sha256()
@@ -31,21 +33,23 @@ class MetricsLog:
     def append(self, **values: float) -> None:
         """Write a line, now or as soon as the disk accepts it."""
         line = (json.dumps(values) + "\n").encode()
-        # Refused lines count as well: a checkpoint flushes them before it states size and hash.
+        # Refused lines count too: they are written before a checkpoint stores the size and the
+        # hash.
         self.size += len(line)
         self._hash.update(line)
         self._unwritten += line
-        # Training continues on a full disk; `flush` raises when a checkpoint needs the lines.
+        # Training continues on a full disk. `flush` raises the error when a checkpoint needs the
+        # lines.
         with suppress(OSError):
             self._write()
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of the content, with unwritten lines."""
+        """SHA-256 of the content, including unwritten lines."""
         return self._hash.hexdigest()
 
     def flush(self) -> None:
-        """Flush the log to the disk, so that it is never behind a checkpoint.
+        """Write all lines, and flush the log to the disk.
 
         Raises:
             OSError: the disk refused.
@@ -54,14 +58,15 @@ class MetricsLog:
         os.fsync(self._file)
 
     def cut(self, size: int = 0, digest: str | None = None) -> bool:
-        """Cut the file to a size.
+        """Cut the file to a size, if it begins with the expected bytes.
 
         Args:
-            size: bytes to keep.
-            digest: SHA-256 that they must have; None if any content is right.
+            size: number of bytes to keep.
+            digest: expected SHA-256 of these bytes; None to accept any.
 
         Returns:
-            False, with the file unchanged, if it is shorter or its hash differs; else True.
+            Whether the file was cut. It is unchanged if it is shorter than `size`, or if the hash
+            differs.
 
         Raises:
             OSError: the disk refused.
@@ -95,6 +100,7 @@ class MetricsLog:
 
     def _write(self) -> None:
         while self._unwritten:
-            # A nearly full disk may write only some bytes, so the others stay for the next try.
+            # A nearly full disk may take only some of the bytes; the rest waits for the next
+            # attempt.
             written = os.write(self._file, self._unwritten)
             self._unwritten = self._unwritten[written:]

@@ -1,4 +1,4 @@
-"""Schedules of the learning rate (section 5.3, eq. 3, and later ones) and of the weight decay."""
+"""Schedules of the learning rate (section 5.3, eq. 3, and newer schedules) and the weight decay."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 from ablate.config import RowConfig
 from ablate.own.loading import load_function
 
+# Maps the row, the step and the last step to the learning rate after the warm-up, as a fraction of
+# the peak.
 Schedule = Callable[[RowConfig, int, int | None], float]
 
 
@@ -27,9 +29,9 @@ def learning_rate(
 
     Args:
         config: the row.
-        step: counted from 1.
+        step: number of the step, counted from 1.
         last: the last step; None if unknown. A falling schedule reaches its end one step later.
-        schedule: the fraction of the peak after the warm-up; by default the row's built-in one.
+        schedule: the schedule after the warm-up; by default, the built-in schedule of the row.
     """
     warmup = config.warmup_steps
     peak = config.learning_rate or (config.d_model * warmup) ** -0.5
@@ -39,7 +41,9 @@ def learning_rate(
 
 
 def decay_share(config: RowConfig, step: int, last: int | None) -> float:
-    """The fraction of the weight decay in a step: from 1 in the first step to 0 after the last."""
+    """The fraction of the weight decay that applies in a step: constant, or falling from 1 in the
+    first step to 0 after the last.
+    """
     if config.decay_schedule == "constant":
         return 1.0
     progress = _progress(1, step, last)
@@ -63,7 +67,7 @@ def _cosine(config: RowConfig, step: int, last: int | None) -> float:
 
 
 def _wsd(config: RowConfig, step: int, last: int | None) -> float:
-    """Warmup-stable-decay: constant, then a linear fall (Hu et al., 2024; Hagele et al., 2024)."""
+    """Warmup-stable-decay: constant, then linear to the end (Hu et al.; Hagele et al., 2024)."""
     assert last is not None
     begin = max(config.warmup_steps, round((1 - config.decay_fraction) * last))
     if step <= begin:
@@ -72,23 +76,23 @@ def _wsd(config: RowConfig, step: int, last: int | None) -> float:
 
 
 def _progress(begin: int, step: int, last: int | None) -> float:
-    """Grows linearly from 0 at the step `begin` to 1 one step after the last."""
+    """The progress of a fall: linearly from 0 at step `begin` to 1 at the step after the last."""
     assert last is not None  # the configuration requires it for these schedules
     return (step - begin) / max(1, last + 1 - begin)
 
 
 def _half_cosine(progress: float) -> float:
-    """Falls from 1 to 0 by half a period (Loshchilov and Hutter, 2017, without restarts)."""
+    """Half a period of a cosine, from 1 to 0 (Loshchilov and Hutter, 2017, without restarts)."""
     return 0.5 * (1.0 + math.cos(math.pi * progress))
 
 
 def _above_floor(config: RowConfig, share: float) -> float:
-    """Maps a fall from 1 to 0 to a fall from 1 to `final_rate`."""
+    """Rescale a fall from 1 to 0, so that it ends at `final_rate`."""
     floor = config.final_rate
     return floor + (1.0 - floor) * share if floor else share
 
 
-# The learning rate after the warm-up, as a fraction of the peak.
+# The built-in schedules by name.
 SCHEDULES: dict[str, Schedule] = {
     "inverse_sqrt": _inverse_sqrt,
     "constant": _constant,

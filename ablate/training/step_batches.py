@@ -1,11 +1,12 @@
-"""The batch of each step and its micro-batches.
+"""The batch of each step, and its micro-batches.
 
-They depend only on the step and on the micro-batch size. Batches may begin small and double (Smith
-et al., 2018).
+Both depend only on the step and on the size of micro-batches. The batch size may begin small and
+double during training (Smith et al., 2018).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -19,10 +20,11 @@ from ablate.tasks import Batch, Task
 
 @dataclass(frozen=True)
 class BatchFraction:
-    """The data of a step while batches grow: one of `count` fractions of a full batch.
+    """The data of a step: one of several equal fractions of a full batch.
 
-    batch: number of the full batch, from 1.
-    index: index of the fraction in it, from 0.
+    batch: number of the full batch, counted from 1.
+    index: index of the fraction in the full batch, counted from 0.
+    count: number of fractions into which the full batch is divided.
     """
 
     batch: int
@@ -36,25 +38,26 @@ def batch_fraction(stages: Sequence[tuple[int, int, int]], step: int) -> BatchFr
     Consecutive steps take consecutive fractions, so that no record is skipped or repeated.
 
     Args:
-        stages: `TrainingConfig.batch_stages`; empty if every step has a full batch.
-        step: counted from 1.
+        stages: `TrainingConfig.batch_stages`: first step minus 1, last step, and number of
+            fractions of a full batch; empty if every step has a full batch.
+        step: number of the step, counted from 1.
     """
-    full_batches = 0  # used up in earlier stages
+    full_batches = 0  # number of full batches that earlier stages have used
     end = 0
     for begin, end, count in stages:
         if step <= end:
             batch, index = divmod(step - 1 - begin, count)
             return BatchFraction(full_batches + batch + 1, index, count)
-        full_batches += -(-(end - begin) // count)
+        full_batches += math.ceil((end - begin) / count)
     return BatchFraction(full_batches + step - end, 0, 1)
 
 
 @dataclass(frozen=True)
 class BatchPart:
-    """One of the parts into which a batch is divided between processes.
+    """One of the parts into which a batch is divided, to be shared by several processes.
 
     index: index of the part in the batch.
-    micro_batches: can be iterated over once.
+    micro_batches: micro-batches of the part; can be iterated over only once.
     """
 
     index: int
@@ -65,9 +68,9 @@ class BatchPart:
 class StepBatch:
     """The batch of a step.
 
-    items: indices of its records.
-    n_tokens: number of target tokens.
-    parts: the parts for this process.
+    items: indices of the records in the batch.
+    n_tokens: number of target tokens of the whole batch.
+    parts: the parts that this process computes.
     """
 
     items: NDArray[np.int64]
@@ -79,9 +82,11 @@ class StepBatch:
 class StepBatches:
     """Makes the batch of each step.
 
+    task: task that collates batches.
+    split: the training items.
     order: order of the full batches.
     parts: number of parts into which the batch of a step is divided.
-    local_parts: indices of the parts for this process.
+    local_parts: indices of the parts that this process computes.
     stages: `TrainingConfig.batch_stages`; empty if every step has a full batch.
     """
 
@@ -96,7 +101,8 @@ class StepBatches:
         """Indices of the records in the batch of a step, counted from 1."""
         fraction = batch_fraction(self.stages, step)
         records = self.order.at(fraction.batch)
-        # The last batch of an epoch may have fewer records than fractions, which are then repeated.
+        # The last batch of an epoch may have fewer records than fractions: records are then
+        # repeated.
         fractions = [items for items in divide(self.split, records, fraction.count) if len(items)]
         return fractions[fraction.index % len(fractions)]
 
@@ -114,6 +120,7 @@ class StepBatches:
     def _micro_batches(self, split: Split, items: NDArray[np.int64], limit: int) -> Iterator[Batch]:
         if len(items) == 0:
             return
-        # By the lengths in `self.split`, which are computed once; the step's split has the same.
+        # By the lengths of `self.split`, which are computed only once. The split of the step has
+        # the same lengths.
         for indices in micro_batches(self.split, items, limit):
             yield self.task.collate(split, indices)

@@ -1,7 +1,7 @@
-"""Update rules: one class for each optimizer, and tables of them by name.
+"""Update rules: a class for each optimizer, and tables of the classes by name.
 
 Adam, AdamW and SGD call torch's public functions (torch.optim.adam.adam and so on) with fused
-kernels, which give the same bits as torch's classes. Creating one of those classes would load
+kernels, which give the same bits as torch's classes. Creating one of torch's classes would load
 torch's compiler and sympy: 1.9 s and 73 MB in every worker with torch 2.13, against 0.01 s and 2 MB
 (benchmarks/LOG.md, 2026-11-22, optimizers). Muon has no public function, so torch's class is used.
 """
@@ -20,14 +20,14 @@ from torch.optim.sgd import sgd
 from ablate.config import RowConfig
 from ablate.config.training import DECOUPLED
 
-State = dict[str, Tensor]  # of one parameter, by PyTorch's keys: `exp_avg`, `momentum_buffer` ...
+State = dict[str, Tensor]  # state of one parameter, by torch's keys such as `exp_avg`
 
 # Coefficients and steps of the Newton-Schulz iteration (Jordan et al., 2024)
 QUINTIC = (3.4445, -4.7750, 2.0315)
 NEWTON_SCHULZ_STEPS = 5
-UPDATE_SIZE = 0.2  # root mean square of Muon's updates, as large as AdamW's (Liu et al., 2025)
+UPDATE_SIZE = 0.2  # root mean square of Muon's updates, as of AdamW's (Liu et al., 2025)
 NORMUON_BETA2 = 0.95  # decay of the mean square of a row
-NORMUON_EPS = 1e-10  # added to its root
+NORMUON_EPS = 1e-10  # added to the root of this mean square
 
 
 class UpdateRule:
@@ -60,7 +60,7 @@ class UpdateRule:
 
         Args:
             parameters: parameters with gradients.
-            states: the state of each parameter.
+            states: states of the parameters, in the same order.
             rate: learning rate.
             decay: weight decay.
         """
@@ -137,7 +137,7 @@ class SGD(UpdateRule):
 
 
 class Lion(UpdateRule):
-    """Lion (Chen et al., 2023), whose update is the sign of a momentum."""
+    """Lion (Chen et al., 2023), whose update is the sign of the momentum."""
 
     moments = ("exp_avg",)
 
@@ -153,8 +153,9 @@ class Lion(UpdateRule):
 class ScheduleFree(UpdateRule):
     """Schedule-free AdamW (Defazio et al., 2024, Algorithm 1).
 
-    Updates move the weights `z`. Their average over the steps, each weighted by its squared rate,
-    is evaluated. The gradient is taken at an interpolation of the two, which is the parameter.
+    There are three sequences of weights. Updates move `z`. The model is evaluated with `average`,
+    the average of `z` over the steps, each weighted by its squared learning rate. The gradient is
+    computed at an interpolation of `z` and `average`, which is the parameter.
     """
 
     moments = ("exp_avg_sq",)
@@ -166,8 +167,10 @@ class ScheduleFree(UpdateRule):
         return {**super().new_state(parameter), **sequences}
 
     def change(self, x: Tensor, gradient: Tensor, state: State, rate: float, decay: float) -> None:
-        """Update `z`, the average and the parameter. The algorithm weights steps by the largest
-        rate so far, which is the current one, because rates never fall after the warm-up.
+        """Update `z`, the average and the parameter.
+
+        The algorithm weights a step by the largest rate so far. This is the current rate, because
+        the schedule is constant after the warm-up.
         """
         beta1, beta2 = self.betas
         second = state["exp_avg_sq"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
@@ -178,8 +181,8 @@ class ScheduleFree(UpdateRule):
 
 
 class Muon(UpdateRule):
-    """torch.optim.Muon, with updates as large as AdamW's, so that both share a rate (Liu et al.,
-    2025).
+    """torch.optim.Muon, with updates of the size of AdamW's, so that both rules can use the same
+    learning rate (Liu et al., 2025).
     """
 
     moments = ("momentum_buffer",)
@@ -188,7 +191,7 @@ class Muon(UpdateRule):
     def step(
         self, parameters: Sequence[Tensor], states: Sequence[State], rate: float, decay: float
     ) -> None:
-        """Make a step of torch's class with our states, which checkpoints store by name."""
+        """Make a step of torch's class with the given states, which checkpoints store by name."""
         if self.optimizer is None:
             self.optimizer = torch.optim.Muon(
                 parameters, momentum=self.momentum, adjust_lr_fn="match_rms_adamw"
@@ -199,7 +202,7 @@ class Muon(UpdateRule):
 
 
 class NorMuon(UpdateRule):
-    """Muon whose updates have rows of about equal size (Li et al., 2025, Algorithm 1)."""
+    """Muon with updates whose rows have about equal sizes (Li et al., 2025, Algorithm 1)."""
 
     moments = ("momentum_buffer",)
 
@@ -208,7 +211,9 @@ class NorMuon(UpdateRule):
         return {**super().new_state(parameter), "row_sq": torch.zeros_like(parameter[:, :1])}
 
     def change(self, x: Tensor, gradient: Tensor, state: State, rate: float, decay: float) -> None:
-        """Divide the rows of Muon's update by their sizes, and scale it to the size of AdamW's."""
+        """Divide the rows of Muon's update by their sizes, and scale the update to the size of
+        AdamW's updates.
+        """
         update = orthogonalized(state["momentum_buffer"].lerp_(gradient, 1 - self.momentum))
         row_squares = update.square().mean(1, keepdim=True)
         update.div_(state["row_sq"].lerp_(row_squares, 1 - NORMUON_BETA2).sqrt() + NORMUON_EPS)
@@ -217,7 +222,7 @@ class NorMuon(UpdateRule):
 
 
 def orthogonalized(matrix: Tensor) -> Tensor:
-    """A matrix with the singular vectors of the given one, and singular values near 1."""
+    """Orthogonalize a matrix: keep its singular vectors, and set its singular values to about 1."""
     a, b, c = QUINTIC
     wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
     x: Tensor = wide / (wide.norm() + 1e-7)
@@ -242,7 +247,9 @@ class SOAP(UpdateRule):
         self.frequency = config.preconditioning_frequency
 
     def new_state(self, parameter: Tensor) -> State:
-        """Zeros: for rows and for columns the mean outer products and their eigenvectors, too."""
+        """Zeros: Adam's moments, and for rows and columns the mean outer products of gradients and
+        their eigenvectors.
+        """
         state = super().new_state(parameter)
         for side, size in zip(("rows", "columns"), parameter.shape, strict=True):
             state[f"products_{side}"] = parameter.new_zeros(size, size)
@@ -250,8 +257,10 @@ class SOAP(UpdateRule):
         return state
 
     def change(self, x: Tensor, gradient: Tensor, state: State, rate: float, decay: float) -> None:
-        """Update x in the eigenbasis of earlier gradients, then add this one to the products."""
-        steps = int(state["step"])  # of Adam, whose first step is at the second gradient
+        """Update x in the eigenbasis of earlier gradients, then add the gradient to the
+        products.
+        """
+        steps = int(state["step"])  # number of Adam's steps; the first is at the second gradient
         if steps:
             update = self._update(gradient, state, steps)
             x.mul_(1 - rate * decay).sub_(update, alpha=rate)
@@ -266,7 +275,7 @@ class SOAP(UpdateRule):
         state["step"].add_(1)
 
     def _update(self, gradient: Tensor, state: State, steps: int) -> Tensor:
-        """Adam's update of the rotated gradient, rotated back."""
+        """The update that Adam makes for the rotated gradient, rotated back."""
         beta1, beta2 = self.betas
         rows = state["axes_rows"]
         columns = state["axes_columns"]
@@ -278,10 +287,11 @@ class SOAP(UpdateRule):
 
 
 class Cautious(UpdateRule):
-    """Masks the update, or the decay, of a rule (Liang et al., 2024; Chen et al., 2025).
+    """Masks the update or the weight decay of a rule (Liang et al., 2024; Chen et al., 2025).
 
-    A cautious update moves only entries whose update and gradient agree in sign, and scales them up
-    to make up for the others. Cautious decay shrinks only entries that the update shrinks as well.
+    A cautious update changes only the entries whose update and gradient agree in sign, and scales
+    their updates up to make up for the entries that stay. Cautious decay shrinks only the entries
+    that the update does not enlarge.
     """
 
     def __init__(self, rule: UpdateRule, config: RowConfig) -> None:
@@ -298,7 +308,7 @@ class Cautious(UpdateRule):
     def change(self, x: Tensor, gradient: Tensor, state: State, rate: float, decay: float) -> None:
         """Let the rule update x, then mask the difference.
 
-        One parameter at a time, so that memory holds the copy of only one.
+        Parameters are updated one by one, so that memory holds a copy of only one of them.
         """
         weights = x.detach().clone()
         rule_decay = 0.0 if self.has_decoupled_decay else decay
