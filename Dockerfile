@@ -4,7 +4,7 @@ FROM python:3.11-slim
 RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 COPY pyproject.toml README.md LICENSE constraints.txt /ablate/
 COPY ablate /ablate/ablate
-RUN pip install --no-cache-dir /ablate
+RUN pip install --no-cache-dir -c /ablate/constraints.txt /ablate
 WORKDIR /work
 ENTRYPOINT ["ablate"]
 CMD ["--help"]

@@ -132,7 +132,7 @@ def judge(
     *,
     base: str | None = None,
     metrics: Sequence[str] = (),
-    rows: Sequence[str] = (),
+    by: Sequence[str] = (),
     more_is_better: Mapping[str, bool] | None = None,
     margin: float | None = None,
 ) -> pd.DataFrame:
@@ -144,7 +144,7 @@ def judge(
         base: label of base; None for the row named base, baseline or control.
         metrics: the metric of the verdicts, then other metrics to show; may be empty if there is
             only one.
-        rows: the columns that name a row; empty for `row` or a similar column.
+        by: the columns that name a row; empty for `row` or a similar column.
         more_is_better: by metric, for metrics whose name does not imply it.
         margin: margin of equivalence in the metric of the verdicts; None for no margin.
 
@@ -160,7 +160,7 @@ def judge(
         >>> scores = pd.read_csv("scores.csv")
         >>> ablate.judge(scores, base="adamw")[["delta_loss_mean", "verdict_loss"]]
     """
-    _check_arguments(frame, metrics, rows, more_is_better or {})
+    _check_arguments(frame, metrics, by, more_is_better or {})
     if any(name is not None for name in frame.index.names):
         frame = frame.reset_index()
     lines: list[dict[Any, Any]] = frame.to_dict("records")
@@ -170,7 +170,7 @@ def judge(
         base=base,
         directions=more_is_better or {},
         metrics=metrics,
-        row_columns=rows,
+        row_columns=by,
         margin=margin,
     )
     judgments = rows_frame(table)
@@ -185,11 +185,11 @@ def judge(
 def _check_arguments(
     frame: pd.DataFrame,
     metrics: Sequence[str],
-    rows: Sequence[str],
+    by: Sequence[str],
     more_is_better: Mapping[str, bool],
 ) -> None:
     """Refuse arguments that would be misread, such as a name in the place of a list of names."""
-    for argument, names in (("metrics", metrics), ("rows", rows)):
+    for argument, names in (("metrics", metrics), ("by", by)):
         if isinstance(names, str):
             raise UsageError(f"{argument} is a list of names: {argument}=[{names!r}]")
     for name, value in more_is_better.items():

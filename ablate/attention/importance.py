@@ -41,12 +41,12 @@ class Importances:
     """The importance of several heads.
 
     loss: loss of the unmasked model, in nats per target token.
-    pairs: number of records on which losses are measured.
+    records: number of records on which losses are measured.
     heads: the importance of each head.
     """
 
     loss: float
-    pairs: int
+    records: int
     heads: tuple[HeadImportance, ...]
 
 

@@ -34,7 +34,7 @@ def importances_json(importances: Importances, run: str) -> dict[str, Any]:
     return {
         "run": run,
         "split": "dev",
-        "pairs": importances.pairs,
+        "records": importances.records,
         "loss": importances.loss,
         "ppl": _perplexity_json(importances.loss),
         "heads": heads,

@@ -58,7 +58,7 @@ def command(
             "--importance", "Show the rise of the dev loss without each head, instead of weights."
         ),
     ] = False,
-    pairs: Annotated[
+    records: Annotated[
         int | None, option("With --importance: the first N records of dev only.", "N", min=1)
     ] = None,
     kind: Annotated[
@@ -76,8 +76,8 @@ def command(
         raise UsageError(
             "--text and --translation have no effect with --importance, which uses the dev set"
         )
-    if pairs is not None and not importance:
-        raise UsageError("--pairs has no effect without --importance")
+    if records is not None and not importance:
+        raise UsageError("--records has no effect without --importance")
     if importance and out:
         raise UsageError("--out has no effect with --importance, which prints a table")
     from ablate.attention.figures import check_paths
@@ -98,7 +98,7 @@ def command(
     opened = load_run(folder, root, torch_device(device), named)
     layers = attention_layers(opened.model, [chosen.value for chosen in kind or ()], layer or ())
     if importance:
-        _show_importance(folder.id, _measure(opened, layers, pairs), format)
+        _show_importance(folder.id, _measure(opened, layers, records), format)
     else:
         from ablate.attention.weights import attention_weights
 
@@ -144,7 +144,7 @@ def _show_importance(run: str, importances: Importances, format: Format) -> None
         return
     new_console().print(output.importances_table(importances))
     text_console().print(
-        f"importance: increase of the dev loss ({plural(importances.pairs, 'record')}), in nats "
+        f"importance: increase of the dev loss ({plural(importances.records, 'record')}), in nats "
         "per token, when the head is masked. Two heads that do the same work both seem "
         "unimportant.",
         style="dim",
@@ -161,13 +161,13 @@ def _save(draw: Callable[[], Figure], paths: list[Path]) -> None:
         echo(f"Wrote {path}", err=True)
 
 
-def _measure(opened: LoadedRun, selected: list[AttentionLayer], pairs: int | None) -> Importances:
+def _measure(opened: LoadedRun, selected: list[AttentionLayer], records: int | None) -> Importances:
     """Measure the importance of heads; a terminal shows a progress bar."""
     from ablate.attention.importance import count_passes, measure_importances
 
     dev = opened.task.items(opened.corpus, "dev", opened.config)
-    if pairs is not None:
-        dev = dev.first(pairs)
+    if records is not None:
+        dev = dev.first(records)
     console = new_console(err=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("passes over the dev split", total=count_passes(selected))

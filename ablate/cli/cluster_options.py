@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from ablate.analysis.stages import Stage
 from ablate.cli.arguments import option
-from ablate.errors import UsageError
+from ablate.errors import MachineError, UsageError
 from ablate.formatting import duration, plural
 from ablate.launch.devices import gpu_groups, gpus_for_run, runs_of_pilot
 from ablate.plan.plan import Plan, seconds_elsewhere
@@ -48,7 +48,8 @@ class PerRun:
         number of GPUs of this machine; None if the runs are for a cluster.
 
         Raises:
-            UsageError: the number is no power of two, or there are no such devices.
+            UsageError: the number is no power of two, or is for other devices.
+            MachineError: there is no GPU here.
         """
         if self.gpus_per_run is not None and self.processes_per_run is not None:
             raise UsageError(
@@ -68,12 +69,11 @@ class PerRun:
         count = _refuse_other_than_powers("--gpus-per-run", self.gpus_per_run or "1")
         if count == 1:
             return 1, device
-        if device == "cpu" or here == 0:
-            reason = "there is no GPU here" if device != "cpu" else "--device cpu uses no GPU"
-            raise UsageError(
-                f"--gpus-per-run {count}: {reason}; --processes-per-run {count} trains each run "
-                f"by {count} processes on the CPU"
-            )
+        remedy = f"--processes-per-run {count} trains each run by {count} processes on the CPU"
+        if device == "cpu":
+            raise UsageError(f"--gpus-per-run {count}: --device cpu uses no GPU; {remedy}")
+        if here == 0:
+            raise MachineError(f"--gpus-per-run {count}: there is no GPU here; {remedy}")
         # A broken driver must not make several processes train on the CPU.
         return count, "cuda"
 
@@ -90,7 +90,7 @@ def describe_per_run(processes: int | None, device: Device, gpus: int, runs: int
     """Line on the devices of this machine that each run gets; None if each run has one.
 
     Raises:
-        UsageError: there are too few GPUs.
+        MachineError: there are too few GPUs.
     """
     if device == "cpu" or (processes is None and not gpus):
         return f"Each run is trained by {processes} processes." if (processes or 1) > 1 else None

@@ -5,49 +5,33 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from ablate.cli.arguments import argument, option
-from ablate.cli.naming import SeedOfRow, find_finished_run
-from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot
+from ablate.cli.arguments import option
+from ablate.cli.naming import TrainedRun, find_finished_run
 from ablate.cli.output import Format
-from ablate.errors import UsageError
 from ablate.store import Results
 from ablate.streams import echo, print_json
 
-EXAMPLE = "ablate export 3f2a model --to huggingface"
+EXAMPLE = "ablate export study.yaml 'A h=1' --to huggingface --out model"
 
 
 def command(
-    run: Annotated[
-        list[str],
-        argument(
-            "RUN|STUDY [ROW]",
-            "A run's id or its first characters, or a study's YAML file and the row (base if "
-            "it is left out).",
-        ),
-    ],
-    folder: Annotated[Path, argument("DIR", "Output folder; new or empty.")],
+    trained: TrainedRun,
+    *,
     to: Annotated[
         Literal["huggingface", "ctranslate2"], option("Target format.", show_default=False)
     ],
-    results: ResultsRoot = DEFAULT_RESULTS,
-    seed: SeedOfRow = None,
+    out: Annotated[Path, option("Folder for the files; new or empty.", "DIR", show_default=False)],
     format: Format = "text",
 ) -> None:
     """Convert a trained run to a model of another library."""
-    if len(run) > 2:
-        raise UsageError(
-            f"got {len(run) + 1} arguments; give RUN DIR, or STUDY ROW DIR (a label with spaces in "
-            f"quotes)"
-        )
-    named, *row = run
-    source, found = find_finished_run(Results(results), named, next(iter(row), None), seed)
-    # Imported after the check, since it loads torch.
-    from ablate.export import export_run
+    root = Results(trained.results)
+    run, row = find_finished_run(root, trained.run, trained.row, trained.seed)
+    from ablate.export import export_run  # loads torch
 
-    name, note = export_run(source, Results(results), to, folder, found)
+    name, note = export_run(run, root, to, out, row)
     if note:
         echo(note, err=True)
     if format == "json":
-        print_json({"run": source.id, "library": name, "wrote": [str(folder)]})
+        print_json({"run": run.id, "library": name, "wrote": [str(out)]})
         return
-    echo(f"Wrote {folder} for {name}; docs/export.md shows how to load it.")
+    echo(f"Wrote {out} for {name}; docs/export.md shows how to load it.")

@@ -20,6 +20,7 @@ FORMER = {
     "publish --to": "publish --out",
     "judge --row": "judge --by",
     "attention --sentence": "attention --text",
+    "attention --pairs": "attention --records",
 }
 
 

@@ -28,7 +28,7 @@ RowOfStudy = Annotated[
 ]
 SeedOfRow = Annotated[
     int | None,
-    option("Seed of the row.", "N", min=0, max=2**32 - 1, show_default="the study's first"),
+    option("Seed of the row.", "N", min=0, show_default="the study's first"),
 ]
 
 

@@ -20,7 +20,7 @@ from ablate.data import generators
 from ablate.data.corpus import TokenSequences
 from ablate.data.draws import Draws, mix
 from ablate.data.generators import Items
-from ablate.errors import DataError
+from ablate.errors import Fault, StudyError
 
 VERSION = 1  # raised when the same settings would give other items
 _TRIES = 200  # draws of an item before an item that is not for the split is used
@@ -141,11 +141,11 @@ def width(data: SyntheticData, size: int) -> int:
     """Number of tokens of an item of a size.
 
     Raises:
-        DataError: the generator has a fault; see `find_fault`.
+        StudyError: the generator has a fault; see `find_fault`.
     """
     fault = find_fault(data, size)
     if fault is not None:
-        raise DataError(f"corpus {data.corpus}: {fault}")
+        raise StudyError(Fault(fault, subject=f"corpus {data.corpus}"))
     return int(generate(data, Draws((1,), np.arange(1)), size).inputs.shape[1])
 
 

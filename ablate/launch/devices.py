@@ -10,7 +10,7 @@ from pathlib import Path
 from ablate.config import RowConfig
 from ablate.config.memory import CPU_MICRO_BATCH, CUDA_CONTEXT, SMALLEST_MICRO_BATCH, peak_memory
 from ablate.config.training import resolve_precision
-from ablate.errors import MachineError, UsageError
+from ablate.errors import MachineError
 from ablate.launch.executor import Demand, Slot
 from ablate.store.jobs import Device
 from ablate.store.machine import cores, library_settings, memory, visible_gpus
@@ -35,8 +35,7 @@ def local_slots(demand: Demand) -> list[Slot]:
     number of threads changes the last digits of a run.
 
     Raises:
-        MachineError: `cuda` was asked for, and there is no GPU.
-        UsageError: there are too few GPUs.
+        MachineError: there are too few GPUs, or none although `cuda` was asked for.
     """
     gpus = usable_gpus(demand.resources.device)
     return _gpu_slots(gpus, demand) if gpus else _cpu_slots(demand)
@@ -74,10 +73,10 @@ def gpu_groups(gpus: int, each: int) -> int:
     """Number of groups of `each` GPUs on this machine.
 
     Raises:
-        UsageError: there are fewer GPUs than one group needs.
+        MachineError: there are fewer GPUs than one group needs.
     """
     if each > gpus:
-        raise UsageError(f"--gpus-per-run {each}: there {_are(gpus)} here")
+        raise MachineError(f"--gpus-per-run {each}: there {_are(gpus)} here")
     return gpus // each
 
 
@@ -86,7 +85,7 @@ def _gpu_slots(gpus: Sequence[int], demand: Demand) -> list[Slot]:
     groups = gpu_groups(len(gpus), n)
     count = demand.resources.jobs or groups
     if n > 1 and count > groups:  # two processes of a run cannot share a GPU
-        raise UsageError(
+        raise MachineError(
             f"--jobs {count} with --gpus-per-run {n} needs {count * n} GPUs, and there "
             f"{_are(len(gpus))} here"
         )

@@ -173,7 +173,7 @@ def local_executor(demand: Demand) -> LocalExecutor:
     """An executor with a worker in each slot of this machine.
 
     Raises:
-        UsageError: `cuda` was asked for, and there is no GPU.
+        MachineError: there are too few GPUs, or none although `cuda` was asked for.
     """
     return LocalExecutor(local_slots(demand))
 

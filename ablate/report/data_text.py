@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from rich.text import Text
 
 from ablate.errors import StoreError
@@ -97,6 +96,8 @@ def description_of(corpus: Corpus) -> dict[str, Any]:
 
 def _lengths(sequences: TokenSequences) -> dict[str, float]:
     """Lengths of sequences in tokens, without EOS; `p95` is the 95th percentile."""
+    import numpy as np  # not for `ablate data --help`
+
     lengths = sequences.lengths - 1  # `lengths` counts EOS
     return {
         "total": int(lengths.sum()),

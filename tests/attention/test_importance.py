@@ -24,7 +24,7 @@ def test_importance_equals_zeroing_the_heads_columns_of_the_output_matrix(fields
     model = small_model(**fields)
     found = measure_importances(TASK, model, PAIRS, CPU, attention_layers(model))
     whole, masked = TASK.nats_per_token(model, PAIRS, CPU), iter(found.heads)
-    assert (found.loss, found.pairs) == (whole, 3)
+    assert (found.loss, found.records) == (whole, 3)
     d_v = model.config.d_v
     for attention in attention_layers(model):
         weight = attention.module.W_O.weight

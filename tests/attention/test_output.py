@@ -46,7 +46,7 @@ def test_importance_as_json():
     assert content == {
         "run": "0123456789ab",
         "split": "dev",
-        "pairs": 7,
+        "records": 7,
         "loss": 2.0,
         "ppl": math.exp(2.0),
     }

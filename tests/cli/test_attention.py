@@ -117,9 +117,9 @@ def test_importance_has_one_line_per_head(attention):
 def test_importance_is_measured_on_the_requested_number_of_pairs(attention):
     found = [
         json.loads(attention("--importance", "--format", "json", *words).out)
-        for words in ((), ("--pairs", 1))
+        for words in ((), ("--records", 1))
     ]
-    assert [content["pairs"] for content in found] == [2, 1]
+    assert [content["records"] for content in found] == [2, 1]
     assert found[0]["loss"] != found[1]["loss"]
 
 
@@ -133,7 +133,7 @@ def test_importance_is_measured_on_the_requested_number_of_pairs(attention):
          "layers 1 to 2, decoder layers 1 to 2 and cross layers 1 to 2"),
         ((), "--out FILE is missing, to draw the weights; --format json prints them"),
         (("--importance", "--out", "a.png"), "--out has no effect with --importance, which prints a table"),
-        (("--pairs", "5"), "--pairs has no effect without --importance"),
+        (("--records", "5"), "--records has no effect without --importance"),
         (("--importance", "--text", "a"), "--text and --translation have no effect with --importance, "
          "which uses the dev set"),
     ],

@@ -92,6 +92,7 @@ def test_options_that_would_be_without_effect_are_refused_in_one_line(
     monkeypatch.setattr(machine, "DEVICE_FILES", here / "no devices")
     done = inside(*words)
     assert message in done.refusal
+    assert done.code == (4 if "there is no GPU here" in message else 2)  # the machine's
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ def test_the_plan_says_how_the_runs_share_the_devices(here, monkeypatch, words, 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     done = inside("plan", "small.yaml", *words)
     assert expected in done.out + done.err
-    assert done.code == (2 if expected.startswith("--gpus-per-run 8") else 0)
+    assert done.code == (4 if expected.startswith("--gpus-per-run 8") else 0)
     if not expected:
         assert "Each run" not in done.out
     (here / "small.yaml").write_text(STUDY.replace("seeds: [1]", "seeds: [1, 2, 3]"))

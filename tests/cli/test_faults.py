@@ -114,7 +114,7 @@ def test_a_wrong_value_is_one_line_with_the_nearest_match(given, verb, words, li
         (["table", "STUDY", "--results", "s3://bucket/results"], 'ablate table: --results: "s3:/bucket/results" is an'),
         (["predict"], "ablate predict: RUN|STUDY is missing; "),
         (["predict", "abc", "--beam", "0"], "ablate predict: --beam: "),
-        (["export", "abc", "DIR"], "ablate export: --to is missing: huggingface or ctranslate2; "),
+        (["export", "abc", "--out", "x"], "ablate export: --to is missing: huggingface or ctranslate2; "),
         (["--nonsense"], 'ablate: no such option "--nonsense"; choose --version, '),
         (["pl\nan"], 'ablate: no such command "pl\\nan"; did you mean "plan"?'),
     ],

@@ -15,6 +15,7 @@ CASES = [
     ("publish s.yaml --to out", "publish s.yaml --out out"),
     ("judge s.csv --row lr --row seed", "judge s.csv --by lr --by seed"),
     ("attention 3f2a --sentence dog", "attention 3f2a --text dog"),
+    ("attention 3f2a --pairs 9", "attention 3f2a --records 9"),
     ("translate 3f2a --beam 2", "predict 3f2a --beam 2"),
     ("generate 3f2a --prompt=dog", "predict 3f2a --text=dog"),
     ("fill s.yaml a<mask>", "predict s.yaml --text a<mask>"),

@@ -83,7 +83,7 @@ def test_status_shows_the_run_of_a_row(fake, given):
     [
         ("predict", "STUDY", "ROW", "--seed", "2"),
         ("attention", "STUDY", "ROW", "--seed", "2"),
-        ("export", "STUDY", "ROW", "DIR", "--to", "huggingface", "--seed", "2"),
+        ("export", "STUDY", "ROW", "--out", "DIR", "--to", "huggingface", "--seed", "2"),
     ],
 )
 def test_every_command_for_a_trained_run_takes_study_row_and_seed(fake, given, tmp_path, words):
@@ -117,14 +117,3 @@ def test_logs_of_a_row_that_a_pattern_names_have_its_label(done, given):
             inside("status", given[0], name, "--logs", *given[1:]).out
             == f"D dropout=0.3 seed 1: {log}\n  hello\n"
         )
-
-
-def test_export_with_an_unquoted_label_is_one_line(given, tmp_path):
-    done = inside(
-        "export", given[0], "A", "h=1", tmp_path / "out", "--to", "huggingface", *given[1:]
-    )
-    assert (done.code, done.out) == (2, "")
-    assert (
-        done.err
-        == "got 4 arguments; give RUN DIR, or STUDY ROW DIR (a label with spaces in quotes)\n"
-    )

@@ -11,7 +11,7 @@ from tests.end_to_end.studies import command
 HEAVY = ("torch", "pandas", "sacrebleu", "sentencepiece", "numpy", "safetensors")
 VERBS = (
     "init", "plan", "run", "status", "table", "compare", "judge", "report", "predict", "attention", "export", "verify",
-    "clean", "publish", "cluster",
+    "clean", "publish", "data", "cluster",
 )  # fmt: skip
 
 # Every command in one process: after each, which of the heavy packages are there.

@@ -73,7 +73,7 @@ def test_a_run_with_two_vocabularies_translates_and_is_not_exported(done):
     assert asked.code == 0, asked.err
     assert asked.out.count("\n") == 1
     refused = inside(
-        "export", result.id, folder / "out", "--to", "huggingface", "--results", root.root
+        "export", result.id, "--out", folder / "out", "--to", "huggingface", "--results", root.root
     )
     assert refused.code == 2
     assert "data.vocabulary=separate" in refused.err or "tied_embeddings" in refused.err

@@ -343,7 +343,7 @@ def test_a_row_that_averages_is_exported_and_drawn_with_the_average(calm, tmp_pa
     files = sorted(folder.checkpoints.glob("*.weights.safetensors"))[-2:]
     first, second = map(load_file, files)
     words = ("--to", "huggingface", "--results", calm.root)
-    done = inside("export", calm.file, row, tmp_path / "averaged", *words)
+    done = inside("export", calm.file, row, "--out", tmp_path / "averaged", *words)
     assert (done.code, done.err) == (0, "")
     name = "decoder.0.feed_forward.W_1.bias"
     there = load_file(tmp_path / "averaged" / "model.safetensors")

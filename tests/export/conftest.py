@@ -85,7 +85,7 @@ def exported(tmp_path_factory):
         if (trained.id, target) not in made:
             folder = tmp_path_factory.mktemp("there") / "exported"
             done = inside(
-                "export", trained.id[:8], folder, "--to", target, "--results", trained.root
+                "export", trained.id[:8], "--out", folder, "--to", target, "--results", trained.root
             )
             assert (done.code, done.err) == (0, "")
             made[trained.id, target] = folder

@@ -104,7 +104,7 @@ def test_a_disk_that_is_full_is_named_and_left_as_it_was(translator, tmp_path, l
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (3000, hard))  # bytes: less than any weights
     try:
-        words = ("export", translator.id, tmp_path / "out", "--to", library)
+        words = ("export", translator.id, "--out", tmp_path / "out", "--to", library)
         done = inside(*words, "--results", translator.root)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -148,7 +148,7 @@ def test_the_origin_of_the_model_is_written_beside_it(translator, exported):
 
 def test_the_command_names_the_model_that_it_wrote(translator, tmp_path):
     words = (
-        "export", translator.id, tmp_path / "out", "--to", "huggingface", "--results",
+        "export", translator.id, "--out", tmp_path / "out", "--to", "huggingface", "--results",
         translator.root,
     )  # fmt: skip
     done = inside(*words)

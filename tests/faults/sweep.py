@@ -370,7 +370,7 @@ class Sweep:
         shutil.rmtree(out, ignore_errors=True)
         if verb in OF_RUN[self.task]:
             extra = {
-                "export": [out, "--to", "huggingface"],
+                "export": ["--out", out, "--to", "huggingface"],
                 "attention": ["--text", "a dog", "--format", "json"],
             }.get(verb, [])
             stdin = b"a dog <mask>\n" if self.task == "masked-lm" else b"a dog\n"

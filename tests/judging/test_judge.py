@@ -652,7 +652,7 @@ def test_a_margin_is_a_number_above_0(margin):
 
 def test_arguments_that_would_be_read_as_others_are_refused(tmp_path):
     frame = pd.DataFrame(WIDE)
-    for argument in ("metrics", "rows"):
+    for argument in ("metrics", "by"):
         with pytest.raises(UsageError, match=f"{argument} is a list of names"):
             ablate.judge(frame, **{argument: "loss"})
     with pytest.raises(UsageError, match="must be True or False"):

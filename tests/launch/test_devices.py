@@ -8,7 +8,7 @@ import pytest
 
 from ablate.config.memory import CPU_MICRO_BATCH, peak_memory
 from ablate.config.resolve import resolve_row
-from ablate.errors import MachineError, UsageError
+from ablate.errors import MachineError
 from ablate.launch import devices
 from ablate.launch.devices import (
     CPU_MEMORY_SHARE,
@@ -142,10 +142,10 @@ def test_gpus_are_handed_out_in_groups(here, gpus, processes, jobs, runs, expect
 
 def test_groups_that_do_not_fit_are_refused(here):
     here(16, gpus=[80 * GB] * 2)
-    with pytest.raises(UsageError, match="--gpus-per-run 4: there are 2 GPUs here"):
+    with pytest.raises(MachineError, match="--gpus-per-run 4: there are 2 GPUs here"):
         local_slots(demand("cuda", processes=4))
     with pytest.raises(
-        UsageError, match="--jobs 2 with --gpus-per-run 2 needs 4 GPUs, and there are 2 GPUs here"
+        MachineError, match="--jobs 2 with --gpus-per-run 2 needs 4 GPUs, and there are 2 GPUs here"
     ):
         local_slots(demand("cuda", jobs=2, processes=2))
 

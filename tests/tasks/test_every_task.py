@@ -68,7 +68,7 @@ def test_predict_averages_as_the_row_does_or_says_that_it_cannot(trained, task):
 @pytest.mark.parametrize("task", ["language-model", "masked-lm"])
 def test_what_cannot_be_exported_is_refused(trained, tmp_path, task):
     def refusal(label, library):
-        words = (trained(task).row(label)[1].label, tmp_path / "model", "--to", library)
+        words = (trained(task).row(label)[1].label, "--out", tmp_path / "model", "--to", library)
         done = trained(task).ask("export", *words)
         assert (done.code, done.out) == (2, "")
         return done.err

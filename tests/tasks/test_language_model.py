@@ -199,7 +199,7 @@ def test_attention_and_importance(lm):
     shown = lm.data("attention", "base", "--text", "abab")
     assert (shown["source"], shown["target"]) == ([], ["<s>", "a", "b", "a", "b"])
     assert lm.data("attention", "base")["attentions"]
-    assert len(lm.data("attention", "base", "--importance", "--pairs", 4)["heads"]) == 2
+    assert len(lm.data("attention", "base", "--importance", "--records", 4)["heads"]) == 2
     done = lm.ask("attention", "base", "--translation", "x", "--format", "json")
     said = "--translation: a language model reads one text; give it as --text\n"
     assert (done.code, done.err) == (2, said)
@@ -230,7 +230,7 @@ def test_attention_shows_as_many_tokens_as_the_model_has_positions(lm):
 def test_export_gives_the_same_greedy_text(lm, tmp_path, label, cls):
     os.environ["HF_HUB_OFFLINE"] = "1"
     transformers = pytest.importorskip("transformers")
-    done = lm.answer("export", label, tmp_path / "model", "--to", "huggingface")
+    done = lm.answer("export", label, "--out", tmp_path / "model", "--to", "huggingface")
     assert cls in done
     there, tokenizer = (
         getattr(transformers, name).from_pretrained(tmp_path / "model")

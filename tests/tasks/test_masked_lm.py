@@ -194,7 +194,7 @@ def test_attention_and_importance(mlm, tmp_path):
     assert (shown["source"], shown["target"]) == ([], ["a", "a", "<mask>", "b"])
     assert [(one["kind"], len(one["keys"])) for one in shown["attentions"]] == [("encoder", 4)]
     assert "aa&lt;mask&gt;b" in figure.read_text() or "aa<mask>b" in figure.read_text()
-    assert len(mlm.data("attention", "base", "--importance", "--pairs", 4)["heads"]) == 2
+    assert len(mlm.data("attention", "base", "--importance", "--records", 4)["heads"]) == 2
     done = mlm.ask("attention", "lstm*", "--importance")
     assert done.err == "the run has no attention: architecture=encoder-only with mixer=lstm\n"
 
@@ -202,7 +202,7 @@ def test_attention_and_importance(mlm, tmp_path):
 def test_export_fills_the_same_tokens(mlm, tmp_path):
     os.environ["HF_HUB_OFFLINE"] = "1"
     transformers = pytest.importorskip("transformers")
-    said = mlm.answer("export", "base", tmp_path / "model", "--to", "huggingface")
+    said = mlm.answer("export", "base", "--out", tmp_path / "model", "--to", "huggingface")
     assert "BertForMaskedLM" in said
     there = transformers.BertForMaskedLM.from_pretrained(tmp_path / "model").eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")

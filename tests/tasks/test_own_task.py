@@ -147,7 +147,7 @@ def test_faults_are_found_when_the_study_is_read(copied, file, old, new, message
 
 
 def test_it_is_not_exported(colors, tmp_path):
-    done = colors.ask("export", "base", tmp_path / "there", "--to", "huggingface")
+    done = colors.ask("export", "base", "--out", tmp_path / "there", "--to", "huggingface")
     supported = "only translation, language-model or masked-lm is"
     assert f"has the task classification:Classification; {supported}" in done.refusal
 

@@ -127,7 +127,7 @@ def test_attention_and_importance_have_words_and_symbols(parser):
     assert "".join(shown["source"]).replace("▁", " ") == " the dog sees .</s>"
     symbols = ("(S", "(NP", "XX", "XX", ")NP", "(VP", "XX", ")VP", "XX", ")S")
     assert shown["target"][1:] == [f"▁{symbol}" for symbol in symbols]
-    assert len(parser.data("attention", "base", "--importance", "--pairs", 4)["heads"]) == 6
+    assert len(parser.data("attention", "base", "--importance", "--records", 4)["heads"]) == 6
 
 
 def test_compare_and_the_report_show_sentences_and_trees(parser, tmp_path):
