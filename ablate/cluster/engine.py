@@ -1,7 +1,9 @@
-"""What `ablate` asks of any cluster, and the settings that a submission to any of them has.
+"""The interface of a kind of cluster: the settings of a submission, and the methods that submit,
+cancel and requeue.
 
-An engine is its profile: the settings of clusters.yaml with the methods that carry them out. A new
-kind of cluster is a subclass in a new file, and an entry in `profiles.ENGINES`.
+An engine is a profile of clusters.yaml with methods. To add a kind of cluster, write a subclass in
+a new file, and add it to `profiles.ENGINES`. A pilot is a launcher of ablate on a node of the
+cluster.
 """
 
 from __future__ import annotations
@@ -24,41 +26,52 @@ from ablate.store.records import Setting
 from ablate.study import Run
 from ablate.study.typed import Keyed
 
-START_SECONDS = 60.0  # a run that has less than this before the warning is not started
-LIBRARY_BYTES = 500_000_000  # of a pilot, its worker and their libraries; importing takes 300 MB
+START_SECONDS = 60.0  # no run is started with less time than this before the cluster's warning
+# Memory of a pilot and its worker without the run; importing the libraries takes 300 MB.
+LIBRARY_BYTES = 500_000_000
 
 
 @dataclass(frozen=True)
 class Allocation:
-    """What a cluster has allotted to this pilot until a time limit, and may give once more. This
-    one has no limit, and nobody gives it again.
+    """The share of a cluster that this pilot occupies until a time limit. This base class has no
+    time limit, and cannot be requeued.
 
-    name: as the commands of the cluster take it.
-    restarts: how often it was requeued before.
-    grace: seconds between the cluster's warning and the end.
+    name: id of the allocation, as the commands of the cluster take it.
+    restarts: number of times that it was requeued before this process started.
+    grace: seconds between the cluster's warning and the time limit.
     """
 
     name: str
     restarts: int = 0
     grace: int = 0
 
-    has_queue: ClassVar[bool] = False  # into which a pilot can be put back
+    has_queue: ClassVar[bool] = False  # whether the pilot can be put back into a queue
 
     def seconds_left(self) -> float | None:
-        """Seconds until the time limit: infinite if there is none, None if no answer comes."""
+        """Seconds until the time limit: infinite without a limit, None if the cluster does not
+        answer.
+        """
         return math.inf
 
     def state(self) -> tuple[str, int]:
-        """(State, number of restarts); (empty, the known number) if no answer comes."""
+        """The name of the state and the number of restarts; an empty name and the last known number
+        if the cluster does not answer.
+        """
         return "", self.restarts
 
     def requeue(self) -> str:
-        """Put this pilot back into the queue; the cluster then ends it. The reason of a refusal."""
+        """Put this pilot back into the queue, after which the cluster ends it.
+
+        Returns:
+            Why the cluster refuses; empty if it does not.
+        """
         return "it has no queue"
 
 
 class Engine(Keyed):
-    """The settings that every profile has. These defaults are right where nothing is submitted."""
+    """The settings that every profile has. The methods are those of an engine that submits
+    nothing.
+    """
 
     engine: str
     workers: int = Field(1, ge=1, le=10_000, description="number of pilots, each on one node")
@@ -69,9 +82,10 @@ class Engine(Keyed):
         3, ge=0, le=100, description="how often the job may be submitted again at its end"
     )
 
-    gpus_setting: ClassVar[str] = ""  # which gives a pilot its GPUs, for messages
-    submits_again: ClassVar[bool] = True  # at the end of the job, if runs are missing
-    queues: ClassVar[bool] = False  # a closing job follows all pilots, and `cancel` ends them
+    gpus_setting: ClassVar[str] = ""  # name of the setting for the GPUs of a pilot, for messages
+    submits_again: ClassVar[bool] = True  # whether missing runs are submitted again at the end
+    # Whether a closing job follows the pilots, and `cancel` ends them
+    queues: ClassVar[bool] = False
 
     @property
     def gpus(self) -> int:
@@ -79,7 +93,7 @@ class Engine(Keyed):
         return 0
 
     def with_options(self, options: Mapping[str, Setting]) -> Self:
-        """These settings with options of sbatch over them.
+        """A copy of these settings in which options of sbatch replace earlier ones.
 
         Raises:
             UsageError: an option is wrong, or Slurm does not start the pilots.
@@ -91,21 +105,21 @@ class Engine(Keyed):
         return self
 
     def resolved(self, runs: Iterable[Run]) -> Self:
-        """These settings, completed by the runs."""
+        """A copy of these settings, in which unset ones follow from the runs."""
         return self
 
     def options_text(self) -> str:
-        """The settings that a plan shows."""
+        """The settings as `ablate plan` shows them."""
         return f"{self.engine}, default options"
 
     def check(
         self, runs: Iterable[Run], processes: int | None = 1, device: Device = "auto"
     ) -> None:
-        """Check that the cluster can give what these settings ask for, and that its pilots have the
-        memory and the GPUs of a run.
+        """Check that the cluster has what these settings ask for, and that a pilot has the memory
+        and the GPUs of each run.
 
         Raises:
-            UsageError: it cannot; a line for each reason.
+            UsageError: a line for each reason why it does not.
         """
         if device == "cuda" and self.gpus_setting and (processes or 1) > self.gpus:
             raise UsageError(
@@ -114,7 +128,7 @@ class Engine(Keyed):
             )
 
     def notes(self) -> list[str]:
-        """What a person should know before a submission."""
+        """Lines that people should read before a submission."""
         return []
 
     def submit(
@@ -123,7 +137,7 @@ class Engine(Keyed):
         """Submit pilots.
 
         Returns:
-            (Ids under which the cluster knows them, id of a closing job.)
+            The ids that the cluster gives them, and the id of the closing job (None without one).
 
         Raises:
             UsageError: the cluster refuses.
@@ -131,17 +145,24 @@ class Engine(Keyed):
         return (), None
 
     def submitted_text(self, folder: JobFolder, submission: Submission) -> str:
-        """What was submitted, and what prints the table at the end."""
+        """Text for people: what was submitted, and which process prints the table at the end."""
         return f"which you start; the last one prints the table:\nablate work --job {folder.path}"
 
     def cancel(self, submission: Submission, waiting_only: bool = False) -> str:
-        """Cancel what was submitted, or only waiting pilots; the reason of a refusal."""
+        """Cancel a submission, or only its waiting pilots.
+
+        Returns:
+            Why the cluster refuses; empty if it does not.
+        """
         return ""
 
     def drive(
         self, folder: JobFolder, python: str, pilots: int, log: Callable[[str], None]
     ) -> bool:
-        """Run pilots from this process until all have ended; False if a signal has ended them.
+        """Run pilots from this process until all have ended.
+
+        Returns:
+            False if a signal has ended them, otherwise True.
 
         Raises:
             UsageError: the cluster starts pilots itself, or cannot run them.
@@ -149,12 +170,12 @@ class Engine(Keyed):
         raise UsageError(f"--drive: pilots of {self.engine} need no driver")
 
     def allocation(self) -> Allocation:
-        """What this process has from the cluster."""
+        """The allocation of this process."""
         return Allocation(f"{socket.gethostname()}-{os.getpid()}")
 
 
 def least_memory(runs: Iterable[Run], micro_batch_tokens: int = SMALLEST_MICRO_BATCH) -> int:
-    """Bytes for any of these runs on a CPU, such that estimates fill the usual share of memory."""
+    """Bytes of memory with which a pilot can train the largest of these runs on a CPU."""
     largest = 0
     for run in runs:
         tokens = min(micro_batch_tokens, PADDING * run.config.batch_tokens)
@@ -165,7 +186,13 @@ def least_memory(runs: Iterable[Run], micro_batch_tokens: int = SMALLEST_MICRO_B
 def refuse_too_little_memory(
     setting: str, given: Setting, bytes: float, runs: Iterable[Run]
 ) -> None:
-    """Refuse an amount of memory that is too small for one of these runs on a CPU.
+    """Refuse an amount of memory that is too small to train one of these runs on a CPU.
+
+    Args:
+        setting: name of the setting.
+        given: value of the setting, as the user wrote it.
+        bytes: the same amount in bytes.
+        runs: the runs to train.
 
     Raises:
         UsageError: names the setting and the least amount.

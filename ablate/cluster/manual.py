@@ -8,7 +8,7 @@ from ablate.cluster.engine import Engine
 
 
 class Manual(Engine):
-    """Nothing is submitted: the last pilot that leaves prints the table."""
+    """Submits nothing. The last pilot that leaves prints the table."""
 
     engine: Literal["manual"] = "manual"
     submits_again: ClassVar[bool] = False

@@ -1,8 +1,9 @@
-"""A pilot: works on a cluster's node, and pulls runs of a frozen study until none is left for it.
+"""A pilot: the launcher on a node of a cluster. It trains missing runs of a submitted study until
+none is left for it.
 
 Any number of pilots share a results root, because each run is held by a lease. A pilot saves and
-leaves when the cluster warns it, when `ablate cluster stop` asks it to, and when runs keep failing
-on its host.
+leaves when the cluster warns of the time limit, when `ablate cluster stop` asks it to, and when
+several runs in a row fail on its host.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from ablate.analysis.missing import ENDED, on_some_host, on_this_host
 from ablate.analysis.stages import Stage, execute_stages, first_stage
-from ablate.cluster.engine import START_SECONDS, Allocation
+from ablate.cluster.engine import START_SECONDS
 from ablate.cluster.profiles import engine_of
 from ablate.cluster.submission import open_job, steps_of
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, AblateError, Interrupted
@@ -45,31 +46,34 @@ if TYPE_CHECKING:
     from ablate.data.corpus import Corpus
 
 STOP_SECONDS = 2.0  # between two checks for a request to stop
-LIMIT_SECONDS = 60.0  # between two questions for the time limit, which an administrator may change
-QUICK_SECONDS = 60.0  # a failure within this time after the start may be the host's fault
-MAX_QUICK_FAILURES = 2  # of different runs in a row, before the pilot leaves
+LIMIT_SECONDS = 60.0  # between two requests for the time limit, which an administrator may change
+QUICK_SECONDS = 60.0  # a run that fails so soon after its start may have failed because of the host
+MAX_QUICK_FAILURES = 2  # number of different runs that fail in a row before the pilot leaves
 
 
 class Pilot(Control):
-    """The watcher and the control of a pilot's launch."""
+    """Receives the events of the scheduler on this node, and decides when to stop starting runs,
+    when to leave, and whether to requeue.
+    """
 
     signals = (*Control.signals, signal.SIGUSR1)
 
     def __init__(self, folder: JobFolder, job: ClusterJob, log: Callable[[str], None]) -> None:
         self.folder, self.job, self.log = folder, job, log
         self.engine = engine_of(job)
-        # Pilots of Ray may run in an allocation of Slurm, which belongs to the whole cluster.
-        self.task = self.engine.allocation()
-        self.name = self.task.name
+        # From the engine, because Slurm's variables may be those of a whole Ray cluster.
+        self.allocation = self.engine.allocation()
+        self.name = self.allocation.name
         self.results = folder.results
-        self.labels: dict[str, str] = {}  # of runs that may be started
+        self.labels: dict[str, str] = {}  # labels of the runs that may be started, by id
         self.idle_seconds = float(self.engine.idle)
-        # Runs in a slot: when they were started, and their step then.
+        # By id of each run in a slot: time of the start, and the step of the training at that time.
         self.begun: dict[str, tuple[float, int]] = {}
-        self.received: list[int] = []
-        self.quick: set[str] = set()
-        self.reason: Leave | None = None  # for which it is to leave
-        self.has_progress = self.is_draining = False
+        self.received: list[int] = []  # signals
+        self.quick_failures: set[str] = set()  # ids of runs
+        self.reason: Leave | None = None  # why the pilot is to leave
+        self.has_progress = False  # whether a run has made steps here
+        self.is_draining = False  # whether the time limit is too near to start a run
         self.next_stop = self.next_limit = self.next_report = 0.0
         self.deadline = float("inf")
         self.report = PilotReport(
@@ -77,31 +81,31 @@ class Pilot(Control):
             name=self.name,
             phase="starting",
             time=time.time(),
-            starts=1 + self.task.restarts,
+            starts=1 + self.allocation.restarts,
         )
         self.write()
 
-    # What the scheduler asks
+    # Questions of the scheduler
 
     def may_start(self) -> bool:
         """Whether the time limit leaves room for another run."""
         now = time.monotonic()
         if now >= self.next_limit:
             self.next_limit = now + LIMIT_SECONDS
-            left = self.task.seconds_left()
-            if left is not None:  # else the last answer counts
+            left = self.allocation.seconds_left()
+            if left is not None:  # otherwise the deadline of the last answer stays
                 self.deadline = now + left
-        drains = self.deadline - now < self.task.grace + START_SECONDS
+        drains = self.deadline - now < self.allocation.grace + START_SECONDS
         if drains and not self.is_draining:
             self.log(
                 f"{duration(self.deadline - now)} until the time limit: no further run is started"
             )
         self.is_draining = drains
-        # A run that began after somebody has removed the results would make its folder anew.
+        # If somebody has removed the results, a run that starts now would create its folder again.
         return not drains and self.folder.job.exists()
 
     def must_stop(self) -> bool:
-        """Whether to save and leave: somebody has asked for it, or this host is at fault."""
+        """Whether to save and leave, because somebody has asked for it or this host is at fault."""
         now = time.monotonic()
         if not self.reason and now >= self.next_stop:
             self.next_stop = now + STOP_SECONDS
@@ -109,13 +113,13 @@ class Pilot(Control):
                 self.leave_for(Leave("failed", f"{self.folder.path} is gone"))
             elif reason := self.folder.stop_reason():
                 self.leave_for(reason)
-            elif len(self.quick) >= MAX_QUICK_FAILURES:
-                said = f"{len(self.quick)} runs in a row failed at once on {socket.gethostname()}"
-                self.leave_for(Leave("failed", said))
+            elif len(self.quick_failures) >= MAX_QUICK_FAILURES:
+                runs, host = len(self.quick_failures), socket.gethostname()
+                self.leave_for(Leave("failed", f"{runs} runs in a row failed at once on {host}"))
         return self.reason is not None
 
     def leave_for(self, reason: Leave) -> None:
-        """Remember why to leave; the first reason counts."""
+        """Record why the pilot leaves, unless there is an earlier reason, and log it."""
         self.reason = self.reason or reason
         self.log(f"{reason.text}: saving")
         self.write("saving")
@@ -124,7 +128,7 @@ class Pilot(Control):
         """Remember a signal of the cluster."""
         self.received.append(number)
 
-    # What the scheduler reports
+    # Events of the scheduler
 
     def announce(self, corpus: Corpus, slots: Sequence[Slot], missing: int) -> None:
         """Log the slots."""
@@ -134,7 +138,7 @@ class Pilot(Control):
         self.write("working", slots=len(slots), device=slots[0].device)
 
     def started(self, run: str) -> None:
-        """A run was submitted."""
+        """Remember and log a run that was started."""
         self.begun[run] = (time.monotonic(), steps_of(self.results.run(run)))
         self.log(f"started  {self.labels[run]}")
         self.write()
@@ -145,7 +149,7 @@ class Pilot(Control):
         self.log(f"held by another pilot: {self.labels[run]}")
 
     def finished(self, run: str, outcome: str, reason: str = "") -> None:
-        """A run is done, diverged, failed or unsuitable."""
+        """Log a run that is done, has diverged or failed, or does not suit this host; count it."""
         if run not in self.begun:  # another pilot has finished it
             return
         start, step = self.begun.pop(run)
@@ -155,9 +159,9 @@ class Pilot(Control):
             and seconds < QUICK_SECONDS
             and steps_of(self.results.run(run)) <= step
         ):
-            self.quick.add(run)
+            self.quick_failures.add(run)
         elif outcome in ("done", "diverged", "failed"):
-            self.quick.clear()
+            self.quick_failures.clear()
             self.has_progress = True
         line = f"{outcome:8} {self.labels[run]}"
         if reason:
@@ -166,18 +170,24 @@ class Pilot(Control):
         self.write(ended=self.report.ended + (outcome in ("done", "diverged")))
 
     def lost(self, run: str, reason: str) -> None:
-        """Log that a run starts again."""
+        """Log a run whose worker has died, and which starts again."""
         self.log(f"lost     {self.labels[run]}: {reason}; started again")
 
     def tick(self) -> None:
-        """Write a report now and then."""
+        """Write a report if the next one is due."""
         if time.monotonic() >= self.next_report:
             self.write()
 
     def write(
         self, phase: PilotPhase | None = None, why: Leave | None = None, **changes: int | str
     ) -> None:
-        """Write the report of this pilot, with changes of its other fields."""
+        """Update fields of the report of this pilot, and write it.
+
+        Args:
+            phase: the new phase; None to keep it.
+            why: why the pilot leaves; None to keep the recorded reason.
+            changes: other fields of the report.
+        """
         self.next_report = time.monotonic() + REPORT_SECONDS
         update = {
             "phase": phase or self.report.phase,
@@ -188,7 +198,7 @@ class Pilot(Control):
         if why is not None:
             update |= {"left_for": why.kind, "reason": why.text}
         self.report = self.report.model_copy(update=update)
-        if not self.folder.job.exists():  # somebody has removed the results: leave nothing there
+        if not self.folder.job.exists():  # somebody has removed the results: do not write again
             return
         with suppress(OSError):  # a full disk must not end a pilot over a report
             self.report.write(self.folder.pilot(self.name), durable=False)
@@ -196,11 +206,14 @@ class Pilot(Control):
     # The end
 
     def leave(self, states: Counter[State] | None) -> int:
-        """Requeue this pilot's allocation if the cluster has ended it and work is left; `states` of
-        all runs are None if a signal came, or a reason to stop.
+        """Requeue this pilot if the cluster ends it and work is left, and write the last report.
 
-        The exit code is 0 if this pilot has done all that it can, whatever the runs' outcomes,
-        because whoever has started it may start it again otherwise.
+        Args:
+            states: number of runs in each state; None if a signal or a request has ended the work.
+
+        Returns:
+            The exit code: 0 if this pilot has done all that it can, also if runs have failed.
+            Otherwise whatever started it, such as Kubernetes, might start it again.
         """
         for number in self.signals:
             signal.signal(number, signal.SIG_IGN)  # requeueing ends this allocation by a signal
@@ -217,33 +230,34 @@ class Pilot(Control):
         elif states is not None and not self.is_draining:
             reason = Leave("finished", f"{plural(left, 'run')} left to other pilots")
         elif reason is None:
-            reason, code = self._requeue(self.task, has_progress), EXIT_INTERRUPTED
+            reason, code = self._requeue(has_progress), EXIT_INTERRUPTED
         elif reason.kind == "failed":
             code = EXIT_RUN_FAILED
         self.write("left", reason)
         self.log(f"left: {reason.text}")
         return code
 
-    def _requeue(self, task: Allocation, has_progress: bool) -> Leave:
-        """Requeue the allocation unless somebody has cancelled it."""
-        if not task.has_queue:
+    def _requeue(self, has_progress: bool) -> Leave:
+        """Requeue the allocation unless somebody has cancelled it; the reason to leave."""
+        allocation = self.allocation
+        if not allocation.has_queue:
             return Leave("stopped", "interrupted")
-        state, restarts = task.state()
-        if restarts > task.restarts:
+        state, restarts = allocation.state()
+        if restarts > allocation.restarts:
             return Leave("requeued", "requeued by Slurm")
         warned = signal.SIGUSR1 in self.received or self.is_draining
         if not warned and state not in ("RUNNING", ""):
             return CANCELLED
         if not has_progress:
-            left = task.seconds_left()
-            if self.is_draining or (left is not None and left < task.grace):
+            left = allocation.seconds_left()
+            if self.is_draining or (left is not None and left < allocation.grace):
                 said = "not requeued: its time limit came before any step was made"
                 return Leave("failed", said)
-        refused = task.requeue()
+        refused = allocation.requeue()
         return Leave("failed", f"not requeued: {refused}") if refused else REQUEUED
 
     def release_waiting(self) -> None:
-        """Take waiting pilots out of the queue if none has anything to do, for the closing job."""
+        """Cancel the pilots that still wait in the queue, so that the closing job can start."""
         submissions = self.folder.read_submissions()
         if submissions and self.folder.job.exists():
             self.folder.request_stop(NOTHING_LEFT)
@@ -251,18 +265,21 @@ class Pilot(Control):
 
 
 def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:
-    """Work on a job until nothing is left for this pilot; the exit code.
+    """Work on a job until nothing is left for this pilot.
 
     Args:
-        folder: of the job.
-        index: number of the pilot in its job, from 0; each pilot begins with another run.
+        folder: folder of the job.
+        index: number of the pilot in its job, counted from 0. Each pilot begins with another run.
         log: receives lines for people.
+
+    Returns:
+        The exit code of the pilot.
 
     Raises:
         AblateError: the study, its data or this host cannot be used; nothing is lost.
     """
     end = folder.read_end()
-    if end is not None:  # such as a pilot whose submission was withdrawn
+    if end is not None:  # as for a pilot that could not be cancelled in time
         log(f"the job is closed: {end.reason}")
         return 0
     job, study = open_job(folder)
@@ -270,7 +287,7 @@ def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:
 
     def before_launch(number: int, frame: FrameType | None) -> None:
         pilot.on_signal(number)
-        if len(pilot.received) == 1:  # later ones must not interrupt the end that it began
+        if len(pilot.received) == 1:  # further signals must not interrupt the leaving
             raise Interrupted
 
     for number in pilot.signals:
@@ -305,7 +322,9 @@ def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:
 
 
 def is_last_pilot(folder: JobFolder) -> bool:
-    """Whether this process, whose pilot has left, is to close the job: nothing else is left to."""
+    """Whether this process, whose pilot has left, must close the job: no closing job follows, and
+    no other pilot is at work.
+    """
     if not folder.job.exists() or folder.is_closed or engine_of(folder.read_job()).submits_again:
         return False
     return not any(report.is_alive for report in folder.read_pilots())

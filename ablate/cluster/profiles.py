@@ -1,7 +1,7 @@
-"""Profiles: how a study is submitted to a cluster, in a file outside of the study.
+"""Profiles: named settings of submissions to clusters, in a file outside of the study.
 
-~/.config/ablate/clusters.yaml (XDG_CONFIG_HOME is respected, ABLATE_CLUSTERS overrides) maps names
-to profiles:
+The file is ~/.config/ablate/clusters.yaml, or clusters.yaml in another folder by XDG_CONFIG_HOME,
+or the file that ABLATE_CLUSTERS names. It maps names to profiles:
 
     gpu: {engine: slurm, workers: 8, sbatch: {partition: gpu, time: 4h, gpus-per-node: 4}, setup:
         ["module load cuda"]}
@@ -43,7 +43,7 @@ def profile_file() -> Path:
     """Path of the file with the profiles; it need not exist.
 
     Raises:
-        UsageError: the home folder in it is not known.
+        UsageError: the home folder in the path is not known.
     """
     name, inside = "XDG_CONFIG_HOME", "ablate/clusters.yaml"
     if os.environ.get(FILE_VARIABLE):
@@ -57,11 +57,16 @@ def profile_file() -> Path:
 def find_profile(
     name: str, workers: int | None = None, options: Mapping[str, Setting] | None = None
 ) -> Engine:
-    """The profile of this name, with the number of pilots and options of sbatch of the command line
-    over it. The name of an engine is a profile without settings.
+    """The profile of this name, changed by the command line. The name of an engine is a profile
+    without settings.
+
+    Args:
+        name: name of the profile.
+        workers: number of pilots; None for that of the profile.
+        options: options of sbatch, which replace those of the profile.
 
     Raises:
-        StudyError: the file has errors; it holds all of them.
+        StudyError: the file has errors, all of which are listed.
         UsageError: there is no such profile, or an option is wrong.
     """
     file = profile_file()
@@ -79,10 +84,10 @@ def find_profile(
 
 
 def engine_of(job: ClusterJob) -> Engine:
-    """The profile that a job was submitted with.
+    """The profile with which a job was submitted.
 
     Raises:
-        StoreError: another version of ablate wrote it.
+        StoreError: another version of ablate wrote the job.
     """
     try:
         return ENGINES[str(job.settings["engine"])].model_validate(job.settings)
@@ -93,10 +98,10 @@ def engine_of(job: ClusterJob) -> Engine:
 
 
 def read_profiles(path: Path) -> dict[str, Engine]:
-    """Read all profiles of a file.
+    """Read a file of profiles.
 
     Raises:
-        StudyError: all errors of the file, each with its line.
+        StudyError: the file has errors; each is listed with its line.
     """
     text = read_file(path)
     if not re.search(r"^\s*[^#\s]", text, re.MULTILINE):  # empty, or comments alone
@@ -119,7 +124,7 @@ def read_profiles(path: Path) -> dict[str, Engine]:
 
 
 class Unknown(Section):
-    """A profile whose engine is missing or wrong: only that is reported."""
+    """A profile whose engine is missing or wrong, of which nothing else is checked."""
 
     model_config = ConfigDict(extra="ignore")
 

@@ -1,9 +1,9 @@
-"""Ray: a driver keeps a task of Ray Core for each pilot; a task starts the pilot as a process, and
-waits for it.
+"""Ray: a driver process submits a task of Ray Core for each pilot. The task starts the pilot as a
+process, and waits for its end.
 
 A task is a pilot and not a run, because pilots already share runs by leases, save when they are
-asked to, and report through files. The driver therefore has no state: after its death, another
-submission continues.
+asked to, and report through files. So the driver has no state: if it dies, another submission
+continues.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from ablate.streams import echo
 from ablate.study import Run
 from ablate.study.typed import Keyed
 
-CONNECTED = "connected"  # a line of a driver, once it has found a cluster that fits its pilots
-SYSTEM_RETRIES = 3  # of a task whose worker or node has died; a pilot that has ended stays so
-WAIT_SECONDS = 1.0
-CONNECT_SECONDS = 10.0
+CONNECTED = "connected"  # the driver prints it once it has found a cluster with room for a pilot
+SYSTEM_RETRIES = 3  # how often Ray repeats a task whose worker or node has died
+WAIT_SECONDS = 1.0  # between two looks at the tasks
+CONNECT_SECONDS = 10.0  # longest time to connect to an address
 
 
 class TaskResources(Keyed):
-    """Resources of a pilot on Ray."""
+    """What Ray reserves for a pilot."""
 
     cpus: int = Field(1, ge=1, le=4096, description="cores")
     gpus: int = Field(0, ge=0, le=64, description="GPUs")
@@ -58,7 +58,7 @@ class TaskResources(Keyed):
 
 
 class Ray(Engine):
-    """Pilots are tasks of Ray Core, which a driver on this host keeps running."""
+    """Submits pilots as tasks of Ray Core, by a driver process on this host."""
 
     engine: Literal["ray"] = "ray"
     address: str = Field(
@@ -100,7 +100,7 @@ class Ray(Engine):
     def resolved(self, runs: Iterable[Run]) -> Ray:
         if self.each.memory is not None or self.gpus:
             return self
-        # For the micro-batches that a machine with enough memory would choose, on all cores.
+        # Enough for a run on each core, with the micro-batches of a machine with plenty of memory.
         needed = self.each.cpus * least_memory(runs, CPU_MICRO_BATCH)
         resources = self.each.model_copy(update={"memory": f"{-(-needed // 2**20)}M"})
         return self.model_copy(update={"each": resources})
@@ -132,9 +132,9 @@ class Ray(Engine):
                 signal.signal(number, on_signal)
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
             echo(CONNECTED)
-            os.dup2(2, 1)  # the submitting process has closed the pipe
+            os.dup2(2, 1)  # print to the log from now on: the submitting process closes the pipe
             log(f"{plural(pilots, 'pilot')} on Ray at {self.address}")
-            # Before a node is there, because an autoscaler starts nodes for tasks that wait.
+            # Also if no node fits yet: an autoscaler starts nodes for waiting tasks.
             waiting = _submit(ray, self, folder, python, pilots)
             has_node, is_cancelled = not self.node_wait, False
             deadline = time.monotonic() + self.node_wait
@@ -167,11 +167,13 @@ def require_ray() -> None:
 
 
 def start_driver(folder: JobFolder, python: str, pilots: int) -> str:
-    """Start the driver in a session of its own, so that it survives this process and its shell; its
-    process id.
+    """Start the driver in a session of its own, so that it survives this process and its shell.
+
+    Returns:
+        The process id of the driver.
 
     Raises:
-        UsageError: it cannot reach the cluster, or no node there fits a pilot.
+        UsageError: the driver cannot reach the cluster, or no node there has room for a pilot.
     """
     require_ray()
     log, (read, write) = folder.logs / "driver.log", os.pipe()
@@ -186,7 +188,7 @@ def start_driver(folder: JobFolder, python: str, pilots: int) -> str:
     os.close(write)
     with os.fdopen(read) as output:
         for line in output:
-            if line.strip() == CONNECTED:  # Ray or a site's start-up may print lines before it
+            if line.strip() == CONNECTED:  # Ray or Python's start-up may print other lines first
                 return str(process)
     os.waitpid(process, 0)
     lines = log.read_text(errors="replace").strip().splitlines()
@@ -206,7 +208,11 @@ def _nodes(ray: Any) -> list[Mapping[str, float]]:
 def _has_node(
     folder: JobFolder, profile: Ray, nodes: Sequence[Mapping[str, float]], is_last: bool
 ) -> bool:
-    """Whether some node fits a pilot by now. After the last check, a job without one is closed."""
+    """Whether a node has room for a pilot. If there is none at the last check, the job is closed.
+
+    Raises:
+        UsageError: there is none at the last check.
+    """
     try:
         refuse_too_large(profile, nodes)
     except UsageError as error:
@@ -218,7 +224,11 @@ def _has_node(
 
 
 def _connect(address: str) -> Any:
-    """Ray, connected to a cluster; refused if there is none at this address."""
+    """Import Ray and connect it to the cluster at an address.
+
+    Raises:
+        UsageError: there is no cluster, or Ray is not installed.
+    """
     require_ray()
     import ray
 
@@ -234,17 +244,17 @@ def _connect(address: str) -> Any:
 
 
 def _check_reachable(address: str) -> None:
-    """Connect to an address such as `node1:6379` once: Ray itself would try for minutes."""
+    """Try to connect to an address such as `node1:6379`. Ray itself would try for minutes."""
     host, colon, port = address.rpartition(":")
     if colon and port.isdecimal() and "/" not in host:
         socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
 
 
 def refuse_too_large(profile: Ray, nodes: Sequence[Mapping[str, float]]) -> None:
-    """Check that a pilot fits a node, because Ray would let its task wait forever.
+    """Refuse pilots that fit no node: Ray would let their tasks wait forever.
 
     Args:
-        profile: with the resources of a pilot.
+        profile: settings with the resources of a pilot.
         nodes: resources of each node, as Ray names them: CPU, GPU, and memory in bytes.
 
     Raises:
@@ -257,25 +267,26 @@ def refuse_too_large(profile: Ray, nodes: Sequence[Mapping[str, float]]) -> None
     for node in nodes:
         if all(node.get(name, 0) >= count for name, count in asked.items()):
             return
-        largest = max(largest, node, key=lambda of: [of.get(k, 0) for k in order])
+        largest = max(largest, node, key=lambda sizes: [sizes.get(name, 0) for name in order])
     text = (
-        f"Ray: no node at {profile.address} has {_resources(asked)} for a pilot; the largest has "
-        f"{_resources(largest)}"
+        f"Ray: no node at {profile.address} has {_resources_text(asked)} for a pilot; "
+        f"the largest has {_resources_text(largest)}"
     )
     if not profile.node_wait:
         text += "; for an autoscaler, set node_wait"
     raise UsageError(text)
 
 
-def _resources(of: Mapping[str, float]) -> str:
-    text = f"{plural(int(of.get('CPU', 0)), 'core')}, {plural(int(of.get('GPU', 0)), 'GPU')}"
-    if of.get("memory"):
-        text += f", {size(of['memory'])} of memory"
+def _resources_text(resources: Mapping[str, float]) -> str:
+    cores, gpus = int(resources.get("CPU", 0)), int(resources.get("GPU", 0))
+    text = f"{plural(cores, 'core')}, {plural(gpus, 'GPU')}"
+    if resources.get("memory"):
+        text += f", {size(resources['memory'])} of memory"
     return text
 
 
 def _submit(ray: Any, profile: Ray, folder: JobFolder, python: str, pilots: int) -> dict[Any, int]:
-    """Submit a task for each pilot; the pilots by task."""
+    """Submit a task for each pilot; the number of the pilot, by task."""
     resources = profile.each
     environment = {CPUS_VARIABLE: str(resources.cpus)}
     if resources.memory_bytes is not None:
@@ -309,7 +320,9 @@ def _outcome(ray: Any, task: Any) -> str:
 
 
 def pilot_task() -> Callable[[Sequence[str], dict[str, str], str], int]:
-    """The function of a task, defined inside so that Ray sends its code to workers."""
+    """The function of a task. It is nested so that Ray sends its code to the workers, which need
+    not import ablate.
+    """
 
     def pilot(command: Sequence[str], environment: dict[str, str], log: str) -> int:
         import os
@@ -329,8 +342,8 @@ def pilot_task() -> Callable[[Sequence[str], dict[str, str], str], int]:
                 start_new_session=True,
             )
         try:
-            # A task that is blocked in wait() would not notice that it is cancelled. If this worker
-            # is killed, the pilot's standard input ends.
+            # Not process.wait(), in which Ray cannot cancel a task. If this worker is killed, the
+            # standard input of the pilot ends, and the pilot leaves.
             while process.poll() is None:
                 time.sleep(0.5)
         except BaseException:  # cancelled
@@ -343,7 +356,7 @@ def pilot_task() -> Callable[[Sequence[str], dict[str, str], str], int]:
 
 
 def leave_with_input() -> None:
-    """Save and leave when standard input ends: whatever started this pilot is gone."""
+    """Wait until standard input ends, which means that the task has died; then save and leave."""
     with suppress(OSError):
         while os.read(0, 1 << 10):
             pass

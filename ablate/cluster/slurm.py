@@ -1,7 +1,7 @@
-"""Slurm: submit arrays of pilots, find out about this allocation, requeue, cancel.
+"""Slurm: submit arrays of pilots, ask for the state of this allocation, requeue and cancel.
 
-Uses the commands of Slurm only. The state of runs is never taken from Slurm, which after a restart
-of its controller may report jobs that have ended as running.
+Everything is done by Slurm's commands. Slurm is never asked whether a run is at work: after a
+restart of its controller it may report that jobs are running which have ended.
 """
 
 from __future__ import annotations
@@ -28,24 +28,27 @@ from ablate.store.jobs import ClusterJob, Device, JobFolder, Submission
 from ablate.store.records import Setting
 from ablate.study import Run
 
-COMMAND_SECONDS = 60.0  # a controller under load answers slowly
+COMMAND_SECONDS = 60.0  # longest time for a command: a controller under load answers slowly
 REQUEUE_TRIES = 4
-REQUEUE_PAUSE = 3.0
-# The closing job runs for seconds; it needs no GPU, but the accounting of the pilots.
+REQUEUE_PAUSE = 3.0  # seconds between tries
+# The closing job runs for seconds. It needs no GPU, but the same accounting as the pilots.
 CLOSING_TIME = "30min"
 CLOSING_INHERITS = ("account", "partition", "qos", "reservation", "constraint")
-# With one of these, the pilots' cores are chosen. Otherwise a pilot on CPUs takes its whole node.
+# With one of these options, the user chooses the cores of a pilot. Without one, a pilot gets a
+# whole
+# node.
 _CHOOSES_CORES = {
     *("cpus-per-task", "mincpus", "exclusive", "gpus", "gpus-per-node", "gpus-per-task", "gres"),
 }
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_HAS_ENDED = re.compile("Invalid job id|already completing or completed")  # of scancel
+# Messages of scancel about jobs that have ended.
+_HAS_ENDED = re.compile("Invalid job id|already completing or completed")
 _TIMES = ("time", "time-min")
 _SLURM_TIME = re.compile(
     r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}|infinite|unlimited", re.IGNORECASE
 )
 
-# Long options of sbatch that a profile may set.
+# Names of the options of sbatch that a profile may set.
 _OPTIONS = """
     account acctg-freq batch bb bbf begin comment constraint contiguous core-spec cores-per-socket
     cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot exclude exclusive extra-node-info
@@ -56,7 +59,7 @@ _OPTIONS = """
     time-min tmp tres-per-task use-min-nodes wckey
 """
 SBATCH_OPTIONS = frozenset(_OPTIONS.split())
-# Options that ablate sets itself, and why.
+# Options of sbatch that only ablate sets, each with a reason for the message.
 RESERVED = {
     "array": "`workers` is the number of pilots",
     "chdir": "pilots work in the folder of their job",
@@ -75,12 +78,12 @@ RESERVED = {
     "signal": "`grace` sets the time of the warning",
     "wrap": "pilots have a script",
 }
-# Variables of sbatch that are not named like their option.
+# Environment variables of sbatch whose names differ from the names of their options.
 _OPTION_OF_VARIABLE = {"SBATCH_TIMELIMIT": "time", "SBATCH_MEM_PER_NODE": "mem"}
 
 
 def option_fault(name: str, value: object) -> str:
-    """The fault of an option of sbatch; empty if there is none."""
+    """What is wrong with an option of sbatch; empty if nothing is."""
     if name in RESERVED:
         return f"is set by ablate: {RESERVED[name]}"
     if name not in SBATCH_OPTIONS:
@@ -96,11 +99,11 @@ def option_fault(name: str, value: object) -> str:
 
 
 def slurm_time(value: object) -> str:
-    """A time limit as sbatch reads it: `4h`, `90min` and `1d 12h` in minutes; Slurm's own forms
-    unchanged.
+    """A time limit in a form that sbatch reads: `4h`, `90min` and `1d 12h` become minutes, and
+    forms of Slurm stay as they are.
 
     Raises:
-        ValueError: another text.
+        ValueError: the text is no time.
     """
     text = str(value).strip()
     seconds = seconds_of(text)
@@ -112,23 +115,23 @@ def slurm_time(value: object) -> str:
 
 
 def sbatch_arguments(options: Mapping[str, Setting]) -> list[str]:
-    """Options as arguments of sbatch: `true` has no value, `false` is left out."""
+    """Options as arguments of sbatch: `true` gives an argument without a value, `false` none."""
     arguments = []
     for name, value in options.items():
         if value is True:
             arguments.append(f"--{name}")
         elif name in _TIMES and value:
             arguments.append(f"--{name}={slurm_time(value)}")
-        elif value is not False and value is not None:  # `mem: 0` is all memory of a node
+        elif value is not False and value is not None:  # 0 has a meaning: `mem: 0` is a whole node
             arguments.append(f"--{name}={value}")
     return arguments
 
 
 def site_options() -> tuple[dict[str, Setting], list[str]]:
-    """The SBATCH_ variables of a site, which sbatch takes for options.
+    """The options of sbatch that a site sets by environment variables SBATCH_.
 
     Returns:
-        (Options for the profile, names of the variables that have no effect.)
+        The options, and the names of the variables that ablate does not use.
     """
     options: dict[str, Setting] = {}
     unused = []
@@ -144,7 +147,7 @@ def site_options() -> tuple[dict[str, Setting], list[str]]:
 
 
 class Slurm(Engine):
-    """Pilots are an array of sbatch; a closing job after them prints the table."""
+    """Submits pilots as arrays of Slurm, and a closing job after them, which prints the table."""
 
     engine: Literal["slurm"] = "slurm"
     sbatch: dict[str, Setting] = Field(
@@ -164,7 +167,7 @@ class Slurm(Engine):
     @field_validator("sbatch", "closing", mode="before")
     @classmethod
     def _known_options(cls, options: object) -> object:
-        """Refuse options one by one, so that each fault has the position of its option."""
+        """Check each option separately, so that each fault has the line of its option."""
         if not isinstance(options, dict):
             return options
         faults = []
@@ -196,7 +199,8 @@ class Slurm(Engine):
                 faults.append(f"--sbatch {name}: {text}")
         if faults:
             raise UsageError(*faults)
-        # As sbatch orders them: the environment, the script (here the profile), the command line.
+        # In sbatch's order of precedence, lowest first: environment, script (here the profile),
+        # command line.
         return self.model_copy(update={"sbatch": {**site_options()[0], **self.sbatch, **options}})
 
     @override
@@ -227,7 +231,7 @@ class Slurm(Engine):
                 raise UsageError(f"sbatch: {_reason(done)}")
 
     def _check_time(self) -> None:
-        """Refuse a time in which no run would begin, or longer than the partition's limit."""
+        """Refuse a time limit that is too short to start a run, or above the partition's limit."""
         given = self.sbatch.get("time")
         if given is None:
             return
@@ -235,7 +239,7 @@ class Slurm(Engine):
         if seconds <= self.grace + START_SECONDS:
             need = f"{START_SECONDS:.0f} s to start and {self.grace} s (grace) to save"
             raise UsageError(f"time: {given} is too short: {need}")
-        # By default, Slurm accepts a longer time than a partition has, and never starts the job.
+        # By default, Slurm accepts a time above the partition's limit, and never starts the job.
         name = self.sbatch.get("partition")
         command = ["sinfo", "-h", "-o", "%P|%l"]
         if name:
@@ -252,7 +256,9 @@ class Slurm(Engine):
             )
 
     def _memory_bytes(self) -> tuple[str, Setting, float] | None:
-        """(Option, its value, bytes of memory of a pilot); None without a limit."""
+        """The name and value of the option that limits the memory of a pilot, and the limit in
+        bytes; None without a limit.
+        """
         if (given := _bytes(self.sbatch.get("mem"))) is not None:
             return "mem", self.sbatch["mem"], given
         cores = str(self.sbatch.get("cpus-per-task") or 1)
@@ -264,9 +270,9 @@ class Slurm(Engine):
     def submit(
         self, folder: JobFolder, job: ClusterJob, pilots: int
     ) -> tuple[tuple[str, ...], str | None]:
-        """Submit pilots as few arrays, and the closing job after them."""
+        """Submit pilots in as few arrays as Slurm allows, and the closing job after them."""
         write_scripts(folder, self.setup, job.python)
-        logs = str(folder.logs).replace("%", "%%")  # in which sbatch replaces %j and the like
+        logs = str(folder.logs).replace("%", "%%")  # sbatch replaces %j and the like in a path
         chdir = f"--chdir={folder.path}"
         largest = max_array_size()
         ids: list[str] = []
@@ -275,12 +281,12 @@ class Slurm(Engine):
                 options = self._pilots(min(largest, pilots - first), job.study)
                 output = f"--output={logs}/pilot-%A_%a.log"
                 ids.append(_sbatch(*options, output, chdir, f"{folder.path}/pilot.sh", f"{first}"))
-            # afterany: the closing job must also follow pilots that failed or were cancelled.
+            # afterany: the closing job also starts if pilots have failed or were cancelled.
             after = f"--dependency=afterany:{':'.join(ids)}"
             output = f"--output={logs}/closing-%j.log"
             options = self._closing(job.study)
             return tuple(ids), _sbatch(*options, after, output, chdir, f"{folder.path}/closing.sh")
-        except BaseException:  # an interruption too: nobody would know the ids of these pilots
+        except BaseException:  # also an interruption: without ids, nobody could cancel the pilots
             cancel(ids)
             raise
 
@@ -289,9 +295,9 @@ class Slurm(Engine):
         options = [
             f"--job-name=ablate-{study}",
             f"--array=0-{count - 1}",
-            # B: to the process of the batch script, which `exec` has replaced by the pilot.
+            # B: send the signal to the process of the script, which is the pilot after `exec`.
             f"--signal=B:USR1@{self.grace}",
-            # A requeued pilot goes on in the same log file instead of replacing it.
+            # A requeued pilot appends to its log file instead of replacing it.
             "--open-mode=append",
             "--nodes=1",
             "--ntasks=1",
@@ -323,7 +329,7 @@ class Slurm(Engine):
 
     @override
     def cancel(self, submission: Submission, waiting_only: bool = False) -> str:
-        if waiting_only:  # the closing job waits, too, and is to follow
+        if waiting_only:  # without the closing job, which waits for the pilots
             return cancel(submission.ids, "--state=PENDING")
         return cancel(submission.all_ids)
 
@@ -340,24 +346,25 @@ def write_scripts(folder: JobFolder, setup: Sequence[str], python: str) -> None:
     program = shlex.join(folder.work_command(python))
     pilot = [
         "#!/bin/bash",
-        # A pilot without its modules would train on the wrong device, or fail every run.
+        # Stop if `setup` fails: without its modules, a pilot would fail every run or use the CPU.
         """trap 'echo "setup failed: $BASH_COMMAND" >&2' ERR""",
         "set -eE",
         *setup,
         "set +eE",
         "trap - ERR",
-        # `exec`: Slurm signals the script's process, which USR1 would end before the program runs.
+        # Slurm signals the process of the script, which becomes the pilot by `exec`. Until then,
+        # USR1 must not end it.
         "trap '' USR1",
         f"exec {program} --index $((${{1:-0}} + ${{SLURM_ARRAY_TASK_ID:-0}}))",
     ]
-    # Closing needs Python alone, and closes a job whose pilots could not be set up.
+    # Without the check of `setup`: the job must also be closed if the pilots could not be set up.
     closing = ["#!/bin/bash", *setup, f"exec {program} --close"]
     for name, lines in (("pilot.sh", pilot), ("closing.sh", closing)):
         write_bytes(folder.path / name, "".join(f"{line}\n" for line in lines).encode())
 
 
 def slurm(*command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of Slurm, without the allocation's own variables."""
+    """Run a command of Slurm, without the variables that Slurm has set for this allocation."""
     environment = {}
     for name, value in os.environ.items():
         if name == "SLURM_CONF" or not name.startswith(("SLURM_", "SBATCH_")):
@@ -373,7 +380,9 @@ def slurm(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 def _reason(done: subprocess.CompletedProcess[str]) -> str:
-    """The reason of a failed command in one line: its fatal error, if it names one."""
+    """Why a command has failed, in one line: its fatal errors if there are any, else all
+    messages.
+    """
     fatal, reasons = [], []
     for line in done.stderr.splitlines():
         text = line.strip().removeprefix(f"{done.args[0]}: ")
@@ -385,7 +394,11 @@ def _reason(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def _sbatch(*arguments: str) -> str:
-    """Submit a script; the id of its job, or sbatch's reason as an error."""
+    """Submit a script, and return the id of the job.
+
+    Raises:
+        UsageError: sbatch refuses.
+    """
     done = slurm("sbatch", "--parsable", *arguments)
     if done.returncode:
         raise UsageError(f"sbatch: {_reason(done)}")
@@ -394,7 +407,7 @@ def _sbatch(*arguments: str) -> str:
 
 
 def max_array_size() -> int:
-    """The most tasks that one array may have."""
+    """The largest number of tasks that Slurm allows in one array."""
     settings = slurm("scontrol", "show", "config").stdout
     limit = re.search(r"^MaxArraySize\s*=\s*(\d+)", settings, re.MULTILINE)
     if limit is None:
@@ -403,7 +416,11 @@ def max_array_size() -> int:
 
 
 def cancel(ids: Sequence[str], *options: str) -> str:
-    """Cancel jobs; the reason if Slurm refuses, but not for jobs that have ended."""
+    """Cancel jobs. Jobs that have ended are no error.
+
+    Returns:
+        Why Slurm refuses; empty if it does not.
+    """
     if not ids:
         return ""
     done = slurm("scancel", *options, "--", *ids)
@@ -417,17 +434,17 @@ def cancel(ids: Sequence[str], *options: str) -> str:
     return f"scancel: {_reason(done)}"
 
 
-# This allocation
+# The allocation of this process
 
 
 class SlurmTask(Allocation):
-    """The allocation of this process: `12_3` for a task of an array, by whatever SLURM_JOB_ID."""
+    """The allocation of this process by Slurm. The name of a task of an array is such as `12_3`."""
 
     has_queue: ClassVar[bool] = True
 
     @staticmethod
     def here(grace: int) -> SlurmTask | None:
-        """The allocation of this process; None outside of Slurm."""
+        """The allocation of this process; None if Slurm has not started it."""
         id = os.environ.get("SLURM_JOB_ID")
         if id is None:
             return None
@@ -453,7 +470,7 @@ class SlurmTask(Allocation):
             done = slurm("scontrol", "requeue", self.name)
             if done.returncode == 0:
                 return ""
-            # Refused for good; else the controller is restarting.
+            # Another try helps only if the controller is restarting.
             if "nable to contact" not in done.stderr:
                 break
             if attempt < REQUEUE_TRIES - 1:
@@ -462,14 +479,14 @@ class SlurmTask(Allocation):
 
 
 def parse_seconds(text: str) -> float:
-    """Seconds of a duration as Slurm writes it, such as `1-02:03:04`, `1-02`, `02:03:04`, `03:04`,
-    and `3` for minutes; infinite for others.
+    """Seconds in a duration of Slurm: `1-02:03:04`, `1-02` (days-hours), `02:03:04`, `03:04`
+    (minutes:seconds) or `3` (minutes). Infinite for any other text, such as UNLIMITED.
     """
     parts = re.fullmatch(r"(?:(\d+)-)?(\d+(?::\d+){0,2})", text)
     if parts is None:
         return math.inf
     days, numbers = parts[1], parts[2].split(":")
-    # Hours come first after days, and with two more numbers; else minutes do.
+    # The first number is hours after a number of days, or if there are three; otherwise minutes.
     units = (3600, 60, 1) if days or len(numbers) == 3 else (60, 1)
     seconds = 86_400.0 * int(days or 0)
     return seconds + sum(int(n) * unit for n, unit in zip(numbers, units, strict=False))
@@ -485,7 +502,9 @@ def _count(part: str) -> int:
 
 
 def _bytes(value: Setting) -> float | None:
-    """Bytes of memory as sbatch takes it: `8G`, or MiB; None for 0, the whole node."""
+    """Bytes in an amount of memory of sbatch, such as `8G` or `8000` (MiB); None for 0, which means
+    the whole node, and for other texts.
+    """
     amount = re.fullmatch(r"(\d+)([KMGT]?)", str(value).upper().removesuffix("B"))
     if amount is None or not int(amount[1]):
         return None

@@ -1,5 +1,5 @@
-"""Submit a study to a cluster: freeze it in a job's folder, submit pilots, and submit again after
-they have ended.
+"""Submit a study to a cluster: copy it into the folder of a new job, submit pilots, and submit
+again if runs are missing when the pilots have ended.
 """
 
 from __future__ import annotations
@@ -43,25 +43,28 @@ def submit_study(
     resources: Resources,
     log: Callable[[str], None],
 ) -> JobFolder | None:
-    """Prepare the data of a study here and submit it; None if no run is missing.
+    """Prepare the data of a study on this host, and submit the study.
 
     Args:
-        stage: where the study is, for pilots on any host.
-        results: root of the results.
-        selection: that the study was read with.
-        name: of the profile.
-        profile: the cluster, and what it is to give.
-        resources: of each pilot.
+        stage: stage of the study, with the runs that pilots on any host may train.
+        results: the results root.
+        selection: the selection with which the study was read.
+        name: name of the profile.
+        profile: the cluster and the settings of the submission.
+        resources: devices and processes for the runs of each pilot.
         log: receives what was submitted, and how to follow it.
+
+    Returns:
+        The folder of the job; None if no run is missing.
 
     Raises:
         UsageError: the cluster cannot give what the profile asks for.
     """
     study, runs = stage.study, with_trials(stage.planned)
-    if stage.missing:  # else the cluster is not needed
+    if stage.missing:  # otherwise the cluster is not needed
         profile.check(runs, resources.processes, resources.device)
-    both = stage.rows.by_id | stage.runs.by_id  # the rows may wait for trials
-    prepare_runs(study, both.values(), results, log)
+    # Rows may wait for trials, whose results choose their settings: prepare data for both.
+    prepare_runs(study, (stage.rows.by_id | stage.runs.by_id).values(), results, log)
     if not stage.missing:
         log("nothing to submit: every run has ended")
         return None
@@ -93,11 +96,11 @@ def freeze(
     engine: Engine,
     resources: Resources,
 ) -> JobFolder:
-    """Write a study, which was read with the selection, and its options into the folder of a new
-    job; edits of the study do not change the job. `profile` is the name of the engine's settings.
+    """Write a study and its selection into the folder of a new job, so that later edits of the
+    study do not change the job. `profile` is the name of the settings in `engine`.
     """
     if resources.device == "auto" and engine.gpus:
-        # A node whose driver is broken must not train on its CPU.
+        # So that a node with a broken GPU driver does not train on its CPU.
         resources = resources.model_copy(update={"device": "cuda"})
     folder = new_job(results, study.name)
     write_bytes(folder.study, study.source.text.encode())
@@ -110,47 +113,52 @@ def freeze(
         study=study.name,
         profile=profile,
         settings=engine.model_dump(mode="json"),
-        # A node's PATH may have another Python first.
+        # The absolute path, because another Python may be first on the PATH of a node.
         python=sys.executable,
         origin=str(study.path.absolute()),
         overrides=tuple(selection.overrides),
         rows=tuple(selection.rows),
         seeds=selection.seeds,
-        # The frozen study is in another folder than its data.
+        # The copy of the study is in another folder, from which a relative path would be wrong.
         data_folder=study.data.folder and str(study.data_folder.absolute()),
         resources=resources,
         runs=_fixed_runs(study),
         time=time.time(),
     )
-    # Last: a folder without job.json is not a job, so a pilot never sees half of one.
+    # Last: a folder without job.json is not a job, so that no pilot reads an incomplete job.
     job.write(folder.job, once=True)
     return folder
 
 
 def _fixed_runs(study: Study) -> tuple[str, ...]:
-    """Ids of the runs that follow from the study alone: all but the runs of rows with a choice."""
+    """Ids of the runs that do not depend on results: trials, and the runs of rows without a choice
+    by trials.
+    """
     runs = runs_of(study)
     fixed = runs.with_rows({row.label for row in study.rows if row.choice is None})
     return tuple(dict.fromkeys(run.id for run in (*(trials_of(runs) or ()), *fixed)))
 
 
 def _write_modules(folder: Path, sources: Mapping[str, bytes]) -> None:
-    """Write the sources of classes where their modules are found, with the packages above them."""
+    """Write the sources of own classes such that Python can import their modules from the
+    folder.
+    """
     packages: set[str] = set()
     for module in sources:
         parts = module.split(".")
         packages.update(".".join(parts[:end]) for end in range(1, len(parts)))
-    # Empty unless a class is in it: only the named modules are part of the study.
+    # A package is empty unless it contains a class itself: the study names only modules with
+    # classes.
     for module, source in {**dict.fromkeys(packages, b""), **sources}.items():
         path = folder.joinpath(*module.split("."))
         write_bytes(path / "__init__.py" if module in packages else path.with_suffix(".py"), source)
 
 
 def open_job(folder: JobFolder) -> tuple[ClusterJob, Study]:
-    """Read a job and its frozen study.
+    """Read a job and its copy of the study.
 
     Raises:
-        StoreError: this version of ablate reads other runs from it.
+        StoreError: the job is damaged, or this version of ablate reads other runs from the study.
     """
     job = folder.read_job()
     selection = Selection(
@@ -181,21 +189,21 @@ def submit(folder: JobFolder, job: ClusterJob, stage: Stage) -> Submission:
     record = Submission(pilots=pilots, ids=ids, closing=closing, work=work, time=time.time())
     try:
         record.write(folder.submission(number), once=True)
-    except (
-        BaseException
-    ):  # `ablate cluster stop --now` could not cancel pilots whose ids are not recorded
-        engine.cancel(record)
+    except BaseException:
+        engine.cancel(record)  # without their recorded ids, nobody could cancel the pilots
         raise
     return record
 
 
 def is_over(study: Study, results: Results) -> bool:
-    """Whether no pilot on any host has something to do."""
+    """Whether no host has runs of the study left to train."""
     return not next_stage(study, results, on_some_host).missing
 
 
 def work_done(planned: Runs, results: Results) -> int:
-    """Steps that the runs and their trials have made so far, and one for each result."""
+    """Number of training steps that the runs and their trials have made so far, plus one for each
+    result.
+    """
     total = 0
     for run in with_trials(planned):
         folder = results.run(run.id)
@@ -204,7 +212,7 @@ def work_done(planned: Runs, results: Results) -> int:
 
 
 def steps_of(folder: RunFolder) -> int:
-    """The last reported step of a run."""
+    """The last step that a run has reported; 0 before the first report."""
     progress = none_if_unreadable(folder.read_progress)
     if progress is None or progress.step is None:
         return 0
@@ -212,11 +220,11 @@ def steps_of(folder: RunFolder) -> int:
 
 
 def submit_again(folder: JobFolder, log: Callable[[str], None]) -> str | None:
-    """After all pilots have ended: submit again if runs are missing, work was done and the bound is
-    not reached.
+    """Submit a job again after all of its pilots have ended, if runs are missing, steps were made
+    since the last submission, and the profile allows it.
 
     Returns:
-        Why the job is to be closed, else None.
+        Why the job must be closed; None if it goes on.
     """
     job, study = open_job(folder)
     engine, stage = engine_of(job), next_stage(study, folder.results, on_some_host)
@@ -230,7 +238,7 @@ def submit_again(folder: JobFolder, log: Callable[[str], None]) -> str | None:
         return None
     here = engine.allocation()
     if any(here.name == before.closing for before in submissions[:-1]):
-        # Slurm repeats this closing job, such as after a failure of its node.
+        # Slurm repeats a closing job, such as after a failure of its node.
         log("submitted again already")
         return None
     if any(report.left_for == CANCELLED.kind for report in folder.read_pilots()):
@@ -250,7 +258,7 @@ def submit_again(folder: JobFolder, log: Callable[[str], None]) -> str | None:
 
 
 def close_finished(results: Results, study: str) -> None:
-    """Close the jobs of a study that have nothing left to do and no pilot."""
+    """Close the jobs of a study that have no pilot, if no run is missing."""
     for folder in open_jobs(results, study):
         try:
             has_pilots = any(report.is_alive for report in folder.read_pilots())
