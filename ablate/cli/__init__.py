@@ -22,8 +22,9 @@ from ablate.errors import (
 def main() -> None:
     """Run the command line and exit.
 
-    0 done, 1 a run failed, 2 wrong usage or study, 3 data, 4 this machine or the results that it
-    stores, 130 interrupted, 141 the reader of a pipe has ended.
+    The exit code is 0 if the command is done, 1 if a run has failed, 2 for wrong usage or a wrong
+    study, 3 for data, 4 for this machine or the results that it stores, 130 if a signal has
+    interrupted the command, 141 if the reader of a pipe has ended.
     """
     streams.prepare()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -38,7 +39,7 @@ def _exit_code() -> int:
         from ablate.cli.app import run_command
 
         code = run_command()
-        sys.stdout.flush()  # so that an error of the last write is reported here
+        sys.stdout.flush()  # so that an error of the last write is caught here
         return code
     except AblateError as error:
         return _refused(error)
@@ -46,9 +47,9 @@ def _exit_code() -> int:
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # the reader of a pipe has ended, as `| head` does
         return EXIT_READER_GONE
-    except UnicodeEncodeError as error:  # of an argument: text that is printed is escaped instead
-        # Python keeps bytes of the command line that are not text as these surrogates, which are
-        # the same bytes in a file's name.
+    # Raised for arguments only: printing escapes what it cannot encode.
+    except UnicodeEncodeError as error:
+        # Python represents bytes of the command line that are not text by these surrogates.
         has_raw_bytes = any("\udc80" <= character <= "\udcff" for character in error.object)
         what = "is not text" if has_raw_bytes else "is not a file name"
         return _refused(UsageError(f'"{error.object}": {what} in the encoding {error.encoding}'))
@@ -58,12 +59,14 @@ def _exit_code() -> int:
 
 
 def _refused(error: AblateError) -> int:
-    """Print a line for each fault, with `--format json` also the error as data, and return the exit
-    code for it.
+    """Print a line for each fault, and with `--format json` the error as data.
+
+    Returns:
+        The exit code for the error.
     """
-    with suppress(OSError):  # standard output or standard error is closed or full, too
+    with suppress(OSError):  # standard output may be closed or full
         if "--format=json" in sys.argv or ("--format", "json") in pairwise(sys.argv):
-            if sys.argv[1:2] == ["run"]:  # which prints a line for each event
+            if sys.argv[1:2] == ["run"]:  # `run` prints a line for each event
                 streams.print_json({"event": "error", **error.as_json()}, in_one_line=True)
             else:
                 streams.print_json(error.as_json())

@@ -16,29 +16,31 @@ from ablate.cli.former import present_words
 from ablate.cli.usage import ClickException, Command, CommandGroup, usage_error, with_groups
 from ablate.streams import echo
 
-# A command is the module of its name in this package.
+# By title: names of commands. Each name is also the name of a module in this package.
 GROUPS = (
     ("Study", ("init", "plan", "run", "status")),
     ("Results", ("table", "judge", "compare", "report", "publish")),
     ("Trained runs", ("predict", "attention", "export")),
     ("Housekeeping", ("verify", "clean")),
-    ("Corpora and clusters", ("data", "cluster")),  # which are groups of commands
+    ("Corpora and clusters", ("data", "cluster")),  # each is a group of commands
 )
 TITLE_OF = {name: title for title, names in GROUPS for name in names}
-HIDDEN = ("work",)  # a cluster starts it
+HIDDEN = ("work",)  # started by clusters, not by people
 
 
 class Commands(CommandGroup):
-    """All commands. The module of a command, with all that it imports, is loaded to run it alone:
-    `ablate --help` answers at once.
+    """All commands. The module of a command is imported only to run that command or to show its own
+    help, so that `ablate --help` answers at once.
     """
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The names of the commands, in the order of `ablate --help`."""
+        """Return the names of the commands, in the order of `ablate --help`."""
         return list(TITLE_OF)
 
     def get_command(self, ctx: Any, name: str) -> Any:
-        """The name and the help of a command, as a list shows them; None for an unknown name."""
+        """Return a command with the name and summary that `ablate --help` shows, read from the
+        source of its module; None for an unknown name.
+        """
         if name not in TITLE_OF:
             return None
         tree = ast.parse((Path(__file__).parent / f"{name}.py").read_text(encoding="utf-8"))
@@ -48,7 +50,7 @@ class Commands(CommandGroup):
         return Command(name, help=summary, rich_help_panel=TITLE_OF[name])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Load a command by its name, also by a former one."""
+        """Import a command by its name. A former name is replaced first."""
         if not ctx.resilient_parsing:
             args = present_words(args)
         if args[0] in (*TITLE_OF, *HIDDEN):
@@ -58,8 +60,8 @@ class Commands(CommandGroup):
 
 @functools.cache
 def load(name: str) -> Any:
-    """Load a command, after setting the environment that it and its libraries read."""
-    from ablate.store.machine import set_default_environment  # not for help alone
+    """Import a command, after setting the environment variables that its libraries read."""
+    from ablate.store.machine import set_default_environment  # not needed for `ablate --help`
 
     set_default_environment()
     module = import_module(f"ablate.cli.{name}")
@@ -112,12 +114,12 @@ def run_command() -> int:
         BrokenPipeError: the reader of standard output has ended.
     """
     try:
-        # standalone_mode would print errors in several lines, and exit with codes of its own.
+        # standalone_mode would print errors in several lines, with exit codes of click.
         code = app(sys.argv[1:] or ["--help"], prog_name="ablate", standalone_mode=False)
     except ClickException as error:
         raise usage_error(error) from None
     except SystemExit as end:
-        if isinstance(end.__context__, BrokenPipeError):  # for which click exits with 1
+        if isinstance(end.__context__, BrokenPipeError):  # click would exit with 1
             raise end.__context__ from None
         raise
     return code if isinstance(code, int) else 0

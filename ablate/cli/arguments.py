@@ -1,4 +1,4 @@
-"""Arguments, options and flags of commands, as Typer takes them."""
+"""Declare the arguments, options and flags of commands."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ import typer
 
 
 def option(help: str, metavar: str | None = None, **facts: Any) -> Any:
-    """An option that has a value, and the name of its parameter."""
+    """An option with a value; its name is that of the parameter."""
     return typer.Option(help=help, metavar=metavar, **facts)
 
 
 def flag(name: str, help: str, **facts: Any) -> Any:
-    """An option without a value. It has a name here, or Typer would add its negation."""
+    """An option without a value. The name is given, because Typer would otherwise add
+    `--no-NAME`.
+    """
     return typer.Option(name, help=help, **facts)
 
 
 def argument(metavar: str, help: str, show_default: bool | str = False, **facts: Any) -> Any:
-    """An argument of a command, as Typer takes it."""
+    """A positional argument."""
     return typer.Argument(metavar=metavar, help=help, show_default=show_default, **facts)

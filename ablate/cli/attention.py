@@ -82,7 +82,7 @@ def command(
         raise UsageError("--out has no effect with --importance, which prints a table")
     from ablate.attention.figures import check_paths
 
-    # Invalid paths are reported before the model is loaded, which takes seconds.
+    # First, because loading the model takes seconds.
     check_paths(out or [])
     folder, root, named = trained.find("--text takes it")
     if not importance:
@@ -107,7 +107,7 @@ def command(
 
 
 def _text(option: str | None) -> str | None:
-    """The text of --text, or else of standard input; None if there is neither."""
+    """The text of --text or, without it, of standard input; None if there is neither."""
     if option is not None:
         return checked_text(option, "--text")
     text = piped_text()
@@ -120,7 +120,9 @@ def _text(option: str | None) -> str | None:
 
 
 def _show_weights(run: str, weights: AttentionWeights, format: Format, out: list[Path]) -> None:
-    """Draw the weights, and print them as JSON or what was drawn."""
+    """Draw the weights into files, and print the weights as JSON or the texts that they belong
+    to.
+    """
     from ablate.attention import output
     from ablate.attention.figures import draw_weights
 
@@ -136,7 +138,7 @@ def _show_weights(run: str, weights: AttentionWeights, format: Format, out: list
 
 
 def _show_importance(run: str, importances: Importances, format: Format) -> None:
-    """Print the importance of heads."""
+    """Print the importance of each head."""
     from ablate.attention import output
 
     if format == "json":
@@ -152,7 +154,7 @@ def _show_importance(run: str, importances: Importances, format: Format) -> None
 
 
 def _save(draw: Callable[[], Figure], paths: list[Path]) -> None:
-    """Write a figure before anything is printed, which stops if the reader of a pipe exits."""
+    """Draw and write a figure. This is done before printing, which may end with a broken pipe."""
     from ablate.attention.figures import write_figure
 
     if paths:
@@ -162,7 +164,7 @@ def _save(draw: Callable[[], Figure], paths: list[Path]) -> None:
 
 
 def _measure(opened: LoadedRun, selected: list[AttentionLayer], records: int | None) -> Importances:
-    """Measure the importance of heads; a terminal shows a progress bar."""
+    """Measure the importance of the selected heads, with a progress bar in a terminal."""
     from ablate.attention.importance import count_passes, measure_importances
 
     dev = opened.task.items(opened.corpus, "dev", opened.config)

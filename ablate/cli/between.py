@@ -1,4 +1,4 @@
-"""The study of `ablate init --between`: one row for each part in which two presets differ."""
+"""`ablate init --between`: a study with a row for each part in which two presets differ."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ablate.config.steps import steps_between
 from ablate.errors import UsageError, unknown_name
 from ablate.formatting import plural
 
-# The study, with places such as <from>; it is no YAML until they are filled.
+# The text of the study, with placeholders such as <from>.
 STUDY = Path(__file__).parent / "templates" / "between.txt"
-# Sizes for a start on a CPU.
+# Sizes that a CPU can train.
 SIZES = {"n_layers": 6, "d_model": 64, "d_ff": 256, "n_heads": 4}
 
 
@@ -31,13 +31,14 @@ def study_between(start: str, end: str) -> str:
         if name not in PRESETS:
             raise UsageError(unknown_name("preset", name, PRESETS).of("--between"))
     first, last = ({"preset": name, **small_sizes(PRESETS[name])} for name in (start, end))
-    # A size without effect in the first preset, such as heads without attention, is of the last.
+    # A size without effect in the first preset, such as n_heads without attention, goes to the
+    # last.
     model = resolve_row({**PRESETS[start], **SIZES})
     unused = inactive_fields(model)
     for name, value in SIZES.items():
         place = last if name in unused else first
         place[name] = value
-        if name in PRESETS[end]:  # the size of a preset is no part to compare
+        if name in PRESETS[end]:  # so that sizes of the presets are not compared as parts
             last[name] = value
     try:
         steps = steps_between(first, last)

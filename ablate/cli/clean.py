@@ -49,7 +49,7 @@ def command(
         removed = remove_files(removable, weights) if yes else None
         freed += (removed or 0) if yes else found
         facts = {"leftovers": len(removable.leftovers), "weights": len(removable.weights)}
-        is_kept = yes and removed is None  # a worker holds the run's lease
+        is_kept = yes and removed is None  # a worker holds the lease of the run
         folders.append({"run": run.id, **facts, "bytes": found, "in_use": is_kept})
         if format == "text":
             line = f"{removable.folder.path}: {', '.join(kinds)}, {size(found)}"

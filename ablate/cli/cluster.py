@@ -1,4 +1,4 @@
-"""`ablate cluster`: end the jobs of a study, and check a file system before the first job."""
+"""`ablate cluster`: end the jobs of a study on a cluster, and check a shared file system."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def stop(
     format: Format = "text",
 ) -> None:
     """Ask the pilots of a study to save and leave."""
-    content, root = StudyOptions(results).read(study)  # its runs may be unreadable
+    content, root = StudyOptions(results).read(study)  # not `open`: a result may be unreadable
     jobs = open_jobs(root, content.name)
-    for job in jobs:  # all of them, before anything is read that may be damaged
+    for job in jobs:  # first for all jobs, because reading a damaged one below may fail
         job.request_stop()
     refused: list[str] = []
     stopped = []
@@ -70,19 +70,22 @@ def stop(
 
 
 def _end_job(job: JobFolder, pilots: int, now: bool) -> list[str]:
-    """Cancel what a queue still holds of a job, on request, and close a job that nothing else will
-    close; the ids of what was cancelled.
+    """Close a job if no pilot, driver or closing job will close it. With `now`, first cancel what
+    the queue of the cluster holds of the job.
+
+    Returns:
+        The ids that were cancelled.
 
     Raises:
-        AblateError: the job cannot be read, or the queue refuses.
+        AblateError: the job cannot be read, or the cluster refuses.
     """
     engine, submissions = engine_of(job.read_job()), job.read_submissions()
     if not engine.queues:
-        if not pilots:  # the last pilot or the driver closes the job, and may be gone
+        if not pilots:  # else the last pilot closes the job
             job.close(STOPPED.text)
         return []
     if not now or not submissions:
-        return []  # the closing job follows
+        return []  # the closing job closes it
     if reason := engine.cancel(submissions[-1]):
         raise UsageError(f"job {job.id}: {reason}; give the command again")
     job.close(STOPPED.text)
@@ -98,11 +101,11 @@ def check(
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder}: is not a folder")
     checks = []
-    for done in check_filesystem(folder):  # they take up to a minute
-        checks.append(asdict(done))
+    for outcome in check_filesystem(folder):  # printed one by one: together they take a minute
+        checks.append(asdict(outcome))
         if format == "text":
-            echo(f"{'ok    ' if done.passed else 'FAILED'}  {done.name}: {done.detail}")
-    passed = all(done["passed"] for done in checks)
+            echo(f"{'ok    ' if outcome.passed else 'FAILED'}  {outcome.name}: {outcome.detail}")
+    passed = all(outcome["passed"] for outcome in checks)
     if format == "json":
         print_json({"folder": str(folder), "passed": passed, "checks": checks})
     else:

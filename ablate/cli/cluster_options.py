@@ -1,4 +1,6 @@
-"""Options of `ablate run` and `ablate plan` for clusters, and what a plan says of them."""
+"""Options of `ablate run` and `ablate plan` for clusters and for several processes per run, and the
+lines that a plan prints for them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PerRun:
-    """Processes that train each run together, as given on the command line."""
+    """The options for the number of processes that train each run together."""
 
     gpus_per_run: Annotated[
         str | None,
@@ -44,8 +46,14 @@ class PerRun:
     ] = None
 
     def resolve(self, device: Device, here: int | None) -> tuple[int | None, Device]:
-        """(Processes for each run, or None for as many as leave no GPU idle; device). `here` is the
-        number of GPUs of this machine; None if the runs are for a cluster.
+        """The number of processes for each run, and their device.
+
+        Args:
+            device: value of `--device`.
+            here: number of GPUs of this machine; None if the runs are for a cluster.
+
+        Returns:
+            The number (None: as many as leave no GPU idle), and the kind of device.
 
         Raises:
             UsageError: the number is no power of two, or is for other devices.
@@ -56,7 +64,7 @@ class PerRun:
                 "--gpus-per-run is for GPUs, and --processes-per-run for CPUs; give one of them"
             )
         if self.processes_per_run is not None:
-            _refuse_other_than_powers("--processes-per-run", str(self.processes_per_run))
+            _power_of_two("--processes-per-run", str(self.processes_per_run))
             if self.processes_per_run == 1:
                 return 1, device
             if device == "cuda" or (device == "auto" and here):
@@ -66,7 +74,7 @@ class PerRun:
             return self.processes_per_run, "cpu"
         if self.gpus_per_run == "auto":
             return None, device
-        count = _refuse_other_than_powers("--gpus-per-run", self.gpus_per_run or "1")
+        count = _power_of_two("--gpus-per-run", self.gpus_per_run or "1")
         if count == 1:
             return 1, device
         remedy = f"--processes-per-run {count} trains each run by {count} processes on the CPU"
@@ -74,11 +82,16 @@ class PerRun:
             raise UsageError(f"--gpus-per-run {count}: --device cpu uses no GPU; {remedy}")
         if here == 0:
             raise MachineError(f"--gpus-per-run {count}: there is no GPU here; {remedy}")
-        # A broken driver must not make several processes train on the CPU.
+        # Not `auto`: with a broken GPU driver, several processes would train on the CPU.
         return count, "cuda"
 
 
-def _refuse_other_than_powers(option: str, text: str) -> int:
+def _power_of_two(option: str, text: str) -> int:
+    """Read the value of an option.
+
+    Raises:
+        UsageError: it is no power of two, or above 1024.
+    """
     number = int(text) if text.isdecimal() and text.isascii() else 0
     if number < 1 or number.bit_count() != 1 or number > 1024:
         also = " or auto" if option == "--gpus-per-run" else ""
@@ -87,7 +100,7 @@ def _refuse_other_than_powers(option: str, text: str) -> int:
 
 
 def describe_per_run(processes: int | None, device: Device, gpus: int, runs: int) -> str | None:
-    """Line on the devices of this machine that each run gets; None if each run has one.
+    """A line that says which devices of this machine each run gets; None if each run gets one.
 
     Raises:
         MachineError: there are too few GPUs.
@@ -109,7 +122,7 @@ of_cluster = partial(option, rich_help_panel=PANEL)
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """The options of the command line that concern a cluster, as given."""
+    """The options for the submission to a cluster."""
 
     on: Annotated[
         str | None,
@@ -131,7 +144,8 @@ class ClusterOptions:
     ] = None
 
     def profile(self) -> Engine | None:
-        """The profile with these options over it; None without --on.
+        """The profile that --on names, with the other options in place of its settings; None
+        without --on.
 
         Raises:
             StudyError: the file of profiles has errors.
@@ -162,7 +176,9 @@ def submission_text(
     results: Results,
     processes: int | None = 1,
 ) -> str:
-    """Submission that `ablate run --on` would make, with its estimated time."""
+    """A line on the submission that `ablate run --on` would make: pilots, options, estimated
+    time.
+    """
     if not stage.missing:
         return f"--on {name}: nothing to submit"
     pilots = min(profile.workers, stage.at_once)

@@ -1,5 +1,5 @@
-"""`ablate run --format json`: what happens to the runs of a study, a line of JSON for each event on
-standard output. docs/programs.md describes them.
+"""`ablate run --format json`: a line of JSON on standard output for each event of a study.
+docs/programs.md describes the events.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ def print_event(event: str, **facts: Any) -> None:
 class Events:
     """The events of a study, each printed once.
 
-    missing: ids of the runs that this command has found unfinished.
-    ended: ids of the runs whose result was printed. Stages share runs.
+    missing: ids of the runs that were unfinished when their stage began.
+    ended: ids of the runs whose result was printed. A run may belong to several stages.
     """
 
     missing: set[str] = field(default_factory=set)
     ended: set[str] = field(default_factory=set)
 
     def stage(self, stage: Stage, results: Results) -> None:
-        """The runs of a stage, before they begin."""
+        """Print the runs of a stage, before they begin."""
         self.missing.update(stage.missing)
         facts = {"study": stage.study.name, "results": str(results.root)}
         print_event("stage", **facts, runs=len(stage.runs.by_id), missing=stage.missing)
 
     def start(self, folder: Path, run: LoggedRun) -> _RunEvents | None:
-        """Begin the events of a run, as a logger; None if its result was printed before."""
+        """Start a logger that prints the events of a run; None if its result was printed before."""
         if run.id in self.ended:
             return None
         if run.id in self.missing:
@@ -53,7 +53,7 @@ class Events:
     def end(
         self, stage: Stage, results: Results, table: Table, states: Counter[State], exit_code: int
     ) -> None:
-        """The runs that have failed, the rows with their verdicts, and the end."""
+        """Print the runs that have failed, the rows with their verdicts, and the end."""
         for row in stage.rows.rows:
             for run in stage.rows.of(row):
                 folder = results.run(run.id)
@@ -70,19 +70,19 @@ class Events:
 
 @dataclass
 class _RunEvents:
-    """The events of one run."""
+    """Prints the events of one run, as a logger."""
 
     events: Events
     run: LoggedRun
 
     def log(self, points: Sequence[Point]) -> None:
-        """Print what was measured at each step, unless the run was finished before."""
+        """Print the metrics of each step, unless the run was finished before this command."""
         if self.run.id in self.events.missing:
             for step, values in points:
                 print_event("metrics", run=self.run.id, step=step, **_numbers(values))
 
     def finish(self, scores: Mapping[str, float] | None, outcome: Outcome) -> None:
-        """Print the result of a run that has ended."""
+        """Print the result of a run that has ended; `scores` is None for an unfinished run."""
         if scores is None:
             return
         self.events.ended.add(self.run.id)
@@ -92,5 +92,5 @@ class _RunEvents:
 
 
 def _numbers(values: Mapping[str, float]) -> dict[str, float | None]:
-    """Numbers as JSON has them: None where a value is not finite."""
+    """The values for JSON: None in place of a value that is not finite."""
     return {name: value if math.isfinite(value) else None for name, value in values.items()}

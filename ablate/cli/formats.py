@@ -40,13 +40,13 @@ def print_table(
     if format == "text":
         render.print_rich(table, new_console(), against_paper, cost, wide, legend)
         return
-    if format == "csv":  # the other formats have them below the table
+    if format == "csv":  # the other formats have the faults below the table
         print_faults(table)
     print_data(_formatted(table, format, against_paper, cost))
 
 
 def _formatted(table: Table, format: Format, against_paper: bool, cost: bool) -> str:
-    """The table in a format that is not the terminal's."""
+    """The text of a table in any format but `text`."""
     match format:
         case "markdown":
             return render.markdown(table, against_paper, cost)
@@ -63,6 +63,6 @@ def _formatted(table: Table, format: Format, against_paper: bool, cost: bool) ->
 
 
 def print_faults(table: Table) -> None:
-    """Print the files that a table could not use, on standard error."""
+    """Print a line for each damaged or unreadable file of a table on standard error."""
     for line in table.experiment.notes.faults:
         echo(line, err=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ablate.streams import echo
 
-# A command, or a command with one of its options: the present name of both.
+# The former name of a command, or of a command with an option -> the present name.
 FORMER = {
     "translate": "predict",
     "generate": "predict",
@@ -25,7 +25,7 @@ FORMER = {
 
 
 def present_words(words: Sequence[str]) -> list[str]:
-    """The words of a command line by present names; a note for each name that has changed."""
+    """Replace former names in the words of a command line, and print a note for each."""
     present = list(words)
     for former, name in FORMER.items():
         command, *option = former.split()
@@ -40,7 +40,7 @@ def present_words(words: Sequence[str]) -> list[str]:
 
 def _with_command(words: Sequence[str], name: str) -> list[str]:
     former, *rest = words
-    if former == "fill":  # its text had no option
+    if former == "fill":  # the text was an argument, and is now an option
         for place, word in enumerate(rest):
             if "<mask>" in word and not word.startswith("--"):
                 rest[place : place + 1] = ["--text", word]
@@ -49,7 +49,9 @@ def _with_command(words: Sequence[str], name: str) -> list[str]:
 
 
 def _with_option(words: Sequence[str], name: str, former: str) -> list[str]:
-    """The words with the present option, or with its value alone if the command has no option."""
+    """The words with the present name of an option. If the present command takes the value as an
+    argument, the name of the option is left out.
+    """
     command, _, option = name.partition(" --")
     _, *rest = words
     present, is_found = command.split(), False
@@ -67,7 +69,7 @@ def _with_option(words: Sequence[str], name: str, former: str) -> list[str]:
 
 
 def _with_text_format(words: Sequence[str]) -> list[str]:
-    """The words with `--format text` in the place of `--format rich`."""
+    """The words with `--format text` instead of `--format rich`."""
     present = list(words)
     for place, word in enumerate(words):
         if word == "--format=rich":

@@ -1,4 +1,4 @@
-"""What `ablate run` says of a study before the first run starts, and when a run has ended."""
+"""Lines that `ablate run` prints before the first run starts, and when a run has ended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def corpus_lines(runs: Runs, corpus: Corpus) -> Iterator[str]:
-    """The size of a corpus, what was left out of it, and how often the rows will read it."""
+    """Lines on the size of a corpus, on records that were left out, and on the number of epochs for
+    which the rows will read it.
+    """
     study = runs.study
     records = corpus.manifest.records
     train = plural(records["train"], "record")
@@ -52,9 +54,11 @@ def devices_line(slots: Sequence[Slot], missing: int, runs: int) -> str:
 
 
 def scores_text(folder: RunFolder, run: Run, metrics: Iterable[Metric]) -> str:
-    """The scores of a run that is done: `: PPL 4.92, BLEU 25.3`; of a trial, its perplexity."""
+    """The scores of a finished run, such as `: PPL 4.92, BLEU 25.3`; for a trial, its perplexity on
+    dev.
+    """
     result = none_if_unreadable(folder.read_result)
-    if result is None:  # damaged since: the table says so
+    if result is None:  # damaged meanwhile; the table reports it
         return ""
     for id, decoding in result.decodings.items():
         if id in run.decodings:
@@ -74,7 +78,9 @@ def _scores(scores: Mapping[str, Score], metrics: Iterable[Metric]) -> str:
 
 
 def failure_text(folder: RunFolder, reason: str) -> str:
-    """Why a run has diverged or failed; `reason` of a failure without a record in its folder."""
+    """Why a run has diverged or failed. `reason` is used if the folder of the run has no record of
+    the failure.
+    """
     result = none_if_unreadable(folder.read_result)
     if result is not None and result.reason is not None:
         return f" at step {result.steps}: {result.reason}"

@@ -1,4 +1,6 @@
-"""`ablate status --logs`: the last lines of the logs of a study's pilots, or of a row's runs."""
+"""`ablate status --logs`: the last lines of the logs of a study's pilots, or of the runs of a
+row.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,11 @@ from ablate.study.select import find_row
 
 
 def show_logs(study: Study, results: Results, row: str | None, count: int, format: Format) -> None:
-    """Print the last `count` lines of each log."""
+    """Print the last `count` lines of each log: of the runs of `row`, or of all pilots if it is
+    None.
+    """
     logs = []
-    found = _of_pilots(study, results) if row is None else _of_row(study, results, row)
+    found = _pilot_logs(study, results) if row is None else _row_logs(study, results, row)
     for title, log, facts in found:
         if lines := last_lines(log, count):
             logs.append({**facts, "file": str(log), "lines": lines})
@@ -35,10 +39,10 @@ def show_logs(study: Study, results: Results, row: str | None, count: int, forma
         echo(line)
 
 
-def _of_row(
+def _row_logs(
     study: Study, results: Results, name: str
 ) -> Iterator[tuple[str, Path, dict[str, Any]]]:
-    """(Title, log, facts) of each run of a row."""
+    """Yield a title, the path of the log, and the keys for JSON, of each run of a row."""
     runs = settle(study, results)
     row = find_row(runs, name)
     for run in runs.of(row):
@@ -46,8 +50,8 @@ def _of_row(
         yield f"{row.label} seed {run.seed}", results.run(run.id).log, facts
 
 
-def _of_pilots(study: Study, results: Results) -> Iterator[tuple[str, Path, dict[str, Any]]]:
-    """(Title, log, facts) of each pilot."""
+def _pilot_logs(study: Study, results: Results) -> Iterator[tuple[str, Path, dict[str, Any]]]:
+    """Yield a title, the path of the log, and the keys for JSON, of each pilot."""
     for job in jobs_of(results, study.name):
         files = [log for log in job.logs.glob("*.log") if log.is_file()]
         for log in sorted(files, key=lambda log: log.stat().st_mtime):

@@ -1,4 +1,4 @@
-"""The run that a command is given: by its id, or by a study, a row and a seed."""
+"""Find the run that a command line names: by its id, or by study, row and seed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ablate.streams import echo
 from ablate.study import Row, Selection, read_study
 from ablate.study.select import find_row
 
-STUDIES = (".yaml", ".yml")  # endings of their files
+STUDY_SUFFIXES = (".yaml", ".yml")
 RunOrStudy = Annotated[
     str, argument("RUN|STUDY", "A run's id or its first characters, or a study's YAML file.")
 ]
@@ -35,18 +35,23 @@ SeedOfRow = Annotated[
 def find_run(
     results: Results, run: str, row: str | None = None, seed: int | None = None
 ) -> tuple[RunFolder, Row | None, str]:
-    """Find a run by its id or the first characters of its id, or by study, row (base by default)
-    and seed (the first one by default).
+    """Find a run.
+
+    Args:
+        results: the results root.
+        run: the id of the run or its first characters, or the path of a study file.
+        row: label of the row in the study, or a pattern for one; None for base.
+        seed: seed of the row; None for the first seed of the study.
 
     Returns:
-        The run, the row that names it (None if its id does, because rows that differ in decoding
-        share a run), and the command that trains it.
+        The run, its row, and the command that trains it. The row is None if `run` is an id: several
+        rows that differ in decoding may share the run.
 
     Raises:
         StudyError: the study file has errors.
-        UsageError: no run matches, or several.
+        UsageError: no run matches, or several match.
     """
-    if row is not None or Path(run).is_file() or Path(run).suffix in STUDIES:
+    if row is not None or Path(run).is_file() or Path(run).suffix in STUDY_SUFFIXES:
         return _run_of_row(results, Path(run), row or "base", seed)
     if seed is not None:
         raise UsageError(
@@ -67,7 +72,7 @@ def _run_of_row(
     results: Results, path: Path, name: str, seed: int | None
 ) -> tuple[RunFolder, Row, str]:
     study, command = read_study(path), f"ablate run {path}"
-    if seed is not None and seed not in study.seeds.rows:  # a seed of an earlier --seeds
+    if seed is not None and seed not in study.seeds.rows:  # as trained by `run --seeds`
         study = read_study(path, Selection(seeds=str(seed)))
         command = f"{command} --seeds {seed}"
     runs = settle(study, results)
@@ -85,11 +90,14 @@ def _run_of_row(
 def find_finished_run(
     results: Results, run: str, row: str | None, seed: int | None
 ) -> tuple[RunFolder, Row | None]:
-    """As `find_run`, of a finished run: the run, and the row that names it.
+    """Find a finished run; arguments as in `find_run`.
+
+    Returns:
+        The run, and its row; None for the row if `run` is an id.
 
     Raises:
         StudyError: the study file has errors.
-        UsageError: no run matches, or several, or the run is not finished.
+        UsageError: no run matches, several match, or the run is not finished.
     """
     folder, named, command = find_run(results, run, row, seed)
     result = folder.read_result()
@@ -103,18 +111,21 @@ def find_finished_run(
             f"{what}run {folder.id} has diverged, so there is no trained model; choose another run"
         )
     failure = none_if_unreadable(folder.read_failure)
-    if failure is not None and not failure.killed:  # the scheduler does not repeat such runs
+    if failure is not None and not failure.killed:  # else `ablate run` repeats it anyway
         command += " --retry-failed"
     raise UsageError(f"{what}run {folder.id} is not done; `{command}` finishes it")
 
 
 def _say_which_row(folder: RunFolder, result: Result) -> None:
-    """Say by which of its rows a run predicts that is named by its id, if they predict in several
-    ways.
+    """Print a note if a run that is named by its id belongs to rows with different decoding: it
+    predicts with the settings of the row that began it.
     """
     record, decodings = folder.read_run(), result.decodings.values()
     names = [name for name in DecodingConfig.model_fields if name in Decoding.model_fields]
-    varied = [name for name in names if len({getattr(one, name) for one in decodings}) > 1]
+    varied = []
+    for name in names:
+        if len({getattr(decoding, name) for decoding in decodings}) > 1:
+            varied.append(name)
     if record is not None and varied:
         began = ", ".join(f"{name}={setting_text(getattr(record.config, name))}" for name in varied)
         echo(
@@ -126,7 +137,7 @@ def _say_which_row(folder: RunFolder, result: Result) -> None:
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """A trained run, as given to a command that may also take a text."""
+    """The arguments and options that name a trained run."""
 
     run: RunOrStudy
     row: RowOfStudy = None
@@ -134,16 +145,23 @@ class TrainedRun:
     seed: SeedOfRow = None
 
     def find(self, text: str) -> tuple[RunFolder, Results, Row | None]:
-        """As `find_finished_run`, with the results root.
+        """Find the run.
 
-        `text`: what takes a text, for an argument that names no row because it may be one.
+        Args:
+            text: how the command takes a text, such as `--text takes it`: a remedy if ROW is no row
+                and may be meant as a text.
+
+        Returns:
+            The run, the results root, and the row (None if the run is named by its id).
         """
         root = Results(self.results)
         try:
             folder, named = find_finished_run(root, self.run, self.row, self.seed)
         except AblateError as error:
-            is_usage, is_study = isinstance(error, UsageError), Path(self.run).suffix in STUDIES
-            if self.row is None or (is_study and not is_usage):
+            is_fault_of_study = Path(self.run).suffix in STUDY_SUFFIXES and not isinstance(
+                error, UsageError
+            )
+            if self.row is None or is_fault_of_study:
                 raise
             *before, last = error.faults
             hint = f'if "{self.row}" is a text: {text}'

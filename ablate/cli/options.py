@@ -1,4 +1,6 @@
-"""Arguments and options that several commands share, and the objects that they name."""
+"""Arguments and options that several commands share, and the reading of the study that they
+name.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ DEFAULT_RESULTS = Path("results")
 
 
 def present_study(param: typer.CallbackParam, study: Path, context: typer.Context) -> Path:
-    """Refuse the default of STUDY where there is no such file."""
+    """Refuse a command line without STUDY if there is no study.yaml in this folder."""
     source = context.get_parameter_source(param.name or "")
     is_default = source is not None and source.name == "DEFAULT"
     if is_default and not study.exists():
@@ -40,8 +42,8 @@ StudyFile = Annotated[
 
 
 def _local_folder(folder: Path) -> Path:
-    """Refuse the address of a server, which would become a folder `s3:`, and a path of bytes that
-    are no text, which records and jobs could not name.
+    """Refuse the address of a server, for which a folder such as `s3:` would be created, and a path
+    that is not valid text, which records and jobs could not contain.
     """
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(folder)):
         raise typer.BadParameter(
@@ -85,7 +87,7 @@ BudgetText = Annotated[
 
 @dataclass(frozen=True)
 class StudyOptions:
-    """The options of a command that reads a study, as given."""
+    """The options of a command that reads a study."""
 
     results: ResultsRoot = DEFAULT_RESULTS
     set: Overrides = None
@@ -94,15 +96,18 @@ class StudyOptions:
 
     @property
     def selection(self) -> Selection:
-        """The options that change the study, or select a part of it."""
+        """The values of the options that change the study or select a part of it."""
         return Selection(self.set or (), self.rows or (), self.seeds)
 
     def given(self) -> list[str]:
-        """The options that select rows and seeds, or change the study."""
+        """The names of the given options that change the study or select a part of it."""
         return [f"--{name}" for name in ("set", "rows", "seeds") if getattr(self, name)]
 
     def open(self, study: Path) -> tuple[Runs, Results]:
-        """The runs of a study, with the choices that trials have made so far; else as `read`.
+        """Read a study, and settle the rows whose settings trials choose; see `read`.
+
+        Returns:
+            The runs of the study, and the results root.
 
         Raises:
             StoreError: the result of a trial cannot be read.
@@ -111,10 +116,10 @@ class StudyOptions:
         return settle(content, root), root
 
     def read(self, study: Path, *, may_be_new: bool = False) -> tuple[Study, Results]:
-        """Read the study, select its rows and seeds, and open its results root.
+        """Read a study with its selection, and open the results root.
 
-        A note says if the results root does not exist; if it may be new, only where a folder has a
-        similar name.
+        Prints a note if the results root does not exist. If it may be new, the note is printed only
+        if another folder has a similar name.
 
         Raises:
             StudyError: a fault in the study or in --set.
@@ -130,13 +135,15 @@ class StudyOptions:
 
 
 def print_notes(study: Study) -> None:
-    """Print what the study file probably does not mean, on standard error."""
+    """Print notes on settings that are probably not meant as they are written, on standard
+    error.
+    """
     for line in study.source.notes:
         echo(f"note: {line}", err=True)
 
 
 def print_changes(planned: Runs, results: Results) -> None:
-    """Print what was changed since the study was judged, on standard error."""
+    """Print what has changed since the study was judged, on standard error."""
     from ablate.analysis.position import error_of_verdicts
 
     _, changed, damage = error_of_verdicts(planned, results)
@@ -145,10 +152,10 @@ def print_changes(planned: Runs, results: Results) -> None:
 
 
 def torch_device(choice: Device) -> torch.device:
-    """The torch device for --device.
+    """The device of torch for a value of --device.
 
     Raises:
-        MachineError: cuda was requested and torch finds no GPU.
+        MachineError: cuda was requested, and torch finds no GPU.
     """
     import torch
 
@@ -159,6 +166,8 @@ def torch_device(choice: Device) -> torch.device:
 
 
 def go_offline(requested: bool) -> None:
-    """Forbid downloads of huggingface_hub, which reads this variable when it is first imported."""
+    """Forbid downloads by huggingface_hub, if requested. It reads the variable when it is
+    imported.
+    """
     if requested:
         os.environ["HF_HUB_OFFLINE"] = "1"

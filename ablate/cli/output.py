@@ -1,4 +1,4 @@
-"""Output of commands: text for people, or one JSON document for programs."""
+"""Where and in which form commands print: text for people, or one JSON document for programs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ Quiet = Annotated[bool, flag("--quiet", "Print results and faults, and no progre
 
 
 def progress_console(format: Format, quiet: bool) -> Console:
-    """Where progress is printed: standard output, standard error if that has data, or nowhere."""
+    """The console for progress: standard output, or standard error if standard output has data;
+    with `--quiet` a console that prints nothing.
+    """
     if quiet:
-        return new_console(file=io.StringIO(), quiet=True)  # no terminal: nothing is drawn
+        return new_console(file=io.StringIO(), quiet=True)  # not a terminal, so nothing is drawn
     return new_console(err=format == "json")
 
 

@@ -1,4 +1,4 @@
-"""The table of a study for a command, with the scores that are missing."""
+"""The outcome of a study for a command, after missing scores have been computed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ablate.study import Runs
 
 
 def warn_of_changed_data(planned: Runs, results: Results) -> None:
-    """Warn if the study's files may have changed since its base was trained."""
+    """Warn if the files of the study's text may have changed since base was trained."""
     study = planned.study
-    used: set[str] = set()
-    # All rows share the files of the study, so that base's runs are enough.
+    used: set[str] = set()  # ids of the corpora of base's results
+    # Base's runs are enough, because all rows use the same files.
     for run in planned.of(planned.base):
-        # A damaged result is reported by the command itself.
+        # The command itself reports a damaged result.
         result = none_if_unreadable(results.run(run.id).read_result)
         if result is not None:
             used.update(decoding.corpus for decoding in result.decodings.values())
@@ -35,23 +35,22 @@ def warn_of_changed_data(planned: Runs, results: Results) -> None:
 
 
 def scored_outcome(planned: Runs, results: Results) -> Outcome:
-    """The outcome of a study, with the scores that were missing and a warning of changed files."""
+    """The outcome of a study. Missing scores are computed, and changed files are warned of."""
     warn_of_changed_data(planned, results)
     return outcome_of(planned, results, score_with_progress(planned, results))
 
 
 def score_with_progress(planned: Runs, results: Results) -> list[str]:
-    """Score finished translations in the study's metrics where a score is missing, with a progress
-    bar.
+    """Compute the missing scores of finished runs in the metrics of the study, with a progress bar.
 
     Returns:
-        A line for each fault on account of which scores are missing, for the table.
+        A line for each fault because of which a score is still missing.
     """
-    from rich.progress import Progress  # `plan` and `status` need other functions of this file
+    from rich.progress import Progress  # not at the top: `plan` and `status` do not need it
 
     console = new_console(err=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        # Most commands have no score to compute.
+        # Hidden at first, because usually no score is missing.
         task = bar.add_task("scoring translations", visible=False)
 
         def report(done: int, total: int) -> None:

@@ -1,4 +1,4 @@
-"""Text on standard input, and the option that takes it on the command line."""
+"""Read and check text from standard input and from options."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from ablate.errors import DataError, UsageError
 
 
 def input_lines() -> list[str]:
-    """Lines of standard input without a byte-order mark, decoded here: Python accepts invalid UTF-8
-    in some locales.
+    """The lines of standard input, without a byte-order mark. They are decoded here, because Python
+    accepts invalid UTF-8 in some locales.
+
+    Raises:
+        DataError: a line is not valid UTF-8, or standard input is closed.
     """
     if sys.stdin is None:
         raise DataError("standard input is closed; text is read from it, as in `... < FILE`")
@@ -36,12 +39,12 @@ def piped_text() -> str | None:
         if stat.S_ISCHR(os.fstat(sys.stdin.fileno()).st_mode):  # a terminal, or the null device
             return None
     except OSError:
-        pass  # a stream without a file, as of a program that calls `main`
+        pass  # not a file, as if a Python program calls `main`
     return "\n".join(input_lines()) or None
 
 
 def checked_text(text: str, option: str) -> str:
-    """The text of an option, whose bytes must be valid UTF-8."""
+    """Check that the text of an option is valid UTF-8, and return it."""
     try:
         text.encode()
     except UnicodeEncodeError:
