@@ -1,11 +1,13 @@
-"""Start Python without the current folder on its path, so that a file there never takes the place
-of a module.
+"""Start Python without the current folder on its module path, so that a file in that folder is
+never imported in place of a module.
 
-Python puts the current folder first on the path of `python -m` and `python -c`, and for an empty
-part of PYTHONPATH. A downloaded folder with a file `json.py` would then be executed. PYTHONSAFEPATH
-prevents it in every Python that this one starts. A folder that PYTHONPATH names stays on the path.
+Python puts the current folder first on the path for `python -m`, for `python -c`, and for an empty
+entry of PYTHONPATH. A file `json.py` in a downloaded folder would then be executed. In Python
+processes that this process starts, PYTHONSAFEPATH prevents it. Folders that PYTHONPATH names stay
+on the path.
 
-`ablate/__init__.py` imports this module first, so it imports only what Python has loaded by then.
+`ablate/__init__.py` imports this module first. It imports only modules that Python has loaded
+before, which cannot come from the current folder.
 """
 
 import os
@@ -13,8 +15,8 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-# -c executes this before it imports anything. The package is loaded from the folder of this
-# process, wherever the path of the new process leads.
+# The code that `python -c` executes before it imports anything. It loads the package from the same
+# folder as this process, whatever is on the path of the new process.
 _START = """\
 import sys
 if not sys.flags.safe_path:
@@ -32,21 +34,19 @@ sys.exit(import_module(module).main())
 
 
 def python_command(module: str) -> tuple[str, ...]:
-    """The command that calls `main()` of a module of ablate in a new process, and exits with what
-    it returns.
+    """The command of a new process that calls `main()` of a module of ablate, and exits with the
+    value that `main()` returns.
     """
     return sys.executable, "-c", _START, os.path.join(ROOT, "ablate"), module
 
 
 def leave_current_folder() -> None:
-    """Take the current folder from the path of this process and of its children, if this is the
-    command line.
-
-    A process that only imports ablate, such as a notebook, is left alone.
+    """Remove the current folder from the module path of this process and of its children, if this
+    process is the command line of ablate. Nothing changes in a process that only imports ablate,
+    such as a notebook.
     """
-    by_module = (
-        sys.argv[:1] == ["-m"] and _module().partition(".")[0] == "ablate"
-    )  # `-m` while packages are imported
+    # While Python imports the packages of a module for `python -m`, sys.argv[0] is "-m".
+    by_module = sys.argv[:1] == ["-m"] and _module().partition(".")[0] == "ablate"
     if not by_module and os.path.basename(sys.argv[0] if sys.argv else "") != "ablate":
         return
     if by_module and not sys.flags.safe_path:
@@ -56,12 +56,12 @@ def leave_current_folder() -> None:
 
 
 def _drop_empty_parts() -> None:
-    """Undo an empty part of PYTHONPATH, which means the current folder;
-    `PYTHONPATH=$PYTHONPATH:folder` makes one.
+    """Undo the effect of empty entries of PYTHONPATH, which mean the current folder. The usual
+    `PYTHONPATH=$PYTHONPATH:folder` makes one if the variable is unset.
     """
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     named = [entry for entry in entries if entry]
-    if entries == [""] or len(named) == len(entries):  # an empty variable names no folder
+    if entries == [""] or len(named) == len(entries):  # an empty variable has no effect
         return
     if named:
         os.environ["PYTHONPATH"] = os.pathsep.join(named)
@@ -77,14 +77,13 @@ def _drop_empty_parts() -> None:
 
 def _module() -> str:
     """The module after `-m` on the command line."""
-    return sys.orig_argv[-len(sys.argv)].removeprefix(
-        "-m"
-    )  # orig_argv ends with the module and its arguments
+    # orig_argv ends with the module (`-m MODULE` or `-mMODULE`) and its arguments.
+    return sys.orig_argv[-len(sys.argv)].removeprefix("-m")
 
 
 def _remove(folder: str) -> None:
-    """Remove the first entry of the path that is this folder; a folder with this package is moved
-    to the end.
+    """Remove the first entry of the module path that is this folder. If the folder contains this
+    package, it is moved to the end of the path instead.
     """
     sys.path.remove(folder)
     if os.path.abspath(folder) == ROOT and folder not in sys.path:  # ablate is not installed

@@ -1,12 +1,12 @@
 """Standard streams: all output of the commands passes through this module.
 
-Text may be untrusted: sentences of a corpus, file names, messages in results. Control characters
+Text may be untrusted: sentences of a corpus, file names, messages in results. So control characters
 and bidirectional marks do not reach a terminal, and rich does not interpret markup or emoji codes.
 
-- `echo` and `new_console` print for people, in the encoding of the stream, and escape other
-  characters.
-- `print_data` and `print_json` print for programs: exact bytes in UTF-8 into a pipe or a file,
-  independent of the locale.
+- `echo` and `new_console` print for people, in the encoding of the stream. Characters that the
+  encoding lacks are escaped.
+- `print_data` and `print_json` print for programs: into a pipe or a file, in UTF-8 and without
+  changes, independent of the locale.
 """
 
 from __future__ import annotations
@@ -27,28 +27,29 @@ if TYPE_CHECKING:
 def prepare() -> None:
     """Make the standard streams safe to use, at the start of a process.
 
-    A closed stream is replaced by the null device. Otherwise a file that is opened later could get
-    its number, and receive the output of this process or of its children. `sys.stdin` stays None.
-    Characters that a stream cannot encode are escaped, and an error of writing names the stream.
+    A closed stream is replaced by the null device: otherwise a file that is opened later could get
+    the number of the stream, and receive the output of this process or of its children. `sys.stdin`
+    stays None. Characters that a stream cannot encode are escaped, and a write error names the
+    stream.
     """
     for number, mode in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(number)
         except OSError:
-            # open() returns the lowest free number, which is this one.
+            # os.open() returns the lowest free number, which is `number`.
             os.set_inheritable(os.open(os.devnull, mode), True)
     sys.stdout = _prepared(sys.stdout, 1, "standard output")
     sys.stderr = _prepared(sys.stderr, 2, "standard error")
 
 
 def _prepared(stream: TextIO | None, number: int, name: str) -> TextIO:
-    """A stream to this descriptor. A stream to another target, such as a test's, is returned as it
-    is.
+    """A text stream that writes to a descriptor. A stream that writes to something else, as in a
+    test, is returned unchanged.
     """
     try:
         if stream is not None and stream.fileno() != number:
             return stream
-    except OSError:  # no file
+    except OSError:  # the stream is no file
         assert stream is not None
         return stream
     if stream is not None:
@@ -61,7 +62,7 @@ def _prepared(stream: TextIO | None, number: int, name: str) -> TextIO:
 
 
 class _Descriptor(io.FileIO):
-    """A file descriptor whose errors contain its name, like the errors of files."""
+    """A file descriptor whose write errors contain a name, as the errors of files do."""
 
     def __init__(self, number: int, title: str) -> None:
         super().__init__(number, "w", closefd=False)
@@ -76,8 +77,8 @@ class _Descriptor(io.FileIO):
 
 
 def finish() -> None:
-    """Flush the streams. Text that cannot be written is discarded, because Python would report it
-    again at exit.
+    """Flush the streams. Text that cannot be written is discarded: otherwise Python would report
+    the error once more at exit.
     """
     for number, stream in ((1, sys.stdout), (2, sys.stderr)):
         try:
@@ -99,22 +100,22 @@ def echo(text: object = "", *, err: bool = False) -> None:
 
 
 def print_data(text: str) -> None:
-    """Print text without a line break: exactly, in UTF-8, into a pipe or a file; with escapes on a
-    terminal.
+    """Print text without a line break at its end: unchanged and in UTF-8 into a pipe or a file,
+    with escapes on a terminal.
     """
     stream = sys.stdout
     if stream.isatty() or not hasattr(stream, "buffer"):
         stream.write(visible(text))
     else:
-        stream.flush()  # keeps the order of the output
-        # A lone surrogate has no bytes in UTF-8.
+        stream.flush()  # so that text printed before comes first
+        # Escapes lone surrogates, which have no bytes in UTF-8.
         stream.buffer.write(text.encode(errors="backslashreplace"))
     stream.flush()
 
 
 def print_json(value: object, *, in_one_line: bool = False) -> None:
-    """Print JSON, indented unless it is for one line. Harmful characters are escaped; on a
-    terminal without Unicode, so are all characters beyond ASCII.
+    """Print a value as JSON, indented or in one line. Harmful characters are escaped, and on a
+    terminal without Unicode also all characters beyond ASCII.
     """
     stream = sys.stdout
     is_unicode = (stream.encoding or "utf-8").lower().startswith("utf")
@@ -123,8 +124,8 @@ def print_json(value: object, *, in_one_line: bool = False) -> None:
 
 
 def new_console(*, err: bool = False, **settings: Any) -> Console:
-    """A console of rich that prints text literally: without markup, emoji codes, highlighting and
-    control characters.
+    """A console of rich that prints text literally: it interprets neither markup nor emoji codes,
+    highlights nothing, and escapes control characters.
 
     Args:
         err: whether to print on standard error.

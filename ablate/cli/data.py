@@ -85,7 +85,7 @@ def prepare(
     go_offline(offline)
     content, root = StudyOptions(results, set, rows).read(study, may_be_new=True)
     prepared = []
-    # Rows may have several vocabularies, each of which is another corpus.
+    # Rows with different vocabularies use different corpora.
     for data in dict.fromkeys(map(runs_of(content).data_of, content.rows)):
         corpus = content.prepare(data, root.corpora, print_note)
         corpus.verify(every=True)

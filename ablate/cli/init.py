@@ -19,7 +19,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 SCHEMA = "ablate.schema.json"  # beside the study, whose first line names it
 Template = Literal["quickstart", "table3", "own-data", "language-model", "masked-lm", "synthetic"]
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
-# Words of YAML, folders of the results root
+# No names of studies: words of YAML, and folders of the results root.
 _RESERVED = ("null", "true", "false", "runs", "corpora")
 
 
@@ -58,7 +58,7 @@ def command(
         )
     if between is not None and template is not None:
         raise UsageError("--template has no effect with --between; leave one of them out")
-    # UTF-8 whatever the locale: readers of studies expect it.
+    # In UTF-8, independent of the locale, as the reader of studies expects.
     if between is None:
         content = (TEMPLATES / f"{template or 'quickstart'}.yaml").read_text(encoding="utf-8")
     else:
@@ -67,7 +67,7 @@ def command(
     if not file.parent.is_dir():
         raise UsageError(f"{file}: cannot be written: there is no folder {file.parent}")
     try:
-        # Whole or not at all, and never over another file.
+        # Atomically, and never over an existing file.
         write_bytes(file, content.encode(), once=True)
         _write_schema(file.with_name(SCHEMA))
     except FileExistsError:
@@ -81,12 +81,14 @@ def command(
 
 
 def _write_schema(file: Path) -> None:
-    """Write the schema; replace an older schema of ablate, but no other file."""
+    """Write the JSON Schema. An existing file is replaced only if it is a schema of ablate."""
     if not file.exists() or TITLE in file.read_text(encoding="utf-8", errors="replace"):
         write_bytes(file, schema_text().encode())
 
 
 def _study_name(stem: str) -> str:
-    """The file's name as a name for the study; `study` for a word with another use."""
+    """The name of a study for a file name without suffix; `study` if that is reserved or no
+    name.
+    """
     stem = re.sub("[^A-Za-z0-9_-]+", "-", stem).strip("-")
     return stem if _NAME.fullmatch(stem) and stem.lower() not in _RESERVED else "study"

@@ -1,4 +1,4 @@
-"""`ablate judge`: the verdicts on scores that were measured elsewhere."""
+"""`ablate judge`: verdicts on scores that other code has measured."""
 
 from __future__ import annotations
 
@@ -58,11 +58,12 @@ def command(
         )
     where = ", ".join(map(str, files))
     directions = dict.fromkeys(lower_is_better or (), False)
-    both = directions.keys() & set(higher_is_better or ())
-    if both:
-        raise UsageError(f"is a lower or a higher {min(both)} better? It cannot be both")
+    contradictory = directions.keys() & set(higher_is_better or ())
+    if contradictory:
+        name = min(contradictory)
+        raise UsageError(f"--lower-is-better {name} contradicts --higher-is-better {name}")
     directions |= dict.fromkeys(higher_is_better or (), True)
-    lines = read_lines(files)  # whose errors name the file
+    lines = read_lines(files)  # outside of `try`: its errors name the file already
     try:
         if stream:
             decided = read_stream(lines, base, directions, metric or (), by or ())

@@ -1,4 +1,4 @@
-"""Live progress of a study: its table in a terminal, plain lines in a pipe or file."""
+"""Live progress of a study: a table in a terminal, lines of text in a pipe or file."""
 
 from __future__ import annotations
 
@@ -35,17 +35,19 @@ from ablate.study import Runs
 if TYPE_CHECKING:
     from ablate.data.corpus import Corpus
 
-LINE_EVERY_SECONDS = 60.0  # without a terminal: the longest silence while runs train
-READ_EVERY_SECONDS = 0.5  # while watching
-# After a reading that took t seconds, none follows for 9 t: a view costs at most a tenth of a core.
+LINE_EVERY_SECONDS = 60.0  # without a terminal: longest time without a line while runs train
+READ_EVERY_SECONDS = 0.5  # while watching: shortest time between two readings of the files
+# After a reading that took t seconds, wait 9 t: the view then costs at most a tenth of a core.
 REST = 9.0
 
 
 class LiveView:
-    """Shows the progress of a study: of a launch, or from files alone (`watch`)."""
+    """Shows the progress of runs of a study: during a launch in this process, or during the work of
+    other processes (`watch`).
+    """
 
     def __init__(self, runs: Runs, results: Results, console: Console) -> None:
-        """Prepare to show some runs of a study."""
+        """Prepare to show these runs."""
         self.runs, self.results, self.console = runs, results, console
         self.study = runs.study
         self.by_id = {run.id: run for run in self.runs}
@@ -55,16 +57,16 @@ class LiveView:
         self.next_reading = 0.0
         self.running: set[str] = set()
         self.held_elsewhere: set[str] = set()
-        self.is_watching = False  # a checkpoint may then be of a run that began meanwhile
+        self.is_watching = False  # whether other processes train the runs
 
     def __enter__(self) -> LiveView:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         if self.frame is not None:
-            if kind is Interrupted:  # the runs have saved their state meanwhile
+            if kind is Interrupted:  # show the checkpoints that the runs have just saved
                 self._show(self._read())
-            # A launch that completes prints the final table instead.
+            # Not kept after a complete launch, which prints the final table.
             self.frame.stop(keep=kind is not None)
 
     def announce(self, corpus: Corpus, slots: Sequence[Slot], missing: int) -> None:
@@ -75,7 +77,7 @@ class LiveView:
         self.begin()
 
     def begin(self) -> StudyProgress:
-        """Show the first frame, and return what it shows."""
+        """Show the first frame, and return the progress that it shows."""
         if is_interactive(self.console):
             self.frame = Frame(self.console)
         progress = self._read()
@@ -83,8 +85,9 @@ class LiveView:
         return progress
 
     def started(self, run: str) -> None:
-        """A worker has started this run."""
+        """Log a run that a worker has started."""
         if self.frame is None and run not in self.running:
+            # While watching, a checkpoint may come from a run that began between two readings.
             step = None if self.is_watching else saved_step(self.results.run(run))
             if step:
                 self.log(f"resumed  {self.labels[run]} at step {step}")
@@ -93,13 +96,15 @@ class LiveView:
         self.running.add(run)
 
     def held(self, run: str) -> None:
-        """Another process trains a run that was started here; said once."""
+        """Log, once for each run, that another process trains it."""
         if self.frame is None and run not in self.held_elsewhere:
             self.log(f"waiting  {self.labels[run]}: another process trains it")
         self.held_elsewhere.add(run)
 
     def finished(self, run: str, outcome: str, reason: str = "") -> None:
-        """A run has ended; `reason` is that of a failure without a message in the run's folder."""
+        """Log a run that has ended. `reason` is used for a failure that the folder of the run does
+        not explain.
+        """
         self.running.discard(run)
         current, folder = self.reader.update(run), self.results.run(run)
         if outcome != "done":
@@ -116,11 +121,11 @@ class LiveView:
         self.log(f"{outcome:8} {self.labels[run]}{result} ({seconds}; {count})")
 
     def lost(self, run: str, reason: str) -> None:
-        """The worker of a run has ended, and another one goes on."""
+        """Log a run whose worker has died, and which starts again."""
         self.log(f"lost     {self.labels[run]}: {reason}; started again")
 
     def tick(self) -> None:
-        """Update the table, or log a line for each running run once a minute."""
+        """Update the table; without a terminal, log a line for each running run once a minute."""
         is_due = self.frame is not None or self._is_silent()
         if is_due and time.monotonic() >= self.next_reading:
             self._show(self._read())
@@ -130,11 +135,13 @@ class LiveView:
         until: Callable[[], bool] = lambda: False,
         is_retried: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Show the study until every run has ended, and keep the last frame. Events are changes
-        between two readings.
+        """Show the runs until every run has ended, and keep the last frame. Events are the changes
+        between two readings of the files.
 
-        `until` ends the view earlier, where nothing works on the study any more; `is_retried` says
-        whether a run that has failed is to be tried again, when every run has ended.
+        Args:
+            until: whether to end earlier, because nothing works on the study any more.
+            is_retried: whether to go on although every run has ended, because a failed run will be
+                tried again.
         """
         self.is_watching = True
         before = self.begin()
@@ -164,7 +171,7 @@ class LiveView:
 
     @cached_property
     def reader(self) -> ProgressReader:
-        """Reads the files of the study's runs."""
+        """The reader of the files of the runs."""
         return ProgressReader(self.runs, self.results)
 
     def _read(self) -> StudyProgress:
@@ -175,7 +182,7 @@ class LiveView:
         return progress
 
     def _show(self, progress: StudyProgress) -> None:
-        """Draw the table; without a terminal, break a silence of a minute."""
+        """Draw the table; without a terminal, log lines if there was none for a minute."""
         if self.frame is not None:
             size, is_own = self.console.size, not self.is_watching
             self.frame.draw(live_table(progress, size.width, size.height - 1, is_own=is_own))
@@ -198,14 +205,14 @@ class LiveView:
 
 
 def _left(progress: StudyProgress | Ended) -> str:
-    """`, about 2 min left`; empty if it is not known."""
+    """Text such as `, about 2 min left`; empty if the time left is not known."""
     if progress.seconds_left is None:
         return ""
     return f", about {duration(progress.seconds_left)} left"
 
 
 class Frame:
-    """A view at the bottom of a terminal, drawn again in place; lines scroll by above it."""
+    """A view at the bottom of a terminal that is redrawn in place. Lines are printed above it."""
 
     def __init__(self, console: Console) -> None:
         self.console, self.width = console, console.width
@@ -228,7 +235,9 @@ class Frame:
         self.live.stop()
 
     def _erase_wrapped_rows(self) -> None:
-        """Erase the rows that a narrower terminal adds to the view, which rich does not count."""
+        """Erase the rows into which a terminal that became narrower has wrapped the view. rich does
+        not know of these rows.
+        """
         options = self.console.options.update_width(self.width)
         rows = 0
         for line in self.console.render_lines(self.view, options, pad=False):
@@ -238,5 +247,5 @@ class Frame:
 
 
 def is_interactive(console: Console) -> bool:
-    """Whether output goes to a terminal that can redraw: no pipe, no file, no CI."""
+    """Whether the console is a terminal that can be redrawn, and not the log of a CI."""
     return console.file.isatty() and not console.is_dumb_terminal and not os.environ.get("CI")

@@ -1,5 +1,5 @@
-"""`ablate predict`: what a trained run predicts for a text. Its task says what: translations or
-trees of lines, a continuation, or the masked tokens.
+"""`ablate predict`: predictions of a trained run for a text: translations or trees of its lines, a
+continuation, or its masked tokens, depending on the task of the run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ablate.tasks import Task
 
 EXAMPLE = "echo 'a small dog sleeps' | ablate predict study.yaml 'A h=1' --seed 2"
-# By what a task predicts (`Task.predicts`): the options that have an effect.
+# The options that have an effect, by the kind of prediction (`Task.predicts`).
 OPTIONS: dict[str, tuple[str, ...]] = {
     "lines": ("beam", "alpha"),
     "continuation": ("tokens", "count", "temperature", "top_k", "draw"),
@@ -32,11 +32,11 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Request:
-    """What a trained run is asked to predict.
+    """A request for predictions of a trained run.
 
-    row: that names the run; None if its id does.
-    text: of the option; None for standard input.
-    given: options that were given, by name.
+    row: the row of the run; None if the run was named by its id.
+    text: value of --text; None to read standard input.
+    given: values of the given options, by name.
     """
 
     folder: RunFolder
@@ -151,7 +151,7 @@ def _flag(name: str) -> str:
 def _translate(ask: Request) -> None:
     """Print a prediction for each line."""
     source = "standard input" if ask.text is None else "--text"
-    # All lines at once: batches are sorted by length.
+    # Read all lines first: batches are made of lines of similar length.
     lines = input_lines() if ask.text is None else ask.text.splitlines()
     from ablate.workers.inference import translate_text
 

@@ -1,5 +1,5 @@
-"""`ablate publish`: the results of a study as one folder of small files, for a repository or a
-supplement.
+"""`ablate publish`: write the results of a study into a folder of small files, for a repository or
+the supplement of a paper.
 """
 
 from __future__ import annotations

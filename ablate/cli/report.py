@@ -64,11 +64,11 @@ def command(
     print_faults(outcome.table)
     curves = curves_of(outcome, root)
     seen = _attention(outcome, root, attention) if attention is not None else None
-    # The whole page is made before anything is written: an error leaves the old page unchanged.
+    # Make the whole page before writing: an error leaves an existing page unchanged.
     examples = _samples(outcome, root, sentences)
     text = study_page(without_paths(outcome, root), root, curves, examples, seen)
     path = out or root.study(content.name) / FILE
-    # Not durable: the page can be made again.
+    # Not durable, because the page can be made again.
     write_bytes(path, text.encode(), durable=False)
     written = [path]
     if figures is not None:
@@ -81,7 +81,7 @@ def command(
 
 
 def _refuse_undrawable(figures: Path | None) -> None:
-    """Refuse a folder that could not be written, before any work."""
+    """Refuse a path for figures that is not a folder, before any work."""
     if figures is None:
         return
     kinds = listed(FIGURE_KINDS).replace(" or ", " and ")
@@ -94,7 +94,7 @@ def _refuse_undrawable(figures: Path | None) -> None:
 
 
 def _refuse_unwritable(out: Path | None, study: Study) -> None:
-    """Refuse a file that could not be written, or must not be replaced, before any work."""
+    """Refuse an output file that is a folder or the study itself, before any work."""
     if out is None:
         return
     if out.is_dir():
@@ -104,8 +104,8 @@ def _refuse_unwritable(out: Path | None, study: Study) -> None:
 
 
 def _samples(outcome: Outcome, root: Results, count: int) -> list[Example]:
-    """Samples of predictions. Those for a test split need the one corpus of the results; several
-    have none in common.
+    """Samples of predictions for the page: generated texts, or predictions for the test split. The
+    latter need the text of the corpus, and that all rows have the same corpus.
     """
     from ablate.page.study_page import generated_samples, samples
 
@@ -127,7 +127,11 @@ def _samples(outcome: Outcome, root: Results, count: int) -> list[Example]:
 
 
 def _attention(outcome: Outcome, root: Results, sentence: str) -> Attention:
-    """Base's weights with its first seed; refused if its run is not done, or shows none."""
+    """The attention weights of base with the first seed.
+
+    Raises:
+        UsageError: that run is not done, or has no attention.
+    """
     base = outcome.planned.base
     run = outcome.planned.of(base)[0]
     if outcome.table.rows[0].states[run.seed] != "done":

@@ -1,5 +1,5 @@
-"""Usage errors of the command line in one line: the error, the allowed values, the nearest
-match.
+"""Classes of commands that print usage errors in one line: the error, the allowed values, the
+nearest match.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 from ablate.errors import UsageError, did_you_mean, listed
 from ablate.formatting import ellipsis, printable
 
-# Recent versions of typer export exceptions of their own copy of click.
+# Recent versions of typer contain a copy of click, and export its base class of exceptions.
 ClickException: type[Exception]
 if hasattr(typer, "TyperException"):
     ClickException = typer.TyperException
@@ -28,12 +28,12 @@ else:
 
     ClickException = click.ClickException
 
-MAX_LENGTH = 300  # characters of a message; what a user typed may be of any length
+MAX_LENGTH = 300  # characters of a message, which may quote arguments of any length
 
 
 class Command(TyperCommand):
-    """A command whose help shows no type of arguments, whose names say it, and of flags, which take
-    no value.
+    """A command whose help shows no types of arguments, because their names say the type, and no
+    types of flags, because flags have no value.
     """
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -41,16 +41,18 @@ class Command(TyperCommand):
         return [_without_type(parameter) for parameter in super().get_params(ctx)]
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """`[OPTIONS] STUDY [ROW]`: without braces around what is required."""
+        """Return the parts of the usage line, without braces around required arguments."""
         return [re.sub("[{}]", "", piece) for piece in super().collect_usage_pieces(ctx)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the command's arguments and options; an error names the command."""
-        ctx.allow_extra_args = True  # which are refused here
+        """Parse the arguments and options of the command; errors contain the name of the
+        command.
+        """
+        ctx.allow_extra_args = True  # refused below, with a better message than click's
         try:
             further = super().parse_args(ctx, args)
         except ClickException as error:
-            if getattr(error, "ctx", None) is None:  # of an option without its value
+            if getattr(error, "ctx", None) is None:  # as for an option without its value
                 error.ctx = ctx  # type: ignore[attr-defined]
             raise
         if further and not ctx.resilient_parsing:
@@ -67,15 +69,15 @@ def _without_type(parameter: Any) -> Any:
 
 
 class CommandGroup(TyperGroup):
-    """A group of commands that reports a missing or unknown command in one line."""
+    """A group of commands that refuses a missing or unknown command in one line."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options of the group; flags show no type."""
         return [_without_type(parameter) for parameter in super().get_params(ctx)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the group's options; without arguments, report the commands to choose from."""
-        # Completion parses an unfinished line, which must not be an error.
+        """Parse the options of the group. Without a command, list the commands to choose from."""
+        # Not for completion, which parses unfinished lines.
         if not args and not ctx.resilient_parsing:
             raise _one_line_error(ctx, f"choose a command: {listed(self.list_commands(ctx))}")
         return super().parse_args(ctx, args)
@@ -91,7 +93,9 @@ class CommandGroup(TyperGroup):
 
 
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """The command as Typer takes it: a dataclass of options becomes its fields."""
+    """A command in which each parameter that is a dataclass of options is replaced by the fields of
+    the dataclass, because Typer takes only single options.
+    """
     groups: dict[str, Any] = {}
     flat: list[inspect.Parameter] = []
     hints = get_type_hints(command, include_extras=True)
@@ -120,8 +124,8 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
 def usage_error(error: Any) -> UsageError:
     """Turn an exception of click into a message of one line."""
     ctx = getattr(error, "ctx", None)
-    # Exceptions are recognized by their attributes where typer does not export the class.
-    if hasattr(error, "possibilities"):  # click's NoSuchOption, which typer does not export
+    # Recognized by an attribute, because typer does not export the class.
+    if hasattr(error, "possibilities"):  # click's NoSuchOption
         option, options = getattr(error, "option_name", ""), _long_options(ctx)
         near = did_you_mean(option, options) or f"; choose {listed(options)}"
         return _one_line_error(ctx, f'no such option "{option}"{near}')
@@ -137,7 +141,7 @@ def usage_error(error: Any) -> UsageError:
 
 
 def _unexpected(ctx: Any, arguments: Sequence[str]) -> str:
-    """Message for arguments that the command does not have, which may be a text."""
+    """The message for surplus arguments, which may be meant as a text."""
     noun = "argument" if len(arguments) == 1 else "arguments"
     message = f"got unexpected extra {noun} ({' '.join(arguments)})"
     for option in _long_options(ctx):
@@ -154,13 +158,15 @@ def _one_line_error(ctx: Any, message: str) -> UsageError:
 
 
 def _name(parameter: Any) -> str:
-    """`--format`, or `STUDY` for an argument."""
+    """The name of an option, such as `--format`, or of an argument, such as `STUDY`."""
     return str(parameter.metavar if parameter.param_type_name == "argument" else parameter.opts[0])
 
 
 def _wrong_value(error: typer.BadParameter) -> str:
-    """Message with the given value, which pydantic's exception has, and the allowed ones."""
-    # Not at the top: help would wait for the classes of all settings.
+    """The message for a wrong value: the given value, from pydantic's exception, and the allowed
+    values.
+    """
+    # Imported here, because help does not need the classes of all settings.
     from pydantic import ValidationError
 
     from ablate.fields import value_faults
@@ -175,7 +181,7 @@ def _wrong_value(error: typer.BadParameter) -> str:
 
 
 def _choices(error: typer.BadParameter) -> list[str]:
-    """Values of a parameter that is a Literal or an Enum; empty for any other."""
+    """The allowed values of a parameter that is a Literal or an Enum; empty for other types."""
     assert error.ctx is not None
     assert error.param is not None
     types = [typing.get_type_hints(error.ctx.command.callback)[error.param.name]]

@@ -1,5 +1,5 @@
-"""`ablate verify`: check stored files against their hashes, and exact resumption on this
-machine.
+"""`ablate verify`: compare stored files with their hashes, and check that training resumes exactly
+on this machine.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ablate.streams import echo, print_json
 from ablate.study import Row, Runs
 
 EXAMPLE = "ablate verify study.yaml --stored"
-STEPS = 4  # of the check of resumption
+STEPS = 4  # training steps of the check of resumption
 
 
 def command(
@@ -66,7 +66,8 @@ def command(
         echo("\n".join(checked.lines()))
     resumed = []
     if not stored:
-        rows = planned.rows if options.rows else planned.rows[:1]  # one row checks the machine
+        # Base is enough to check the machine.
+        rows = planned.rows if options.rows else planned.rows[:1]
         for row in rows:
             check = _check_resume(planned, row, root, device, steps or STEPS)
             if format == "text":
@@ -81,7 +82,9 @@ def command(
 
 @dataclass(frozen=True)
 class _Stored:
-    """What the stored files of a study are like: counts, and a line for each damaged one."""
+    """The outcome of the check of stored files: numbers of files, runs, unfinished runs and
+    corpora, and a line for each damaged file.
+    """
 
     files: int
     runs: int
@@ -90,7 +93,7 @@ class _Stored:
     damaged: list[str]
 
     def lines(self) -> list[str]:
-        """The damage, then a summary."""
+        """The lines for damaged files, then a summary."""
         checked = f"{plural(self.files, 'file')} of {plural(self.runs, 'run')}"
         if self.unfinished:
             checked += f", of which {self.unfinished} not finished,"
@@ -101,8 +104,10 @@ class _Stored:
 
 @dataclass(frozen=True)
 class _Resumed:
-    """A training that was interrupted and resumed, beside one that was not; `difference` names
-    the first thing in which they differ.
+    """The outcome of the check of resumption: an interrupted and resumed training, compared with an
+    uninterrupted one.
+
+    difference: the first difference between the two; None if they are equal.
     """
 
     row: str
@@ -111,7 +116,7 @@ class _Resumed:
     difference: str | None
 
     def line(self) -> str:
-        """The verdict."""
+        """The outcome as a line."""
         how = f"{self.steps} steps on {self.device}, with and without a stop after"
         verdict = f"DIFFERENT: {self.difference}" if self.difference else "identical"
         return f"{self.row}: {how} {self.steps // 2}: {verdict}"
@@ -145,13 +150,14 @@ def _check_stored(planned: Runs, results: Results) -> _Stored:
 
 
 def _manifests(planned: Runs, results: Results) -> list[Path]:
-    """The manifests of the corpora that the study or its results name and that are here."""
-    manifests: set[Path] = set()  # because most rows share one corpus
+    """The manifests of the corpora of the study and of its results."""
+    manifests: set[Path] = set()  # a set, because most rows share one corpus
     for data in {run.data for run in planned}:
         manifest = known_corpus(data, results.corpora)
         if manifest is not None:
             manifests.add(manifest)
-    # Without its pointer, which `run` writes again, the results alone know a corpus.
+    # If the pointer is lost, only the results name the corpus. `ablate run` writes the pointer
+    # again.
     for run in planned:
         result = none_if_unreadable(results.run(run.id).read_result)
         if result is not None and results.has_corpus(result.corpus):
@@ -168,7 +174,7 @@ def _check_resume(
     study, run = planned.study, planned.of(row)[0]
     chosen = torch_device(device)
     corpus = study.prepare(run.data, results.corpora, functools.partial(echo, err=True))
-    # The micro-batch that a launch would choose, because another one sums in another order.
+    # With the micro-batch of a launch, because the order of sums depends on the micro-batch.
     resources = Resources.model_validate({"device": chosen.type})
     demand = Demand((row.config,), run.data.vocab_size, 1, resources)
     (slot, *_) = local_slots(demand)

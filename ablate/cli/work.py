@@ -1,4 +1,6 @@
-"""`ablate work`: a pilot, which works on a submitted study; the cluster starts it."""
+"""`ablate work`: the process of a pilot on a node of a cluster, or of the closing job. Clusters
+start it, not people.
+"""
 
 from __future__ import annotations
 
@@ -51,18 +53,18 @@ def command(
 
     code = work(folder, index, _log)
     if is_last_pilot(folder):
-        # Not its exit code: Kubernetes would start a pilot once more because a run has diverged.
+        # Without its exit code: if a run has failed, Kubernetes would start this pilot again.
         _close(folder)
     raise typer.Exit(code)
 
 
 def _log(line: str) -> None:
-    """Print a line with the time, at once: the cluster may end this process without notice."""
+    """Print a line with the time. It is flushed, because the cluster may kill this process."""
     echo(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}")
 
 
 def _drive(folder: JobFolder, pilots: int) -> int:
-    """Run pilots, and close the job unless somebody has ended this driver; the exit code."""
+    """Run pilots as tasks of Ray, then close the job; the exit code."""
     job = folder.read_job()
     if engine_of(job).drive(folder, job.python, pilots, _log):
         return _close(folder)
@@ -71,9 +73,12 @@ def _drive(folder: JobFolder, pilots: int) -> int:
 
 
 def _close(folder: JobFolder) -> int:
-    """Print the table, submit again if runs are missing, and publish the table; the exit code.
+    """Print the table, submit again if runs are missing, and publish the table.
 
-    The job is closed last, so that whoever waits for its end finds the table.
+    The job is closed last, so that a process that waits for its end finds the table.
+
+    Returns:
+        The exit code: 1 if a run has no result.
     """
     _, study = open_job(folder)
     planned = settle(study, folder.results)
@@ -81,9 +86,9 @@ def _close(folder: JobFolder) -> int:
     render.print_rich(outcome.table, new_console(width=160), against_paper=False)
     reason = submit_again(folder, _log)
     try:
-        if not study.source.is_modified:  # which may be refused
+        if not study.source.is_modified:  # the published table belongs to the whole study
             publish_results(planned, outcome, folder.results)
-    finally:
+    finally:  # the job is also closed if the results cannot be published
         if reason is not None:
             folder.close(reason)
             _log(f"closed: {reason}")

@@ -1,13 +1,13 @@
-"""Trained runs as models of other libraries.
+"""Convert trained runs to models of other libraries.
 
-export_run.py      a run's folder in, a folder of another library's files out
-targets.py         the models of other libraries, by task
-target.py          a target: the settings that it supports, and its weights in terms of ours
-changes.py         how weights become those of others
-encoders.py        tables of Marian, BERT and ModernBERT for transformers
-causal.py          tables of GPT-2, Llama and their descendants for transformers
+export_run.py      read the folder of a run, write the folder of a model
+targets.py         the models of other libraries, by library, task and architecture
+target.py          a target: which settings it supports, and how its weights are made from ours
+changes.py         changes of tensors that the tables of weights use
+encoders.py        settings and tables of weights of Marian, BERT and ModernBERT
+causal.py          settings and tables of weights of GPT-2, Llama and their descendants
 huggingface.py     the files of transformers
-ctranslate.py      tables and files of CTranslate2
+ctranslate.py      settings, tables of weights and files of CTranslate2
 """
 
 from ablate.export.export_run import export_run

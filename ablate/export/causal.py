@@ -1,9 +1,10 @@
 """Causal language models of Hugging Face's transformers.
 
-Most are Llama with other settings. Llama rotates entry i of a head together with entry i + d/2,
-where the RoPE paper rotates neighbors; the rows of W^Q and W^K are reordered accordingly, and
-attention scores stay the same. Only Gemma scales its embeddings: elsewhere a factor of
-sqrt(d_model) goes into them, and they are then written separately from the matrix of the logits.
+Most of them are Llama with other settings. Llama rotates entry i of a head together with entry
+i + d/2, and the RoPE paper rotates neighbors. So the rows of W^Q and W^K are reordered, which
+leaves the attention scores as they are. Only Gemma scales its embeddings. For all other models, a
+scale of sqrt(d_model) is multiplied into the embeddings, which are then stored apart from the
+output matrix.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ def _llama(
     rules: tuple[Rule, ...] = (),
     **facts: Any,
 ) -> Target:
-    """A descendant of Llama: what differs from Llama's settings and tensors."""
+    """A descendant of Llama: the settings and tensors in which it differs from Llama."""
     return transformers_model(
         kind,
         name,
@@ -156,7 +157,7 @@ def _llama(
 
 
 def _divides(c: ModelConfig, name: str) -> str:
-    # Its configuration refuses it, although it takes the size of a head as a field of its own.
+    # transformers refuses other numbers, although head_dim is a separate field.
     if c.d_model % c.n_heads == 0:
         return ""
     return (
@@ -212,7 +213,9 @@ def _smollm3(c: ModelConfig) -> dict[str, Any]:
 
 
 def _mixture_layer(name: str, *parts: str) -> Parts:
-    """The layer of a mixture of Llama's networks, whose experts have these names."""
+    """The tensors of a Llama layer with a mixture of experts. `name` is the name of the mixture,
+    and `parts` are the names of the gate, up and down projections of an expert.
+    """
     experts: dict[str, Any] = {f"{name}.gate.weight": convert("feed_forward.router.weight")}
     for theirs, ours in zip(parts, ("W_1", "W_3", "W_2"), strict=True):
         experts[f"{name}.experts.{{e}}.{theirs}.weight"] = convert(
@@ -335,8 +338,9 @@ LLAMAS = (
 )
 
 
-# Classic models have biases everywhere, which are zeros where this model has none, and only Phi
-# shares heads of keys and values: others have one for each head of queries.
+# Models before Llama. They have biases everywhere, which are zeros if ablate's model has none. In
+# all
+# of them but Phi, each head of queries has its own keys and values.
 CLASSIC = {
     "norm": ("layernorm",),
     "norm_position": ("pre",),
@@ -485,7 +489,8 @@ def _recurrent_gemma_settings(c: ModelConfig) -> dict[str, Any]:
     return {
         **_sizes(c),
         "num_key_value_heads": c.kv_heads,
-        "intermediate_size": 2 * c.inner_width(gated=True),  # theirs counts both projections
+        # transformers counts the widths of both projections of the gated network.
+        "intermediate_size": 2 * c.inner_width(gated=True),
         "hidden_activation": ACTIVATION_NAMES[c.activation],
         "lru_width": c.n_heads * c.d_v,
         "attention_window_size": c.attention_window + 1,

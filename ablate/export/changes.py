@@ -1,4 +1,4 @@
-"""Changes and joins of tensors, which convert weights to those of another library."""
+"""Changes and joins of tensors, which convert weights to the layout of another library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from ablate.parts.positions import rotated_entries
 
 
 def absent_weights(model: TrainedModel) -> dict[str, Tensor]:
-    """Weights that models of other libraries always have, for a model without them."""
+    """Weights that models of other libraries always have, with the values that make them equal to a
+    model without these weights.
+    """
     c = model.config
     embedding = model.weights["embedding.weight"]
     return {
@@ -35,8 +37,8 @@ def position_table(c: ModelConfig) -> Tensor:
 
 def is_tied(c: ModelConfig) -> bool:
     """Whether the embeddings and the output matrix are one tensor in a library that does not scale
-    embeddings. There, the factor of the embeddings is multiplied into them, and not into the output
-    matrix.
+    embeddings: only if ablate does not scale them either. A scale is multiplied into the
+    embeddings, and not into the output matrix, so that the two differ.
     """
     return c.tied_embeddings == "all" and c.embedding_scale == 1
 
@@ -47,18 +49,19 @@ def is_untied(c: ModelConfig) -> bool:
 
 
 def has_output_matrix(c: ModelConfig) -> bool:
-    """Whether the output matrix is a tensor of its own in a library that scales embeddings."""
+    """Whether the output matrix is a separate tensor in a library that scales embeddings."""
     return c.tied_embeddings == "none"
 
 
 def scale_embeddings(embeddings: Tensor, c: ModelConfig) -> Tensor:
-    """Multiply the factor into the embeddings, for libraries that do not scale them."""
+    """Multiply the scale into the embeddings, for libraries that do not scale them."""
     return embeddings if c.embedding_scale == 1 else embeddings * math.sqrt(c.d_model)
 
 
 def split_pairs(heads: Tensor, c: ModelConfig) -> Tensor:
-    """Reorder the rows of W^Q or W^K: the first entries of all rotated pairs, then the second ones.
-    Other libraries rotate entry i with entry i + d/2; the RoPE paper rotates neighbors.
+    """Reorder the rows of W^Q or W^K in each head: the first entries of all rotated pairs, then the
+    second entries. Other libraries rotate entry i with entry i + d/2; the RoPE paper rotates
+    neighbors.
     """
     return _reorder_pairs(heads, c, (0, 1))
 
@@ -85,7 +88,7 @@ def repeat_heads(heads: Tensor, c: ModelConfig) -> Tensor:
     return grouped.repeat_interleave(c.n_heads // c.kv_heads, 0).flatten(0, 1)
 
 
-# Queries, keys and values in a single tensor, with as many heads of keys and values as of queries.
+# Queries, keys and values in one tensor, in which each head of queries has its own keys and values.
 QUERIES_KEYS_VALUES = (
     *("mixer.W_Q.*", split_pairs),
     *("mixer.W_K.*", split_pairs, repeat_heads),
@@ -94,7 +97,7 @@ QUERIES_KEYS_VALUES = (
 
 
 def subtract_one(gains: Tensor, c: ModelConfig) -> Tensor:
-    """Gains as differences from 1."""
+    """The gains of a norm as differences from 1."""
     return gains - 1
 
 
@@ -104,16 +107,16 @@ def split_even_odd(tensor: Tensor, c: ModelConfig) -> Tensor:
 
 
 def split_even_odd_columns(tensor: Tensor, c: ModelConfig) -> Tensor:
-    """`split_even_odd` for the input of a projection; its bias stays."""
+    """Reorder the columns of a projection as `split_even_odd`; a bias stays as it is."""
     return tensor if tensor.dim() == 1 else split_even_odd(tensor.T, c).T
 
 
 def transpose(tensors: Sequence[Tensor], c: ModelConfig) -> Tensor:
-    """Join tensors, and transpose a projection to (d_in, d_out)."""
+    """Join tensors, and transpose a matrix to (d_in, d_out)."""
     return torch.cat(list(tensors)).T if tensors[0].dim() == 2 else torch.cat(list(tensors))
 
 
 def interleave_heads(tensors: Sequence[Tensor], c: ModelConfig) -> Tensor:
-    """Join Q, K and V head by head: all of the first head, then all of the next one."""
+    """Join Q, K and V head by head: Q, K and V of the first head, then of the next head."""
     heads = [tensor.unflatten(0, (c.n_heads, -1)) for tensor in tensors]
     return torch.cat(heads, dim=1).flatten(0, 1)

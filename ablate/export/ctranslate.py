@@ -1,11 +1,11 @@
-"""Both architectures for CTranslate2 (OpenNMT's inference library), through its model
-specifications.
+"""Encoder-decoder and decoder-only models for CTranslate2 (OpenNMT's inference library), written
+with its model specifications.
 
 Positional encodings that are added to embeddings are written as a table of vectors.
 
-`TransformersConverter` on our Hugging Face export would take less: with ctranslate2 4.8 and
-transformers 5 it takes no Marian whose padding is not the last token, and neither GPT-NeoX nor Phi,
-and of a Llama with d_k other than d_model / h it makes a wrong model without an error.
+Why not `TransformersConverter` on the Hugging Face export, which would need less code: with
+ctranslate2 4.8 and transformers 5 it refuses a Marian whose padding is not the last token, GPT-NeoX
+and Phi; and of a Llama with d_k other than d_model / h it makes a wrong model without an error.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def _norm(theirs: str, ours: str) -> Parts:
 
 
 def _attention(theirs: str, ours: str, *inputs: str) -> Parts:
-    """An attention layer. CTranslate2 has a joined matrix for each input of it."""
+    """The tensors of an attention layer. CTranslate2 has one matrix for each input: `inputs` names
+    the projections that are joined in each.
+    """
     parts = {}
     for number, letters in enumerate((*inputs, "O")):
         names = [f"{ours}.W_{letter}.*" for letter in letters]
@@ -80,7 +82,7 @@ def write_ctranslate(target: Target, model: TrainedModel, folder: Path) -> None:
     embedding = weights["embedding.weight"]
     absent = {"output.weight": embedding}
     if model.config.has_encoder:
-        # Tied with the output alone (`decoder`), the source has a matrix of its own.
+        # Used only if source and target share one matrix.
         absent["source_embedding.weight"] = embedding
     for name, tensor in target.tensors(replace(model, weights=weights), absent).items():
         *owners, variable = name.split("/")
@@ -88,7 +90,7 @@ def write_ctranslate(target: Target, model: TrainedModel, folder: Path) -> None:
         for part in owners:
             owner = _member(owner, part)
         setattr(owner, variable, tensor)
-    # validate() fails on a variable without a value, so that no part of the model is forgotten.
+    # validate() raises an error if a variable has no value, so that no tensor is forgotten.
     spec.validate()
     spec.optimize()
     spec.save(str(folder))
@@ -131,7 +133,7 @@ def _specification(c: ModelConfig, options: dict[str, Any], vocabulary: list[str
     for layer in layers:
         for attention in (layer.self_attention, getattr(layer, "attention", None)):
             if attention is not None:
-                # Without a value CTranslate2 scales by d_k^-0.5, also for a row without the scale.
+                # Always given, because CTranslate2's default is d_k^-0.5.
                 attention.queries_scale = 1.0 if c.attention_scale == 1 else c.d_k**-0.5
         if c.positional_encoding == "t5":
             distance = torch.tensor(T5_DISTANCE, dtype=torch.int32)
@@ -153,7 +155,7 @@ def _options(c: ModelConfig) -> dict[str, Any]:
         "ffn_glu": c.activation == "swiglu",
         "num_heads_kv": c.n_kv_heads,
         "head_dim": c.d_k,
-        # 0: all entries of a head are rotated
+        # 0 means that all entries of a head are rotated.
         "rotary_dim": 0 if c.positional_encoding == "rope" else None,
         "relative_position": c.positional_encoding == "relative",
         "relative_attention_bias": c.positional_encoding == "t5",
@@ -161,8 +163,8 @@ def _options(c: ModelConfig) -> dict[str, Any]:
 
 
 def _add_positions(model: TrainedModel) -> dict[str, Tensor]:
-    """The weights, with positions in the form of CTranslate2: a table for each stack (zeros without
-    an encoding), or vectors for each layer.
+    """The weights, with positions in the form of CTranslate2: a table for each stack (zeros if
+    there is no positional encoding), or vectors of relative positions for each layer.
     """
     c = model.config
     weights = dict(model.weights)

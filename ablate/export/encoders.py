@@ -1,15 +1,15 @@
 """`MarianMTModel`, `BertForMaskedLM` and `ModernBertForMaskedLM` of Hugging Face's transformers.
 
-Marian's positional encoding has all sines in the first half of a vector and all cosines in the
-second, where the paper's formula interleaves them (section 3.5). The entries of every vector of
-width d_model are reordered accordingly, in embeddings, norms and projections alike.
+Marian's positional encoding has the sines in the first half of a vector and the cosines in the
+second half; the paper's formula interleaves them (section 3.5). So the entries of every vector of
+width d_model are reordered, in embeddings, norms and projections.
 
-Deviation: Marian's layer normalization adds 1e-5 to the variance, this project 1e-6 (norms.EPS),
-and Marian's configuration has no field for it. Variances are near 1, so that the states differ by a
+Deviation: Marian's layer normalization adds 1e-5 to the variance, ablate 1e-6 (norms.EPS), and the
+configuration of Marian has no field for it. Variances are near 1, so that the states differ by a
 few parts in a million.
 
-BERT has a table of positions, which holds sinusoidal ones too. Texts here have neither `[CLS]` nor
-`[SEP]`.
+BERT has a table of positions, into which sinusoidal positions are written, too. Texts of ablate
+have neither `[CLS]` nor `[SEP]`.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def _modern_bert_settings(c: ModelConfig) -> dict[str, Any]:
         "mlp_bias": c.feed_forward_bias,
         "classifier_bias": c.output_transform is True,
         "norm_eps": EPS,
-        # Marks of texts, which have none here.
+        # Texts of ablate have neither token; transformers needs an id for both.
         "cls_token_id": BOS,
         "sep_token_id": EOS,
     }

@@ -1,4 +1,4 @@
-"""Export of a finished run into a folder of another library's files."""
+"""Export a finished run into a folder with the files of another library."""
 
 from __future__ import annotations
 
@@ -30,14 +30,16 @@ def export_run(
     """Write a finished run, with the weights of a row, as a model of another library.
 
     Args:
-        run: the run.
+        run: folder of the run.
         results: the results root.
-        library: a key of TARGETS.
+        library: name of the library, a key of TARGETS.
         folder: a new or empty folder. It is written completely or not at all.
-        row: the row whose weights are exported; None for the configuration of the run.
+        row: the row whose weights and decoding settings are exported; None for the settings with
+            which the run began.
 
     Returns:
-        The name of the model, and a note on a decoding setting that it lacks, or "".
+        The name of the model in the library, and a note on a decoding setting of the row that the
+        model cannot have (empty if there is none).
 
     Raises:
         UsageError: the folder is in use, the configuration is not supported, or a package is
@@ -56,10 +58,10 @@ def export_run(
             f"{name} has the task {record.task}; "
             f"only {listed(exportable_tasks(library))} is supported by --to {library}"
         )
-    # All reasons are reported, before the weights are loaded.
+    # Before the weights are loaded, which takes seconds.
     _check_support(name, config, library, target)
     opened = load_run(run, results, row=row)
-    # All targets have a single vocabulary for source and target.
+    # Every target has one vocabulary for source and target.
     vocabularies = {id(opened.corpus.tokenizer_of(field)) for field in opened.corpus.fields}
     if vocabularies != {id(opened.corpus.tokenizer)}:
         raise UsageError(f"{name} cannot be exported to {library}: it has data.vocabulary=separate")
@@ -71,7 +73,7 @@ def export_run(
 
     def write(path: Path) -> None:
         target.write(target, model, path)
-        # Not durable, because all files are flushed together before the rename.
+        # Not durable, because `_write_atomically` flushes all files before the rename.
         write_json(path / ABOUT, _origin(opened, library), durable=False)
 
     _write_atomically(folder, write)
@@ -84,7 +86,7 @@ def _check_support(name: str, config: ModelConfig, library: str, target: Target)
     if reasons:
         start = f"{name} cannot be exported to {library}: it has"
         raise UsageError(*(f"{start} {reason}" for reason in reasons))
-    # find_spec does not import the package.
+    # find_spec finds the package without importing it.
     if target.package is not None and importlib.util.find_spec(target.package) is None:
         install = f"pip install {library}"
         raise UsageError(f"--to {library}: {target.package} is not installed; {install}")
@@ -106,7 +108,7 @@ def _origin(opened: LoadedRun, library: str) -> dict[str, Any]:
     excluded = {*NOT_IDENTITY, *DecodingConfig.model_fields}
     return origin | {
         "step": opened.result.chosen_step,
-        # The mean of several checkpoints has no file, and therefore no hash.
+        # The average of several checkpoints is not a file, so it has no hash.
         "averaged_steps": averaged,
         "weights_sha256": weights.sha256 if weights and len(averaged) == 1 else None,
         "config": opened.config.model_dump(exclude=excluded),

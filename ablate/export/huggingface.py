@@ -20,8 +20,8 @@ from ablate.export.target import GATED, Target, TrainedModel, derived_head_sizes
 
 MARKS = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD}
 SUPPRESSED = {"sequence-to-sequence": [PAD, BOS], "causal": [PAD, UNK, BOS]}
-SEARCHES = ("sequence-to-sequence",)  # kinds that are decoded by beam search
-# Our activation, of a gated network too, -> theirs.
+SEARCHES = ("sequence-to-sequence",)  # kinds of models that are decoded by beam search
+# Name of an activation (for a gated network, of its gate) -> name in transformers.
 ACTIVATION_NAMES = {
     "relu": "relu",
     "gelu": "gelu",
@@ -38,7 +38,9 @@ ACTIVATION_NAMES = {
 def transformers_model(
     kind: str, name: str, settings: Callable[[ModelConfig], dict[str, Any]], **facts: Any
 ) -> Target:
-    """A target of transformers: its `model_type`, class and settings, and facts of `Target`."""
+    """A target of transformers. `kind` is its `model_type`, `name` its class, and `facts` are
+    fields of `Target`.
+    """
     return Target(
         name=name,
         settings=lambda c: {"model_type": kind, **settings(c)},
@@ -48,7 +50,7 @@ def transformers_model(
 
 
 def sizes(c: ModelConfig) -> dict[str, Any]:
-    """Settings with the same names in all models with a single stack."""
+    """Settings that have the same names in every model with one stack."""
     return {
         "hidden_size": c.d_model,
         "intermediate_size": c.inner_width(gated=c.activation in GATED),
@@ -60,17 +62,17 @@ def sizes(c: ModelConfig) -> dict[str, Any]:
 
 
 def windows(c: ModelConfig) -> dict[str, Any]:
-    """Settings of local attention, and the kind of attention of each layer, for a single stack."""
+    """The window of local attention, and the kind of attention of each layer, for one stack."""
     kinds = {"local": "sliding_attention", "full": "full_attention"}
     return {
-        # Theirs counts the token itself.
+        # transformers also counts the token itself.
         "sliding_window": c.attention_window + 1,
         "layer_types": [kinds[layer.attention] for layer in c.all_layers],
     }
 
 
 def rope_bases(c: ModelConfig) -> dict[str, set[float]]:
-    """The bases of rotary positions, by the kind of attention of the layers."""
+    """The bases of rotary positions in the layers with each kind of attention."""
     bases: dict[str, set[float]] = defaultdict(set)
     for layer in c.all_layers:
         bases[layer.attention].add(layer.rope_base)
@@ -78,7 +80,7 @@ def rope_bases(c: ModelConfig) -> dict[str, set[float]]:
 
 
 def single_rope_bases(c: ModelConfig, name: str) -> str:
-    """A rule: all layers with the same kind of attention have the same base of rotary positions."""
+    """A rule: layers with the same kind of attention have the same base of rotary positions."""
     several = "/".join(kind for kind, bases in rope_bases(c).items() if len(bases) > 1)
     if not several:
         return ""
@@ -108,15 +110,16 @@ def write_transformers(target: Target, model: TrainedModel, folder: Path) -> Non
         write_plain_json(folder / "generation_config.json", generation)
     tensors: dict[str, Tensor] = {}
     for name, tensor in target.tensors(model, absent_weights(model)).items():
-        tensors[name] = tensor.clone().contiguous()  # a file holds no tensor twice
-    # Not save_file, whose error of a full disk is no OSError. Without the format in its metadata,
-    # transformers refuses the file.
+        # safetensors refuses tensors that share memory.
+        tensors[name] = tensor.clone().contiguous()
+    # Not save_file, which raises no OSError on a full disk. transformers needs the format in the
+    # metadata.
     (folder / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
 
 
 def _search(c: DecodingConfig) -> dict[str, Any]:
-    """The beam search of a row. transformers divides by the length itself, which is
-    `length_penalty: length`.
+    """The settings of a row's beam search. transformers divides by length^alpha, which is
+    `length_penalty: length`, and has no other penalty.
     """
     return {
         "num_beams": c.beam,
@@ -130,7 +133,7 @@ def _has_gnmt_penalty(c: DecodingConfig) -> bool:
 
 
 def penalty_note(c: DecodingConfig) -> str:
-    """A note for a row with a length penalty that transformers does not have, or ""."""
+    """A note for a row whose length penalty transformers does not have; empty for other rows."""
     if c.beam == 1 or not _has_gnmt_penalty(c):  # greedy search compares no lengths
         return ""
     return (
@@ -140,7 +143,7 @@ def penalty_note(c: DecodingConfig) -> str:
 
 
 def _write_marian_tokenizer(model: TrainedModel, folder: Path) -> None:
-    """Write the files of `MarianTokenizer`. Its models for the two sides are equal here."""
+    """Write the files of `MarianTokenizer`, with the same model for source and target."""
     vocabulary = model.vocabulary()
     settings = {
         "tokenizer_class": "MarianTokenizer",
@@ -150,7 +153,7 @@ def _write_marian_tokenizer(model: TrainedModel, folder: Path) -> None:
         "eos_token": vocabulary[EOS],
         "pad_token": vocabulary[PAD],
         "model_max_length": model.config.max_positions,
-        # Else it takes the name of a mark in a text for the mark.
+        # Otherwise text such as "</s>" would be read as the token of that name.
         "split_special_tokens": model.tokenizer.is_escaped,
         "separate_vocabs": False,
         "clean_up_tokenization_spaces": False,
@@ -162,7 +165,9 @@ def _write_marian_tokenizer(model: TrainedModel, folder: Path) -> None:
 
 
 def write_tokenizer(model: TrainedModel, folder: Path, mask: str | None = None) -> None:
-    """Write the vocabulary; `mask` replaces the unknown token."""
+    """Write the files of the tokenizer. `mask` is the text of the mask token, which takes the id of
+    the unknown token.
+    """
     if not isinstance(model.tokenizer, ByteTokenizer):
         (folder / TOKENIZER).write_bytes(model.tokenizer.model)
         return
@@ -181,10 +186,10 @@ def write_tokenizer(model: TrainedModel, folder: Path, mask: str | None = None) 
 
 
 def _byte_level(marks: list[str]) -> dict[str, Any]:
-    """Return a tokenizer of single bytes: byte-level BPE without merges.
+    """The content of tokenizer.json for single bytes: byte-level BPE without merges.
 
-    The library writes a byte as a printable character: itself where it is one, else the next free
-    one from U+0100.
+    BPE names a byte by a printable character: by its own character if that is printable, otherwise
+    by the next unused character from U+0100 on.
     """
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     vocabulary, free = list(marks), 0x100

@@ -1,4 +1,6 @@
-"""A target of an export: a model of another library, and the conversion of weights to it."""
+"""A target of an export: a model of another library, with the settings that it supports and the
+conversion of weights.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +19,22 @@ from ablate.fields import facts_of
 from ablate.formatting import setting_text
 from ablate.parts.feed_forward import ACTIVATIONS
 
-# Checks a configuration: (config, name of the target) -> the violation; empty if there is none.
+# (config, name of the target) -> what violates the rule; empty if nothing does.
 Rule = Callable[[ModelConfig, str], str]
 Change = Callable[[Tensor, ModelConfig], Tensor]
-ANY: Any = object()  # all values of a field
+ANY: Any = object()  # in place of the supported values of a field: all are supported
 GATED = tuple(name for name, activation in ACTIVATIONS.items() if activation.gated)
 UNGATED = tuple(name for name, activation in ACTIVATIONS.items() if not activation.gated)
 
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A trained model.
+    """A trained model with everything that an export needs.
 
-    languages: the languages of source and target, or the name of the text.
-    kind: the kind of model as which the runs of its task are exported (`Task.exported_as`).
+    weights: parameters by name, in fp32.
+    languages: languages of source and target, or the name of the text of a language model.
+    kind: kind of model of the task: `sequence-to-sequence`, `causal` or `masked`
+        (`Task.exported_as`).
     """
 
     config: RowConfig
@@ -40,19 +44,20 @@ class TrainedModel:
     kind: str
 
     def vocabulary(self) -> list[str]:
-        """All token pieces, in the order of ids."""
+        """The texts of all tokens, in the order of their ids."""
         return self.tokenizer.pieces(list(range(self.tokenizer.vocab_size)))
 
 
 @dataclass(frozen=True)
 class TensorPart:
-    """The conversion of tensors of ours to a tensor of another library.
+    """The conversion of tensors of ablate to a tensor of another library.
 
-    ours: names of our tensors, with the changes that are applied to each of them in order. In all
-        names, `*` stands for weight and bias, and `{e}` for the number of an expert.
-    join: joins the changed tensors; by default along the first axis.
-    biased: whether the other tensor always has a bias. It is zero if ours has none.
-    when: whether a model has the tensor. It is left out, too, if ours are missing.
+    ours: names of ablate's tensors, each with the changes that are applied to it in order. In all
+        names, `*` stands for `weight` and `bias`, and `{e}` for the number of an expert.
+    join: function that joins the changed tensors; by default concatenation along the first axis.
+    biased: whether the other library always has a bias. The bias is zero if ablate's model has
+    none. when: whether a model with this configuration has the tensor in the other library. A
+        tensor is also left out if ablate's model lacks the tensors in `ours`.
     """
 
     ours: tuple[tuple[str, tuple[Change, ...]], ...]
@@ -64,8 +69,8 @@ class TensorPart:
 
 
 def convert(*ours: str | Change, **facts: Any) -> TensorPart:
-    """The conversion of our tensors: names, each followed by its changes, then other facts of
-    `TensorPart`.
+    """A conversion of tensors. `ours` has names of ablate's tensors, each followed by the changes
+    of that tensor; `facts` are the other fields of `TensorPart`.
     """
     sources: list[tuple[str, tuple[Change, ...]]] = []
     for entry in ours:
@@ -84,19 +89,20 @@ Parts = Mapping[str, TensorPart]  # by the name of the other library's tensor
 class Target:
     """A model of another library.
 
-    A field that is neither in `supported` nor declared as exported (`Facts`) is supported at its
-    default alone. So a new field is refused until a target supports it.
+    A field of the configuration that is neither in `supported` nor declared as exported (`Facts`)
+    may only have its default. So a new field is refused until a target supports it.
 
     name: name of the model in the other library.
-    supported: the supported values of restricted fields, or ANY.
+    supported: by field, the supported values, or ANY.
     alternating: fields that may have different values in different layers.
     rules: restrictions of sizes and of combinations of fields.
-    settings: makes the configuration of the other library.
-    parts: the tensors outside of layers.
-    layer: the tensors of a layer.
-    stacks: the prefix of the names of layer {i}, by our name of the stack.
-    write: writes a model into an empty folder.
-    package: an optional dependency that `write` imports.
+    settings: function that makes the configuration of the other library.
+    parts: by name in the other library, the tensors outside of layers.
+    layer: by name in the other library, the tensors of a layer.
+    stacks: by ablate's name of a stack (`encoder`, `decoder`), the prefix of the names of the
+        tensors of layer {i}.
+    write: function that writes a model into an empty folder.
+    package: name of an optional dependency that `write` imports.
     """
 
     name: str
@@ -111,7 +117,7 @@ class Target:
     package: str | None = None
 
     def violations(self, config: ModelConfig) -> list[str]:
-        """The reasons why a model of this configuration cannot be exported; empty if it can."""
+        """The reasons why a model with this configuration cannot be exported; empty if it can."""
         reasons = []
         patterns = config.patterns
         alternating = [name for name in patterns if name not in self.alternating]
@@ -141,12 +147,12 @@ class Target:
         return values | dict(self.supported)
 
     def tensors(self, model: TrainedModel, absent: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The weights of a model for the other library, by its names. All weights of the model must
-        be used.
+        """The weights of a model for the other library, by the names of that library. Each weight
+        of the model must be used.
 
         Args:
             model: the model.
-            absent: defaults for weights that the model lacks.
+            absent: weights to use if the model has none of that name.
         """
         reader = _Reader({**absent, **model.weights})
         reader.add("", "", self.parts, model.config)
@@ -189,7 +195,7 @@ class _Reader:
     def _changed(
         self, prefix: str, part: TensorPart, e: int, suffix: str, c: ModelConfig
     ) -> list[Tensor] | None:
-        """The changed tensors of a part; None if one is missing."""
+        """The changed tensors of a part; None if the model lacks one of them."""
         tensors = []
         for name, changes in part.ours:
             ours = prefix + _full_name(name, e, suffix)

@@ -1,4 +1,6 @@
-"""The dashboards of `--log`, and the data that they receive of a run."""
+"""The dashboards that `--log` names, and the interface through which they receive the metrics of a
+run.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,12 @@ from typing import Any, Literal, Protocol
 from ablate.errors import UsageError, did_you_mean, listed
 from ablate.store.files import remove
 
-# Names for --log. Each is the name of a package and of a module in this folder.
+# The names that --log takes. Each is the name of a package, and of a module in this folder.
 LOGGERS = ("tensorboard", "mlflow", "wandb")
 MAX_NAME_LENGTH = 150  # characters of the name of a folder; file systems allow 255 bytes
 
 Outcome = Literal["done", "diverged", ""]
-OUTCOME = "ablate.outcome"  # name of the outcome on dashboards
+OUTCOME = "ablate.outcome"  # under this name, dashboards show the outcome of a run
 Point = tuple[int, Mapping[str, float]]  # step, values by name
 
 
@@ -28,9 +30,10 @@ Point = tuple[int, Mapping[str, float]]  # step, values by name
 class LoggedRun:
     """A run, as dashboards show it.
 
-    name: label of the row, with the seed if the study has several.
-    settings: configuration fields by name, and the seed.
-    decodings: ids of the decodings of the study. A record is complete with the scores of all.
+    name: label of the row, with the seed if the study has several seeds.
+    settings: fields of the configuration by name, and the seed.
+    decodings: ids of the decodings that the study asks for. The record of the run is complete when
+        it has the scores of all of them.
     """
 
     id: str
@@ -46,24 +49,25 @@ class RunLogger(Protocol):
     """The record of a run on a dashboard."""
 
     def log(self, points: Sequence[Point]) -> None:
-        """Add points. Each launch sends all points of a run again."""
+        """Add points. A new launch sends all points of an unfinished run again."""
 
     def finish(self, scores: Mapping[str, float] | None, outcome: Outcome) -> None:
         """End the record.
 
         Args:
-            scores: by name; NaN for a run that diverged, None for an unfinished run.
-            outcome: empty for an unfinished run.
+            scores: scores by name, which are NaN for a run that diverged; None for an unfinished
+                run.
+            outcome: outcome of the run; empty for an unfinished run.
         """
 
 
-# Starts or continues the record of a run, given the results folder of the study; None if the record
-# is complete.
+# A function that starts or continues the record of a run. It takes the results folder of the study,
+# and returns None if the record is complete.
 Start = Callable[[Path, LoggedRun], RunLogger | None]
 
 
 def select_loggers(names: Iterable[str]) -> dict[str, Start]:
-    """The start functions of loggers, by name. A function imports its package when it is called.
+    """The start functions of loggers, by name. They import the package of a logger when called.
 
     Raises:
         UsageError: no logger has this name, or its package is not installed.
@@ -85,10 +89,10 @@ def _start(name: str, folder: Path, run: LoggedRun) -> RunLogger | None:
 
 
 class RecordFolder:
-    """The folder of a run, for formats that can only be appended to.
+    """The folder of the record of a run, for dashboards whose files can only be appended to.
 
-    A launch writes an incomplete record again from the start. An empty file, `mark`, says that the
-    record is complete: it has all points of the run, and the scores of all decodings.
+    A launch writes an incomplete record again from the start. An empty file, `mark`, exists if the
+    record is complete: if it has all points of the run, and the scores of all decodings.
     """
 
     def __init__(self, parent: Path, run: LoggedRun) -> None:
@@ -104,8 +108,8 @@ class RecordFolder:
 
 
 def folder_name(name: str) -> str:
-    """The name of the folder of a run. It is unique, because a name with replaced characters gets a
-    hash, and it does not begin with a dot.
+    """The name of the folder for a run of this name. Characters that file systems may not allow are
+    replaced; then a hash of the name is added, so that different runs have different folders.
     """
     text = re.sub(r"^\.|[^A-Za-z0-9=._+ -]", "_", name)[:MAX_NAME_LENGTH]
     return text if text == name else f"{text} {sha256(name.encode()).hexdigest()[:8]}"

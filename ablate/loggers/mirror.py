@@ -1,5 +1,5 @@
-"""Copy the metrics logs of runs to dashboards, in threads of the launcher. Workers do not know
-dashboards.
+"""Copy the metrics logs of runs to dashboards, in threads of the launcher. Workers do not use the
+dashboards themselves.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from ablate.store import Results, none_if_unreadable
 from ablate.store.records import MetricsTail, Result
 from ablate.study import Runs
 
-INTERVAL_SECONDS = 2.0
-END_SECONDS = 15.0  # time to send the remaining points, after the last run
+INTERVAL_SECONDS = 2.0  # between two readings of the logs
+END_SECONDS = 15.0  # longest time to send the remaining points after the last run
 
 
 @dataclass
 class _Copy:
     """The copy of a run on a dashboard.
 
-    lines: number of lines sent. If the log was truncated and written again, copying continues after
-        this number.
+    lines: number of lines of the log that were sent. If the log was cut and written again, copying
+        goes on after this number of lines.
     """
 
     run: LoggedRun
@@ -39,7 +39,9 @@ class _Copy:
 
 
 class Mirror:
-    """A thread for each dashboard. A dashboard that fails does not affect others."""
+    """Copies runs to dashboards, in a thread for each dashboard. If one fails, the other dashboards
+    and the training go on.
+    """
 
     def __init__(
         self,
@@ -49,13 +51,13 @@ class Mirror:
         loggers: Mapping[str, Start],
         log: Callable[[str], None],
     ) -> None:
-        """Prepare the threads, which run during the `with` block.
+        """Prepare the threads. They run during the `with` block.
 
         Args:
             study: name of the study.
             runs: the runs to copy.
             results: the results root.
-            loggers: the start functions of the dashboards, by name.
+            loggers: start functions of the dashboards, by name.
             log: receives lines for people.
         """
         self.study = study
@@ -66,7 +68,7 @@ class Mirror:
         self.ending = threading.Event()
         self.threads: dict[str, threading.Thread] = {}
         for name, start in loggers.items():
-            # A daemon thread, because a dashboard that hangs must not block the end of the command.
+            # A daemon thread, so that a dashboard that hangs does not block the end of the command.
             self.threads[name] = threading.Thread(
                 target=self._follow, args=(name, start), name=f"log-{name}", daemon=True
             )
@@ -100,8 +102,8 @@ class Mirror:
             for copy in copies:
                 if copy.logger is not None and not copy.finished:
                     copy.logger.finish(None, "")
-        except Exception as error:  # the training must continue, whatever fails in the library
-            # The message may contain the address of the server.
+        except Exception as error:  # training must go on, whatever the library raises
+            # Without secrets, because the message may contain the address of a server.
             reason = without_secrets((str(error).strip().splitlines() or [""])[0])
             reason = ellipsis(reason, 200)
             self.log(f"--log {name}: {type(error).__name__}: {reason}; training goes on without it")
@@ -121,12 +123,12 @@ class Mirror:
                     settings=settings,
                     decodings=tuple(sorted(self.decodings[run.id])),
                 )
-                runs.setdefault(run.id, logged)  # a run of several rows is named by the first
+                runs.setdefault(run.id, logged)  # a run that rows share is named by the first row
         return list(runs.values())
 
     def _send(self, start: Start, copy: _Copy) -> None:
         """Send the new lines of a run, and end its record when the run is finished."""
-        # The result is read first: if it exists, the log is complete.
+        # Read before the log: if there is a result now, the log is complete.
         result = none_if_unreadable(self.results.run(copy.run.id).read_result)
         points = _new_points(copy)
         if copy.logger is None and (points or result):
@@ -142,8 +144,9 @@ class Mirror:
             copy.finished = True
 
     def _scores(self, result: Result, run: LoggedRun) -> dict[str, float]:
-        """Scores by name, such as `final_bleu`; with the settings of the decoding from the second
-        one on. They are NaN for a run that diverged, so that means on the dashboard do not skip it.
+        """The scores of a run by name, such as `final_bleu`. From the second decoding on, the names
+        contain its settings. For a run that diverged, scores are NaN, so that means over runs on
+        the dashboard are NaN, too, and do not leave it out.
         """
         scores: dict[str, float] = {}
         for number, (id, config) in enumerate(self.decodings[run.id].items()):

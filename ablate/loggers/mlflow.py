@@ -61,9 +61,9 @@ class _TrackedRun:
         metrics: list[Metric] = []
         for step, values in points:
             for name, value in values.items():
-                # The characters that MLflow allows: `final_chrf__` for chrF++
+                # Only characters that MLflow allows: chrF++ becomes `final_chrf__`.
                 key = re.sub(r"[^A-Za-z0-9_. -]", "_", name)
-                # Final scores are sent again, because the study may have another decoding.
+                # Final scores are always sent, because the study may ask for another decoding now.
                 if (key, step) not in self.on_server or name.startswith("final_"):
                     metrics.append(Metric(key, value, now, step))
             self.last_step = step
@@ -73,6 +73,6 @@ class _TrackedRun:
     def finish(self, scores: Mapping[str, float] | None, outcome: Outcome) -> None:
         if scores is not None:
             self.log([(self.last_step, scores)])
-            # A diverged run that counts as FINISHED would be left out of means.
+            # Not FINISHED for a diverged run, which would then look like the others.
             self.client.set_terminated(self.id, "FAILED" if outcome == "diverged" else "FINISHED")
             self.client.set_tag(self.id, OUTCOME, outcome)  # the last step: the record is complete

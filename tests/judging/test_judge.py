@@ -658,7 +658,9 @@ def test_arguments_that_would_be_read_as_others_are_refused(tmp_path):
     with pytest.raises(UsageError, match="must be True or False"):
         ablate.judge(frame, more_is_better={"loss": "lower"})
     options = ["--lower-is-better", "loss", "--higher-is-better", "loss"]
-    assert "It cannot be both" in conclusions(csv_of(WIDE), tmp_path, *options)
+    assert "--lower-is-better loss contradicts --higher-is-better loss" in conclusions(
+        csv_of(WIDE), tmp_path, *options
+    )
 
 
 @pytest.mark.parametrize("value", ["3_11", "1" * 400, "1e400", "-" + "1" * 400])
