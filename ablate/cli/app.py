@@ -67,10 +67,10 @@ def load(name: str) -> Any:
     module = import_module(f"ablate.cli.{name}")
     if hasattr(module, "app"):
         return typer.main.get_command(module.app)
-    alone = typer.Typer(rich_markup_mode="rich", add_completion=False)
+    command_app = typer.Typer(rich_markup_mode="rich", add_completion=False)
     epilog = f"Example: [bold]{module.EXAMPLE}[/bold]"
-    alone.command(name, cls=Command, epilog=epilog)(with_groups(module.command))
-    return typer.main.get_command(alone)
+    command_app.command(name, cls=Command, epilog=epilog)(with_groups(module.command))
+    return typer.main.get_command(command_app)
 
 
 app = typer.Typer(

@@ -84,7 +84,7 @@ def command(
 
     # First, because loading the model takes seconds.
     check_paths(out or [])
-    folder, root, named = trained.find("--text takes it")
+    run = trained.find(takes_text=True)
     if not importance:
         text = _text(text)
         if not out and format == "text":
@@ -94,16 +94,16 @@ def command(
     from ablate.attention.weights import attention_layers
     from ablate.workers.inference import load_run, predicting_task
 
-    predicting_task(folder)
-    opened = load_run(folder, root, torch_device(device), named)
+    predicting_task(run.folder)
+    opened = load_run(run.folder, trained.root, torch_device(device), run.row)
     layers = attention_layers(opened.model, [chosen.value for chosen in kind or ()], layer or ())
     if importance:
-        _show_importance(folder.id, _measure(opened, layers, records), format)
+        _show_importance(run.folder.id, _measure(opened, layers, records), format)
     else:
         from ablate.attention.weights import attention_weights
 
         weights = attention_weights(opened, text, translation, layers)
-        _show_weights(folder.id, weights, format, out or [])
+        _show_weights(run.folder.id, weights, format, out or [])
 
 
 def _text(option: str | None) -> str | None:

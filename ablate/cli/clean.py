@@ -45,14 +45,14 @@ def command(
             kinds.append(plural(len(removable.leftovers), "leftover"))
         if removable.weights:
             kinds.append(plural(len(removable.weights), "file") + " of weights")
-        found = size_of(removable.paths)
+        bytes_found = size_of(removable.paths)
         removed = remove_files(removable, weights) if yes else None
-        freed += (removed or 0) if yes else found
+        freed += (removed or 0) if yes else bytes_found
         facts = {"leftovers": len(removable.leftovers), "weights": len(removable.weights)}
         is_kept = yes and removed is None  # a worker holds the lease of the run
-        folders.append({"run": run.id, **facts, "bytes": found, "in_use": is_kept})
+        folders.append({"run": run.id, **facts, "bytes": bytes_found, "in_use": is_kept})
         if format == "text":
-            line = f"{removable.folder.path}: {', '.join(kinds)}, {size(found)}"
+            line = f"{removable.folder.path}: {', '.join(kinds)}, {size(bytes_found)}"
             if yes:
                 line += f": {'kept, a worker is using it' if is_kept else 'removed'}"
             echo(line)

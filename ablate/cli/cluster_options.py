@@ -56,7 +56,7 @@ class PerRun:
             The number (None: as many as leave no GPU idle), and the kind of device.
 
         Raises:
-            UsageError: the number is no power of two, or is for other devices.
+            UsageError: the number is no power of two, or does not suit the device.
             MachineError: there is no GPU here.
         """
         if self.gpus_per_run is not None and self.processes_per_run is not None:
@@ -107,17 +107,17 @@ def describe_per_run(processes: int | None, device: Device, gpus: int, runs: int
     """
     if device == "cpu" or (processes is None and not gpus):
         return f"Each run is trained by {processes} processes." if (processes or 1) > 1 else None
-    of_run = gpus_for_run(processes, gpus, runs)
-    if of_run > 1:
-        at_once = plural(gpu_groups(gpus, of_run), "run")
-        return f"Each run is trained on {of_run} GPUs, {at_once} at once on {gpus} GPUs."
+    gpus_each = gpus_for_run(processes, gpus, runs)
+    if gpus_each > 1:
+        at_once = plural(gpu_groups(gpus, gpus_each), "run")
+        return f"Each run is trained on {gpus_each} GPUs, {at_once} at once on {gpus} GPUs."
     if processes:
         return None
     return "--gpus-per-run auto: 1, because there are not two GPUs for each run."
 
 
 PANEL = "Cluster options"
-of_cluster = partial(option, rich_help_panel=PANEL)
+cluster_option = partial(option, rich_help_panel=PANEL)
 
 
 @dataclass(frozen=True)
@@ -126,21 +126,21 @@ class ClusterOptions:
 
     on: Annotated[
         str | None,
-        of_cluster("Submit to slurm, ray, manual, or a profile of clusters.yaml.", "PROFILE"),
+        cluster_option("Submit to slurm, ray, manual, or a profile of clusters.yaml.", "PROFILE"),
     ] = None
     workers: Annotated[
-        int | None, of_cluster("With --on: pilots, one a node.", "N", min=1, max=10_000)
+        int | None, cluster_option("With --on: pilots, one a node.", "N", min=1, max=10_000)
     ] = None
-    partition: Annotated[str | None, of_cluster("With --on: the partition.", "NAME")] = None
+    partition: Annotated[str | None, cluster_option("With --on: the partition.", "NAME")] = None
     time: Annotated[
-        str | None, of_cluster("With --on: time limit of a pilot, such as 4h.", "TIME")
+        str | None, cluster_option("With --on: time limit of a pilot, such as 4h.", "TIME")
     ] = None
     gpus_per_node: Annotated[
-        int | None, of_cluster("With --on: GPUs of each pilot.", "N", min=1)
+        int | None, cluster_option("With --on: GPUs of each pilot.", "N", min=1)
     ] = None
     sbatch: Annotated[
         list[str] | None,
-        of_cluster("With --on: any other option of sbatch. Repeatable.", "OPTION=VALUE"),
+        cluster_option("With --on: any other option of sbatch. Repeatable.", "OPTION=VALUE"),
     ] = None
 
     def profile(self) -> Engine | None:

@@ -86,9 +86,9 @@ class _RunEvents:
         if scores is None:
             return
         self.events.ended.add(self.run.id)
-        named = {name.removeprefix("final_"): value for name, value in _numbers(scores).items()}
+        final = {name.removeprefix("final_"): value for name, value in _numbers(scores).items()}
         facts = {"run": self.run.id, "row": self.run.row, "seed": self.run.seed}
-        print_event("result", **facts, outcome=outcome, scores=named)
+        print_event("result", **facts, outcome=outcome, scores=final)
 
 
 def _numbers(values: Mapping[str, float]) -> dict[str, float | None]:

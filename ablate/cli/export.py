@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from ablate.cli.arguments import option
-from ablate.cli.naming import TrainedRun, find_finished_run
+from ablate.cli.naming import TrainedRun
 from ablate.cli.output import Format
-from ablate.store import Results
 from ablate.streams import echo, print_json
 
 EXAMPLE = "ablate export study.yaml 'A h=1' --to huggingface --out model"
@@ -24,14 +23,13 @@ def command(
     format: Format = "text",
 ) -> None:
     """Convert a trained run to a model of another library."""
-    root = Results(trained.results)
-    run, row = find_finished_run(root, trained.run, trained.row, trained.seed)
+    run = trained.find(takes_text=False)
     from ablate.export import export_run  # loads torch
 
-    name, note = export_run(run, root, to, out, row)
+    name, note = export_run(run.folder, trained.root, to, out, run.row)
     if note:
         echo(note, err=True)
     if format == "json":
-        print_json({"run": run.id, "library": name, "wrote": [str(out)]})
+        print_json({"run": run.folder.id, "library": name, "wrote": [str(out)]})
         return
     echo(f"Wrote {out} for {name}; docs/export.md shows how to load it.")

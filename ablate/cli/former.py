@@ -28,10 +28,12 @@ def present_words(words: Sequence[str]) -> list[str]:
     """Replace former names in the words of a command line, and print a note for each."""
     present = list(words)
     for former, name in FORMER.items():
-        command, *option = former.split()
+        command, *options = former.split()
         if present[0] != command:
             continue
-        replaced = _with_option(present, name, *option) if option else _with_command(present, name)
+        replaced = (
+            _with_option(present, name, *options) if options else _with_command(present, name)
+        )
         if replaced != present:
             echo(f"note: `ablate {former}` is now `ablate {name}`", err=True)
             present = replaced

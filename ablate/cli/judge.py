@@ -26,8 +26,12 @@ def command(
             "CSV or JSON with row, seed, metric, value; or an export of W&B, MLflow, TensorBoard.",
         ),
     ],
-    base: Annotated[str | None, option("Row that the others are compared with.", "ROW")] = None,
-    metric: Annotated[Names, option("The verdicts' first, then others to show.", "NAME")] = None,
+    base: Annotated[
+        str | None, option("Row with which all other rows are compared.", "ROW")
+    ] = None,
+    metric: Annotated[
+        Names, option("First the metric of the verdicts, then metrics to show. Repeatable.", "NAME")
+    ] = None,
     lower_is_better: Annotated[Names, option("Of a metric. Repeatable.", "NAME")] = None,
     higher_is_better: Annotated[Names, option("Of a metric. Repeatable.", "NAME")] = None,
     margin: Annotated[
@@ -51,8 +55,8 @@ def command(
     refuse_wide(wide, format)
     if margin is not None and not 0 < margin < math.inf:
         raise UsageError(f"--margin {margin:g} is not allowed: must be above 0 and finite")
-    of_table = out is not None or wide or margin is not None
-    if stream and (of_table or format not in ("text", "json") or len(metric or ()) > 1):
+    has_table_options = out is not None or wide or margin is not None
+    if stream and (has_table_options or format not in ("text", "json") or len(metric or ()) > 1):
         raise UsageError(
             "--stream has --format text and json, and no --out, --wide, --margin or second --metric"
         )

@@ -32,9 +32,23 @@ SeedOfRow = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class NamedRun:
+    """A run that a command line names.
+
+    row: row of the study; None if the run was named by its id, because several rows that differ in
+        decoding may share a run.
+    command: command that trains the run.
+    """
+
+    folder: RunFolder
+    row: Row | None
+    command: str
+
+
 def find_run(
     results: Results, run: str, row: str | None = None, seed: int | None = None
-) -> tuple[RunFolder, Row | None, str]:
+) -> NamedRun:
     """Find a run.
 
     Args:
@@ -42,10 +56,6 @@ def find_run(
         run: the id of the run or its first characters, or the path of a study file.
         row: label of the row in the study, or a pattern for one; None for base.
         seed: seed of the row; None for the first seed of the study.
-
-    Returns:
-        The run, its row, and the command that trains it. The row is None if `run` is an id: several
-        rows that differ in decoding may share the run.
 
     Raises:
         StudyError: the study file has errors.
@@ -65,12 +75,10 @@ def find_run(
             f'{results.root}: {count} with an id that begins with "{run}"; '
             "`ablate status STUDY` lists them, and pending ones have no files yet"
         )
-    return results.run(matches[0]), None, "ablate run STUDY"
+    return NamedRun(results.run(matches[0]), None, "ablate run STUDY")
 
 
-def _run_of_row(
-    results: Results, path: Path, name: str, seed: int | None
-) -> tuple[RunFolder, Row, str]:
+def _run_of_row(results: Results, path: Path, name: str, seed: int | None) -> NamedRun:
     study, command = read_study(path), f"ablate run {path}"
     if seed is not None and seed not in study.seeds.rows:  # as trained by `run --seeds`
         study = read_study(path, Selection(seeds=str(seed)))
@@ -84,36 +92,34 @@ def _run_of_row(
             f'{results.root}: row "{row.label}" with seed {run.seed} is pending; `{command}` '
             f"trains it"
         )
-    return folder, row, command
+    return NamedRun(folder, row, command)
 
 
-def find_finished_run(
-    results: Results, run: str, row: str | None, seed: int | None
-) -> tuple[RunFolder, Row | None]:
-    """Find a finished run; arguments as in `find_run`.
-
-    Returns:
-        The run, and its row; None for the row if `run` is an id.
+def find_finished_run(results: Results, run: str, row: str | None, seed: int | None) -> NamedRun:
+    """Find a finished run; arguments and errors as in `find_run`.
 
     Raises:
-        StudyError: the study file has errors.
-        UsageError: no run matches, several match, or the run is not finished.
+        UsageError: the run is not finished, or has diverged.
     """
-    folder, named, command = find_run(results, run, row, seed)
+    found = find_run(results, run, row, seed)
+    folder = found.folder
     result = folder.read_result()
     if result is not None and result.outcome == "done":
-        if named is None:
+        if found.row is None:
             _say_which_row(folder, result)
-        return folder, named
-    what = f'row "{named.label}": ' if named else ""
+        return found
+    subject = f"run {folder.id}"
+    if found.row is not None:
+        subject = f'row "{found.row.label}": {subject}'
     if result is not None:
         raise UsageError(
-            f"{what}run {folder.id} has diverged, so there is no trained model; choose another run"
+            f"{subject} has diverged, so there is no trained model; choose another run"
         )
+    command = found.command
     failure = none_if_unreadable(folder.read_failure)
     if failure is not None and not failure.killed:  # else `ablate run` repeats it anyway
         command += " --retry-failed"
-    raise UsageError(f"{what}run {folder.id} is not done; `{command}` finishes it")
+    raise UsageError(f"{subject} is not done; `{command}` finishes it")
 
 
 def _say_which_row(folder: RunFolder, result: Result) -> None:
@@ -144,27 +150,26 @@ class TrainedRun:
     results: ResultsRoot = DEFAULT_RESULTS
     seed: SeedOfRow = None
 
-    def find(self, text: str) -> tuple[RunFolder, Results, Row | None]:
-        """Find the run.
+    @property
+    def root(self) -> Results:
+        """The results root."""
+        return Results(self.results)
 
-        Args:
-            text: how the command takes a text, such as `--text takes it`: a remedy if ROW is no row
-                and may be meant as a text.
+    def find(self, *, takes_text: bool) -> NamedRun:
+        """Find the run; arguments and errors as in `find_finished_run`.
 
-        Returns:
-            The run, the results root, and the row (None if the run is named by its id).
+        `takes_text` says whether the command has an option --text: if ROW is no row, the message
+        then says that --text takes a text.
         """
-        root = Results(self.results)
         try:
-            folder, named = find_finished_run(root, self.run, self.row, self.seed)
+            return find_finished_run(self.root, self.run, self.row, self.seed)
         except AblateError as error:
             is_fault_of_study = Path(self.run).suffix in STUDY_SUFFIXES and not isinstance(
                 error, UsageError
             )
-            if self.row is None or is_fault_of_study:
+            if not takes_text or self.row is None or is_fault_of_study:
                 raise
             *before, last = error.faults
-            hint = f'if "{self.row}" is a text: {text}'
+            hint = f'if "{self.row}" is a text: --text takes it'
             remedy = f"{last.remedy}; {hint}" if last.remedy else hint
             raise UsageError(*before, replace(last, remedy=remedy)) from None
-        return folder, root, named

@@ -119,18 +119,18 @@ def command(
     The decoding settings of the row apply: averaged checkpoints, beam size, length penalty, limits,
     constraint, temperature. A run's id stands for the row that began the run.
     """
-    folder, root, named = trained.find("--text takes it")
+    run = trained.find(takes_text=True)
     from ablate.workers.inference import predicting_task
 
     values = {"beam": beam, "alpha": alpha, "tokens": tokens, "count": count}
     values |= {"temperature": temperature, "top_k": top_k, "draw": draw, "top": top}
     given = {name: value for name, value in values.items() if value is not None}
-    task = predicting_task(folder)
+    task = predicting_task(run.folder)
     _refuse_without_effect(task, given)
     if text is not None:
         text = checked_text(text, "--text")
     predict = {"lines": _translate, "continuation": _continue, "masks": _fill}[task.predicts]
-    predict(Request(folder, root, named, text, given, format))
+    predict(Request(run.folder, trained.root, run.row, text, given, format))
 
 
 def _refuse_without_effect(task: Task, given: Iterable[str]) -> None:

@@ -25,10 +25,10 @@ def warn_of_changed_data(planned: Runs, results: Results) -> None:
     from ablate.data.text_preview import changed_files  # loads readers of every format
 
     data = planned.data_of(planned.base)
-    others = changed_files(data, study.data_folder, results.corpora, used)
-    if others:
+    changed = changed_files(data, study.data_folder, results.corpora, used)
+    if changed:
         echo(
-            f"note: {first_few(others)} may have changed since these results were made; "
+            f"note: {first_few(changed)} may have changed since these results were made; "
             f"`ablate run` compares the content",
             err=True,
         )

@@ -85,8 +85,8 @@ def command(
             of_studies.append("--watch")
         if of_studies:
             raise UsageError(f"{of_studies[0]} has no effect on one run{remedy}")
-        folder, *_ = find_run(Results(options.results), str(study), row, seed)
-        summary = read_summary(folder)
+        run = find_run(Results(options.results), str(study), row, seed)
+        summary = read_summary(run.folder)
         if format == "json":
             print_json(summary.as_json())
         else:

@@ -57,8 +57,8 @@ def command(
     format: Format = "text",
 ) -> None:
     """Re-hash every stored file; check that training resumes exactly."""
-    of_training = [("device", device != "auto"), ("steps", steps)]
-    if stored and (given := [f"--{name}" for name, value in of_training if value]):
+    training_options = [("device", device != "auto"), ("steps", steps)]
+    if stored and (given := [f"--{name}" for name, value in training_options if value]):
         raise UsageError(f"{given[0]} has no effect with --stored, which trains nothing")
     planned, root = options.open(study)
     checked = _check_stored(planned, root)

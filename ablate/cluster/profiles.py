@@ -104,7 +104,7 @@ def read_profiles(path: Path) -> dict[str, Engine]:
         StudyError: the file has errors; each is listed with its line.
     """
     text = read_file(path)
-    if not re.search(r"^\s*[^#\s]", text, re.MULTILINE):  # empty, or comments alone
+    if not re.search(r"^\s*[^#\s]", text, re.MULTILINE):  # only comments
         return {}
     root, errors = parse_yaml(text, str(path)), ErrorList(path)
     if not isinstance(root.value, dict):

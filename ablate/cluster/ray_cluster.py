@@ -261,15 +261,15 @@ def refuse_too_large(profile: Ray, nodes: Sequence[Mapping[str, float]]) -> None
         UsageError: no node has the resources of a pilot.
     """
     wanted = profile.each
-    asked = {"CPU": wanted.cpus, "GPU": wanted.gpus, "memory": wanted.memory_bytes or 0}
+    needed = {"CPU": wanted.cpus, "GPU": wanted.gpus, "memory": wanted.memory_bytes or 0}
     largest: Mapping[str, float] = {}
     order = ("GPU", "CPU", "memory")
     for node in nodes:
-        if all(node.get(name, 0) >= count for name, count in asked.items()):
+        if all(node.get(name, 0) >= count for name, count in needed.items()):
             return
         largest = max(largest, node, key=lambda sizes: [sizes.get(name, 0) for name in order])
     text = (
-        f"Ray: no node at {profile.address} has {_resources_text(asked)} for a pilot; "
+        f"Ray: no node at {profile.address} has {_resources_text(needed)} for a pilot; "
         f"the largest has {_resources_text(largest)}"
     )
     if not profile.node_wait:

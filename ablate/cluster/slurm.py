@@ -201,7 +201,8 @@ class Slurm(Engine):
             raise UsageError(*faults)
         # In sbatch's order of precedence, lowest first: environment, script (here the profile),
         # command line.
-        return self.model_copy(update={"sbatch": {**site_options()[0], **self.sbatch, **options}})
+        from_site, _ = site_options()
+        return self.model_copy(update={"sbatch": {**from_site, **self.sbatch, **options}})
 
     @override
     def options_text(self) -> str:
@@ -209,10 +210,9 @@ class Slurm(Engine):
 
     @override
     def notes(self) -> list[str]:
-        return [
-            f"note: {variable} is not used; see `ablate run --help` for the options of pilots"
-            for variable in site_options()[1]
-        ]
+        _, unused = site_options()
+        remedy = "see `ablate run --help` for the options of pilots"
+        return [f"note: {variable} is not used; {remedy}" for variable in unused]
 
     @override
     def check(

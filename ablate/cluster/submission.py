@@ -261,8 +261,10 @@ def close_finished(results: Results, study: str) -> None:
     """Close the jobs of a study that have no pilot, if no run is missing."""
     for folder in open_jobs(results, study):
         try:
-            has_pilots = any(report.is_alive for report in folder.read_pilots())
-            if not has_pilots and is_over(open_job(folder)[1], results):
+            if any(report.is_alive for report in folder.read_pilots()):
+                continue
+            _, frozen = open_job(folder)
+            if is_over(frozen, results):
                 folder.close(NOTHING_LEFT.text)
         except AblateError:  # a damaged job; `ablate status` shows it
             continue

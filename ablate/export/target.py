@@ -55,9 +55,9 @@ class TensorPart:
     ours: names of ablate's tensors, each with the changes that are applied to it in order. In all
         names, `*` stands for `weight` and `bias`, and `{e}` for the number of an expert.
     join: function that joins the changed tensors; by default concatenation along the first axis.
-    biased: whether the other library always has a bias. The bias is zero if ablate's model has
-    none. when: whether a model with this configuration has the tensor in the other library. A
-        tensor is also left out if ablate's model lacks the tensors in `ours`.
+    biased: whether the other library always has a bias, which is zero if ablate's model has none.
+    when: whether a model with this configuration has the tensor in the other library. A tensor is
+        also left out if ablate's model lacks the tensors in `ours`.
     """
 
     ours: tuple[tuple[str, tuple[Change, ...]], ...]

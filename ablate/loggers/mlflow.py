@@ -73,6 +73,6 @@ class _TrackedRun:
     def finish(self, scores: Mapping[str, float] | None, outcome: Outcome) -> None:
         if scores is not None:
             self.log([(self.last_step, scores)])
-            # Not FINISHED for a diverged run, which would then look like the others.
+            # As FINISHED, a diverged run would be left out of means unseen: its scores are NaN.
             self.client.set_terminated(self.id, "FAILED" if outcome == "diverged" else "FINISHED")
             self.client.set_tag(self.id, OUTCOME, outcome)  # the last step: the record is complete

@@ -206,7 +206,7 @@ def _hold(path: Path, reports: Any) -> None:
     time.sleep(600)
 
 
-# Clocks, and other hosts
+# Clocks and hosts
 
 
 def _other_hosts(ours: Path, seconds: float) -> Iterator[Check]:

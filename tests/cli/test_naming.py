@@ -30,14 +30,14 @@ def done(fake):
 )
 def test_a_run_is_found_by_study_row_and_seed(done, row, seed, label, expected):
     study, id = str(done.study.path), done.folder(label, expected).id
-    assert find_run(done.results, study, row, seed)[0].id == id
-    finished, named = find_finished_run(done.results, study, row, seed)
-    assert (finished.id, named.label) == (id, label)
+    assert find_run(done.results, study, row, seed).folder.id == id
+    finished = find_finished_run(done.results, study, row, seed)
+    assert (finished.folder.id, finished.row.label) == (id, label)
 
 
 def test_a_run_is_found_by_the_first_characters_of_its_id(done):
     id = done.folder("A h=2", 2).id
-    assert find_run(done.results, id[:8])[0].id == id
+    assert find_run(done.results, id[:8]).folder.id == id
 
 
 def test_a_seed_outside_of_the_study_names_the_run_that_seeds_made(done):
