@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ablate.programs import run
 
 __all__ = ["judge", "load", "run"]
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0"
 
 
 def __getattr__(name: str) -> Any:
