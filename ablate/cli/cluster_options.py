@@ -29,7 +29,7 @@ class PerRun:
     gpus_per_run: Annotated[
         str | None,
         option(
-            "GPUs that train each run together: 1, 2, 4 ... or auto, if GPUs would be idle.",
+            "Number of GPUs that train each run: 1, 2, 4 ... or auto, if GPUs would be idle.",
             "N|auto",
             show_default="1",
         ),
@@ -37,7 +37,7 @@ class PerRun:
     processes_per_run: Annotated[
         int | None,
         option(
-            "Processes that train each run together on a CPU: 1, 2, 4 ...",
+            "Number of CPU processes that train each run: 1, 2, 4 ...",
             "N",
             min=1,
             max=1024,
@@ -129,14 +129,17 @@ class ClusterOptions:
         cluster_option("Submit to slurm, ray, manual, or a profile of clusters.yaml.", "PROFILE"),
     ] = None
     workers: Annotated[
-        int | None, cluster_option("With --on: pilots, one a node.", "N", min=1, max=10_000)
+        int | None,
+        cluster_option("With --on: number of pilots, each on one node.", "N", min=1, max=10_000),
     ] = None
-    partition: Annotated[str | None, cluster_option("With --on: the partition.", "NAME")] = None
+    partition: Annotated[
+        str | None, cluster_option("With --on: partition of the cluster.", "NAME")
+    ] = None
     time: Annotated[
         str | None, cluster_option("With --on: time limit of a pilot, such as 4h.", "TIME")
     ] = None
     gpus_per_node: Annotated[
-        int | None, cluster_option("With --on: GPUs of each pilot.", "N", min=1)
+        int | None, cluster_option("With --on: number of GPUs of each pilot.", "N", min=1)
     ] = None
     sbatch: Annotated[
         list[str] | None,

@@ -13,10 +13,10 @@ from ablate.table.table import Table
 
 Format = Annotated[
     Literal["text", "markdown", "latex", "html", "csv", "json"],
-    option("text, markdown, latex, html, csv or json.", "FORMAT"),
+    option("Output format: text, markdown, latex, html, csv or json.", "FORMAT"),
 ]
-Legend = Annotated[bool, flag("--legend", "The whole legend, also in a terminal.")]
-Wide = Annotated[bool, flag("--wide", "All columns, however narrow the terminal.")]
+Legend = Annotated[bool, flag("--legend", "Print the whole legend, also in a terminal.")]
+Wide = Annotated[bool, flag("--wide", "Print all columns, however narrow the terminal is.")]
 
 
 def refuse_wide(wide: bool, format: Format) -> None:

@@ -32,26 +32,28 @@ def command(
     metric: Annotated[
         Names, option("First the metric of the verdicts, then metrics to show. Repeatable.", "NAME")
     ] = None,
-    lower_is_better: Annotated[Names, option("Of a metric. Repeatable.", "NAME")] = None,
-    higher_is_better: Annotated[Names, option("Of a metric. Repeatable.", "NAME")] = None,
+    lower_is_better: Annotated[
+        Names, option("Metric whose lower values are better. Repeatable.", "NAME")
+    ] = None,
+    higher_is_better: Annotated[
+        Names, option("Metric whose higher values are better. Repeatable.", "NAME")
+    ] = None,
     margin: Annotated[
         float | None,
         option(
-            "Within this difference in the verdicts' metric a row is as good as base.", "NUMBER"
+            "Margin in the metric of the verdicts: a row within it is as good as base.", "NUMBER"
         ),
     ] = None,
     by: Annotated[Names, option("A column that names rows. Repeatable.", "COLUMN")] = None,
     stream: Annotated[
-        bool, flag("--stream", "FILE is the log of changes tried one after another.")
+        bool, flag("--stream", "FILE is a log of changes that were tried one after another.")
     ] = False,
     format: Format = "text",
     wide: Wide = False,
     legend: Legend = False,
-    out: Annotated[
-        Path | None, option("Also write one HTML page, with the figure.", "FILE")
-    ] = None,
+    out: Annotated[Path | None, option("Also write an HTML page with the figure.", "FILE")] = None,
 ) -> None:
-    """Judge anybody's scores: the verdicts, table and page of a study."""
+    """Judge scores of other code: verdicts, table and page, as for a study."""
     refuse_wide(wide, format)
     if margin is not None and not 0 < margin < math.inf:
         raise UsageError(f"--margin {margin:g} is not allowed: must be above 0 and finite")

@@ -69,19 +69,22 @@ ResultsRoot = Annotated[
 ]
 Overrides = Annotated[
     list[str] | None,
-    option("Set a field of base, or data.FIELD, for this command. Repeatable.", "FIELD=VALUE"),
+    option("Set a field of base or data (data.FIELD) for this command. Repeatable.", "FIELD=VALUE"),
 ]
 Rows = Annotated[
     list[str] | None,
-    option("Base and these rows only: groups, labels, patterns; with commas.", "ROWS"),
+    option("Only base and these rows: groups, labels or patterns, separated by commas.", "ROWS"),
 ]
-Seeds = Annotated[str | None, option("Seeds instead of the study's: 1,2,3 or 1-3.", "SEEDS")]
+Seeds = Annotated[
+    str | None, option("Seeds such as 1,2,3 or 1-3, instead of the seeds in the study.", "SEEDS")
+]
 Device = Annotated[
     Literal["auto", "cpu", "cuda"], option("Device; auto uses a GPU if there is one.")
 ]
 Offline = Annotated[bool, flag("--offline", "Download nothing; use files that are already here.")]
 BudgetText = Annotated[
-    str | None, option("Only what fits in 2h, 90min or 8gpu-hours: fewer seeds, then rows.", "TIME")
+    str | None,
+    option("Time limit such as 2h, 90min or 8gpu-hours: leave out seeds, then rows.", "TIME"),
 ]
 
 
