@@ -4,12 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from ablate.config import TranslationData
 from ablate.config.data import TextFields
 from ablate.data import toy
 from ablate.data.corpus import Split, TokenSequences
 from ablate.data.prepare import prepare
+from ablate.errors import DataError
 
 FIELDS = TextFields(("source", "target"), ("en", "de"))
 _TOY = toy.generate()
@@ -40,6 +42,15 @@ class Files:
 
     def prepare(self, **settings):
         return prepare(TranslationData.resolve({**SETTINGS, **settings}), self.folder, self.corpora)
+
+
+def fault_line(folder, call, *arguments, **settings):
+    """The only error line of a call, without the folder."""
+    with pytest.raises(DataError) as caught:
+        call(*arguments, **settings)
+    (line,) = caught.value.lines
+    assert "\n" not in line
+    return line.replace(f"{folder}/", "")
 
 
 def split_of(sources, targets):

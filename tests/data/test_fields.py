@@ -10,10 +10,9 @@ from ablate.config.data import DataConfig, PairRules
 from ablate.data.batches import BatchOrder, pad_sequences
 from ablate.data.prepare import prepare
 from ablate.data.tokenizer import EOS
-from ablate.errors import DataError
 from ablate.report.data_text import description_of
 from ablate.store.corpora import lengths_in
-from tests.data.small import PAIRS
+from tests.data.small import PAIRS, fault_line
 
 SETTINGS = {"corpus": "files", "train": "train", "dev": "dev", "test": "test", "vocab_size": 80}
 
@@ -129,13 +128,11 @@ def test_three_fields_with_rules_and_a_separate_vocabulary(tmp_path):
     ],
 )
 def test_an_error_names_the_field(tmp_path, changed, line):
-    with pytest.raises(DataError) as caught:
-        prepare(write_rows(tmp_path, **changed), tmp_path, tmp_path / "corpora")
-    assert str(caught.value).replace(f"{tmp_path}/", "") == line
+    data = write_rows(tmp_path, **changed)
+    assert fault_line(tmp_path, prepare, data, tmp_path, tmp_path / "corpora") == line
 
 
 def test_a_missing_text_file_is_named_with_its_label(tmp_path):
-    with pytest.raises(
-        DataError, match=r"train\.text\(\.gz\) not found; correct the name or data\.folder"
-    ):
-        prepare(DataConfig(**SETTINGS), tmp_path, tmp_path / "corpora")
+    data = DataConfig(**{**SETTINGS, "dev": "train", "test": "train"})
+    line = fault_line(tmp_path, prepare, data, tmp_path, tmp_path / "corpora")
+    assert line == "train.text(.gz) not found; correct the name or data.folder"

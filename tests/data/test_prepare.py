@@ -16,9 +16,9 @@ from ablate.data import preparation, prepare_records, sources, text_preview, toy
 from ablate.data.prepare import prepare, vocabulary_faults
 from ablate.data.text_preview import is_learned_quickly
 from ablate.data.tokenizer import UNK, encode
-from ablate.errors import DataError, Interrupted
+from ablate.errors import Interrupted
 from ablate.store.records import CorpusManifest
-from tests.data.small import PAIRS, SETTINGS, Files
+from tests.data.small import PAIRS, SETTINGS, Files, fault_line
 from tests.records import change
 
 ROOT = Path(__file__).parents[2]
@@ -27,10 +27,7 @@ module = sys.modules["ablate.data.prepare"]
 
 def fault(files, **settings):
     """The only error line, without the folder."""
-    with pytest.raises(DataError) as caught:
-        files.prepare(**settings)
-    (line,) = caught.value.lines
-    return line.replace(f"{files.folder}/", "")
+    return fault_line(files.folder, files.prepare, **settings)
 
 
 # The prepared corpus

@@ -3,6 +3,7 @@
 import gzip
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,8 +12,7 @@ import pytest
 from ablate.data.find_files import record_source
 from ablate.data.io import MAX_LINE_BYTES
 from ablate.data.readers import read_rows
-from ablate.errors import DataError
-from tests.data.small import FIELDS
+from tests.data.small import FIELDS, fault_line
 
 
 @pytest.fixture
@@ -39,15 +39,7 @@ def pairs(tmp_path):
 @pytest.fixture
 def fault(pairs, tmp_path):
     """The only error line for such a split, without the folder."""
-
-    def fault(name="train", **files):
-        with pytest.raises(DataError) as caught:
-            pairs(name, **files)
-        (line,) = caught.value.lines
-        assert "\n" not in line
-        return line.replace(f"{tmp_path}/", "")
-
-    return fault
+    return partial(fault_line, tmp_path, pairs)
 
 
 TWO = [(1, "a dog", "ein Hund"), (2, "a cat", "eine Katze")]
@@ -100,39 +92,78 @@ def test_only_a_line_feed_ends_a_line(pairs, mark):
     assert pairs(en=f"a{mark}dog\n", de="ein Hund\n") == [(1, f"a{mark}dog", "ein Hund")]
 
 
-def test_a_missing_tsv_is_named(tmp_path):
-    with pytest.raises(
-        DataError, match=r"/train\.tsv\.gz not found; correct the name or data\.folder"
-    ):
-        record_source(str(tmp_path / "train.tsv.gz"), FIELDS)
+UTF_8 = "train.en:2: is not valid UTF-8 (byte 4 of the line)"
+# What a source says of its files, by their names and contents; with columns chosen, or without
+FAULTS = [
+    ({"train.en": EN}, None, "train.de(.gz) not found; its folder has train.en"),
+    ({"train.en/": "", "train.de": DE}, None, "train.en(.gz) not found; its folder has train.de"),
+    ({}, None, "train.en(.gz) not found; correct the name or data.folder"),
+    ({"train.en": "1\n2\n3\n4\n", "train.de": "1\n2\n"}, None,
+     "train.de: has 2 lines, but train.en has 4; each line needs its counterpart"),
+    ({"train.en": "1\n2\n", "train.de": "1\n2\n3\n"}, None,
+     "train.en: has 2 lines, but train.de has 3; each line needs its counterpart"),
+    ({"train.en": "1\n", "train.de": ""}, None, "train.de: has 0 lines, but train.en has 1; each line needs its"),
+    ({"train.en": "", "train.de": "1\n"}, None, "train.en: has 0 lines, but train.de has 1; each line needs its"),
+    *(
+        ({"train.en": b"a dog\nok " + bad + b"\n", "train.de": DE}, None, UTF_8)
+        for bad in (b"\xff", b"\xc3(", b"\xed\xa0\x80", b"\xe2\x82")
+    ),
+    ({"train.en": EN.encode("utf-16-le"), "train.de": DE}, None, "train.en:1: contains a NUL byte: not text"),
+    ({"train.en": EN, "train.de": b"ein Hund\neine\0Katze\n"}, None, "train.de:2: contains a NUL byte: not text"),
+    ({"train/a.tsv": TSV, "train/b.jsonl": "{}"}, None,
+     "train: holds files of several formats (.jsonl, .tsv); keep one, or choose a file"),
+    ({"train/a.en": EN, "train/a.de": DE, "train/b.en": EN}, None, "train/b.en: has no counterpart b.de"),
+    ({"train/readme.txt": EN}, None,
+     "train: holds no file that ends in .tsv, .csv, .jsonl, .ndjson, .json, .parquet, .en, .de, or these"),
+    ({"train.tsv": "a dog\tein Hund\na cat\n"}, None,
+     "train.tsv:2: has no tab; each line must be SOURCE<tab>TARGET"),
+    ({"train.tsv": "a dog\tein Hund\t0.9\n"}, None,
+     "train.tsv:1: has 3 columns; choose those of source and target, for example data.source_column=1"),
+    *(
+        ({"train.tsv": "en\tde\ten\na\tb\tc\n"}, columns, 'train.tsv:1: has several columns "en"; choose one')
+        for columns in (None, ("en", "de"))
+    ),
+    ({"train.tsv": "en\tde\na\tb\n"}, ("en", "fr"), 'train.tsv:1: has no column "fr"; its columns are en, de'),
+    ({"train.tsv": "en\tde\na\tb\n"}, (1, 3), "train.tsv:2: has 2 columns, but the study uses column 3"),
+    ({"train.csv": "a dog,ein Hund\n"}, None, 'train.csv:1: has no column "en"'),
+    ({"train.csv": "en,de\na\n"}, None, "train.csv:2: has 1 column, but its header has 2"),
+    ({"train.csv": "en,de\na,b,c\n"}, None, "train.csv:2: has 3 columns, but its header has 2"),
+    ({"train.csv": "en;de\na;b\n"}, (1, 2), "train.csv:1: has 1 column, but the study uses column 2"),
+    ({"train.csv": 'en,de\na,"b\n'}, None, "train.csv:2: is not CSV: unexpected end of data"),
+    ({"train.csv": ""}, None, 'train.csv:1: has no column "en"'),
+    ({"train.csv": "en,de,en\na,b,c\n"}, None, 'train.csv:1: has several columns "en"; choose one by its'),
+    ({"train.csv": "x,y,x\na,b,c\n"}, ("y", "x"), 'train.csv:1: has several columns "x"; choose one by its'),
+    ({"train.json": '[{"en": "a"}]'}, None, 'train.json, row 1: has no column "de"'),
+    ({"train.json": '[{"en": "a", "de": "b"}, 3]'}, None, "train.json, row 2: is not a JSON object"),
+    ({"train.json": '[{"en": "a", "de": "b"}'}, None, "train.json: is not JSON: Expecting"),
+    ({"train.json": b'[{"en": "\xff"}]'}, None, "train.json: is not valid UTF-8"),
+    ({"train.jsonl": '{"en": "a", "de": "b"}\n{"en": "a"}\n'}, None,
+     'train.jsonl:2: has no column "de"; its columns are en; set data.source_column and data.target_column'),
+    ({"train.jsonl": '{"en": "a", "de": 3}\n'}, None, 'train.jsonl:1: "de" is not text'),
+    ({"train.jsonl": '{"en": "a", "de"\n'}, None, "train.jsonl:1: is not JSON: "),
+    ({"train.jsonl": "[1]\n"}, None, "train.jsonl:1: is not a JSON object"),
+    ({"train.jsonl": '{"en": "a\\u0000", "de": "b"}\n'}, None, "train.jsonl:1: contains a NUL character: not text"),
+    ({"train.jsonl": '{"en": "a\\ud800", "de": "b"}\n'}, None, "train.jsonl:1: contains an unpaired surrogate"),
+    ({"train.jsonl": b'{"en": "\xff", "de": "b"}\n'}, None,
+     "train.jsonl:1: is not valid UTF-8 (byte 9 of the line)"),
+    ({"train.parquet": b"PAR1 and no more"}, None, "train.parquet: is not a complete Parquet file: "),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("files", "line"),
-    [
-        ({"en": EN}, "train.de(.gz) not found; its folder has train.en"),
-        ({"en": "1\n2\n3\n4\n", "de": "1\n2\n"}, "train.de: has 2 lines, but train.en has 4; each line needs its counterpart"),
-        ({"en": "1\n2\n", "de": "1\n2\n3\n"}, "train.en: has 2 lines, but train.de has 3; each line needs its counterpart"),
-        ({"en": "1\n", "de": ""}, "train.de: has 0 lines, but train.en has 1; each line needs its counterpart"),
-        ({"en": "", "de": "1\n"}, "train.en: has 0 lines, but train.de has 1; each line needs its counterpart"),
-        *(
-            ({"en": b"a dog\nok " + bad + b"\n", "de": DE}, "train.en:2: is not valid UTF-8 (byte 4 of the line)")
-            for bad in (b"\xff", b"\xc3(", b"\xed\xa0\x80", b"\xe2\x82")
-        ),
-        ({"en": EN.encode("utf-16-le"), "de": DE}, "train.en:1: contains a NUL byte: not text"),
-        ({"en": EN, "de": b"ein Hund\neine\0Katze\n"}, "train.de:2: contains a NUL byte: not text"),
-        ({"tsv": "a dog\tein Hund\na cat\n"}, "train.tsv:2: has no tab; each line must be SOURCE<tab>TARGET"),
-        ({"tsv": "a dog\tein Hund\t0.9\n"},
-         "train.tsv:1: has 3 columns; choose those of source and target, for example data.source_column=1"),
-    ],
-)  # fmt: skip
-def test_a_fault_names_file_and_line(fault, files, line):
-    assert fault(**files).startswith(line)
-
-
-def test_a_folder_in_place_of_a_file_is_an_error(fault, tmp_path):
-    (tmp_path / "train.en").mkdir()
-    assert fault(de="ein Hund\n") == "train.en(.gz) not found; its folder has train.de"
+@pytest.mark.parametrize(("files", "columns", "line"), FAULTS)
+def test_a_fault_names_file_and_line(tmp_path, files, columns, line):
+    for name, content in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        if name.endswith("/"):
+            path.mkdir()
+        else:
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    tables = [name for name in files if name.startswith("train.") and name[6:8] not in ("en", "de")]
+    split = str(tmp_path / (tables[0] if tables else "train"))
+    fields = replace(FIELDS, columns=columns)
+    fault = fault_line(tmp_path, lambda: list(record_source(split, fields).documents()))
+    assert fault.startswith(line)
 
 
 @pytest.mark.parametrize("end", ["\n", ""])
@@ -153,11 +184,8 @@ def test_a_cell_of_a_megabyte_in_parquet_is_an_error_too(tmp_path, cell, column)
     path = tmp_path / "train.parquet"
     texts = {"en": ["a dog", "b"], "de": ["ein Hund", "c"]}
     pq.write_table(pa.table({**texts, column: ["a dog", cell]}), path)
-    with pytest.raises(DataError) as caught:
-        list(record_source(str(path), FIELDS).documents())
-    assert caught.value.lines == (
-        f"{path}:2: is longer than {MAX_LINE_BYTES} bytes: not a sentence",
-    )
+    line = fault_line(tmp_path, lambda: list(record_source(str(path), FIELDS).documents()))
+    assert line == f"train.parquet:2: is longer than {MAX_LINE_BYTES} bytes: not a sentence"
     pq.write_table(pa.table({**texts, column: ["a dog", cell[: MAX_LINE_BYTES // 2 - 1]]}), path)
     assert len(list(record_source(str(path), FIELDS).documents())) == 2
 
@@ -166,10 +194,8 @@ def test_invalid_utf_8_in_parquet_is_one_line(tmp_path):
     path = tmp_path / "train.parquet"
     bad = pa.array([b"a", b"\xff"]).view(pa.string())
     pq.write_table(pa.table({"en": bad, "de": ["a", "b"]}), path)
-    with pytest.raises(
-        DataError, match=r"train\.parquet, rows from 1 on: a value is not valid UTF-8"
-    ):
-        list(record_source(str(path), FIELDS).documents())
+    line = fault_line(tmp_path, lambda: list(record_source(str(path), FIELDS).documents()))
+    assert line == "train.parquet, rows from 1 on: a value is not valid UTF-8"
 
 
 WHOLE = gzip.compress(b"".join(b"%d a dog\n" % i for i in range(1000)))
@@ -188,6 +214,6 @@ WHOLE = gzip.compress(b"".join(b"%d a dog\n" % i for i in range(1000)))
 def test_a_broken_archive_is_named(tmp_path, content):
     (tmp_path / "train.en.gz").write_bytes(content)
     (tmp_path / "train.de").write_text("ein Hund\n" * 1000)
-    with pytest.raises(DataError) as caught:
-        list(record_source(str(tmp_path / "train"), FIELDS).documents())
-    assert caught.value.lines == (f"{tmp_path}/train.en.gz: is not a complete gzip archive",)
+    source = record_source(str(tmp_path / "train"), FIELDS)
+    line = fault_line(tmp_path, lambda: list(source.documents()))
+    assert line == "train.en.gz: is not a complete gzip archive"

@@ -1,6 +1,4 @@
-"""Sources of sentence pairs: every format gives the same pairs, and invalid rows are errors with
-file and row.
-"""
+"""Sources of sentence pairs: every format gives the same pairs; what is not found is named."""
 
 import bz2
 import codecs
@@ -18,7 +16,7 @@ from ablate.config import TranslationData
 from ablate.data.find_files import record_source
 from ablate.data.resolve_sources import resolve_sources
 from ablate.errors import DataError
-from tests.data.small import FIELDS, SETTINGS
+from tests.data.small import FIELDS, SETTINGS, fault_line
 
 PAIRS = [("a dog", "ein Hund"), ("a cat\u2028now", "eine Katze"), ("", "leer"), ("Ω", "ö")]
 
@@ -144,21 +142,6 @@ def test_an_array_of_json_is_the_same_corpus_as_its_lines(tmp_path, form):
     assert source.content() == record_source(str(tmp_path / "lines.jsonl"), FIELDS).content()
 
 
-@pytest.mark.parametrize(
-    ("content", "fault"),
-    [
-        ('[{"en": "a"}]', 'train.json, row 1: has no column "de"'),
-        ('[{"en": "a", "de": "b"}, 3]', "train.json, row 2: is not a JSON object"),
-        ('[{"en": "a", "de": "b"}', "train.json: is not JSON: Expecting"),
-    ],
-)
-def test_a_fault_of_an_array_names_its_row(tmp_path, content, fault):
-    (tmp_path / "train.json").write_text(content)
-    with pytest.raises(DataError) as caught:
-        list(record_source(str(tmp_path / "train.json"), FIELDS).documents())
-    assert str(caught.value).replace(f"{tmp_path}/", "").startswith(fault)
-
-
 CSV = [("a dog, red", 'ein "Hund"'), ("two\nlines", "ö"), ("", "leer")]
 
 
@@ -176,34 +159,6 @@ def test_csv_has_quoted_cells_and_a_header(tmp_path, header, columns):
         csv.writer(file).writerows([header, *CSV])
     source = record_source(str(tmp_path / "train.csv"), replace(FIELDS, columns=columns))
     assert pairs_of(source) == [("a dog, red", 'ein "Hund"'), ("two lines", "ö"), ("", "leer")]
-
-
-@pytest.mark.parametrize(
-    ("content", "columns", "fault"),
-    [
-        ("a dog,ein Hund\n", None, 'train.csv:1: has no column "en"'),
-        ("en,de\na\n", None, "train.csv:2: has 1 column, but its header has 2"),
-        ("en,de\na,b,c\n", None, "train.csv:2: has 3 columns, but its header has 2"),
-        ("en;de\na;b\n", (1, 2), "train.csv:1: has 1 column, but the study uses column 2"),
-        ('en,de\na,"b\n', None, "train.csv:2: is not CSV: unexpected end of data"),
-        ("", None, 'train.csv:1: has no column "en"'),
-        ("en,de,en\na,b,c\n", None, 'train.csv:1: has several columns "en"; choose one by its'),
-        ("x,y,x\na,b,c\n", ("y", "x"), 'train.csv:1: has several columns "x"; choose one by its'),
-    ],
-)
-def test_a_fault_of_csv_names_its_line(tmp_path, content, columns, fault):
-    (tmp_path / "train.csv").write_text(content)
-    fields = replace(FIELDS, columns=columns)
-    with pytest.raises(DataError) as caught:
-        list(record_source(str(tmp_path / "train.csv"), fields).documents())
-    assert str(caught.value).replace(f"{tmp_path}/", "").startswith(fault)
-
-
-@pytest.mark.parametrize("columns", [None, ("en", "de")])
-def test_a_tsv_with_a_name_twice_in_its_header_is_refused(tmp_path, columns):
-    (tmp_path / "train.tsv").write_text("en\tde\ten\na\tb\tc\n")
-    with pytest.raises(DataError, match='has several columns "en"; choose one'):
-        pairs_of(record_source(str(tmp_path / "train.tsv"), replace(FIELDS, columns=columns)))
 
 
 def test_the_header_of_a_csv_whose_columns_are_numbers_is_said(tmp_path):
@@ -243,7 +198,7 @@ def test_compressed_files_are_the_same_corpus(tmp_path, ending, compress, name):
 
 
 @pytest.mark.parametrize(
-    ("name", "there", "fault"),
+    ("name", "there", "line"),
     [
         ("train", "train.csv", 'train.en(.gz) not found; did you mean "train.csv"?'),
         ("train", "train.jsonl.xz", 'train.en(.gz) not found; did you mean "train.jsonl.xz"?'),
@@ -252,13 +207,12 @@ def test_compressed_files_are_the_same_corpus(tmp_path, ending, compress, name):
         ("train.tsv.zst", "train.tsv.zst", "train.tsv.zst: a file with columns must end in .tsv"),
     ],
 )
-def test_a_file_that_is_there_in_another_form_is_named(tmp_path, name, there, fault):
+def test_a_file_that_is_there_in_another_form_is_named(tmp_path, name, there, line):
     write(tmp_path / "training.en")
     write(tmp_path / "training.de")
     (tmp_path / there).write_bytes(b"")
-    with pytest.raises(DataError) as caught:
-        record_source(str(tmp_path / name), FIELDS)
-    assert str(caught.value).replace(f"{tmp_path}/", "").startswith(fault)
+    fault = fault_line(tmp_path, record_source, str(tmp_path / name), FIELDS)
+    assert fault.startswith(line)
 
 
 def test_addresses_are_opened_with_fsspec(tmp_path):
@@ -281,7 +235,7 @@ def test_addresses_are_opened_with_fsspec(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a/dev", "a/dev.tsv", "a/dev.parquet"])
-def test_any_error_of_a_package_for_a_protocol_is_one_line(monkeypatch, name):
+def test_any_error_of_a_package_for_a_protocol_is_one_line(tmp_path, monkeypatch, name):
     """Each protocol has its own exceptions; of local files, an unknown one is a fault of this
     program.
     """
@@ -297,9 +251,8 @@ def test_any_error_of_a_package_for_a_protocol_is_one_line(monkeypatch, name):
             raise LookupError(" no bucket\nand more")
 
     fsspec.register_implementation("broken", Broken, clobber=True)
-    with pytest.raises(DataError) as caught:
-        record_source(f"broken://{name}", FIELDS)
-    assert caught.value.lines[0].endswith("cannot be read: no bucket")
+    line = fault_line(tmp_path, record_source, f"broken://{name}", FIELDS)
+    assert line.endswith("cannot be read: no bucket")
     monkeypatch.setattr("ablate.data.io.Path.is_file", lambda path: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         record_source(name, FIELDS)
@@ -308,13 +261,10 @@ def test_any_error_of_a_package_for_a_protocol_is_one_line(monkeypatch, name):
 @pytest.mark.parametrize(
     "protocol", ["reference", "github", "dir", "s3", "tar", "async_wrapper", "blockcache"]
 )
-def test_an_address_that_cannot_be_opened_is_one_line(protocol):
+def test_an_address_that_cannot_be_opened_is_one_line(tmp_path, protocol):
     pytest.importorskip("fsspec")
-    with pytest.raises(DataError) as caught:
-        record_source(f"{protocol}://a/dev", FIELDS)
-    [line] = caught.value.lines
+    line = fault_line(tmp_path, record_source, f"{protocol}://a/dev", FIELDS)
     assert line.startswith(f"{protocol}://a/dev.en: cannot be opened: ")
-    assert "\n" not in line
 
 
 # Columns
@@ -339,79 +289,15 @@ def test_a_translation_column_holds_both_sides(tmp_path):
         assert pairs_of(record_source(str(tmp_path / name), FIELDS)) == PAIRS
 
 
-FAULTS = {
-    "train.jsonl": [
-        (
-            b'{"en": "a", "de": "b"}\n{"en": "a"}\n',
-            'train.jsonl:2: has no column "de"; its columns are en; set data.source_column and '
-            "data.target_column",
-        ),
-        (b'{"en": "a", "de": 3}\n', 'train.jsonl:1: "de" is not text'),
-        (b'{"en": "a", "de"\n', "train.jsonl:1: is not JSON: "),
-        (b"[1]\n", "train.jsonl:1: is not a JSON object"),
-        (b'{"en": "a\\u0000", "de": "b"}\n', "train.jsonl:1: contains a NUL character: not text"),
-        (
-            b'{"en": "a\\ud800", "de": "b"}\n',
-            "train.jsonl:1: contains an unpaired surrogate: not text",
-        ),
-        (b'{"en": "\xff", "de": "b"}\n', "train.jsonl:1: is not valid UTF-8 (byte 9 of the line)"),
-    ],
-    "train.parquet": [(b"PAR1 and no more", "train.parquet: is not a complete Parquet file: ")],
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "line"), [(name, *fault) for name, all in FAULTS.items() for fault in all]
-)
-def test_an_invalid_row_is_reported_with_file_and_row(tmp_path, name, content, line):
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(DataError) as caught:
-        pairs_of(record_source(str(tmp_path / name), FIELDS))
-    (found,) = caught.value.lines
-    assert found.replace(f"{tmp_path}/", "").startswith(line)
-
-
-@pytest.mark.parametrize(
-    ("names", "line"),
-    [
-        (("en", "fr"), 'train.tsv:1: has no column "fr"; its columns are en, de'),
-        ((1, 3), "train.tsv:2: has 2 columns, but the study uses column 3"),
-    ],
-)
-def test_a_missing_column_is_an_error(tmp_path, names, line):
-    (tmp_path / "train.tsv").write_text("en\tde\na\tb\n")
-    with pytest.raises(DataError) as caught:
-        pairs_of(record_source(str(tmp_path / "train.tsv"), replace(FIELDS, columns=names)))
-    assert str(caught.value).replace(f"{tmp_path}/", "").startswith(line)
-
-
 def test_columns_for_plain_text_are_an_error(tmp_path):
     for end in (".en", ".de"):
         write(tmp_path / f"train{end}")
-    with pytest.raises(
-        DataError,
-        match=r"train: is plain text: data\.source_column and data\.target_column have no",
-    ):
-        record_source(str(tmp_path / "train"), replace(FIELDS, columns=(1, 2)))
+    fields = replace(FIELDS, columns=(1, 2))
+    line = fault_line(tmp_path, record_source, str(tmp_path / "train"), fields)
+    assert line.startswith("train: is plain text: data.source_column and data.target_column have")
 
 
 # Folders
-
-
-@pytest.mark.parametrize(
-    ("files", "line"),
-    [
-        (["a.tsv", "b.jsonl"], "train: holds files of several formats (.jsonl, .tsv); keep one, or choose a file"),
-        (["a.en", "a.de", "b.en"], "train/b.en: has no counterpart b.de"),
-        (["readme.txt"], "train: holds no file that ends in .tsv, .csv, .jsonl, .ndjson, .json, .parquet, .en, .de, or these"),
-    ],
-)  # fmt: skip
-def test_a_folder_that_is_not_a_valid_split_is_an_error(tmp_path, files, line):
-    for name in files:
-        write(tmp_path / "train" / name)
-    with pytest.raises(DataError) as caught:
-        record_source(str(tmp_path / "train"), FIELDS)
-    assert str(caught.value).replace(f"{tmp_path}/", "").startswith(line)
 
 
 @pytest.mark.parametrize(
@@ -423,9 +309,7 @@ def test_a_missing_split_names_the_nearest_name_that_a_study_may_write(tmp_path,
     write(tmp_path / "train.de.gz")
     if given == "train.tvs":
         write(tmp_path / "train.tsv")
-    with pytest.raises(DataError) as caught:
-        record_source(str(tmp_path / given), FIELDS)
-    (line,) = caught.value.lines
+    line = fault_line(tmp_path, record_source, str(tmp_path / given), FIELDS)
     remedy = f"did you mean {near}?" if near else "correct the name or data.folder"
     assert line.endswith(f"(.gz) not found; {remedy}")
 
@@ -434,11 +318,8 @@ def test_a_split_in_other_languages_names_its_files(tmp_path):
     write(tmp_path / "train.deu.gz")
     write(tmp_path / "train.eng")
     write(tmp_path / "train.tsv")
-    with pytest.raises(
-        DataError,
-        match=r"train\.en\(\.gz\) not found; its folder has train\.deu\.gz and train\.eng$",
-    ):
-        record_source(str(tmp_path / "train"), FIELDS)
+    line = fault_line(tmp_path, record_source, str(tmp_path / "train"), FIELDS)
+    assert line == "train.en(.gz) not found; its folder has train.deu.gz and train.eng"
 
 
 def test_all_missing_splits_are_reported_together(tmp_path):
