@@ -78,7 +78,7 @@ class BatchOrder:
         difference *= LENGTH_NOISE
         difference += self.first
         difference -= self.last
-        order = _by_lengths(self.longest, difference)
+        order = _sort_by_length(self.longest, difference)
         ends = np.cumsum(self.longest[order], dtype=np.int64)
         # Batch k starts at the first record that ends beyond k * batch_tokens.
         starts = np.searchsorted(ends, self.batch_tokens * np.arange(1, self.batches_per_epoch) + 1)
@@ -138,7 +138,7 @@ def micro_batches(
 def eval_batches(split: Split, tokens: int) -> Iterator[NDArray[np.int64]]:
     """Yield the indices of all records in batches of about `tokens` tokens and similar lengths."""
     first, last, longest = _lengths(split, None)
-    order = _by_lengths(longest, np.subtract(first, last, dtype=np.float64))
+    order = _sort_by_length(longest, np.subtract(first, last, dtype=np.float64))
     # Cut where the running sum passes a multiple of `tokens`.
     cuts = np.flatnonzero(np.diff((np.cumsum(longest[order], dtype=np.int64) - 1) // tokens)) + 1
     yield from np.split(order, cuts)
@@ -202,7 +202,9 @@ def _lengths(
     return fields[0], fields[-1], longest
 
 
-def _by_lengths(longest: NDArray[np.uint16], difference: NDArray[np.float64]) -> NDArray[np.int64]:
+def _sort_by_length(
+    longest: NDArray[np.uint16], difference: NDArray[np.float64]
+) -> NDArray[np.int64]:
     """An order in which neighbors have similar lengths in the first and the last field.
 
     Records are sorted by the longest field, then by the difference of the two fields: ascending if

@@ -12,7 +12,7 @@ from ablate.data.io import (
     files_in,
     is_file,
     missing,
-    without_compression,
+    uncompressed_name,
 )
 from ablate.data.locations import Files
 from ablate.data.readers import SUFFIXES, suffix_of
@@ -78,7 +78,7 @@ def _text_file(path: str) -> str:
     return next((path + ending for ending in ("", *COMPRESSED) if is_file(path + ending)), "")
 
 
-def _missing_files(path: str, shown: str, labels: Sequence[str]) -> DataError:
+def _missing_files(path: str, printed: str, labels: Sequence[str]) -> DataError:
     """The error for text files that do not exist.
 
     It suggests a table of the same name, or names the files whose names begin with the split's, or
@@ -91,7 +91,7 @@ def _missing_files(path: str, shown: str, labels: Sequence[str]) -> DataError:
     other_languages = list[str]()
     other_endings = list[str]()
     for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
-        stem, _, label = without_compression(entry.name).rpartition(".")
+        stem, _, label = uncompressed_name(entry.name).rpartition(".")
         is_table = suffix_of(entry.name) in SUFFIXES
         if stem and label in labels:
             split_names.add(stem)
@@ -106,11 +106,11 @@ def _missing_files(path: str, shown: str, labels: Sequence[str]) -> DataError:
         else:
             other_endings.append(entry.name)
     if tables and not other_languages:
-        return missing(path, shown, f'did you mean "{tables[0]}"?', names=())
+        return missing(path, printed, f'did you mean "{tables[0]}"?', names=())
     if other_languages or other_endings:
         similar = " and ".join(other_languages or other_endings)
-        return missing(path, shown, f"its folder has {similar}", names=())
-    return missing(path, shown, names=split_names)
+        return missing(path, printed, f"its folder has {similar}", names=())
+    return missing(path, printed, names=split_names)
 
 
 def _folder_source(path: str, inside: Sequence[str], fields: TextFields) -> Source:
@@ -126,7 +126,7 @@ def _folder_source(path: str, inside: Sequence[str], fields: TextFields) -> Sour
         return Tables(Files(tuple(tables)), fields)
     groups: dict[str, dict[str, str]] = {}  # path without endings -> label -> file
     for file in inside:
-        stem, _, label = without_compression(file).rpartition(".")
+        stem, _, label = uncompressed_name(file).rpartition(".")
         if label in fields.labels:
             groups.setdefault(stem, {})[label] = file
     if not groups:

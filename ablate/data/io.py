@@ -76,7 +76,7 @@ def files_in(path: str) -> list[str] | None:
 
 def missing(
     path: str,
-    shown: str = "",
+    printed: str = "",
     remedy: str = "correct the name or data.folder",
     names: Iterable[str] | None = None,
 ) -> DataError:
@@ -84,18 +84,18 @@ def missing(
 
     Args:
         path: path of the file or folder.
-        shown: the path as it is printed; `path` by default.
+        printed: name of the file in the message; `path` by default.
         remedy: what to do if no name is similar.
         names: names that a study can give for this folder's splits; all files by default.
     """
-    shown = shown or path
+    printed = printed or path
     if is_address(path):
-        return DataError(f"{shown} not found; correct the address")
+        return DataError(f"{printed} not found; correct the address")
     folder = Path(path).absolute().parent
     if not folder.is_dir():
-        return DataError(f"{shown} not found: there is no folder {folder}; {remedy}")
+        return DataError(f"{printed} not found: there is no folder {folder}; {remedy}")
     searched = "" if Path(path).is_absolute() else f" in {folder}"
-    return DataError(f"{shown} not found{searched}{_nearest(Path(path), names) or f'; {remedy}'}")
+    return DataError(f"{printed} not found{searched}{_nearest(Path(path), names) or f'; {remedy}'}")
 
 
 def _nearest(path: Path, names: Iterable[str] | None) -> str:
@@ -138,7 +138,7 @@ def open_bytes(path: str) -> Iterator[BufferedIOBase]:
             yield content
 
 
-def without_compression(name: str) -> str:
+def uncompressed_name(name: str) -> str:
     """The name of a file without the ending of its compression."""
     return name.removesuffix(_compression_of(name))
 
@@ -159,8 +159,8 @@ def readable(path: str) -> Iterator[None]:
     except (AblateError, Interrupted):
         raise
     except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError):
-        kind = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2"}[_compression_of(path)]
-        raise DataError(f"{path}: is not a complete {kind} archive") from None
+        format = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2"}[_compression_of(path)]
+        raise DataError(f"{path}: is not a complete {format} archive") from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or _first_line(error)}") from None
     except Exception as error:

@@ -64,18 +64,18 @@ class HubFiles(Location):
     """The files of a split of a data set on the Hub.
 
     prefix: prefix of the names of the split's files.
-    at_once: whether to download all files before the first is read; otherwise, each file is
+    download_all: whether to download all files before the first is read; otherwise, each file is
         downloaded when its text is needed.
     """
 
     repository: Repository
     prefix: str
-    at_once: bool
+    download_all: bool
 
     def paths(self) -> Iterator[str]:
         """The downloaded files."""
         files = self.repository.files(self.prefix)
-        if self.at_once:
+        if self.download_all:
             yield from self.repository.download(files)
             return
         for file in files:

@@ -17,7 +17,7 @@ from ablate.data.io import (
     MAX_LINE_BYTES,
     open_bytes,
     readable,
-    without_compression,
+    uncompressed_name,
 )
 from ablate.errors import DataError, did_you_mean
 from ablate.formatting import plural
@@ -74,7 +74,7 @@ def _too_long(path: str, number: int, longest: int = MAX_LINE_BYTES) -> str:
 
 def suffix_of(path: str) -> str:
     """The suffix of a file's format, without its compression: `.tsv` for `a/train.tsv.gz`."""
-    name = without_compression(path.rpartition("/")[2])
+    name = uncompressed_name(path.rpartition("/")[2])
     return f".{name.rpartition('.')[2].lower()}" if "." in name else ""
 
 

@@ -109,7 +109,7 @@ class _RecordLocator:
 
     def hub_source(self, repository: Repository, prefix: str) -> Source:
         """A split in the files of a data set on the Hub, whose names begin with a prefix."""
-        return Tables(HubFiles(repository, prefix, at_once=True), self.data.text_fields)
+        return Tables(HubFiles(repository, prefix, download_all=True), self.data.text_fields)
 
     def complete(self, sources: dict[str, Source]) -> dict[str, Source]:
         """Add the splits that are parts of other splits, and order them."""
@@ -145,7 +145,7 @@ class _TextLocator(_RecordLocator):
 
     def hub_source(self, repository: Repository, prefix: str) -> Source:
         """The text in the files of a data set on the Hub, whose names begin with a prefix."""
-        return TextFiles(HubFiles(repository, prefix, at_once=False), self.data)
+        return TextFiles(HubFiles(repository, prefix, download_all=False), self.data)
 
     def complete(self, sources: dict[str, Source]) -> dict[str, Source]:
         """Add the splits that are shares of the training text, cut from its end."""

@@ -203,8 +203,8 @@ class Tables(Source):
         """
         fields = self.fields
         columns = fields.columns or range(1, len(fields.names) + 1)
-        by_name = any(isinstance(column, str) for column in columns)
-        if by_name or not self.is_local or len(fields.names) == 1:
+        have_names = any(isinstance(column, str) for column in columns)
+        if have_names or not self.is_local or len(fields.names) == 1:
             return None
         path = next(self.location.paths())
         if suffix_of(path) == ".tsv" and not has_header(path, fields):

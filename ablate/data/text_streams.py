@@ -99,16 +99,16 @@ class SentencePairs(TextStream):
 class StreamPart(TextStream):
     """A part of another stream.
 
-    whole: the other stream.
-    first, last: begin and end of the part, as shares of the characters of the whole.
-    max_bytes: use only the first `max_bytes` bytes of UTF-8 of the whole; None for all.
+    stream: the other stream.
+    first, last: begin and end of the part, as shares of the characters of the stream.
+    max_bytes: use only the first `max_bytes` bytes of UTF-8 of the stream; None for all.
     """
 
-    whole: Source
+    stream: Source
     first: float = 0.0
     last: float = 1.0
     max_bytes: int | None = None
-    _characters: int | None = field(default=None, init=False)  # of the whole, once counted
+    _characters: int | None = field(default=None, init=False)  # of the stream, once counted
 
     def documents(self) -> Iterator[Document]:
         """The text of the part. It begins a document, even in the middle of one."""
@@ -128,7 +128,7 @@ class StreamPart(TextStream):
     def _limits(self) -> tuple[int, int]:
         """Index of the first character of the part, and of the character after its last."""
         if self.first == 0.0 and self.last == 1.0:
-            # The whole text: to count its characters would read all of it once more.
+            # The whole stream: to count its characters would read all of it once more.
             return 0, 1 << 62
         if self._characters is None:
             self._characters = sum(len(text) for text, _ in self._pieces())
@@ -139,14 +139,14 @@ class StreamPart(TextStream):
         return int(total * self.first), high
 
     def _pieces(self) -> Iterator[tuple[str, bool]]:
-        """The texts of the whole up to `max_bytes`, and whether each begins a document."""
+        """The texts of the stream up to `max_bytes`, and whether each begins a document."""
         if self.max_bytes is None:
-            for document in self.whole.documents():
+            for document in self.stream.documents():
                 yield document.texts[0], document.begins
             return
         bytes_left = self.max_bytes
         begins = False
-        for document in self.whole.documents():
+        for document in self.stream.documents():
             begins |= document.begins
             content = document.texts[0].encode()[:bytes_left]
             bytes_left -= len(content)
@@ -158,12 +158,12 @@ class StreamPart(TextStream):
                 return
 
     def signature(self) -> list[Any]:
-        """The part, and the signature of the whole."""
-        return [self.first, self.last, self.max_bytes, self.whole.signature()]
+        """The part, and the signature of the stream."""
+        return [self.first, self.last, self.max_bytes, self.stream.signature()]
 
     def origin(self) -> Origin:
-        """The origin of the whole, and the part."""
-        origin = self.whole.origin().updated(part=(round(self.first, 6), round(self.last, 6)))
+        """The origin of the stream, and the part."""
+        origin = self.stream.origin().updated(part=(round(self.first, 6), round(self.last, 6)))
         if self.max_bytes is None:
             return origin
         return origin.updated(max_bytes=self.max_bytes)

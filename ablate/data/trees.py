@@ -33,7 +33,7 @@ class Leaf(NamedTuple):
     word: str
 
     def __str__(self) -> str:
-        return f"({self.tag} {with_escapes(self.word)})"
+        return f"({self.tag} {escape_brackets(self.word)})"
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Tree:
 Node: TypeAlias = "Leaf | Tree"
 
 
-def with_escapes(word: str) -> str:
+def escape_brackets(word: str) -> str:
     """A word with brackets as in the Penn Treebank: `-LRB-` for `(`."""
     return word.translate(_ESCAPES)
 

@@ -205,12 +205,12 @@ class _Search:
         log_probs[:, :, BOS] = IMPOSSIBLE
         if allowed is not None and self.constraint is not None:
             log_probs = self.constraint.restrict(log_probs, allowed[rows])
-        rows_at_limit = [row for row, limit in enumerate(self.limits[rows]) if limit == position]
-        if rows_at_limit:
-            at_limit = torch.tensor(rows_at_limit).to(logits.device)
-            end = log_probs[at_limit, :, EOS]
-            log_probs[at_limit] = IMPOSSIBLE
-            log_probs[at_limit, :, EOS] = end
+        limited_rows = [row for row, limit in enumerate(self.limits[rows]) if limit == position]
+        if limited_rows:
+            limited = torch.tensor(limited_rows).to(logits.device)
+            end = log_probs[limited, :, EOS]
+            log_probs[limited] = IMPOSSIBLE
+            log_probs[limited, :, EOS] = end
         count = min(2 * self.K, log_probs[0].numel())
         return best_continuations(log_probs, self.scores[rows], count)
 

@@ -43,9 +43,9 @@ class Parsing(SequenceToSequence):
 
     def as_read(self, text: str) -> str:
         """Escape brackets among the words of a new sentence, as treebanks do."""
-        from ablate.data.trees import with_escapes
+        from ablate.data.trees import escape_brackets
 
-        return " ".join(map(with_escapes, text.split()))
+        return " ".join(map(escape_brackets, text.split()))
 
     def readable(self, prediction: str, text: str) -> str | None:
         """Convert a prediction to a tree with brackets and the words of the sentence; None if the
