@@ -74,14 +74,14 @@ def differences(table: Table) -> Iterator[Drawing]:
             f"against-base-{metric.name}",
             f"differences-{metric.name}",
             f"Difference from base in {metric.title} of each row, with its 95 % interval",
-            {row.row: _interval_title(row, metric) for row in rows},
+            {row.label: _interval_title(row, metric) for row in rows},
             partial(draw_intervals, rows, metric),
             caption,
         )
 
 
 def _interval_title(row: Interval, metric: Metric) -> str:
-    text = f"{row.row}: {metric.difference_text(row.mean, row.interval) or 'no result yet'}"
+    text = f"{row.label}: {metric.difference_text(row.mean, row.interval) or 'no result yet'}"
     if row.word and row.mean is not None:
         text += f" {metric.title}, {row.word}"
     return text
@@ -98,7 +98,7 @@ def learning_curves(curves: Sequence[Curve]) -> Iterator[tuple[str, list[Drawing
             draw_all = partial(draw_curves, groups)
             drawings = [Drawing("", f"learning-curves{suffix}", "", "", {}, draw_all)]
             for index, panel in enumerate(groups):
-                titles = {curve.row: _curve_title(curve) for curve in panel.curves}
+                titles = {curve.label: _curve_title(curve) for curve in panel.curves}
                 drawing = Drawing(
                     panel.title,
                     "",
@@ -120,7 +120,7 @@ def _curve_title(curve: Curve) -> str:
     values = []
     for cost, value in [*evaluations[:-1][::stride], evaluations[-1]]:
         values.append(f"{value:.{PPL.digits}f} at {_amount(cost, curve.axis)}")
-    return f"{curve.row}, {PPL.title}: {', '.join(values)}"
+    return f"{curve.label}, {PPL.title}: {', '.join(values)}"
 
 
 def _amount(cost: float, axis: str) -> str:
@@ -139,7 +139,7 @@ def costs(table: Table) -> Iterator[Drawing]:
             for row in rows:
                 score = number(row.score, metric.digits)
                 amount = scaled(row.cost, "").strip()
-                titles[row.row] = f"{row.row}: {score} {metric.title}, {name} {amount}"
+                titles[row.label] = f"{row.label}: {score} {metric.title}, {name} {amount}"
             yield Drawing(
                 f"By {name}",
                 f"cost-{cost}",

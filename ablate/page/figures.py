@@ -122,7 +122,7 @@ def _forest(
         if row.group != previous.group:  # a rule between groups, as in the paper's Table 3
             axes.axhline(y, color=PALETTE["line"], linewidth=0.5, zorder=0.5)
     for row, y, tick_label in zip(rows, middles, axes.get_yticklabels(), strict=True):
-        tick_label.set_gid(_id(row.row))
+        tick_label.set_gid(_id(row.label))
         _draw_interval(axes, row, y, text)
     return figure
 
@@ -153,7 +153,7 @@ def _draw_interval(axes: Axes, row: Interval, y: float, text: Callable[[float], 
     fill = PALETTE["paper"]
     if row.word in MARKERS:
         color = fill = PALETTE[row.word]
-    marks: dict[str, Any] = {"color": color, "gid": _id(row.row)}
+    marks: dict[str, Any] = {"color": color, "gid": _id(row.label)}
     if row.interval:
         axes.plot(np.clip(row.interval, low, high), (y, y), linewidth=1.3, **marks)
     x = float(np.clip(row.mean, low, high))
@@ -174,7 +174,7 @@ def _note(
     offset = ({"left": 5, "right": -5}[side], 0)
     note = axes.annotate(text, point, offset, textcoords="offset points", size=SMALL, color=color)
     background = {"facecolor": PALETTE["paper"], "edgecolor": "none", "pad": 0.5}
-    note.set(ha=side, va="center_baseline", gid=_id(row.row), bbox=background, in_layout=False)
+    note.set(ha=side, va="center_baseline", gid=_id(row.label), bbox=background, in_layout=False)
 
 
 @style()
@@ -220,7 +220,7 @@ def draw_curves(groups: Sequence[Panel], *, compared: Sequence[Panel] = ()) -> F
             side += "; dotted: training"
         axes.set(xlabel=AXES[panel.curves[0].axis], ylabel=f"{PPL.title} ({side})")
         for curve, name in zip(panel.curves, panel.names, strict=True):
-            _draw_curve(axes, curve, panel.color(curve.row), name)
+            _draw_curve(axes, curve, panel.color(curve.label), name)
         _legend_below(figure, axes, panel.curves)
     return figure
 
@@ -238,7 +238,7 @@ def _draw_curve(axes: Axes, curve: Curve, color: str, name: str) -> None:
     is_base = color == "base"
     line = "--" if is_base else "-"
     zorder = 3 if is_base else 2
-    marks: dict[str, Any] = {"color": PALETTE[color], "gid": _id(curve.row), "zorder": zorder}
+    marks: dict[str, Any] = {"color": PALETTE[color], "gid": _id(curve.label), "zorder": zorder}
     for run in curve.points.values():
         axes.plot(*zip(*run, strict=True), linewidth=0.5, alpha=0.5, **marks)
     # A single evaluation is a point, because it makes no line.
@@ -263,7 +263,7 @@ def _legend_below(figure: Figure, axes: Axes, lines: Sequence[Curve | Line]) -> 
     """Draw the legend below the title of the horizontal axis; constrained layout makes space."""
     shift = ScaledTranslation(-Y_AXIS_WIDTH, -X_AXIS_HEIGHT, figure.dpi_scale_trans)
     below = axes.transAxes + shift
-    longest = max(len(line.row) for line in lines)
+    longest = max(len(line.label) for line in lines)
     legend = axes.legend(
         loc="upper left",
         bbox_to_anchor=(0, 0),
@@ -271,8 +271,8 @@ def _legend_below(figure: Figure, axes: Axes, lines: Sequence[Curve | Line]) -> 
         ncols=2 if longest < KEY_LETTERS / 3 else 1,
     )
     for line, handle, text in zip(lines, legend.get_lines(), legend.get_texts(), strict=True):
-        handle.set_gid(_id(line.row))
-        text.set_gid(_id(line.row))
+        handle.set_gid(_id(line.label))
+        text.set_gid(_id(line.label))
 
 
 def draw_sizes(ladder: Ladder) -> Figure:
@@ -322,7 +322,7 @@ def draw_lines(lines: Sequence[Line], x: str, y: str, *, is_difference: bool = F
 
 
 def _draw_line(axes: Axes, line: Line, color: str) -> None:
-    marks: dict[str, Any] = {"color": color, "gid": _id(line.row), "zorder": 2}
+    marks: dict[str, Any] = {"color": color, "gid": _id(line.label), "zorder": 2}
     xs, all_scores = zip(*line.points, strict=True)
     seeds = pd.DataFrame([scores.by_seed for scores in all_scores]).sort_index(axis="columns")
     axes.plot(xs, seeds, linewidth=0.5, alpha=0.5, **marks)
@@ -346,7 +346,7 @@ def draw_half_normal(effects: Sequence[Interval], metric: Metric) -> Figure:
     for rank, (size, effect) in enumerate(sizes):
         quantile = NormalDist().inv_cdf(0.5 + (rank + 0.5) / len(sizes) / 2)
         significant = effect.word in MARKERS
-        rows.append(Point(effect.row, effect.name, significant, quantile, size, 0.0))
+        rows.append(Point(effect.label, effect.name, significant, quantile, size, 0.0))
     label = f"size of the effect on {'ln ' if metric.is_log else ''}{metric.title}"
     return _numbered_points(rows, "half-normal quantile", label, log=False)
 
@@ -374,7 +374,7 @@ def _numbered_points(rows: Sequence[Point], x: str, y: str, *, log: bool) -> Fig
         marker = "D" if row.is_base else "o"
         color = PALETTE["base" if row.is_base else "c0"]
         zorder = 3 if row.is_base else 2
-        marks: dict[str, Any] = {"color": color, "gid": _id(row.row), "zorder": zorder}
+        marks: dict[str, Any] = {"color": color, "gid": _id(row.label), "zorder": zorder}
         if row.std:
             axes.plot((row.cost, row.cost), row.ends, linewidth=0.9, **marks)
         axes.plot((row.cost,), (row.score,), marker, markersize=4, **marks)
@@ -387,7 +387,7 @@ def _numbered_points(rows: Sequence[Point], x: str, y: str, *, log: bool) -> Fig
     )
     _draw_numbers(figure, axes, rows)
     for row, text in zip(rows, legend.get_texts(), strict=True):
-        text.set_gid(_id(row.row))
+        text.set_gid(_id(row.label))
     return figure
 
 
@@ -426,11 +426,11 @@ def _draw_numbers(figure: Figure, axes: Axes, rows: Sequence[Point]) -> None:
             textcoords="offset points",
             size=SMALL,
             va="center_baseline",
-            gid=_id(row.row),
+            gid=_id(row.label),
             arrowprops=LEADER if abs(up) > 2 * STEP else None,
         )
         if note.arrow_patch:
-            note.arrow_patch.set_gid(_id(row.row))
+            note.arrow_patch.set_gid(_id(row.label))
 
 
 def _id(row: str) -> str:

@@ -99,12 +99,11 @@ def table_context(
     previous = None
     has_chosen = False
     for row, cells in zip(table.rows, layout.rows, strict=True):
-        if row.row.group != previous:
+        if row.group != previous:
             groups.append([])
-        previous = row.row.group
-        groups[-1].append({"label": row.label, "group": row.row.group, "cells": cells})
-        recipe = row.row.recipe
-        if recipe and not row.row.is_base and (recipe.tuned or recipe.matched):
+        previous = row.group
+        groups[-1].append({"label": row.label, "group": row.group, "cells": cells})
+        if not row.is_base and (row.recipe.tuned or row.recipe.matched):
             has_chosen = True
     return {
         "is_of_study": table.experiment.is_study,

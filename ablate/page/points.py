@@ -59,7 +59,7 @@ class Panel:
 
     def color(self, row: str) -> str:
         """The name of a row's color in the palette: `base`, or one of SERIES."""
-        others = [curve.row for curve in self.curves if curve.group != "base"]
+        others = [curve.label for curve in self.curves if curve.group != "base"]
         return SERIES[others.index(row)] if row in others else "base"
 
 
@@ -67,13 +67,14 @@ class Panel:
 class Interval:
     """The difference of a row from base, with its 95 % interval.
 
+    label: of the row.
     name: the name of the row in a figure.
     word: the verdict.
     mean: mean difference; None while there is no difference.
     interval: (low, high); None without an interval, as with a single seed.
     """
 
-    row: str
+    label: str
     group: str
     name: str
     word: str
@@ -112,7 +113,7 @@ class Point:
     std: standard deviation over seeds, of logarithms if `is_log`; 0 with a single seed.
     """
 
-    row: str
+    label: str
     name: str
     is_base: bool
     cost: float
@@ -132,7 +133,7 @@ class Point:
 class Line:
     """A curve of a row: `points` are (x, scores over seeds), in the order of x."""
 
-    row: str
+    label: str
     name: str
     points: tuple[tuple[float, Scores], ...]
 
@@ -150,17 +151,15 @@ def lines_over_test_sizes(table: Table) -> tuple[list[Line], str]:
     for row in table.rows:
         ids = tuple(run.id for run in row.runs)
         scores = row.scores[table.main.name]
-        recipe = row.row.recipe
-        test_size = recipe.test_size if recipe else None
         first_rows.setdefault(ids, row)
-        if test_size is not None and scores.n:
-            name, size = test_size
+        if row.recipe.test_size is not None and scores.n:
+            name, size = row.recipe.test_size
             size_scores.setdefault(ids, {})[size] = scores
     drawn = {ids: scores for ids, scores in size_scores.items() if len(scores) > 1}
     short = _names(first_rows[ids] for ids in drawn)
     lines = []
     for ids, scores_over_sizes in drawn.items():
-        label = first_rows[ids].row.label
+        label = first_rows[ids].label
         lines.append(Line(label, short[label], tuple(sorted(scores_over_sizes.items()))))
     return lines, name
 
@@ -182,7 +181,7 @@ def panels(curves: Sequence[Curve]) -> list[Panel]:
     result = []
     for group, rows in groups.items():
         base_labels = {curve.base for curve in rows}
-        group_bases = [curve for curve in bases if curve.row in base_labels]
+        group_bases = [curve for curve in bases if curve.label in base_labels]
         chunks = split(rows, len(SERIES))
         for number, chunk in enumerate(chunks, 1):
             title = group
@@ -219,7 +218,7 @@ def shared_axis_panels(groups: Sequence[Panel]) -> list[Panel]:
 
 
 def _panel(title: str, curves: list[Curve]) -> Panel:
-    short = names({curve.row: curve.group for curve in curves})
+    short = names({curve.label: curve.group for curve in curves})
     return Panel(title, tuple(curves), tuple(short.values()))
 
 
@@ -232,7 +231,7 @@ def intervals(table: Table, metric: Metric) -> list[Interval]:
         verdict = row.verdicts[metric.name]
         name = short[row.label]
         drawn.append(
-            Interval(row.label, row.row.group, name, verdict.word, verdict.mean, verdict.interval)
+            Interval(row.label, row.group, name, verdict.word, verdict.mean, verdict.interval)
         )
     return drawn if _has_means(drawn) else []
 
@@ -279,7 +278,7 @@ def points(table: Table, cost: str) -> list[Point]:
         point = Point(
             row.label,
             short[row.label],
-            row.row.group == "base",
+            row.group == "base",
             value,
             scores.mean,
             scores.std or 0.0,
@@ -319,7 +318,7 @@ def _cost(row: TableRow, cost: str) -> float | None:
 
 
 def _names(rows: Iterable[TableRow]) -> dict[str, str]:
-    return names({row.label: row.row.group for row in rows})
+    return names({row.label: row.group for row in rows})
 
 
 def names(groups: Mapping[str, str]) -> dict[str, str]:

@@ -106,7 +106,7 @@ def _test_sizes(table: Table) -> Iterator[DesignSection]:
         titles = {}
         for line in lines:
             means = [f"{number(scores.mean, metric.digits)} at {x}" for x, scores in line.points]
-            titles[line.row] = f"{line.name}: {', '.join(means)}"
+            titles[line.label] = f"{line.name}: {', '.join(means)}"
         drawing = Drawing(
             metric.title,
             f"over-{size}-{metric.name}",
@@ -180,7 +180,7 @@ def _effect_drawings(
     label = effect_label(metric)
     titles = {}
     for row in rows:
-        titles[row.row] = f"{row.row}: {metric.difference_text(row.mean)} {metric.title}"
+        titles[row.label] = f"{row.label}: {metric.difference_text(row.mean)} {metric.title}"
     if rows:
         yield Drawing(
             metric.title,
@@ -208,7 +208,7 @@ def _tuning(table: Table) -> Iterator[DesignSection]:
     choices: dict[str, Choice] = {}
     labels: dict[str, None] = {}
     for row in table.rows:
-        choice = row.row.recipe and row.row.recipe.tuned
+        choice = row.recipe.tuned
         if choice:
             choices[row.label] = choice
             labels |= dict.fromkeys(candidate.label for candidate in choice.candidates)
@@ -245,7 +245,7 @@ def _speed_ups(curves: Sequence[Curve]) -> Iterator[DesignSection]:
         name = AXES[axis]
         titles = {}
         for ratio in ratios:
-            titles[ratio.row] = f"{ratio.row}: {number(ratio.mean, 2) or ratio.word}"
+            titles[ratio.label] = f"{ratio.label}: {number(ratio.mean, 2) or ratio.word}"
         drawings.append(
             Drawing(
                 f"By {name}",

@@ -107,7 +107,7 @@ def without_paths(outcome: Outcome, results: Results) -> Outcome:
     rows = []
     for row in table.rows:
         runs = tuple(replace(run, note=shown(run.note)) for run in row.runs)
-        rows.append(replace(row, row=replace(row.row, runs=runs)))
+        rows.append(replace(row, runs=runs))
     notes = table.experiment.notes
     notes = replace(
         notes, faults=tuple(map(shown, notes.faults)), remarks=tuple(map(shown, notes.remarks))

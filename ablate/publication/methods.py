@@ -70,7 +70,7 @@ def _facts(outcome: Outcome, results: Results) -> dict[str, Any]:
     """The variables of methods.md."""
     table, experiment, task = outcome.table, outcome.experiment, outcome.study.task
     config = outcome.planned.base.config
-    rows = [row for row in table.rows if not row.row.is_base]
+    rows = [row for row in table.rows if not row.is_base]
     tuned = {row.label: row.recipe.tuned for row in table.rows if row.recipe.tuned}
     cost = compute_of(outcome, results)
     return {

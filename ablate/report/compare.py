@@ -83,7 +83,7 @@ class RowComparison:
         study. Empty unless the first row is the base of the second.
         """
         first, second = self.rows
-        has_verdicts = second.row.base == first.label and self.table.experiment.tests > 1
+        has_verdicts = second.base == first.label and self.table.experiment.tests > 1
         return second.verdicts if has_verdicts else {}
 
     def text_of(self, verdict: Verdict) -> str:
@@ -111,7 +111,7 @@ class RowComparison:
             "settings": settings,
             "scores": scores,
             "cost": costs,
-            "curves": [{"row": curve.row, "ppl": curve.by_seed} for curve in self.curves],
+            "curves": [{"row": curve.label, "ppl": curve.by_seed} for curve in self.curves],
             "seed_of_sentences": self.seed,
             "sentences": [item.as_json(self.table.item_metric.name) for item in self.sentences],
         }
@@ -310,7 +310,7 @@ def _legend(comparison: RowComparison) -> str:
 
 
 def _curves(comparison: RowComparison) -> Iterator[str]:
-    drawn = {curve.row: curve.mean for curve in comparison.curves if curve.mean}
+    drawn = {curve.label: curve.mean for curve in comparison.curves if curve.mean}
     if not drawn:
         return
     values = [math.log(value) for _, value in chain(*drawn.values())]

@@ -65,7 +65,7 @@ def agreements(table: Table) -> list[Agreement]:
     for row in rows:
         if row.recipe.paper and all(row.deltas[name].mean is not None for name in names):
             shared.append(row)
-            groups.setdefault(row.row.group, []).append(row)
+            groups.setdefault(row.group, []).append(row)
     if len(groups) > 1:  # `all` would repeat a single group
         groups["all"] = shared
     results = []

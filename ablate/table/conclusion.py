@@ -69,7 +69,7 @@ def _comparable_rows(table: Table, metric: Metric) -> list[TableRow]:
     for row in table.compared_rows:
         verdict = row.verdicts[metric.name]
         has_learned_alone = verdict.is_different and row.label not in unlearned
-        is_comparable = row.row.base not in unlearned or has_learned_alone
+        is_comparable = row.base not in unlearned or has_learned_alone
         if verdict.mean is None or (is_usable and is_comparable):
             rows.append(row)
     return rows

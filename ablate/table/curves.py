@@ -30,6 +30,7 @@ AXES = {
 class Curve:
     """Dev perplexity of a row.
 
+    label, group: of the row.
     by_seed: (step, perplexity) of each evaluation, by seed; only seeds with an evaluation.
     costs: known costs of the training up to a step, by (axis, seed, step). Seconds are known for a
         finished training with its evaluations, as one number for all steps.
@@ -39,7 +40,7 @@ class Curve:
         can memorize them; else None.
     """
 
-    row: str
+    label: str
     group: str
     by_seed: Mapping[int, Sequence[tuple[int, float]]]
     costs: Mapping[tuple[str, int, int], float] = field(default_factory=dict)
@@ -163,8 +164,8 @@ def speed_ups(curves: Sequence[Curve]) -> dict[str, dict[str, SpeedUp]]:
     bases = [curve for curve in curves if curve.group == "base" and curve.by_seed]
     for base in bases:
         for curve in curves:
-            if curve.base == base.row and curve is not base:
-                result[curve.row] = {axis: speed_up(curve, base, axis) for axis in AXES}
+            if curve.base == base.label and curve is not base:
+                result[curve.label] = {axis: speed_up(curve, base, axis) for axis in AXES}
     return result
 
 

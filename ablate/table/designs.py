@@ -144,7 +144,7 @@ def bound_notes(table: Table) -> Iterator[str]:
 
 def base_name(base: TableRow) -> str:
     """A base at the beginning of a sentence; with its size in a study at several sizes."""
-    return f"Base of size {base.row.size}" if base.row.size else "Base"
+    return f"Base of size {base.size}" if base.size else "Base"
 
 
 # Factorials
@@ -241,7 +241,7 @@ def _path_effects(table: Table, group: str, designs: list[PathDesign]) -> Design
     base = table.rows[0]
     for label in designs[0].rows:
         if label in rows:
-            base = rows[rows[label].row.base]
+            base = rows[rows[label].base]
     pairs: list[_Pair] = []
     for design in designs:
         previous: TableRow | None = base
@@ -284,7 +284,7 @@ def _differences(pairs: list[_Pair], metric: Metric, level: float) -> tuple[Cont
     for index, (_, row, base, _) in enumerate(pairs):
         if row is None or base is None:
             continue
-        if row.row.base == base.row.label and name in row.verdicts:
+        if row.base == base.label and name in row.verdicts:
             verdict = row.verdicts[name]
             contrasts[index] = Contrast(verdict.mean, verdict.interval, verdict.p)
             continue

@@ -142,16 +142,16 @@ class Recipe:
     test_size: (name, size) of the test items, if all items have the same size and rows may set it.
     """
 
-    settings: Mapping[str, Any]
-    changed: Mapping[str, Any]
-    changes: tuple[str, ...]
-    derived: frozenset[str]
-    other: str
-    is_labeled: bool
-    params: int
-    active_params: int
-    steps: int | None
-    cost: Cost
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    changed: Mapping[str, Any] = field(default_factory=dict)
+    changes: tuple[str, ...] = ()
+    derived: frozenset[str] = frozenset()
+    other: str = ""
+    is_labeled: bool = False
+    params: int = 0
+    active_params: int = 0
+    steps: int | None = None
+    cost: Cost = field(default_factory=Cost)
     matched: Choice | None = None
     tuned: Choice | None = None
     paper: PaperRow | None = None
@@ -169,7 +169,7 @@ class Row:
     runs: in the order of the seeds.
     evaluation: identifies the evaluation of the runs: rows with equal runs and equal evaluations
         have equal scores.
-    recipe: None for scores of other code.
+    recipe: empty for scores of other code.
     """
 
     label: str
@@ -178,12 +178,17 @@ class Row:
     runs: tuple[Run, ...]
     size: str = ""
     evaluation: str = ""
-    recipe: Recipe | None = None
+    recipe: Recipe = field(default_factory=Recipe)
+
+    @property
+    def states(self) -> dict[int, str]:
+        """State of each run, by seed."""
+        return {run.seed: run.state for run in self.runs}
 
     @property
     def state(self) -> str:
         """The state of the row over its runs."""
-        return row_state(run.state for run in self.runs)
+        return row_state(self.states.values())
 
     @property
     def is_base(self) -> bool:

@@ -153,14 +153,14 @@ def _ladder(table: Table, metric: Metric) -> Ladder:
     rungs: dict[str, list[Rung]] = {}
     sizes = {}
     for base, rows in table.families:
-        sizes[base.row.size] = base.recipe.params
+        sizes[base.size] = base.recipe.params
         # With base's further seeds, as in the table of verdicts.
         differences = {row.label: row.deltas[metric.name] for row in rows}
         ranks = _ranks(differences, metric)
         for row in rows:
             label = row.label
             rung = Rung(base.recipe.params, differences[label], ranks.get(label))
-            rungs.setdefault(row.row.name, []).append(rung)
+            rungs.setdefault(row.name, []).append(rung)
     common = []
     for name, row_rungs in rungs.items():
         if len(row_rungs) == len(sizes):

@@ -10,40 +10,23 @@ from typing import NamedTuple
 from ablate.formatting import number
 from ablate.stats.metrics import CHANCE_SCORE, EXACT, PPL, Metric, ScorePart
 from ablate.stats.verdict import Verdict, joint_word
-from ablate.table.experiment import Experiment, Notes, Recipe, Row, Run
+from ablate.table.experiment import Experiment, Notes, Row
 from ablate.table.scores import Scores
 from ablate.table.verdicts import scores_of, verdicts_on
 
 
 @dataclass(frozen=True)
-class TableRow:
-    """A row with its scores, and its differences from base.
+class TableRow(Row):
+    """A row with its scores over seeds, and its differences from base.
 
     scores: by metric.
     deltas: differences from base, paired by seed, by metric; empty for base.
     verdicts: by metric; empty for base.
     """
 
-    row: Row
-    scores: Mapping[str, Scores]
+    scores: Mapping[str, Scores] = field(default_factory=dict)
     deltas: Mapping[str, Scores] = field(default_factory=dict)
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
-
-    @property
-    def label(self) -> str:
-        """The label of the row."""
-        return self.row.label
-
-    @property
-    def runs(self) -> tuple[Run, ...]:
-        """The runs of the row."""
-        return self.row.runs
-
-    @property
-    def recipe(self) -> Recipe:
-        """How the row was trained; only for rows of a study."""
-        assert self.row.recipe is not None
-        return self.row.recipe
 
     def part(self, metric: Metric, part: ScorePart) -> Scores:
         """The values of a part of the scores; empty if the results do not have it."""
@@ -93,16 +76,6 @@ class TableRow:
         )
 
     @property
-    def states(self) -> dict[int, str]:
-        """State of each run, by seed."""
-        return {run.seed: run.state for run in self.runs}
-
-    @property
-    def state(self) -> str:
-        """The state of the row over its runs."""
-        return self.row.state
-
-    @property
     def note(self) -> str:
         """Why the row is not finished; empty if it is."""
         counts = Counter(self.states.values())
@@ -134,10 +107,10 @@ class Table:
         rows = []
         for row in experiment.rows:
             scores = {metric.name: scores_of(row.runs, metric) for metric in experiment.measured}
-            rows.append(TableRow(row, scores))
+            rows.append(TableRow(**vars(row), scores=scores))
         table = Table(experiment, tuple(rows))
         by_label = table.by_label
-        pairs = [(by_label[row.row.base], row) for row in table.compared_rows]
+        pairs = [(by_label[row.base], row) for row in table.compared_rows]
         for judged in table._judge(pairs, experiment.tests):
             by_label[judged.label] = judged
         return replace(table, rows=tuple(by_label.values()))
@@ -154,7 +127,7 @@ class Table:
     @property
     def compared_rows(self) -> list[TableRow]:
         """The rows except bases."""
-        return [row for row in self.rows if not row.row.is_base]
+        return [row for row in self.rows if not row.is_base]
 
     @property
     def covers_paper(self) -> bool:
@@ -168,9 +141,9 @@ class Table:
     @property
     def families(self) -> list[Family]:
         """The bases with their rows, in order; most experiments have a single base."""
-        families = {row.label: Family(row, []) for row in self.rows if row.row.is_base}
+        families = {row.label: Family(row, []) for row in self.rows if row.is_base}
         for row in self.compared_rows:
-            families[row.row.base].rows.append(row)
+            families[row.base].rows.append(row)
         return list(families.values())
 
     def verdicts(self, metric: Metric) -> list[Verdict]:
@@ -241,7 +214,7 @@ class Table:
             scores, verdict = row.scores[metric.name], row.verdicts.get(metric.name)
             if scores.mean is None:
                 continue
-            if scores.n == len(self.experiment.seeds_of(row.row)):
+            if scores.n == len(self.experiment.seeds_of(row)):
                 means.append(scores.mean)
                 texts.add(number(scores.mean, metric.digits))
             elif "diverged" not in row.states.values() or (verdict and verdict.word == "better"):
@@ -260,7 +233,7 @@ class Table:
         """
         rows = []
         for row in self.rows:
-            if row.row.base == compared.row.base and row is not base:
+            if row.base == compared.base and row is not base:
                 rows.append(row)
         return self._judge([(base, row) for row in rows], 1)[rows.index(compared)]
 
@@ -273,12 +246,11 @@ class Table:
         """
         if not pairs:
             return []
-        row_pairs = [(base.row, row.row) for base, row in pairs]
         looks = self.experiment.standing.judged
         deltas: list[dict[str, Scores]] = [{} for _ in pairs]
         verdicts: list[dict[str, Verdict]] = [{} for _ in pairs]
         for metric in self.experiment.measured:
-            judged = verdicts_on(self.experiment, metric, row_pairs, tests, looks)
+            judged = verdicts_on(self.experiment, metric, pairs, tests, looks)
             for index, ((base, row), verdict) in enumerate(zip(pairs, judged, strict=True)):
                 name = metric.name
                 deltas[index][name] = row.scores[name].minus(base.scores[name], verdict.shift)

@@ -117,7 +117,7 @@ def test_a_run_with_damaged_or_missing_provenance_still_shows_its_scores(fake):
     results = fake(**ONE_SEED).all_done()
     results.folder("A h=1", 1).provenance.write_text("{")
     results.folder("A h=2", 1).provenance.unlink()
-    assert {row.row.state for row in results.table().rows} == {"done"}
+    assert {row.state for row in results.table().rows} == {"done"}
 
 
 @pytest.mark.parametrize(("setting", "remarks"), [(None, 1), ("auto", 1), ("bf16", 0)])

@@ -109,9 +109,9 @@ def test_load_warns_where_flops_are_those_of_assumed_lengths(results):
 def test_load_by_row_has_the_numbers_of_the_table(results):
     frame = load(results)
     table = results.table()
-    assert list(frame.index) == [row.row.label for row in table.rows]
+    assert list(frame.index) == [row.label for row in table.rows]
     for row in table.rows:
-        cells = frame.loc[row.row.label]
+        cells = frame.loc[row.label]
         for metric in ("ppl", "bleu"):
             for prefix, scores in (
                 (metric, row.scores[metric]),

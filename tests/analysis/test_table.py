@@ -21,7 +21,7 @@ def best(table, metric):
 
 
 def by_label(table):
-    return {row.row.label: row for row in table.rows}
+    return {row.label: row for row in table.rows}
 
 
 def test_json_has_the_keys_of_the_contract(fake):
@@ -180,7 +180,7 @@ def test_every_corpus_and_every_signature_behind_the_scores_is_listed(fake):
 def test_a_damaged_result_is_noted_at_its_rows(fake):
     results = fake(**ONE_SEED).all_done()
     results.folder("base", 1).result.write_text('{"outcome": "do')
-    rows = {row.row.label: row for row in results.table().rows}
+    rows = {row.label: row for row in results.table().rows}
     damaged = [rows.pop("base"), rows.pop("decoding beam=1")]  # one run, decoded twice
     assert [row.state for row in damaged] == ["interrupted"] * 2
     assert all("result.json: is damaged" in row.note for row in damaged)
@@ -191,7 +191,7 @@ def test_damaged_progress_reports_do_not_matter_to_finished_runs(fake):
     results = fake(**ONE_SEED).all_done()
     for row in results.study.rows:
         results.folder(row.label, 1).progress.write_text("{")
-    assert {row.row.state for row in results.table().rows} == {"done"}
+    assert {row.state for row in results.table().rows} == {"done"}
 
 
 def test_every_row_of_table3_has_its_counterpart_in_the_paper():

@@ -83,7 +83,7 @@ def test_diverged_seeds_are_counted_beside_those_with_a_score(tmp_path):
     results.diverged("A h=1", 3, 7, "the loss exploded")
     for seed in (1, 2, 3):
         results.diverged("A h=2", seed, 7, "the loss exploded")
-    rows = {row.row.label: row.verdicts for row in results.table().rows}
+    rows = {row.label: row.verdicts for row in results.table().rows}
     assert {label: rows[label]["bleu"].diverged for label in ("A h=1", "A h=2", "D dropout=0.3")} == {
         "A h=1": 1, "A h=2": 3, "D dropout=0.3": 0,
     }  # fmt: skip
@@ -100,7 +100,7 @@ def test_a_row_of_the_same_runs_as_another_changes_no_verdict_and_no_power(tmp_p
         for label, step in steps.items():
             for seed in (1, 2, 3):
                 results.done(label, seed, 5.0 + seed * step / 100, 25.0 + seed * step + len(label))
-        verdicts = {row.row.label: row.verdicts for row in results.table().rows[1:]}
+        verdicts = {row.label: row.verdicts for row in results.table().rows[1:]}
         power = [power.text for power in power_of(results.planned, results.results)]
         return sum(results.planned.comparisons.values()), power, verdicts
 

@@ -152,7 +152,7 @@ def test_a_figure_of_sizes_has_the_whole_name_of_a_row_without_overlap():
 def test_speed_ups_are_drawn_about_1_and_a_row_that_misses_base_says_so():
     slow, fast = curve("A slow", "A", 1.5), curve("A fast", "A", 0.5)
     rows = axis_ratios([BASE, slow, fast])["step"]
-    assert [(row.row, row.mean is None) for row in rows] == [("A slow", True), ("A fast", False)]
+    assert [(row.label, row.mean is None) for row in rows] == [("A slow", True), ("A fast", False)]
     assert rows[0].word == "not reached (2 of 2 seeds)"
     figure = draw_ratios(rows, "step")
     assert (
@@ -181,11 +181,11 @@ BASE = curve("base", "base")
 
 def test_a_panel_has_base_and_the_rows_of_its_group_in_different_colors(whole):
     found = panels(curves_of(whole.outcome(), whole.results))
-    assert [(panel.title, [curve.row for curve in panel.curves]) for panel in found] == [
+    assert [(panel.title, [curve.label for curve in panel.curves]) for panel in found] == [
         ("A", ["base", "A h=1", "A h=2"]),
         ("D", ["base", "D dropout=0.3"]),
     ]
-    assert [found[0].color(curve.row) for curve in found[0].curves] == ["base", "c0", "c1"]
+    assert [found[0].color(curve.label) for curve in found[0].curves] == ["base", "c0", "c1"]
 
 
 @pytest.mark.parametrize(("count", "sizes"), [(8, [8]), (9, [4, 5]), (40, [8] * 5)])
@@ -195,7 +195,7 @@ def test_a_group_with_more_rows_than_colors_has_several_panels(count, sizes):
     assert [len(panel.curves) - 1 for panel in found] == sizes
     assert [one for panel in found for one in panel.curves[1:]] == rows
     for panel in found:
-        colors = [panel.color(one.row) for one in panel.curves]
+        colors = [panel.color(one.label) for one in panel.curves]
         assert colors[0] == "base"
         assert len(set(colors)) == len(colors)
     assert len({panel.title for panel in found}) == len(found)
@@ -434,7 +434,7 @@ def test_figures_of_one_page_share_no_id():
 
 def test_intervals_are_those_of_the_verdicts(whole):
     table = whole.table()
-    found = {row.row: row for row in intervals(table, table.main)}
+    found = {row.label: row for row in intervals(table, table.main)}
     assert set(found) == {row.label for row in table.rows[1:]}
     verdict = table.rows[1].verdicts["bleu"]
     assert (found["A h=1"].mean, found["A h=1"].low) == (verdict.mean, verdict.seed_test.low)

@@ -119,7 +119,7 @@ def test_rows_with_the_same_runs_have_one_curve(fake):
     for row in results.study.rows[:2]:
         results.logged(row.label, 1, {"step": 1, "dev_perplexity": 4.0})
     curves = curves_of(results.outcome(), results.results)
-    assert [curve.row for curve in curves] == [
+    assert [curve.label for curve in curves] == [
         "base",
         "A h=1",
         "A h=2",

@@ -121,30 +121,30 @@ def test_the_scores_of_a_published_study_give_its_verdicts(published):
     with (published.folder / "table.csv").open() as file:
         in_table = {line["row"]: line for line in csv.DictReader(file)}
     compared = 0
-    for base in (row for row in table.rows if row.row.is_base):
-        rows = [row for row in table.rows if row.row.base == base.row.label]
+    for base in (row for row in table.rows if row.is_base):
+        rows = [row for row in table.rows if row.base == base.label]
         metrics = [table.main.name, *(m for m in base.scores if m != table.main.name)]
         found = judged(
             list(lines_of(rows)),
             study.name,
-            base=base.row.label,
+            base=base.label,
             directions={},
             metrics=metrics,
             margin=study.metrics.margins.get(table.main.name),
         )
         for ours, expected in zip(found.rows, rows, strict=True):
-            assert ours.row.label == expected.row.label
+            assert ours.label == expected.label
             for metric, verdict in ours.verdicts.items():
                 mine, theirs = verdict.as_json(), expected.verdicts[metric].as_json()
                 if len(table.families) == 1:
                     assert mine == theirs
-                    assert verdict.word == in_table[ours.row.label][f"verdict_{metric}"]
+                    assert verdict.word == in_table[ours.label][f"verdict_{metric}"]
                 else:  # here the correction covers the rows of one size, in the study those of all
                     tests = ("n", "mean", "std", "p", "p_own")
                     assert [mine[name] for name in tests] == [theirs[name] for name in tests]
                     assert mine["p_holm"] <= theirs["p_holm"]
                 compared += 1
-    others = [row for row in table.rows if not row.row.is_base]
+    others = [row for row in table.rows if not row.is_base]
     assert compared == len(others) * len(table.rows[0].scores)
 
 

@@ -215,7 +215,7 @@ def test_scores_that_are_all_zero_are_no_ground_for_a_verdict(fake):
         [
             RowVerdict(row.label, row.verdicts["bleu"])
             for row in results.table().rows
-            if not row.row.is_base
+            if not row.is_base
         ],
         4,
     )

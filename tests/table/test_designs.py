@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from scipy import stats
@@ -13,6 +12,7 @@ from ablate.stats.metrics import BITS_PER_BYTE
 from ablate.table.designs import Contrast, _differences, _Pair, design_effects
 from ablate.table.render import as_json, markdown
 from ablate.table.scores import Scores
+from ablate.table.table import TableRow
 from tests.report.fakes import Fake, study_from
 
 HEAD = """\
@@ -159,9 +159,8 @@ def test_a_part_left_out_has_no_interval_that_holds_every_loss():
     scores = {"whole": (4.0, 5.5), "without": (4.9, 4.0)}  # of two seeds: differences -0.9 and 1.5
     rows = {}
     for label, of_seeds in scores.items():
-        row = SimpleNamespace(label=label, base="base")
         by_metric = {"bpb": Scores(dict(enumerate(of_seeds)))}
-        rows[label] = SimpleNamespace(row=row, scores=by_metric, verdicts={})
+        rows[label] = TableRow(label, "", "base", runs=(), scores=by_metric)
     pair = _Pair("part", rows["whole"], rows["without"])
     (contrast,) = _differences([pair], BITS_PER_BYTE, 0.05)
     assert contrast.value == pytest.approx(0.3)

@@ -80,13 +80,13 @@ def test_rows_are_compared_with_the_base_of_their_size_everywhere(tmp_path):
     table = fake.table()
     for row in table.rows:
         deltas = row.deltas["bleu"].by_seed if row.deltas else {}
-        assert bool(deltas) == (not row.row.is_base)
+        assert bool(deltas) == (not row.is_base)
         assert deltas == pytest.approx({
-            seed: EFFECTS[row.row.name][index] + 0.1 * seed * (index - 1)
-            for index in [["small", "medium", "large"].index(row.row.size)] for seed in deltas
+            seed: EFFECTS[row.name][index] + 0.1 * seed * (index - 1)
+            for index in [["small", "medium", "large"].index(row.size)] for seed in deltas
         })  # fmt: skip
     live = {
-        row.row.label: row.against_base
+        row.label: row.against_base
         for row in ProgressReader(fake.planned, fake.results).read().rows
     }
     assert live["large base"] is None

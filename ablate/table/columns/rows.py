@@ -32,7 +32,7 @@ def row_columns(table: Table, setup: Setup, form: Form) -> Iterator[Column]:
     groups = Column(
         "group",
         "",
-        lambda row: row.row.group,
+        lambda row: row.group,
         lambda row: cells[row.label],
         numeric=False,
         folds=True,
@@ -76,8 +76,7 @@ def varied_settings(table: Table) -> tuple[PaperColumn, ...]:
     """The settings that some row changes; none if the settings are unknown."""
     changed: set[str] = set()
     for row in table.rows:
-        if row.row.recipe:
-            changed.update(row.recipe.changed)
+        changed.update(row.recipe.changed)
     settings = table.experiment.setup.settings
     return tuple(setting for setting in settings if setting.field in changed)
 
@@ -124,7 +123,7 @@ def _groups(table: Table) -> dict[str, str]:
     cells = {}
     previous = ""
     for row in table.rows:
-        group = row.label if row.row.is_base else f"({row.row.group})"
+        group = row.label if row.is_base else f"({row.group})"
         cells[row.label] = group if group != previous else ""
         previous = group
     return cells

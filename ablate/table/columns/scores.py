@@ -61,7 +61,7 @@ def _difference(name: str, row: TableRow) -> dict[str, Any]:
 def _cell(table: Table, metric: Metric, best: float | None, mark: Mark, row: TableRow) -> str:
     """The mean score over seeds; marked if it prints the same digits as the best mean."""
     scores = row.scores[metric.name]
-    seeds = len(table.experiment.seeds_of(row.row))
+    seeds = len(table.experiment.seeds_of(row))
     text = mean_and_std(scores, metric.digits, seeds)
     if best is None or scores.n < seeds:
         return text
