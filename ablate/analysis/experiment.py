@@ -22,7 +22,7 @@ from ablate.study import choice as tuning
 from ablate.study.matching import Matched
 from ablate.table import experiment as tables
 from ablate.table.experiment import Choice, Cost, Experiment, Recipe, Score, Setup
-from ablate.table.looks import Standing
+from ablate.table.looks import Looks
 from ablate.table.scores import Scores
 
 
@@ -39,9 +39,9 @@ def experiment_of(planned: Runs, runs: Mapping[str, Sequence[RunResult]]) -> Exp
     for metric in metrics.values():
         if study.task.scores_items(metric):
             test_sets[metric.name] = study.data.test
-    standing = Standing.single_look(len(seeds.rows))
+    looks = Looks.single_look(len(seeds.rows))
     if seeds.looks:
-        standing = Standing(seeds.looks)
+        looks = Looks(seeds.looks)
     return Experiment(
         study.name,
         tuple(_row(row, runs[row.label]) for row in planned.rows),
@@ -50,7 +50,7 @@ def experiment_of(planned: Runs, runs: Mapping[str, Sequence[RunResult]]) -> Exp
         shown=tuple(metrics[name] for name in study.metrics.shown),
         judged=tuple(metrics[name] for name in study.metrics.judged),
         totals=planned.comparisons,
-        standing=standing,
+        looks=looks,
         further_seeds=seeds.further,
         margins=study.metrics.margins,
         test_sets=test_sets,

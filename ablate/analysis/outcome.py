@@ -79,8 +79,8 @@ def outcome_of(planned: Runs, results: Results, faults: Sequence[str] = ()) -> O
     corpora = tuple(sorted(decoded))
     experiment = replace(
         experiment,
-        standing=position.standing,
-        error=error,
+        looks=position.looks,
+        error_rate=error,
         signatures=signatures(planned, runs),
         corpora=corpora,
     )

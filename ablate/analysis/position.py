@@ -24,7 +24,7 @@ from ablate.store import Results
 from ablate.store.files import quarantine
 from ablate.store.records import Judgment, Judgments
 from ablate.study import Runs, Study
-from ablate.table.looks import Standing
+from ablate.table.looks import Looks
 from ablate.table.verdicts import open_rows
 
 
@@ -33,11 +33,11 @@ class Position:
     """The look that a study is at.
 
     runs: with the seeds up to this look.
-    standing: the looks that have been judged, and the next one.
+    looks: the looks that have been judged, and the next one.
     """
 
     runs: Runs
-    standing: Standing
+    looks: Looks
 
 
 def _is_over(run: RunResult) -> bool:
@@ -70,25 +70,25 @@ def position_of_runs(
     """
     seeds = planned.seeds
     if not seeds.looks:
-        return Position(planned, Standing.single_look(len(seeds.rows)))
+        return Position(planned, Looks.single_look(len(seeds.rows)))
     judged_names = set(planned.study.metrics.judged)
-    standing = Standing(seeds.looks)
+    looks = Looks(seeds.looks)
     experiment = experiment_of(planned, by_row(runs))
     for look in planned_looks(seeds.looks):
         if look.seeds > len(seeds.rows):  # of a part of the study, which ends before
-            return Position(planned, replace(standing, next=look))
+            return Position(planned, replace(looks, next=look))
         until_look = planned.with_seeds(seeds.first(look.seeds))
         may_go_on = False
         for run in of_seeds(runs, until_look.seeds.rows):
             lacks_score = run.state == "done" and not run.scores.keys() >= judged_names
             if lacks_score or not has_ended(run):
-                return Position(until_look, replace(standing, next=look))
+                return Position(until_look, replace(looks, next=look))
             may_go_on |= run.state == "failed"
-        judged = (*standing.judged, look)
-        standing = Standing(seeds.looks, judged, open_rows(experiment, judged))
-        if not standing.open_rows and not may_go_on:
-            return Position(until_look, standing)
-    return Position(planned, standing)
+        judged = (*looks.judged, look)
+        looks = Looks(seeds.looks, judged, open_rows(experiment, judged))
+        if not looks.open_rows and not may_go_on:
+            return Position(until_look, looks)
+    return Position(planned, looks)
 
 
 def earlier_judgments(planned: Runs, results: Results) -> list[Judgment]:
@@ -170,7 +170,7 @@ def _is_judged(planned: Runs, results: Results) -> bool:
         return False
     runs = read_runs(planned, results)
     if planned.seeds.looks:
-        return bool(position_of_runs(planned, runs).standing.judged)
+        return bool(position_of_runs(planned, runs).looks.judged)
     return len(planned.seeds.rows) > 1 and all(map(_is_over, runs))
 
 

@@ -24,7 +24,7 @@ from ablate.analysis.settle import obstacle_text, settle, trials_text
 from ablate.analysis.trials import pending_trials
 from ablate.store import Results
 from ablate.study import Run, Runs, Study
-from ablate.table.looks import Standing
+from ablate.table.looks import Looks
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Stage:
 
     planned: runs of the rows, with all seeds.
     rows: these runs as far as they are executed: with the seeds so far, and within the limit.
-    standing: the looks that have been judged, and the next one.
+    looks: the looks that have been judged, and the next one.
     trials: runs that are executed first, because some rows wait for them; else None.
     missing: ids of the runs to execute now, in this order; none if the study is finished.
     missing_later: ids of the missing runs of `rows` that wait for these, as far as they are known.
@@ -44,7 +44,7 @@ class Stage:
 
     planned: Runs
     rows: Runs
-    standing: Standing
+    looks: Looks
     trials: Runs | None = None
     missing: tuple[str, ...] = ()
     missing_later: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class Stage:
     @property
     def possible(self) -> Runs:
         """The runs of the rows with the seeds that may still follow."""
-        return self.rows if self.standing.stopped_early else self.planned
+        return self.rows if self.looks.stopped_early else self.planned
 
     @property
     def runs(self) -> Runs:
@@ -83,7 +83,7 @@ class Stage:
     @property
     def sentence(self) -> str:
         """One line for people; empty if there is nothing to say."""
-        sentences = [self.standing.text]
+        sentences = [self.looks.text]
         if self.trials is not None:
             sentences.append(trials_text(self.rows, self.trials))
         return " ".join(filter(None, sentences))
@@ -91,7 +91,7 @@ class Stage:
     @property
     def details(self) -> Mapping[str, Any]:
         """The looks for scripts; empty without looks."""
-        return self.standing.as_json()
+        return self.looks.as_json()
 
     @property
     def is_over(self) -> bool:
@@ -140,8 +140,8 @@ def next_stage(
     stage = Stage(
         planned,
         position.runs,
-        position.standing,
-        decides=position.standing.next is not None,
+        position.looks,
+        decides=position.looks.next is not None,
         left=frozenset(left_to_others),
     )
     if limit is not None:
@@ -231,7 +231,7 @@ def execute_stages(
             log(stage.sentence)
         execute(stage)
         faults: list[str] = []
-        if stage.standing.has_looks:  # what follows depends on scores
+        if stage.looks.has_looks:  # what follows depends on scores
             planned = settle(stage.study, results)
             faults = score_missing(planned, results)
             for fault in faults:

@@ -12,7 +12,7 @@ from ablate.errors import UsageError, unknown_name
 from ablate.formatting import first_few
 from ablate.stats.metrics import METRICS, PPL, Metric
 from ablate.table.experiment import Experiment, Row, Run, Score
-from ablate.table.looks import Standing
+from ablate.table.looks import Looks
 
 BASES = ("base", "baseline", "control")  # default labels of base
 # Words in the name of a metric that imply its direction.
@@ -103,7 +103,7 @@ def scores_experiment(
         shown=tuple(metrics),
         judged=tuple(metrics[:1]),
         totals={base: len(rows) - 1},
-        standing=Standing.single_look(len(shared_seeds)),
+        looks=Looks.single_look(len(shared_seeds)),
         further_seeds=tuple(seed for seed in seeds[base] if seed not in shared_seeds),
         margins={} if margin is None else {metrics[0].name: margin},
     )

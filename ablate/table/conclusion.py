@@ -32,12 +32,12 @@ def conclusion(table: Table) -> list[str]:
     sentences = [_base_sentence(table, family.base) for family in table.families]
     if not any(unlearned.values()):
         sentences += bound_notes(table)
-    sentences += experiment.standing.sentences(experiment.error)
+    sentences += experiment.looks.sentences(experiment.error_rate)
     if len(table.judged) == 1:
         metric = table.main
         rows = [_row_verdict(row, metric) for row in comparable[metric.name]]
         sentences += unlearned[metric.name]
-        sentences += _verdict_sentences(metric, rows, experiment.tests, experiment.error)
+        sentences += _verdict_sentences(metric, rows, experiment.tests, experiment.error_rate)
     else:
         joint = _joint_words(table, comparable)
         sentences += _joint_sentences(table, comparable, joint)
@@ -128,7 +128,7 @@ def _joint_sentences(
     experiment = table.experiment
     return [
         f"Of {plural(len(joint), 'row')}, by {titles}: {'; '.join(phrases)}.",
-        *_error_sentences(different, experiment.tests, experiment.error, len(table.judged)),
+        *_error_sentences(different, experiment.tests, experiment.error_rate, len(table.judged)),
     ]
 
 

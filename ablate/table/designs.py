@@ -197,7 +197,7 @@ def _factorial_notes(
             "Intervals and p: t, with the error pooled over the cells, Holm-corrected over the "
             "effects."
         )
-    yield from table.experiment.standing.note()
+    yield from table.experiment.looks.note()
     yield from _diverged(cells)
 
 
@@ -265,7 +265,7 @@ def _path_effects(table: Table, group: str, designs: list[PathDesign]) -> Design
         "Differences from base: interval and p of the verdict. Others: paired t over seeds, "
         "Holm-corrected over these lines; none without a spread, and no interval that would hold "
         "every difference.",
-        *table.experiment.standing.note(),
+        *table.experiment.looks.note(),
         *_sum_note(table.main, pairs, by_metric[table.main.name]),
         *_diverged(pair.row for pair in pairs),
     ]

@@ -15,7 +15,7 @@ from ablate.paper import PaperColumn, PaperRow, PaperTable
 from ablate.stats.designs import Design
 from ablate.stats.metrics import PPL, PPL_CHAR, Metric
 from ablate.stats.significance import LEVEL
-from ablate.table.looks import Standing
+from ablate.table.looks import Looks
 from ablate.table.scores import Scores
 
 S = TypeVar("S", bound=str)
@@ -256,8 +256,9 @@ class Experiment:
     margins: the margin of equivalence, by metric.
     totals: the number of rows that are compared with a base, by base. It includes rows that are not
         in `rows`, because Holm's correction covers all rows of the study.
-    standing: the looks of the experiment, and how far it has come.
-    error: bound of the probability of any false verdict; above 0.05 if seeds were changed after a
+    looks: the looks of the experiment, and how far it has come.
+    error_rate: bound of the familywise error rate, the probability of any false verdict; above 0.05
+        if seeds were changed after a
         verdict.
     signatures: how each metric was computed, by metric; a single text if all runs agree.
     test_sets: name of the test set, by metric, for metrics of predictions for a test set.
@@ -273,10 +274,10 @@ class Experiment:
     shown: tuple[Metric, ...]
     judged: tuple[Metric, ...]
     totals: Mapping[str, int]
-    standing: Standing
+    looks: Looks
     further_seeds: tuple[int, ...] = ()
     margins: Mapping[str, float] = field(default_factory=dict)
-    error: float = LEVEL
+    error_rate: float = LEVEL
     signatures: Mapping[str, list[str]] = field(default_factory=dict)
     test_sets: Mapping[str, str] = field(default_factory=dict)
     corpora: tuple[str, ...] = ()

@@ -165,7 +165,7 @@ def _ladder(table: Table, metric: Metric) -> Ladder:
     for name, row_rungs in rungs.items():
         if len(row_rungs) == len(sizes):
             common.append(RowOverSizes(name, tuple(row_rungs), table.level))
-    return Ladder(metric, sizes, tuple(common), tuple(table.experiment.standing.note()))
+    return Ladder(metric, sizes, tuple(common), tuple(table.experiment.looks.note()))
 
 
 def _ranks(differences: Mapping[str, Scores], metric: Metric) -> dict[str, int]:

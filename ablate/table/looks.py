@@ -16,7 +16,7 @@ from ablate.stats.significance import LEVEL
 
 
 @dataclass(frozen=True)
-class Standing:
+class Looks:
     """The looks of an experiment, and how far it has come.
 
     plan: number of seeds at each look; most experiments have a single look.
@@ -31,9 +31,9 @@ class Standing:
     next: Look | None = None
 
     @staticmethod
-    def single_look(seeds: int) -> Standing:
-        """The standing of an experiment that is judged once, with this number of seeds."""
-        return Standing((seeds,), planned_looks((seeds,)))
+    def single_look(seeds: int) -> Looks:
+        """The looks of an experiment that is judged once, with this number of seeds."""
+        return Looks((seeds,), planned_looks((seeds,)))
 
     @property
     def has_looks(self) -> bool:
@@ -41,21 +41,21 @@ class Standing:
         return len(self.plan) > 1
 
     @property
-    def look(self) -> Look | None:
+    def last(self) -> Look | None:
         """The last look that has been judged; None before the first one."""
         return self.judged[-1] if self.judged else None
 
     @property
     def level(self) -> float:
         """The level of the verdicts, for all metrics together."""
-        return self.look.level if self.look else LEVEL
+        return self.last.level if self.last else LEVEL
 
     @property
     def stopped_early(self) -> bool:
         """Whether every row was decided before the last look."""
-        if self.look is None or self.open_rows:
+        if self.last is None or self.open_rows:
             return False
-        return self.look.seeds < self.plan[-1]
+        return self.last.seeds < self.plan[-1]
 
     @property
     def text(self) -> str:
@@ -64,10 +64,10 @@ class Standing:
         """
         if not self.has_looks:
             return ""
-        if self.look is None:
+        if self.last is None:
             assert self.next is not None
             return f"L{self.next.text[1:]}: no row is judged before all of its runs have ended."
-        look = f"L{self.look.text[1:]}"
+        look = f"L{self.last.text[1:]}"
         if self.stopped_early:
             return f"{look}: every row is decided, and the study stops here."
         state = "every row is decided"
@@ -84,10 +84,10 @@ class Standing:
         if not self.has_looks:
             return
         yield self.text
-        if self.look:
+        if self.last:
             yield (
-                f"Error spent: {percent(self.look.spent)} of {percent(error)}, of which "
-                f"{percent(self.look.level)} at this look."
+                f"Error spent: {percent(self.last.spent)} of {percent(error)}, of which "
+                f"{percent(self.last.level)} at this look."
             )
 
     def legend(self, error: float, earlier_rows: Iterable[str]) -> Iterator[str]:
@@ -97,11 +97,11 @@ class Standing:
             error: bound of the error of all verdicts.
             earlier_rows: labels of the rows whose verdict was reached at an earlier look.
         """
-        if self.look is None or not self.has_looks:
+        if self.last is None or not self.has_looks:
             return
         text = (
-            f"Judged at {self.look.text}, at the level {self.look.level:.3g}; all looks together "
-            f"spend {error:.3g}. p values are multiplied by {LEVEL / self.look.level:.3g}."
+            f"Judged at {self.last.text}, at the level {self.last.level:.3g}; all looks together "
+            f"spend {error:.3g}. p values are multiplied by {LEVEL / self.last.level:.3g}."
         )
         if labels := ", ".join(earlier_rows):
             text += f" The verdict of an earlier look stays: {labels}."
@@ -109,11 +109,11 @@ class Standing:
 
     def note(self) -> Iterator[str]:
         """Yield the look and the level of effects and slopes; nothing for a single look."""
-        if self.look is not None and self.has_looks:
+        if self.last is not None and self.has_looks:
             yield (
-                f"At {self.look.text}, at the level {self.look.level:.3g} that this look spends: "
-                f"intervals of at least {100 * (1 - self.look.level):.3g} %, p times "
-                f"{LEVEL / self.look.level:.3g}."
+                f"At {self.last.text}, at the level {self.last.level:.3g} that this look spends: "
+                f"intervals of at least {100 * (1 - self.last.level):.3g} %, p times "
+                f"{LEVEL / self.last.level:.3g}."
             )
 
     def as_json(self) -> dict[str, Any]:

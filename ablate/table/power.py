@@ -54,8 +54,8 @@ class Power:
     @property
     def looks(self) -> tuple[Look, ...]:
         """The looks of the experiment; empty if it has a single look."""
-        standing = self.experiment.standing
-        return planned_looks(standing.plan) if standing.has_looks else ()
+        looks = self.experiment.looks
+        return planned_looks(looks.plan) if looks.has_looks else ()
 
     def detectable_difference(
         self, seeds: int, level: float = LEVEL, *, further: int | None = None
@@ -85,7 +85,7 @@ class Power:
         """The detectable difference with all seeds, in standard deviations of a score over seeds,
         without the noise of sentences; None with a single seed.
         """
-        level = planned_looks(self.experiment.standing.plan)[-1].level
+        level = planned_looks(self.experiment.looks.plan)[-1].level
         in_sds = replace(self, sd=1.0, sentences=0.0)
         return in_sds.detectable_difference(len(self.experiment.seeds), level)
 

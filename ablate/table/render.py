@@ -137,9 +137,9 @@ def as_json(table: Table, timed: bool = True) -> str:
     """
     experiment = table.experiment
     content: dict[str, Any] = {"study": experiment.name, "conclusion": conclusion(table)}
-    content |= experiment.standing.as_json()
-    if experiment.error > LEVEL:
-        content["error"] = experiment.error
+    content |= experiment.looks.as_json()
+    if experiment.error_rate > LEVEL:
+        content["error"] = experiment.error_rate
     content["metrics"] = [metric.name for metric in table.metrics]
     content["judge"] = [metric.name for metric in table.judged]
     content["log_scale"] = [metric.name for metric in table.metrics if metric.is_log]

@@ -163,7 +163,7 @@ class Table:
         """The level of the verdicts in a single metric. The metrics of the verdicts have equal
         shares.
         """
-        return self.experiment.standing.level / len(self.judged)
+        return self.experiment.looks.level / len(self.judged)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -246,7 +246,7 @@ class Table:
         """
         if not pairs:
             return []
-        looks = self.experiment.standing.judged
+        looks = self.experiment.looks.judged
         deltas: list[dict[str, Scores]] = [{} for _ in pairs]
         verdicts: list[dict[str, Verdict]] = [{} for _ in pairs]
         for metric in self.experiment.measured:
@@ -265,6 +265,6 @@ class Table:
         """The table with the scores of the last judged look alone, which its verdicts rest on."""
         experiment = self.experiment
         seeds = set[int]()
-        if look := experiment.standing.look:
+        if look := experiment.looks.last:
             seeds = {*experiment.seeds[: look.seeds], *experiment.further_seeds}
         return replace(self, rows=tuple(row.with_seeds(seeds) for row in self.rows))

@@ -132,7 +132,7 @@ def verdicts_on(
         at_looks = [(look, scores(experiment.seeds[: look.seeds])) for look in looks]
         verdicts = verdicts_over_looks(metric, at_looks, **rule)[-1]
     else:
-        first = planned_looks(experiment.standing.plan)[0]
+        first = planned_looks(experiment.looks.plan)[0]
         verdicts = early_verdicts(metric, scores(experiment.seeds), first)
     by_label = {}
     for (_, row), verdict in zip(distinct, verdicts, strict=True):

@@ -65,8 +65,8 @@ def test_a_look_is_judged_only_once_all_of_its_runs_have_ended(given):
     finish(results, [1, 2, 3], rows=["base", "A h=1", "A h=2"])
     results.done("D dropout=0.3", 1, 5.0, 16.0)
     position = position_of(results.planned, results.results)
-    assert (position.standing.judged, position.runs.seeds.rows) == ((), (1, 2, 3))
-    assert position.standing.text == (
+    assert (position.looks.judged, position.runs.seeds.rows) == ((), (1, 2, 3))
+    assert position.looks.text == (
         "Look 1 of 3 (3 of 6 seeds): no row is judged before all of its runs have ended."
     )
     table = results.table()
@@ -78,7 +78,7 @@ def test_a_study_stops_at_the_look_that_settles_every_row(given):
     results, words = given
     finish(results, [1, 2, 3], offset=-60.0)
     position = position_of(results.planned, results.results)
-    assert (position.standing.stopped_early, position.standing.next, position.runs.seeds.rows) == (
+    assert (position.looks.stopped_early, position.looks.next, position.runs.seeds.rows) == (
         True,
         None,
         (1, 2, 3),
@@ -115,13 +115,12 @@ def test_rows_that_are_open_take_the_study_to_the_next_look_and_verdicts_of_the_
     for seed, value in ((1, 25.9), (2, 24.0), (3, 25.5)):
         results.done("D dropout=0.3", seed, 5.0, value)
     position = position_of(results.planned, results.results)
-    assert (position.runs.seeds.rows, position.standing.open_rows) == (
+    assert (position.runs.seeds.rows, position.looks.open_rows) == (
         (1, 2, 3, 4),
         ("D dropout=0.3",),
     )
     assert (
-        "1 row is undecided (D dropout=0.3); the study goes on with 4 seeds."
-        in position.standing.text
+        "1 row is undecided (D dropout=0.3); the study goes on with 4 seeds." in position.looks.text
     )
     results.done("base", 4, 5.0, 25.1)
     results.done("A h=1", 4, 5.0, 99.0)  # a look into the next look would see this
@@ -138,11 +137,11 @@ def test_after_the_last_look_the_study_ends_with_rows_that_are_open(given):
         results.done("D dropout=0.3", seed, 5.0, value + (-1) ** seed)
     position = position_of(results.planned, results.results)
     assert (
-        len(position.standing.judged),
-        position.standing.next,
-        position.standing.stopped_early,
+        len(position.looks.judged),
+        position.looks.next,
+        position.looks.stopped_early,
     ) == (3, None, False)
-    assert position.standing.text.endswith("this was the last look.")
+    assert position.looks.text.endswith("this was the last look.")
 
 
 def test_a_failed_run_holds_no_other_row_back_but_its_study_does_not_stop(given):
@@ -151,13 +150,13 @@ def test_a_failed_run_holds_no_other_row_back_but_its_study_does_not_stop(given)
     finish(results, [1, 3], offset=-60.0, rows=["D dropout=0.3"])
     results.failed("D dropout=0.3", 2, "out of luck")
     position = position_of(results.planned, results.results)
-    assert (position.runs.seeds.rows, position.standing.open_rows) == (
+    assert (position.runs.seeds.rows, position.looks.open_rows) == (
         (1, 2, 3, 4),
         ("D dropout=0.3",),
     )
     results.folder("D dropout=0.3", 2).failure.unlink()
     finish(results, [2], offset=-60.0, rows=["D dropout=0.3"])
-    assert position_of(results.planned, results.results).standing.stopped_early
+    assert position_of(results.planned, results.results).looks.stopped_early
 
 
 @pytest.mark.parametrize(("hosts", "is_over"), [((), False), (("a",), False), (("a", "b"), True)])
@@ -168,7 +167,7 @@ def test_for_pilots_a_failed_run_has_ended_once_no_host_would_try_it_again(given
     results.failed("D dropout=0.3", 2, "out of luck")
     a_failure(hosts=hosts).write(results.folder("D dropout=0.3", 2).failure)
     position = position_of(results.planned, results.results, on_some_host)
-    assert bool(position.standing.judged) == is_over
+    assert bool(position.looks.judged) == is_over
 
 
 def simulated(results: Fake, offsets, log=lambda line: None, on_start=lambda seed: None):
@@ -323,7 +322,7 @@ def test_every_size_must_be_settled(fake):
             far = 0.0 if row.is_base else -60.0 if row.size == "small" else (-1.0) ** seed
             results.done(row.label, seed, 5.0, BASE[seed] + far + noise(index, seed))
     position = position_of(results.planned, results.results)
-    assert {label.split()[0] for label in position.standing.open_rows} == {"large"}
+    assert {label.split()[0] for label in position.looks.open_rows} == {"large"}
 
 
 def test_effects_of_a_factorial_are_judged_at_the_look_with_its_level(fake):
@@ -360,10 +359,10 @@ def test_looks_that_are_changed_after_one_was_judged_raise_the_error_of_the_tabl
     results = fake(LOOKS)
     simulated(results, (-60, -60, 0.0))  # to the last look
     table = results.table()
-    assert table.experiment.error == LEVEL
+    assert table.experiment.error_rate == LEVEL
     assert not table.experiment.notes.remarks
     changed = fake(LOOKS.replace("[3, 4, 6]", "[3, 6]")).table()
-    assert changed.experiment.error == 2 * LEVEL
+    assert changed.experiment.error_rate == 2 * LEVEL
     (remark,) = changed.experiment.notes.remarks
     assert remark == (
         "The study was judged before: with 3, 4 and 6 seeds by bleu, margin none. "
@@ -372,21 +371,21 @@ def test_looks_that_are_changed_after_one_was_judged_raise_the_error_of_the_tabl
     words = " ".join(conclusion(changed))
     assert "Error spent: 5% of 10%" in words
     assert "about 10% of such studies" in words
-    assert fake(LOOKS).table().experiment.error == LEVEL
+    assert fake(LOOKS).table().experiment.error_rate == LEVEL
 
 
 def test_seeds_that_are_added_to_a_list_after_a_verdict_raise_the_error(fake):
     first = fake(listed(3))
     finish(first, [1, 2, 3], offset=-60.0)
     record_judgment(first.planned, first.results)
-    assert first.table().experiment.error == LEVEL
+    assert first.table().experiment.error_rate == LEVEL
     more = fake(listed(4))
     assert earlier_plans(more.study, more.results) == [(3,)]
-    assert more.table().experiment.error == pytest.approx(0.1)
+    assert more.table().experiment.error_rate == pytest.approx(0.1)
     record_judgment(
         more.planned, more.results
     )  # seed 4 is missing: nothing is judged with four seeds yet
-    assert fake(listed(3)).table().experiment.error == LEVEL
+    assert fake(listed(3)).table().experiment.error_rate == LEVEL
     finish(more, [4], offset=-60.0)
     record_judgment(more.planned, more.results)
     assert earlier_plans(fake(listed(5)).study, more.results) == [(3,), (4,)]
@@ -408,9 +407,9 @@ def test_a_trial_after_a_verdict_names_the_study_and_with_one_seed_says_nothing(
     assert line.startswith("The study was judged before: with 3 seeds by bleu")
     assert f"`ablate table {whole.study.path}`" in line
     single = fake(listed(3), rows=["A*"], seeds="1").table()
-    assert (single.experiment.error, single.experiment.notes.remarks) == (LEVEL, ())
+    assert (single.experiment.error_rate, single.experiment.notes.remarks) == (LEVEL, ())
     assert (
-        fake(listed(3)).table().experiment.error,
+        fake(listed(3)).table().experiment.error_rate,
         fake(listed(3)).table().experiment.notes.remarks,
     ) == (LEVEL, ())
 
@@ -441,7 +440,7 @@ def test_metrics_and_margins_that_are_changed_after_a_verdict_are_remarked_every
 ):
     results = judged_by(fake, f"{listed(3)}{after}\n", f"{listed(3)}{before}\n")
     table = results.table()
-    assert table.experiment.error == pytest.approx(error)
+    assert table.experiment.error_rate == pytest.approx(error)
     (remark,) = table.experiment.notes.remarks
     assert remark.startswith(f"The study was judged before: with 3 seeds {line}")
     path, root = str(results.study.path), str(results.results.root)
@@ -457,7 +456,7 @@ def test_an_old_record_says_nothing_of_metrics_and_margins(fake):
         for version in Judgments.read(path).versions
     ]
     Judgments(versions=tuple(old)).write(path)
-    assert (results.table().experiment.error, results.table().experiment.notes.remarks) == (
+    assert (results.table().experiment.error_rate, results.table().experiment.notes.remarks) == (
         LEVEL,
         (),
     )

@@ -141,7 +141,7 @@ def _difference_legend(table: Table, form: Form) -> Iterator[str]:
                 line += f"; p values are multiplied by {len(table.judged)}"
             yield f"{line}."
         experiment = table.experiment
-        yield from experiment.standing.legend(experiment.error, _earlier_verdicts(table))
+        yield from experiment.looks.legend(experiment.error_rate, _earlier_verdicts(table))
         if has_p and table.experiment.is_study:
             yield "p: the corrected p value of the verdict; `ablate compare` shows each test."
     elif judged and len(table.experiment.seeds) == 1:
