@@ -175,7 +175,7 @@ def judge(
     )
     judgments = rows_frame(table)
     judgments.attrs = {
-        "judge": [metric.name for metric in table.judged],
+        "judge": [metric.name for metric in table.judged_metrics],
         "conclusion": conclusion(table),
         "remarks": list(table.experiment.notes.remarks),
     }

@@ -80,7 +80,7 @@ def _run(run: RunResult) -> tables.Run:
         run.note,
         scores,
         lacks_decoding=run.lacks_decoding,
-        former=run.former,
+        former_default=run.former_default,
     )
 
 

@@ -32,8 +32,8 @@ class RunResult:
     params: trained parameters; in closed form until the run has counted them.
     note: why the run has no scores; empty if it is done, or pending and not trained.
     lacks_decoding: whether the run is trained, and still to be decoded.
-    former: the default of an earlier version with which a run has scores that is still to be
-        decoded, as `--set` takes it; or empty.
+    former_default: the setting with which a run without a decoding has scores, as `--set` takes it,
+        if it is the default of an earlier version; otherwise empty.
     result: None unless the run is done or diverged.
     decoding: the row's evaluation of the run; None unless the run is done.
     scores: by metric, with those on the resampled test sets; empty unless the run is done.
@@ -48,7 +48,7 @@ class RunResult:
     params: int
     note: str = ""
     lacks_decoding: bool = False
-    former: str = ""
+    former_default: str = ""
     result: Result | None = None
     decoding: Decoding | None = None
     scores: Mapping[str, Score] = field(default_factory=dict)
@@ -118,7 +118,7 @@ def _read_run(
                 params,
                 "trained, still to be decoded",
                 lacks_decoding=True,
-                former=next(stored, ""),
+                former_default=next(stored, ""),
             )
         if damaged := damage_of(folder):
             said = str(damaged)

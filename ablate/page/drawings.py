@@ -61,7 +61,7 @@ def better_side(metric: Metric) -> str:
 
 def differences(table: Table) -> Iterator[Drawing]:
     """Yield the differences from base, for each metric with a difference."""
-    for metric in table.compared:
+    for metric in table.compared_metrics:
         rows = intervals(table, metric)
         if not rows:
             continue
@@ -131,7 +131,7 @@ def _amount(cost: float, axis: str) -> str:
 
 def costs(table: Table) -> Iterator[Drawing]:
     """Yield the main score over each cost in which rows differ."""
-    metric = table.main
+    metric = table.main_metric
     for cost, name in COSTS.items():
         rows = points(table, cost)
         if rows:

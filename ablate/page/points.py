@@ -150,7 +150,7 @@ def lines_over_test_sizes(table: Table) -> tuple[list[Line], str]:
     name = ""
     for row in table.rows:
         ids = tuple(run.id for run in row.runs)
-        scores = row.scores[table.main.name]
+        scores = row.scores[table.main_metric.name]
         first_rows.setdefault(ids, row)
         if row.recipe.test_size is not None and scores.n:
             name, size = row.recipe.test_size
@@ -271,7 +271,7 @@ def points(table: Table, cost: str) -> list[Point]:
     short = _names(rows)
     drawn = []
     for row in rows:
-        scores = row.scores[table.main.name]
+        scores = row.scores[table.main_metric.name]
         value = _cost(row, cost)
         assert scores.mean is not None
         assert value is not None
@@ -304,7 +304,7 @@ def equal_costs(table: Table) -> list[str]:
 
 def _scored(table: Table) -> list[TableRow]:
     """The rows with a score in the main metric."""
-    return [row for row in table.rows if row.scores[table.main.name].n]
+    return [row for row in table.rows if row.scores[table.main_metric.name].n]
 
 
 def _cost(row: TableRow, cost: str) -> float | None:

@@ -101,7 +101,7 @@ def _listing(caption: str, layout: Layout) -> Listing:
 def _test_sizes(table: Table) -> Iterator[DesignSection]:
     lines, size = lines_over_test_sizes(table)
     if lines:
-        metric = table.main
+        metric = table.main_metric
         label = f"{size} of test items"
         titles = {}
         for line in lines:
@@ -153,7 +153,7 @@ def _effects(table: Table) -> Iterator[DesignSection]:
     designs = design_effects(table)
     for index, (design, file) in enumerate(zip(designs, file_names(designs), strict=True), 1):
         drawings: list[Drawing] = []
-        for metric in table.compared:
+        for metric in table.compared_metrics:
             drawings += _effect_drawings(design, metric, file, f"{index}-{metric.name}")
         listings = [_listing("Effects", effects_layout(table, design))]
         notes = " ".join(design.notes)

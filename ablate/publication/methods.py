@@ -174,7 +174,7 @@ def _margins(experiment: Experiment) -> Iterator[str]:
 
 def _undecided_rows(table: Table) -> Iterator[tuple[str, list[str]]]:
     """Yield (title, rows with their detectable difference) of each metric with undecided rows."""
-    for metric in table.judged:
+    for metric in table.judged_metrics:
         texts = []
         for row in table.rows:
             verdict = row.verdicts.get(metric.name)

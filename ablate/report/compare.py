@@ -128,7 +128,7 @@ def compare_rows(outcome: Outcome, first: Row, second: Row, results: Results) ->
         if value != second_config[name]:
             settings[name] = value, second_config[name]
     curves = (curve_of(outcome, first, results), curve_of(outcome, second, results))
-    verdicts = {metric.name: judged.verdicts[metric.name] for metric in table.metrics}
+    verdicts = {metric.name: judged.verdicts[metric.name] for metric in table.shown_metrics}
     return RowComparison(outcome, rows, settings, verdicts, curves)
 
 

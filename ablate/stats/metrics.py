@@ -86,8 +86,10 @@ class Metric:
         return self.scale == "log"
 
     @property
-    def has_level(self) -> bool:
-        """Whether `chance` is the level of chance. Results may store it for other metrics."""
+    def has_known_chance(self) -> bool:
+        """Whether `chance` is the level of chance of this metric. The level of other metrics may be
+        among the parts of their scores (CHANCE_SCORE), or unknown.
+        """
         return self.is_percentage and self.more_is_better
 
     @property

@@ -138,7 +138,7 @@ def contradictions(table: Table) -> list[tuple[TableRow, Metric]]:
     """
     base, rows = table.families[0]
     contradicting = []
-    for metric in table.judged:
+    for metric in table.judged_metrics:
         for row in rows:
             paper = row.recipe.paper
             if paper is None or metric.name not in paper.scores or base.recipe.paper is None:

@@ -1,7 +1,8 @@
-"""The conclusion of a table in sentences, which rules make from the verdicts."""
+"""Write the conclusion of a table: sentences made by rules from the verdicts."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from ablate.stats.verdict import EARLY, Verdict, Word, joint_word, seeds_text
 from ablate.table.designs import base_name, bound_notes
 from ablate.table.table import Table, TableRow
 
-MOST_NAMED = 6  # a sentence about more rows says how many they are
+MOST_NAMED = 6  # a sentence about more rows gives their number in place of their labels
 
 
 @dataclass(frozen=True)
@@ -27,28 +28,30 @@ class RowVerdict:
 def conclusion(table: Table) -> list[str]:
     """The conclusion of a table: the scores of base, the verdicts, and what is undecided."""
     experiment = table.experiment
-    comparable = {metric.name: _comparable_rows(table, metric) for metric in table.judged}
-    unlearned = {metric.name: _unlearned_sentences(table, metric) for metric in table.judged}
+    comparable = {metric.name: _comparable_rows(table, metric) for metric in table.judged_metrics}
+    unlearned = {
+        metric.name: _unlearned_sentences(table, metric) for metric in table.judged_metrics
+    }
     sentences = [_base_sentence(table, family.base) for family in table.families]
     if not any(unlearned.values()):
         sentences += bound_notes(table)
     sentences += experiment.looks.sentences(experiment.error_rate)
-    if len(table.judged) == 1:
-        metric = table.main
+    if len(table.judged_metrics) == 1:
+        metric = table.main_metric
         rows = [_row_verdict(row, metric) for row in comparable[metric.name]]
         sentences += unlearned[metric.name]
         sentences += _verdict_sentences(metric, rows, experiment.tests, experiment.error_rate)
     else:
         joint = _joint_words(table, comparable)
         sentences += _joint_sentences(table, comparable, joint)
-        for metric in table.judged:
+        for metric in table.judged_metrics:
             rows = _rows_to_report(metric, comparable[metric.name], joint)
             verdicts = _verdict_sentences(metric, rows, experiment.tests, error=None)
             for sentence in (*unlearned[metric.name], *verdicts):
                 sentences.append(f"By {metric.title}: {sentence}")
-    for metric in table.metrics:
-        # The column of a metric without verdicts looks like a result, too.
-        if metric not in table.judged:
+    for metric in table.shown_metrics:
+        # Readers may take the column of a metric without verdicts for a result.
+        if metric not in table.judged_metrics:
             sentences += _chance_sentences(table, metric)
     return sentences + _unfinished_sentences(table)
 
@@ -60,23 +63,23 @@ def _row_verdict(row: TableRow, metric: Metric) -> RowVerdict:
 def _comparable_rows(table: Table, metric: Metric) -> list[TableRow]:
     """The rows that a metric can compare with base, and the rows without a score yet.
 
-    A metric at the level of chance compares no rows. If only base has not learned, a difference
-    says which rows have learned, and nothing else.
+    A metric at the level of chance compares no rows. Rows of a base that has not learned count only
+    if they have learned and differ significantly: the difference then shows that they have learned.
     """
-    is_usable = _exact_row_at_zero(table, metric) is None
+    is_usable = _row_with_exact_zero(table, metric) is None
     unlearned = {row.label for row in table.rows if not row.has_learned(metric)}
     rows = []
     for row in table.compared_rows:
         verdict = row.verdicts[metric.name]
-        has_learned_alone = verdict.is_different and row.label not in unlearned
-        is_comparable = row.base not in unlearned or has_learned_alone
+        differs_by_learning = verdict.is_different and row.label not in unlearned
+        is_comparable = row.base not in unlearned or differs_by_learning
         if verdict.mean is None or (is_usable and is_comparable):
             rows.append(row)
     return rows
 
 
 def _joint_words(table: Table, comparable: Mapping[str, Sequence[TableRow]]) -> dict[str, str]:
-    """The verdict on each row by the metrics that can compare it, by label.
+    """The joint verdict on each row, by label, from the metrics that can compare the row.
 
     Args:
         table: the table of a study that judges by several metrics.
@@ -85,7 +88,7 @@ def _joint_words(table: Table, comparable: Mapping[str, Sequence[TableRow]]) -> 
     words = {}
     for row in table.compared_rows:
         verdicts = []
-        for metric in table.judged:
+        for metric in table.judged_metrics:
             verdict = row.verdicts[metric.name]
             if row not in comparable[metric.name]:
                 verdict = replace(verdict, word="cannot tell")
@@ -97,8 +100,10 @@ def _joint_words(table: Table, comparable: Mapping[str, Sequence[TableRow]]) -> 
 def _rows_to_report(
     metric: Metric, rows: Sequence[TableRow], joint: Mapping[str, str]
 ) -> list[RowVerdict]:
-    """The rows that the sentences about one of several metrics report. `_joint_sentences` reports
-    rows without any score, and rows that are undecided in this metric alone.
+    """The rows that the sentences about one of several metrics report.
+
+    `_joint_sentences` reports the other rows: rows without any score, and rows that are undecided
+    in this metric and decided in another one.
     """
     reported = []
     for row in rows:
@@ -120,15 +125,17 @@ def _joint_sentences(
     for word in sorted(labels, key=lambda word: word in ("cannot tell", "no score yet")):
         phrases.append(f"{len(labels[word])} {word} ({', '.join(labels[word])})")
     different = []
-    for metric in table.judged:
+    for metric in table.judged_metrics:
         for row in comparable[metric.name]:
             if row.verdicts[metric.name].is_different:
                 different.append(_row_verdict(row, metric))
-    titles = " and ".join(metric.title for metric in table.judged)
+    titles = " and ".join(metric.title for metric in table.judged_metrics)
     experiment = table.experiment
     return [
         f"Of {plural(len(joint), 'row')}, by {titles}: {'; '.join(phrases)}.",
-        *_error_sentences(different, experiment.tests, experiment.error_rate, len(table.judged)),
+        *_error_sentences(
+            different, experiment.tests, experiment.error_rate, len(table.judged_metrics)
+        ),
     ]
 
 
@@ -140,8 +147,8 @@ def _verdict_sentences(
     Args:
         metric: the metric.
         rows: the rows to report, without base.
-        tests: number of rows that Holm's correction covers.
-        error: bound of the error of all verdicts; None to leave it out.
+        tests: number of tests that Holm's correction covers, one for each row of the study.
+        error: bound of the familywise error rate; None to leave out the sentence about it.
     """
     if not rows:
         return []
@@ -189,20 +196,20 @@ def _undecided_sentences(metric: Metric, rows: Sequence[RowVerdict]) -> list[str
 def _base_sentence(table: Table, base: TableRow) -> str:
     name = base_name(base)
     texts = []
-    for metric in table.compared:
+    for metric in table.compared_metrics:
         scores = base.scores[metric.name]
         if scores.mean is not None:
             spread = spread_text(scores.std, metric.digits, metric.is_log)
             texts.append(f"{number(scores.mean, metric.digits)}{spread} {metric.full_title}")
     if not texts:
         return f"{name} has no score yet."
-    seeds = plural(base.scores[table.main.name].n, "seed")
+    seeds = plural(base.scores[table.main_metric.name].n, "seed")
     return f"{name} reaches {' and '.join(texts)} with {seeds}."
 
 
 def _unlearned_sentences(table: Table, metric: Metric) -> list[str]:
-    """A sentence if a metric is at the level of chance for all rows, else one for each base at the
-    level of chance.
+    """A sentence if a metric is at the level of chance for all rows; otherwise a sentence for each
+    base at the level of chance.
     """
     if sentences := _chance_sentences(table, metric):
         return sentences
@@ -213,7 +220,7 @@ def _unlearned_sentences(table: Table, metric: Metric) -> list[str]:
             learning = family.base.learning_metric(metric)
             sentences.append(
                 f"{learning.title} shows nothing learned by {name}: "
-                f"{_chance_text(learning, [family.base])}. A difference from it says which rows "
+                f"{_chance_text(learning, [family.base])}. A difference from it shows which rows "
                 f"have learned, and not what a change does to a trained model; "
                 f"{_remedy(learning)}."
             )
@@ -221,14 +228,14 @@ def _unlearned_sentences(table: Table, metric: Metric) -> list[str]:
 
 
 def _chance_sentences(table: Table, metric: Metric) -> list[str]:
-    """A sentence if no score of any row is printed as better than chance, or if all are 0 although
-    predictions are exact.
+    """A sentence if no score of any row is printed as better than chance, or if a metric gives 0 to
+    exact predictions.
     """
-    if exact_row := _exact_row_at_zero(table, metric):
+    if exact_row := _row_with_exact_zero(table, metric):
         exact = percent(max(exact_row.part(metric, EXACT).by_seed.values()))
         return [
             f"{metric.title} cannot judge these texts: it is {number(0.0, metric.digits)} for "
-            f"{exact_row.label}, of which {exact} of the predictions equal their references. "
+            f"{exact_row.label}, although {exact} of its predictions equal their references. "
             "`metrics: [chrf]` counts characters."
         ]
     scored = [row for row in table.rows if row.scores[metric.name].n]
@@ -249,9 +256,9 @@ def _remedy(metric: Metric) -> str:
     return remedy
 
 
-def _exact_row_at_zero(table: Table, metric: Metric) -> TableRow | None:
-    """The first row with exact predictions, if all scores of all rows are printed as 0; else
-    None.
+def _row_with_exact_zero(table: Table, metric: Metric) -> TableRow | None:
+    """The first row with exact predictions whose scores are printed as 0; None if there is none, or
+    if a row with other scores has learned.
     """
     exact = [row for row in table.rows if row.is_exact_at_zero(metric)]
     others = [row for row in table.rows if row not in exact]
@@ -259,25 +266,24 @@ def _exact_row_at_zero(table: Table, metric: Metric) -> TableRow | None:
 
 
 def _chance_text(metric: Metric, rows: Sequence[TableRow]) -> str:
-    """`all 3 scores are as low as 0.0`, or `... are not better than chance, 50.0`."""
+    """`all 3 scores are as low as 0.0`, or `none of the 3 scores is better than chance, 50.0`."""
     count = 0
-    chance = [metric.chance] if metric.has_level else []
+    chance = [metric.chance] if metric.has_known_chance else []
     for row in rows:
         count += row.scores[metric.name].n
         chance += row.part(metric, CHANCE_SCORE).by_seed.values()
-    scores = f"all {count} scores are"
-    if count == 1:
-        scores = "the only score is"
     level = max(chance) if metric.more_is_better else min(chance)
     text = number(level, metric.digits)
-    if not float(text):
+    if round(level, metric.digits) == 0:
+        scores = "the only score is" if count == 1 else f"all {count} scores are"
         return f"{scores} as low as {text}"
+    scores = "the only score is not" if count == 1 else f"none of the {count} scores is"
     better = f"{MIN_GAIN:.0%} better" if metric.is_log else "better"
-    return f"{scores} not {better} than chance, {text}"
+    return f"{scores} {better} than chance, {text}"
 
 
 def _difference_sentences(metric: Metric, word: Word, rows: list[RowVerdict]) -> list[str]:
-    """`Worse than base: A h=1 (-4.1 BLEU [-7.0, -1.2]).`, the largest difference first."""
+    """`Worse than base: A h=1 (-4.1 BLEU [-7.0, -1.2]).`, with the largest difference first."""
     if not rows:
         return []
     rows = sorted(rows, key=_size, reverse=True)
@@ -295,8 +301,8 @@ def _difference_sentences(metric: Metric, word: Word, rows: list[RowVerdict]) ->
 
 
 def _size(row: RowVerdict) -> float:
-    """The size of a difference. A row that diverged with every seed has no difference and counts as
-    the worst: infinite.
+    """The size of the row's difference. A row that diverged with every seed has no difference; its
+    size is infinite, because it is worse than every other row.
     """
     return math.inf if row.verdict.mean is None else abs(row.verdict.mean)
 
@@ -319,8 +325,8 @@ def _row_text(metric: Metric, row: RowVerdict) -> str:
 def _error_sentences(
     different: Sequence[RowVerdict], tests: int, error: float, metrics: int = 1
 ) -> list[str]:
-    """A sentence on the probability of a false verdict; none unless a row with a score is worse or
-    better.
+    """A sentence on the probability of a false verdict. Empty unless a row with a score is worse or
+    better: rows that diverged with every seed have no test.
     """
     tested = sum(row.verdict.mean is not None for row in different)
     if not tested:
@@ -341,8 +347,8 @@ def _error_sentences(
 
 
 def _underpowered_sentences(metric: Metric, rows: Sequence[RowVerdict]) -> list[str]:
-    """Sentences about rows whose difference is not significant: the detectable difference, and the
-    seeds that would detect the observed one.
+    """A sentence about rows whose difference is not significant, with the detectable difference and
+    the number of seeds that would detect the observed difference.
     """
     if not rows:
         return []
@@ -378,24 +384,28 @@ def _range_text(metric: Metric, low: float, high: float) -> str:
 
 
 def _labels(rows: Sequence[RowVerdict]) -> str:
-    """The labels of a few rows, or the number of many."""
+    """The labels of up to MOST_NAMED rows; for more rows, only their number."""
     if len(rows) > MOST_NAMED:
         return f"{len(rows)} rows"
     return ", ".join(row.label for row in rows)
 
 
 def _unfinished_sentences(table: Table) -> list[str]:
-    count = sum(not {*row.states.values()} <= {"done", "diverged"} for row in table.rows)
-    if not count:
+    unfinished = []
+    for row in table.rows:
+        if any(run.state not in ("done", "diverged") for run in row.runs):
+            unfinished.append(row)
+    if not unfinished:
         return []
-    are = "is" if count == 1 else "are"
-    sentences = [f"{count} of {plural(len(table.rows), 'row')} {are} not finished."]
-    runs = [run for row in table.rows for run in row.runs]
+    are = "is" if len(unfinished) == 1 else "are"
+    rows = plural(len(table.rows), "row")
+    sentences = [f"{len(unfinished)} of {rows} {are} not finished."]
+    runs = list(itertools.chain.from_iterable(row.runs for row in unfinished))
     if any(run.lacks_decoding for run in runs):
         sentences.append("Some are trained and lack a decoding: `ablate run` decodes them.")
-    for setting in dict.fromkeys(run.former for run in runs if run.former):
+    for setting in dict.fromkeys(run.former_default for run in runs if run.former_default):
         sentences.append(
-            f"They have scores with {setting}, the default of earlier versions: `--set {setting}` "
-            f"shows these."
+            f"Some have scores with {setting}, the default of an earlier version: "
+            f"`--set {setting}` shows these scores."
         )
     return sentences

@@ -21,13 +21,14 @@ from ablate.table.table import Table, TableRow
 
 
 @dataclass(frozen=True)
-class Contrast:
-    """An effect in one metric; None for numbers that need missing scores or seeds.
+class EffectEstimate:
+    """The estimate of an effect in one metric. A number is None while scores or seeds that it needs
+    are missing.
 
     interval: confidence interval (low, high) at the level of the test: it excludes 0 exactly if `p`
         is below 0.05. None also if the interval covers every possible difference.
-    p: after Holm's correction over the effects of the design. For the difference of a row from
-        base, the p value of the verdict.
+    p: p value after Holm's correction over the effects of the design. For the difference of a row
+        from base, it is the p value of the verdict.
     """
 
     value: float | None = None
@@ -35,18 +36,21 @@ class Contrast:
     p: float | None = None
 
     @staticmethod
-    def build(estimate: Estimate, metric: Metric) -> Contrast:
-        """The contrast of an estimated effect of a factorial."""
+    def build(estimate: Estimate, metric: Metric) -> EffectEstimate:
+        """The estimate of an effect of a factorial, with its interval clipped to the possible
+        differences.
+        """
         if estimate.low is None or estimate.high is None:
-            return Contrast(estimate.value)
-        lower_bound = metric.lower_bound(estimate.low_mean)
+            return EffectEstimate(estimate.value)
+        mean_at_first_level = estimate.low_mean
+        lower_bound = metric.lower_bound(mean_at_first_level)
         interval = metric.informative_interval(
             estimate.low, estimate.high, lower_bound, estimate.value
         )
-        return Contrast(estimate.value, interval, estimate.p_holm)
+        return EffectEstimate(estimate.value, interval, estimate.p_holm)
 
     def as_json(self) -> dict[str, float | None]:
-        """The effect for scripts."""
+        """The estimate for scripts."""
         low, high = self.interval or (None, None)
         return {"value": self.value, "low": low, "high": high, "p_holm": self.p}
 
@@ -65,33 +69,34 @@ class Contrast:
 class DesignEffects:
     """The effects of a design.
 
-    title: its group and kind.
+    group: group of the design's rows.
+    title: the group and the kind of the design.
     names: names of the effects.
-    is_factorial: whether the effects are main effects and interactions; else they are effects of
-        the parts of a path.
-    by_metric: contrasts in the order of `names`, by metric; empty while scores are missing.
-    notes: explanations, and missing scores.
+    is_factorial: whether the effects are main effects and interactions; False for effects of the
+        parts of a path.
+    by_metric: estimates in the order of `names`, by metric; empty while scores are missing.
+    notes: lines that explain the effects and name missing scores.
     """
 
     group: str
     title: str
     names: tuple[str, ...]
     is_factorial: bool
-    by_metric: Mapping[str, tuple[Contrast, ...]] = field(default_factory=dict)
+    by_metric: Mapping[str, tuple[EffectEstimate, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The effects for scripts."""
         effects: list[dict[str, Any]] = [{"effect": name} for name in self.names]
-        for metric, contrasts in self.by_metric.items():
-            for effect, contrast in zip(effects, contrasts, strict=True):
-                effect[metric] = contrast.as_json()
+        for metric, estimates in self.by_metric.items():
+            for effect, estimate in zip(effects, estimates, strict=True):
+                effect[metric] = estimate.as_json()
         head = {"group": self.group, "title": self.title}
         return {**head, "effects": effects, "notes": list(self.notes)}
 
 
 def design_effects(table: Table) -> list[DesignEffects]:
-    """The effects of every design of the study, at the seeds and the level of its verdicts."""
+    """The effects of every design of the study, with the seeds and the level of the verdicts."""
     table = table.judged_part()
     effects = []
     paths: dict[str, list[PathDesign]] = {}
@@ -108,20 +113,22 @@ def design_effects(table: Table) -> list[DesignEffects]:
 def effects_layout(table: Table, design: DesignEffects) -> Layout:
     """The effects of a design as a table."""
     columns = [TextColumn("effect" if design.is_factorial else "part", False, design.names)]
-    for metric in table.compared:
+    for metric in table.compared_metrics:
         if design.by_metric and metric.name not in design.by_metric:
             continue
-        contrasts = design.by_metric.get(metric.name, (Contrast(),) * len(design.names))
-        cells = tuple(contrast.text(metric) for contrast in contrasts)
-        p_values = tuple(p_text(contrast.p) for contrast in contrasts)
+        estimates = design.by_metric.get(metric.name, (EffectEstimate(),) * len(design.names))
+        cells = tuple(estimate.text(metric) for estimate in estimates)
+        p_values = tuple(p_text(estimate.p) for estimate in estimates)
         columns.append(TextColumn(f"Δ{metric.title}\n[95 %]", True, cells))
         columns.append(TextColumn("p\n(adj.)", True, p_values))
     return Layout(tuple(columns), design.notes)
 
 
 def bound_notes(table: Table) -> Iterator[str]:
-    """Yield a line if base is so near to 0 or 100 that no detectable difference fits in between."""
-    for metric, (base, rows) in itertools.product(table.judged, table.families):
+    """Yield a line for each base whose distance from 0 or 100 is below the detectable difference:
+    scores cannot change by so much in this direction.
+    """
+    for metric, (base, rows) in itertools.product(table.judged_metrics, table.families):
         mean = base.scores[metric.name].mean
         detectable = math.inf
         for row in rows:
@@ -143,7 +150,7 @@ def bound_notes(table: Table) -> Iterator[str]:
 
 
 def base_name(base: TableRow) -> str:
-    """A base at the beginning of a sentence; with its size in a study at several sizes."""
+    """The name of a base at the beginning of a sentence, with its size if the study has several."""
     return f"Base of size {base.size}" if base.size else "Base"
 
 
@@ -152,16 +159,18 @@ def base_name(base: TableRow) -> str:
 
 def _factorial_effects(table: Table, design: FactorialDesign) -> DesignEffects:
     cells = list(map(table.by_label.get, design.rows))
-    names = tuple(design.alias_line(effect, 2) for effect in design.fraction.contrasts())
+    names = []
+    for effect in design.fraction.contrasts():
+        names.append(design.alias_line(effect, max_factors=2))
     levels = [f"{name}: {low} to {high}" for name, (low, high) in design.levels.items()]
     notes = [
         f"Levels: {', '.join(levels)}.",
-        "Main effect: mean over the cells at the second level less mean at the first. Interaction "
-        "of two: half the difference between the effect of one at the second and at the first "
-        "level of the other.",
+        "Main effect: mean over the cells at the second level minus mean over the cells at the "
+        "first. Interaction of A and B: half of (effect of A at the second level of B minus effect "
+        "of A at the first level of B).",
     ]
-    by_metric: dict[str, tuple[Contrast, ...]] = {}
-    for metric in table.compared:
+    by_metric: dict[str, tuple[EffectEstimate, ...]] = {}
+    for metric in table.compared_metrics:
         scores = []
         for row in cells:
             if row is not None and row.scores[metric.name].n:
@@ -169,39 +178,40 @@ def _factorial_effects(table: Table, design: FactorialDesign) -> DesignEffects:
         if len(scores) == len(cells):
             estimates = effects(design.fraction, scores, table.level)
             by_metric[metric.name] = tuple(
-                Contrast.build(estimate, metric) for estimate in estimates
+                EffectEstimate.build(estimate, metric) for estimate in estimates
             )
     notes += _factorial_notes(table, cells, by_metric)
     title = f"{design.group}: {design.title}"
-    return DesignEffects(design.group, title, names, True, by_metric, tuple(notes))
+    return DesignEffects(design.group, title, tuple(names), True, by_metric, tuple(notes))
 
 
 def _factorial_notes(
-    table: Table, cells: list[TableRow | None], by_metric: Mapping[str, tuple[Contrast, ...]]
+    table: Table, cells: list[TableRow | None], by_metric: Mapping[str, tuple[EffectEstimate, ...]]
 ) -> Iterator[str]:
     counts = []
     for row in cells:
-        counts.append(0 if row is None else row.scores[table.main.name].n)
-    contrasts = itertools.chain.from_iterable(by_metric.values())
+        counts.append(0 if row is None else row.scores[table.main_metric.name].n)
+    estimates = itertools.chain.from_iterable(by_metric.values())
     if missing := counts.count(0):
         yield (
             f"{missing} of {plural(len(cells), 'cell')} have no score yet; effects need all of "
             f"them."
         )
-    elif any(contrast.p is None for contrast in contrasts):
-        several = "No spread over the seeds of any cell"
-        why = several if max(counts) > 1 else "One score in each cell"
-        yield f"{why}: the error, and so intervals and p values, are unknown."
+    elif any(estimate.p is None for estimate in estimates):
+        reason = (
+            "No spread over the seeds of any cell" if max(counts) > 1 else "One score in each cell"
+        )
+        yield f"{reason}: the error is unknown, and with it intervals and p values."
     else:
         yield (
             "Intervals and p: t, with the error pooled over the cells, Holm-corrected over the "
             "effects."
         )
     yield from table.experiment.looks.note()
-    yield from _diverged(cells)
+    yield from _diverged_note(cells)
 
 
-def _diverged(rows: Iterable[TableRow | None]) -> Iterator[str]:
+def _diverged_note(rows: Iterable[TableRow | None]) -> Iterator[str]:
     count = 0
     for row in filter(None, rows):
         count += list(row.states.values()).count("diverged")
@@ -214,22 +224,24 @@ def _diverged(rows: Iterable[TableRow | None]) -> Iterator[str]:
 
 
 _MEANINGS = {
-    "cumulative": "After those before: base with all parts up to this one, less base with those "
-    "before it.",
-    "add-one-in": "Added to base: base with the part, less base.",
-    "leave-one-out": "In all others: the row with every part, less that without it.",
+    "cumulative": "After the parts before: score with the parts up to this one minus score with "
+    "the parts before it.",
+    "add-one-in": "Added to base: score of base with the part minus score of base.",
+    "leave-one-out": "With all other parts: score with every part minus score without this part.",
 }
 
 
 class _Pair(NamedTuple):
-    """A line of the table of paths: a row, and the row that it is compared with.
+    """A line of the table of paths: the difference of a row from a reference.
 
-    is_addition: whether the pair adds a part to base.
+    name: name of the effect.
+    reference: the row whose scores are subtracted: base, the row before, or the row without a part.
+    is_addition: whether the row adds a single part to base.
     """
 
     name: str
     row: TableRow | None
-    base: TableRow | None
+    reference: TableRow | None
     is_addition: bool = False
 
 
@@ -238,63 +250,71 @@ def _path_effects(table: Table, group: str, designs: list[PathDesign]) -> Design
     left out of the target.
     """
     rows = table.by_label
-    base = table.rows[0]
-    for label in designs[0].rows:
-        if label in rows:
-            base = rows[rows[label].base]
+    base = _base_of_path(table, designs[0])
     pairs: list[_Pair] = []
     for design in designs:
         previous: TableRow | None = base
         for part, label in zip(design.parts, design.rows, strict=True):
             if design.way == "cumulative":
-                pairs.append(_Pair(f"{part}, after those before", rows.get(label), previous))
+                pairs.append(_Pair(f"{part}, after the parts before", rows.get(label), previous))
                 previous = rows.get(label)
             elif design.way == "add-one-in":
-                pairs.append(_Pair(f"{part}, added to base", rows.get(label), base, True))
+                pairs.append(
+                    _Pair(f"{part}, added to base", rows.get(label), base, is_addition=True)
+                )
             else:
                 target = rows.get(design.target)
-                pairs.append(_Pair(f"{part}, in all others", target, rows.get(label)))
+                pairs.append(_Pair(f"{part}, with all other parts", target, rows.get(label)))
     pairs.append(_Pair("all parts", rows.get(designs[0].target), base))
     names = tuple(pair.name for pair in pairs)
     by_metric = {}
-    for metric in table.compared:
+    for metric in table.compared_metrics:
         by_metric[metric.name] = _differences(pairs, metric, table.level)
     ways = tuple(dict.fromkeys(design.way for design in designs))
     notes = [
         " ".join(meaning for way, meaning in _MEANINGS.items() if way in ways),
-        "Differences from base: interval and p of the verdict. Others: paired t over seeds, "
-        "Holm-corrected over these lines; none without a spread, and no interval that would hold "
-        "every difference.",
+        "Differences from base: interval and p of the verdict. Other lines: paired t test over "
+        "seeds, Holm-corrected over these lines; no p without a spread over seeds, and no interval "
+        "if it would cover every possible difference.",
         *table.experiment.looks.note(),
-        *_sum_note(table.main, pairs, by_metric[table.main.name]),
-        *_diverged(pair.row for pair in pairs),
+        *_sum_note(table.main_metric, pairs, by_metric[table.main_metric.name]),
+        *_diverged_note(pair.row for pair in pairs),
     ]
     title = f"{group}: {enumeration(ways)}"
     return DesignEffects(group, title, names, False, by_metric, tuple(notes))
 
 
-def _differences(pairs: list[_Pair], metric: Metric, level: float) -> tuple[Contrast, ...]:
-    """The contrast of each pair: from the verdict for a row and its base, else from a paired t
-    test, with Holm's correction over these tests.
+def _base_of_path(table: Table, design: PathDesign) -> TableRow:
+    """The base of the rows of a path: every model size has its own."""
+    rows = table.by_label
+    labels = [label for label in design.rows if label in rows]
+    return rows[rows[labels[0]].base] if labels else table.rows[0]
+
+
+def _differences(pairs: list[_Pair], metric: Metric, level: float) -> tuple[EffectEstimate, ...]:
+    """The estimate of each pair: from the verdict if the reference is the row's base, else from a
+    paired t test, with Holm's correction over these tests.
     """
     name = metric.name
-    contrasts = [Contrast()] * len(pairs)
+    estimates = [EffectEstimate()] * len(pairs)
     tested: dict[int, tuple[list[float], float]] = {}
     p_values = []
-    for index, (_, row, base, _) in enumerate(pairs):
-        if row is None or base is None:
+    for index, pair in enumerate(pairs):
+        row, reference = pair.row, pair.reference
+        if row is None or reference is None:
             continue
-        if row.base == base.label and name in row.verdicts:
+        if row.base == reference.label and name in row.verdicts:
             verdict = row.verdicts[name]
-            contrasts[index] = Contrast(verdict.mean, verdict.interval, verdict.p)
+            estimates[index] = EffectEstimate(verdict.mean, verdict.interval, verdict.p)
             continue
-        paired = row.scores[name].minus(base.scores[name])
+        paired = row.scores[name].minus(reference.scores[name])
         differences = list(paired.by_seed.values())
         test = paired_t_test(differences)
-        contrasts[index] = Contrast(paired.mean)
+        estimates[index] = EffectEstimate(paired.mean)
         if test is not None:
-            base_scores = base.scores[name].with_seeds(paired.by_seed).transformed.values()
-            tested[index] = differences, metric.lower_bound(statistics.fmean(base_scores))
+            reference_scores = reference.scores[name].with_seeds(paired.by_seed).transformed
+            reference_mean = statistics.fmean(reference_scores.values())
+            tested[index] = differences, metric.lower_bound(reference_mean)
             p_values.append(test.p)
     corrections = holm_correction(p_values, len(p_values), level)
     for index, corrected in zip(tested, corrections, strict=True):
@@ -302,23 +322,23 @@ def _differences(pairs: list[_Pair], metric: Metric, level: float) -> tuple[Cont
         test = paired_t_test(differences, corrected.level)
         assert test is not None
         interval = metric.informative_interval(test.low, test.high, lower_bound, test.mean)
-        contrasts[index] = Contrast(test.mean, interval, corrected.p)
-    return tuple(contrasts)
+        estimates[index] = EffectEstimate(test.mean, interval, corrected.p)
+    return tuple(estimates)
 
 
 def _sum_note(
-    metric: Metric, pairs: Sequence[_Pair], contrasts: Sequence[Contrast]
+    metric: Metric, pairs: Sequence[_Pair], estimates: Sequence[EffectEstimate]
 ) -> Iterator[str]:
     """Yield the sum of the single additions and the effect of all parts together. Parts interact if
     the two differ.
     """
     additions = []
-    for pair, contrast in zip(pairs, contrasts, strict=True):
+    for pair, estimate in zip(pairs, estimates, strict=True):
         if pair.is_addition:
-            if contrast.value is None:
+            if estimate.value is None:
                 return
-            additions.append(contrast.value)
-    all_parts = contrasts[-1].value
+            additions.append(estimate.value)
+    all_parts = estimates[-1].value
     if additions and all_parts is not None:
         yield (
             f"The single additions sum to {metric.difference_text(sum(additions))} {metric.title}; "

@@ -51,8 +51,8 @@ class Run:
     note: why the run has no scores; empty if it has scores.
     scores: by metric; empty unless the run is done.
     lacks_decoding: whether the run is trained, but not evaluated.
-    former: a setting such as `beam_size=4`, if the run has scores only with this default of an
-        earlier version; else empty.
+    former_default: the setting with which the run has scores, such as `beam_size=4`, if it has them
+        only with this default of an earlier version; otherwise empty.
     """
 
     id: str
@@ -61,7 +61,7 @@ class Run:
     note: str = ""
     scores: Mapping[str, Score] = field(default_factory=dict)
     lacks_decoding: bool = False
-    former: str = ""
+    former_default: str = ""
 
 
 @dataclass(frozen=True)

@@ -146,7 +146,7 @@ def ladders(table: Table) -> list[Ladder]:
     table = table.judged_part()
     if len(table.families) < 2:
         return []
-    return [_ladder(table, metric) for metric in table.compared]
+    return [_ladder(table, metric) for metric in table.compared_metrics]
 
 
 def _ladder(table: Table, metric: Metric) -> Ladder:

@@ -140,9 +140,9 @@ def as_json(table: Table, timed: bool = True) -> str:
     content |= experiment.looks.as_json()
     if experiment.error_rate > LEVEL:
         content["error"] = experiment.error_rate
-    content["metrics"] = [metric.name for metric in table.metrics]
-    content["judge"] = [metric.name for metric in table.judged]
-    content["log_scale"] = [metric.name for metric in table.metrics if metric.is_log]
+    content["metrics"] = [metric.name for metric in table.shown_metrics]
+    content["judge"] = [metric.name for metric in table.judged_metrics]
+    content["log_scale"] = [metric.name for metric in table.shown_metrics if metric.is_log]
     if experiment.setup.decoding is not None:
         content["decoding"] = experiment.setup.decoding.content
     content["rows"] = json_rows(table_columns(table, Form(timed=timed)), table)

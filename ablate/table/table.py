@@ -46,7 +46,7 @@ class TableRow(Row):
         chance = self.part(metric, CHANCE_SCORE).by_seed
         if not scores or any(self.part(metric, EXACT).by_seed.values()):
             return True
-        if not chance and not metric.has_level:
+        if not chance and not metric.has_known_chance:
             return True
         return any(
             metric.beats(score, chance.get(seed, metric.chance)) for seed, score in scores.items()
@@ -56,7 +56,11 @@ class TableRow(Row):
         """The metric that shows whether the row has learned: the metric itself, or perplexity if it
         has no level of chance, such as a loss.
         """
-        if metric.has_level or self.part(metric, CHANCE_SCORE).n or PPL.name not in self.scores:
+        if (
+            metric.has_known_chance
+            or self.part(metric, CHANCE_SCORE).n
+            or PPL.name not in self.scores
+        ):
             return metric
         return PPL
 
@@ -156,17 +160,17 @@ class Table:
         """
         if not row.verdicts:
             return None
-        return joint_word([row.verdicts[metric.name] for metric in self.judged])
+        return joint_word([row.verdicts[metric.name] for metric in self.judged_metrics])
 
     @property
     def level(self) -> float:
         """The level of the verdicts in a single metric. The metrics of the verdicts have equal
         shares.
         """
-        return self.experiment.looks.level / len(self.judged)
+        return self.experiment.looks.level / len(self.judged_metrics)
 
     @property
-    def metrics(self) -> tuple[Metric, ...]:
+    def shown_metrics(self) -> tuple[Metric, ...]:
         """The metrics with a column: perplexity per subword, the perplexity that rows are compared
         in, and the metrics that are shown or judged.
         """
@@ -177,19 +181,19 @@ class Table:
         return tuple(dict.fromkeys(metrics))
 
     @property
-    def main(self) -> Metric:
+    def main_metric(self) -> Metric:
         """The first metric of the verdicts."""
-        return self.judged[0]
+        return self.judged_metrics[0]
 
     @property
-    def judged(self) -> tuple[Metric, ...]:
+    def judged_metrics(self) -> tuple[Metric, ...]:
         """The metrics of the verdicts."""
         return self.experiment.judged
 
     @property
-    def compared(self) -> tuple[Metric, ...]:
+    def compared_metrics(self) -> tuple[Metric, ...]:
         """The metrics in which differences are shown: the judged ones, and perplexity."""
-        return tuple(dict.fromkeys((*self.judged, self.experiment.perplexity)))
+        return tuple(dict.fromkeys((*self.judged_metrics, self.experiment.perplexity)))
 
     @property
     def item_metric(self) -> Metric:

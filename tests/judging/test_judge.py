@@ -205,9 +205,12 @@ def test_power_is_by_the_noise_that_the_rows_share():
     scores = np.array(list(SCORES.values())).reshape(3, 3)
     centered = scores - scores.mean(axis=0) - scores.mean(axis=1, keepdims=True) + scores.mean()
     sd = math.sqrt((centered**2).sum() / 4)
-    assert f"; sd over seeds {table.main.size_text(sd)}, in" in table.experiment.notes.remarks[-1]
-    of_base = table.main.size_text(scores[0].std(ddof=1))
-    assert of_base != table.main.size_text(sd)
+    assert (
+        f"; sd over seeds {table.main_metric.size_text(sd)}, in"
+        in table.experiment.notes.remarks[-1]
+    )
+    of_base = table.main_metric.size_text(scores[0].std(ddof=1))
+    assert of_base != table.main_metric.size_text(sd)
 
 
 def test_numbers_of_resamples_may_be_floats_as_pandas_has_beside_missing_ones():

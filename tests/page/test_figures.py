@@ -434,7 +434,7 @@ def test_figures_of_one_page_share_no_id():
 
 def test_intervals_are_those_of_the_verdicts(whole):
     table = whole.table()
-    found = {row.label: row for row in intervals(table, table.main)}
+    found = {row.label: row for row in intervals(table, table.main_metric)}
     assert set(found) == {row.label for row in table.rows[1:]}
     verdict = table.rows[1].verdicts["bleu"]
     assert (found["A h=1"].mean, found["A h=1"].low) == (verdict.mean, verdict.seed_test.low)

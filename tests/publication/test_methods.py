@@ -108,7 +108,7 @@ def test_limitations_name_each_undecided_row_with_what_would_be_found(fake):
     for seed, score in ((1, 20.0), (2, 26.0), (3, 23.0)):  # as base, with noise
         results.done("A h=1", seed, 5.0, score)
     outcome = results.outcome()
-    (bleu,) = outcome.table.judged
+    (bleu,) = outcome.table.judged_metrics
     text = methods(outcome, results.results)["Limitations"]
     undecided = 0
     for row in outcome.table.rows[1:]:

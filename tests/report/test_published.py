@@ -123,14 +123,14 @@ def test_the_scores_of_a_published_study_give_its_verdicts(published):
     compared = 0
     for base in (row for row in table.rows if row.is_base):
         rows = [row for row in table.rows if row.base == base.label]
-        metrics = [table.main.name, *(m for m in base.scores if m != table.main.name)]
+        metrics = [table.main_metric.name, *(m for m in base.scores if m != table.main_metric.name)]
         found = judged(
             list(lines_of(rows)),
             study.name,
             base=base.label,
             directions={},
             metrics=metrics,
-            margin=study.metrics.margins.get(table.main.name),
+            margin=study.metrics.margins.get(table.main_metric.name),
         )
         for ours, expected in zip(found.rows, rows, strict=True):
             assert ours.label == expected.label
@@ -156,7 +156,7 @@ def test_a_narrow_legend_explains_only_what_is_shown(published, width):
     names = {column.name for column in layout.columns}
     left_out = {column.name for column in columns} - names
     # The conclusion has base's scores, and the legend the verdicts that have no column.
-    left_out -= {"verdict", *(metric.title for metric in table.compared)}
+    left_out -= {"verdict", *(metric.title for metric in table.compared_metrics)}
     for line in layout.legend:
         if not line.startswith("Left out"):
             assert not left_out & set(line.split(":")[0].split(", ")), line
@@ -169,9 +169,9 @@ def test_a_narrow_legend_explains_only_what_is_shown(published, width):
 def test_what_was_chosen_stands_after_all_scores_and_before_other_differences_and_costs(published):
     table = published.table
     names = [column.name for column in terminal_layout(table, str, False).columns]
-    scores = [names.index(metric.title) for metric in table.metrics]
-    judged = {metric.title for metric in table.judged}
-    others = {f"Δ{metric.title}" for metric in table.metrics if metric.title not in judged}
+    scores = [names.index(metric.title) for metric in table.shown_metrics]
+    judged = {metric.title for metric in table.judged_metrics}
+    others = {f"Δ{metric.title}" for metric in table.shown_metrics if metric.title not in judged}
     for name in {"tuned", "matched"}.intersection(names):
         assert max(scores) < names.index(name)
         for later in {"params", *others}.intersection(names):

@@ -395,7 +395,7 @@ def test_a_terminal_shows_the_most_important_columns_and_names_the_others(
     priorities = [column.priority for column in layout.columns]
     assert priorities == sorted(priorities)
     several = seeds != "1"
-    titles = [metric.title for metric in table.judged]
+    titles = [metric.title for metric in table.judged_metrics]
     wanted = ["row", *titles]
     if len(titles) == 1:  # the differences of two metrics need more space than a terminal may have
         wanted += ["ΔBLEU", *(["verdict"] if several else [])]

@@ -196,8 +196,8 @@ def test_scores_by_the_default_of_an_earlier_version_are_named_with_the_way_to_t
         ]
         if former:
             expected.append(
-                f"They have scores with {former}, the default of earlier versions: `--set "
-                f"{former}` shows these."
+                f"Some have scores with {former}, the default of an earlier version: `--set "
+                f"{former}` shows these scores."
             )
         assert conclusion(results.table())[-len(expected) :] == expected
 
@@ -300,7 +300,7 @@ def test_a_base_whose_translations_score_no_better_against_their_references_has_
     table = results.table()
     _, only = conclusion(table)
     assert only.startswith(
-        "BLEU shows nothing learned by any row: all 15 scores are not better than chance, 1.5."
+        "BLEU shows nothing learned by any row: none of the 15 scores is better than chance, 1.5."
     )
     # No alpha would help.
     assert not [line for line in table.experiment.notes.remarks if "brevity" in line]
@@ -315,7 +315,7 @@ def test_nothing_learned_is_never_said_where_translations_equal_references(fake,
             results.done(row.label, seed, 1.1, score)
             results.with_parts(row.label, seed, exact=0.98, by_chance=0.0)
     _, only = conclusion(results.table())
-    assert only.startswith("BLEU cannot judge these texts: it is 0.0 for base, of which 98% of")
+    assert only.startswith("BLEU cannot judge these texts: it is 0.0 for base, although 98% of its")
     assert "metrics: [chrf]" in only
 
 
@@ -391,7 +391,7 @@ def test_no_row_that_knows_frequencies_alone_is_compared(fake):
         with_chance(results, row.label, 60.0)
     assert any(
         line.startswith(
-            "PPL shows nothing learned by any row: all 15 scores are not 20% better than chance, "
+            "PPL shows nothing learned by any row: none of the 15 scores is 20% better than chance, "
             "63.27. The rows cannot be compared in PPL; train for more steps."
         )
         for line in conclusion(results.table())

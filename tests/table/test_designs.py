@@ -9,7 +9,7 @@ from scipy import stats
 from ablate.page.study_page import study_page
 from ablate.stats.factorial import Estimate
 from ablate.stats.metrics import BITS_PER_BYTE
-from ablate.table.designs import Contrast, _differences, _Pair, design_effects
+from ablate.table.designs import EffectEstimate, _differences, _Pair, design_effects
 from ablate.table.render import as_json, markdown
 from ablate.table.scores import Scores
 from ablate.table.table import TableRow
@@ -66,7 +66,7 @@ def test_the_effects_of_a_factorial_are_those_that_the_scores_were_made_of(tmp_p
     )
     assert (
         by_name(found)["norm_position"].word(
-            Fake(tmp_path, study_from(tmp_path, FACTORIAL)).table().main
+            Fake(tmp_path, study_from(tmp_path, FACTORIAL)).table().main_metric
         )
         == "better"
     )
@@ -91,8 +91,8 @@ def test_parts_are_compared_with_base_and_with_the_whole(tmp_path):
         finish(Fake(tmp_path / "results", study_from(tmp_path, PATHS))).table()
     )
     assert {name: one.value for name, one in by_name(found).items()} == pytest.approx(
-        {"norm_position, added to base": 3.0, "dropout, added to base": -2.0, "norm_position, in all others": 4.0,
-         "dropout, in all others": -1.0, "all parts": 2.0}
+        {"norm_position, added to base": 3.0, "dropout, added to base": -2.0, "norm_position, with all other parts": 4.0,
+         "dropout, with all other parts": -1.0, "all parts": 2.0}
     )  # fmt: skip
     assert "The single additions sum to +1.0 BLEU; all parts together give +2.0." in found.notes
     assert found.title == "P: add-one-in and leave-one-out"
@@ -110,8 +110,8 @@ def test_each_step_of_a_cumulative_path_is_compared_with_the_one_before(tmp_path
     (found,) = design_effects(finish(Fake(tmp_path / "results", study)).table())
     values = {name: one.value for name, one in by_name(found).items()}
     assert values == pytest.approx(
-        {"norm_position, after those before": 3.0, "activation, after those before": 0.0,
-         "dropout, after those before": -1.0, "all parts": 2.0}
+        {"norm_position, after the parts before": 3.0, "activation, after the parts before": 0.0,
+         "dropout, after the parts before": -1.0, "all parts": 2.0}
     )  # fmt: skip
     assert found.title == "P: cumulative"
     assert found.notes[0].startswith("After those before: ")
@@ -140,7 +140,7 @@ def test_a_factorial_without_spread_over_seeds_has_no_intervals_and_says_why(tmp
             fake.done(row.label, seed, ppl=5.0, bleu=score(row))
     (found,) = design_effects(fake.table())
     assert {
-        (one.interval, one.p, one.word(fake.table().main)) for one in by_name(found).values()
+        (one.interval, one.p, one.word(fake.table().main_metric)) for one in by_name(found).values()
     } == {(None, None, "")}
     assert (
         "No spread over the seeds of any cell: the error, and so intervals and p values, are "
@@ -151,8 +151,11 @@ def test_a_factorial_without_spread_over_seeds_has_no_intervals_and_says_why(tmp
 def test_an_interval_that_holds_every_loss_is_not_shown():
     told = Estimate((True,), 0.1, low_mean=4.0, low=-1.0, high=1.2, p_holm=0.9)
     silent = replace(told, low=-16.0, high=16.2)
-    assert Contrast.build(told, BITS_PER_BYTE).text(BITS_PER_BYTE) == "+0.1000 [-1.0000, +1.2000]"
-    assert Contrast.build(silent, BITS_PER_BYTE) == Contrast(0.1, p=0.9)
+    assert (
+        EffectEstimate.build(told, BITS_PER_BYTE).text(BITS_PER_BYTE)
+        == "+0.1000 [-1.0000, +1.2000]"
+    )
+    assert EffectEstimate.build(silent, BITS_PER_BYTE) == EffectEstimate(0.1, p=0.9)
 
 
 def test_a_part_left_out_has_no_interval_that_holds_every_loss():
@@ -174,7 +177,7 @@ def test_effects_are_in_markdown_json_and_the_page_and_only_for_designs(tmp_path
     text = markdown(table, against_paper=False)
     assert "### P: add-one-in and leave-one-out" in text
     assert (
-        "| norm_position, in all others | +4.0 |" in text
+        "| norm_position, with all other parts | +4.0 |" in text
     )  # no interval: the seeds show no spread
     (design,) = json.loads(as_json(table))["designs"]
     assert design["effects"][2]["bleu"] == {"value": 4.0, "low": None, "high": None, "p_holm": None}

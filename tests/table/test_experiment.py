@@ -71,7 +71,7 @@ def test_without_perplexity_rows_are_compared_in_the_main_metric():
     of_bytes = experiment(row("base", [1.0]), row("A", [1.0]), metric=BITS_PER_BYTE)
     assert of_bytes.perplexity == BITS_PER_BYTE
     table = Table.build(of_bytes)
-    assert (table.metrics, table.compared) == ((BITS_PER_BYTE,), (BITS_PER_BYTE,))
+    assert (table.shown_metrics, table.compared_metrics) == ((BITS_PER_BYTE,), (BITS_PER_BYTE,))
 
 
 def test_rows_without_a_verdict_or_with_a_failed_run_are_open():

@@ -86,7 +86,7 @@ def test_rows_are_compared_with_the_base_of_their_size_everywhere(tmp_path):
             for index in [["small", "medium", "large"].index(row.size)] for seed in deltas
         })  # fmt: skip
     live = {
-        row.label: row.against_base
+        row.row.label: row.against_base
         for row in ProgressReader(fake.planned, fake.results).read().rows
     }
     assert live["large base"] is None

@@ -29,9 +29,9 @@ def difference_columns(table: Table, form: Form) -> Iterator[Column]:
         legend=partial(_difference_legend, table),
         parts=_verdict_parts(table),
     )
-    if table.experiment.perplexity not in table.judged:
+    if table.experiment.perplexity not in table.judged_metrics:
         yield _difference(table, table.experiment.perplexity, OTHER_DIFFERENCE)
-    for metric in table.judged:
+    for metric in table.judged_metrics:
         yield _difference(table, metric, DIFFERENCE)
         p_value = _cell(metric, lambda verdict: p_text(verdict.p))
         head = f"{_p_head(table, metric)}\n(adj.)"
@@ -53,12 +53,12 @@ def verdict_column(table: Table) -> Column:
 
 def verdict_columns(table: Table, form: Form) -> Iterator[Column]:
     """Yield the verdict on each row, if some row has more than one seed, and the states of rows."""
-    if any(_has_intervals(table, metric) for metric in table.judged):
+    if any(_has_intervals(table, metric) for metric in table.judged_metrics):
         yield Column(
             "",
             "verdict",
             text=partial(_verdict_text, table, is_compact=form.compact),
-            priority=VERDICT if len(table.judged) == 1 else JOINT_VERDICT,
+            priority=VERDICT if len(table.judged_metrics) == 1 else JOINT_VERDICT,
             numeric=False,
             folds=form.labels,
         )
@@ -81,12 +81,12 @@ def _verdict_text(table: Table, row: TableRow, is_compact: bool = False) -> str:
         return ""
     if is_compact:
         return (table.verdict(row) or "").replace(", ", ",\n")
-    return joint_short([row.verdicts[metric.name] for metric in table.judged])
+    return joint_short([row.verdicts[metric.name] for metric in table.judged_metrics])
 
 
 def _p_head(table: Table, metric: Metric) -> str:
     """The head of a column of p values, with the metric if the study judges by several."""
-    return f"p {metric.title}" if len(table.judged) > 1 else "p"
+    return f"p {metric.title}" if len(table.judged_metrics) > 1 else "p"
 
 
 def _verdict_parts(table: Table) -> dict[str, tuple[str, ...]]:
@@ -125,20 +125,20 @@ def _interval(seeds: int, verdict: Verdict) -> str:
 
 
 def _difference_legend(table: Table, form: Form) -> Iterator[str]:
-    judged = any(verdict.n for verdict in table.verdicts(table.main))
+    judged = any(verdict.n for verdict in table.verdicts(table.main_metric))
     if judged:
         yield from _difference_lines(table, form)
-    if any(_has_intervals(table, metric) for metric in table.judged):
+    if any(_has_intervals(table, metric) for metric in table.judged_metrics):
         yield _verdict_line(table, is_compact=form.compact)
-        has_p = any(form.shows(_p_head(table, metric)) for metric in table.judged)
-        if len(table.judged) > 1:
+        has_p = any(form.shows(_p_head(table, metric)) for metric in table.judged_metrics)
+        if len(table.judged_metrics) > 1:
             line = (
-                f"Each of these {len(table.judged)} metrics is tested at "
-                f"{LEVEL / len(table.judged):.3g}, so that together they keep {LEVEL:g} "
+                f"Each of these {len(table.judged_metrics)} metrics is tested at "
+                f"{LEVEL / len(table.judged_metrics):.3g}, so that together they keep {LEVEL:g} "
                 f"(Bonferroni)"
             )
             if has_p:
-                line += f"; p values are multiplied by {len(table.judged)}"
+                line += f"; p values are multiplied by {len(table.judged_metrics)}"
             yield f"{line}."
         experiment = table.experiment
         yield from experiment.looks.legend(experiment.error_rate, _earlier_verdicts(table))
@@ -159,22 +159,22 @@ def _verdict_line(table: Table, is_compact: bool = False) -> str:
         rows += " of all sizes"
     items: dict[str, None] = {}
     margins: dict[str, None] = {}
-    for metric in table.judged:
+    for metric in table.judged_metrics:
         for verdict in table.verdicts(metric):
             if verdict.bootstrap:
                 items[f" and of the test {metric.item}s"] = None
             if verdict.margin is not None:
-                title = f" {metric.title}" if len(table.judged) > 1 else ""
+                title = f" {metric.title}" if len(table.judged_metrics) > 1 else ""
                 margins[f"{verdict.margin_text}{title}"] = None
     equivalent = ""
     if margins:
         equivalent = f" as good as base: significantly less than {enumeration(margins)} away."
     titles = enumeration(
         metric.title if metric.more_is_better else f"{metric.title} (lower is better)"
-        for metric in table.judged
+        for metric in table.judged_metrics
     )
     several = ""
-    if len(table.judged) > 1:
+    if len(table.judged_metrics) > 1:
         several = " worse by some metrics: the others cannot tell."
     undecided = " cannot tell: not significant."
     if not is_compact:
@@ -191,7 +191,7 @@ def _verdict_line(table: Table, is_compact: bool = False) -> str:
 def _difference_lines(table: Table, form: Form) -> Iterator[str]:
     """Yield the meaning of the differences; the metrics are named if only some have intervals."""
     shown = []
-    for metric in dict.fromkeys((table.experiment.perplexity, *table.judged)):
+    for metric in dict.fromkeys((table.experiment.perplexity, *table.judged_metrics)):
         if form.shows(f"Δ{metric.title}"):
             shown.append(metric)
     if shown and _most_seeds(table) == 1:
@@ -205,13 +205,13 @@ def _difference_lines(table: Table, form: Form) -> Iterator[str]:
             f"mean difference from base, paired by seed{further}, with an interval of at least "
             f"95 % for each row alone"
         )
-        for metric in table.judged:
+        for metric in table.judged_metrics:
             if metric in with_intervals:
                 text += _intervals_and_verdicts(table, metric)
         yield f"{_heads(with_intervals, shown)}: {text}."
     if others:
         reason = f"the seeds show no spread in {' and '.join(metric.title for metric in others)}"
-        for verdict in table.verdicts(table.main):
+        for verdict in table.verdicts(table.main_metric):
             if verdict.is_early:
                 reason = f"{verdict.look.text} is not complete"
                 break
@@ -229,7 +229,7 @@ def _intervals_and_verdicts(table: Table, metric: Metric) -> str:
             if verdict.is_different != excludes_0:
                 exceptions.append(row.label)
     no_difference = int(metric.is_log)  # a ratio of 1
-    by = f" by {metric.title}" if len(table.judged) > 1 else ""
+    by = f" by {metric.title}" if len(table.judged_metrics) > 1 else ""
     text = (
         f"; the interval of Δ{metric.title} excludes {no_difference} exactly if the verdict{by} is "
         f"worse or better"
@@ -251,7 +251,7 @@ def _earlier_verdicts(table: Table) -> dict[str, None]:
     """Labels of the rows whose verdict is kept from an earlier look: p is too large at this one."""
     labels: dict[str, None] = {}
     for row in table.rows:
-        for metric in table.judged:
+        for metric in table.judged_metrics:
             verdict = row.verdicts.get(metric.name)
             if verdict and verdict.is_different and verdict.p is not None and verdict.p >= LEVEL:
                 labels[row.label] = None
@@ -282,7 +282,7 @@ def _grouped_labels(text: Callable[[TableRow], str], table: Table) -> Iterator[s
 
 def _most_seeds(table: Table) -> int:
     """Largest number of seeds that a row shares with base; 1 if no row has any."""
-    return max((verdict.n for verdict in table.verdicts(table.main) if verdict.n), default=1)
+    return max((verdict.n for verdict in table.verdicts(table.main_metric) if verdict.n), default=1)
 
 
 def _has_intervals(table: Table, metric: Metric) -> bool:

@@ -17,16 +17,16 @@ from ablate.table.table import Table, TableRow
 
 def score_columns(table: Table, form: Form) -> Iterator[Column]:
     """Yield the scores in every metric, those of the table first, and the differences from base."""
-    metrics = dict.fromkeys((*table.metrics, *table.experiment.measured))
+    metrics = dict.fromkeys((*table.shown_metrics, *table.experiment.measured))
     for metric in metrics:
         head = metric.title
         if metric.side:
             head += f"\n({metric.side})"
-        priority = SCORE if metric in table.judged else OTHER_SCORE
+        priority = SCORE if metric in table.judged_metrics else OTHER_SCORE
         value = partial(_scores, metric)
         parts = statistics_columns(metric.name)
         column = Column(metric.name, head, value, priority=priority, parts=parts)
-        if metric in table.metrics:
+        if metric in table.shown_metrics:
             column = replace(
                 column, text=partial(_cell, table, metric, table.best(metric), form.mark)
             )
@@ -34,7 +34,7 @@ def score_columns(table: Table, form: Form) -> Iterator[Column]:
     for metric in metrics:
         key = f"delta_{metric.name}"
         column = Column(key, value=partial(_difference, metric.name), parts=statistics_columns(key))
-        if metric == table.metrics[0]:
+        if metric == table.shown_metrics[0]:
             column = replace(column, legend=partial(_legend, table))
         yield column
 
@@ -77,8 +77,8 @@ def _legend(table: Table, form: Form) -> Iterator[str]:
     seeds = len(experiment.seeds)
     # The conclusion always has base's score in the compared metrics.
     shown = []
-    for metric in table.metrics:
-        if form.shows(metric.title) or metric in table.compared:
+    for metric in table.shown_metrics:
+        if form.shows(metric.title) or metric in table.compared_metrics:
             shown.append(metric)
     for metric in shown:
         if metric.name in experiment.signatures:
@@ -89,7 +89,7 @@ def _legend(table: Table, form: Form) -> Iterator[str]:
     if len(setup.vocabularies) > 1:
         comparable = f"{PPL_CHAR.title}, the perplexity per character,"
         if PPL_CHAR.name not in experiment.metrics:
-            comparable = table.main.title
+            comparable = table.main_metric.title
         yield f"Vocabularies differ: compare {comparable} and not {PPL.title}."
     if seeds > 1:
         number_of_seeds = f"n = {seeds} seeds"
