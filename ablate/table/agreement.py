@@ -1,4 +1,4 @@
-"""Agreement with the paper: the order of the rows, and which rows are better than base."""
+"""Agreement with the paper: the order of the rows, and the rows that are better than base."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _DRAWS = 2000
 
 @dataclass(frozen=True)
 class Order:
-    """Order of some rows in one metric, compared with the paper's.
+    """Order of rows in one metric, compared with their order in the paper.
 
-    tau: Kendall's tau-b over base and the rows; None if one of the two tables has no order.
-    low, high: 95 % interval of tau, given the noise of this study; None if that is unknown. The
-        noise of the paper is unknown, because it has one run of each row.
-    same_side: number of rows whose difference from base has the same sign as in the paper.
+    tau: Kendall's tau-b over base and the rows; None if all scores of one table are equal.
+    low, high: 95 % interval of tau, given the noise of this study; None if this noise is unknown.
+        The noise of the paper is unknown, because the paper has one run of each row.
+    same_side: number of rows whose difference from base has the same sign here and in the paper.
     sides: number of rows whose difference from base is not 0 in the paper.
     """
 
@@ -47,14 +47,14 @@ class Agreement:
 
 
 def paper_metrics(paper: PaperTable | None) -> list[str]:
-    """Names of the metrics in the paper's table of a task, if there is one."""
+    """Names of the metrics in a table of the paper; empty without a table."""
     if paper is None:
         return []
     return list(dict.fromkeys(itertools.chain.from_iterable(row.scores for row in paper.rows)))
 
 
 def agreements(table: Table) -> list[Agreement]:
-    """Agreement of each group that has rows of the paper, and of all groups together (`all`)."""
+    """Agreement of each group with rows that the paper has, and of all these groups (`all`)."""
     base, rows = table.families[0]
     paper = table.experiment.setup.paper
     if paper is None or base.recipe.paper is None:
@@ -134,7 +134,7 @@ def _interval(
 
 def contradictions(table: Table) -> list[tuple[TableRow, Metric]]:
     """Rows that are better than base here and worse in the paper, or the reverse, with the metric.
-    Only verdicts count, not mere differences.
+    A difference without a verdict is no contradiction.
     """
     base, rows = table.families[0]
     contradicting = []
@@ -147,14 +147,14 @@ def contradictions(table: Table) -> list[tuple[TableRow, Metric]]:
             paper_difference = _paper_difference(metric, base, row)
             if not verdict.is_different or paper_difference == 0:
                 continue
-            # The word decides: a row that is worse because it diverged has no difference.
+            # The word of the verdict, because a row that is worse by divergence has no difference.
             if metric.is_better(paper_difference) != (verdict.word == "better"):
                 contradicting.append((row, metric))
     return contradicting
 
 
 def agreement_lines(table: Table) -> Iterator[str]:
-    """Yield the legend: the agreement by group, the contradictions, and a warning."""
+    """Yield the lines of the legend: the agreement by group, the contradictions, and a warning."""
     groups = agreements(table)
     if not groups:
         yield "No row with scores has a counterpart in the paper, so there is no order to compare."

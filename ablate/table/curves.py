@@ -30,14 +30,14 @@ AXES = {
 class Curve:
     """Dev perplexity of a row.
 
-    label, group: of the row.
+    label, group: label and group of the row.
     by_seed: (step, perplexity) of each evaluation, by seed; only seeds with an evaluation.
-    costs: known costs of the training up to a step, by (axis, seed, step). Seconds are known for a
-        finished training with its evaluations, as one number for all steps.
-    axis: the key of AXES of `points` and `mean`.
-    base: label of the row that it is compared with.
-    training: perplexity of the training items, if they are generated and repeated, so that a model
-        can memorize them; else None.
+    costs: costs of the training up to a step, by (axis, seed, step), where they are known. Seconds
+        are known for finished trainings, with the time of their evaluations.
+    axis: key of AXES for the horizontal axis of `points` and `mean`.
+    base: label of the row's base.
+    training: perplexity of the training items, if these are generated and repeated, so that a model
+        can memorize them; otherwise None.
     """
 
     label: str
@@ -71,7 +71,7 @@ class Curve:
                     step_points.setdefault(step, []).append((cost, value))
         means = []
         for _, points in sorted(step_points.items()):
-            # Only common steps: a mean over fewer seeds would jump where a seed ends.
+            # Only steps that all seeds have: a mean over fewer seeds would jump where a seed ends.
             if len(points) == len(seeds):
                 costs, values = zip(*points, strict=True)
                 # The mean of equal costs may not equal them, because it is rounded.
@@ -119,8 +119,8 @@ class SpeedUp:
     """Cost of base divided by the cost of the row, each up to base's final perplexity. It is 2 if
     the row needs half the cost.
 
-    ratios: by seed, for the seeds with which the row reaches the perplexity.
-    missed: number of seeds with which the row does not reach it.
+    ratios: ratio of the costs, by seed; only seeds with which the row reaches the perplexity.
+    missed: number of seeds with which the row does not reach the perplexity.
     """
 
     ratios: Mapping[int, float] = field(default_factory=dict)

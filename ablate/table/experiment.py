@@ -24,7 +24,7 @@ _STATE_ORDER = ("running", "failed", "diverged", "interrupted", "pending", "done
 
 
 def row_state(states: Iterable[S]) -> S:
-    """The state of a row whose runs have these states."""
+    """The state of a row, from the states of its runs."""
     return min(states, key=_STATE_ORDER.index)
 
 
@@ -68,9 +68,9 @@ class Run:
 class Cost:
     """The cost of training a row.
 
-    seconds: of one training with its evaluations, by finished seed.
-    tokens_per_second: tokens trained on, divided by `seconds`.
-    flops: of one training, in closed form; None while the number of steps is unknown.
+    seconds: time of a training with its evaluations, by seed; only finished seeds.
+    tokens_per_second: number of training tokens divided by `seconds`, by seed.
+    flops: FLOPs of a training, in closed form; None while the number of steps is unknown.
     machines: devices and processors that trained the row.
     """
 
@@ -83,7 +83,7 @@ class Cost:
         """The cost for scripts.
 
         Args:
-            timed: whether to add measured times, which differ each time a study is repeated.
+            timed: whether to add measured times, which differ between repetitions of a study.
         """
         content: dict[str, Any] = {}
         if timed:
@@ -111,8 +111,9 @@ class Choice:
     text: the settings, as text of a cell.
     legend: the line below the table that explains the choice.
     content: the choice for scripts.
-    candidates: the grid of tuning runs; empty for a match.
-    sensitivity: of the dev loss to the settings; None without a grid, or while losses are missing.
+    candidates: the candidates of the tuning runs; empty for settings that match a cost.
+    sensitivity: sensitivity of the dev loss to the settings, in nats per token: mean loss of the
+        candidates minus the smallest loss; None without candidates, or while losses are missing.
     """
 
     text: str
@@ -129,10 +130,10 @@ class Recipe:
     settings: the values of the columns of settings, by field.
     changed: the fields that differ from base, with the row's values; empty for base.
     changes: the changed fields as texts, such as `dropout=0.3`.
-    derived: the changed fields that follow from another one, such as head sizes from the number of
-        heads.
+    derived: the changed fields that follow from another field, such as head sizes from the number
+        of heads.
     other: the changes that have no column, as text.
-    is_labeled: whether the study defines the label. Other labels are made of the changes.
+    is_labeled: whether the study names the row; otherwise the label consists of the changes.
     params: number of trained parameters.
     active_params: number of parameters that a single token uses.
     steps: optimizer steps; planned steps until a run is done.
@@ -164,8 +165,8 @@ class Row:
 
     label: unique, such as `A h=1 d_k=512`.
     group: name of the group of rows.
-    base: label of the row that it is compared with; for a base, its own label.
-    size: name of the model size, in an experiment at several sizes.
+    base: label of the base that the row is compared with; for a base, the label of the row itself.
+    size: name of the model size, in an experiment with several sizes.
     runs: in the order of the seeds.
     evaluation: identifies the evaluation of the runs: rows with equal runs and equal evaluations
         have equal scores.
@@ -192,7 +193,7 @@ class Row:
 
     @property
     def is_base(self) -> bool:
-        """Whether other rows are compared with this one; every size has a base of its own."""
+        """Whether other rows are compared with this row. Every model size has its base."""
         return self.base == self.label
 
     @property
@@ -203,17 +204,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Setup:
-    """The common properties of the rows of a study, to the extent that a table shows them.
+    """The common properties of the rows of a study that a table shows.
 
     settings: the columns of settings.
-    base: the settings of base that have no column, as text.
+    base: the settings of base without a column, as text.
     designs: the factorials and paths of the study.
     decoding: the choice of the decoding, the same for every row.
     vocabularies: the sizes of the vocabularies, sorted. Perplexities per subword are comparable
         only if there is a single one.
     task: name of the task.
     paper: the table of the paper for the task.
-    is_as_paper: whether base and the corpus equal the paper's.
+    is_as_paper: whether base and the corpus equal base and the corpus of the paper.
     """
 
     settings: tuple[PaperColumn, ...] = ()
@@ -231,7 +232,7 @@ class Notes:
     """Lines below a table.
 
     remarks: differences in how the runs were made, and test text that occurs in the training data.
-    advice: the remarks that say how to improve the study. A table for a paper leaves them out.
+    advice: remarks, among `remarks`, that say how to improve the study. LaTeX leaves them out.
     archived: a line about runs without predictions; empty if all runs have them.
     faults: files that cannot be used, with a remedy.
     """
@@ -246,23 +247,22 @@ class Notes:
 class Experiment:
     """Rows, their runs and scores, and the rule by which rows are judged.
 
-    rows: base first.
-    seeds: of every row.
+    rows: the rows, beginning with a base.
+    seeds: the seeds of every row.
     further_seeds: seeds that only bases have.
     measured: all metrics with scores.
-    shown: the metrics of the table besides perplexity. Scores of single test items are shown in the
-        first.
+    shown: the metrics of the table besides perplexity. Single test items are scored in the first.
     judged: the metrics of the verdicts.
     margins: the margin of equivalence, by metric.
-    totals: the number of rows that are compared with a base, by base. It includes rows that are not
-        in `rows`, because Holm's correction covers all rows of the study.
+    totals: number of rows that are compared with a base, by label of the base. It includes rows of
+        the study that are not in `rows`, because Holm's correction covers all rows.
     looks: the looks of the experiment, and how far it has come.
     error_rate: bound of the familywise error rate, the probability of any false verdict; above 0.05
         if seeds were changed after a
         verdict.
-    signatures: how each metric was computed, by metric; a single text if all runs agree.
-    test_sets: name of the test set, by metric, for metrics of predictions for a test set.
-    corpora: the corpora of the runs; a single one if all runs agree.
+    signatures: how each metric was computed, by metric; several texts if runs differ.
+    test_sets: name of the test set, by metric; only metrics of predictions for a test set.
+    corpora: ids of the corpora of the runs; several if runs differ.
     notes: lines below the table.
     setup: empty for scores of other code.
     """
@@ -296,12 +296,12 @@ class Experiment:
 
     @property
     def tests(self) -> int:
-        """Number of rows that Holm's correction covers: the rows of all bases."""
+        """Number of tests that Holm's correction covers: one for each row of each base."""
         return sum(self.totals.values())
 
     @property
     def is_study(self) -> bool:
-        """Whether the scores are those of a study, and not of other code."""
+        """Whether the experiment is a study; otherwise its scores come from other code."""
         return bool(self.setup.task)
 
     @property

@@ -50,8 +50,8 @@ class RowOverSizes:
 
     @property
     def signs(self) -> str:
-        """`holds` if all mean differences have the same sign, else `changes`; empty if one is
-        missing or all are 0.
+        """`holds` if all mean differences have the same sign, otherwise `changes`; empty if a
+        difference is missing or all are 0.
         """
         signs = set()
         for rung in self.rungs:
@@ -65,8 +65,8 @@ class RowOverSizes:
 
     @property
     def slopes(self) -> dict[int, float]:
-        """Change of the difference for ten times the parameters, by seed; only seeds with every
-        size.
+        """Change of the difference for ten times the parameters, by seed; only seeds that have a
+        score at every size.
         """
         x = []
         differences: dict[int, list[float]] = {}
@@ -172,7 +172,7 @@ def _ranks(differences: Mapping[str, Scores], metric: Metric) -> dict[str, int]:
     """Rank of each row among the rows and base, by the mean difference from base.
 
     Rows with equal differences share the better rank. Empty while a difference is missing, because
-    a rank among some of the rows would change when the others finish.
+    the missing row may change every rank.
     """
     means: dict[str, float] = {}
     sign = 1 if metric.more_is_better else -1

@@ -89,7 +89,7 @@ class Warned(str):
 
 
 class Essential(str):
-    """A line of a legend that a short legend has, too: what the verdicts mean."""
+    """A line that explains the verdicts, which a short legend has, too."""
 
     __slots__ = ()
 
@@ -113,15 +113,16 @@ class Layout:
 
     @property
     def short_legend(self) -> list[str]:
-        """The warnings, essential lines, and the first other lines, up to four in all; every line
-        if that is one more, since a line says that some are left out.
+        """At most SHORT_LEGEND lines, unless there are more warnings: the warnings, then essential
+        lines, then the first of the other lines. A legend with one line more is shown as a whole,
+        because a line would have to say that another one is left out.
         """
         if len(self.legend) <= SHORT_LEGEND + 1:
             return list(self.legend)
-        others = [line for line in self.legend if not isinstance(line, Warned)]
-        others.sort(key=lambda line: not isinstance(line, Essential))
-        first = others[: max(0, SHORT_LEGEND - len(self.warnings))]
-        return [line for line in self.legend if isinstance(line, Warned) or line in first]
+        optional = [line for line in self.legend if not isinstance(line, Warned)]
+        optional.sort(key=lambda line: not isinstance(line, Essential))
+        chosen = optional[: max(0, SHORT_LEGEND - len(self.warnings))]
+        return [line for line in self.legend if isinstance(line, Warned) or line in chosen]
 
 
 def total_width(columns: Sequence[TextColumn]) -> int:
@@ -149,7 +150,7 @@ def fitting(columns: Sequence[TextColumn], width: int) -> list[TextColumn]:
 
 
 def _needed_width(columns: Sequence[TextColumn]) -> int:
-    """The width that columns need; the last one is the least important."""
+    """The width that columns need, sorted by priority."""
     priority = columns[-1].priority
     if priority <= REQUESTED:
         cells = sum(column.min_width for column in columns)

@@ -1,6 +1,6 @@
-"""The looks of an experiment, and how far it has come, in words.
+"""The looks of an experiment, planned and judged, as text.
 
-Most experiments have a single look, with all seeds. They are judged from the first score on, and no
+Most experiments have a single look, with all seeds: they are judged from the first score on, and no
 text mentions looks.
 """
 
@@ -17,10 +17,10 @@ from ablate.stats.significance import LEVEL
 
 @dataclass(frozen=True)
 class Looks:
-    """The looks of an experiment, and how far it has come.
+    """The looks of an experiment, planned and judged.
 
     plan: number of seeds at each look; most experiments have a single look.
-    judged: the looks that have been judged, because all of their runs have ended.
+    judged: the looks whose runs have all ended, so that the rows are judged.
     open_rows: labels of the rows that are undecided at the last judged look.
     next: the look whose runs are missing; None if no look follows.
     """
@@ -59,8 +59,8 @@ class Looks:
 
     @property
     def text(self) -> str:
-        """One line about the last judged look: the undecided rows, and the next look. Empty for an
-        experiment with a single look.
+        """A line about the last judged look: the undecided rows, and the next look. Empty for a
+        single look.
         """
         if not self.has_looks:
             return ""
@@ -80,7 +80,7 @@ class Looks:
         return f"{look}: {state}; {follows}."
 
     def sentences(self, error: float) -> Iterator[str]:
-        """Yield `text`, and the error that has been spent."""
+        """Yield `text`, and the spent part of the error rate; nothing for a single look."""
         if not self.has_looks:
             return
         yield self.text
@@ -94,7 +94,7 @@ class Looks:
         """Yield the look and the level of the verdicts; nothing for a single look.
 
         Args:
-            error: bound of the error of all verdicts.
+            error: bound of the familywise error rate.
             earlier_rows: labels of the rows whose verdict was reached at an earlier look.
         """
         if self.last is None or not self.has_looks:

@@ -32,9 +32,10 @@ class Power:
     sd: standard deviation of a score over seeds; 0 if the runs show no spread. If it is unknown, it
         is 1, and the unit of `metric` is a standard deviation.
     sentences: standard deviation of a difference over test sentences; 0 if unknown.
-    source: of `sd`: stated by the user, estimated from the runs of the study, typical of published
-        studies, or unknown.
-    published: standard deviations of the published studies, by their names, if `source` is typical.
+    source: source of `sd`: stated by the user, estimated from the runs of the study, typical of
+        published studies, or unknown.
+    published: standard deviations of published studies, by name of the study, if `source` is
+        `typical`.
     rows_open: number of rows with fewer than two scores, which may still show a spread.
     """
 
@@ -129,21 +130,21 @@ class Power:
             return f"Detectable difference with {rows}, {power}: {'; '.join(sizes)}; {self._noise}."
         n_seeds = len(self.experiment.seeds)
         further = len(self.experiment.further_seeds)
-        others = []
+        alternatives = []
         for number in OTHER_SEEDS:
             if number != n_seeds or further:
                 size = self._size(self.detectable_difference(number, further=0))
-                others.append(f"{number} seeds: {size}")
+                alternatives.append(f"{number} seeds: {size}")
         seeds = plural(n_seeds, "seed")
         if further:
             seeds += f" ({n_seeds + further} of base)"
         elif n_seeds > 1:
             size = self._size(self.detectable_difference(n_seeds, further=n_seeds))
-            others.append(f"{n_seeds} seeds and {2 * n_seeds} of base: {size}")
+            alternatives.append(f"{n_seeds} seeds and {2 * n_seeds} of base: {size}")
         size = self.amount(self.detectable_difference(n_seeds))
         return (
             f"Detectable difference with {seeds} and {rows}: {size}, {power} "
-            f"({', '.join(others)}); {self._noise}."
+            f"({', '.join(alternatives)}); {self._noise}."
         )
 
     def _size(self, difference: float | None) -> str:
@@ -159,7 +160,7 @@ class Power:
 
     @property
     def _noise(self) -> str:
-        """The standard deviations, and their source."""
+        """The standard deviations with their source, as text."""
         if self.source == "unknown":
             return "the spread of the main metric is unknown, and --spread SD states it"
         noise = f"sd over seeds {self._size(self.sd)}"
@@ -199,11 +200,12 @@ class Power:
 
 
 def power_of_scores(experiment: Experiment, metrics: Iterable[Metric]) -> list[Power]:
-    """The power of an experiment with the spread of its scores; empty if no row has two seeds.
+    """The power of an experiment in each metric, with the spread of its scores; empty if no row has
+    two seeds.
 
     Args:
         experiment: the experiment, which may be unfinished.
-        metrics: the metrics. Those that are not judged are left out if they show no spread.
+        metrics: the metrics. Without a spread, a metric is left out unless it is judged.
     """
     base = experiment.rows[0]
     powers = []

@@ -132,8 +132,8 @@ def comma_separated(table: Table, timed: bool = True) -> str:
 
 
 def as_json(table: Table, timed: bool = True) -> str:
-    """The table and its agreement with the paper as JSON, for scripts; `timed` adds measured
-    times, which differ each time a study is repeated.
+    """The table and its agreement with the paper as JSON, for scripts; `timed` adds measured times,
+    which differ between repetitions of a study.
     """
     experiment = table.experiment
     content: dict[str, Any] = {"study": experiment.name, "conclusion": conclusion(table)}

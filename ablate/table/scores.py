@@ -16,7 +16,7 @@ from ablate.formatting import number, spread_text
 class Scores:
     """The values of one metric, by seed.
 
-    is_log: whether their logarithms are averaged and compared (`Metric.scale`).
+    is_log: whether the logarithms of the values are averaged and compared (`Metric.scale`).
     """
 
     by_seed: Mapping[int, float] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Scores:
         return Scores(differences)
 
     def with_seeds(self, seeds: Collection[int]) -> Scores:
-        """The scores of these seeds."""
+        """The scores of these seeds, where they exist."""
         values = {seed: value for seed, value in self.by_seed.items() if seed in seeds}
         return replace(self, by_seed=values)
 

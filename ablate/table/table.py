@@ -1,4 +1,4 @@
-"""The content of a table: each row with its scores over seeds, and its difference from base."""
+"""The content of a table: each row with its scores over seeds, and its differences from base."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TableRow(Row):
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
 
     def part(self, metric: Metric, part: ScorePart) -> Scores:
-        """The values of a part of the scores; empty if the results do not have it."""
+        """The values of a part of the scores, by seed; empty if the results lack this part."""
         values = {}
         for run in self.runs:
             score = run.scores.get(metric.name)
@@ -38,7 +38,7 @@ class TableRow(Row):
         return Scores(values).with_seeds(self.scores[metric.name].by_seed)
 
     def has_learned(self, metric: Metric) -> bool:
-        """Whether a score is better than chance, or a prediction is exact. True if there is no
+        """Whether a score is better than chance, or a prediction is exact. Also True if there is no
         score, or if the level of chance is unknown.
         """
         metric = self.learning_metric(metric)
@@ -53,8 +53,8 @@ class TableRow(Row):
         )
 
     def learning_metric(self, metric: Metric) -> Metric:
-        """The metric that shows whether the row has learned: the metric itself, or perplexity if it
-        has no level of chance, such as a loss.
+        """The metric that shows whether the row has learned: the given metric, or perplexity in the
+        place of a metric without a level of chance, such as a loss.
         """
         if (
             metric.has_known_chance
@@ -92,7 +92,7 @@ class TableRow(Row):
 
 
 class Family(NamedTuple):
-    """A base with the rows that are compared with it. They share the noise of seeds."""
+    """A base with the rows that are compared with it, which share the noise of seeds."""
 
     base: TableRow
     rows: list[TableRow]
@@ -107,7 +107,9 @@ class Table:
 
     @staticmethod
     def build(experiment: Experiment) -> Table:
-        """Compare each row of an experiment with its base. Holm's correction covers all rows."""
+        """The table of an experiment: compare each row with its base, with Holm's correction over
+        all rows.
+        """
         rows = []
         for row in experiment.rows:
             scores = {metric.name: scores_of(row.runs, metric) for metric in experiment.measured}
@@ -135,7 +137,9 @@ class Table:
 
     @property
     def covers_paper(self) -> bool:
-        """Whether it has every row of the paper's table, if that has several rows."""
+        """Whether the table has every row of the paper's table; False if the paper's table has a
+        single row.
+        """
         paper = self.experiment.setup.paper
         if paper is None or len(paper.rows) == 1:
             return False
@@ -155,8 +159,8 @@ class Table:
         return [row.verdicts[metric.name] for row in self.rows if metric.name in row.verdicts]
 
     def verdict(self, row: TableRow) -> str | None:
-        """The verdict on a row by all metrics of the verdicts, such as `worse` or `worse by PPL`.
-        None for base.
+        """The joint verdict on a row by the judged metrics, such as `worse` or `worse by PPL`; None
+        for base.
         """
         if not row.verdicts:
             return None
@@ -164,15 +168,15 @@ class Table:
 
     @property
     def level(self) -> float:
-        """The level of the verdicts in a single metric. The metrics of the verdicts have equal
-        shares.
+        """The level of the verdicts in a single metric: the judged metrics have equal shares of the
+        level of the last look.
         """
         return self.experiment.looks.level / len(self.judged_metrics)
 
     @property
     def shown_metrics(self) -> tuple[Metric, ...]:
-        """The metrics with a column: perplexity per subword, the perplexity that rows are compared
-        in, and the metrics that are shown or judged.
+        """The metrics with a column: perplexity per subword, the perplexity in which rows are
+        compared, and the metrics that the study shows or judges by.
         """
         experiment = self.experiment
         metrics = (experiment.perplexity, *experiment.shown, *experiment.judged)
@@ -182,17 +186,17 @@ class Table:
 
     @property
     def main_metric(self) -> Metric:
-        """The first metric of the verdicts."""
+        """The first judged metric."""
         return self.judged_metrics[0]
 
     @property
     def judged_metrics(self) -> tuple[Metric, ...]:
-        """The metrics of the verdicts."""
+        """The metrics that give the verdicts."""
         return self.experiment.judged
 
     @property
     def compared_metrics(self) -> tuple[Metric, ...]:
-        """The metrics in which differences are shown: the judged ones, and perplexity."""
+        """The metrics in which differences are shown: the judged metrics, and perplexity."""
         return tuple(dict.fromkeys((*self.judged_metrics, self.experiment.perplexity)))
 
     @property
@@ -203,8 +207,8 @@ class Table:
     def best(self, metric: Metric) -> float | None:
         """The best mean over the rows with a score for every seed.
 
-        None if rows cannot be compared in this metric, if all print the same mean, or if a row with
-        missing seeds is better, because then the best is not known. A row with diverged seeds
+        None if rows cannot be compared in this metric, if all rows print the same mean, or if a row
+        with missing seeds is better, because its final mean is not known. A row with diverged seeds
         counts only if its verdict is better.
         """
         # Perplexities per subword are not comparable between vocabularies.
@@ -230,10 +234,11 @@ class Table:
         return best if choose([best, *incomplete_means]) == best else None
 
     def compare_pair(self, base: TableRow, compared: TableRow) -> TableRow:
-        """Compare a row with another row in the place of base: returns it with the differences and
-        verdicts of this comparison.
+        """Compare a row with another row in the place of base, without a correction for further
+        rows. The noise of seeds is pooled over all rows of the size.
 
-        The noise over seeds is pooled over all rows. P values are not corrected for other rows.
+        Returns:
+            The row with the differences and verdicts of this comparison.
         """
         rows = []
         for row in self.rows:
@@ -266,7 +271,7 @@ class Table:
         return compared
 
     def judged_part(self) -> Table:
-        """The table with the scores of the last judged look alone, which its verdicts rest on."""
+        """The table with only the scores that its verdicts use, up to the last judged look."""
         experiment = self.experiment
         seeds = set[int]()
         if look := experiment.looks.last:

@@ -1,4 +1,4 @@
-"""Verdicts on the rows of an experiment, from their scores and base's, paired by seed."""
+"""Verdicts on the rows of an experiment, from scores of the row and of base, paired by seed."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def scores_of(runs: Iterable[Run], metric: Metric) -> Scores:
 
 
 def resamples_of(runs: Iterable[Run], metric: Metric) -> dict[int, Sequence[float]]:
-    """The scores of runs on the resampled test sets, on the metric's scale, by seed. Runs without
-    predictions may have none.
+    """The scores of runs on the resampled test sets, on the scale of the metric, by seed; only runs
+    with such scores.
     """
     resamples: dict[int, Sequence[float]] = {}
     for run in runs:
@@ -87,8 +87,8 @@ def paired_scores(
 
 
 def duplicates(rows: Iterable[Row]) -> dict[str, str]:
-    """Labels of the rows that have the scores of an earlier row, with the label of the earlier row.
-    The two are a single comparison, which is tested once.
+    """The rows with the same runs and evaluation as an earlier row: label of the earlier row, by
+    label. The two rows are one comparison, which is tested once.
     """
     first: dict[tuple[str, ...], str] = {}
     labels = {}
@@ -141,7 +141,7 @@ def verdicts_on(
 
 
 def open_rows(experiment: Experiment, looks: Sequence[Look]) -> tuple[str, ...]:
-    """Labels of the rows that are undecided at the last look in a metric of the verdicts, or that
+    """Labels of the rows that are undecided at the last of these looks in a judged metric, or that
     have a failed run.
     """
     look_seeds = experiment.seeds[: looks[-1].seeds]

@@ -114,7 +114,7 @@ def test_each_step_of_a_cumulative_path_is_compared_with_the_one_before(tmp_path
          "dropout, after the parts before": -1.0, "all parts": 2.0}
     )  # fmt: skip
     assert found.title == "P: cumulative"
-    assert found.notes[0].startswith("After those before: ")
+    assert found.notes[0].startswith("After the parts before: ")
     assert not any("sum" in note for note in found.notes)
 
 

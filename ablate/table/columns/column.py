@@ -24,7 +24,7 @@ class Form:
     labels: whether a column of row labels takes the place of the columns of groups and settings.
     compact: whether the column of groups has the other changes too, and verdicts have no
         detectable differences.
-    timed: whether scripts get measured times, which differ each time a study is repeated.
+    timed: whether scripts get measured times, which differ between repetitions of a study.
     left_out: names of columns that are not shown.
     best: the mark of the best values, for the legend.
     """
@@ -50,10 +50,10 @@ class Column:
 
     key: its name in JSON.
     head: the title of the column for people; may have two lines.
-    value: the value of a row in JSON; None for a column for people alone.
-    text: the cell of a row; None for a column for scripts alone.
+    value: the value of a row in JSON; None if only people see the column.
+    text: the cell of a row; None if only scripts have the column.
     legend: the lines below the table that explain the column. They are shown with the column, or
-        always if the column is for scripts alone.
+        always if only scripts have the column.
     priority: its importance on a terminal; the smallest number is the most important.
     parts: the columns of the value in CSV and data frames, by name, with the path of keys to the
         part of the value; None for a single column named `key`.

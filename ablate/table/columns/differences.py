@@ -52,7 +52,7 @@ def verdict_column(table: Table) -> Column:
 
 
 def verdict_columns(table: Table, form: Form) -> Iterator[Column]:
-    """Yield the verdict on each row, if some row has more than one seed, and the states of rows."""
+    """Yield the verdicts, unless every row has a single seed, and the states of rows."""
     if any(_has_intervals(table, metric) for metric in table.judged_metrics):
         yield Column(
             "",
@@ -198,7 +198,7 @@ def _difference_lines(table: Table, form: Form) -> Iterator[str]:
         yield "Δ: difference from base with one seed."
         return
     with_intervals = [metric for metric in shown if _has_intervals(table, metric)]
-    others = [metric for metric in shown if metric not in with_intervals]
+    without_intervals = [metric for metric in shown if metric not in with_intervals]
     if with_intervals:
         further = ", with base's further seeds" if table.experiment.further_seeds else ""
         text = (
@@ -209,13 +209,14 @@ def _difference_lines(table: Table, form: Form) -> Iterator[str]:
             if metric in with_intervals:
                 text += _intervals_and_verdicts(table, metric)
         yield f"{_heads(with_intervals, shown)}: {text}."
-    if others:
-        reason = f"the seeds show no spread in {' and '.join(metric.title for metric in others)}"
+    if without_intervals:
+        titles = " and ".join(metric.title for metric in without_intervals)
+        reason = f"the seeds show no spread in {titles}"
         for verdict in table.verdicts(table.main_metric):
             if verdict.is_early:
                 reason = f"{verdict.look.text} is not complete"
                 break
-        heads = _heads(others, shown)
+        heads = _heads(without_intervals, shown)
         yield f"{heads}: mean difference from base; no interval, because {reason}."
 
 
@@ -241,14 +242,14 @@ def _intervals_and_verdicts(table: Table, metric: Metric) -> str:
 
 
 def _heads(metrics: Sequence[Metric], shown: Sequence[Metric]) -> str:
-    """The heads of the columns of these metrics; `Δ` if they are all that are shown."""
+    """The heads of the columns of these metrics; `Δ` if no other metric is shown."""
     if metrics == shown:
         return "Δ"
     return ", ".join(f"Δ{metric.title}" for metric in metrics)
 
 
 def _earlier_verdicts(table: Table) -> dict[str, None]:
-    """Labels of the rows whose verdict is kept from an earlier look: p is too large at this one."""
+    """Labels of the rows that keep the verdict of an earlier look: p is too large at this look."""
     labels: dict[str, None] = {}
     for row in table.rows:
         for metric in table.judged_metrics:

@@ -37,7 +37,7 @@ def row_columns(table: Table, setup: Setup, form: Form) -> Iterator[Column]:
         numeric=False,
         folds=True,
     )
-    others = Column(
+    changes = Column(
         "changed",
         "other",
         lambda row: row.recipe.changed,
@@ -49,10 +49,10 @@ def row_columns(table: Table, setup: Setup, form: Form) -> Iterator[Column]:
     )
     if form.compact:
         groups = replace(groups, text=partial(_group_and_changes, cells))
-        others = replace(others, text=None)
+        changes = replace(changes, text=None)
     if form.labels:  # labels have the group and the changes
         groups = replace(groups, text=None)
-        others = replace(others, text=None)
+        changes = replace(changes, text=None)
     else:
         labels = replace(labels, text=None)
     yield from (labels, verdict_column(table), groups)
@@ -65,7 +65,7 @@ def row_columns(table: Table, setup: Setup, form: Form) -> Iterator[Column]:
             text = partial(_setting_cell, table, setting)
             column = replace(column, text=text, priority=SETTING + order.index(setting))
         yield column
-    yield others
+    yield changes
 
 
 def _setting(setting: PaperColumn, row: TableRow) -> Any:
@@ -130,7 +130,7 @@ def _groups(table: Table) -> dict[str, str]:
 
 
 def _group_and_changes(groups: Mapping[str, str], row: TableRow) -> str:
-    """`(E) learned positions`, or the group alone if it has the name of the change."""
+    """`(E) learned positions`; only the group if its name equals the change."""
     group, changes = groups[row.label], row.recipe.other
     return group if group == f"({changes})" else f"{group} {changes}".strip()
 

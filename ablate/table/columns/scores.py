@@ -16,7 +16,9 @@ from ablate.table.table import Table, TableRow
 
 
 def score_columns(table: Table, form: Form) -> Iterator[Column]:
-    """Yield the scores in every metric, those of the table first, and the differences from base."""
+    """Yield the scores in every metric, beginning with the shown metrics, and the differences from
+    base.
+    """
     metrics = dict.fromkeys((*table.shown_metrics, *table.experiment.measured))
     for metric in metrics:
         head = metric.title
