@@ -17,8 +17,8 @@ from ablate.page.points import (
     intervals,
     panels,
     points,
+    rows_on_axis,
     shared_axis_panels,
-    within_axis,
 )
 from ablate.plotting import inline_svg
 from ablate.stats.metrics import PPL, Metric
@@ -31,10 +31,9 @@ class Drawing:
     """A figure.
 
     title: title above the figure on the page.
-    file: name of the figure's files, without a suffix; empty if the figure is only on the page.
-    anchor: prefix of the ids in the SVG, unique on the page; empty if the figure is not on the
-        page.
-    description: text for screen readers.
+    file: name of its files, without a suffix; empty if only the page has the figure.
+    anchor: prefix of the ids in its SVG, unique on the page; empty if the page lacks the figure.
+    description: description for screen readers.
     titles: tooltip of each row, by label.
     draw: function that draws the figure.
     caption: text below the figure on the page.
@@ -66,9 +65,9 @@ def differences(table: Table) -> Iterator[Drawing]:
         if not rows:
             continue
         caption = better_side(metric)
-        off = sum(row.mean is not None for row in rows) - len(within_axis(rows))
-        if off:
-            caption += f" Off the axis: {plural(off, 'row')}, in numbers."
+        n_off = sum(row.mean is not None for row in rows) - len(rows_on_axis(rows))
+        if n_off:
+            caption += f" Off the axis, with the difference as a number: {plural(n_off, 'row')}."
         yield Drawing(
             metric.title,
             f"against-base-{metric.name}",
@@ -88,8 +87,8 @@ def _interval_title(row: Interval, metric: Metric) -> str:
 
 
 def learning_curves(curves: Sequence[Curve]) -> Iterator[tuple[str, list[Drawing]]]:
-    """Yield the title of each axis with curves, and its figures: one of all panels, as a file, then
-    one of each panel, for the page.
+    """Yield the title of each axis with curves, and its figures: a file with all panels, then a
+    figure of each panel for the page.
     """
     for axis, name in AXES.items():
         groups = panels([curve.over(axis) for curve in curves])
@@ -108,13 +107,15 @@ def learning_curves(curves: Sequence[Curve]) -> Iterator[tuple[str, list[Drawing
                     partial(draw_curves, [panel], compared=groups),
                 )
                 if panel not in shared_axis_panels(groups):
-                    drawing = replace(drawing, caption="This panel has a separate scale.")
+                    drawing = replace(
+                        drawing, caption="This panel has another scale of perplexity."
+                    )
                 drawings.append(drawing)
             yield name, drawings
 
 
 def _curve_title(curve: Curve) -> str:
-    """The values of a curve as text: up to eight evaluations, spread evenly, and the last one."""
+    """The values of a curve as text: up to eight evaluations at equal distances, and the last."""
     evaluations = curve.mean or next(iter(curve.points.values()))
     stride = max(1, -(-len(evaluations) // 8))
     values = []
@@ -130,7 +131,7 @@ def _amount(cost: float, axis: str) -> str:
 
 
 def costs(table: Table) -> Iterator[Drawing]:
-    """Yield the main score over each cost in which rows differ."""
+    """Yield figures of the main score over cost, for each cost in which rows differ."""
     metric = table.main_metric
     for cost, name in COSTS.items():
         rows = points(table, cost)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from itertools import product
+from itertools import chain, product
 from operator import itemgetter
 from statistics import NormalDist
 from typing import Any
@@ -23,7 +23,7 @@ from matplotlib.lines import Line2D
 from matplotlib.transforms import Bbox, ScaledTranslation
 
 from ablate.formatting import fold, printable
-from ablate.page.points import Interval, Line, Panel, Point, shared_axis_panels, split, within_axis
+from ablate.page.points import Interval, Line, Panel, Point, rows_on_axis, shared_axis_panels, split
 from ablate.plotting import (
     COLUMN,
     PALETTE,
@@ -128,17 +128,17 @@ def _forest(
 
 
 def _axis_values(rows: Sequence[Interval], reference: float) -> list[float]:
-    """The values that an axis must include: the ends of the rows on the axis, and the same reach on
-    a side with a row off the axis.
+    """The values that an axis must include: the means and intervals of the rows on the axis; on a
+    side with a row off the axis, also their largest reach.
     """
-    within = within_axis(rows, reference)
+    on_axis = rows_on_axis(rows, reference)
     values = []
     reach = 0.0
-    for row in within:
+    for row in on_axis:
         values += row.ends
         reach = max(reach, row.reach(reference))
     for row in rows:
-        if row.mean is not None and row not in within:
+        if row.mean is not None and row not in on_axis:
             values.append(reference + math.copysign(reach, row.mean - reference))
     return values
 
@@ -183,8 +183,8 @@ def draw_curves(groups: Sequence[Panel], *, compared: Sequence[Panel] = ()) -> F
 
     Args:
         groups: the panels of this figure.
-        compared: all panels that readers compare; by default the panels of this figure. They have
-            the same axes, except panels with a row far above the others.
+        compared: all panels that readers compare, by default the panels of this figure. They have
+            the same axes, except panels with a row of extreme perplexity.
     """
     compared = compared or groups
     shared_axis = shared_axis_panels(compared)
@@ -197,7 +197,7 @@ def draw_curves(groups: Sequence[Panel], *, compared: Sequence[Panel] = ()) -> F
         height += LINE_HEIGHT * max(lines[start : start + n_columns])
     if len(groups) > 1:
         height += n_rows * TITLE_HEIGHT
-    costs, _ = _corners(compared)
+    costs, _ = _costs_and_perplexities(compared)
     figure, all_axes = new_figure(width * n_columns, height, n_rows, n_columns)
     for axes in all_axes[len(groups) :]:
         axes.remove()
@@ -211,7 +211,7 @@ def draw_curves(groups: Sequence[Panel], *, compared: Sequence[Panel] = ()) -> F
             text = _folded(title, KEY_LETTERS)
             axes.set_title(text, size=SMALL, weight="bold", loc="left")
         # The same range in all panels, because readers compare their curves.
-        _, perplexities = _corners(axis_panels)
+        _, perplexities = _costs_and_perplexities(axis_panels)
         set_range(axes.yaxis, perplexities, log=is_spread(perplexities))
         set_range(axes.xaxis, [0, *costs], log=False, amounts=True)
         axes.grid(axis="y")
@@ -225,12 +225,10 @@ def draw_curves(groups: Sequence[Panel], *, compared: Sequence[Panel] = ()) -> F
     return figure
 
 
-def _corners(panels: Iterable[Panel]) -> tuple[list[float], list[float]]:
-    """The lowest and highest costs, and perplexities, of each panel."""
-    corners: list[tuple[float, float]] = []
-    for panel in panels:
-        corners += panel.corners
-    costs, perplexities = map(list, zip(*corners, strict=True))
+def _costs_and_perplexities(panels: Iterable[Panel]) -> tuple[list[float], list[float]]:
+    """The costs and the perplexities of all evaluations."""
+    evaluations = chain.from_iterable(panel.evaluations for panel in panels)
+    costs, perplexities = map(list, zip(*evaluations, strict=True))
     return costs, perplexities
 
 

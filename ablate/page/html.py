@@ -53,11 +53,11 @@ def _visible(value: object) -> object:
 
 
 def word_differences(text: str, reference: str) -> list[tuple[str, str]]:
-    """Compare the words of a text with those of a reference.
+    """Compare the words of a text with the words of a reference.
 
     Returns:
-        (kind, words) of each part, in order. "same" are words of both, "other" are words that only
-        the text has, "missing" are words that only the reference has.
+        (kind, words) of each part in order: "same" and "other" are parts of the text, "missing" are
+        words that only the reference has.
     """
     ours = text.split()
     theirs = reference.split()

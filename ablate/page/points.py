@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from statistics import median
 from typing import TypeVar
 
@@ -19,7 +20,7 @@ from ablate.table.table import Table, TableRow
 
 COSTS = {"flops": "training FLOPs", "seconds": "training time (s)", "params": "parameters"}
 SAME_COST = 1.001  # costs are equal up to this ratio of the largest to the smallest one
-# A row is off the axis if it reaches further than this factor times the median over rows.
+# A row is off the axis if its reach is more than this factor times the median reach of the rows.
 OUTLIER_FACTOR = 5.0
 # A panel has its own axis if a perplexity is larger than this factor times the median of the rows'
 # largest perplexities.
@@ -30,10 +31,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Panel:
-    """Learning curves in the same axes: base, and at most one row for each color.
+    """Learning curves in the same axes: base, and at most as many rows as there are colors.
 
-    title: the name of the group, with a number if the group needs several panels.
-    names: the name of each curve in the legend.
+    title: name of the group, with a number if the group needs several panels.
+    names: name of each curve in the legend.
     """
 
     title: str
@@ -41,37 +42,36 @@ class Panel:
     names: tuple[str, ...]
 
     @property
-    def tops(self) -> list[float]:
-        """The largest perplexity of each row except base."""
-        return [curve.top for curve in self.curves if curve.group != "base"]
+    def highest(self) -> list[float]:
+        """The largest perplexity of each row, without base."""
+        return [curve.highest for curve in self.curves if curve.group != "base"]
 
     @cached_property
-    def corners(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """(lowest cost, lowest perplexity) and (highest, highest) of all evaluations."""
+    def evaluations(self) -> list[tuple[float, float]]:
+        """(cost, perplexity) of each evaluation of each curve."""
         points: list[tuple[float, float]] = []
         for curve in self.curves:
             for run in curve.points.values():
                 points += run
             if curve.training is not None:
                 points += curve.training.mean
-        costs, perplexities = zip(*points, strict=True)
-        return (min(costs), min(perplexities)), (max(costs), max(perplexities))
+        return points
 
-    def color(self, row: str) -> str:
-        """The name of a row's color in the palette: `base`, or one of SERIES."""
-        others = [curve.label for curve in self.curves if curve.group != "base"]
-        return SERIES[others.index(row)] if row in others else "base"
+    def color(self, label: str) -> str:
+        """The name of a row's color in the palette: `base`, or an element of SERIES."""
+        rows = [curve.label for curve in self.curves if curve.group != "base"]
+        return SERIES[rows.index(label)] if label in rows else "base"
 
 
 @dataclass(frozen=True)
 class Interval:
     """The difference of a row from base, with its 95 % interval.
 
-    label: of the row.
-    name: the name of the row in a figure.
-    word: the verdict.
-    mean: mean difference; None while there is no difference.
-    interval: (low, high); None without an interval, as with a single seed.
+    label, group: label and group of the row.
+    name: name of the row in the figure.
+    word: word of the verdict.
+    mean: mean difference; None while the row or base has no score.
+    interval: (low, high); None if it is unknown, as with a single seed.
     """
 
     label: str
@@ -88,16 +88,18 @@ class Interval:
         return [*mean, *(self.interval or ())]
 
     def reach(self, reference: float) -> float:
-        """The largest distance of the mean or an end from the reference; 0 without a mean."""
+        """The largest distance from the reference to the mean or to an end of the interval; 0
+        without a mean.
+        """
         return max((abs(end - reference) for end in self.ends), default=0.0)
 
 
-def within_axis(rows: Sequence[Interval], reference: float = 0.0) -> list[Interval]:
-    """The rows that the axis covers: all rows with a mean, except outliers.
+def rows_on_axis(rows: Sequence[Interval], reference: float = 0.0) -> list[Interval]:
+    """The rows with a mean, except outliers, which are drawn at the end of the axis.
 
-    A row that learns nothing may differ from base a hundred times as much as the others, whose
-    differences would then be invisible. With four rows or more, a row is an outlier if it reaches
-    further than OUTLIER_FACTOR times the median over rows.
+    A row that learns nothing may differ from base a hundred times as much as the other rows, whose
+    differences would then be invisible. With four rows or more, a row whose reach is more than
+    OUTLIER_FACTOR times the median reach is an outlier.
     """
     drawn = [row for row in rows if row.mean is not None]
     if len(drawn) < 4:
@@ -110,6 +112,7 @@ def within_axis(rows: Sequence[Interval], reference: float = 0.0) -> list[Interv
 class Point:
     """The score of a row, and the cost of its training.
 
+    label, name: label of the row, and its name in the figure.
     std: standard deviation over seeds, of logarithms if `is_log`; 0 with a single seed.
     """
 
@@ -131,7 +134,11 @@ class Point:
 
 @dataclass(frozen=True)
 class Line:
-    """A curve of a row: `points` are (x, scores over seeds), in the order of x."""
+    """A curve of a row.
+
+    label, name: label of the row, and its name in the legend.
+    points: (x, scores over seeds), in the order of x.
+    """
 
     label: str
     name: str
@@ -165,9 +172,8 @@ def lines_over_test_sizes(table: Table) -> tuple[list[Line], str]:
 
 
 def panels(curves: Sequence[Curve]) -> list[Panel]:
-    """A panel for each group; several of nearly equal size for a group with more rows than colors.
-
-    Curves without an evaluation are left out.
+    """A panel for each group; several panels of nearly equal size for a group with more rows than
+    colors. Curves without an evaluation are left out.
     """
     bases = []
     groups: dict[str, list[Curve]] = {}
@@ -203,18 +209,17 @@ def split(rows: Sequence[T], max_size: int) -> list[Sequence[T]]:
 
 
 def shared_axis_panels(groups: Sequence[Panel]) -> list[Panel]:
-    """The panels with a common vertical axis: all panels without a row far above the others.
+    """The panels with a common vertical axis: all panels without a row of extreme perplexity.
 
-    A row that learns nothing may have hundreds of times the perplexity of the others, whose curves
-    would then be indistinguishable. With four rows or more, OWN_AXIS_FACTOR gives the limit.
+    A row that learns nothing may have hundreds of times the perplexity of the other rows, whose
+    curves would then be indistinguishable. With four rows or more, a perplexity above
+    OWN_AXIS_FACTOR times the median of the rows' largest perplexities is extreme.
     """
-    tops: list[float] = []
-    for panel in groups:
-        tops += panel.tops
-    if len(tops) < 4:
+    highest = list(chain.from_iterable(panel.highest for panel in groups))
+    if len(highest) < 4:
         return list(groups)
-    limit = OWN_AXIS_FACTOR * median(tops)
-    return [panel for panel in groups if max(panel.tops, default=0.0) <= limit]
+    limit = OWN_AXIS_FACTOR * median(highest)
+    return [panel for panel in groups if max(panel.highest, default=0.0) <= limit]
 
 
 def _panel(title: str, curves: list[Curve]) -> Panel:
@@ -250,7 +255,7 @@ def contrasts(design: DesignEffects, metric: Metric) -> list[Interval]:
 
 
 def axis_ratios(curves: Sequence[Curve]) -> dict[str, list[Interval]]:
-    """The effective speed-up of each row, by the axis of the cost; only costs with a speed-up."""
+    """The effective speed-up of each row, by axis of the cost; only axes with a speed-up."""
     ratios: dict[str, list[Interval]] = {}
     for row, row_ratios in speed_ups(curves).items():
         for axis, ratio in row_ratios.items():
@@ -322,7 +327,7 @@ def _names(rows: Iterable[TableRow]) -> dict[str, str]:
 
 
 def names(groups: Mapping[str, str]) -> dict[str, str]:
-    """A short name for each label: the label without its group, if that is unique.
+    """A short name for each label: the label without its group, if this name is unique.
 
     Args:
         groups: the group of each label.

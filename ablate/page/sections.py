@@ -51,7 +51,7 @@ class DesignSection:
 
     id: anchor of the section.
     note: explanation below the title.
-    drawings: figures, some of which are only written to files.
+    drawings: figures of the section; the page leaves out figures without an anchor.
     """
 
     id: str
@@ -161,7 +161,7 @@ def _effects(table: Table) -> Iterator[DesignSection]:
 
 
 def file_names(designs: Iterable[DesignEffects]) -> list[str]:
-    """Unique parts of file names for designs: `opt-a` and `opt-a-2` for `opt.a` and `opt a`."""
+    """A unique part of the file names of each design: `opt-a`, `opt-a-2` for `opt.a`, `opt a`."""
     used: list[str] = []
     for design in designs:
         name = slug = re.sub(r"[^a-z0-9]+", "-", design.group.lower()).strip("-")
@@ -199,7 +199,7 @@ def _effect_drawings(
             f"{design.title}: half-normal plot of the effects on {metric.title}",
             titles,
             partial(draw_half_normal, rows, metric),
-            "Effects that are only noise lie on a line through 0; diamonds are significant "
+            "Effects that are only noise are on a line through 0; diamonds are significant "
             "(Daniel, 1959).",
         )
 

@@ -79,7 +79,7 @@ def _run_origins(provenance: Provenance) -> Iterator[tuple[str, str]]:
 
 
 def generated_samples(outcome: Outcome, count: int) -> list[Example]:
-    """At most `count` texts that the first run of each row has generated without an input."""
+    """At most `count` texts that the first run of each row has generated, without an input."""
     generated: dict[str, Sequence[str]] = {}
     for label, runs in outcome.by_label.items():
         if runs[0].decoding:

@@ -80,7 +80,7 @@ class Curve:
         return tuple(means)
 
     @cached_property
-    def top(self) -> float:
+    def highest(self) -> float:
         """The largest perplexity of any evaluation."""
         return max(value for points in self.by_seed.values() for _, value in points)
 
