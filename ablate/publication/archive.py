@@ -1,7 +1,7 @@
-"""Archive of a study's records: every score behind its table, without weights, predictions or text.
+"""Archive of a study's records: every score of its table, without weights, predictions and text.
 
-Unpacked, it is a results root. `ablate table` computes the same table from it, or judges the scores
-by another rule.
+The unpacked archive is a results root, from which `ablate table` computes the same table, or judges
+the scores by another rule.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _TIME = (1980, 1, 1, 0, 0, 0)  # of every file, so that the same records make th
 def archive_of(planned: Runs, results: Results) -> bytes:
     """The bytes of the archive.
 
-    It holds the settings, provenance, result, learning curve and scores of each run that has ended,
-    the scores including those on the resampled test sets, custom classes, the manifests of the
-    corpora, and how the study was judged. Of a run that has failed it holds the kind of exception.
+    The archive has settings, provenance, result, learning curve and scores of each run that has
+    ended (also the scores on the resampled test sets), custom classes, manifests of the corpora,
+    and the record of how the study was judged. Of a failed run it has the kind of exception.
 
     Args:
         planned: the runs that are archived, with their trials.
@@ -55,8 +55,8 @@ def archive_of(planned: Runs, results: Results) -> bytes:
 
 
 def _failure(file: Path) -> bytes | None:
-    """A failure without the hosts and without the text of the exception, which may have paths of
-    this machine: the kind of exception is left.
+    """The record of a failure, with the kind of exception in the place of its text, which may have
+    paths of this machine, and without hosts.
     """
     failure = Failure.read(file)
     if failure is None:
@@ -75,8 +75,8 @@ def _name(results: Results, file: Path) -> Path:
 
 
 def _refuse_link(file: Path) -> None:
-    """Refuse a link: in the results of a stranger, it may name a private file of the person who
-    publishes them.
+    """Refuse a symbolic link: in results of a stranger, it may lead to a private file of the person
+    who publishes them.
     """
     for path in (file, file.parent) if file.suffix == ".py" else (file,):
         if path.is_symlink():

@@ -25,9 +25,9 @@ _SPECIAL = re.compile(r"(?<!\\)[&%#]")
 class Reference:
     """A paper.
 
-    key: that texts cite it by.
-    fields: of its BibTeX entry.
-    uses: settings and words that cite it.
+    key: key for citations.
+    fields: fields of its BibTeX entry.
+    uses: settings and words that cite the paper.
     """
 
     key: str
@@ -66,7 +66,7 @@ def references() -> dict[str, Reference]:
 
 
 def cite(*uses: str) -> str:
-    """The citation of the papers for these uses, with a space before it; empty without a paper."""
+    """The citation of the papers for these uses, after a space; empty without a paper."""
     keys = [key for key, paper in references().items() if paper.uses.intersection(uses)]
     if not keys:
         return ""
@@ -79,7 +79,7 @@ def cite_setting(name: str, value: Any) -> str:
 
 
 def cited(texts: Iterable[str]) -> list[Reference]:
-    """The papers that texts cite, each once, in the order of the file.
+    """The papers that texts cite, without duplicates, in the order of the file.
 
     Raises:
         KeyError: a text cites an unknown key.

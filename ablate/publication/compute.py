@@ -17,11 +17,13 @@ from ablate.store.records import Provenance
 class Compute:
     """The cost of the runs of a study.
 
-    trainings: number of runs with a result; tuning: those of them that only choose settings.
-    diverged, failed: numbers of runs. untimed: failed runs without a record of their time.
-    hours: by kind of device, hours times devices.
+    trainings: number of runs with a result.
+    tuning: number of these runs that only choose settings.
+    diverged, failed: numbers of diverged and of failed runs.
+    untimed: number of failed runs without a record of their time.
+    hours: hours times number of devices, by kind of device.
     machines: devices and processors that trained the runs.
-    flops: of the finished trainings behind the table, in closed form.
+    flops: FLOPs of the finished trainings of the table, in closed form.
     """
 
     trainings: int = 0
@@ -51,7 +53,7 @@ class Compute:
     def _add_time(self, seconds: float, made: Provenance | None) -> None:
         if made is None:
             return
-        kind = "CPU core" if made.device == "cpu" else "GPU"  # whose name is the device
+        kind = "CPU core" if made.device == "cpu" else "GPU"  # a GPU's device is its name
         devices = made.processes if kind == "GPU" else made.threads * made.processes
         self.hours[kind] += seconds * devices / 3600
         self.machines.add(machine_text(made))

@@ -55,7 +55,7 @@ def publish(
     )
     files = {name: text.encode() for name, text in zip(TEXTS, texts, strict=True)}
     files |= more or {}
-    # All is refused before any file is written: all of them belong to one table.
+    # Every refusal comes before the first file is written, because the files belong together.
     if folder.is_symlink():  # it may point outside of the results root
         raise StoreError(
             f"{folder}: is a symbolic link, and a study is not published through one; remove it"
@@ -67,15 +67,15 @@ def publish(
             )
     if folder != own:  # which `claim` has given to this study
         _refuse_files_of_others(folder, files, study)
-    # First the two by which the next publication knows this one, which may be interrupted.
+    # First the two files by which a later publication recognizes this one, if it is interrupted.
     for name in dict.fromkeys(("study.yaml", "table.json", *files)):
         write_bytes(folder / name, files[name], durable=name in TEXTS)
     return list(files)
 
 
 def publishable(outcome: Outcome, results: Results) -> Outcome:
-    """The outcome as others may read it: without paths, and without the note that predictions are
-    not here, which the folder has of no run.
+    """The outcome for publication: without paths of this machine, and without the note about runs
+    without predictions, because a published folder never has predictions.
     """
     outcome = without_paths(outcome, results)
     notes = replace(outcome.experiment.notes, archived=())
@@ -83,8 +83,8 @@ def publishable(outcome: Outcome, results: Results) -> Outcome:
 
 
 def without_paths(outcome: Outcome, results: Results) -> Outcome:
-    """The outcome with lines on damaged files that name them relative to the results root, as this
-    machine's folders are nobody else's business.
+    """The outcome with paths relative to the results root in all lines on damaged files, so that
+    nothing shows the folders of this machine.
     """
     roots: dict[str, str] = {}
     for folder, name in (
@@ -117,9 +117,12 @@ def without_paths(outcome: Outcome, results: Results) -> Outcome:
 
 
 def publish_results(planned: Runs, outcome: Outcome, results: Results) -> None:
-    """Write the table of a whole study to its folder, and record that it was judged.
+    """Write the table of a whole study to its folder, and record that the study was judged.
 
-    planned: the runs of the study, with all seeds.
+    Args:
+        planned: the runs of the study, with all seeds.
+        outcome: outcome of these runs.
+        results: the results root.
     """
     publish(outcome, results)
     record_judgment(planned, results)

@@ -107,8 +107,8 @@ def _setting(name: str, value: Any) -> str:
 
 
 def _departures(config: RowConfig, section: type[Section], named: Collection[str]) -> list[str]:
-    """The settings of a section that differ from the original Transformer's, without those that
-    are named elsewhere.
+    """The settings of a section that differ from the original Transformer, except the settings
+    that the text names elsewhere.
     """
     departures = []
     for name, value in changes(config, resolve_row({})).items():

@@ -16,10 +16,11 @@ from ablate.study.yaml_nodes import parse_yaml, read_file
 def refuse_other_study(study: Study, results: Results) -> None:
     """Refuse a study whose name belongs to another file: both would be published to one folder.
 
-    A name is free again once the file is gone, has another name in it, or has the same text.
+    A name is free again if the other file is gone, has another study name, or has the same text.
 
     Raises:
-        StudyError: another study file has this name, or one that file systems may not tell from it.
+        StudyError: another study file has this name, or a name that a file system may confuse with
+            this name.
     """
     for record in results.origins():
         origin = _origin(results, record)
@@ -37,8 +38,7 @@ def refuse_other_study(study: Study, results: Results) -> None:
 
 
 def claim(study: Study, results: Results) -> None:
-    """Record the study's file as the one that its name belongs to, before results/<study>/ is
-    written.
+    """Record that the name of a study belongs to its file, before results/<study>/ is written.
 
     Raises:
         StudyError: as for `refuse_other_study`.
@@ -51,7 +51,7 @@ def claim(study: Study, results: Results) -> None:
 
 
 def _origin(results: Results, record: Path) -> Path | None:
-    """The study file that a name belongs to; None if that is not known."""
+    """The study file that a name belongs to; None if the record is missing or damaged."""
     try:
         recorded = (read_bytes(record) or b"").decode().strip()
     except (StoreError, UnicodeDecodeError):
@@ -62,7 +62,7 @@ def _origin(results: Results, record: Path) -> Path | None:
 
 
 def _is_other_study(path: Path, study: Study) -> bool:
-    """Whether a file is another study of this name; one that cannot be read counts as one."""
+    """Whether a file is another study of this name. A file that cannot be read counts as one."""
     try:
         if not path.is_file():
             return False

@@ -15,7 +15,7 @@ from ablate.store.status import damage_of
 
 
 class PublishedRun(NamedTuple):
-    """A run behind a table; `made_with`: index of its provenance."""
+    """A run of a table; `made_with` is the index of its provenance."""
 
     seed: int
     made_with: int
@@ -24,7 +24,12 @@ class PublishedRun(NamedTuple):
 
 @dataclass(frozen=True)
 class TableProvenance:
-    """Corpora and runs behind a table, by id, and distinct provenances (None: unreadable)."""
+    """Data settings, corpora and runs of a table, with their provenance.
+
+    corpora: ids of the corpora.
+    provenances: distinct provenances of the runs; None for a record that cannot be read.
+    runs: runs by id.
+    """
 
     data: CorpusConfig
     corpora: tuple[str, ...]
@@ -51,7 +56,7 @@ class TableProvenance:
 
 
 def provenance_of(outcome: Outcome, results: Results) -> TableProvenance:
-    """Read the provenance of a table: every run that has a result."""
+    """Read the provenance of a table from the records of every run with a result."""
     provenances: list[Provenance | None] = []
     runs = {}
     for run in with_trials(outcome.planned):

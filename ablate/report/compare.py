@@ -28,12 +28,12 @@ from ablate.tasks import Sample
 
 @dataclass(frozen=True)
 class ItemDifference:
-    """An item of the test split that both rows have predicted.
+    """An item of the test split, with predictions of both rows.
 
     number: number of the item, from 1.
     sample: (name, text) of the input and the reference.
-    predictions: of the first and the second row.
-    scores: of these predictions.
+    predictions: predictions of the first and of the second row.
+    scores: scores of these predictions.
     """
 
     number: int
@@ -54,14 +54,15 @@ class ItemDifference:
 
 @dataclass(frozen=True)
 class RowComparison:
-    """The second of two rows compared with the first. P values are not corrected for other rows.
+    """The comparison of the second of two rows with the first, without a correction of p values for
+    further rows.
 
-    settings: (value of the first row, value of the second row), by field, for fields that differ.
-    verdicts: by metric.
+    settings: (value of the first row, value of the second row), by field; only fields that differ.
+    verdicts: verdict of the comparison, by metric.
     curves: learning curves of both rows.
     seed: seed of the sentences; None if no seed has predictions of both rows.
-    sentences: items of the test split with the largest differences, the worst of the second row
-        first.
+    sentences: items of the test split with the largest differences, beginning with the largest
+        losses of the second row.
     """
 
     outcome: Outcome
@@ -79,15 +80,15 @@ class RowComparison:
 
     @property
     def table_verdicts(self) -> Mapping[str, Verdict]:
-        """The verdicts of the table on this pair, by metric. They are corrected for all rows of the
-        study. Empty unless the first row is the base of the second.
+        """The verdicts of the table on the second row, by metric, which are corrected for all rows
+        of the study. Empty unless the first row is the base of the second.
         """
         first, second = self.rows
         has_verdicts = second.base == first.label and self.table.experiment.tests > 1
         return second.verdicts if has_verdicts else {}
 
     def text_of(self, verdict: Verdict) -> str:
-        """The verdict as a sentence, with the first row in the place of base."""
+        """A verdict of this comparison as a sentence that names the first row."""
         return verdict.text_against(self.rows[0].label)
 
     def as_json(self) -> dict[str, Any]:
@@ -133,9 +134,9 @@ def compare_rows(outcome: Outcome, first: Row, second: Row, results: Results) ->
 
 
 def add_sentences(comparison: RowComparison, results: Results, count: int) -> RowComparison:
-    """Add the `count` worst and the `count` best sentences of the second row, by the first seed
-    with predictions of both rows. None are added if the task does not score sentences, or if the
-    corpus is not on this machine.
+    """Add the `count` sentences in which the second row loses most and the `count` sentences in
+    which it gains most, from the first seed with predictions of both rows. No sentence is added if
+    the task does not score sentences, or if the corpus is not on this machine.
 
     Raises:
         Damaged: the corpus is damaged.
@@ -179,26 +180,26 @@ def largest_differences(
     more_is_better: bool,
     samples: Callable[[Sequence[int]], Iterable[Sample]],
 ) -> tuple[ItemDifference, ...]:
-    """The items with the largest differences: the `count` worst of the second row, then its `count`
-    best.
+    """The items with the largest differences: the `count` largest losses of the second row, then
+    its `count` largest gains.
 
     Args:
         predictions: predictions of both rows.
         scores: scores of these predictions.
-        count: number of the worst items, and of the best items.
+        count: number of losses, and of gains.
         more_is_better: whether a higher score is better.
         samples: returns the inputs and references of items, by index.
     """
     sign = 1 if more_is_better else -1
-    worse = []
-    better = []
+    losses = []
+    gains = []
     for i, (first_score, second_score) in enumerate(zip(*scores, strict=True)):
-        difference = sign * (second_score - first_score)
-        if difference < 0:
-            worse.append((difference, i))
-        elif difference > 0:
-            better.append((difference, i))
-    largest = sorted(worse)[:count] + sorted(better, reverse=True)[:count]
+        gain = sign * (second_score - first_score)
+        if gain < 0:
+            losses.append((gain, i))
+        elif gain > 0:
+            gains.append((gain, i))
+    largest = sorted(losses)[:count] + sorted(gains, reverse=True)[:count]
     indices = [i for _, i in largest]
     items = []
     for i, sample in zip(indices, samples(indices), strict=True):
@@ -285,7 +286,9 @@ def _significance(verdict: Verdict, text: str) -> Iterator[Text]:
 
 
 def _table_verdict(comparison: RowComparison, metric: str) -> Text:
-    """The verdict of the table on this pair. Its interval is wider, because of the correction."""
+    """The verdict of the table on the second row, whose interval is wider because of the
+    correction.
+    """
     verdict = comparison.table_verdicts[metric]
     rows = plural(comparison.table.experiment.tests, "row")
     phrases = [f"  in the table, corrected for {rows}: {verdict.word}"]
@@ -340,7 +343,6 @@ def _sentences(comparison: RowComparison) -> Iterator[Text]:
         f"seed {comparison.seed})",
         style="bold",
     )
-    # All differences are zero.
     if not comparison.sentences:
         yield Text(f"None: both rows have equal scores for every {metric.item}.")
     for item in comparison.sentences:

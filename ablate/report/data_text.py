@@ -25,7 +25,7 @@ _PERCENTILE = 95
 
 
 def named_corpora(tasks: Iterable[Task]) -> list[dict[str, Any]]:
-    """The corpora with a name, for scripts, each with the first task that can read it."""
+    """The corpora of the catalogue for scripts, each with the first task that reads it."""
     corpora = []
     catalogues: dict[Any, Task] = {}
     for task in tasks:
@@ -113,7 +113,7 @@ def _lengths(sequences: TokenSequences) -> dict[str, float]:
 def print_list(
     catalogue: Iterable[Mapping[str, Any]], prepared: Iterable[Mapping[str, Any]]
 ) -> None:
-    """Print the corpora with a name, then the prepared corpora."""
+    """Print the corpora of the catalogue, then the prepared corpora."""
     table = plain_table("corpus", "task", "directions", "train, dev, test", "from")
     for corpus in catalogue:
         directions = ", ".join(corpus["directions"])

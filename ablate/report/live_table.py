@@ -28,9 +28,14 @@ URGENT: dict[State, int] = {"running": 0, "failed": 1, "diverged": 1}  # the oth
 
 
 def live_table(progress: StudyProgress, width: int, height: int, *, is_own: bool = False) -> Group:
-    """Progress in at most `height` lines of `width` columns; of a tall table the active part.
+    """Progress of a study in at most `height` lines of `width` columns. A table that is too tall
+    shows its active rows.
 
-    `is_own`: this process runs the study.
+    Args:
+        progress: progress of the study.
+        width: columns of the terminal.
+        height: lines of the terminal.
+        is_own: whether this process runs the study.
     """
     counts = counts_text(progress, is_own)
     name = middle_ellipsis(progress.study.name, max(LEAST_LABEL, width - len(counts) - 2))
@@ -85,7 +90,7 @@ def _table(progress: StudyProgress, rows: Sequence[RowProgress], width: int) -> 
 
 
 def _label(row: Row, width: int) -> str:
-    """A row's label; where that does not fit, its group and the values: `D 0.3 none`."""
+    """The label of a row; a label that does not fit is the group and the values: `D 0.3 none`."""
     label = row.label
     if len(label) > width and "=" in label and not row.is_labeled:
         settings = label.removeprefix(row.group).split(" ")
@@ -95,16 +100,16 @@ def _label(row: Row, width: int) -> str:
 
 
 def _visible(rows: Sequence[RowProgress], room: int) -> tuple[list[RowProgress], list[str]]:
-    """The rows that fit, in their order, and a line that counts the others.
+    """The rows that fit, in their order, and a line with the number of rows that are left out.
 
-    Base comes first, then running rows, then failed and diverged ones, then those nearest to the
-    first running row.
+    Base is always shown. The order of importance is: running rows, failed and diverged rows, then
+    the rows that are nearest to the first running row.
     """
     if len(rows) <= room:
         return list(rows), []
-    room -= 1  # for the line that counts the others
+    room -= 1  # for the line about rows that are left out
     states = list(map(_state_of, rows))
-    # The first running row, else the first that is not done, else base.
+    # The first running row, otherwise the first unfinished row, otherwise base.
     near = min(range(len(rows)), key=lambda i: (states[i] != "running", states[i] == "done", i))
     order = sorted(range(1, len(rows)), key=lambda i: (URGENT.get(states[i], 2), abs(i - near), i))
     shown = sorted([0, *order[: room - 1]])
@@ -117,7 +122,7 @@ def _state_of(row: RowProgress) -> State:
 
 
 def _perplexity(row: RowProgress) -> Text:
-    """Of finished runs; while no run is finished, the mean of the last evaluations."""
+    """The perplexity of finished runs, or the mean of the last evaluations if no run is finished."""
     if row.ppl.n:
         return Text(number(row.ppl.mean, PPL.digits))
     values = [report.perplexity for report in row.reports.values() if report.perplexity is not None]
@@ -137,7 +142,7 @@ def _against(row: RowProgress) -> Text:
 
 
 def _activity(row: RowProgress) -> Text:
-    """The activity of running rows, or the state of others."""
+    """The activity of a running row, or the state of another row."""
     state = _state_of(row)
     if state == "running":
         return Text(_work(row.running), style=STYLES[state])
@@ -149,7 +154,7 @@ def _activity(row: RowProgress) -> Text:
 
 
 def _work(reports: Sequence[Progress]) -> str:
-    """`240/450, 7.3 K`: the step of the slowest run, and the speed of all of them."""
+    """`240/450, 7.3 K`: the step of the slowest run, and the sum of the runs' tokens per second."""
     slowest = min(reports, key=lambda report: report.step or 0)
     text: str = slowest.phase
     if text == "measuring":  # the last evaluation

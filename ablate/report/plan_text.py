@@ -110,8 +110,8 @@ def _lines_below(plan: Plan) -> Iterator[str]:
 
 
 def _custom_classes(study: Study) -> Iterator[str]:
-    """Yield the custom classes that `ablate run` executes, and the task that was loaded to read the
-    study.
+    """Yield a line with the custom classes that `ablate run` executes, and a line about a custom
+    task, which was loaded to read the study.
     """
     task = parse_reference(study.task_name)
     classes = []

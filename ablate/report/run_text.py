@@ -27,7 +27,10 @@ PHASES: dict[Phase, str] = {
 class RunSummary:
     """The state and the records of a run.
 
-    records: None for missing and damaged records.
+    records: records by name; None for missing and damaged records.
+    progress: progress of the run; None if it is missing or damaged.
+    failure: reason of a failure; None without a failure.
+    log: last lines of the log.
     damaged: a line for each damaged file.
     """
 

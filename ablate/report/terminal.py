@@ -44,7 +44,7 @@ class Label:
 
 
 def text_console() -> Console:
-    """A console for lines of text, which breaks lines between words on a terminal, and not in a
+    """A console for lines of text, which are broken between words on a terminal and stay whole in a
     pipe.
     """
     console = new_console()
@@ -84,8 +84,8 @@ def print_wide(table: Table) -> None:
 
 
 def _lines(table: Table) -> list[Text]:
-    """The lines as rich prints them, but faster (rich needs a millisecond for each). Empty if a
-    cell has several lines.
+    """The lines of a table as rich prints them, in less time: rich needs a millisecond a line.
+    Empty if a cell has several lines.
     """
     columns = []
     for column in table.columns:
