@@ -122,7 +122,7 @@ def _state_of(row: RowProgress) -> State:
 
 
 def _perplexity(row: RowProgress) -> Text:
-    """The perplexity of finished runs, or the mean of the last evaluations if no run is finished."""
+    """The perplexity of finished runs; without any, the mean of the last evaluations."""
     if row.ppl.n:
         return Text(number(row.ppl.mean, PPL.digits))
     values = [report.perplexity for report in row.reports.values() if report.perplexity is not None]
