@@ -60,7 +60,7 @@ def scaled(n: float | None, unit: str) -> str:
 
 
 def percent(share: float) -> str:
-    """A share to three digits: `1.88%`, `5%`."""
+    """A share as percentage with three digits: `1.88%`, `5%`."""
     return f"{100 * share:.3g}%"
 
 
@@ -95,9 +95,7 @@ def shares_text(shares: Mapping[str, float]) -> str:
     """Shares by name, with one digit: `source 1.2%, target <0.1%`."""
     texts = []
     for name, share in shares.items():
-        text = f"{share:.1%}"
-        if 0 < share < 0.0005:
-            text = "<0.1%"
+        text = "<0.1%" if 0 < share < 0.0005 else f"{share:.1%}"
         texts.append(f"{name} {text}")
     return ", ".join(texts)
 
@@ -107,9 +105,7 @@ def signed(value: float | None, digits: int) -> str:
     if value is None:
         return ""
     text = f"{value:+.{digits}f}"
-    if float(text) == 0:
-        return text[1:]
-    return text
+    return text if round(value, digits) else text[1:]
 
 
 def ratio(logarithm: float) -> str:
@@ -139,20 +135,18 @@ def p_text(p: float | None, level: float = 0.05) -> str:
     if p < 0.001:
         return "<0.001"
     for digits in range(3, 17):
-        text = f"{p:.{digits}f}"
-        if p == level or float(text) != level:
+        if p == level or round(p, digits) != level:
             break
-    return text
+    return f"{p:.{digits}f}"
 
 
 def interval_text(low: float, high: float, digits: int) -> str:
     """An interval: `[-0.3, +0.2]`; with up to four more digits if an end would round to 0."""
-    for extra_digits in range(5):
-        low_text = signed(low, digits + extra_digits)
-        high_text = signed(high, digits + extra_digits)
-        if bool(float(low_text)) == bool(low) and bool(float(high_text)) == bool(high):
+    ends = [end for end in (low, high) if end]
+    for shown_digits in range(digits, digits + 5):
+        if all(round(end, shown_digits) for end in ends):
             break
-    return f"[{low_text}, {high_text}]"
+    return f"[{signed(low, shown_digits)}, {signed(high, shown_digits)}]"
 
 
 # Control characters except tab and line feed (C0, C1 and DEL), line separators, bidirectional
@@ -211,9 +205,7 @@ def _escape(character: str) -> str:
 
 def ellipsis(text: str, width: int) -> str:
     """Cut text to `width` characters; text that is cut ends with `…`."""
-    if len(text) > width:
-        return f"{text[: width - 1]}…"
-    return text
+    return f"{text[: width - 1]}…" if len(text) > width else text
 
 
 def middle_ellipsis(text: str, width: int) -> str:

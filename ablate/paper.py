@@ -13,9 +13,9 @@ Value = int | float | str  # value of a field in a table of the paper
 class PaperColumn(NamedTuple):
     """A column of settings in Table 3.
 
-    head: the symbol of the paper.
-    field: the field of the configuration.
-    latex: the symbol in LaTeX.
+    head: symbol of the paper.
+    field: field of the configuration.
+    latex: symbol in LaTeX.
     """
 
     head: str
@@ -27,9 +27,9 @@ class PaperColumn(NamedTuple):
 class PaperRow:
     """A row of a table, as printed.
 
-    scores: by the names of ablate's metrics.
-    params_millions: None if it is not printed.
-    changed: the fields that differ from the base of the table, with their values.
+    scores: scores by name of the metric.
+    params_millions: millions of parameters; None if the paper does not print them.
+    changed: values of the fields that differ from the base of the table.
     """
 
     group: str
@@ -43,8 +43,8 @@ class Published:
     """A result of another system in a table of the paper.
 
     system: authors and year.
-    training: the training data, as printed.
-    score: in the metric of the table, as printed.
+    training: training data, as printed.
+    score: score in the metric of the table, as printed.
     """
 
     system: str
@@ -57,13 +57,13 @@ class PaperTable:
     """A table of the paper.
 
     title: such as `Table 3`.
-    rows: as printed.
+    rows: rows, as printed.
     base: values of the varied fields in the base of the table. The head sizes of a row are
-        d_model / h unless it sets them.
+        d_model / h unless the row sets them.
     recipe: further fields that the row `big` changes.
-    corpus: the training corpus, by its name in studies.
-    measured_on: the test data, for a legend.
-    published: the results of a table that compares systems, in its order.
+    corpus: name of the training corpus in studies.
+    measured_on: test data, as text of a legend.
+    published: results of other systems, in the order of the table.
     """
 
     title: str

@@ -57,8 +57,8 @@ LOG_RATIO = 8.0  # an axis is logarithmic if largest / smallest value is above t
 
 @contextmanager
 def style(families: Sequence[str] = (DEFAULT_FONT,)) -> Iterator[None]:
-    """Draw and save figures in the common style within the block, independent of the user's
-    matplotlibrc.
+    """Use the common style for figures that the block draws and saves, whatever the user's
+    matplotlibrc has.
     """
     ink = PALETTE["ink"]
     soft = PALETTE["soft"]

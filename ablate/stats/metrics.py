@@ -168,8 +168,7 @@ class Metric:
             return f"×{ratio(size)}"
         if self.is_percentage and size > 100:
             return ">100"
-        text = number(size, self.digits)
-        return text if float(text) else f"{size:.1g}"
+        return number(size, self.digits) if round(size, self.digits) else f"{size:.1g}"
 
 
 # The score of a model that has learned nothing of its task.

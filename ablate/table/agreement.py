@@ -148,7 +148,7 @@ def contradictions(table: Table) -> list[tuple[TableRow, Metric]]:
             if not verdict.is_different or paper_difference == 0:
                 continue
             # The word of the verdict, because a row that is worse by divergence has no difference.
-            if metric.is_better(paper_difference) != (verdict.word == "better"):
+            if verdict.word != ("better" if metric.is_better(paper_difference) else "worse"):
                 contradicting.append((row, metric))
     return contradicting
 

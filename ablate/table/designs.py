@@ -137,15 +137,14 @@ def bound_notes(table: Table) -> Iterator[str]:
                 detectable = min(detectable, verdict.minimum_detectable or math.inf)
         if not metric.is_percentage or mean is None or math.isinf(detectable):
             continue
-        for bound, distance in ((0, mean), (100, 100 - mean)):
+        best_bound = "ceiling" if metric.more_is_better else "floor"
+        for bound, distance in (("floor", mean), ("ceiling", 100 - mean)):
             if distance < detectable:
-                is_ceiling = bound == 100
-                direction = "improvements" if is_ceiling == metric.more_is_better else "declines"
+                direction = "improvements" if bound == best_bound else "declines"
                 yield (
-                    f"{base_name(base)} is near the {'ceiling' if is_ceiling else 'floor'} "
-                    f"({number(mean, metric.digits)} of 100 {metric.title}), so {direction} can "
-                    f"hardly show: the detectable difference is {metric.size_text(detectable)}. "
-                    f"Effects near a bound do not add up."
+                    f"{base_name(base)} is near the {bound} ({number(mean, metric.digits)} of 100 "
+                    f"{metric.title}), so {direction} can hardly show: the detectable difference "
+                    f"is {metric.size_text(detectable)}. Effects near a bound do not add up."
                 )
 
 

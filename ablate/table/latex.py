@@ -81,8 +81,8 @@ def latex(table: Table, against_paper: bool = False, with_cost: bool = False) ->
 
 
 def latex_environment(table: Table, notes: Sequence[str]) -> str:
-    """The environment of the results with other notes than conclusion and legend, for a document
-    with one column.
+    """The environment of the results for a document with a single column, with these notes in the
+    place of conclusion and legend.
     """
     text = _results(table, _layout(table), notes)
     return text.replace(r"{\ablatetable}", "{table}")

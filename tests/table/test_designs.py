@@ -143,8 +143,8 @@ def test_a_factorial_without_spread_over_seeds_has_no_intervals_and_says_why(tmp
         (one.interval, one.p, one.word(fake.table().main_metric)) for one in by_name(found).values()
     } == {(None, None, "")}
     assert (
-        "No spread over the seeds of any cell: the error, and so intervals and p values, are "
-        "unknown." in found.notes
+        "No spread over the seeds of any cell: the error is unknown, and with it intervals and p "
+        "values." in found.notes
     )
 
 
