@@ -16,6 +16,7 @@ from rich.console import Console
 from ablate.analysis.missing import Retries, failed_before, forget_failures, on_some_host
 from ablate.analysis.outcome import outcome_of
 from ablate.analysis.stages import Stage, advance, execute_stages, first_stage
+from ablate.analysis.trials import with_trials
 from ablate.cli.arguments import flag, option
 from ablate.cli.cluster_options import PANEL, ClusterOptions, PerRun
 from ablate.cli.events import Events, print_event
@@ -34,6 +35,7 @@ from ablate.cli.options import (
 )
 from ablate.cli.output import Format, Quiet, progress_console
 from ablate.cli.scoring import score_with_progress
+from ablate.cluster.engine import Engine
 from ablate.cluster.submission import close_finished, submit_study
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, Interrupted, MachineError, UsageError
 from ablate.formatting import duration, plural
@@ -51,7 +53,7 @@ from ablate.store import Results, State, none_if_unreadable
 from ablate.store.jobs import JobFolder, Resources
 from ablate.store.machine import visible_gpus
 from ablate.streams import echo, new_console, print_line
-from ablate.study import Runs, Study
+from ablate.study import Runs, Selection, Study
 from ablate.table import render
 from ablate.table.table import Table
 
@@ -119,7 +121,11 @@ def command(
         limit = WithinBudget(time_limit, _gpus(resources, study.whole.runs), log_progress)
     first = first_stage(study, results, log_progress, retries, limit)
     print_changes(first.planned, results)
-    pilots = None if profile is None else profile.workers
+    pilots = None
+    if profile is not None:
+        pilots = profile.workers
+        if first.missing:  # else the cluster is not needed
+            profile.check(with_trials(first.planned), resources.processes, resources.device)
     if faults := resource_faults(first, results, resources, pilots):
         raise MachineError(*faults)
     if study.custom_classes:
@@ -133,13 +139,9 @@ def command(
         if profile is None:
             end = _train(first, view, resources, retries, limit)
         else:
-            claim(study, results)  # the last job of the submission writes the table under the name
-            close_finished(results, study.name)
             if retry_failed:
                 forget_failures(first.known_runs, results)
-            job = submit_study(
-                first, results, options.selection, str(cluster.on), profile, resources, log_progress
-            )
+            job = _submit(first, view, options.selection, str(cluster.on), profile, resources)
             if detach:
                 if events is not None and job is not None:
                     print_event("submitted", job=job.id)
@@ -247,6 +249,26 @@ def _gpus(resources: Resources, runs: int) -> int:
     if resources.jobs is not None:  # which may leave some GPUs unused
         gpus = min(gpus, resources.jobs * gpus_for_run(resources.processes, gpus, runs))
     return gpus
+
+
+def _submit(
+    first: Stage,
+    view: View,
+    selection: Selection,
+    name: str,
+    profile: Engine,
+    resources: Resources,
+) -> JobFolder | None:
+    """Prepare the data of a stage here, and submit it to a cluster; None if no run is missing."""
+    study, results = first.study, view.results
+    claim(study, results)  # the last job of the submission writes the table under the name
+    close_finished(results, study.name)
+    runs = first.rows.by_id | first.runs.by_id  # the rows may wait for trials
+    prepare_runs(study, runs.values(), results, view.log)
+    if not first.missing:
+        view.log("nothing to submit: every run has ended")
+        return None
+    return submit_study(first, results, selection, name, profile, resources, view.log)
 
 
 def _follow(stage: Stage, view: View, job: JobFolder | None) -> Stage:

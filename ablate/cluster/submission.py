@@ -16,7 +16,6 @@ from ablate.cluster.engine import Engine
 from ablate.cluster.profiles import engine_of
 from ablate.errors import AblateError, StoreError
 from ablate.formatting import plural
-from ablate.launch.preparation import prepare_runs
 from ablate.plan.resources import refuse_full_disk
 from ablate.store import Results, RunFolder, none_if_unreadable
 from ablate.store.files import write_bytes
@@ -42,11 +41,11 @@ def submit_study(
     profile: Engine,
     resources: Resources,
     log: Callable[[str], None],
-) -> JobFolder | None:
-    """Prepare the data of a study on this host, and submit the study.
+) -> JobFolder:
+    """Submit a study, whose runs were prepared on this host, and return the folder of the job.
 
     Args:
-        stage: stage of the study, with the runs that pilots on any host may train.
+        stage: stage of the study, with the missing runs that pilots on any host may train.
         results: the results root.
         selection: the selection with which the study was read.
         name: name of the profile.
@@ -54,20 +53,10 @@ def submit_study(
         resources: devices and processes for the runs of each pilot.
         log: receives what was submitted, and how to follow it.
 
-    Returns:
-        The folder of the job; None if no run is missing.
-
     Raises:
-        UsageError: the cluster cannot give what the profile asks for.
+        UsageError: the cluster refuses.
     """
     study, runs = stage.study, with_trials(stage.planned)
-    if stage.missing:  # otherwise the cluster is not needed
-        profile.check(runs, resources.processes, resources.device)
-    # Rows may wait for trials, whose results choose their settings: prepare data for both.
-    prepare_runs(study, (stage.rows.by_id | stage.runs.by_id).values(), results, log)
-    if not stage.missing:
-        log("nothing to submit: every run has ended")
-        return None
     for note in profile.notes():
         log(note)
     for earlier in open_jobs(results, study.name):
