@@ -42,18 +42,18 @@ def load(
 
     Args:
         study: the study file.
-        results: the results root; None for that of the variable ABLATE_RESULTS, or `results`.
+        results: the results root; None for the folder in the variable ABLATE_RESULTS, or else
+            `results`.
         per: the content of a line of the frame.
 
             - `"row"`: one line for each row of the study, indexed by `row`: `group`, the settings
               of Table 3 and all others that some row changes, `changed` (all changes as text),
               `verdict` (by the metrics of `judge`), `params` (trained parameters), `steps`
-              (optimizer steps), `state`; for each metric
-              such as `ppl` the mean, sample standard deviation and number of seeds (`ppl_mean`,
-              `ppl_std`, `ppl_n`), the same of its difference from base paired by seed
-              (`delta_ppl_mean`, ...) with 95 % interval and p values, and the verdict
-              (`verdict_ppl`); `seconds` and `tokens_per_second` of one training, means over seeds;
-              `flops` of one training; docs/report.md has each column.
+              (optimizer steps), `state`; for each metric such as `ppl` the mean, sample standard
+              deviation and number of seeds (`ppl_mean`, `ppl_std`, `ppl_n`), the same three of the
+              difference from base paired by seed (`delta_ppl_mean`, ...) with 95 % interval and p
+              values, and the verdict (`verdict_ppl`); `seconds` and `tokens_per_second` of one
+              training, means over seeds; `flops` of one training; docs/report.md has each column.
             - `"run"`: one line for each row and seed, indexed by `row` and `seed`: `group`, `run`
               (id), `state`, the settings of Table 3 and all others that some row changes, `params`,
               `steps`, one column for each metric, `seconds`, `tokens_per_second`.
@@ -188,7 +188,7 @@ def _check_arguments(
     by: Sequence[str],
     more_is_better: Mapping[str, bool],
 ) -> None:
-    """Refuse arguments that would be misread, such as a name in the place of a list of names."""
+    """Refuse arguments that would be misread, such as a name instead of a list of names."""
     for argument, names in (("metrics", metrics), ("by", by)):
         if isinstance(names, str):
             raise UsageError(f"{argument} is a list of names: {argument}=[{names!r}]")

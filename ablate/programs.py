@@ -30,15 +30,16 @@ def run(
 ) -> pd.DataFrame:
     """Train what is missing of a study on this machine, and load its results.
 
-    The runs are executed by `ablate run` in a process of its own. An interrupt saves them, and the
-    same call resumes.
+    A new process of `ablate run` executes the runs. An interrupt saves them, and the same call
+    resumes.
 
     Args:
         study: the study file.
-        results: the results root; None for that of the variable ABLATE_RESULTS, or `results`.
-        device: of the runs; `"auto"` uses a GPU if there is one.
-        jobs: runs at the same time; None for one on each GPU, or on each core.
-        budget: only what fits in this time, such as `"2h"`.
+        results: the results root; None for the folder in the variable ABLATE_RESULTS, or else
+            `results`.
+        device: device of the runs; `"auto"` uses a GPU if there is one.
+        jobs: number of runs at the same time; None for one on each GPU, or on each core.
+        budget: time limit such as `"2h"`: only the part of the study that fits is executed.
         retry_failed: execute failed runs again.
         on_event: called with each event (docs/programs.md), such as `{"event": "metrics", "run":
             "3f2a...", "step": 100, "loss": 3.2}`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -97,16 +97,12 @@ def command(
     """Train missing runs, resume interrupted ones, and print the table."""
     go_offline(offline)
     # Options are checked before the study, and the study before downloads and training.
-    source = context.get_parameter_source("log")
-    ignores_environment = detach and source is not None and source.name == "ENVIRONMENT"
-    loggers = select_loggers(() if ignores_environment else log or ())
+    loggers = _loggers(log or (), detach, context)
     time_limit = None if budget is None else Budget.parse(budget)
     profile = cluster.profile()
     processes, used_device = per_run.resolve(device, visible_gpus() if profile is None else None)
     resources = Resources(device=used_device, jobs=jobs, processes=processes)
     _refuse_without_effect(profile is not None, detach, budget is not None, bool(loggers))
-    if ignores_environment:
-        echo("note: ABLATE_LOG has no effect with --detach", err=True)
     study, results = options.read(file, may_be_new=True)
     refuse_other_study(study, results)
     print_notes(study)
@@ -148,11 +144,7 @@ def command(
                 raise typer.Exit
             end = _follow(first, view, job)
     except Interrupted:
-        line = f"The job goes on without this command; `ablate cluster stop {study.path}` ends it."
-        if profile is None:
-            saved = saved_line(view.stage.runs, results)
-            line = f"Interrupted: {saved}. The same command resumes."
-        print_line(console, line)
+        print_line(console, _interruption_line(view, profile is not None))
         if events is not None:
             print_event("end", exit_code=EXIT_INTERRUPTED)
         raise typer.Exit(EXIT_INTERRUPTED) from None
@@ -161,23 +153,41 @@ def command(
     states = outcome_of_launch(end.rows, results)
     if first.missing:
         print_line(console, _last_line(study, results, states, time.time() - began))
-    is_out_of_time = limit is not None and limit.is_over and bool(end.left)
-    if is_out_of_time:
-        did_not = f"{plural(states['pending'], 'run')} did not begin"
-        print_line(console, f"--budget {budget}: the time is over, and {did_not}.")
-    code = _exit_code(end, states, is_out_of_time, console)
+    code = _exit_code(end, states, limit, console)
     if events is not None:
         events.end(end, results, table, states, code)
     raise typer.Exit(code)
 
 
-def _exit_code(end: Stage, states: Counter[State], is_out_of_time: bool, console: Console) -> int:
+def _loggers(names: Sequence[str], detach: bool, context: typer.Context) -> Mapping[str, Start]:
+    """The loggers of these names; none with --detach, if ABLATE_LOG names them."""
+    source = context.get_parameter_source("log")
+    if detach and source is not None and source.name == "ENVIRONMENT":
+        echo("note: ABLATE_LOG has no effect with --detach", err=True)
+        return {}
+    return select_loggers(names)
+
+
+def _interruption_line(view: View, on_cluster: bool) -> str:
+    """What has been saved, and which command goes on or ends the runs."""
+    if on_cluster:
+        command = f"`ablate cluster stop {view.stage.study.path}`"
+        return f"The job goes on without this command; {command} ends it."
+    saved = saved_line(view.stage.runs, view.results)
+    return f"Interrupted: {saved}. The same command resumes."
+
+
+def _exit_code(
+    end: Stage, states: Counter[State], limit: WithinBudget | None, console: Console
+) -> int:
     """Print what is missing at the end, and return the exit code. Runs that did not begin because a
     budget was over are not missing, and a run that diverged is a result.
     """
     unfinished = states.total() - states["done"] - states["diverged"]
-    if is_out_of_time:
+    if limit is not None and limit.is_over and end.left:
         unfinished -= states["pending"]
+        did_not = f"{plural(states['pending'], 'run')} did not begin"
+        print_line(console, f"--budget {limit.budget.text}: the time is over, and {did_not}.")
     if failed := states["failed"]:
         remedy = "`ablate status` says why, and --retry-failed runs again what has failed."
         print_line(console, f"{plural(failed, 'run')} failed: {remedy}")

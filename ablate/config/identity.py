@@ -1,10 +1,9 @@
 """Ids of runs and decodings: hashes of the settings that they depend on.
 
-A field at its default is left out of the hash, so that a field added later does not change the ids
-of old runs. The defaults used here are those at the time when a field was introduced, so that a
-changed default does not either: the declaration of a field whose default changes states the old one
-(`Facts.introduced`). A fault that is mended changes the ids of the runs that had it, and of no
-others (`MENDS`). Never edit an entry of INTRODUCED_DATA or MENDS.
+A field at its introduced default, the default with which it was added, is left out of the hash. So
+neither a field that is added later nor a changed default changes the ids of old runs. A field whose
+default has changed declares the introduced one (`Facts.introduced`). A mended fault changes the ids
+only of the runs that had the fault (`MENDS`). Never edit an entry of INTRODUCED_DATA or MENDS.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ Data = TypeVar("Data", bound=CorpusConfig)
 def named_settings(
     values: Mapping[str, Any], introduced: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The settings that an id or a record names: all but those at the default with which they were
-    introduced, so that a setting added later changes no older id.
+    """The settings that an id or a record names: all settings that are not at their introduced
+    default.
 
     Args:
-        values: of the settings.
-        introduced: their defaults; a setting that has none is always named. By default, those of
-            the data settings.
+        values: values by setting.
+        introduced: introduced defaults; a setting without one is always named. By default, the
+            introduced defaults of the data settings.
     """
     if introduced is None:
         introduced = INTRODUCED_DATA
@@ -49,7 +48,7 @@ def named_settings(
 
 
 def _introduced(section: type[Section]) -> dict[str, Any]:
-    """The default with which each field of a section that is part of an id was introduced."""
+    """Introduced defaults of the fields of a section that are part of an id."""
     introduced = {}
     for name, facts in facts_of(section).items():
         field = section.model_fields[name]
@@ -64,14 +63,14 @@ def _introduced(section: type[Section]) -> dict[str, Any]:
     return introduced
 
 
-REQUIRED: Any = object()  # of a field without a default: always in the hash
+REQUIRED: Any = object()  # in the place of the default of a required field: always in the hash
 INTRODUCED_DECODING = _introduced(DecodingConfig)
 INTRODUCED = {
     name: default
     for name, default in _introduced(RowConfig).items()
     if name not in INTRODUCED_DECODING
 }
-# Data settings that manifests and ids of corpora name only where they are not at this default.
+# Data settings added later: manifests and ids of corpora leave them out at this default.
 LATER_DATA: dict[str, Any] = {
     "character_coverage": 1.0,
     "max_train_length": None,
@@ -113,7 +112,7 @@ def _has_convolutions(c: RowConfig) -> bool:
     return any(name != "none" for name in entries_of(c.attention_convolution))
 
 
-# Faults that were mended -> whether a run had them, and so computes something else today.
+# Mended fault -> whether a run had it, so that the same run computes something else today.
 MENDS: dict[str, Callable[[RowConfig], bool]] = {
     # Only the last pass of a layer was in the loss.
     "balance of experts in each loop": lambda c: c.loops > 1 and c.has_balanced_experts,
@@ -154,7 +153,7 @@ def run_ids(
 
 
 def _training_data(data: CorpusConfig) -> dict[str, Any]:
-    """The data settings that training depends on."""
+    """The data settings on which training depends."""
     excluded = set(_NOT_TRAINING)
     if not data.test_changes_training_text:
         excluded.add(DECODED_SPLIT)
@@ -163,7 +162,9 @@ def _training_data(data: CorpusConfig) -> dict[str, Any]:
 
 
 def fold_vocab_size(data: Data, config: RowConfig) -> tuple[Data, RowConfig]:
-    """Move the row's vocabulary size, if it has one, to the data: ids do not tell them apart."""
+    """Move the row's vocabulary size, if it has one, to the data: a row with `vocab_size` has the
+    run of a study with that `data.vocab_size`.
+    """
     if config.vocab_size is None:
         return data, config
     changed = data.model_copy(update={"vocab_size": config.vocab_size})
@@ -180,8 +181,8 @@ def decoding_id(config: RowConfig, test: str) -> str:
 
 
 def former_decodings(config: RowConfig, test: str) -> dict[str, str]:
-    """Decodings by a default that a field had at first and the row does not have: the field as
-    `--set` takes it -> the id.
+    """Decodings of the row with an introduced default instead of today's, by `name=value` of that
+    default, as `--set` takes it.
     """
     ids = {}
     for name, field in DecodingConfig.model_fields.items():
@@ -193,12 +194,13 @@ def former_decodings(config: RowConfig, test: str) -> dict[str, str]:
 
 
 def _canonical_model(config: RowConfig) -> dict[str, Any]:
-    """Canonical values: one form of a configuration that can be written in several ways."""
+    """The values of a configuration, in one form where equal models can be written in several
+    forms.
+    """
     # `encoder_layers=4, decoder_layers=4` is `n_layers=4`: one model, one id.
     values, (encoder, decoder) = config.model_dump(), config.depths
-    # Unset is fp32 on every CPU. A GPU may choose bf16 instead: execution.json has the choice,
-    # which never changes within a run, and a study that asks for fp32 refuses a run in another
-    # precision.
+    # Unset precision is fp32 on every CPU. A GPU may choose bf16: execution.json has the choice,
+    # which never changes within a run, and a study with precision=fp32 refuses a run in bf16.
     values["precision"] = values["precision"] or "fp32"
     values["n_layers"], values["encoder_layers"] = encoder or decoder, None
     values["decoder_layers"] = None
@@ -212,11 +214,11 @@ def _canonical_model(config: RowConfig) -> dict[str, Any]:
 
 
 def _id_fields(values: Mapping[str, Any], introduced: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that are part of an id, those with an entry in `introduced`."""
+    """The settings of an id among the fields with an introduced default."""
     return named_settings({name: values[name] for name in introduced}, introduced)
 
 
 def _digest(content: Mapping[str, Any]) -> str:
-    # Sorted: the order of fields in the code has no influence. NaN would equal no default.
+    # Sorted: the order of fields in the code must have no influence. NaN would equal no default.
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]

@@ -1,4 +1,4 @@
-"""Parts of a model that reach further than any text: windows, distances and learned positions."""
+"""Settings that reach beyond the longest text: attention windows, distances, learned positions."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ LEAST_POSITIONS = 8  # the smallest max_positions
 
 @dataclass(frozen=True)
 class Reach:
-    """Positions that the longest sequence takes, with its marks.
+    """Number of positions of the longest sequence, marks included.
 
-    trained: of training; of_data: of training, dev and test text; read: also of predictions and of
-    every evaluation of the row.
+    trained: of the training text.
+    of_data: of the training, dev and test text.
+    read: of all that the model ever reads: the text, its predictions and every evaluation.
     """
 
     trained: int
@@ -27,12 +28,12 @@ class Reach:
 
 
 def is_limited(c: ModelConfig) -> bool:
-    """Whether a part of the model reaches up to a number of positions, and not over all."""
+    """Whether some setting limits the number of positions that the model reaches."""
     return any(_is_local(layer) for layer in c.all_layers) or _has(c, "learned", "relative")
 
 
 def idle_settings(c: RowConfig, reach: Reach) -> Iterator[Fault]:
-    """Yield the windows and distances that no text is long enough for."""
+    """Yield a fault for each window and distance that is as long as the longest text or longer."""
     tokens, furthest = reach.read, reach.read - 1
     windows = sorted({layer.attention_window for layer in c.all_layers if _is_idle(layer, reach)})
     is_full = f"reaches all of the {tokens:,} tokens of a text; note that it is full attention"
@@ -49,7 +50,7 @@ def idle_settings(c: RowConfig, reach: Reach) -> Iterator[Fault]:
 
 
 def idle_windows(c: RowConfig, reach: Reach) -> str:
-    """The note on windows that act nowhere; empty if there are none."""
+    """The note on attention windows that reach all of every text; empty if there are none."""
     windows = sorted({layer.attention_window for layer in c.all_layers if _is_idle(layer, reach)})
     if not windows:
         return ""
@@ -61,7 +62,9 @@ def idle_windows(c: RowConfig, reach: Reach) -> str:
 
 
 def untrained_positions(c: RowConfig, reach: Reach) -> str:
-    """The note on learned positions that only dev or test text reaches; empty if there are none."""
+    """The note on learned positions that dev or test text reaches and training text does not; empty
+    if there are none.
+    """
     if not _has(c, "learned") or reach.trained >= reach.of_data:
         return ""
     return (
@@ -78,8 +81,8 @@ def unread_positions(c: RowConfig, reach: Reach) -> int:
 
 
 def fitted(c: RowConfig, reach: Reach, sets_positions: bool) -> RowConfig:
-    """The row with full attention in the place of windows that reach over every text; and with as
-    many learned positions as texts have, unless the study sets `max_positions`.
+    """The row with full attention instead of windows that reach all of every text, and with as many
+    learned positions as the longest text has, unless the study sets `max_positions`.
     """
     changed: dict[str, Any] = {}
     if not sets_positions and _has(c, "learned"):
@@ -90,7 +93,11 @@ def fitted(c: RowConfig, reach: Reach, sets_positions: bool) -> RowConfig:
 
 
 def _full_attention(c: RowConfig, reach: Reach) -> dict[str, Any]:
-    """Equal models get equal fields: a window of layers without one is that of another layer."""
+    """The fields of the row with full attention.
+
+    Equal models must have equal fields, so a layer with full attention gets the window of the first
+    layer with local attention, or the default.
+    """
     windows = [layer.attention_window for layer in c.all_layers if _is_active(layer, reach)]
     window = windows[0] if windows else type(c).model_fields["attention_window"].default
     kinds, layer_windows = [], []

@@ -42,8 +42,8 @@ def resolve_row(settings: Mapping[str, Any], written: Collection[str] = ()) -> R
 
     Args:
         settings: values by standard name, `preset` included; later ones override earlier ones.
-        written: the fields that the study writes for this row itself. Each must have an effect;
-            others need not.
+        written: fields that the study writes for this row. Each must have an effect, in contrast to
+            fields that come from base.
 
     Raises:
         pydantic.ValidationError: a value has the wrong type or is out of range, or values are
@@ -56,14 +56,14 @@ def resolve_row(settings: Mapping[str, Any], written: Collection[str] = ()) -> R
         if values.get(head_size) is None:
             values[head_size] = _head_size(values, head_size)
     config = RowConfig(**values)
-    # After validation: whether a field has an effect depends on the values of others.
+    # After validation, because the effect of a field depends on the values of other fields.
     inactive = inactive_fields(config)
     check_active(config, settings, written, inactive)
     return config.model_copy(update=canonical_values(config, inactive))
 
 
 def unchecked_values(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Value of every field before any check, for `where`, which may drop rows that would be errors.
+    """The value of every field before any check, for `where`, which may drop invalid rows.
 
     An unset head size is d_model / h, possibly a fraction.
     """
@@ -81,7 +81,7 @@ def unchecked_values(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def merged(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with the fields of a preset in its place; later ones override earlier ones."""
+    """Settings with the fields of a preset in its place; later settings override earlier ones."""
     values: dict[str, Any] = {}
     for name, value in settings.items():
         if name == "preset":

@@ -15,37 +15,36 @@ from ablate.launch.executor import Demand, Slot
 from ablate.store.jobs import Device
 from ablate.store.machine import cores, library_settings, memory, visible_gpus
 
-# The share of memory that estimates may fill. The rest is for the system, libraries and allocators:
-# on a CPU, an allocator that keeps freed memory (see `allocator`) was measured at up to 1.8 times
-# the estimate.
+# Share of the memory that the estimate of a run may fill. The rest is for the system, libraries and
+# allocators: on a CPU, an allocator that keeps freed memory (see `allocator`) was measured at up to
+# 1.8 times the estimate.
 GPU_MEMORY_SHARE = 0.7
 CPU_MEMORY_SHARE = 0.4
-# A batch of batch_tokens real tokens has fewer than this many times as many padded ones
-PADDING = 2
+PADDING = 2  # upper bound of padded tokens / real tokens of a batch
 BF16_CAPABILITY = 8  # major compute capability of the first GPUs with bf16
 
 
 def local_slots(demand: Demand) -> list[Slot]:
     """The slots of this machine for the runs of a study.
 
-    With GPUs, one slot for each, or for each group of as many as a run has processes, or `jobs`
-    slots shared out over them. On a CPU, one slot for each core (small models gain little from a
-    second thread), or fewer if memory is short or runs are few, or `jobs`. The slots depend on the
-    machine and the whole study only, and not on a selection or on the missing runs, because the
+    With GPUs, one slot for each group of as many GPUs as a run has processes, or `jobs` slots that
+    share the groups. On a CPU, one slot for each core (small models gain little from a second
+    thread), or fewer if memory is short or runs are few, or `jobs` slots. The slots depend only on
+    the machine and the whole study, and not on a selection or on the missing runs, because the
     number of threads changes the last digits of a run.
 
     Raises:
-        MachineError: there are too few GPUs, or none although `cuda` was asked for.
+        MachineError: --device cuda, and torch finds no GPU; or a run needs more GPUs than there are.
     """
     gpus = usable_gpus(demand.resources.device)
     return _gpu_slots(gpus, demand) if gpus else _cpu_slots(demand)
 
 
 def usable_gpus(device: Device) -> list[int]:
-    """Bytes of memory of each GPU that runs may use; none for the CPU.
+    """Bytes of memory of each GPU that runs may use; empty for the CPU.
 
     Raises:
-        MachineError: `cuda` was asked for, and there is no GPU.
+        MachineError: --device cuda, and torch finds no GPU.
     """
     if device == "cpu" or (device == "auto" and not visible_gpus()):
         return []
@@ -56,16 +55,20 @@ def usable_gpus(device: Device) -> list[int]:
 
 
 def gpus_for_run(processes: int | None, gpus: int, runs: int) -> int:
-    """GPUs of each run: as given, else the largest power of two such that no run waits for a GPU.
+    """Number of GPUs of each run: `processes`, else the largest power of two with which every run
+    has its GPUs at the same time.
 
-    Runs are those of the whole study, or of a pilot's share: finished ones count, so that a resumed
-    study keeps its slots.
+    Args:
+        processes: number of processes of each run; None to choose it here.
+        gpus: number of GPUs.
+        runs: number of runs of the whole study, or of a pilot's share. Finished runs count, so that
+            a resumed study keeps its slots.
     """
     return processes or 1 << (max(1, gpus // max(1, runs)).bit_length() - 1)
 
 
 def runs_of_pilot(runs: int, pilots: int) -> int:
-    """Runs of a pilot's share, rounded up."""
+    """Number of runs of each pilot's share, rounded up."""
     return -(-runs // pilots)
 
 
@@ -102,8 +105,8 @@ def _gpu_slots(gpus: Sequence[int], demand: Demand) -> list[Slot]:
 
 
 def _threads(processes: int) -> int:
-    """Threads of each process: those that the user's OMP_NUM_THREADS asks for, else an equal share
-    of the cores.
+    """Number of threads of each process: the user's OMP_NUM_THREADS, else an equal share of the
+    cores.
     """
     asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     if asked.isdecimal() and int(asked):
@@ -112,6 +115,7 @@ def _threads(processes: int) -> int:
 
 
 def _are(gpus: int) -> str:
+    """`is 1 GPU` or `are 3 GPUs`."""
     return "is 1 GPU" if gpus == 1 else f"are {gpus} GPUs"
 
 
@@ -130,8 +134,14 @@ def _cpu_slots(demand: Demand) -> list[Slot]:
 def micro_batch(
     config: RowConfig, vocab_size: int, slot: Slot, largest_batch: int | None = None
 ) -> int:
-    """The largest micro-batch that is estimated to fit into a slot's memory, in padded tokens: the
-    run's largest batch, or an upper bound of it, halved as often as needed.
+    """The largest micro-batch, in padded tokens, whose estimated memory fits into a slot: the run's
+    largest batch, halved as often as needed.
+
+    Args:
+        config: configuration of the run.
+        vocab_size: V.
+        slot: the slot.
+        largest_batch: padded tokens of the run's largest batch; None for an upper bound of it.
     """
     kind, processes = slot.device.partition(":")[0], len(slot.devices)
     tokens = largest_batch or PADDING * config.batch_tokens
@@ -148,13 +158,13 @@ def micro_batch(
 
 
 def worker_environment(threads: int, devices: Sequence[str] = ("cpu",)) -> dict[str, str]:
-    """The environment of a worker: threads that soon sleep when idle, an allocator that keeps freed
-    memory, one cache of compiled kernels, and only its own GPUs, so that it takes no memory on
-    others.
+    """The environment of a worker: idle threads that soon sleep, an allocator that keeps freed
+    memory, one cache of compiled kernels, and only the worker's own GPUs, so that it takes no
+    memory of another GPU.
 
-    By default, glibc returns every large activation to the system and faults its pages in again at
-    each step. Keeping them was measured to more than double the speed of training; huge pages add
-    some 4 % (benchmarks/LOG.md).
+    By default, glibc returns every large activation to the system, and the next step has to fault
+    its pages in again. An allocator that keeps them was measured to more than double the speed of
+    training; huge pages add some 4 % (benchmarks/LOG.md).
     """
     return {
         **library_settings(),
@@ -171,36 +181,38 @@ def worker_environment(threads: int, devices: Sequence[str] = ("cpu",)) -> dict[
 def _compiler(devices: Sequence[str]) -> dict[str, str]:
     """The variables of torch's compiler for a worker with GPUs.
 
-    The kernels are few: by default each worker would start up to 16 processes to compile them. The
-    cache is that of the user for all workers, on a cluster for all nodes that share the home
-    folder. It is not in the results root, because torch executes what is in it.
+    One process compiles the few kernels; by default, each worker would start up to 16. All workers
+    of the user share one cache, on a cluster also all nodes with this home folder. The cache is not
+    in the results root, because torch executes its files.
     """
     if all(device == "cpu" for device in devices):
         return {}
     settings = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
-    with suppress(RuntimeError):  # no home folder: torch's own place, on this machine
+    with suppress(RuntimeError):  # no home folder: torch's default, a temporary folder
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        there = next(path for path in (cache, *cache.parents) if path.exists())
-        if cache.is_absolute() and os.access(there, os.W_OK):
+        existing = next(path for path in (cache, *cache.parents) if path.exists())
+        if cache.is_absolute() and os.access(existing, os.W_OK):
             settings["TORCHINDUCTOR_CACHE_DIR"] = str(cache / "ablate" / "compiled")
     return settings
 
 
 def _visible_gpus(devices: Sequence[str]) -> dict[str, str]:
-    """CUDA_VISIBLE_DEVICES for devices, whose indices count the GPUs that this process sees."""
+    """CUDA_VISIBLE_DEVICES of a worker. The index of a device counts the GPUs that this process
+    sees.
+    """
     names = [device.removeprefix("cuda:") for device in devices if device.startswith("cuda:")]
     if not names:
         return {}
-    ours = os.environ.get("CUDA_VISIBLE_DEVICES")
-    # The launcher's variable may name other GPUs, or by UUID; indices count its entries.
-    if ours is not None:
-        entries = ours.split(",")
+    of_launcher = os.environ.get("CUDA_VISIBLE_DEVICES")
+    # The launcher's own variable may leave out GPUs, or have UUIDs: the index counts its entries.
+    if of_launcher is not None:
+        entries = of_launcher.split(",")
         names = [entries[int(index)].strip() for index in names]
     return {"CUDA_VISIBLE_DEVICES": ",".join(names)}
 
 
 def allocator() -> dict[str, str]:
-    """The variables of a worker's allocator. The user's own GLIBC_TUNABLES take precedence."""
+    """Environment variables of a worker's allocator. The user's GLIBC_TUNABLES take precedence."""
     # glibc takes the last of equal names, which is the user's.
     tunables = ["glibc.malloc.hugetlb=1", os.environ.get("GLIBC_TUNABLES")]
     return {

@@ -15,10 +15,10 @@ from ablate.workers.job import Job, JobEvent
 class Demand:
     """Requirements of a study, from which an executor chooses its slots.
 
-    configs: of all runs.
-    vocab_size: of the largest vocabulary.
+    configs: configurations of all runs.
+    vocab_size: size of the largest vocabulary.
     runs: number of runs of the whole study.
-    resources: that they may occupy.
+    resources: devices and processes that the runs may occupy.
     """
 
     configs: tuple[RowConfig, ...]
@@ -34,9 +34,9 @@ class Slot:
     name: unique among the slots of an executor.
     device: such as `cpu` or `cuda:1`.
     threads: of torch, in each process.
-    memory: of each device for weights, optimizer state and activations, in bytes.
-    peers: devices of further processes that work on the same job.
-    has_bf16: whether its GPUs compute products in bf16.
+    memory: bytes of each device for weights, optimizer state and activations.
+    peers: devices of the other processes that train the same run.
+    has_bf16: whether the GPUs compute products in bf16.
     """
 
     name: str
@@ -65,8 +65,9 @@ class Lost:
     """The end of a job without an event, because its process died.
 
     reason: one line for people.
-    from_outside: a signal ended the process, so nothing suggests that the job would fail again.
-    out_of_memory: the system ended the process for want of memory.
+    from_outside: whether a signal from another process ended it, such as SIGTERM: the run itself
+        is not at fault.
+    out_of_memory: whether the system ended the process for lack of memory.
     """
 
     run: str
@@ -95,4 +96,4 @@ class Executor(Protocol):
         """Ask all jobs to save and leave. A second call ends them at once."""
 
     def close(self) -> None:
-        """Release all resources; jobs that still run are ended."""
+        """End all jobs that still run, and release all resources."""

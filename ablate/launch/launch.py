@@ -36,15 +36,16 @@ from ablate.workers.job import Job, RunRequest
 if TYPE_CHECKING:
     from ablate.data.corpus import Corpus
 
-# Between two progress reports of a run, if several launchers share a file system.
-SHARED_REPORT_SECONDS = 10.0
+SHARED_REPORT_SECONDS = 10.0  # as `Share.report_seconds`, if launchers share a file system
 
 
 @dataclass(frozen=True)
 class Share:
-    """The place of a launcher, from 0, among `of` that work on a study at the same time.
+    """A launcher's share of the runs of a study.
 
-    report_seconds: between two progress reports of a run.
+    index: number of the launcher, from 0.
+    of: number of launchers that work on the study at the same time.
+    report_seconds: seconds between two progress reports of a run.
     """
 
     index: int
@@ -52,7 +53,9 @@ class Share:
     report_seconds: float = SHARED_REPORT_SECONDS
 
     def ordered(self, runs: list[str]) -> list[str]:
-        """The runs, begun elsewhere by each launcher: they do not meet at the same leases."""
+        """The runs in this launcher's order: each launcher starts with another run, so that they
+        seldom try for the same lease.
+        """
         first = self.index * len(runs) // self.of % max(1, len(runs))
         return runs[first:] + runs[:first]
 
@@ -71,14 +74,22 @@ def launch(
     share: Share = ALONE,
     control: Control | None = None,
 ) -> None:
-    """Execute the missing runs of a stage, starting with base and the first seed.
+    """Execute the missing runs of a stage, base and the first seed first.
 
-    `retries` decides which failed runs are repeated; `share` is this launcher's part of the runs,
-    if others work on the study, too.
+    Args:
+        stage: the stage.
+        results: root of the results.
+        observer: receives what happens.
+        resources: devices and processes that the runs may occupy.
+        retries: which failed runs are repeated.
+        executor_for: makes the executor.
+        share: this launcher's share of the runs, if several launchers work on the study.
+        control: decides when runs start and when the launch ends; by default, it ends with the
+            last run.
 
     Raises:
         DataError: a corpus is missing or malformed.
-        StudyError: a plug-in does not fit its interface.
+        StudyError: a class of the user's does not fit its interface.
         StoreError: results on disk belong to other data or another version.
         MachineError: the disk is too small, or there is no GPU.
         Interrupted: a signal came; everything is saved.
@@ -93,7 +104,7 @@ def launch(
         resources=resources,
     )
     executor = None
-    # Fails before data are prepared; otherwise one is made only if a run is missing.
+    # If there is no GPU, refused before data are prepared.
     if resources.device == "cuda":
         executor = executor_for(demand)
     corpora = prepare_runs(study, stage.runs, results, observer.log)
@@ -104,7 +115,7 @@ def launch(
     for id in missing:
         _log_damage(runs[id], results, observer)
         if share is ALONE:  # pilots must know the hosts on which a run has failed
-            results.run(id).failure.unlink(missing_ok=True)  # a retried run has not failed yet
+            results.run(id).failure.unlink(missing_ok=True)  # the run is tried again
     executor = executor or executor_for(demand)
     slots = executor.slots()
     refuse_full_disk(stage.known_runs, results, len(slots))
@@ -125,19 +136,19 @@ def _log_damage(run: Run, results: Results, observer: Watcher) -> None:
     """Log that a damaged result or its predictions are made again."""
     damage = damage_of(results.run(run.id)) or damaged_predictions(run, results)
     if damage is not None:
-        # The usual remedy is the command that runs now.
+        # In the place of its usual remedy, which is this command.
         observer.log(str(replace(damage, remedy="it is made again")))
 
 
 def outcome_of_launch(runs: Iterable[Run], results: Results) -> Counter[State]:
-    """The outcome of a launch as the files show it now: the number of runs in each state."""
+    """The number of runs in each state after a launch, by their files."""
     return Counter(healed_state(run, results) for run in runs)
 
 
 @functools.lru_cache(maxsize=64)
 def _largest_batch(corpus: Corpus, batch_tokens: int, fraction: float) -> int:
     """Padded tokens of the largest batch; cached, because sorting takes a moment."""
-    # Loads torch, which a launcher for a CPU does without.
+    # Loads torch, which a launcher for a CPU does not need.
     from ablate.data.batches import largest_padded_batch
 
     return largest_padded_batch(corpus.split("train"), batch_tokens, fraction)

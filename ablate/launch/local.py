@@ -17,8 +17,7 @@ from ablate.store.machine import count_oom_kills
 from ablate.workers.job import READY, Job, JobEvent
 
 WORKER = python_command("ablate.workers.worker")
-# in which a worker without a job exits by itself: libraries and a GPU's context take a while
-EXIT_SECONDS = 30.0
+EXIT_SECONDS = 30.0  # for a worker to exit by itself; closing a GPU's context takes a while
 _FROM_OUTSIDE = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP}
 
 
@@ -28,8 +27,8 @@ class _Worker:
     def __init__(self, slot: Slot, command: Sequence[str]) -> None:
         self.slot = slot
         self.job: Job | None = None
-        self.ready = False  # it has loaded its libraries
-        self.rest = b""  # of its output: the beginning of a line
+        self.ready = False  # whether it has loaded its libraries
+        self.rest = b""  # the beginning of a line of its output
         self.oom_kills: int | None = None
         self.process = subprocess.Popen(
             command,
@@ -45,16 +44,14 @@ class _Worker:
 
     def submit(self, job: Job) -> None:
         self.job, self.oom_kills = job, count_oom_kills()
-        with suppress(BrokenPipeError):  # the worker has died: its standard output ends, too
+        with suppress(BrokenPipeError):  # the worker has died, which the end of its output shows
             self.input.write(job.to_line().encode())
             self.input.flush()
 
     def read_lines(self) -> list[str] | None:
-        """The whole lines that have arrived; None at the end of the output, after half a line of a
-        killed worker too.
+        """The complete lines that have arrived; None at the end of the output.
 
-        Not `readline`: it would read a second line into its buffer, where a selector does not see
-            it.
+        `readline` could read a second line into its buffer, which a selector does not see.
         """
         chunk = os.read(self.output.fileno(), 1 << 16)
         if not chunk:
@@ -68,13 +65,13 @@ class _Worker:
                 stream.close()
         try:
             self.process.wait(EXIT_SECONDS)
-        except subprocess.TimeoutExpired:  # of its runs everything is on the disk
+        except subprocess.TimeoutExpired:  # its runs are saved on the disk
             self.process.kill()
             self.process.wait()
 
 
 class LocalExecutor:
-    """Runs each job in the worker process of its slot, which is kept for the next job."""
+    """Runs each job in the worker process of its slot. The process is kept for the next job."""
 
     def __init__(self, slots: Sequence[Slot], command: Sequence[str] = WORKER) -> None:
         """Prepare; `command` starts a worker with the protocol of `ablate.workers.worker`."""
@@ -82,7 +79,7 @@ class LocalExecutor:
         self._workers: dict[str, _Worker] = {}  # by slot
         self._selector = selectors.DefaultSelector()
         self._cancelled = 0
-        self._proven = False  # a worker was ready, so workers can start here
+        self._proven = False  # whether a worker was ever ready, so that workers can start here
 
     def slots(self) -> Sequence[Slot]:
         """One slot for each worker."""
@@ -116,14 +113,14 @@ class LocalExecutor:
         if not worker.ready and READY in lines:
             worker.ready = self._proven = True
             del lines[: lines.index(READY) + 1]
-        # A site's start-up may print lines before a worker is ready.
+        # Python's start-up files may print lines before a worker is ready.
         if not worker.ready or not lines:
             return None
         (line,) = lines  # a worker has one job at a time
         event = JobEvent.from_line(line)
         worker.job = None
         if event.outcome in ("failed", "interrupted"):
-            self._retire(worker)  # it exits after these events, and must not get another job
+            self._retire(worker)  # it exits after this event, and must not get another job
         return event
 
     def _lost(self, worker: _Worker) -> Lost | None:
@@ -131,13 +128,13 @@ class LocalExecutor:
         if worker.job is None:
             return None
         code = worker.process.returncode
-        # No worker has ever been ready: the next one would fail in the same way.
+        # As long as no worker was ever ready, the next one would fail in the same way.
         if code >= 0 and not (worker.ready or self._proven or self._cancelled):
             raise MachineError(f"a worker could not start (exit code {code}); its output is above")
         return Lost(
             run=worker.job.run.id,
             reason=_cause(code),
-            # A crash ends with another signal, such as SIGSEGV, or with an exit code.
+            # A crash of the run itself ends with SIGSEGV or the like, or with an exit code.
             from_outside=code in _FROM_OUTSIDE,
             out_of_memory=code == -signal.SIGKILL and worker.oom_kills != count_oom_kills(),
         )

@@ -55,8 +55,11 @@ def prepare_runs(
 
 
 def _write_run_record(run: Run, results: Results, corpus: Corpus, study: Study) -> None:
-    """Write run.json and the sources of custom classes. A run is refused that began with other
-    text, or has decoded other text under the same name.
+    """Write run.json and the sources of custom classes.
+
+    Raises:
+        StoreError: the run began with another training text, or has decoded another test text of
+            the same name.
     """
     folder = results.run(run.id)
     for reference in study.classes_of([run.config]):
@@ -64,7 +67,7 @@ def _write_run_record(run: Run, results: Results, corpus: Corpus, study: Study) 
         if not file.exists():
             write_bytes(file, study.source.classes[str(reference.digest)])
     execution, record = none_if_damaged(folder.read_execution), none_if_damaged(folder.read_run)
-    # The precision alone may differ with the same id: unset, or fp32.
+    # Runs with precision unset and with fp32 have one id.
     if record is None or (execution is None and record.config.precision != run.config.precision):
         record = RunRecord(
             id=run.id,
@@ -89,10 +92,10 @@ def _write_run_record(run: Run, results: Results, corpus: Corpus, study: Study) 
 
 
 def refuse_other_precision(folder: RunFolder, run: Run, execution: Execution) -> None:
-    """Refuse a run that chose its precision by its device, where the study now names another one.
+    """Refuse a run whose device chose another precision than the study now names.
 
     Raises:
-        StoreError: names both.
+        StoreError: names both precisions.
     """
     wanted = run.config.precision
     if wanted in (None, "auto") or execution.precision is None:

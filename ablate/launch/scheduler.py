@@ -21,18 +21,24 @@ if TYPE_CHECKING:
     from ablate.data.corpus import Corpus
 
 TICK_SECONDS = 0.5
-MAX_DEATHS = 3  # of workers with one run, before the run counts as failed
-# Between two checks of a run that another process holds: twice as long each time, because with many
-# launchers on one results root, most runs are held, and each check reads files.
+MAX_DEATHS = 3  # number of workers that may die with a run before the run counts as failed
+# The time between two checks of a run that another process holds doubles from the first of these
+# numbers to the second: with many launchers, most runs are held, and each check reads files.
 BUSY_SECONDS = 2.0
 MAX_BUSY_SECONDS = 60.0
 
 
 class Watcher(Protocol):
-    """Receives what happens before the first run starts, and then the events of the launch."""
+    """Receives the steps of the preparation, and then the events of the launch."""
 
     def announce(self, corpus: Corpus, slots: Sequence[Slot], missing: int) -> None:
-        """The first run is about to start: the corpus of base, the slots, the number of runs."""
+        """The first run is about to start.
+
+        Args:
+            corpus: base's corpus.
+            slots: all slots.
+            missing: number of runs to execute.
+        """
 
     def log(self, line: str) -> None:
         """A step in the preparation of a corpus, or a damage that is repaired."""
@@ -44,22 +50,23 @@ class Watcher(Protocol):
         """Another launcher holds a run that was submitted; it is submitted again later."""
 
     def finished(self, run: str, outcome: str, reason: str = "") -> None:
-        """A run is done, diverged, failed, or unsuitable here; `reason` is the worker's."""
+        """A run is done, diverged or failed, or cannot continue on this device; `reason` is the
+        worker's message.
+        """
 
     def lost(self, run: str, reason: str) -> None:
-        """The worker of a run has ended; the run starts again."""
+        """The worker of a run has died; the run starts again."""
 
     def tick(self) -> None:
         """Called about twice a second."""
 
 
 class Control:
-    """Decides when a launch starts runs, and when it ends. This one goes on until every run has
-    ended.
+    """Decides when a launch starts runs and when it ends. This base class lets it go on until every
+    run has ended.
 
-    signals: ask all jobs to save and leave.
-    idle_seconds: with nothing to do but to wait for runs of other launchers, before the launch
-        ends.
+    signals: signals on which all jobs save and leave.
+    idle_seconds: seconds that the launch waits for runs of other launchers before it ends.
     """
 
     signals: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
@@ -78,10 +85,10 @@ class Control:
 
 
 class Deadline(Control):
-    """Starts runs until a deadline, such as the end of a budget."""
+    """Lets runs start until a deadline, such as the end of a budget."""
 
     def __init__(self, has_time: Callable[[], bool]) -> None:
-        """Prepare; `has_time` is asked before each run."""
+        """Prepare; `has_time` is called before each run."""
         self.has_time = has_time
 
     def may_start(self) -> bool:
@@ -103,23 +110,29 @@ class Scheduler:
     ) -> None:
         """Prepare for scheduling.
 
-        `job_for` makes the job of a run in a slot; its flag asks for half the micro-batch.
-        `outcome_of` is the outcome of a run by its files, whoever executed it; None if it is
-        missing.
+        Args:
+            executor: executes the jobs.
+            job_for: makes the job of a run in a slot; its flag asks for half the micro-batch.
+            folder_of: the folder of a run.
+            outcome_of: the outcome of a run by its files, whichever launcher executed it; None if
+                the run is missing.
+            watcher: receives the events.
+            control: decides when runs start and when the launch ends.
         """
         self.control = control or Control()
         self.executor, self.job_for, self.folder_of = executor, job_for, folder_of
         self.outcome_of, self.watcher = outcome_of, watcher
         self.queue: deque[str] = deque()
         self.submitted: dict[str, Slot] = {}  # by run
-        self.busy: dict[str, float] = {}  # runs that other launchers hold, and when to check again
-        self.checks: Counter[str] = Counter()  # of such a run
-        # By the same worker, which measures how long the holder of a lease is silent.
-        self.checked_in: dict[str, str] = {}  # run -> slot
+        self.busy: dict[str, float] = {}  # runs of other launchers -> time of the next check
+        self.checks: Counter[str] = Counter()  # number of checks of a busy run
+        # Busy run -> slot of its check. Only the worker that has checked a lease before can measure
+        # how long its holder has been silent.
+        self.checked_in: dict[str, str] = {}
         self.last_event = time.monotonic()  # when a job last ended here
         self.deaths: Counter[str] = Counter()
-        self.broken: set[str] = set()  # runs of which a worker died by itself
-        self.starved: set[str] = set()  # runs whose last worker was killed for want of memory
+        self.broken: set[str] = set()  # runs with a worker that crashed
+        self.starved: set[str] = set()  # runs whose last worker was killed for lack of memory
         self.stopping = False
         self.interrupts = 0
 
@@ -153,7 +166,7 @@ class Scheduler:
             raise Interrupted
 
     def _may_continue(self) -> bool:
-        """Whether there may be more to do although no job is running."""
+        """Whether to wait for more work while no job is running."""
         if self.stopping or not (self.queue or self.busy) or not self.control.may_start():
             return False
         return time.monotonic() - self.last_event < self.control.idle_seconds
@@ -174,9 +187,10 @@ class Scheduler:
                 self.watcher.started(run)
 
     def _next_missing(self, slot: Slot, free: set[str]) -> str | None:
-        """The next run of the queue for a slot that no other launcher has finished meanwhile.
+        """Take the next run for a slot from the queue. Runs that another launcher has finished are
+        reported.
 
-        A run that was checked in another free slot is left to that one.
+        A busy run that was checked in another free slot is left to that slot.
         """
         for run in list(self.queue):
             if self.stopping:
@@ -203,8 +217,8 @@ class Scheduler:
     def _on_event(self, event: JobEvent) -> None:
         slot = self.submitted.pop(event.run)
         if event.outcome == "busy":
-            # Doubled at each check: a long training holds its lease for hours, and a check costs a
-            # job and several file operations. The exponent is bounded, because a float overflows.
+            # The delay doubles at each check, because a long training holds its lease for hours.
+            # The exponent is bounded, because a float overflows.
             now = time.monotonic()
             delay = min(MAX_BUSY_SECONDS, BUSY_SECONDS * 2.0 ** min(10, self.checks[event.run]))
             self.checks[event.run] += 1
@@ -215,14 +229,14 @@ class Scheduler:
         self.last_event = time.monotonic()
         if event.outcome != "interrupted":
             self.watcher.finished(event.run, event.outcome, event.reason)
-        elif not self.stopping:  # somebody has stopped the worker alone
+        elif not self.stopping:  # somebody has stopped the worker, and not the launcher
             self._retry(event.run, "the worker was asked to stop")
 
     def _last_check(self, now: float) -> float:
-        """When to check runs of others for the last time before this launch leaves them; infinite
-        if not now.
+        """Time of the last check of busy runs before this launch ends; infinite if none is due.
 
-        The later this check is, the surer a holder that has died meanwhile is known to be silent.
+        The check is as late as possible: only a holder that was silent for long enough counts as
+        dead.
         """
         last = self.last_event + self.control.idle_seconds - 3 * TICK_SECONDS
         return math.inf if self.submitted or last <= now else last
@@ -239,20 +253,21 @@ class Scheduler:
         self._retry(lost.run, lost.reason)
 
     def _retry(self, run: str, reason: str) -> None:
-        """Queue a run again, which resumes from its checkpoint; after several deaths it has failed.
+        """Queue a run again, which resumes from its checkpoint; after MAX_DEATHS it has failed.
 
-        If each worker was ended from outside, the next launch tries again without being asked.
+        If signals from outside ended all of its workers, the next launch tries it again without
+        --retry-failed.
         """
         self.deaths[run] += 1
         folder = self.folder_of(run)
         if self.deaths[run] < MAX_DEATHS:
-            # In front, so that a run that has begun ends before others begin.
+            # In front, so that a begun run ends before another one begins.
             self.queue.appendleft(run)
             with suppress(OSError):
                 add_line(folder.log, f"{reason}; started again")
             self.watcher.lost(run, reason)
             return
-        with suppress(OSError):  # on a full disk the other runs go on
+        with suppress(OSError):  # a full disk must not end the other runs
             record_failure(
                 folder,
                 reason,
@@ -262,11 +277,10 @@ class Scheduler:
         self.watcher.finished(run, "failed", reason)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        """The first signal asks all jobs to save and leave; a second SIGINT, from the keyboard,
-        ends them.
+        """Ask all jobs to save and leave at the first signal, and kill them at the second SIGINT,
+        which comes from the keyboard.
 
-        Clusters send several signals before they end a job, and none of them may keep it from
-        saving.
+        Clusters send several signals before they end a job; jobs still have to save then.
         """
         self.control.on_signal(number)
         self.interrupts += number == signal.SIGINT
