@@ -109,7 +109,8 @@ def _read_run(
         if state == "pending":  # never with a damaged result
             if result is None:
                 return RunResult(row, run, state, params)
-            former = former_decodings(row.config, row.test).items()
+            assert row.evaluated is not None  # a trial is pending only without a result
+            former = former_decodings(row.config, row.evaluated).items()
             stored = (setting for setting, id in former if id in result.decodings)
             return RunResult(
                 row,

@@ -43,7 +43,7 @@ def _tuned_rows(runs: Runs, results: Results) -> tuple[Row, ...]:
     rows, choices = [], dict[str, Choice]()
     for row in runs.rows:
         if row.choice is not None:
-            if row.is_chosen_as_base:
+            if row.choice.by_base:
                 choice = replace(row.choice, losses=choices[row.base].losses)
             else:
                 losses = _losses(trials, trial_rows(row), row.choice, results)

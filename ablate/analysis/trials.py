@@ -30,10 +30,7 @@ def trial_rows(row: Row) -> list[Row]:
     base = f"{row.label}: {row.own_choice.candidates[0].label}"
     for candidate in row.own_choice.candidates:
         label, values = f"{row.label}: {candidate.label}", dict(candidate.values)
-        trial = Row(
-            label, row.label, candidate.trial, row.test, values, base=base, is_decoded=False
-        )
-        trials.append(trial)
+        trials.append(Row(label, row.label, candidate.trial, None, values, base=base))
     return trials
 
 
@@ -48,7 +45,7 @@ def dev_runs_of(runs: Runs) -> Runs | None:
     rows = []
     for trial in trial_rows(replace(base, choice=choice)):
         config = base.config.model_copy(update=trial.changed)
-        rows.append(replace(trial, config=config, test=f"dev {trial.test}", is_decoded=True))
+        rows.append(replace(trial, config=config, evaluated=f"dev {base.evaluated}"))
     seeds = runs.study.seeds
     return Runs(runs.study, tuple(rows), Seeds(seeds.rows[: seeds.plan[0]]), "dev")
 

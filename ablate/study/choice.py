@@ -53,6 +53,7 @@ class Choice:
     metric: of the predictions for dev that choose decoding; the losses are then its scores, with
         the sign that makes the best the smallest. None: the dev loss chooses.
     legend: what the column of chosen values says.
+    by_base: whether base's trials make the choice, because the group has `tune: false`.
     """
 
     candidates: tuple[Candidate, ...]
@@ -60,6 +61,7 @@ class Choice:
     losses: tuple[float, ...] = ()
     metric: Metric | None = None
     legend: str = ""
+    by_base: bool = False
 
     def with_losses(self, losses: Sequence[Sequence[float | None]]) -> Choice:
         """The candidates with their mean losses; without any if one is missing."""

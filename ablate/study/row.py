@@ -21,14 +21,13 @@ class Row:
     label: stable and readable, such as `A h=1 d_k=512`; `base` for base.
     group: name of the group that makes the row.
     config: the resolved configuration.
-    test: the test set that is evaluated, as in `data.evaluated`.
+    evaluated: name of the test set, as in `data.evaluated`; None for a trial, which is not decoded,
+        and scored by its last evaluation.
     changed: the fields that differ from base, with the row's values; empty for base.
     matched: the field that gives the row base's cost; None without `match`.
     choice: among the candidates of the row; None without any.
-    is_chosen_as_base: whether base's trials choose, because the group has `tune: false`.
     decoding_choice: among decodings, the same for all rows but for the fields that the row sets;
         None without candidates.
-    is_decoded: False for a trial, which is scored by its last evaluation.
     base: label of the row that it is compared with; a base's own label.
     size: of a study at several sizes.
     is_labeled: whether the study writes the label, which then does not show the settings.
@@ -38,12 +37,10 @@ class Row:
     label: str
     group: str
     config: RowConfig
-    test: str
+    evaluated: str | None
     changed: dict[str, Any] = field(default_factory=dict)
     matched: Matched | None = None
     choice: Choice | None = None
-    is_chosen_as_base: bool = False
-    is_decoded: bool = True
     base: str = "base"
     size: str = ""
     is_labeled: bool = False
@@ -56,7 +53,12 @@ class Row:
         if not self.is_decoded:
             return NO_DECODING
         undecided = UNDECIDED * self.awaits_decoding
-        return decoding_id(self.config, f"{self.test}{undecided}")
+        return decoding_id(self.config, f"{self.evaluated}{undecided}")
+
+    @property
+    def is_decoded(self) -> bool:
+        """Whether the row is decoded and scored on a test set, and not a trial."""
+        return self.evaluated is not None
 
     @property
     def is_base(self) -> bool:
@@ -71,7 +73,7 @@ class Row:
     @property
     def own_choice(self) -> Choice | None:
         """The choice by trials of the row itself."""
-        return None if self.is_chosen_as_base else self.choice
+        return None if self.choice is None or self.choice.by_base else self.choice
 
     @property
     def awaits_choice(self) -> bool:

@@ -254,13 +254,13 @@ class RowReader:
             if self.settings.task and self._decoding is None:
                 self._decoding = self.tuner.decoding(settings, self.settings.task)
         return Row(
-            label, "base", config, self._test, choice=choice, base=label, size=size,
+            label, "base", config, self._test_set, choice=choice, base=label, size=size,
             decoding_choice=self._decoding,
         )  # fmt: skip
 
     def _row(self, draft: _Draft, config: RowConfig, matched: Matched | None, base: Row) -> Row:
         """A row with a valid configuration."""
-        spec, choice, as_base = draft.spec, None, False
+        spec, choice = draft.spec, None
         self._check_require(draft, config)
         if self.tuner:
             settings = draft.settings
@@ -270,7 +270,6 @@ class RowReader:
                 choice = self.tuner.candidates(draft.label, settings, draft.written, config)
             else:
                 choice = self.tuner.as_base(settings, draft.written)
-                as_base = choice is not None
             rule = self._rule(spec)
             if rule and matched and choice:
                 self.tuner.check_cost(rule, spec, config, choice)
@@ -284,12 +283,19 @@ class RowReader:
         if not changed and spec.design is None and (choice is None) == (base.choice is None):
             self._equal_to_base[draft.label] = spec.mark
         return Row(
-            draft.label, _prefix(base.size) + spec.group, config, self._test, changed, matched,
-            choice, base=base.label, size=base.size, is_labeled=bool(spec.options.label),
+            draft.label,
+            _prefix(base.size) + spec.group,
+            config,
+            self._test_set,
+            changed,
+            matched,
+            choice,
+            base=base.label,
+            size=base.size,
+            is_labeled=bool(spec.options.label),
             has_parts=bool(spec.design and spec.design.settings),
             decoding_choice=self._decoding and self._decoding.except_for(draft.written.keys()),
-            is_chosen_as_base=as_base,
-        )  # fmt: skip
+        )
 
     def _remark(self, label: str, remarks: Iterable[str], mark: Mark) -> None:
         """Keep remarks on a row for a note."""
@@ -297,7 +303,7 @@ class RowReader:
             self._remarks.setdefault(remark, {})[label] = mark
 
     @property
-    def _test(self) -> str:
+    def _test_set(self) -> str:
         return self.data.evaluated if self.data else ""
 
     def _rule(self, spec: RowSpec) -> Match | None:

@@ -64,7 +64,7 @@ class RowTuner:
             if config is None or not left:
                 return None
             candidates.append(Candidate(plain_values(left), config, config))
-        return Choice(tuple(candidates), uniform=0.0)
+        return Choice(tuple(candidates), uniform=0.0, by_base=True)
 
     def decoding(self, settings: Mapping[str, Node], task: Task) -> Choice | None:
         """The candidates for every row's decoding, over base's settings; None after an error."""

@@ -185,7 +185,7 @@ def test_scores_by_the_default_of_an_earlier_version_are_named_with_the_way_to_t
     decoding = Result.read(path).decodings[row.decoding]
     early = row.config.model_copy(update={"early_stopping": True})
     for ids, former in (
-        ([decoding_id(early, row.test)], "early_stopping=true"),
+        ([decoding_id(early, row.evaluated)], "early_stopping=true"),
         ([decoding_id(early, "another test")], ""),
         ([], ""),
     ):
