@@ -23,8 +23,8 @@ from ablate.kernels.device import visible_device
 from ablate.kernels.ranks import use_ranks
 from ablate.training import Diverged, RunContext
 from ablate.workers.job import RankCommand, RankStart
-from ablate.workers.pipeline import RunInputs
 from ablate.workers.ranks import use_loopback
+from ablate.workers.run_inputs import RunInputs
 
 
 def main() -> int:

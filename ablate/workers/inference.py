@@ -21,7 +21,7 @@ from ablate.store import Results, RunFolder
 from ablate.store.records import Result, RunRecord
 from ablate.study import Row
 from ablate.tasks import TASKS, SequenceToSequence, Task, task_of
-from ablate.workers.pipeline import load_model
+from ablate.workers.run_inputs import load_model
 
 CPU = torch.device("cpu")
 

@@ -20,7 +20,8 @@ from ablate.training import RunContext
 from ablate.workers import ranks
 from ablate.workers.execution import choose_execution
 from ablate.workers.job import Job
-from ablate.workers.pipeline import RunInputs, execute
+from ablate.workers.pipeline import execute
+from ablate.workers.run_inputs import RunInputs
 from tests.forked import Forked
 from tests.training.conftest import logger_to, toy  # noqa: F401
 from tests.workers.test_worker import ENVIRONMENT, job, wait  # noqa: F401

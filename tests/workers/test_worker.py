@@ -23,7 +23,8 @@ from ablate.store.lease import Lease, LeaseLost
 from ablate.store.records import Execution, Progress
 from ablate.training import RunContext
 from ablate.workers.job import NO_MORE_JOBS, READY, Job, JobEvent, RunRequest
-from ablate.workers.pipeline import RunInputs, execute
+from ablate.workers.pipeline import execute
+from ablate.workers.run_inputs import RunInputs
 from ablate.workers.worker import execute_if_free, failure_reason, run_logger
 from tests.records import RUN, a_failure, a_run
 from tests.training.conftest import TINY, logger_to, toy  # noqa: F401
