@@ -28,8 +28,8 @@ from pathlib import Path
 
 import psutil
 
-from ablate.config import TranslationData
 from ablate.config.data import TextFields
+from ablate.config.translation_data import TranslationData
 from ablate.data.corpus import Corpus
 from ablate.data.prepare import prepare
 from ablate.data.resolve_sources import files_source

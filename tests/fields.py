@@ -13,8 +13,9 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from ablate.config import DecodingConfig, ModelConfig, TrainingConfig, TranslationData
+from ablate.config import DecodingConfig, ModelConfig, TrainingConfig
 from ablate.config.row import TASK_FIELDS, RowDataConfig
+from ablate.config.translation_data import TranslationData
 from ablate.fields import meanings_of
 from ablate.parts.variant import VariantName
 from ablate.tasks import meaning_of

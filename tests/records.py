@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 from typing import TypeVar
 
-from ablate.config import TranslationData
 from ablate.config.lengths import Lengths
 from ablate.config.resolve import resolve_row
+from ablate.config.translation_data import TranslationData
 from ablate.data.corpus import FORMAT
 from ablate.store import checkpoints
 from ablate.store.machine import machine

@@ -5,7 +5,6 @@ from ablate.config.decoding import DecodingConfig
 from ablate.config.model import ModelConfig
 from ablate.config.row import RowConfig
 from ablate.config.training import TrainingConfig
-from ablate.config.translation_data import TranslationData
 
 __all__ = [
     "DataConfig",
@@ -13,5 +12,4 @@ __all__ = [
     "ModelConfig",
     "RowConfig",
     "TrainingConfig",
-    "TranslationData",
 ]

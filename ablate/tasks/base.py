@@ -18,12 +18,10 @@ from ablate.config import DataConfig, DecodingConfig, ModelConfig, RowConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.decoding import SearchSettings
 from ablate.config.language_data import LanguageData
-from ablate.config.reach import Reach
 from ablate.config.row import TASK_FIELDS
 from ablate.config.synthetic_data import SyntheticData
 from ablate.errors import Fault, listed, unknown_name
 from ablate.fields import UNSET, TaskSettings, facts_of
-from ablate.paper import PaperTable
 from ablate.stats.metrics import CHANCE_SCORE, PPL, Metric
 from ablate.store.records import Measurement, Score
 
@@ -33,9 +31,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from ablate.config.reach import Reach
     from ablate.data.corpus import Corpus, Split
     from ablate.metrics.resampling import Statistics
     from ablate.model import Transformer
+    from ablate.paper import PaperTable
 
     Indices = NDArray[np.int64] | Sequence[int]
 

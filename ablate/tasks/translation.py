@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from ablate.config import RowConfig, TranslationData
+from ablate.config import RowConfig
 from ablate.config.data import BLEU_TOKENIZER, CorpusConfig
 from ablate.config.languages import (
     extra_of,
@@ -13,7 +13,7 @@ from ablate.config.languages import (
     is_installed,
     usable_tokenizer,
 )
-from ablate.config.translation_data import languages_of
+from ablate.config.translation_data import TranslationData, languages_of
 from ablate.errors import Fault
 from ablate.paper import TABLE_3
 from ablate.stats.metrics import PPL, PPL_CHAR, TRANSLATION_METRICS

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from ablate.config import DecodingConfig, RowConfig, TranslationData, identity
+from ablate.config import DecodingConfig, RowConfig, identity
 from ablate.config.identity import (
     DECODED_SPLIT,
     INTRODUCED,
@@ -18,6 +18,7 @@ from ablate.config.identity import (
 )
 from ablate.config.resolve import resolve_row
 from ablate.config.training import resolve_precision
+from ablate.config.translation_data import TranslationData
 from ablate.tasks import TASKS
 
 SEED = 1

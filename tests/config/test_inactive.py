@@ -4,10 +4,10 @@ inherited.
 
 import pytest
 
-from ablate.config import TranslationData
 from ablate.config.identity import run_id
 from ablate.config.inactive import InactiveSettings, inactive_fields
 from ablate.config.resolve import resolve_row
+from ablate.config.translation_data import TranslationData
 
 DATA = TranslationData.resolve({"corpus": "toy"})
 OTHER = {"architecture": "decoder-only", "mixer": "lstm"}

@@ -2,9 +2,10 @@
 
 import pytest
 
-from ablate.config import TranslationData, languages
+from ablate.config import languages
 from ablate.config.identity import decoding_id, run_id
 from ablate.config.resolve import resolve_row
+from ablate.config.translation_data import TranslationData
 
 FILES = {"corpus": "files", "train": "a", "dev": "b", "test": "c", "vocab_size": 80}
 

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from ablate.config import DataConfig, TranslationData
+from ablate.config import DataConfig
 from ablate.config.language_data import LanguageData
 from ablate.config.parsing_data import ParsingData
 from ablate.config.resolve import field_names, resolve_row, standard_name
+from ablate.config.translation_data import TranslationData
 from ablate.fields import field_faults
 
 # Table 3 of the paper: the rows "base" and "big", all columns that are settings.

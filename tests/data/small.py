@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ablate.config import TranslationData
 from ablate.config.data import TextFields
+from ablate.config.translation_data import TranslationData
 from ablate.data import toy
 from ablate.data.corpus import Split, TokenSequences
 from ablate.data.prepare import prepare

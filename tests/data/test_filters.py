@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from ablate.config import TranslationData
+from ablate.config.translation_data import TranslationData
 from ablate.data import filters
 from ablate.data.corpus import SequenceWriter
 from ablate.data.filters import count_overlap, markup_warnings, within_limits

@@ -22,7 +22,7 @@ SIZE = sum(len(text) for text in FILES.values())
 SCRIPT = """
 import json, sys, time
 from pathlib import Path
-from ablate.config import TranslationData
+from ablate.config.translation_data import TranslationData
 from ablate.data.prepare import prepare
 from ablate.errors import AblateError
 pause = time.sleep

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablate.config import TranslationData
+from ablate.config.translation_data import TranslationData
 from ablate.data import prepare_records
 from ablate.data.corpus import subset
 from ablate.data.filters import form_warnings, markup_warnings

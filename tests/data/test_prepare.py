@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ablate.config import TranslationData
+from ablate.config.translation_data import TranslationData
 from ablate.data import preparation, prepare_records, sources, text_preview, toy
 from ablate.data.prepare import prepare, vocabulary_faults
 from ablate.data.text_preview import is_learned_quickly
@@ -189,7 +189,7 @@ def test_changed_files_are_prepared_and_restored_files_reuse_the_old_corpus(file
 PRELUDE = """
 import json, os, signal, sys
 from pathlib import Path
-from ablate.config import TranslationData
+from ablate.config.translation_data import TranslationData
 from ablate.data.prepare import prepare
 module = sys.modules["ablate.data.prepare"]
 job = json.loads(sys.argv[1])

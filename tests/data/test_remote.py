@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import json, sys
 from pathlib import Path
-from ablate.config import TranslationData
+from ablate.config.translation_data import TranslationData
 from ablate.data.prepare import prepare
 from ablate.errors import DataError
 settings, folder, corpora = json.loads(sys.argv[1])

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from ablate.config import TranslationData
+from ablate.config.translation_data import TranslationData
 from ablate.data.find_files import record_source
 from ablate.data.resolve_sources import resolve_sources
 from ablate.errors import DataError

@@ -21,9 +21,10 @@ import torch._dynamo  # as above: the optimizer loads it
 
 import ablate.decoding.translate  # and these, which the end of a run loads
 import ablate.metrics.evaluation  # noqa: F401
-from ablate.config import DecodingConfig, TranslationData
+from ablate.config import DecodingConfig
 from ablate.config.identity import NOT_IDENTITY, decoding_id
 from ablate.config.resolve import resolve_row
+from ablate.config.translation_data import TranslationData
 from ablate.data.prepare import prepare
 from ablate.publication.folder import publish
 from ablate.store import Results, RunFolder, lease

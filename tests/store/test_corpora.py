@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 import pytest
 
-from ablate.config import TranslationData
 from ablate.config.lengths import Lengths
+from ablate.config.translation_data import TranslationData
 from ablate.store.corpora import (
     known_corpus,
     known_lengths,

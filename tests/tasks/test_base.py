@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from ablate import tasks as module
-from ablate.config import TranslationData
 from ablate.config.language_data import LanguageData
 from ablate.config.resolve import resolve_row
 from ablate.config.row import TASK_FIELDS
+from ablate.config.translation_data import TranslationData
 from ablate.errors import StoreError, StudyError
 from ablate.own.reference import Reference, parse_reference
 from ablate.own.source import pin_reference, source_hash

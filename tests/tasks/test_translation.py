@@ -8,8 +8,8 @@ import pytest
 import sacrebleu
 import torch
 
-from ablate.config import TranslationData
 from ablate.config.resolve import resolve_row
+from ablate.config.translation_data import TranslationData
 from ablate.model import build
 from ablate.tasks import Translation
 from tests.data.small import split_of

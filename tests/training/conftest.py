@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from ablate.config import TranslationData
 from ablate.config.resolve import resolve_row
+from ablate.config.translation_data import TranslationData
 from ablate.data.prepare import prepare
 from ablate.kernels.ranks import ONLY_RANK, Ranks
 from ablate.store import RunFolder, checkpoints
