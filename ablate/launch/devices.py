@@ -34,7 +34,7 @@ def local_slots(demand: Demand) -> list[Slot]:
     number of threads changes the last digits of a run.
 
     Raises:
-        MachineError: --device cuda, and torch finds no GPU; or a run needs more GPUs than there are.
+        MachineError: --device cuda, and torch finds no GPU; or there are too few GPUs.
     """
     gpus = usable_gpus(demand.resources.device)
     return _gpu_slots(gpus, demand) if gpus else _cpu_slots(demand)
