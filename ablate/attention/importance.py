@@ -23,8 +23,8 @@ from ablate.tasks import Task
 class HeadImportance:
     """The importance of a head.
 
-    kind: kind of the attention.
-    layer, head: number of the layer, and of the head in the layer, from 1.
+    kind: the kind of its attention.
+    layer, head: numbers, from 1.
     loss: loss with the head masked, in nats per target token.
     importance: `loss` minus the loss of the unmasked model; positive if the head is useful.
     """
@@ -69,7 +69,7 @@ def measure_importances(
         split: the records on which losses are measured.
         device: the device of the model.
         layers: the attention layers.
-        on_pass: is called after each pass.
+        on_pass: called after each pass.
     """
     unmasked_loss = task.nats_per_token(model, split, device)
     on_pass()

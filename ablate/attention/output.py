@@ -6,12 +6,12 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from rich import box
 from rich.table import Table
 
 from ablate.attention.importance import Importances
 from ablate.attention.weights import AttentionWeights
 from ablate.metrics.perplexity import nats_to_perplexity
+from ablate.report.terminal import plain_table
 
 DIGITS = 6  # decimals of a weight
 
@@ -48,22 +48,14 @@ def _perplexity_json(loss: float) -> float | None:
 
 
 def importances_table(importances: Importances) -> Table:
-    """A table with a line for each head, and one for the unmasked model."""
-    table = _table("head", "importance", "loss", "PPL")
+    """A table with a line for each head, and a line for the unmasked model."""
+    table = plain_table("head", "+importance", "+loss", "+PPL")
     for head in importances.heads:
         name = f"{head.kind} {head.layer}.{head.head}"
-        table.add_row(name, f"{head.importance:+.4f}", *_loss(head.loss))
-    table.add_row("whole model", "", *_loss(importances.loss), style="bold")
+        table.add_row(name, f"{head.importance:+.4f}", *_loss_cells(head.loss))
+    table.add_row("whole model", "", *_loss_cells(importances.loss), style="bold")
     return table
 
 
-def _loss(nats: float) -> tuple[str, str]:
+def _loss_cells(nats: float) -> tuple[str, str]:
     return f"{nats:.4f}", f"{nats_to_perplexity(nats):.3f}"
-
-
-def _table(first: str, *numbers: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    table.add_column(first, no_wrap=True)
-    for head in numbers:
-        table.add_column(head, justify="right", no_wrap=True)
-    return table

@@ -29,9 +29,10 @@ MARKS = ("<s>", "</s>")  # pieces of the begin and the end mark
 class LayerWeights:
     """The attention weights of a layer.
 
-    kind, layer: as in `AttentionLayer`.
+    kind: kind of its attention.
+    layer: number of the layer, from 1.
     heads: weights of shape (h, T, S).
-    queries, keys: token pieces, T and S of them.
+    queries, keys: T and S token pieces.
     """
 
     kind: Kind
@@ -47,8 +48,8 @@ class AttentionWeights:
 
     source: token pieces of the source, with the end mark; empty for language models.
     target: token pieces of the target, with the begin mark.
-    layers: the weights of the layers that report them.
-    hidden: a line with the reason for each layer that does not report weights.
+    layers: weights of each layer that reports weights.
+    hidden: a line for each layer without weights, with the reason.
     """
 
     source: tuple[str, ...]
@@ -75,7 +76,7 @@ def attention_weights(
 
     Args:
         run: the trained model with its tokenizers.
-        sentence: the source sentence or the text; None for the first one of the test split.
+        sentence: the source sentence or the text; None for the first sentence of the test split.
         translation: the text that the decoder reads; None for the prediction of the run.
         layers: the attention layers.
 
@@ -240,7 +241,8 @@ def attention_layers(
     """
     if model.config.loops > 1:
         raise UsageError(
-            f"loops={model.config.loops} passes each layer several times: it has no one map"
+            f"loops={model.config.loops} passes each layer several times, with other weights in "
+            f"each pass: a layer has no single map"
         )
     available = []
     # A model with a single stack has no cross-attention, and an LSTM layer has no attention.
