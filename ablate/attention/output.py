@@ -17,7 +17,7 @@ DIGITS = 6  # decimals of a weight
 
 
 def weights_json(weights: AttentionWeights, run: str) -> dict[str, Any]:
-    """The weights as JSON, with the tokens of queries and keys."""
+    """The weights as JSON values, with the tokens of queries and keys."""
     attentions = []
     for layer in weights.layers:
         rounded = layer.heads.double().round(decimals=DIGITS).tolist()
@@ -29,7 +29,7 @@ def weights_json(weights: AttentionWeights, run: str) -> dict[str, Any]:
 
 
 def importances_json(importances: Importances, run: str) -> dict[str, Any]:
-    """The importance of heads as JSON, with the loss of the unmasked model."""
+    """The importance of heads as JSON values, with the loss of the unmasked model."""
     heads = [{**asdict(head), "ppl": _perplexity_json(head.loss)} for head in importances.heads]
     return {
         "run": run,

@@ -47,7 +47,7 @@ class ItemDifference:
         return self.scores[1] - self.scores[0]
 
     def as_json(self, metric: str) -> dict[str, Any]:
-        """The item for scripts."""
+        """The item as JSON values."""
         content: dict[str, Any] = {"number": self.number, **dict(self.sample)}
         return content | {"translations": self.predictions, metric: self.scores}
 
@@ -92,7 +92,7 @@ class RowComparison:
         return verdict.text_against(self.rows[0].label)
 
     def as_json(self) -> dict[str, Any]:
-        """The comparison for scripts."""
+        """The comparison as JSON values."""
         first, second = self.rows
         scores = {}
         for name, verdict in self.verdicts.items():

@@ -25,7 +25,7 @@ _PERCENTILE = 95
 
 
 def named_corpora(tasks: Iterable[Task]) -> list[dict[str, Any]]:
-    """The corpora of the catalogue for scripts, each with the first task that reads it."""
+    """The corpora of the catalogue as JSON values, each with the first task that reads it."""
     corpora = []
     catalogues: dict[Any, Task] = {}
     for task in tasks:

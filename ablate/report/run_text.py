@@ -43,7 +43,7 @@ class RunSummary:
     damaged: list[str]
 
     def as_json(self) -> dict[str, Any]:
-        """The summary for scripts."""
+        """The summary as JSON values."""
         content: dict[str, Any] = {"id": self.id, "state": self.state}
         for name, record in (*self.records.items(), ("progress", self.progress)):
             content[name] = record and record.model_dump(mode="json", by_alias=True)

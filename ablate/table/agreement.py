@@ -195,7 +195,7 @@ def _contradiction_line(table: Table) -> str:
 
 
 def agreements_json(table: Table) -> list[dict[str, Any]]:
-    """The agreement for scripts."""
+    """The agreement as JSON values."""
     content = []
     for agreement in agreements(table):
         line: dict[str, Any] = {"group": agreement.group, "rows": agreement.rows}

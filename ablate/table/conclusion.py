@@ -117,7 +117,7 @@ def _rows_to_report(
 def _joint_sentences(
     table: Table, comparable: Mapping[str, Sequence[TableRow]], joint: Mapping[str, str]
 ) -> list[str]:
-    """The verdicts by all metrics together, and the error of all metrics."""
+    """A sentence with the joint verdicts, and a sentence with the error rate of all metrics."""
     labels: dict[str, list[str]] = {}
     for label, word in joint.items():
         labels.setdefault(word or "no score yet", []).append(label)
@@ -142,7 +142,7 @@ def _joint_sentences(
 def _verdict_sentences(
     metric: Metric, rows: Sequence[RowVerdict], tests: int, error: float | None = LEVEL
 ) -> list[str]:
-    """A sentence for each verdict that rows have in a metric.
+    """The sentences about the rows in a metric: a sentence for each kind of verdict.
 
     Args:
         metric: the metric.
@@ -177,7 +177,7 @@ def _verdict_sentences(
 
 
 def _undecided_sentences(metric: Metric, rows: Sequence[RowVerdict]) -> list[str]:
-    """Sentences about undecided rows, by the reason."""
+    """Sentences about undecided rows, with the rows of the same reason in one sentence."""
     sentences = []
     survivors = [row for row in rows if row.verdict.is_survivors_only]
     if survivors:

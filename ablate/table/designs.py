@@ -50,7 +50,7 @@ class EffectEstimate:
         return EffectEstimate(estimate.value, interval, estimate.p_holm)
 
     def as_json(self) -> dict[str, float | None]:
-        """The estimate for scripts."""
+        """The estimate as JSON values."""
         low, high = self.interval or (None, None)
         return {"value": self.value, "low": low, "high": high, "p_holm": self.p}
 
@@ -86,7 +86,7 @@ class DesignEffects:
     notes: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """The effects for scripts."""
+        """The effects as JSON values."""
         effects: list[dict[str, Any]] = [{"effect": name} for name in self.names]
         for metric, estimates in self.by_metric.items():
             for effect, estimate in zip(effects, estimates, strict=True):

@@ -46,9 +46,9 @@ class Score:
 class Run:
     """A run of a row: a training with one seed, and its evaluation.
 
-    id: of the training. Rows that evaluate the same training in several ways share it.
+    id: id of the training. Rows that decode the same training in several ways share the id.
     state: `pending`, `running`, `interrupted`, `failed`, `diverged` or `done`.
-    note: why the run has no scores; empty if it has scores.
+    note: reason why the run has no scores; empty if it has scores.
     scores: by metric; empty unless the run is done.
     lacks_decoding: whether the run is trained, but not evaluated.
     former_default: the setting with which the run has scores, such as `beam_size=4`, if it has them
@@ -163,13 +163,13 @@ class Recipe:
 class Row:
     """A row of the table.
 
-    label: unique, such as `A h=1 d_k=512`.
+    label: unique label, such as `A h=1 d_k=512`.
     group: name of the group of rows.
     base: label of the base that the row is compared with; for a base, the label of the row itself.
     size: name of the model size, in an experiment with several sizes.
-    runs: in the order of the seeds.
-    evaluation: identifies the evaluation of the runs: rows with equal runs and equal evaluations
-        have equal scores.
+    runs: runs in the order of the seeds.
+    evaluation: id of the evaluation of the runs. Rows with the same runs and evaluation have equal
+        scores.
     recipe: empty for scores of other code.
     """
 
@@ -256,7 +256,7 @@ class Experiment:
     margins: the margin of equivalence, by metric.
     totals: number of rows that are compared with a base, by label of the base. It includes rows of
         the study that are not in `rows`, because Holm's correction covers all rows.
-    looks: the looks of the experiment, and how far it has come.
+    looks: the looks of the experiment, planned and judged.
     error_rate: bound of the familywise error rate, the probability of any false verdict; above 0.05
         if seeds were changed after a
         verdict.

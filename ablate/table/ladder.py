@@ -88,7 +88,7 @@ class RowOverSizes:
         return paired_t_test(list(self.slopes.values()), self.level)
 
     def as_json(self) -> dict[str, Any]:
-        """The row for scripts."""
+        """The row as JSON values."""
         slope = None
         if test := self.slope:
             slope = {"mean": test.mean, "low": test.low, "high": test.high, "p": test.p}
@@ -136,7 +136,7 @@ class Ladder:
         return kendall_tau_b(first_means, second_means) if len(first_means) > 1 else None
 
     def as_json(self) -> dict[str, Any]:
-        """The ladder for scripts."""
+        """The ladder as JSON values."""
         rows = list(map(RowOverSizes.as_json, self.rows))
         return {"metric": self.metric.name, "sizes": dict(self.sizes), "rows": rows}
 

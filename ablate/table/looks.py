@@ -117,7 +117,7 @@ class Looks:
             )
 
     def as_json(self) -> dict[str, Any]:
-        """The looks for scripts, planned and judged; empty for a single look."""
+        """The looks as JSON values, planned and judged; empty for a single look."""
         if not self.has_looks:
             return {}
         looks = {

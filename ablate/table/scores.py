@@ -70,7 +70,7 @@ class Scores:
         return replace(self, by_seed=values)
 
     def as_json(self) -> dict[str, Any]:
-        """The scores for scripts."""
+        """The scores as JSON values."""
         values = list(self.by_seed.values())
         return {"mean": self.mean, "std": self.std, "n": self.n, "values": values}
 

@@ -122,7 +122,7 @@ class Table:
         return replace(table, rows=tuple(by_label.values()))
 
     def with_notes(self, notes: Notes) -> Table:
-        """The table with other lines below it."""
+        """The table with these notes in the place of its notes."""
         return replace(self, experiment=replace(self.experiment, notes=notes))
 
     @property
