@@ -17,7 +17,7 @@ from ablate.cli.options import (
 from ablate.cli.output import Format
 from ablate.cli.scoring import scored_outcome
 from ablate.errors import Damaged, UsageError
-from ablate.report.compare import add_sentences, compare_rows, print_comparison
+from ablate.report.compare import add_items, compare_rows, print_comparison
 from ablate.streams import echo, print_json
 from ablate.study.select import find_row
 
@@ -47,7 +47,7 @@ def command(
     print_faults(outcome.table)
     comparison = compare_rows(outcome, before, after, root)
     try:
-        comparison = add_sentences(comparison, root, sentences)
+        comparison = add_items(comparison, root, sentences)
     except Damaged as error:
         echo(f"{error}; `ablate run` prepares the corpus again", err=True)
     if format == "json":

@@ -13,10 +13,10 @@ from ablate.formatting import number, plural, scaled
 from ablate.page.figures import draw_curves, draw_intervals, draw_points
 from ablate.page.points import (
     COSTS,
-    Interval,
-    intervals,
+    ForestRow,
+    cost_points,
+    difference_rows,
     panels,
-    points,
     rows_on_axis,
     shared_axis_panels,
 )
@@ -61,7 +61,7 @@ def better_side(metric: Metric) -> str:
 def differences(table: Table) -> Iterator[Drawing]:
     """Yield the differences from base, for each metric with a difference."""
     for metric in table.compared_metrics:
-        rows = intervals(table, metric)
+        rows = difference_rows(table, metric)
         if not rows:
             continue
         caption = better_side(metric)
@@ -79,7 +79,7 @@ def differences(table: Table) -> Iterator[Drawing]:
         )
 
 
-def _interval_title(row: Interval, metric: Metric) -> str:
+def _interval_title(row: ForestRow, metric: Metric) -> str:
     text = f"{row.label}: {metric.difference_text(row.mean, row.interval) or 'no result yet'}"
     if row.word and row.mean is not None:
         text += f" {metric.title}, {row.word}"
@@ -134,7 +134,7 @@ def costs(table: Table) -> Iterator[Drawing]:
     """Yield figures of the main score over cost, for each cost in which rows differ."""
     metric = table.main_metric
     for cost, name in COSTS.items():
-        rows = points(table, cost)
+        rows = cost_points(table, cost)
         if rows:
             titles = {}
             for row in rows:

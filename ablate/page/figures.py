@@ -23,7 +23,15 @@ from matplotlib.lines import Line2D
 from matplotlib.transforms import Bbox, ScaledTranslation
 
 from ablate.formatting import fold, printable
-from ablate.page.points import Interval, Line, Panel, Point, rows_on_axis, shared_axis_panels, split
+from ablate.page.points import (
+    ForestRow,
+    Line,
+    Panel,
+    Point,
+    rows_on_axis,
+    shared_axis_panels,
+    split,
+)
 from ablate.plotting import (
     COLUMN,
     PALETTE,
@@ -68,7 +76,7 @@ def _scale_title(metric: Metric) -> str:
 
 
 @style()
-def draw_intervals(rows: Sequence[Interval], metric: Metric, label: str = "") -> Figure:
+def draw_intervals(rows: Sequence[ForestRow], metric: Metric, label: str = "") -> Figure:
     """Draw a line for each row: the mean difference from base, and its 95 % interval over seeds.
 
     The difference of a row off the axis is written at the end of the axis.
@@ -83,13 +91,13 @@ def draw_intervals(rows: Sequence[Interval], metric: Metric, label: str = "") ->
 
 
 @style()
-def draw_ratios(rows: Sequence[Interval], cost: str) -> Figure:
+def draw_speed_ups(rows: Sequence[ForestRow], cost: str) -> Figure:
     """Draw a line for each row: its effective speed-up in a cost, with its interval; base is 1."""
     return _forest(rows, f"effective speed-up in {cost}", "{:.2f}".format, reference=1.0)
 
 
 def _forest(
-    rows: Sequence[Interval], label: str, text: Callable[[float], str], reference: float = 0.0
+    rows: Sequence[ForestRow], label: str, text: Callable[[float], str], reference: float = 0.0
 ) -> Figure:
     """A forest plot.
 
@@ -127,7 +135,7 @@ def _forest(
     return figure
 
 
-def _axis_values(rows: Sequence[Interval], reference: float) -> list[float]:
+def _axis_values(rows: Sequence[ForestRow], reference: float) -> list[float]:
     """The values that an axis must include: the means and intervals of the rows on the axis; on a
     side with a row off the axis, also their largest reach.
     """
@@ -143,7 +151,7 @@ def _axis_values(rows: Sequence[Interval], reference: float) -> list[float]:
     return values
 
 
-def _draw_interval(axes: Axes, row: Interval, y: float, text: Callable[[float], str]) -> None:
+def _draw_interval(axes: Axes, row: ForestRow, y: float, text: Callable[[float], str]) -> None:
     low, high = axes.get_xlim()
     if row.mean is None:
         # At the left end, because there may be no space at the line of no difference.
@@ -168,7 +176,12 @@ def _draw_interval(axes: Axes, row: Interval, y: float, text: Callable[[float], 
 
 
 def _note(
-    axes: Axes, row: Interval, point: tuple[float, float], text: str, color: str, side: str = "left"
+    axes: Axes,
+    row: ForestRow,
+    point: tuple[float, float],
+    text: str,
+    color: str,
+    side: str = "left",
 ) -> None:
     """Write text next to a point, over the grid. `side` is the end of the text at the point."""
     offset = ({"left": 5, "right": -5}[side], 0)
@@ -330,7 +343,7 @@ def _draw_line(axes: Axes, line: Line, color: str) -> None:
 
 
 @style()
-def draw_half_normal(effects: Sequence[Interval], metric: Metric) -> Figure:
+def draw_half_normal(effects: Sequence[ForestRow], metric: Metric) -> Figure:
     """Draw a half-normal plot: sizes of effects over the quantiles of the half-normal distribution.
 
     Effects that are only noise lie on a line through 0. Real effects lie above the line's end.

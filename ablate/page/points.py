@@ -64,8 +64,9 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Interval:
-    """The difference of a row from base, with its 95 % interval.
+class ForestRow:
+    """A line of a forest plot: the difference of a row from base with its 95 % interval, an effect,
+    or a speed-up.
 
     label, group: label and group of the row.
     name: name of the row in the figure.
@@ -94,7 +95,7 @@ class Interval:
         return max((abs(end - reference) for end in self.ends), default=0.0)
 
 
-def rows_on_axis(rows: Sequence[Interval], reference: float = 0.0) -> list[Interval]:
+def rows_on_axis(rows: Sequence[ForestRow], reference: float = 0.0) -> list[ForestRow]:
     """The rows with a mean, except outliers, which are drawn at the end of the axis.
 
     A row that learns nothing may differ from base a hundred times as much as the other rows, whose
@@ -223,11 +224,11 @@ def shared_axis_panels(groups: Sequence[Panel]) -> list[Panel]:
 
 
 def _panel(title: str, curves: list[Curve]) -> Panel:
-    short = names({curve.label: curve.group for curve in curves})
+    short = short_names({curve.label: curve.group for curve in curves})
     return Panel(title, tuple(curves), tuple(short.values()))
 
 
-def intervals(table: Table, metric: Metric) -> list[Interval]:
+def difference_rows(table: Table, metric: Metric) -> list[ForestRow]:
     """The difference of each row from base; empty while no row has a difference."""
     rows = [row for row in table.rows if metric.name in row.verdicts]
     short = _names(rows)
@@ -236,27 +237,27 @@ def intervals(table: Table, metric: Metric) -> list[Interval]:
         verdict = row.verdicts[metric.name]
         name = short[row.label]
         drawn.append(
-            Interval(row.label, row.group, name, verdict.word, verdict.mean, verdict.interval)
+            ForestRow(row.label, row.group, name, verdict.word, verdict.mean, verdict.interval)
         )
     return drawn if _has_means(drawn) else []
 
 
-def _has_means(rows: list[Interval]) -> bool:
+def _has_means(rows: list[ForestRow]) -> bool:
     return any(row.mean is not None for row in rows)
 
 
-def contrasts(design: DesignEffects, metric: Metric) -> list[Interval]:
+def effect_rows(design: DesignEffects, metric: Metric) -> list[ForestRow]:
     """The effects of a design in a metric; empty while scores are missing."""
     drawn = []
     for name, effect in zip(design.names, design.by_metric.get(metric.name, ()), strict=False):
         word = effect.word(metric)
-        drawn.append(Interval(name, "", name, word, effect.value, effect.interval))
+        drawn.append(ForestRow(name, "", name, word, effect.value, effect.interval))
     return drawn if _has_means(drawn) else []
 
 
-def axis_ratios(curves: Sequence[Curve]) -> dict[str, list[Interval]]:
+def speed_up_rows(curves: Sequence[Curve]) -> dict[str, list[ForestRow]]:
     """The effective speed-up of each row, by axis of the cost; only axes with a speed-up."""
-    ratios: dict[str, list[Interval]] = {}
+    ratios: dict[str, list[ForestRow]] = {}
     for row, row_ratios in speed_ups(curves).items():
         for axis, ratio in row_ratios.items():
             word = "" if ratio.mean else ratio.text
@@ -265,12 +266,12 @@ def axis_ratios(curves: Sequence[Curve]) -> dict[str, list[Interval]]:
             elif ratio.interval and ratio.interval[1] < 1:
                 word = "worse"
             if ratio.text:
-                interval = Interval(row, "", row, word, ratio.mean, ratio.interval)
+                interval = ForestRow(row, "", row, word, ratio.mean, ratio.interval)
                 ratios.setdefault(axis, []).append(interval)
     return {axis: rows for axis, rows in ratios.items() if _has_means(rows)}
 
 
-def points(table: Table, cost: str) -> list[Point]:
+def cost_points(table: Table, cost: str) -> list[Point]:
     """The rows with a score and a cost (a key of COSTS); empty if all costs are equal."""
     rows = [row for row in _scored(table) if _cost(row, cost)]
     short = _names(rows)
@@ -302,7 +303,7 @@ def equal_costs(table: Table) -> list[str]:
     equal = []
     for cost, name in COSTS.items():
         is_known = len(scored) > 1 and all(_cost(row, cost) for row in scored)
-        if is_known and not points(table, cost):
+        if is_known and not cost_points(table, cost):
             equal.append(name)
     return equal
 
@@ -323,10 +324,10 @@ def _cost(row: TableRow, cost: str) -> float | None:
 
 
 def _names(rows: Iterable[TableRow]) -> dict[str, str]:
-    return names({row.label: row.group for row in rows})
+    return short_names({row.label: row.group for row in rows})
 
 
-def names(groups: Mapping[str, str]) -> dict[str, str]:
+def short_names(groups: Mapping[str, str]) -> dict[str, str]:
     """A short name for each label: the label without its group, if this name is unique.
 
     Args:

@@ -15,11 +15,11 @@ from ablate.page.figures import (
     draw_half_normal,
     draw_intervals,
     draw_lines,
-    draw_ratios,
     draw_sizes,
+    draw_speed_ups,
     effect_label,
 )
-from ablate.page.points import COSTS, axis_ratios, contrasts, lines_over_test_sizes
+from ablate.page.points import COSTS, effect_rows, lines_over_test_sizes, speed_up_rows
 from ablate.plotting import FORMATS, render
 from ablate.stats.metrics import Metric
 from ablate.table.curves import AXES, Curve, speed_ups
@@ -176,7 +176,7 @@ def file_names(designs: Iterable[DesignEffects]) -> list[str]:
 def _effect_drawings(
     design: DesignEffects, metric: Metric, file: str, anchor: str
 ) -> Iterator[Drawing]:
-    rows = contrasts(design, metric)
+    rows = effect_rows(design, metric)
     label = effect_label(metric)
     titles = {}
     for row in rows:
@@ -241,7 +241,7 @@ def _speed_ups(curves: Sequence[Curve]) -> Iterator[DesignSection]:
         if any(texts):
             rows.append((row, *texts))
     drawings = []
-    for axis, ratios in axis_ratios(curves).items():
+    for axis, ratios in speed_up_rows(curves).items():
         name = AXES[axis]
         titles = {}
         for ratio in ratios:
@@ -253,7 +253,7 @@ def _speed_ups(curves: Sequence[Curve]) -> Iterator[DesignSection]:
                 f"speed-up-{axis}" if axis in COSTS else "",
                 f"Effective speed-up of each row in {name}",
                 titles,
-                partial(draw_ratios, ratios, name),
+                partial(draw_speed_ups, ratios, name),
             )
         )
     if rows:

@@ -60,8 +60,8 @@ class RowComparison:
     settings: (value of the first row, value of the second row), by field; only fields that differ.
     verdicts: verdict of the comparison, by metric.
     curves: learning curves of both rows.
-    seed: seed of the sentences; None if no seed has predictions of both rows.
-    sentences: items of the test split with the largest differences, beginning with the largest
+    seed: seed of the items; None if no seed has predictions of both rows.
+    items: items of the test split with the largest differences, beginning with the largest
         losses of the second row.
     """
 
@@ -71,7 +71,7 @@ class RowComparison:
     verdicts: dict[str, Verdict]
     curves: tuple[Curve, Curve]
     seed: int | None = None
-    sentences: tuple[ItemDifference, ...] = ()
+    items: tuple[ItemDifference, ...] = ()
 
     @property
     def table(self) -> Table:
@@ -114,12 +114,12 @@ class RowComparison:
             "cost": costs,
             "curves": [{"row": curve.label, "ppl": curve.by_seed} for curve in self.curves],
             "seed_of_sentences": self.seed,
-            "sentences": [item.as_json(self.table.item_metric.name) for item in self.sentences],
+            "sentences": [item.as_json(self.table.item_metric.name) for item in self.items],
         }
 
 
 def compare_rows(outcome: Outcome, first: Row, second: Row, results: Results) -> RowComparison:
-    """Compare two rows of a study, without sentences."""
+    """Compare two rows of a study, without items of the test split."""
     table = outcome.table
     rows = (table.by_label[first.label], table.by_label[second.label])
     judged = table.compare_pair(*rows)
@@ -133,10 +133,10 @@ def compare_rows(outcome: Outcome, first: Row, second: Row, results: Results) ->
     return RowComparison(outcome, rows, settings, verdicts, curves)
 
 
-def add_sentences(comparison: RowComparison, results: Results, count: int) -> RowComparison:
-    """Add the `count` sentences in which the second row loses most and the `count` sentences in
-    which it gains most, from the first seed with predictions of both rows. No sentence is added if
-    the task does not score sentences, or if the corpus is not on this machine.
+def add_items(comparison: RowComparison, results: Results, count: int) -> RowComparison:
+    """Add the `count` test items in which the second row loses most and the `count` test items in
+    which it gains most, from the first seed with predictions of both rows. No item is added if the
+    task does not score items, or if the corpus is not on this machine.
 
     Raises:
         Damaged: the corpus is damaged.
@@ -147,7 +147,7 @@ def add_sentences(comparison: RowComparison, results: Results, count: int) -> Ro
     metric = comparison.table.item_metric
     task = outcome.study.task
     corpora = outcome.experiment.corpora
-    # Probes have other items, and sentences of different corpora cannot be paired.
+    # Probes have other items, and items of different corpora cannot be paired.
     has_item_scores = task.scores_items(metric) and not metric.is_probe
     if not count or not has_item_scores or len(corpora) != 1:
         return comparison
@@ -159,7 +159,7 @@ def add_sentences(comparison: RowComparison, results: Results, count: int) -> Ro
         second_items = task.item_predictions(predictions_of(runs[1], results))
         if first_items and second_items:
             corpus = Corpus(results.corpus(corpora[0]))
-            sentences = largest_differences(
+            items = largest_differences(
                 (first_items, second_items),
                 (
                     task.measure_items(metric.name, first_items, corpus),
@@ -169,7 +169,7 @@ def add_sentences(comparison: RowComparison, results: Results, count: int) -> Ro
                 metric.more_is_better,
                 partial(task.samples, corpus),
             )
-            return replace(comparison, seed=runs[0].run.seed, sentences=sentences)
+            return replace(comparison, seed=runs[0].run.seed, items=items)
     return comparison
 
 
@@ -222,7 +222,7 @@ STYLES = {"worse": "red", "better": "green"}
 
 
 def print_comparison(comparison: RowComparison) -> None:
-    """Print settings, scores, significance, learning curves and sentences."""
+    """Print settings, scores, significance, learning curves and items of the test split."""
     console = text_console()
     _settings(comparison)
     console.print()
@@ -237,7 +237,7 @@ def print_comparison(comparison: RowComparison) -> None:
             if verdict.metric.name in comparison.table_verdicts:
                 console.print(_table_verdict(comparison, verdict.metric.name))
     console.print(_legend(comparison), style="dim")
-    for text in (*_curves(comparison), *_sentences(comparison)):
+    for text in (*_curves(comparison), *_items(comparison)):
         console.print(text)
 
 
@@ -333,7 +333,7 @@ def _curves(comparison: RowComparison) -> Iterator[str]:
         yield f"{row:<{label_width}}  {bars}  {start:.2f} at step {first}, {end:.2f} at step {last}"
 
 
-def _sentences(comparison: RowComparison) -> Iterator[Text]:
+def _items(comparison: RowComparison) -> Iterator[Text]:
     if comparison.seed is None:
         yield Text("\nNo seed has predictions of both rows.", style="dim")
         return
@@ -343,10 +343,10 @@ def _sentences(comparison: RowComparison) -> Iterator[Text]:
         f"seed {comparison.seed})",
         style="bold",
     )
-    if not comparison.sentences:
+    if not comparison.items:
         yield Text(f"None: both rows have equal scores for every {metric.item}.")
-    for item in comparison.sentences:
-        yield from _sentence(item, comparison)
+    for item in comparison.items:
+        yield from _item(item, comparison)
 
 
 def _prediction_text(text: str, item: ItemDifference) -> str:
@@ -360,7 +360,7 @@ def _prediction_text(text: str, item: ItemDifference) -> str:
     return f"{printable(text[:width])}… ({len(text) - width:,} more characters)"
 
 
-def _sentence(item: ItemDifference, comparison: RowComparison) -> Iterator[Text]:
+def _item(item: ItemDifference, comparison: RowComparison) -> Iterator[Text]:
     metric = comparison.table.item_metric
     first, second = comparison.rows
     labels = (first.label, second.label)

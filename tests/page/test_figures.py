@@ -16,19 +16,19 @@ from ablate.page.figures import (
     draw_half_normal,
     draw_intervals,
     draw_points,
-    draw_ratios,
     draw_sizes,
+    draw_speed_ups,
 )
 from ablate.page.points import (
     COSTS,
-    Interval,
+    ForestRow,
     Point,
-    axis_ratios,
+    cost_points,
+    difference_rows,
     equal_costs,
-    intervals,
-    names,
     panels,
-    points,
+    short_names,
+    speed_up_rows,
 )
 from ablate.page.sections import figure_files, file_names
 from ablate.plotting import FORMATS, PALETTE, SERIES, inline_svg
@@ -104,7 +104,7 @@ def test_effects_of_a_factorial_are_written_with_a_half_normal_plot(fake):
 
 def test_half_normal_plots_have_the_quantiles_of_scipy_and_the_sizes_in_order():
     known = (("A", "worse", -3.0), ("B", "", 0.2), ("C", "", -0.1), ("A × B", "", 0.3))
-    effects = [Interval(name, "", name, word, value, None) for name, word, value in known]
+    effects = [ForestRow(name, "", name, word, value, None) for name, word, value in known]
     figure = draw_half_normal(effects, BLEU)
     quantiles = stats.halfnorm.ppf([(place + 0.5) / 4 for place in range(4)])
     found = {name: marks(figure, name)[0] for name in ("C", "B", "A × B", "A")}
@@ -151,10 +151,10 @@ def test_a_figure_of_sizes_has_the_whole_name_of_a_row_without_overlap():
 
 def test_speed_ups_are_drawn_about_1_and_a_row_that_misses_base_says_so():
     slow, fast = curve("A slow", "A", 1.5), curve("A fast", "A", 0.5)
-    rows = axis_ratios([BASE, slow, fast])["step"]
+    rows = speed_up_rows([BASE, slow, fast])["step"]
     assert [(row.label, row.mean is None) for row in rows] == [("A slow", True), ("A fast", False)]
     assert rows[0].word == "not reached (2 of 2 seeds)"
-    figure = draw_ratios(rows, "step")
+    figure = draw_speed_ups(rows, "step")
     assert (
         next(line.get_xdata()[0] for line in figure.axes[0].lines if line.get_gid() is None) == 1.0
     )
@@ -165,10 +165,10 @@ def test_speed_ups_are_drawn_about_1_and_a_row_that_misses_base_says_so():
 @pytest.mark.parametrize("name", ["A h=1", "A positional_encoding=rotary, activation=swiglu"])
 def test_the_word_of_a_row_without_a_mean_is_inside_of_the_axes(others, name):
     rows = [
-        Interval("B", "", "B", "", others, (others, others + 0.1)),
-        Interval(name, "", name, "not reached (12 of 13 seeds)", None, None),
+        ForestRow("B", "", "B", "", others, (others, others + 0.1)),
+        ForestRow(name, "", name, "not reached (12 of 13 seeds)", None, None),
     ]
-    figure = draw_ratios(rows, "FLOPs")
+    figure = draw_speed_ups(rows, "FLOPs")
     figure.draw_without_rendering()
     (axes,) = figure.axes
     (note,) = axes.texts
@@ -257,7 +257,7 @@ def test_a_base_far_above_all_rows_is_in_panels_with_the_same_axes():
 
 def test_a_name_includes_its_group_only_if_it_would_be_ambiguous():
     groups = {"base": "base", "A h=1": "A", "B h=1": "B", "A h=2": "A"}
-    assert list(names(groups).values()) == [
+    assert list(short_names(groups).values()) == [
         "base", "A h=1", "B h=1", "h=2",
     ]  # fmt: skip
 
@@ -289,7 +289,7 @@ def joined(names):
 
 @pytest.mark.parametrize("count", [2, 10, 40])
 def test_long_names_are_broken_into_lines_and_never_cut(count):
-    rows = [Interval(f"G {name}", "G", name, "worse", -1.0, (-2.0, 0.0)) for name in LONG[:count]]
+    rows = [ForestRow(f"G {name}", "G", name, "worse", -1.0, (-2.0, 0.0)) for name in LONG[:count]]
     assert set(joined(LONG[:count])) <= set(joined(whole_texts(draw_intervals(rows, BLEU))))
     found = panels([BASE, *(curve(f"G {name}", "G") for name in LONG[:count])])
     assert set(joined(LONG[:count])) <= set(joined(whole_texts(draw_curves(found))))
@@ -313,7 +313,7 @@ def test_points_are_numbered_with_a_list_of_names():
 
 def test_rows_that_all_cost_the_same_have_no_figure(whole):
     table = whole.table()
-    assert [len(points(table, cost)) for cost in COSTS] == [0, 5, 0]
+    assert [len(cost_points(table, cost)) for cost in COSTS] == [0, 5, 0]
     assert equal_costs(table) == ["training FLOPs", "parameters"]
     assert "No figure where all rows cost the same: training FLOPs, parameters." in whole.page()
 
@@ -326,8 +326,8 @@ def test_a_study_with_one_scored_row_has_no_equal_costs(fake):
 
 def test_a_verdict_has_its_own_marker_and_a_row_without_score_a_word():
     words = {"worse": "v", "better": "^", "cannot tell": "o"}
-    rows = [Interval(word, "G", word, word, 1.0, (0.5, 1.5)) for word in words]
-    (axes,) = draw_intervals([*rows, Interval("x", "G", "x", "diverged", None, None)], BLEU).axes
+    rows = [ForestRow(word, "G", word, word, 1.0, (0.5, 1.5)) for word in words]
+    (axes,) = draw_intervals([*rows, ForestRow("x", "G", "x", "diverged", None, None)], BLEU).axes
     dots = {
         line.get_gid().removeprefix("row:"): line.get_marker()
         for line in axes.lines
@@ -339,7 +339,7 @@ def test_a_verdict_has_its_own_marker_and_a_row_without_score_a_word():
 
 def forest_of(*means):
     rows = [
-        Interval(f"r{i}", "G", f"r{i}", "worse", mean, (mean - 0.5, mean + 0.5))
+        ForestRow(f"r{i}", "G", f"r{i}", "worse", mean, (mean - 0.5, mean + 0.5))
         for i, mean in enumerate(means)
     ]
     (axes,) = draw_intervals(rows, BLEU).axes
@@ -369,8 +369,8 @@ def test_a_row_far_off_leaves_the_axis_to_the_others_and_is_written_at_its_end(m
 
 
 def test_an_interval_that_leaves_the_axis_is_cut_at_it_while_its_mean_is_drawn_in_place():
-    rows = [Interval(f"r{i}", "G", f"r{i}", "", -1.0, (-2.0, 0.0)) for i in range(4)]
-    (axes,) = draw_intervals([*rows, Interval("x", "G", "x", "", -1.5, (-90.0, 87.0))], BLEU).axes
+    rows = [ForestRow(f"r{i}", "G", f"r{i}", "", -1.0, (-2.0, 0.0)) for i in range(4)]
+    (axes,) = draw_intervals([*rows, ForestRow("x", "G", "x", "", -1.5, (-90.0, 87.0))], BLEU).axes
     line, mark = (line for line in axes.lines if line.get_gid() == "row:x")
     assert tuple(line.get_xdata()) == axes.get_xlim()
     assert tuple(mark.get_xdata()) == (-1.5,)
@@ -380,7 +380,7 @@ def test_an_interval_that_leaves_the_axis_is_cut_at_it_while_its_mean_is_drawn_i
 
 
 def test_rows_without_any_difference_are_all_on_the_axis():
-    rows = [Interval(f"r{i}", "G", "", "no difference", 0.0, None) for i in range(5)]
+    rows = [ForestRow(f"r{i}", "G", "", "no difference", 0.0, None) for i in range(5)]
     (axes,) = draw_intervals(rows, BLEU).axes
     assert not axes.texts
 
@@ -388,8 +388,8 @@ def test_rows_without_any_difference_are_all_on_the_axis():
 @pytest.fixture(scope="module")
 def svg():
     rows = [
-        Interval('A <b>&"', "A", "one", "worse", -1.0, (-2.0, 0.0)),
-        Interval("B", "B", "two", "", None, None),
+        ForestRow('A <b>&"', "A", "one", "worse", -1.0, (-2.0, 0.0)),
+        ForestRow("B", "B", "two", "", None, None),
     ]
     text = inline_svg(
         draw_intervals(rows, BLEU), "fig", 'Rows <b>&"', {'A <b>&"': "told <b>", "C": "unused"}
@@ -423,7 +423,7 @@ def test_an_inline_figure_keeps_only_ids_that_it_refers_to_and_takes_colors_from
 
 
 def test_figures_of_one_page_share_no_id():
-    rows = [Interval("A", "A", "one", "worse", -1.0, (-2.0, 0.0))]
+    rows = [ForestRow("A", "A", "one", "worse", -1.0, (-2.0, 0.0))]
     ids = [
         set(re.findall(r'\bid="([^"]*)"', inline_svg(draw_intervals(rows, BLEU), name, "", {})))
         for name in "ab"
@@ -434,7 +434,7 @@ def test_figures_of_one_page_share_no_id():
 
 def test_intervals_are_those_of_the_verdicts(whole):
     table = whole.table()
-    found = {row.label: row for row in intervals(table, table.main_metric)}
+    found = {row.label: row for row in difference_rows(table, table.main_metric)}
     assert set(found) == {row.label for row in table.rows[1:]}
     verdict = table.rows[1].verdicts["bleu"]
     assert (found["A h=1"].mean, found["A h=1"].low) == (verdict.mean, verdict.seed_test.low)
@@ -462,14 +462,14 @@ def curve_figures(labels):
 def forests(labels):
     words = ("worse", "better", "cannot tell", "")
     rows = [
-        Interval(
+        ForestRow(
             name, f"G{i % 3}", name.removeprefix("G "), words[i % 4], i - 5.0, (i - 9.0, i - 2.0)
         )
         for i, name in enumerate(labels)
     ]
     undone = [
-        Interval("x", "H", "x", "diverged", None, None),
-        Interval("y", "H", "y", "", None, None),
+        ForestRow("x", "H", "x", "diverged", None, None),
+        ForestRow("y", "H", "y", "", None, None),
     ]
     return [draw_intervals([*rows, *undone], BLEU)]
 

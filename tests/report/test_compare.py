@@ -180,7 +180,7 @@ def test_text_and_json_have_settings_scores_and_differences(compared):
 def test_a_prediction_that_repeats_itself_is_cut_far_beyond_its_reference(compared):
     given = (("source", "Ein Mann."), ("reference", "A man."))
     item = ItemDifference(1, given, ("A man.", "a man " * 500), (90.0, 1.0))
-    found = replace(compared, seed=1, sentences=(item,))
+    found = replace(compared, seed=1, items=(item,))
     out = io.StringIO()
     with redirect_stdout(out):
         print_comparison(found)
@@ -203,7 +203,7 @@ def test_a_score_of_a_block_stands_without_what_it_is_made_of(fake):
     found = compared_rows(made, "base", "A h=2")
     out = io.StringIO()
     with redirect_stdout(out):
-        print_comparison(replace(found, seed=1, sentences=(item,)))
+        print_comparison(replace(found, seed=1, items=(item,)))
     said = out.getvalue()
     assert "One line, and another." in said
     assert "base   4.3086 bits/byte\n" in said

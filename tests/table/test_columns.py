@@ -13,7 +13,7 @@ from rich.console import Console
 from ablate.analysis.missing_scores import score_missing
 from ablate.config.decoding import DecodingConfig
 from ablate.formatting import millions, thousands
-from ablate.page.points import names
+from ablate.page.points import short_names
 from ablate.store.records import Overlap, Provenance
 from ablate.study import Selection, read_study, runs_of
 from ablate.table.columns.column import Form
@@ -77,7 +77,7 @@ def test_a_written_label_stands_for_the_changes_which_the_legend_names(fake):
     assert explained in " ".join(shown(results.table(), 80).split())
     assert "RMS \\& pre" in latex(results.table())
     labels = {"RMS & pre": "RMS & pre", "A h=1": "h=1"}
-    assert names({"RMS & pre": "later", "A h=1": "A"}) == labels
+    assert short_names({"RMS & pre": "later", "A h=1": "A"}) == labels
 
 
 PARTS = "{dropout: 0.3, modern: {norm: rmsnorm, norm_position: pre}}"
