@@ -101,28 +101,30 @@ def only(*values: object) -> BeforeValidator:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a run that a study may leave out, and with it the fields that belong to it.
+    """An optional part of a run. Without the part, the fields that belong to it have no effect.
 
-    name: as messages say it.
-    needs: the settings that choose it: field -> values, or SET for any value but 0. A class of a
-        user's own may read any field, so it chooses the part, too.
-    within: the parts that it is in.
-    where: a further condition, by a configuration; by: the fields that it reads.
-    absent: what messages say where the part is not there. remedy: what to do about its fields.
+    name: name in messages.
+    needs: the settings that choose the part: field -> values, or SET for any value that is true. A
+        user's class also chooses it, because the class may read any field.
+    parents: the larger parts that contain it; each of them must be there, too.
+    condition: a further condition, as a function of a configuration.
+    reads: names of the fields that the condition reads, for messages.
+    absent: words of messages about a part that is not there.
+    remedy: words of messages: what to do about its fields.
     """
 
     name: str
     needs: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    within: tuple[Part, ...] = ()
-    where: Callable[[Any], bool] | None = None
-    by: tuple[str, ...] = ()
+    parents: tuple[Part, ...] = ()
+    condition: Callable[[Any], bool] | None = None
+    reads: tuple[str, ...] = ()
     absent: str = "which is not chosen"
     remedy: str = "remove it"
 
     def missing(self, c: Any) -> Part | None:
-        """The outermost part, of this one and those around it, that a configuration lacks."""
-        for outer in self.within:
-            missing = outer.missing(c)
+        """The outermost missing part, of this one and its parents; None if none is missing."""
+        for parent in self.parents:
+            missing = parent.missing(c)
             if missing is not None:
                 return missing
         return None if self._is_chosen(c) else self
@@ -135,12 +137,12 @@ class Part:
                     return False
             elif value not in values and not is_own(value):
                 return False
-        return self.where is None or self.where(c)
+        return self.condition is None or self.condition(c)
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The fields that choose it."""
-        return (*self.needs, *self.by)
+        """Names of the fields that decide whether the part is there."""
+        return (*self.needs, *self.reads)
 
     def __str__(self) -> str:
         """`it belongs to weight decay (weight_decay), which is not chosen`."""
@@ -150,8 +152,8 @@ class Part:
         return f"it belongs to {name}, {self.absent}"
 
 
-def chosen(name: str, *values: str) -> Part:
-    """The part of some values of a field that selects a variant."""
+def choice(name: str, *values: str) -> Part:
+    """The part that some values of the field `name` choose, for fields that only they use."""
     return Part(f"{name}={listed(values)}", {name: values})
 
 

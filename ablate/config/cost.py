@@ -23,7 +23,7 @@ from ablate.parts import (
     positions,
     residual,
 )
-from ablate.parts.cost import BYTES, Cost, Place
+from ablate.parts.cost import BYTES, Cost, Workload
 
 FORWARD_AND_BACKWARD = 3
 
@@ -39,7 +39,7 @@ def parameters(config: RowConfig, vocab_size: int) -> int:
     for depth, causal in zip(c.depths, (False, True), strict=True):
         total += positions.parameters(c.encodings(depth), depth, causal)
         if depth:
-            total += norms.parameters_at_end(c.last_layer(depth))
+            total += norms.final_parameters(c.last_layer(depth))
     return total
 
 
@@ -56,23 +56,23 @@ def _distinct_layers(c: ModelConfig) -> list[tuple[tuple[ModelConfig, bool, int]
 
 def _trained_numbers(c: ModelConfig, causal: bool, vocab_size: int = 0) -> Cost:
     """The cost of one layer that no tokens pass."""
-    cost = _layer_cost(c, Place(causal), vocab_size)
+    cost = _layer_cost(c, Workload(causal), vocab_size)
     if causal and c.has_both_stacks:
         cost += attention.cost_over_source(c, source=0, target=0, pairs=0)
     return cost
 
 
-def _layer_cost(c: ModelConfig, place: Place, vocab_size: int = 0) -> Cost:
+def _layer_cost(c: ModelConfig, work: Workload, vocab_size: int = 0) -> Cost:
     """The cost of one layer, without attention over the source."""
-    mixer, network = mixers.cost(c, place, vocab_size), feed_forward.cost(c, place)
-    return mixer + network + residual.cost(c, place)
+    mixer, network = mixers.cost(c, work, vocab_size), feed_forward.cost(c, work)
+    return mixer + network + residual.cost(c, work)
 
 
 def idle_parameters(config: RowConfig) -> int:
     """Parameters that a token does not meet: those of the experts that it is not sent to."""
     idle = 0
     for (layer, causal, _), count in _distinct_layers(config):
-        idle += count * _trained_numbers(layer, causal).idle
+        idle += count * _trained_numbers(layer, causal).idle_parameters
     return idle
 
 
@@ -113,7 +113,7 @@ def forward_flops(config: RowConfig, vocab_size: int, lengths: Lengths) -> float
             squares += n.source_squares + 2 * n.products
         elif not causal:
             tokens, squares = n.source_tokens, n.source_squares
-        stacks += count * times * _layer_cost(layer, Place(causal, tokens, squares)).products
+        stacks += count * times * _layer_cost(layer, Workload(causal, tokens, squares)).products
         if causal and c.has_both_stacks:
             over_source = attention.cost_over_source(
                 layer, n.source_tokens, n.target_tokens, n.products
@@ -154,7 +154,7 @@ def hidden_weights(c: RowConfig, include_mixers: bool = True) -> int:
     """Parameters in matrices of hidden layers, which Muon trains; it trains the others by AdamW."""
     total = heads.transform_weights(c)
     for (layer, causal, _), count in _distinct_layers(c):
-        total += count * _trained_numbers(layer, causal).matrices
+        total += count * _trained_numbers(layer, causal).matrix_parameters
         mixer_matrices = mixers.MIXERS[layer.mixer].matrices
         if mixer_matrices is not None and not include_mixers:
             total -= count * mixer_matrices(layer, causal)

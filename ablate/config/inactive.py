@@ -134,7 +134,7 @@ def canonical_values(config: RowConfig, inactive: Collection[str]) -> dict[str, 
             values[name] = field.default
     if values["momentum"] == DEFAULT_MOMENTUM.get(values["optimizer"]):
         values["momentum"] = None
-    attention.unset_repetitions(values)
+    attention.unset_equal_heads(values)
     if values["stride"] == values["context"]:
         values["stride"] = None
     if values["eval_stride"] == (values["eval_context"] or values["context"]):

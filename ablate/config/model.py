@@ -159,9 +159,9 @@ def _faults(c: ModelConfig) -> Iterator[Fault]:
             yield fault.of(f"layer {number}") if c.patterns else fault
         if faults:
             break  # further layers mostly repeat them
-    yield from positions.faults_of_stack(c.encodings(len(layers)))
-    yield from mixers.faults_of_model(layers)
-    yield from embeddings.faults_of_first_layer(layers[0])
+    yield from positions.stack_faults(c.encodings(len(layers)))
+    yield from mixers.layer_faults(layers)
+    yield from embeddings.first_layer_faults(layers[0])
     yield from embeddings.faults(c)
 
 

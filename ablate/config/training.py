@@ -21,7 +21,7 @@ from ablate.fields import (
     ProperShare,
     Section,
     Share,
-    chosen,
+    choice,
     only,
 )
 from ablate.own.reference import is_own, parse_import
@@ -82,16 +82,16 @@ def is_rising_only(c: TrainingConfig) -> bool:
 
 
 _ADAM = ("adam", "adamw", "muon", "normuon", "soap", "schedule_free")
-ADAM_FACTS = Facts(part=chosen("optimizer", *_ADAM))
-ADAM_OR_LION_FACTS = Facts(part=chosen("optimizer", *_ADAM, "lion"))
-UNTIED = chosen("tied_embeddings", "none")
+ADAM_FACTS = Facts(part=choice("optimizer", *_ADAM))
+ADAM_OR_LION_FACTS = Facts(part=choice("optimizer", *_ADAM, "lion"))
+UNTIED = choice("tied_embeddings", "none")
 DECAY = Part("weight decay", {"weight_decay": (SET,)})
 DECAY_FACTS = Facts(part=DECAY)
 GROWTH = Part("a growing batch", {"batch_growth": (2, 4, 8, 16, 32, 64)})
 AFTER_WARMUP = Part(
     "the steps after the warm-up",
-    where=lambda c: not is_rising_only(c),
-    by=("warmup_steps", "train_steps"),
+    condition=lambda c: not is_rising_only(c),
+    reads=("warmup_steps", "train_steps"),
     absent="of which there are none",
     remedy="lower warmup_steps, or remove it",
 )
@@ -125,9 +125,9 @@ class TrainingConfig(Section):
     )
     """learning rate after warm-up: as in the paper (5.3), constant, or falling to 0 at the end, in
     `wsd` after a plateau (warm-up, stable, decay; Hu et al., 2024)"""
-    decay_fraction: Annotated[PositiveShare, Facts(part=chosen("schedule", "wsd"))] = 0.2
+    decay_fraction: Annotated[PositiveShare, Facts(part=choice("schedule", "wsd"))] = 0.2
     """share of the steps in which `wsd` falls"""
-    final_rate: Annotated[Share, Facts(part=chosen("schedule", "linear", "cosine", "wsd"))] = 0.0
+    final_rate: Annotated[Share, Facts(part=choice("schedule", "linear", "cosine", "wsd"))] = 0.0
     """share of the peak that a falling learning rate ends at"""
     learning_rate: Annotated[float | None, Aliases("lr")] = Field(None, gt=0.0, le=100.0)
     """peak learning rate; unset: (d_model * warmup_steps)^-0.5, as in the paper"""
@@ -136,9 +136,9 @@ class TrainingConfig(Section):
     2025) or SOAP (Vyas et al., 2024) for the matrices of hidden layers and AdamW for the other
     parameters; Lion (Chen et al., 2023); schedule-free AdamW (Defazio et al., 2024); or the
     import path of any `torch.optim.Optimizer`, such as `torch.optim.NAdam`"""
-    momentum: Annotated[Share | None, Facts(part=chosen("optimizer", *DEFAULT_MOMENTUM))] = None
+    momentum: Annotated[Share | None, Facts(part=choice("optimizer", *DEFAULT_MOMENTUM))] = None
     """momentum of sgd, muon and normuon; unset: 0.9 in sgd, else 0.95"""
-    preconditioning_frequency: Annotated[int, Facts(part=chosen("optimizer", "soap"))] = Field(
+    preconditioning_frequency: Annotated[int, Facts(part=choice("optimizer", "soap"))] = Field(
         10, ge=1, le=100_000
     )
     """steps after which soap turns the axes of a matrix again, in which it is Adam"""
@@ -163,7 +163,7 @@ class TrainingConfig(Section):
     """the same, of the matrices of feed-forward networks"""
     embedding_decay: Annotated[FactorOrZero, DECAY_FACTS] = 1.0
     """weight decay of embeddings, as a multiple of that of matrices"""
-    output_decay: Annotated[FactorOrZero, Facts(part=replace(UNTIED, within=(DECAY,)))] = 1.0
+    output_decay: Annotated[FactorOrZero, Facts(part=replace(UNTIED, parents=(DECAY,)))] = 1.0
     """the same, of the output matrix"""
     vector_decay: Annotated[FactorOrZero, DECAY_FACTS] = 0.0
     """the same, of gains, biases and other vectors"""
@@ -172,7 +172,7 @@ class TrainingConfig(Section):
     cautious_updates: bool = False
     """drop the entries of an update that go uphill (Liang et al., 2024)"""
     cautious_decay: Annotated[
-        bool, Facts(part=replace(chosen("optimizer", *DECOUPLED), within=(DECAY,)))
+        bool, Facts(part=replace(choice("optimizer", *DECOUPLED), parents=(DECAY,)))
     ] = False
     """shrink only the weights that the update moves towards 0 (Chen et al., 2025)"""
     ema_decay: ProperShare | None = None

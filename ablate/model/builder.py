@@ -196,7 +196,7 @@ class ModelBuilder:
             return network
         # A user's class replaces the network, whose weights are drawn all the same, so that later
         # modules start from the same weights in both models.
-        return self._variant("feed_forward", Variants(Variant()), nn.Module, self.config)
+        return self._variant("feed_forward", Variants(custom=Variant()), nn.Module, self.config)
 
     def norm(self) -> nn.Module:
         """A normalization; the identity if the model has none."""

@@ -1,4 +1,6 @@
-"""Attention (section 3.2): its heads, its projections and what later work added to them."""
+"""Attention (section 3.2): its fields, the rules for them, and its cost (parameters,
+multiplications, memory). ablate/model/ computes it.
+"""
 
 from __future__ import annotations
 
@@ -7,40 +9,52 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from ablate.errors import Fault
-from ablate.fields import SET, Aliases, Facts, Part, Share, chosen, only
-from ablate.parts.cost import BYTES, Cost, Place, Projection, Tensors, projections
-from ablate.parts.positions import POSITIONAL_ENCODINGS, Positions, odd_rotation, rotated_entries
+from ablate.fields import SET, Aliases, Facts, Part, Share, choice, only
+from ablate.parts.cost import BYTES, Cost, Projection, Tensors, Workload, linear_cost
+from ablate.parts.positions import POSITIONAL_ENCODINGS, Positions, rotated_entries, rotation_fault
 from ablate.parts.sizes import SECOND_LAYER, Cap, Heads, Size
 from ablate.parts.variant import Variant, VariantName, Variants
 
-LINEAR_CHUNK = 64  # tokens that causal attention=linear processes at once
-CONVOLUTION_WIDTH = 4  # tokens of the short convolutions of attention, Mamba 2 and DeltaNet
+LINEAR_CHUNK = 64  # tokens in a chunk of causal attention=linear
+CONVOLUTION_WIDTH = 4  # tokens under the short convolutions of attention, Mamba 2 and DeltaNet
 
 
 @dataclass(frozen=True)
 class Mechanism(Variant):
-    """A kind of self-attention between its projections, whose class is constructed with config.
+    """Facts about an attention mechanism: the computation between the projections of self-attention
+    to queries, keys and values, and its output projection. Its class is constructed with config.
 
     forms_scores: whether it computes a score for every pair of tokens.
-    parameters: trained parameters beside the projections.
-    products: multiplications, by (c, place); None: of scores.
-    activations: fp32 numbers per token that the backward pass needs, by (c, causal, length of a
-        sentence); None: of scores.
-    fault: why a configuration cannot have it, or None.
+    parameters: number of trained parameters outside of the projections.
+    products: number of multiplications, as a function of (c, work); None: as many as attention with
+        a score for every pair of tokens needs.
+    activations: number of fp32 values per token that the backward pass needs, as a function of (c,
+        causal, length of a sentence); None: as many as attention with scores needs.
+    fault: the fault of a configuration that cannot have it, or None.
     """
 
     forms_scores: bool = True
     parameters: Callable[[Attention], int] = lambda c: 0
-    products: Callable[[Attention, Place], int] | None = None
+    products: Callable[[Attention, Workload], int] | None = None
     activations: Callable[[Attention, bool, int], int] | None = None
     fault: Callable[[Attention], Fault | None] = lambda c: None
 
 
-def _linear_products(c: Attention, place: Place) -> int:
-    """phi(K)^T V and phi(Q) times it; if causal, also the scores within a chunk."""
-    sums = 2 * c.n_heads * c.d_k * (c.d_v + 1) * place.tokens
-    scores = min(place.squares, LINEAR_CHUNK * place.tokens)
-    return sums + place.causal * scores * c.n_heads * (c.d_k + c.d_v + 1)
+def _linear_products(c: Attention, work: Workload) -> int:
+    """Multiplications of phi(K)^T V and phi(Q) (phi(K)^T V); in a causal stack, also of the scores
+    within a chunk and their products with V.
+    """
+    sums = 2 * c.n_heads * c.d_k * (c.d_v + 1) * work.tokens
+    if not work.causal:
+        return sums
+    scores = min(work.scores, LINEAR_CHUNK * work.tokens)
+    return sums + scores * c.n_heads * (c.d_k + c.d_v + 1)
+
+
+def _linear_activations(c: Attention, causal: bool, length: int) -> int:
+    """Q, K, phi(Q), phi(K) and their gradients, V and the heads; causal: scores within a chunk."""
+    scores = min(length, LINEAR_CHUNK) if causal else 0
+    return c.n_heads * (5 * c.d_k + 2 * c.d_v + scores)
 
 
 def _unpaired_heads(c: Attention) -> Fault | None:
@@ -51,61 +65,64 @@ def _unpaired_heads(c: Attention) -> Fault | None:
         )
     if c.positional_encoding == "relative":
         return Fault(
-            "attention=differential has the values of two heads in one, which "
-            "positional_encoding=relative cannot add to",
+            "attention=differential concatenates the values of two heads, so "
+            "positional_encoding=relative, which adds to the values of each head, does not fit",
             ("attention", "positional_encoding"),
         )
     return None
 
 
 ATTENTIONS = Variants(
-    Mechanism(),
+    custom=Mechanism(),
     full=Mechanism("ablate.model.attention:FullAttention"),
     local=Mechanism("ablate.model.attention:LocalAttention"),
     differential=Mechanism(
         "ablate.model.attention:DifferentialAttention",
         fault=_unpaired_heads,
         parameters=lambda c: 4 * c.d_k,
-        # Each of two heads has the values of both.
-        products=lambda c, place: place.squares * c.n_heads * (c.d_k + 2 * c.d_v),
+        # Each head of a pair is applied to the values of both heads, 2 d_v entries.
+        products=lambda c, work: work.scores * c.n_heads * (c.d_k + 2 * c.d_v),
+        # Q and K; V, the values of both heads (2 d_v) and the outputs before and after the norm;
+        # and the weights.
         activations=lambda c, causal, length: c.n_heads * (2 * c.d_k + 5 * c.d_v + length),
     ),
     linear=Mechanism(
         "ablate.model.attention:LinearAttention",
         forms_scores=False,
         products=_linear_products,
-        activations=lambda c, causal, length: (
-            c.n_heads * (5 * c.d_k + 2 * c.d_v + causal * min(length, LINEAR_CHUNK))
-        ),
+        activations=_linear_activations,
     ),
 )
 
-ATTENTION = Part("attention", where=lambda c: c.has_attention, by=("mixer", "architecture"))
-SELF_ATTENTION = chosen("mixer", "attention")
+ATTENTION = Part("attention", condition=lambda c: c.has_attention, reads=("mixer", "architecture"))
+SELF_ATTENTION = choice("mixer", "attention")
 OVER_SOURCE = Part("attention over the source", {"architecture": ("encoder-decoder",)})
 SOFTMAX = Part(
     "the softmax of scores",
-    within=(ATTENTION,),
-    where=lambda c: c.forms_scores,
-    by=("attention", "architecture"),
+    parents=(ATTENTION,),
+    condition=lambda c: c.forms_scores,
+    reads=("attention", "architecture"),
 )
 LOCAL = Part("attention=local", {"attention": ("local",)}, (SELF_ATTENTION,))
 LATENT = Part("latent attention", {"kv_rank": (SET,)}, (SELF_ATTENTION,))
 CAUSAL = Part("causal attention", {"architecture": ("decoder-only",)}, (ATTENTION,))
-VALUES = Part(
+ONE_STACK_ATTENTION = Part(
     "attention of one stack", {"architecture": ("decoder-only", "encoder-only")}, (ATTENTION,)
 )
-VALUE_EMBEDDINGS = Part("a value embedding", {"value_embeddings": ("added", "gated")}, (VALUES,))
-# It is there where both of the parts around it are.
-EARLIER_VALUES = Part("values of an earlier layer", within=(SECOND_LAYER, VALUES))
-SHARED_KEYS = {"mla": "kv_rank", "gqa": "n_kv_heads", "mqa": "n_kv_heads"}  # by their short names
+VALUE_EMBEDDINGS = Part(
+    "a value embedding", {"value_embeddings": ("added", "gated")}, (ONE_STACK_ATTENTION,)
+)
+# It needs a second layer, and attention in a model of one stack.
+EARLIER_VALUES = Part("values of an earlier layer", parents=(SECOND_LAYER, ONE_STACK_ATTENTION))
+# Names that users write as `attention` or `mixer`, and the field that has this variant.
+SHARED_KEYS = {"mla": "kv_rank", "gqa": "n_kv_heads", "mqa": "n_kv_heads"}
 SELF_ATTENTION_FACTS = Facts(part=SELF_ATTENTION, per_layer=True)
 ATTENTION_FACTS = Facts(part=ATTENTION, per_layer=True)
 SOFTMAX_FACTS = Facts(part=SOFTMAX, per_layer=True)
 
 
 class Attention(Positions):
-    """Attention of a layer, over its own sequence and over the source."""
+    """Fields of attention: self-attention, and cross-attention over the source."""
 
     n_kv_heads: Annotated[
         Heads | None,
@@ -115,10 +132,11 @@ class Attention(Positions):
     """number of key and value heads, each shared by a group of query heads (Ainslie et al., 2023);
     1 is multi-query attention (Shazeer, 2019); unset: h"""
     kv_rank: Annotated[Size | None, SELF_ATTENTION_FACTS, Aliases("mla", "kv_lora_rank")] = None
-    """entries of the latent vector that keys and values are made from, beside those that `rope`
-    rotates, which all heads share (MLA; DeepSeek-V2, 2024); unset: none"""
+    """size of the latent vector from which keys and values are projected (MLA; DeepSeek-V2, 2024);
+    the entries of keys that `rope` rotates are projected from x and shared by all heads; unset: no
+    latent vector"""
     query_rank: Annotated[Size | None, Facts(part=LATENT, per_layer=True)] = None
-    """entries of the latent vector that queries are made from; unset: none"""
+    """size of the latent vector from which queries are projected; unset: no latent vector"""
     n_cross_heads: Annotated[
         Heads | None,
         Facts(part=OVER_SOURCE, is_exported=True, per_layer=True),
@@ -133,7 +151,7 @@ class Attention(Positions):
     attention_window: Annotated[
         Size, Facts(part=LOCAL, per_layer=True), Aliases("sliding_window", "window_size")
     ] = 16
-    """number of tokens on either side that `local` attention reaches"""
+    """largest distance in tokens, to either side, that `local` attention reaches"""
     attention_scale: Annotated[Literal["1/sqrt(d_k)", 1], only("1/sqrt(d_k)", 1), SOFTMAX_FACTS] = (
         "1/sqrt(d_k)"
     )
@@ -146,34 +164,35 @@ class Attention(Positions):
     """biases in the attention projections; `inputs`: of queries, keys and values only, as in Qwen2;
     `output`: of the output only, as in RecurrentGemma"""
     attention_gate: Annotated[Literal["none", "head", "element"], ATTENTION_FACTS] = "none"
-    """sigmoid of a projection of the sub-layer's input, which multiplies what attention puts out:
-    one number for each `head`, or one for each `element` (Qiu et al., 2025)"""
+    """sigmoid gate of the attention output, projected from the sub-layer's input: one number for
+    each `head`, or one for each `element` (Qiu et al., 2025)"""
     attention_convolution: Annotated[
         Literal["none", "input", "qkv"],
         Facts(part=CAUSAL, per_layer=True),
     ] = "none"
-    """a convolution over the last 4 tokens, added to the `input` of attention or to queries, keys
-    and values (`qkv`; Canon layers; Allen-Zhu, 2025)"""
+    """convolution over the last 4 tokens, added to the `input` of attention or to queries, keys and
+    values (`qkv`; Canon layers; Allen-Zhu, 2025)"""
     value_embeddings: Annotated[
-        Literal["none", "added", "gated"], Facts(part=VALUES, per_layer=True)
+        Literal["none", "added", "gated"], Facts(part=ONE_STACK_ATTENTION, per_layer=True)
     ] = "none"
-    """a vector for each token of the vocabulary, `added` to the values of attention
-    (modded-nanogpt), or times a gate of each head that depends on x (`gated`; nanochat)"""
+    """learned vector for each token of the vocabulary, added to the values of attention: as it is
+    (`added`; modded-nanogpt), or times a gate of each head that is computed from x (`gated`;
+    nanochat)"""
     value_embedding_rank: Annotated[
         Size | None,
         Facts(part=VALUE_EMBEDDINGS, per_layer=True),
     ] = None
-    """entries of these vectors, which a matrix brings to the width of the values; unset: that
-    width, without a matrix"""
+    """size of value embeddings, which a matrix then brings to the width of the values; unset: the
+    width of the values, without a matrix"""
     value_residual: Annotated[bool, Facts(part=EARLIER_VALUES, per_layer=True)] = False
-    """values of attention that are mixed with those of the first layer that has this, by a trained
-    share that begins at 1/2 (ResFormer; Zhou et al., 2024)"""
+    """mix the values with the values of the first layer that sets value_residual; the share is
+    trained and begins at 1/2 (ResFormer; Zhou et al., 2024)"""
     exclude_own_value: Annotated[bool, SELF_ATTENTION_FACTS] = False
-    """remove from what self-attention puts out its share along the token's own value (exclusive
-    self-attention; nanochat)"""
+    """subtract from each head of self-attention its projection onto the value of the same token
+    (exclusive self-attention; nanochat)"""
     attention_sinks: Annotated[bool, SOFTMAX_FACTS] = False
-    """a learned score for each head in the sum of its softmax, for attention to nothing, as in
-    gpt-oss"""
+    """learned score of each head in the denominator of the softmax, so that a head can attend to
+    nothing, as in gpt-oss"""
     score_cap: Annotated[Cap | None, SOFTMAX_FACTS, Aliases("attn_logit_softcapping")] = None
     """soft cap of attention scores, which become cap * tanh(score / cap), as in Gemma 2; unset:
     none"""
@@ -184,7 +203,7 @@ class Attention(Positions):
 
     @property
     def has_plain_keys(self) -> bool:
-        """Whether nothing changes keys and values after they are made, but their positions."""
+        """Whether keys and values are used as they are projected, apart from positions."""
         changes_values = self.value_embeddings != "none" or self.value_residual
         changes_values |= self.exclude_own_value
         return (
@@ -192,7 +211,7 @@ class Attention(Positions):
         )
 
     def key_heads(self, heads: int) -> int:
-        """Number of key and value heads of an attention with so many query heads."""
+        """Number of key and value heads of an attention with this number of query heads."""
         return self.n_kv_heads or heads
 
     @property
@@ -209,21 +228,25 @@ class Attention(Positions):
 # Rules
 
 
-def unset_repetitions(values: dict[str, Any]) -> None:
-    """Unset numbers of heads that are h, among the values of all fields."""
+def unset_equal_heads(values: dict[str, Any]) -> None:
+    """Unset n_cross_heads and n_kv_heads where they equal n_heads, so that one model has one id.
+
+    Args:
+        values: the value of each field; changed in place.
+    """
     if values["n_cross_heads"] == values["n_heads"]:
         values["n_cross_heads"] = None
-    # With other heads in cross-attention, the number of key heads is not that of both attentions.
+    # If cross-attention has another number of heads, an unset n_kv_heads would mean two numbers.
     if values["n_kv_heads"] == values["n_heads"] and values["n_cross_heads"] is None:
         values["n_kv_heads"] = None
 
 
 def faults(c: Attention) -> Iterator[Fault]:
-    """Yield why a layer cannot have its self-attention."""
+    """Yield the faults of the self-attention of a layer."""
     fault = ATTENTIONS[c.attention].fault(c)
     if fault:
         yield fault
-    if c.positional_encoding == "rope" and (fault := odd_rotation(c)):
+    if c.positional_encoding == "rope" and (fault := rotation_fault(c)):
         yield fault
     encoding = POSITIONAL_ENCODINGS[c.positional_encoding]
     if encoding.acts_in_attention and not ATTENTIONS[c.attention].forms_scores:
@@ -240,8 +263,13 @@ def faults(c: Attention) -> Iterator[Fault]:
         )
 
 
-def faults_of_groups(c: Attention, heads: Mapping[str, int]) -> Iterator[Fault]:
-    """Yield why query heads, by the field that has their number, cannot share those of keys."""
+def group_faults(c: Attention, heads: Mapping[str, int]) -> Iterator[Fault]:
+    """Yield a fault for each number of query heads that n_kv_heads does not divide.
+
+    Args:
+        c: the fields of the layer.
+        heads: numbers of query heads, by the field that has them.
+    """
     for name, number in heads.items():
         if c.n_kv_heads is not None and number % c.n_kv_heads:
             shown = "h" if name == "n_heads" else name
@@ -252,12 +280,12 @@ def faults_of_groups(c: Attention, heads: Mapping[str, int]) -> Iterator[Fault]:
             )
 
 
-def faults_of_model(layers: Iterable[Attention]) -> Iterator[Fault]:
-    """Yield why layers with self-attention cannot mix their values with those of the first one."""
+def layer_faults(layers: Iterable[Attention]) -> Iterator[Fault]:
+    """Yield the faults of layers with self-attention that do not fit each other."""
     widths = {value_width(layer) for layer in layers if layer.value_residual}
     if len(widths) > 1:
         yield Fault(
-            "value_residual=true needs values of one width in all layers; it is "
+            "value_residual=true needs values of one width in all layers that set it; it is "
             f"{' and '.join(map(str, sorted(widths)))}",
             ("value_residual", "n_kv_heads", "n_heads", "d_v"),
         )
@@ -266,8 +294,8 @@ def faults_of_model(layers: Iterable[Attention]) -> Iterator[Fault]:
 # Costs
 
 
-def cost(c: Attention, place: Place, vocab_size: int) -> Cost:
-    """The cost of self-attention."""
+def cost(c: Attention, work: Workload, vocab_size: int) -> Cost:
+    """Cost of self-attention."""
     mechanism = ATTENTIONS[c.attention]
     layers = [*_value_layers(c), *_output_and_gate(c, c.n_heads)]
     if c.kv_rank is None:
@@ -275,33 +303,34 @@ def cost(c: Attention, place: Place, vocab_size: int) -> Cost:
     else:
         layers += _latent_projections(c)
     kernels = CONVOLUTION_WIDTH * convolved_width(c)
-    others = mechanism.parameters(c) + kernels + value_table(c, vocab_size) + c.value_residual
+    others = mechanism.parameters(c) + kernels + value_table(c, vocab_size)
+    others += int(c.value_residual)  # its share
     others += _latent_gains(c) + _vectors(c, c.n_heads, mechanism.forms_scores)
     if mechanism.products is None:
         factor = POSITIONAL_ENCODINGS[c.positional_encoding].score_factor
-        products = factor * _score_products(c, c.n_heads) * place.squares
+        products = factor * _score_products(c, c.n_heads) * work.scores
     else:
-        products = mechanism.products(c, place)
-    inner = Cost(others=others, products=products + kernels * place.tokens)
-    return projections(layers, place.tokens) + inner
+        products = mechanism.products(c, work)
+    inner = Cost(other_parameters=others, products=products + kernels * work.tokens)
+    return linear_cost(layers, work.tokens) + inner
 
 
 def cost_over_source(c: Attention, source: int, target: int, pairs: int) -> Cost:
-    """The cost of attention over the source, whose keys and values are projected once, and of all
-    its loops.
+    """Cost of cross-attention. Keys and values are projected once; all else is computed in each of
+    the loops.
 
     Args:
         c: the fields of the layer.
-        source: tokens of the source.
-        target: tokens of the target.
-        pairs: sum of the products of both lengths.
+        source: number of source tokens.
+        target: number of target tokens.
+        pairs: sum over sentence pairs of (length of the source) x (length of the target).
     """
     heads = c.cross_heads
-    keys = projections(_keys_and_values(c, heads), source)
+    keys = linear_cost(_keys_and_values(c, heads), source)
     layers = [_queries(c, heads), *_output_and_gate(c, heads)]
     scores = c.loops * _score_products(c, heads) * pairs
-    inner = Cost(others=_vectors(c, heads, forms_scores=True), products=scores)
-    return keys + projections(layers, c.loops * target) + inner
+    inner = Cost(other_parameters=_vectors(c, heads, forms_scores=True), products=scores)
+    return keys + linear_cost(layers, c.loops * target) + inner
 
 
 def _has_input_bias(c: Attention) -> bool:
@@ -323,70 +352,83 @@ def _output_and_gate(c: Attention, heads: int) -> list[Projection]:
 
 
 def _score_products(c: Attention, heads: int) -> int:
-    """For one query and one key: d_k for the score and d_v for the weighted value, in each head."""
+    """Multiplications for one query and one key: in each head d_k for the score, and d_v for the
+    weighted value.
+    """
     return heads * (c.d_k + c.d_v)
 
 
 def _vectors(c: Attention, heads: int, forms_scores: bool) -> int:
-    """The sinks, and the gains of queries and keys."""
+    """Number of sinks, and of gains of queries and keys."""
     widths = (heads + c.key_heads(heads)) * c.d_k
     gains = {"head": 2 * c.d_k, "width": widths}.get(c.qk_norm, 0)
-    return gains + heads * (c.attention_sinks and forms_scores)
+    return gains + (heads if c.attention_sinks and forms_scores else 0)
 
 
 def gate_width(c: Attention, heads: int) -> int:
-    """Numbers in the gate of one attention's output, for each token."""
+    """Number of gates of the attention output for each token."""
     return {"none": 0, "head": heads, "element": heads * c.d_v}[c.attention_gate]
 
 
 def convolved_width(c: Attention) -> int:
-    """Channels of the convolution in self-attention."""
+    """Number of channels of the convolution in self-attention."""
     if c.attention_convolution == "qkv":
         return c.n_heads * c.d_k + c.kv_heads * (c.d_k + c.d_v)
-    return (c.attention_convolution == "input") * c.d_model
+    return c.d_model if c.attention_convolution == "input" else 0
 
 
 def activation_bytes(c: Attention, heads: int, tensors: Tensors) -> int:
-    """Bytes for a token: the input, Q, K, V, the heads, their gate and the scores."""
+    """Bytes per token that the backward pass of one attention needs: its input, Q, K, V, the heads,
+    their gates, and scores where they are stored.
+    """
     numbers = 2 * heads * (c.d_k + c.d_v)
     if c.attention_convolution != "none":
         numbers += convolved_width(c)
-    projected = tensors.operand * c.d_model
-    projected += (tensors.operand if tensors.on_gpu else BYTES) * numbers
-    normalized = (c.qk_norm != "none") * 2 * heads * c.d_k
-    gate = gate_width(c, heads)
-    gated = (gate > 0) * (gate + heads * c.d_v)
-    are_formed = c.attention_dropout > 0 or c.score_cap is not None or c.attention_sinks
-    are_formed |= POSITIONAL_ENCODINGS[c.positional_encoding].adds_to_scores
-    are_formed |= c.d_k != c.d_v or (tensors.causal and c.attention == "local")
-    # The weights, the cap's tanh, and dropout's mask and result; fused attention has none.
-    count = 1 + (c.score_cap is not None) + 2 * (c.attention_dropout > 0)
-    scores = are_formed * count * heads * tensors.length
-    return projected + BYTES * (normalized + gated + scores)
+    total = tensors.operand_bytes * c.d_model
+    total += (tensors.operand_bytes if tensors.on_gpu else BYTES) * numbers
+    if c.qk_norm != "none":
+        total += BYTES * 2 * heads * c.d_k
+    if c.attention_gate != "none":
+        total += BYTES * (gate_width(c, heads) + heads * c.d_v)
+    if _stores_scores(c, tensors):
+        # For each score its weight; with a cap also the tanh; with dropout the mask and the result.
+        count = 1 + (c.score_cap is not None) + 2 * (c.attention_dropout > 0)
+        total += BYTES * count * heads * tensors.length
+    return total
+
+
+def _stores_scores(c: Attention, tensors: Tensors) -> bool:
+    """Whether attention computes its scores as a tensor, which torch's fused attention does not."""
+    changes_scores = c.attention_dropout > 0 or c.score_cap is not None or c.attention_sinks
+    changes_scores |= POSITIONAL_ENCODINGS[c.positional_encoding].adds_to_scores
+    has_causal_window = tensors.causal and c.attention == "local"
+    return changes_scores or c.d_k != c.d_v or has_causal_window
 
 
 # Latent attention
 
 
 def shared_entries(c: Attention) -> int:
-    """Entries of a key that all heads share in latent attention: those that are rotated."""
-    return (c.positional_encoding == "rope") * rotated_entries(c)
+    """Number of entries of a key that all heads share in latent attention: the rotated ones."""
+    return rotated_entries(c) if c.positional_encoding == "rope" else 0
 
 
 def note_on_shared_keys(layers: Iterable[Attention]) -> str:
-    """A note on latent vectors that make values alone, because all of a key is rotated."""
+    """Note on latent vectors that serve only values, because `rope` rotates whole keys; "" for
+    none.
+    """
     for layer in layers:
         if layer.kv_rank is not None and shared_entries(layer) == layer.d_k:
             return (
-                "rope rotates all entries of a key, which all heads then share, so that the latent "
-                "vectors of kv_rank make values alone; a rope_fraction below 1 leaves entries to "
-                "them"
+                "rope rotates all entries of a key, and all heads share rotated entries, so only "
+                "values are projected from the latent vectors of kv_rank; with a rope_fraction "
+                "below 1, the other entries of keys are, too"
             )
     return ""
 
 
 def _latent_projections(c: Attention) -> list[Projection]:
-    """Queries, latent vectors, and the keys and values that are made from them."""
+    """The projections to queries and latent vectors, and from latent vectors to keys and values."""
     assert c.kv_rank is not None
     shared, has_bias = shared_entries(c), _has_input_bias(c)
     queries = [_queries(c, c.n_heads)]
@@ -406,19 +448,22 @@ def _latent_gains(c: Attention) -> int:
 
 
 def value_width(c: Attention) -> int:
-    """Numbers in the values of one token in self-attention."""
+    """Number of entries in the values of one token in self-attention."""
     return c.kv_heads * c.d_v
 
 
 def value_table(c: Attention, vocab_size: int) -> int:
-    """Numbers in the table of value embeddings."""
-    entries = c.value_embedding_rank or value_width(c)
-    return vocab_size * entries * (c.value_embeddings != "none")
+    """Number of entries in the table of value embeddings."""
+    if c.value_embeddings == "none":
+        return 0
+    return vocab_size * (c.value_embedding_rank or value_width(c))
 
 
 def _value_layers(c: Attention) -> list[Projection]:
-    """The matrix behind value embeddings, and their gates."""
-    if c.value_embeddings == "none":
-        return []
-    widen = Projection(c.value_embedding_rank or 0, value_width(c))
-    return [widen, Projection(c.d_model, c.kv_heads * (c.value_embeddings == "gated"))]
+    """The projections of value embeddings to the width of the values, and to their gates."""
+    layers = []
+    if c.value_embeddings != "none" and c.value_embedding_rank is not None:
+        layers.append(Projection(c.value_embedding_rank, value_width(c)))
+    if c.value_embeddings == "gated":
+        layers.append(Projection(c.d_model, c.kv_heads))
+    return layers

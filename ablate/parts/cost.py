@@ -1,4 +1,4 @@
-"""What a part of a layer costs: trained parameters, multiplications and memory."""
+"""Cost of a part of a layer: trained parameters, multiplications and memory."""
 
 from __future__ import annotations
 
@@ -10,86 +10,92 @@ BYTES = 4  # fp32: weights, gradients and optimizer state, whatever `precision` 
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a part stands, and what passes it.
+class Workload:
+    """The tokens that a layer processes in one forward pass.
 
-    causal: whether its stack is causal.
-    tokens: that pass it. squares: sum of the squared lengths of their sequences, which is the
-        number of attention scores.
+    causal: whether the stack of the layer is causal.
+    tokens: number of tokens.
+    scores: number of attention scores of a head: sum of the squared lengths of the sequences.
     """
 
     causal: bool = False
     tokens: int = 0
-    squares: int = 0
+    scores: int = 0
 
 
 @dataclass(frozen=True)
 class Tensors:
-    """The tensors of a layer in training.
+    """Properties of the tensors that a layer keeps for the backward pass.
 
-    causal: whether its stack is causal.
-    length: tokens of a sentence, padding included.
-    operand: bytes of a number in operands of products.
-    on_gpu: whether Q, K and V have the precision of operands, and dropout masks take one byte.
+    causal: whether the stack of the layer is causal.
+    length: number of tokens of a sentence, padding included.
+    operand_bytes: bytes of a number in the operands of matrix products.
+    on_gpu: whether the layer runs on a GPU, where Q, K and V have the precision of operands, and a
+        dropout mask takes one byte a number.
     """
 
     causal: bool
     length: int
-    operand: int
+    operand_bytes: int
     on_gpu: bool
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Costs of a part, which add up over parts and layers.
+    """Cost of a part, which adds up over parts and layers.
 
-    matrices: trained numbers in matrices of hidden layers, which Muon trains.
-    others: further trained numbers, such as gains, biases, kernels and tables.
-    idle: trained numbers that a token does not meet.
+    matrix_parameters: trained numbers in matrices of hidden layers, which Muon updates.
+    other_parameters: all other trained numbers, such as gains, biases, kernels and tables.
+    idle_parameters: trained numbers that a token does not use, such as the experts that it is not
+        sent to; they are also counted above.
     products: multiplications of one forward pass.
     """
 
-    matrices: int = 0
-    others: int = 0
-    idle: int = 0
+    matrix_parameters: int = 0
+    other_parameters: int = 0
+    idle_parameters: int = 0
     products: int = 0
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
-            self.matrices + other.matrices,
-            self.others + other.others,
-            self.idle + other.idle,
+            self.matrix_parameters + other.matrix_parameters,
+            self.other_parameters + other.other_parameters,
+            self.idle_parameters + other.idle_parameters,
             self.products + other.products,
         )
 
     def __mul__(self, times: int) -> Cost:
         return Cost(
-            self.matrices * times, self.others * times, self.idle * times, self.products * times
+            self.matrix_parameters * times,
+            self.other_parameters * times,
+            self.idle_parameters * times,
+            self.products * times,
         )
 
     @property
     def parameters(self) -> int:
-        """All trained numbers."""
-        return self.matrices + self.others
+        """Number of all trained numbers."""
+        return self.matrix_parameters + self.other_parameters
 
 
 class Projection(NamedTuple):
-    """A linear layer: its entries in and out, and whether it has a bias."""
+    """Sizes of a linear layer: entries in, entries out, and whether it has a bias."""
 
     inputs: int
     outputs: int
     has_bias: bool = False
 
 
-def projections(layers: Iterable[Projection], tokens: int) -> Cost:
-    """The cost of linear layers that so many tokens pass."""
+def linear_cost(layers: Iterable[Projection], tokens: int) -> Cost:
+    """Cost of linear layers that are applied to this number of tokens."""
     weights = biases = 0
     for layer in layers:
         weights += layer.inputs * layer.outputs
-        biases += layer.has_bias * layer.outputs
-    return Cost(matrices=weights, others=biases, products=weights * tokens)
+        if layer.has_bias:
+            biases += layer.outputs
+    return Cost(weights, biases, products=weights * tokens)
 
 
-def matrices(weights: int, place: Place) -> Cost:
-    """The cost of matrices with so many weights, each of which multiplies every token once."""
-    return Cost(matrices=weights, products=weights * place.tokens)
+def matrix_cost(weights: int, work: Workload) -> Cost:
+    """Cost of matrices with this number of weights, each of which multiplies every token once."""
+    return Cost(weights, products=weights * work.tokens)

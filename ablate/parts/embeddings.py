@@ -1,4 +1,4 @@
-"""Embeddings of tokens (section 3.4), and what is added to them."""
+"""Embeddings of tokens (section 3.4) and additions to them: fields, rules, number of parameters."""
 
 from __future__ import annotations
 
@@ -29,33 +29,33 @@ class Embeddings(Norms):
         EXPORTED,
         Aliases("tie_weights", "weight_tying", "weight_sharing"),
     ] = "all"
-    """shared weights: source, target and output embedding (3.4), target and output only, or none"""
+    """which matrices share weights: source, target and output embedding (3.4), target and output
+    embedding only, or none"""
     embedding_norm: Annotated[
         Literal[False, True, "first"],
         only(True, False, "first"),
         Facts(part=EMBEDDING_NORM),
     ] = False
     """normalization of the sum of embeddings and positions in a model of one stack (Devlin et al.,
-    2019; nanochat); `first`: in the place of the norm before the first sub-layer, as in
-    ModernBERT"""
+    2019; nanochat); `first`: instead of the norm before the first sub-layer, as in ModernBERT"""
     smear: Annotated[bool, ONE_STACK_FACTS] = False
-    """the embedding of the token before, added to each embedding by a gate and a trained number
+    """add the embedding of the previous token to each embedding, times a gate and a trained number
     that begins at 0 (modded-nanogpt, nanochat)"""
     bigram_embeddings: Annotated[int | None, ONE_STACK_FACTS] = Field(None, ge=2, le=100_000_000)
-    """rows of a second table of embeddings, which a hash of each token and the one before selects
-    (modded-nanogpt, nanochat); unset: none"""
+    """number of rows of a second table of embeddings; a hash of each token and the previous one
+    selects a row (modded-nanogpt, nanochat); unset: no such table"""
     token_types: Annotated[int, Facts(part=ENCODER_ONLY, is_exported=True)] = Field(0, ge=0, le=16)
     """number of token types of `encoder-only`; the vector of the first one is added to every
     embedding, as in BERT for a single text"""
 
     @property
     def replaces_first_norm(self) -> bool:
-        """Whether the norm of embeddings is in the place of the first sub-layer's."""
+        """Whether the norm of embeddings replaces the norm before the first sub-layer."""
         return self.embedding_norm == "first"
 
 
 def faults(c: Embeddings) -> Iterator[Fault]:
-    """Yield why a model cannot have its embeddings."""
+    """Yield the faults of the embeddings of a model."""
     if c.tied_embeddings == "decoder" and not c.has_both_stacks:
         missing = "a decoder" if c.has_encoder else "an encoder"
         yield Fault(
@@ -65,26 +65,29 @@ def faults(c: Embeddings) -> Iterator[Fault]:
         )
 
 
-def faults_of_first_layer(c: Embeddings) -> Iterator[Fault]:
-    """Yield why the norm of embeddings cannot replace the one before the first sub-layer."""
+def first_layer_faults(c: Embeddings) -> Iterator[Fault]:
+    """Yield a fault if the first sub-layer, whose layer is `c`, has no norm to replace."""
     if c.replaces_first_norm and c.norm_position not in ("pre", "sandwich"):
         yield Fault(
-            "embedding_norm=first is in the place of the norm before the first sub-layer, which "
-            f"needs norm_position=pre or sandwich there; it is {c.norm_position}",
+            "embedding_norm=first replaces the norm before the first sub-layer, so it needs "
+            f"norm_position=pre or sandwich there; it is {c.norm_position}",
             ("embedding_norm", "norm_position"),
         )
 
 
 def parameters(c: Embeddings, vocab_size: int) -> int:
-    """Trained numbers of embeddings and output matrix, by the configuration of the first layer."""
-    d = c.d_model
-    total = (_matrices(c) * vocab_size + c.token_types) * d
-    total += (c.bigram_embeddings or 0) * d + c.smear * (d + 1)
-    return total + (c.embedding_norm is True) * norms.parameters(c)
+    """Number of trained numbers in embeddings and output matrix; `c` is the first layer."""
+    rows = _matrices(c) * vocab_size + c.token_types + (c.bigram_embeddings or 0)
+    total = rows * c.d_model
+    if c.smear:
+        total += c.d_model + 1
+    if c.embedding_norm is True:
+        total += norms.parameters(c)
+    return total
 
 
 def _matrices(c: Embeddings) -> int:
-    """Number of V x d_model matrices: source and target embedding and pre-softmax, after tying."""
+    """Number of different V x d_model matrices: source, target and output, after tying."""
     if c.tied_embeddings == "none":
         return 2 + c.has_both_stacks
     return 1 + (c.tied_embeddings == "decoder")

@@ -1,4 +1,6 @@
-"""The feed-forward sub-layer (section 3.3): a network, gated or not, or a mixture of experts."""
+"""The feed-forward sub-layer (section 3.3), a network or a mixture of experts: its fields, the
+rules for them, and its cost.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,17 @@ from pydantic import Field
 
 from ablate.errors import Fault
 from ablate.fields import PER_LAYER, SET, Aliases, Facts, Part, Share
-from ablate.parts.cost import BYTES, Cost, Place, Tensors
+from ablate.parts.cost import BYTES, Cost, Tensors, Workload
 from ablate.parts.sizes import NETWORK, Sizes
 from ablate.parts.variant import Variant, VariantName, Variants
 
 
 @dataclass(frozen=True)
 class Activation(Variant):
-    """An activation, whose class takes no arguments. `gated`: it multiplies two projections."""
+    """Facts about an activation, whose class takes no arguments.
+
+    gated: whether the result is multiplied by a second projection of the input.
+    """
 
     gated: bool = False
 
@@ -27,7 +32,7 @@ def _activation(name: str, gated: bool = False) -> Activation:
 
 
 ACTIVATIONS = Variants(
-    Activation(),
+    custom=Activation(),
     relu=_activation("ReLU"),
     gelu=_activation("GELU"),
     gelu_tanh=_activation("tanh_gelu"),
@@ -47,11 +52,11 @@ MIXTURE_FACTS = Facts(part=MIXTURE, per_layer=True)
 
 
 class FeedForward(Sizes):
-    """The feed-forward sub-layer of a layer."""
+    """Fields of the feed-forward sub-layer."""
 
     feed_forward: Annotated[str, VariantName(("network", "none")), PER_LAYER] = "network"
-    """feed-forward sub-layer: a network of two linear layers (3.3), gated or a mixture of experts
-    by the fields below, or none, as in Mamba 2"""
+    """feed-forward sub-layer: a network of two linear layers (3.3), which the fields below may gate
+    or replace by a mixture of experts; or none, as in Mamba 2"""
     activation: Annotated[
         str, VariantName(tuple(ACTIVATIONS)), NETWORK_FACTS, Aliases("hidden_act")
     ] = "relu"
@@ -67,31 +72,31 @@ class FeedForward(Sizes):
         NETWORK_FACTS,
         Aliases("num_experts", "num_local_experts", "n_routed_experts", "moe"),
     ] = Field(None, ge=2, le=1024)
-    """experts of a mixture, each a feed-forward network of d_ff, in the place of one network
-    (Shazeer et al., 2017); unset: none"""
+    """number of experts of a mixture, each a feed-forward network of d_ff, instead of one network
+    (Shazeer et al., 2017); unset: one network"""
     experts_per_token: Annotated[int, MIXTURE_FACTS, Aliases("num_experts_per_tok")] = Field(
         2, ge=1, le=1024
     )
-    """experts that each token is sent to"""
+    """number of experts that each token is sent to"""
     shared_experts: Annotated[int, MIXTURE_FACTS] = Field(0, ge=0, le=64)
-    """further experts that every token passes (DeepSeek-V3)"""
+    """number of further experts that process every token (DeepSeek-V3)"""
     shared_expert_gate: Annotated[bool, MIXTURE_FACTS] = False
-    """a sigmoid of x as the factor of shared experts, as in Qwen3-Next"""
+    """multiply the output of shared experts by a sigmoid gate of each token, as in Qwen3-Next"""
     expert_weights: Annotated[Literal["softmax", "softmax_of_chosen", "sigmoid"], MIXTURE_FACTS] = (
         "softmax_of_chosen"
     )
-    """weights of a token's experts: their share of the softmax over all (OLMoE), the softmax over
-    the chosen ones (Mixtral), or sigmoids that are scaled to a sum of 1 (DeepSeek-V3)"""
+    """weights of a token's experts: the softmax over all experts (OLMoE), the softmax over the
+    chosen experts only (Mixtral), or sigmoids that are scaled to a sum of 1 (DeepSeek-V3)"""
     expert_scale: Annotated[float, MIXTURE_FACTS] = Field(1.0, gt=0.0, le=1000.0)
     """factor of the weights of a token's experts (DeepSeek-V3)"""
     router_bias: Annotated[bool, MIXTURE_FACTS] = False
     """bias of the scores of experts, as in gpt-oss"""
     expert_balance_by: Annotated[Literal["loss", "bias"], MIXTURE_FACTS] = "loss"
-    """whether uneven experts are part of the training loss, or a bias of each, which acts on the
-    choice alone, is trained against them (DeepSeek-V3)"""
+    """how tokens are spread evenly over experts: by a term of the training loss, or by a trained
+    bias of each expert that changes only which experts are chosen (DeepSeek-V3)"""
     expert_balance: Annotated[float, MIXTURE_FACTS] = Field(0.01, ge=0.0, le=10.0)
-    """weight in the training loss of how unevenly tokens are sent to experts (Switch Transformer;
-    Fedus et al., 2022)"""
+    """weight of the term of the training loss that grows with the uneven use of experts (Switch
+    Transformer; Fedus et al., 2022)"""
 
     @property
     def is_mixture(self) -> bool:
@@ -101,14 +106,14 @@ class FeedForward(Sizes):
     def inner_width(self, gated: bool) -> int:
         """Inner width of the feed-forward network: d_ff, or 2/3 of it if gated.
 
-        A gated network has three matrices instead of two, and so keeps the number of weights
+        A gated network has three matrices instead of two, so that the number of weights is the same
         (Shazeer, 2020).
         """
         return max(1, round(2 * self.d_ff / 3)) if gated else self.d_ff
 
 
 def faults(c: FeedForward) -> Iterator[Fault]:
-    """Yield why a layer cannot have its experts."""
+    """Yield the faults of the mixture of experts of a layer."""
     if c.n_experts is not None and c.experts_per_token > c.n_experts:
         yield Fault(
             f"experts_per_token={c.experts_per_token} is more than n_experts={c.n_experts}",
@@ -117,42 +122,46 @@ def faults(c: FeedForward) -> Iterator[Fault]:
 
 
 def largest_balance(c: FeedForward) -> float:
-    """The balance of a layer's experts in the loss if each token is sent to the same ones."""
+    """Balance term of a layer in the training loss if all tokens are sent to the same experts."""
     return c.expert_balance * (c.n_experts or 0)
 
 
 def inner_width(c: FeedForward) -> int:
-    """Width between the layers of the feed-forward network, with its activation."""
+    """Inner width of the feed-forward network with its activation."""
     return c.inner_width(ACTIVATIONS[c.activation].gated)
 
 
-def cost(c: FeedForward, place: Place) -> Cost:
-    """The cost of the network of a layer, or of its mixture of experts."""
+def cost(c: FeedForward, work: Workload) -> Cost:
+    """Cost of the feed-forward network, or of the mixture of experts."""
     if c.feed_forward == "none":
         return Cost()
-    projections = 1 + ACTIVATIONS[c.activation].gated  # into the inner width
+    projections = 2 if ACTIVATIONS[c.activation].gated else 1  # to the inner width
     weights = (projections + 1) * c.d_model * inner_width(c)
-    biases = c.feed_forward_bias * (projections * inner_width(c) + c.d_model)
+    biases = projections * inner_width(c) + c.d_model if c.feed_forward_bias else 0
     if c.n_experts is None:
-        return Cost(matrices=weights, others=biases, products=weights * place.tokens)
-    networks, met = c.n_experts + c.shared_experts, c.experts_per_token + c.shared_experts
-    router = c.d_model * (c.n_experts + (c.shared_experts > 0) * c.shared_expert_gate)
-    # Of the scores of experts, and of the choice of them.
-    router_biases = c.n_experts * (c.router_bias + (c.expert_balance_by == "bias"))
+        return Cost(weights, biases, products=weights * work.tokens)
+    networks = c.n_experts + c.shared_experts
+    used = c.experts_per_token + c.shared_experts  # by a token
+    router = c.d_model * c.n_experts
+    if c.shared_experts and c.shared_expert_gate:
+        router += c.d_model
+    router_biases = c.n_experts if c.router_bias else 0
+    if c.expert_balance_by == "bias":
+        router_biases += c.n_experts
     return Cost(
-        matrices=networks * weights + router,
-        others=networks * biases + router_biases,
-        idle=(networks - met) * (weights + biases),
-        products=(met * weights + router) * place.tokens,
+        matrix_parameters=networks * weights + router,
+        other_parameters=networks * biases + router_biases,
+        idle_parameters=(networks - used) * (weights + biases),
+        products=(used * weights + router) * work.tokens,
     )
 
 
 def activation_bytes(c: FeedForward, tensors: Tensors) -> int:
-    """Bytes for a token of the network: the input and each inner vector."""
+    """Bytes per token that the backward pass of the network needs: its input and inner vectors."""
     inner_vectors = 1 + (c.activation != "relu") + (c.activation_dropout > 0)
     if ACTIVATIONS[c.activation].gated:
         inner_vectors += 2
-    network = tensors.operand * (c.d_model + inner_vectors * inner_width(c))
+    network = tensors.operand_bytes * (c.d_model + inner_vectors * inner_width(c))
     if c.n_experts is None:
         return network
     networks = c.experts_per_token + c.shared_experts

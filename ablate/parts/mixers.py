@@ -1,4 +1,6 @@
-"""What mixes the tokens of a sequence: self-attention, or a recurrence or a convolution."""
+"""Mixers, the sub-layers that mix the tokens of a sequence: self-attention, recurrences and
+convolutions. Fields, rules and cost.
+"""
 
 from __future__ import annotations
 
@@ -11,33 +13,35 @@ from ablate.fields import PER_LAYER
 from ablate.own.reference import is_own
 from ablate.parts import attention
 from ablate.parts.attention import ATTENTIONS, CONVOLUTION_WIDTH, SHARED_KEYS, Attention
-from ablate.parts.cost import BYTES, Cost, Place, Tensors, matrices
-from ablate.parts.positions import POSITIONAL_ENCODINGS, odd_rotation
+from ablate.parts.cost import BYTES, Cost, Tensors, Workload, matrix_cost
+from ablate.parts.positions import POSITIONAL_ENCODINGS, rotation_fault
 from ablate.parts.sizes import Sizes
 from ablate.parts.variant import Variant, VariantName, Variants
 
-RECURRENCE_CHUNK = 64  # tokens that a recurrence processes at once
-VECTOR_HALVINGS = 4  # of the chunk of one that has a decay for each row of its state
+RECURRENCE_CHUNK = 64  # tokens in a chunk of a recurrence with one decay for each head
+# The chunk of a recurrence with a decay for each row of its state, which is halved this often.
+VECTOR_HALVINGS = 4
 VECTOR_CHUNK = 2**VECTOR_HALVINGS
-GATED_CONVOLUTION_WIDTH = 3  # tokens of mixer=short_convolution, as in LFM2
+GATED_CONVOLUTION_WIDTH = 3  # tokens under mixer=short_convolution, as in LFM2
 RWKV_EXPANSION = 4  # inner width of mixer=rwkv_channels, as a multiple of d_model
-LRU_POWER = 8  # of the decay of mixer=rg_lru, as in Griffin
-DECAY_RANK = 16  # of gated linear attention's decay
+LRU_POWER = 8  # exponent of the decay of mixer=rg_lru, as in Griffin
+DECAY_RANK = 16  # rank of the projection to the decay of gated linear attention
 
 
 @dataclass(frozen=True)
 class Mixer(Variant):
-    """What mixes tokens, whose class is constructed with config, causal and init.
+    """Facts about a mixer, whose class is constructed with config, causal and init.
 
-    reads_both_ways: whether it can stand in an encoder.
+    reads_both_ways: whether it works in an encoder.
     has_heads: whether it has h heads of the sizes d_k and d_v.
-    matrices: trained parameters of one layer in matrices, which Muon trains and which multiply each
-        token once, by (c, causal); None: of self-attention, and assumed so of a class of a user's.
-    vectors: further trained parameters, such as biases and convolutions.
-    elementwise: further multiplications per token, such as those with the state.
-    activations: fp32 numbers per token that the backward pass needs, by (c, causal); None: of
-        self-attention.
-    fault: why a configuration cannot have it, or None.
+    matrices: number of trained parameters in matrices, which Muon updates and which multiply each
+        token once, as a function of (c, causal); None: as in self-attention, which is also assumed
+        of a user's class.
+    vectors: number of other trained parameters, such as biases and convolutions.
+    elementwise: number of other multiplications per token, such as products with the state.
+    activations: number of fp32 values per token that the backward pass needs, as a function of (c,
+        causal); None: as in self-attention.
+    fault: the fault of a configuration that cannot have it, or None.
     """
 
     reads_both_ways: bool = False
@@ -54,11 +58,11 @@ def _network(build: str, gates: int, stored: int, stored_causal: int) -> Mixer:
 
     Args:
         build: its class.
-        gates: products of the input, each of the network's width; the candidate is one of them.
-        stored: multiple of d_model in the memory of a packed batch, of inputs, outputs, gates and
-            states.
-        stored_causal: of a batch without padding, with the larger workspace of oneDNN, measured at
-            d_model 48 to 512.
+        gates: number of gates, the candidate state included; each has the width of the network.
+        stored: fp32 values per token that the backward pass needs, as a multiple of d_model, in an
+            encoder, whose batches are packed: inputs, outputs, gates and states.
+        stored_causal: the same in a causal stack, where oneDNN needs a larger workspace; measured
+            at d_model 48 to 512.
     """
 
     def weights(c: Sizes, causal: bool) -> int:
@@ -79,8 +83,8 @@ def _network(build: str, gates: int, stored: int, stored_causal: int) -> Mixer:
 def _odd_halves(c: Mixers) -> Fault | None:
     if c.has_encoder and c.d_model % 2:
         return Fault(
-            f"d_model={c.d_model} is odd, and the encoder's mixer={c.mixer} gives half of it to "
-            "each direction",
+            f"d_model={c.d_model} is odd, and in the encoder each direction of mixer={c.mixer} has "
+            "half of d_model",
             ("d_model", "mixer"),
         )
     return None
@@ -92,20 +96,20 @@ def _retention_fault(c: Mixers) -> Fault | None:
             f"d_k={c.d_k} is odd, and retention rotates pairs of a head's entries",
             ("d_k", "n_heads", "d_model", "mixer"),
         )
-    return odd_rotation(c) if c.positional_encoding == "rope" else None
+    return rotation_fault(c) if c.positional_encoding == "rope" else None
 
 
 def _unequal_heads(c: Mixers) -> Fault | None:
     if c.d_k != c.d_v:
         return Fault(
-            f"mixer=rg_lru has blocks of one size, so d_k={c.d_k} must equal d_v={c.d_v}",
+            f"mixer=rg_lru has square blocks, so d_k={c.d_k} must equal d_v={c.d_v}",
             ("mixer", "d_k", "d_v"),
         )
     return None
 
 
 def _lru_vectors(c: Sizes) -> int:
-    """A convolution, two gates in blocks, the biases of both and of the projections, the decays."""
+    """Kernel of the convolution, blocks of the two gates, decays, and all biases."""
     return (CONVOLUTION_WIDTH + 2 * c.d_v + 6) * c.n_heads * c.d_v + c.d_model
 
 
@@ -126,38 +130,40 @@ def _recurrence(
     Args:
         build: its class.
         gated: whether its output has a gate.
-        convolved: whether queries, keys and values pass a short convolution.
+        convolved: whether queries, keys and values pass through a short convolution.
         shared: whether all heads share queries and keys.
-        per_head: projections to one number for each head.
-        rank: of the projection to a decay for each row of the state; 0 for none.
-        vectors: parameters outside of its projections and convolutions.
-        delta: whether it has the delta rule.
-        fault: why a configuration cannot have it.
+        per_head: number of projections to one number for each head.
+        rank: rank of the projection to a decay for each row of the state; 0: no such projection.
+        vectors: number of parameters outside of its projections and convolutions.
+        delta: whether it uses the delta rule.
+        fault: the fault of a configuration that cannot have it, or None.
     """
 
     def key_width(c: Sizes) -> int:
         return c.d_k if shared else c.n_heads * c.d_k
 
     def weights(c: Sizes, causal: bool) -> int:
-        values = (2 + gated) * c.n_heads * c.d_v
+        values = (3 if gated else 2) * c.n_heads * c.d_v  # values, output, gate
         projections = c.d_model * (2 * key_width(c) + values + per_head * c.n_heads)
         return projections + rank * (c.d_model + key_width(c))
 
     def convolutions(c: Sizes) -> int:
         channels = 2 * key_width(c) + c.n_heads * c.d_v
-        return convolved * CONVOLUTION_WIDTH * channels
+        return CONVOLUTION_WIDTH * channels if convolved else 0
 
     def elementwise(c: Sizes) -> int:
         chunk = VECTOR_CHUNK if rank else RECURRENCE_CHUNK
-        products = 2 + 2 * delta  # of a token with the others of its chunk
-        state = 2 + delta  # products with the state: read, write, and what it holds
+        products = 4 if delta else 2  # of a token with the other tokens of its chunk
+        state = 3 if delta else 2  # products with the state: read, write, and the old value
         pairs = chunk * (c.d_k + c.d_v) * products // 2
         return convolutions(c) + c.n_heads * (pairs + state * c.d_k * c.d_v)
 
     def activations(c: Sizes, causal: bool) -> int:
-        # With a decay for each row, both factors of the products of each halving of a chunk.
+        # With a decay for each row: both factors of the products, for each halving of a chunk.
         chunk = VECTOR_HALVINGS * c.d_k if rank else RECURRENCE_CHUNK
-        heads = 12 * c.d_k + (7 + 3 * gated) * c.d_v + (2 + 2 * delta) * chunk
+        values = 10 if gated else 7
+        products = 4 if delta else 2
+        heads = 12 * c.d_k + values * c.d_v + products * chunk
         return 2 * c.d_model + c.n_heads * heads
 
     return Mixer(
@@ -172,8 +178,8 @@ def _recurrence(
 
 
 MIXERS = Variants(
-    Mixer(reads_both_ways=True),
-    attention=Mixer(reads_both_ways=True),  # its own module has its facts
+    custom=Mixer(reads_both_ways=True),
+    attention=Mixer(reads_both_ways=True),  # parts/attention.py has its cost and rules
     lstm=_network("ablate.model.token_mixer:LSTM", gates=4, stored=8, stored_causal=19),
     gru=_network("ablate.model.token_mixer:GRU", gates=3, stored=8, stored_causal=8),
     retention=_recurrence(
@@ -193,8 +199,8 @@ MIXERS = Variants(
         gated=True,
         convolved=True,
         shared=True,
-        per_head=1,  # the step
-        # The biases of the convolutions, the norm of all heads, and step, rate and skip of each.
+        per_head=1,  # step of each token
+        # Biases of the convolutions, norm of all heads; step, rate and skip of each head.
         vectors=lambda c: 2 * c.d_k + 2 * c.n_heads * c.d_v + 3 * c.n_heads,
     ),
     deltanet=_recurrence(
@@ -247,11 +253,11 @@ MIXERS = Variants(
 
 
 class Mixers(Attention):
-    """What mixes the tokens in a layer."""
+    """Fields of the mixer of a layer."""
 
     mixer: Annotated[str, VariantName(tuple(MIXERS), fields=SHARED_KEYS), PER_LAYER] = "attention"
-    """self-attention, or in its place an LSTM or a GRU, a recurrence with a matrix as its state, or
-    a convolution"""
+    """mixer of the tokens: self-attention, or instead an LSTM, a GRU, a recurrence with a matrix as
+    its state, or a convolution"""
 
     @property
     def has_self_attention(self) -> bool:
@@ -260,23 +266,23 @@ class Mixers(Attention):
 
     @property
     def has_attention(self) -> bool:
-        """Whether something may use the fields of attention; a class of a user's own may."""
+        """Whether some part may read the fields of attention, which a user's class may."""
         return self.has_self_attention or self.has_both_stacks or is_own(self.mixer)
 
     @property
     def has_heads(self) -> bool:
-        """Whether something has h heads of the sizes d_k and d_v."""
+        """Whether some part has h heads of the sizes d_k and d_v."""
         return self.has_attention or MIXERS[self.mixer].has_heads
 
     @property
     def forms_scores(self) -> bool:
-        """Whether some attention has a softmax of scores."""
-        has_other = self.has_both_stacks or is_own(self.mixer)
-        return has_other or ATTENTIONS[self.attention].forms_scores
+        """Whether some attention has a softmax of scores: cross-attention and a user's class do."""
+        has_scores = self.has_both_stacks or is_own(self.mixer)
+        return has_scores or ATTENTIONS[self.attention].forms_scores
 
 
 def faults(c: Mixers) -> Iterator[Fault]:
-    """Yield why a layer cannot have its mixer."""
+    """Yield the faults of the mixer of a layer."""
     mixer = MIXERS[c.mixer]
     if c.has_encoder and not mixer.reads_both_ways:
         yield Fault(
@@ -291,42 +297,42 @@ def faults(c: Mixers) -> Iterator[Fault]:
         heads["n_heads"] = c.n_heads
     if c.has_both_stacks:
         heads["n_heads" if c.n_cross_heads is None else "n_cross_heads"] = c.cross_heads
-    yield from attention.faults_of_groups(c, heads)
+    yield from attention.group_faults(c, heads)
 
 
-def faults_of_model(layers: Iterable[Mixers]) -> Iterator[Fault]:
-    """Yield positional encodings that act inside self-attention, where no layer has attention; and
-    why layers with attention cannot be together.
+def layer_faults(layers: Iterable[Mixers]) -> Iterator[Fault]:
+    """Yield a fault for each positional encoding that acts inside self-attention but stands only in
+    layers without it; and the faults of layers with self-attention that do not fit each other.
     """
-    mixers: dict[str, set[str]] = {}
+    mixers_by_encoding: dict[str, set[str]] = {}
     for layer in layers:
-        mixers.setdefault(layer.positional_encoding, set()).add(layer.mixer)
-    for name, beside in mixers.items():
+        mixers_by_encoding.setdefault(layer.positional_encoding, set()).add(layer.mixer)
+    for name, mixers in mixers_by_encoding.items():
         encoding = POSITIONAL_ENCODINGS[name]
-        if encoding.acts_in_attention and "attention" not in beside and beside <= MIXERS.keys():
+        if encoding.acts_in_attention and "attention" not in mixers and mixers <= MIXERS.keys():
             yield Fault(
                 f"positional_encoding={name} acts inside self-attention, which "
-                f"mixer={'/'.join(sorted(beside))} replaces",
+                f"mixer={'/'.join(sorted(mixers))} replaces",
                 ("positional_encoding", "mixer"),
             )
-    yield from attention.faults_of_model(layer for layer in layers if layer.has_self_attention)
+    yield from attention.layer_faults(layer for layer in layers if layer.has_self_attention)
 
 
-def cost(c: Mixers, place: Place, vocab_size: int) -> Cost:
-    """The cost of what mixes the tokens in a layer."""
+def cost(c: Mixers, work: Workload, vocab_size: int) -> Cost:
+    """Cost of the mixer of a layer."""
     mixer = MIXERS[c.mixer]
     if mixer.matrices is None:
-        return attention.cost(c, place, vocab_size)
-    inner = Cost(others=mixer.vectors(c), products=mixer.elementwise(c) * place.tokens)
-    return matrices(mixer.matrices(c, place.causal), place) + inner
+        return attention.cost(c, work, vocab_size)
+    inner = Cost(other_parameters=mixer.vectors(c), products=mixer.elementwise(c) * work.tokens)
+    return matrix_cost(mixer.matrices(c, work.causal), work) + inner
 
 
 def activation_bytes(c: Mixers, tensors: Tensors) -> int:
-    """Bytes for a token of what mixes the tokens in a layer."""
+    """Bytes per token that the backward pass of the mixer of a layer needs."""
     mixer, mechanism = MIXERS[c.mixer], ATTENTIONS[c.attention]
     if mixer.activations:
         return BYTES * mixer.activations(c, tensors.causal)
     if mechanism.activations:
         numbers = mechanism.activations(c, tensors.causal, tensors.length)
-        return tensors.operand * c.d_model + BYTES * numbers
+        return tensors.operand_bytes * c.d_model + BYTES * numbers
     return attention.activation_bytes(c, c.n_heads, tensors)

@@ -1,4 +1,4 @@
-"""Normalization: its kind, and its places around sub-layers (section 3.1)."""
+"""Normalization and its places around sub-layers (section 3.1): fields and number of parameters."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ablate.parts.variant import Variant, VariantName, Variants
 
 @dataclass(frozen=True)
 class Norm(Variant):
-    """A normalization, whose class is constructed with d_model.
+    """Facts about a normalization, whose class is constructed with d_model.
 
-    vectors: its trained vectors of d_model entries, such as a gain and a bias.
-    numbers: its further trained numbers.
-    fields: further arguments of its class, which are fields of the model.
+    vectors: number of trained vectors of d_model entries, such as a gain and a bias.
+    numbers: number of other trained numbers.
+    fields: names of fields of the model that its class takes as keyword arguments.
     """
 
     vectors: int = 0
@@ -26,10 +26,10 @@ class Norm(Variant):
 
 @dataclass(frozen=True)
 class NormPosition(Variant):
-    """A residual stream around a sub-layer, with norms at some places.
+    """Facts about the places of norms around a sub-layer.
 
-    norms: their number around each sub-layer.
-    ends_with_norm: whether a stack of such layers has one more norm at its end.
+    norms: number of norms around each sub-layer.
+    ends_with_norm: whether a stack of such layers ends with one more norm.
     """
 
     norms: int = 1
@@ -37,7 +37,7 @@ class NormPosition(Variant):
 
 
 NORMS = Variants(
-    Norm(),
+    custom=Norm(),
     layernorm=Norm("ablate.model.norms:LayerNorm", vectors=2),
     layernorm_no_bias=Norm("ablate.model.norms:layer_norm_without_bias", vectors=1),
     rmsnorm=Norm("ablate.model.norms:RMSNorm", vectors=1),
@@ -45,12 +45,12 @@ NORMS = Variants(
     dyt=Norm("ablate.model.norms:DynamicTanh", vectors=2, numbers=1),
 )
 NORM_POSITIONS = Variants(
-    NormPosition(),
+    custom=NormPosition(),
     post=NormPosition("ablate.model.residual:PostNorm", ends_with_norm=False),
     pre=NormPosition("ablate.model.residual:PreNorm"),
     sandwich=NormPosition("ablate.model.residual:SandwichNorm", norms=2),
     output=NormPosition("ablate.model.residual:OutputNorm"),
-    # Of the identity.
+    # The norm is then the identity.
     none=NormPosition("ablate.model.residual:PostNorm", norms=0, ends_with_norm=False),
 )
 
@@ -62,7 +62,7 @@ NORM_BEFORE = Part(
 
 
 class Norms(Sizes):
-    """The norms of a layer."""
+    """Fields of the norms of a layer."""
 
     norm: Annotated[
         str,
@@ -72,29 +72,29 @@ class Norms(Sizes):
     """normalization (Ba et al., 2016; Zhang and Sennrich, 2019); `unit` is RMSNorm without a gain,
     and `dyt` a scaled tanh (Zhu et al., 2025)"""
     norm_position: Annotated[str, VariantName(tuple(NORM_POSITIONS)), PER_LAYER] = "post"
-    """normalization after the residual sum (3.1), before the sub-layer, before and after it
-    (`sandwich`, Gemma 2), of its output (OLMo 2), or none"""
+    """place of the normalization: after the residual sum (`post`; 3.1), before the sub-layer
+    (`pre`), before and after it (`sandwich`; Gemma 2), on its output (`output`; OLMo 2), or none"""
     norm_scale: Annotated[
         Literal["none", "depth"],
         Facts(part=NORM_BEFORE, per_layer=True),
     ] = "none"
-    """factor of the norm before a sub-layer: 1 / sqrt(i) in layer i by `depth` (LayerNorm Scaling;
-    Sun et al., 2025)"""
+    """factor of the output of the norm before a sub-layer: 1, or 1 / sqrt(i) in layer i (`depth`;
+    LayerNorm Scaling; Sun et al., 2025)"""
 
 
 def parameters(c: Norms) -> int:
-    """Trained numbers of one norm."""
+    """Number of trained numbers of one norm."""
     if c.norm_position == "none":
         return 0
     norm = NORMS[c.norm]
     return norm.vectors * c.d_model + norm.numbers
 
 
-def parameters_around(c: Norms) -> int:
-    """Trained numbers of the norms around a sub-layer."""
+def sublayer_parameters(c: Norms) -> int:
+    """Number of trained numbers of the norms around a sub-layer."""
     return NORM_POSITIONS[c.norm_position].norms * parameters(c)
 
 
-def parameters_at_end(c: Norms) -> int:
-    """Trained numbers of the norm after the last layer of a stack, whose configuration is `c`."""
-    return NORM_POSITIONS[c.norm_position].ends_with_norm * parameters(c)
+def final_parameters(c: Norms) -> int:
+    """Number of trained numbers of the norm at the end of a stack, whose last layer is `c`."""
+    return parameters(c) if NORM_POSITIONS[c.norm_position].ends_with_norm else 0

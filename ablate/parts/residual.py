@@ -1,4 +1,6 @@
-"""The residual stream: how sub-layers read it and add to it (sections 3.1 and 5.4)."""
+"""The residual stream that sub-layers read and add to (sections 3.1 and 5.4): its fields, the rules
+for them, and its cost.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from pydantic import Field
 from ablate.errors import Fault
 from ablate.fields import PER_LAYER, Facts, Part
 from ablate.parts import norms
-from ablate.parts.cost import BYTES, Cost, Place, Tensors
+from ablate.parts.cost import BYTES, Cost, Tensors, Workload
 from ablate.parts.feed_forward import FeedForward
 from ablate.parts.norms import Norms
 from ablate.parts.sizes import ONE_STACK, SECOND_LAYER
@@ -20,11 +22,11 @@ from ablate.parts.variant import Variant
 
 @dataclass(frozen=True)
 class LayerSkip:
-    """How the states of earlier layers are added to the stream again.
+    """Rule by which the states of earlier layers are added to the stream again.
 
-    sources: the states that are added after a layer, by (its number, the depth); 0 is that of the
-        embeddings, and i + 1 that after layer i.
-    initial: what their trained weights begin at.
+    sources: indices of the states that are added after a layer, as a function of (index of the
+        layer, depth). State 0 is the embeddings, state i + 1 the output of layer i.
+    initial: initial value of their trained weights.
     """
 
     sources: Callable[[int, int], Sequence[int]]
@@ -56,12 +58,12 @@ RESIDUAL = Part("the residual connection", {"residual": (True,)})
 STREAMS = Part(
     "a model of several streams", {"hyper_connections": ("static", "dynamic")}, (ONE_STACK,)
 )
-# With a single layer, `unet` alone has nothing to skip.
+# With a single layer, only `unet` has nothing to skip.
 SKIPPED = Part(
     SECOND_LAYER.name,
-    within=(ONE_STACK,),
-    where=lambda c: c.layer_skips != "unet" or SECOND_LAYER.missing(c) is None,
-    by=SECOND_LAYER.by,
+    parents=(ONE_STACK,),
+    condition=lambda c: c.layer_skips != "unet" or SECOND_LAYER.missing(c) is None,
+    reads=SECOND_LAYER.reads,
     absent=SECOND_LAYER.absent,
 )
 ONE_STACK_FACTS = Facts(part=ONE_STACK)
@@ -69,46 +71,48 @@ STACK_LAYER_FACTS = Facts(part=ONE_STACK, per_layer=True)
 
 
 class Residuals(Norms, FeedForward):
-    """The residual stream of a model."""
+    """Fields of the residual stream."""
 
     sublayers: Annotated[
         Literal["sequential", "parallel", "parallel_shared_norm"],
         STACK_LAYER_FACTS,
     ] = "sequential"
-    """whether the feed-forward network reads what attention has added, or both read the same
-    stream, each with its norm (GPT-NeoX) or with a shared one (GPT-J)"""
+    """order of the sub-layers: the feed-forward network after attention (`sequential`), or both
+    read the same stream, each with its norm (`parallel`; GPT-NeoX) or with one norm
+    (`parallel_shared_norm`; GPT-J)"""
     residual: Annotated[bool, PER_LAYER] = True
     """residual connections around sub-layers (3.1)"""
     residual_scale: Annotated[
         Literal["none", "depth", "scalar", "rezero", "layerscale"],
         Facts(part=RESIDUAL, per_layer=True),
     ] = "none"
-    """factor of what a sub-layer adds: 1 / sqrt(2 N) by `depth`, a trained number that begins at 1
-    (`scalar`) or at 0 (ReZero; Bachlechner et al., 2021), or a trained vector that begins at 0.1
-    (LayerScale; Touvron et al., 2021)"""
+    """factor of a sub-layer's output: 1 / sqrt(2 N) (`depth`), a trained number that begins at 1
+    (`scalar`) or at 0 (`rezero`; Bachlechner et al., 2021), or a trained vector that begins at 0.1
+    (`layerscale`; Touvron et al., 2021)"""
     stream_scale: Annotated[bool, STACK_LAYER_FACTS] = False
-    """a trained number that begins at 1, which multiplies the residual stream before the layer
+    """multiply the residual stream before the layer by a trained number that begins at 1
     (nanochat)"""
     embedding_skip: Annotated[bool, STACK_LAYER_FACTS] = False
-    """the embeddings, added again before the layer: x becomes a x + b x0, with two trained numbers
-    that begin at 1 and 0 (modded-nanogpt, nanochat)"""
+    """add the embeddings x0 again before the layer: x becomes a x + b x0, with trained numbers a
+    and b that begin at 1 and 0 (modded-nanogpt, nanochat)"""
     layer_skips: Annotated[Literal["none", "unet", "dense", "middle"], Facts(part=SKIPPED)] = "none"
-    """states of earlier layers, added to the stream by trained weights: in the second half of the
-    layers those of the first half in reverse (`unet`, from 1), after each layer all before it
-    (`dense`; DenseFormer; Pagliardini et al., 2024), or after the last layer the middle one
-    (nanochat's backout)"""
+    """earlier states that are added to the stream with trained weights: layers of the first half in
+    reverse order after layers of the second half (`unet`, with weights that begin at 1), all
+    earlier layers after each layer (`dense`; DenseFormer; Pagliardini et al., 2024), or the middle
+    layer after the last one (`middle`; nanochat's backout)"""
     hyper_connections: Annotated[Literal["none", "static", "dynamic"], ONE_STACK_FACTS] = "none"
-    """several residual streams in the place of one, which each sub-layer reads, mixes and adds to
-    by trained weights (`static`), or by weights that also depend on the streams (`dynamic`; Zhu
-    et al., 2024)"""
+    """several residual streams instead of one: each sub-layer reads, mixes and adds to them with
+    trained weights (`static`), or with weights that also depend on the streams (`dynamic`; Zhu et
+    al., 2024)"""
     expansion_rate: Annotated[int, Facts(part=STREAMS)] = Field(4, ge=1, le=64)
     """number of residual streams of hyper-connections"""
 
     @property
     def streams(self) -> int:
         """Number of residual streams of hyper-connections; 0 without them."""
-        has_many = self.hyper_connections != "none" and not self.has_both_stacks
-        return has_many * self.expansion_rate
+        if self.hyper_connections == "none" or self.has_both_stacks:
+            return 0
+        return self.expansion_rate
 
     @property
     def has_dynamic_streams(self) -> bool:
@@ -122,7 +126,7 @@ class Residuals(Norms, FeedForward):
 
     @property
     def shares_norm(self) -> bool:
-        """Whether both sub-layers read the output of one norm."""
+        """Whether both sub-layers read the output of the same norm."""
         return self.is_parallel and self.sublayers == "parallel_shared_norm"
 
 
@@ -130,19 +134,20 @@ class Residuals(Norms, FeedForward):
 
 
 def faults(c: Residuals) -> Iterator[Fault]:
-    """Yield why a layer cannot have its residual stream."""
+    """Yield the faults of the residual stream of a layer."""
     if c.embedding_skip and c.stream_scale and not c.has_both_stacks:
         yield Fault(
-            "stream_scale=true is part of embedding_skip=true: it has a number for the stream",
+            "stream_scale=true has no effect beside embedding_skip=true, which already multiplies "
+            "the stream by a trained number",
             ("stream_scale", "embedding_skip"),
         )
     if c.is_parallel:
-        yield from _faults_of_parallel(c)
+        yield from _parallel_faults(c)
     if c.streams:
-        yield from _faults_of_streams(c)
+        yield from _stream_faults(c)
 
 
-def _faults_of_parallel(c: Residuals) -> Iterator[Fault]:
+def _parallel_faults(c: Residuals) -> Iterator[Fault]:
     if c.feed_forward == "none":
         yield Fault(
             f"sublayers={c.sublayers} needs a network, which feed_forward=none leaves out",
@@ -150,13 +155,13 @@ def _faults_of_parallel(c: Residuals) -> Iterator[Fault]:
         )
     if not c.residual:
         yield Fault(
-            f"sublayers={c.sublayers} adds to one stream, which residual=false does not keep",
+            f"sublayers={c.sublayers} adds to the residual stream, which residual=false replaces",
             ("sublayers", "residual"),
         )
     if c.norm_position == "post":
         yield Fault(
-            f"sublayers={c.sublayers} has no place for norm_position=post, which norms the sum of "
-            "one sub-layer",
+            f"sublayers={c.sublayers} adds the outputs of both sub-layers at once, and "
+            "norm_position=post normalizes the sum after each sub-layer",
             ("sublayers", "norm_position"),
         )
     if c.shares_norm and c.norm_position not in ("pre", "none"):
@@ -167,7 +172,7 @@ def _faults_of_parallel(c: Residuals) -> Iterator[Fault]:
         )
 
 
-def _faults_of_streams(c: Residuals) -> Iterator[Fault]:
+def _stream_faults(c: Residuals) -> Iterator[Fault]:
     if c.is_parallel:
         unfit, field = f"sublayers={c.sublayers}", "sublayers"
     elif not c.residual:
@@ -177,8 +182,8 @@ def _faults_of_streams(c: Residuals) -> Iterator[Fault]:
     else:
         return
     yield Fault(
-        f"hyper_connections={c.hyper_connections} adds to several streams, one sub-layer after "
-        f"another, and norms none of them; {unfit} does not fit",
+        f"hyper_connections={c.hyper_connections} adds each sub-layer's output to several streams, "
+        f"which no norm follows; {unfit} does not fit",
         ("hyper_connections", field),
     )
 
@@ -186,40 +191,48 @@ def _faults_of_streams(c: Residuals) -> Iterator[Fault]:
 # Costs
 
 
-def sublayers(c: Residuals) -> int:
-    """Sub-layers of a layer, without attention over the source."""
-    return 1 + (c.feed_forward != "none")
+def sublayer_count(c: Residuals) -> int:
+    """Number of sub-layers of a layer, without cross-attention."""
+    return 1 if c.feed_forward == "none" else 2
 
 
-def cost(c: Residuals, place: Place) -> Cost:
-    """The cost of the stream around all sub-layers of a layer, with their norms."""
-    over_source = place.causal and c.has_both_stacks
-    around = _cost_around(c, place) * (sublayers(c) + over_source)
-    others = c.stream_scale + 2 * (c.embedding_skip and not c.has_both_stacks)
-    others -= c.shares_norm * norms.parameters(c)
-    # The streams are read, mixed and added to once for each sub-layer.
-    streams = c.streams
-    mixed = sublayers(c) * streams * (streams + 1) * c.d_model * place.tokens
-    return around + Cost(others=others, products=mixed)
+def cost(c: Residuals, work: Workload) -> Cost:
+    """Cost of the stream around all sub-layers of a layer, with their norms."""
+    count = sublayer_count(c)
+    if work.causal and c.has_both_stacks:
+        count += 1  # cross-attention
+    others = int(c.stream_scale)
+    if c.embedding_skip and not c.has_both_stacks:
+        others += 2
+    if c.shares_norm:
+        others -= norms.parameters(c)
+    # Once for each sub-layer, the streams are read, mixed and added to.
+    mixed = sublayer_count(c) * c.streams * (c.streams + 1) * c.d_model * work.tokens
+    return _sublayer_cost(c, work) * count + Cost(other_parameters=others, products=mixed)
 
 
-def _cost_around(c: Residuals, place: Place) -> Cost:
-    """Around one sub-layer: its norms, the factor of what it adds, and the weights of streams."""
-    others = norms.parameters_around(c)
+def _sublayer_cost(c: Residuals, work: Workload) -> Cost:
+    """Cost around one sub-layer: its norms, the factor of its output, the weights of streams."""
+    others = norms.sublayer_parameters(c)
     if c.residual:
         others += {"layerscale": c.d_model, "rezero": 1, "scalar": 1}.get(c.residual_scale, 0)
-    streams = c.streams
-    if not streams:
-        return Cost(others=others)
-    others += streams * (streams + 2) + 2 * c.has_dynamic_streams
-    weights = c.has_dynamic_streams * c.d_model * (streams + 2)
-    # Dynamic weights are made of each stream, before and after the sub-layer.
-    return Cost(matrices=weights, others=others, products=2 * streams * weights * place.tokens)
+    n = c.streams
+    others += n * (n + 2)
+    if not c.has_dynamic_streams:
+        return Cost(other_parameters=others)
+    weights = c.d_model * (n + 2)
+    # The weights are computed from each stream, before and after the sub-layer.
+    return Cost(weights, others + 2, products=2 * n * weights * work.tokens)
 
 
 def activation_bytes(c: Residuals, tensors: Tensors) -> int:
-    """Bytes for a token around a sub-layer: the dropout mask, norms, the scale and streams."""
-    mask = (c.dropout > 0) * (1 if tensors.on_gpu else BYTES) * c.d_model
+    """Bytes per token that the backward pass needs around a sub-layer: the dropout mask, and the
+    inputs of norms, of the scale and of the mixing of streams.
+    """
+    mask_bytes = 0
+    if c.dropout > 0:
+        mask_bytes = 1 if tensors.on_gpu else BYTES
     states = norms.NORM_POSITIONS[c.norm_position].norms + 3 * c.streams
-    states += c.residual_scale in ("rezero", "scalar", "layerscale")
-    return mask + BYTES * c.d_model * states
+    if c.residual_scale in ("rezero", "scalar", "layerscale"):
+        states += 1
+    return c.d_model * (mask_bytes + BYTES * states)

@@ -1,4 +1,4 @@
-"""The sizes that several parts read: the stacks, the width of the stream and the heads."""
+"""Fields that several parts read: the stacks, their depths and widths, and the heads."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ DECODER_ONLY = Part("a decoder-only model", {"architecture": ("decoder-only",)})
 ENCODER_ONLY = Part("an encoder-only model", {"architecture": ("encoder-only",)})
 ONE_STACK = Part("a model of one stack", {"architecture": ("decoder-only", "encoder-only")})
 OPEN_DEPTH = Part(
-    "stacks without a depth of their own",
-    where=lambda c: c.has_open_depth,
-    by=("architecture", "encoder_layers", "decoder_layers"),
+    "stacks of N layers",
+    condition=lambda c: c.has_open_depth,
+    reads=("architecture", "encoder_layers", "decoder_layers"),
     absent="of which there are none",
 )
 SECOND_LAYER = Part(
     "a second layer",
-    where=lambda c: c.passes > 1 or c.future_tokens > 0,
-    by=("n_layers", "encoder_layers", "decoder_layers", "loops"),
+    condition=lambda c: c.passes > 1 or c.future_tokens > 0,
+    reads=("n_layers", "encoder_layers", "decoder_layers", "loops"),
     absent="which is not there",
 )
 NETWORK = Part("the feed-forward network", {"feed_forward": ("network",)})
-HEADS = Part("a mixer with heads", where=lambda c: c.has_heads, by=("mixer", "architecture"))
+HEADS = Part("a mixer with heads", condition=lambda c: c.has_heads, reads=("mixer", "architecture"))
 
 
 class Sizes(Section):
-    """The stacks, their depth and widths, and the heads of attention and of other mixers."""
+    """Fields of the stacks, of their depths and widths, and of the heads of mixers."""
 
     architecture: Annotated[
         Literal["encoder-decoder", "decoder-only", "encoder-only"], EXPORTED
     ] = "encoder-decoder"
-    """encoder and decoder (3.1); one causal stack, over source and target as one sequence; or the
-    encoder alone"""
+    """stacks of the model: encoder and decoder (3.1); one causal stack, which reads source and
+    target as one sequence; or only an encoder"""
     n_layers: Annotated[
         Depth,
         Facts(symbol="N", column=1, latex="$N$", part=OPEN_DEPTH, is_exported=True, is_reset=False),
@@ -61,7 +61,8 @@ class Sizes(Section):
     ] = None
     """number of decoder layers; unset: N"""
     loops: int = Field(1, ge=1, le=64)
-    """how often the layers of a stack are passed, with the same weights (Dehghani et al., 2019)"""
+    """number of times that the layers of a stack are applied, with the same weights (Dehghani et
+    al., 2019)"""
     d_model: Annotated[
         int,
         Facts(column=2, latex=r"$d_{\mathrm{model}}$", is_exported=True),
@@ -120,17 +121,18 @@ class Sizes(Section):
 
     @property
     def depths(self) -> tuple[int, int]:
-        """Number of layers of the encoder and of the decoder; 0 for the one that is not there."""
-        encoder = self.has_encoder * (self.encoder_layers or self.n_layers)
-        return encoder, self.has_decoder * (self.decoder_layers or self.n_layers)
+        """Number of layers of the encoder and of the decoder; 0 without the stack."""
+        encoder = (self.encoder_layers or self.n_layers) if self.has_encoder else 0
+        decoder = (self.decoder_layers or self.n_layers) if self.has_decoder else 0
+        return encoder, decoder
 
     @property
     def passes(self) -> int:
-        """How many layers the deepest stack applies, one after another."""
+        """Number of layers that the deepest stack applies one after another, loops included."""
         return max(self.depths) * self.loops
 
     @property
     def has_open_depth(self) -> bool:
-        """Whether a stack has N layers, and no number of its own."""
+        """Whether n_layers is the depth of a stack."""
         is_open = self.has_encoder and self.encoder_layers is None
         return is_open or (self.has_decoder and self.decoder_layers is None)

@@ -1,4 +1,4 @@
-"""Variants of a part: how a study names one, its facts, and what computes it."""
+"""Variants of a part: their names in a study, facts about each, and the class that computes it."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ from ablate.own.reference import (
 
 @dataclass(frozen=True)
 class Variant:
-    """Base of the facts about a variant.
+    """Base class of the facts about a variant.
 
-    build: what makes it, as `module:name`, as a study names a class of its own. It is imported when
-        a model is made, because it loads torch. Empty: the family makes it itself.
+    build: class or function that makes the module of the variant, as `module:name`. It is imported
+        only when a model is built, because it loads torch. Empty for a user's class, and for
+        self-attention, which `ModelBuilder` makes.
     """
 
     build: str = ""
 
     def make(self, *args: Any, **keywords: Any) -> Any:
-        """Import what makes it, and make it."""
+        """Import the class or function, and call it with these arguments."""
         return imported(self.build)(*args, **keywords)
 
 
@@ -41,20 +42,28 @@ Entry = TypeVar("Entry", bound=Variant)
 
 
 class Variants(dict[str, Entry]):
-    """The variants of a part by name; for a class of a user's own, the facts of a plain one."""
+    """The facts about each built-in variant by name; any other name is that of a user's class.
 
-    def __init__(self, plain: Entry, **named: Entry) -> None:
-        super().__init__(named)
-        self.plain = plain
+    custom: the facts that are assumed about a user's class.
+    """
+
+    def __init__(self, custom: Entry, **built_in: Entry) -> None:
+        super().__init__(built_in)
+        self.custom = custom
 
     def __missing__(self, name: str) -> Entry:
-        return self.plain
+        return self.custom
 
 
 @dataclass(frozen=True)
 class VariantName:
-    """The values of a field: one of `names`, `module:Class` or `module:function`, or, where
-    `example` is set, an import path like it. `fields`: variants that are another field, by value.
+    """Annotation of a field that names a variant, a user's class or a user's function.
+
+    names: the built-in variants.
+    example: import path of a class of an installed package, for messages; empty if the field takes
+        no such path.
+    is_function: whether the field takes `module:function` instead of `module:Class`.
+    fields: variants that are set by another field: name of the variant -> name of the field.
     """
 
     names: tuple[str, ...]
@@ -66,7 +75,7 @@ class VariantName:
         """Return a valid value.
 
         Raises:
-            Invalid: the value is neither one of the names nor a reference.
+            Invalid: the value is neither a built-in variant nor a reference to a class or function.
         """
         if value in self.names or parse_reference(value):
             return value
@@ -100,7 +109,7 @@ class VariantName:
 
 @cache
 def class_fields(section: type[BaseModel]) -> frozenset[str]:
-    """Names of the fields that accept a custom class."""
+    """Names of the fields that accept a user's class."""
     names = []
     for name, info in section.model_fields.items():
         if any(isinstance(item, VariantName) for item in info.metadata):
@@ -109,8 +118,10 @@ def class_fields(section: type[BaseModel]) -> frozenset[str]:
 
 
 def classes_of(config: BaseModel, section: type[BaseModel] | None = None) -> tuple[Reference, ...]:
-    """The custom classes that a configuration refers to, or those in the fields of a section."""
-    classes: dict[Reference | None, None] = {}  # in the order of the fields, each once
+    """The users' classes in a configuration, or only in the fields of a section: each once, in the
+    order of the fields.
+    """
+    classes: dict[Reference | None, None] = {}  # a set that keeps its order
     fields = class_fields(section or type(config))
     for name, value in config:
         if name in fields:

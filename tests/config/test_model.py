@@ -11,7 +11,7 @@ INCOMPATIBLE = [
     ({"d_model": 15, "n_heads": 3}, "d_model=15 is odd, and sinusoidal positions pair a sine with a cosine"),
     ({"positional_encoding": "rope", "d_k": 7}, "d_k=7 is odd, and rope rotates pairs of a head's entries"),
     ({"rope_fraction": 0.5, "positional_encoding": "rope", "n_layers": 2, "d_k": [8, 6], "mixer": ["lstm", "attention"]},
-     "layer 2: rope_fraction=0.5 of d_k=6 is 3 of its entries, and rope rotates pairs"),
+     "layer 2: rope_fraction=0.5 of d_k=6 is 3 entries, and rope rotates pairs of entries"),
     ({"n_kv_heads": 3}, "n_kv_heads=3 does not divide h=8: groups of query heads must be equal"),
     ({"n_kv_heads": 16}, "n_kv_heads=16 does not divide h=8: groups of query heads must be equal"),
     (
@@ -35,7 +35,7 @@ INCOMPATIBLE = [
     ),
     (
         {"mixer": "lstm", "d_model": 15, "n_heads": 3, "positional_encoding": "none"},
-        "d_model=15 is odd, and the encoder's mixer=lstm gives half of it to each direction",
+        "d_model=15 is odd, and in the encoder each direction of mixer=lstm has half of d_model",
     ),
     (
         {"architecture": "decoder-only", "tied_embeddings": "decoder"},
@@ -49,13 +49,13 @@ INCOMPATIBLE = [
     ({"attention": "differential", "n_heads": 1, "d_k": 8, "d_v": 8},
      "attention=differential takes heads in pairs, and h=1 is odd"),
     ({"attention": "differential", "positional_encoding": "relative"},
-     "attention=differential has the values of two heads in one, which positional_encoding=relative "
-     "cannot add to"),
+     "attention=differential concatenates the values of two heads, so positional_encoding=relative, which "
+     "adds to the values of each head, does not fit"),
     ({"kv_rank": 16, "n_kv_heads": 4}, "kv_rank=16 makes keys and values for all heads, so n_kv_heads must be unset; it is 4"),
     ({"architecture": "decoder-only", "embedding_skip": True, "stream_scale": True},
-     "stream_scale=true is part of embedding_skip=true: it has a number for the stream"),
+     "stream_scale=true has no effect beside embedding_skip=true, which already multiplies the stream by a trained number"),
     ({"architecture": "decoder-only", "value_residual": True, "n_kv_heads": [8, 4]},
-     "value_residual=true needs values of one width in all layers; it is 256 and 512"),
+     "value_residual=true needs values of one width in all layers that set it; it is 256 and 512"),
     ({"optimizer": "adamw"}, "optimizer=adamw without weight_decay is adam; set weight_decay above 0"),
 ]  # fmt: skip
 

@@ -71,8 +71,8 @@ def needs_of(part):
     if part is None:
         return {}
     needs = dict(part.needs)
-    for outer in part.within:
-        needs |= needs_of(outer)
+    for parent in part.parents:
+        needs |= needs_of(parent)
     return needs
 
 

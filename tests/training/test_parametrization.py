@@ -128,7 +128,10 @@ def test_logits_fall_by_the_width_or_by_its_root_where_embeddings_are_scaled():
         ({"optimizer": "a:B"}, "not for optimizer=a:B"),
         ({"learning_rate": None}, "set learning_rate"),
         ({"mixer": "lstm"}, "no rules for mixer=lstm"),
-        ({"parametrization": "completep", "residual_scale": "depth"}, "does so, too"),
+        (
+            {"parametrization": "completep", "residual_scale": "depth"},
+            "residual_scale must be none; it is depth",
+        ),
     ],
 )
 def test_what_the_rules_do_not_cover_is_refused(settings, message):
