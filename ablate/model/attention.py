@@ -1,7 +1,8 @@
-"""Attention mechanisms: what the heads compute (section 3.2.1). multi_head.py has the projections.
+"""Attention mechanisms: the computation of the heads (section 3.2.1). multi_head.py has the
+projections.
 
 A mechanism maps Q (B, h, T, d_k), K (B, h, S, d_k) and V (B, h, S, d_v) to heads (B, h, T, d_v). To
-add one, write a class here and name it in ablate/parts/attention.py.
+add a mechanism, write a class here and name it in ablate/parts/attention.py.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from ablate.model.layers import ParameterKinds
 from ablate.model.norms import UnitNorm
 from ablate.parts.attention import LINEAR_CHUNK
 
-EPS = 1e-6  # added to sums of weights, which may all be 0 (the value of linear attention's authors)
+# Avoids a division by 0 where all weights of linear attention are 0; the value of its authors.
+EPS = 1e-6
 
 
 class AttentionMechanism(nn.Module):
@@ -27,13 +29,14 @@ class AttentionMechanism(nn.Module):
 
     Attributes:
         forms_scores: whether it computes a score for each pair of tokens and passes the scores to
-            `context.weights`, which caps them and adds sinks.
+            `context.weights`, which applies cap, mask, sinks, softmax and dropout.
         supports_bias: whether it adds `context.bias` to the scores and `context.values` to the
             heads. A mechanism without this support cannot be combined with a positional encoding
-            that overrides them.
-        supports_bf16: whether Q, K and V may be in bf16 on a GPU. If not, they become fp32.
-        supports_query_masks: whether it applies masks that differ between queries. Beam search then
-            decodes the hypotheses of a sentence as queries over one cache; otherwise each
+            that defines `bias` or `values`.
+        supports_bf16: whether Q, K and V may be in bf16 on a GPU; otherwise they are converted to
+            fp32.
+        supports_query_masks: whether it applies masks that differ between queries. If so, beam
+            search decodes the hypotheses of a sentence as queries over one cache; otherwise each
             hypothesis is a row of the batch.
     """
 
@@ -64,7 +67,7 @@ class FullAttention(AttentionMechanism):
     def forward(self, Q: Tensor, K: Tensor, V: Tensor, context: AttentionContext) -> Tensor:
         """(B, h, T, d_v)."""
         if context.is_plain:
-            # torch's `is_causal` aligns the first query with the first key, so it is wrong in
+            # With `is_causal`, torch aligns the first query with the first key. That is wrong in
             # decoding, where there are fewer queries than keys.
             causal = context.causal and self.window is None and Q.shape[2] == K.shape[2]
             causal = causal and context.query_mask is None
@@ -72,7 +75,7 @@ class FullAttention(AttentionMechanism):
             return F.scaled_dot_product_attention(
                 Q, K, V, attn_mask=mask, is_causal=causal, scale=context.scale
             )
-        # Tensors of the positional encoding are fp32 (fp64 in tests).
+        # Scores are computed in fp32 at least, as the tensors of the positional encoding are.
         dtype = V.dtype
         precise = torch.promote_types(V.dtype, torch.float32)
         Q, K, V = (x.to(precise) for x in (Q * context.scale, K, V))
@@ -121,6 +124,7 @@ class DifferentialAttention(FullAttention):
         lambda_init = 0.8 - 0.6 * math.exp(-0.3 * context.layer)
         factor = (q_1 @ k_1).exp() - (q_2 @ k_2).exp() + lambda_init
         pairs = (1 - lambda_init) * self.norm(first - factor * second)  # (B, h / 2, T, 2 d_v)
+        # Split each pair into its two heads: (B, h, T, d_v).
         return pairs.unflatten(3, (2, -1)).transpose(2, 3).flatten(1, 2).to(V.dtype)
 
 
@@ -149,7 +153,7 @@ class LinearAttention(AttentionMechanism):
         return sums[..., :-1] / (sums[..., -1:] + EPS)
 
     def _explicit(self, Q: Tensor, K: Tensor, V: Tensor, context: AttentionContext) -> Tensor:
-        """The same heads by explicit weights (B, h, T, S): for analysis and for decoding."""
+        """Compute the same heads from explicit weights (B, h, T, S), for analysis and decoding."""
         weights = Q @ K.transpose(-1, -2)
         mask = context.mask()
         if mask is not None:
@@ -158,10 +162,10 @@ class LinearAttention(AttentionMechanism):
 
 
 def _causal_sums(Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
-    """For each query t the sum over s <= t of (Q_t . K_s) V_s.
+    """For each query t, the sum over s <= t of (Q_t . K_s) V_s: (B, h, T, d_v).
 
-    Computed in chunks, because all prefix sums of K^T V at once would take T x d_k x d_v numbers
-    for each head.
+    It is computed in chunks, because prefix sums of K^T V for all tokens would take T x d_k x d_v
+    numbers a head.
     """
     # K^T V of earlier chunks: (B, h, d_k, d_v).
     prefix = torch.zeros(*K.shape[:2], K.shape[-1], V.shape[-1], dtype=K.dtype, device=K.device)

@@ -1,4 +1,4 @@
-"""The context of an attention call: masks, positions and more, and what follows from them."""
+"""The context of an attention call: masks, positions, positional encoding, dropout and more."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ablate.model.positions import PositionalEncoding
 
 @dataclass
 class EarlierActivations:
-    """Activations of earlier layers, at the positions of the stream, for layers that read them.
+    """Activations of earlier layers, for layers that read them.
 
-    The tensors have the shape (B, K, ...) in decoding, also for a layer whose x is (B * K, 1, ...),
-    with a row for each hypothesis.
+    In decoding, the tensors have the shape (B, K, ...), also where a layer has one row for each
+    hypothesis and its x is (B * K, 1, ...).
 
     Attributes:
         embedded: the embeddings (B, T, d_model).
         tokens: token ids (B, T).
-        states: the embeddings, then the output of each layer so far (B, T, d_model), if later
+        states: the embeddings, then the output of each layer so far (B, T, d_model); only if later
             layers add them.
         values: the values of the first layer with a value residual (B, T, g * d_v); None before it.
     """
@@ -42,13 +42,14 @@ class AttentionContext:
     """Context of one attention call: masks, positions, bias, scale, dropout.
 
     Attributes:
-        query_positions: position of each query in its sentence: (T,) if all sentences have the
-            same, else (B, T).
+        query_positions: position of each query in its sentence: (T,) if they are the same in all
+            sentences, else (B, T).
         key_positions: position of each key: (S,) or (B, S).
         key_mask: (B, 1, 1, S), true at tokens, false at padding; None without padding.
         lengths: number of tokens of each sentence (B), on the CPU, for mixers with `needs_lengths`;
             None without padding.
-        query_mask: (B, 1, T, S), true where a query may attend to a key; None if all may.
+        query_mask: (B, 1, T, S), true where a query may attend to a key; None if every query may
+            attend to every key.
         causal: whether a query attends only to keys at its position and before. Padding at the end
             of a sentence then needs no mask, because it comes after every token.
         positional_encoding: the encoding of the stack; None in cross-attention.
@@ -58,8 +59,8 @@ class AttentionContext:
         on_weights: callback for the attention weights (B, h, T, S) before dropout. If None,
             attention may use a kernel that never forms them.
         score_cap: soft cap of the scores; None for none.
-        sinks: scores (h,) that are added to the sum in the softmax of each head, without a key;
-            None for none.
+        sinks: scores (h,) that enter the denominator of each head's softmax, without a key; None
+            for none.
         earlier: activations of earlier layers; None in an encoder-decoder.
         x: the input of the sub-layer (B, T, d_model), from which Q was projected; always set by
             `MultiHeadAttention`.
@@ -96,7 +97,7 @@ class AttentionContext:
 
     @property
     def is_plain(self) -> bool:
-        """Whether attention is softmax(scale * Q K^T) V with a mask, and nothing more."""
+        """Whether attention is only softmax(scale * Q K^T) V with a mask."""
         if self.score_cap is not None or self.sinks is not None:
             return False
         biased = self.positional_encoding is not None and self.positional_encoding.acts_on_scores
@@ -107,7 +108,7 @@ class AttentionContext:
         """Combine all masks: true where a query may attend to a key.
 
         Args:
-            window: largest distance in tokens, to either side; None for no limit.
+            window: largest allowed distance in tokens, to either side; None for no limit.
 
         Returns:
             A tensor that broadcasts to (B, 1, T, S); None if every query may attend to every key.
@@ -124,7 +125,7 @@ class AttentionContext:
         return functools.reduce(operator.and_, masks) if masks else None
 
     def rotate(self, heads: Tensor) -> Tensor:
-        """Let the positional encoding rotate queries, or keys of the same tokens: (B, h, T, d_k) ->
+        """Rotate queries, or keys of the same tokens, by the positional encoding: (B, h, T, d_k) ->
         (B, h, T, d_k).
         """
         if self.positional_encoding is None:
@@ -147,7 +148,7 @@ class AttentionContext:
         )
 
     def weights(self, scores: Tensor, window: int | None = None) -> Tensor:
-        """Cap and mask the scores (B, h, T, S), and apply softmax and dropout.
+        """Attention weights of scores (B, h, T, S): cap, mask, softmax with sinks, dropout.
 
         A query that may attend to no key has uniform weights, not NaN.
         """
@@ -165,7 +166,7 @@ class AttentionContext:
         return weights if self.dropout is None else self.dropout(weights)
 
     def values(self, weights: Tensor) -> Tensor | None:
-        """The positional encoding's addition to the heads (B, h, T, d_v), or None.
+        """The term that the positional encoding adds to the heads (B, h, T, d_v), or None.
 
         Args:
             weights: attention weights (B, h, T, S).
@@ -178,7 +179,7 @@ class AttentionContext:
 
 
 def _softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
-    """Softmax of scores (B, h, T, S). Sinks (h,) enter its sum, but get no weight."""
+    """Softmax of scores (B, h, T, S). Sinks (h,) enter its denominator, but get no weight."""
     if sinks is None:
         return scores.softmax(-1)
     B, h, T, _ = scores.shape

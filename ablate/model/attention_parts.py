@@ -1,5 +1,5 @@
-"""Additions of later papers to multi-head attention: small parts that change x, the projections
-(queries, keys and values), the values or the heads.
+"""Additions of later papers to multi-head attention: small parts that change its input x, its
+queries, keys and values, or its heads.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HeadPart = Callable[[Tensor, AttentionContext], Tensor]
 def pass_through(
     tensors: list[Tensor], past: Tensor | None, context: AttentionContext
 ) -> tuple[list[Tensor], Tensor | None]:
-    """Return the tensors, without a state."""
+    """Return the tensors unchanged, and no state."""
     return tensors, None
 
 
@@ -43,7 +43,7 @@ class AddConvolution:
     def __call__(
         self, tensors: list[Tensor], past: Tensor | None, context: AttentionContext
     ) -> tuple[list[Tensor], Tensor | None]:
-        """Tensors (B, T, d) -> tensors of the same shapes, and the last inputs."""
+        """Tensors (B, T, d) -> tensors of the same shapes, and the convolution's last inputs."""
         joined = tensors[0] if len(tensors) == 1 else torch.cat(tensors, dim=-1)
         convolved, last = self.convolution(joined, past, token_mask(joined, context))
         widths = [x.shape[-1] for x in tensors]
@@ -83,7 +83,7 @@ class ValueEmbedding(nn.Module):
         self.gate = optional(is_gated, Linear, config.d_model, heads, init, bias=False)
 
     def forward(self, V: Tensor, x: Tensor, earlier: EarlierActivations) -> Tensor:
-        """Values (B, T, g * d_v) of x (B, T, d_model) -> the same size."""
+        """Values (B, T, g * d_v), x (B, T, d_model) -> values (B, T, g * d_v)."""
         vectors = self.table(earlier.tokens.reshape(x.shape[:2]))
         if self.widen is not None:
             vectors = self.widen(vectors)
@@ -94,7 +94,9 @@ class ValueEmbedding(nn.Module):
 
 
 class ValueResidual(nn.Module):
-    """V + share * (V_1 - V), with the first layer's values V_1 (Zhou et al., 2024)."""
+    """V + share * (V_1 - V), with the values V_1 of the first layer that has this module (Zhou et
+    al., 2024).
+    """
 
     parameter_kinds: ClassVar[ParameterKinds] = {"share": "gain"}
 
@@ -103,7 +105,7 @@ class ValueResidual(nn.Module):
         self.share = nn.Parameter(torch.full((1,), 0.5))
 
     def forward(self, V: Tensor, x: Tensor, earlier: EarlierActivations) -> Tensor:
-        """Values (B, T, g * d_v) of x (B, T, d_model) -> the same size."""
+        """Values (B, T, g * d_v), x (B, T, d_model) -> values (B, T, g * d_v)."""
         if earlier.values is None:
             earlier.values = V
         first = earlier.values.reshape(V.shape)
@@ -111,7 +113,7 @@ class ValueResidual(nn.Module):
 
 
 def exclude_own_value(heads: Tensor, context: AttentionContext) -> Tensor:
-    """Subtract from each head its projection on the value of the same token (nanochat)."""
+    """Subtract from each head its projection onto the value of the same token (nanochat)."""
     assert context.own_values is not None
     values = repeat_heads(context.own_values, heads.shape[1])
     direction = F.normalize(values.to(heads.dtype), dim=-1)
@@ -119,7 +121,7 @@ def exclude_own_value(heads: Tensor, context: AttentionContext) -> Tensor:
 
 
 class OutputGate:
-    """heads * sigmoid(x W^G), with one gate for each head or for each entry (Qiu et al., 2025)."""
+    """heads * sigmoid(x W^G), with a gate for each head or for each entry (Qiu et al., 2025)."""
 
     def __init__(self, W_G: Linear) -> None:
         self.W_G = W_G
@@ -132,7 +134,7 @@ class OutputGate:
 
 
 class HeadFactors:
-    """Multiplies each head by a factor, (h,); for analysis."""
+    """Multiplies each head by its factor, from a tensor (h,); for analysis."""
 
     def __init__(self, factors: Tensor) -> None:
         self.factors = factors
@@ -143,6 +145,8 @@ class HeadFactors:
 
 
 def repeat_heads(heads: Tensor, count: int) -> Tensor:
-    """(B, g, S, d) -> (B, count, S, d): repeat each head for every query head of its group."""
+    """Repeat each head of keys or values for every query head of its group: (B, g, S, d) ->
+    (B, count, S, d).
+    """
     g = heads.shape[1]
     return heads if g == count else heads.repeat_interleave(count // g, dim=1)

@@ -45,7 +45,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 class ModelBuilder:
-    """Builds the modules of one model. Initial weights are drawn in the order of the calls."""
+    """Builds the modules of a model. Initial weights are drawn in the order of the calls."""
 
     def __init__(
         self,
@@ -69,10 +69,11 @@ class ModelBuilder:
         self.init = init
         self.random = random
         self.sources = sources
-        # Seeds of the user's classes, so that their draws do not change the weights of other parts.
+        # Draws a seed for each user's class, so that draws of the class do not change the weights
+        # of other parts.
         self.custom_seeds = torch.Generator().manual_seed(init.initial_seed())
         self.number = 1  # number of the layer in its stack
-        self.sublayers = 0  # number of sub-layers of the layer with hyper-connections so far
+        self.sublayers = 0  # sub-layers of the layer that have hyper-connections so far
 
     def layer_builder(self, config: ModelConfig) -> ModelBuilder:
         """A builder for a layer with its configuration, which shares the generators."""
@@ -93,7 +94,7 @@ class ModelBuilder:
         return Embedding(self.vocab_size, self.config.d_model, self.init, scale)
 
     def token_pairs(self) -> nn.ModuleList:
-        """The modules that add information of the previous token to an embedding."""
+        """The modules that add information about the previous token to an embedding."""
         modules: list[nn.Module] = []
         c = self.config
         if c.smear:
@@ -107,7 +108,7 @@ class ModelBuilder:
         return Dropout(self.config.dropout, self.random)
 
     def positions(self, causal: bool) -> PositionalEncoding:
-        """The positional encoding of a stack; if its layers have different ones, all of them."""
+        """The positional encoding of a stack; `AlternatingPositions` if its layers have several."""
         depth = self.config.depths[int(causal)]
         encodings = {}
         for layer in self.config.encodings(depth):
@@ -131,8 +132,8 @@ class ModelBuilder:
         if self.config.has_self_attention:
             return self._self_attention(positions)
         if parse_reference(self.config.mixer):
-            # Draw the weights of attention, so that later modules start from the same weights as in
-            # a model with attention.
+            # Draw the weights of attention and drop them, so that later modules start from the same
+            # weights as in a model with attention.
             self._full_attention(self.config.n_heads)
             mixer = self._variant("mixer", MIXERS, TokenMixer, self.config)
             self._refuse_without_masks(mixer, "mixer")
@@ -175,8 +176,8 @@ class ModelBuilder:
             )
 
     def cross_attention(self) -> MultiHeadAttention:
-        """Attention over the source, always the paper's: the field `attention` means
-        self-attention.
+        """Attention over the source. It is always full attention: the field `attention` is about
+        self-attention only.
         """
         return self._full_attention(self.config.cross_heads)
 
@@ -194,8 +195,8 @@ class ModelBuilder:
         network = feed_forward(self.config, self.activation(), self.init, self.random)
         if self.config.feed_forward == "network":
             return network
-        # A user's class replaces the network, whose weights are drawn all the same, so that later
-        # modules start from the same weights in both models.
+        # A user's class replaces the network. The weights of the network are drawn even so: later
+        # modules then start from the same weights in both models.
         return self._variant("feed_forward", Variants(custom=Variant()), nn.Module, self.config)
 
     def norm(self) -> nn.Module:
@@ -206,15 +207,15 @@ class ModelBuilder:
         return self._variant("norm", NORMS, nn.Module, self.config.d_model, **fields)
 
     def activation(self) -> Activation:
-        """The activation function, without the second projection of a gated one."""
+        """The activation function, without the second projection of a gated activation."""
         return self._variant("activation", ACTIVATIONS, Activation)
 
     def residual(self, shares_norm: bool = False) -> Residual:
         """The residual connection around a sub-layer.
 
         Args:
-            shares_norm: whether the sub-layer reads the normalized input of another one, so that it
-                needs no norm.
+            shares_norm: whether the input of the sub-layer is normalized already, so that it needs
+                no norm.
         """
         c = self.config
         norm = or_identity(not shares_norm, self.norm)
@@ -235,7 +236,7 @@ class ModelBuilder:
         return residual
 
     def _residual_scale(self) -> nn.Parameter | float | None:
-        """The factor of a sub-layer's output; None for none."""
+        """The factor of a sub-layer's output; None for no factor."""
         c = self.config
         if c.residual and c.residual_scale == "depth":
             return float((2 * c.passes) ** -0.5)
@@ -248,24 +249,24 @@ class ModelBuilder:
         return nn.Parameter(torch.full((size,), value))
 
     @property
-    def has_norm_of_embeddings(self) -> bool:
-        """Whether the norm of the embeddings replaces the norm before the first sub-layer."""
+    def has_normed_input(self) -> bool:
+        """Whether the norm of embeddings replaces the norm before the layer's first sub-layer."""
         return self.number == 1 and self.config.replaces_first_norm
 
     def skip(self) -> nn.Module | None:
-        """The module that a layer applies to the stream before it reads it; None for none."""
+        """The module that changes the stream before the layer reads it; None for no change."""
         if self.config.stream_scale:
             return StreamScale()
         return optional(self.config.embedding_skip, EmbeddingSkip)
 
     def layer_skips(self) -> LayerSkips | None:
-        """The module that adds states of earlier layers to the stream; None for none."""
+        """The module that adds states of earlier layers to the stream; None without skips."""
         skip = LAYER_SKIPS[self.config.layer_skips]
         passes = self.config.passes
         return optional(skip.count(passes), LayerSkips, skip, passes)
 
     def final_norm(self, depth: int) -> nn.Module:
-        """The norm at the end of a stack; the identity if the norm position needs none."""
+        """The norm at the end of a stack; the identity if `norm_position` needs no norm there."""
         last = self.layer_builder(self.config.last_layer(depth))
         return or_identity(NORM_POSITIONS[last.config.norm_position].ends_with_norm, last.norm)
 
@@ -277,7 +278,7 @@ class ModelBuilder:
         *args: Any,
         **keywords: Any,
     ) -> Module:
-        """Build the variant that a field names: a built-in one or the user's class."""
+        """Build the variant that a field names: a built-in class or the user's."""
         value = getattr(self.config, field)
         reference = parse_reference(value)
         if reference is None:
@@ -285,7 +286,7 @@ class ModelBuilder:
             return module
         assert self.sources is not None, f"{field}={value} needs its source"
         cls = load_class(reference, self.sources, interface)
-        # A user's class may draw from torch's global generator, so seed it by the run's seed.
+        # A user's class may draw from torch's global generator, so seed this generator by the run.
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(int(torch.randint(2**62, (), generator=self.custom_seeds)))
             return cls(*args, **keywords)

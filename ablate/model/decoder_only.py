@@ -27,14 +27,14 @@ from ablate.model.transformer import SingleStack
 class DecoderOnlyCache(DecodingCache):
     """Decoding cache in which the columns of the target follow the columns of the source.
 
-    Positions in the target continue those of the source without its padding.
+    The first position of the target is the length of the source without its padding.
     """
 
     def __init__(self, stack: Stack[Layer], past: list[Any], source: Tensor, K: int) -> None:
         super().__init__(stack, past, source, K)
         self.source_lengths = (source != 0).sum(1)  # (B,)
         self.source_positions = torch.arange(source.shape[1], device=source.device)  # (S,)
-        # The last decoded tokens (B, K), if the embedding of the next one needs them.
+        # The last decoded tokens (B, K), if the embedding of the next token needs them.
         self.previous: Tensor | None = None
 
     def sentence_context(self) -> AttentionContext:
@@ -62,7 +62,7 @@ class DecoderOnlyCache(DecodingCache):
         super().select(sentences, origins)
 
     def select_sentences(self, sentences: Tensor) -> None:
-        """Keep these sentences: indices into the batch (B')."""
+        """Keep sentences by their indices in the batch (B')."""
         self.source_lengths = self.source_lengths.index_select(0, sentences)
 
     def _source_mask(self, lengths: Tensor) -> Tensor:
@@ -71,7 +71,7 @@ class DecoderOnlyCache(DecodingCache):
 
 
 class DecoderOnly(SingleStack):
-    """A single causal stack. In translation, the two marks show it where the source ends."""
+    """A single causal stack. In translation, end mark and begin mark show where the source ends."""
 
     def __init__(self, builder: ModelBuilder) -> None:
         super().__init__(builder, causal=True)
@@ -90,11 +90,11 @@ class DecoderOnly(SingleStack):
         # Columns of the target tokens (B, T): directly after the source, without its padding.
         columns = lengths[:, None] + torch.arange(target.shape[1], device=target.device)
         sequence = F.pad(source, (0, target.shape[1])).scatter(1, columns, target)  # (B, S + T)
-        # Cut columns that are padding in all rows. Not on a GPU, where reading the length stalls.
+        # Cut columns that are padding in all rows; not on a GPU, where reading them would wait.
         if not on_gpu(sequence):
             sequence = sequence[:, : int((lengths + (target != 0).sum(1)).max())]  # (B, L)
         (states,), _ = self._apply_stack(sequence)
-        columns = columns.clamp(max=sequence.shape[1] - 1)  # the cut columns had only padding
+        columns = columns.clamp(max=sequence.shape[1] - 1)  # columns that were cut are padding
         return states.gather(1, columns[:, :, None].expand(-1, -1, states.shape[2]))
 
     def read(self, tokens: Tensor) -> Tensor:
@@ -103,8 +103,8 @@ class DecoderOnly(SingleStack):
         return states
 
     def read_ahead(self, tokens: Tensor) -> list[Tensor]:
-        """The states of `read`, then the states of each head of future tokens, whose input is that
-        of the last layer (Gloeckle et al., 2024, section 2).
+        """The states of `read`, then the states of each head of future tokens, which has the same
+        input as the last layer (Gloeckle et al., 2024, section 2).
         """
         return self._apply_stack(tokens, heads=self.future_heads)[0]
 
@@ -146,12 +146,12 @@ class DecoderOnly(SingleStack):
         Args:
             sequence: token ids.
             key_mask: (B, 1, 1, L), true at tokens. Needed only if the states of the mixers are
-                used, which would include padding; outputs depend on earlier tokens alone.
+                used, which would include padding; outputs depend only on earlier tokens.
             heads: heads of future tokens.
 
         Returns:
-            The output (B, L, d_model) of the last layer, then of each head; and the state of the
-            token mixer after each pass of a layer.
+            The outputs (B, L, d_model) of the last layer and of each head; and the state of the
+            token mixer after each application of a layer.
         """
         positions = torch.arange(sequence.shape[1], device=sequence.device)
         previous = query_mask = None

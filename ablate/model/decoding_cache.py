@@ -1,9 +1,10 @@
 """Cache for incremental decoding with beam search.
 
 Beam search reorders the hypotheses of a sentence at every step. If they are queries over one shared
-cache, no keys or values move: a mask lets each hypothesis see only the tokens that it consists of,
-its ancestors. Work and memory then grow with the square of the beam. For wide beams, and for token
-mixers without masks per query, each hypothesis is instead a row of the batch with its own cache.
+cache, no keys or values move: a mask lets each hypothesis see only its ancestors, the tokens that
+the hypothesis consists of. Work and memory then grow with the square of the beam. For wide beams,
+and for token mixers without masks per query, each hypothesis is instead a row of the batch, with a
+separate cache.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ MAX_SIDE_BY_SIDE = 16
 
 
 class DecodingCache:
-    """The decoded tokens of B sentences with K hypotheses each, at first a single empty one.
+    """The decoded tokens of B sentences with K hypotheses each; at first one empty hypothesis.
 
     In a shared cache, each decoded token of each hypothesis is a column of its sentence.
 
     Attributes:
-        past: the state of the token mixer after each pass of a layer.
-        side_by_side: for each pass of a layer, whether a row of its state is a sentence with a
-            shared cache; else a row is a hypothesis.
-        length: number of tokens of each hypothesis.
+        past: the state of the token mixer for each application of a layer.
+        side_by_side: for each application of a layer, whether a row of its state is a sentence with
+            a shared cache; otherwise a row is a hypothesis.
+        length: number of decoded tokens of each hypothesis.
         columns: position of each column in its hypothesis.
         ancestors: (B, K, columns), true where a column belongs to a hypothesis.
     """
@@ -56,12 +57,12 @@ class DecodingCache:
         """Add a token to each of K hypotheses of every sentence.
 
         Raises:
-            RuntimeError: a sentence has neither K hypotheses nor a single one.
+            RuntimeError: the number of hypotheses of a sentence is neither K nor 1.
         """
         B, n_hypotheses, _ = self.ancestors.shape
         if n_hypotheses not in (1, K):
-            raise RuntimeError(f"{K} hypotheses a sentence go on from {n_hypotheses}")
-        # After the first step, which decodes the begin mark alone, copy the single hypothesis.
+            raise RuntimeError(f"a sentence has {n_hypotheses} hypotheses; expected 1 or {K}")
+        # The first step decodes only the begin mark. After it, copy the single hypothesis.
         if n_hypotheses != K:
             self.select(torch.arange(B, device=self.ancestors.device), self.columns.new_zeros(B, K))
         # K new columns, one for the new token of each hypothesis.
@@ -83,7 +84,7 @@ class DecodingCache:
         """Apply the token mixer of a layer to the newest tokens.
 
         Args:
-            pass_index: index of this pass among all passes of layers.
+            pass_index: index of this application of a layer among all of them.
             i: index of the layer in its stack.
             layer: the layer.
             x: (B, K, d_model).
@@ -110,7 +111,7 @@ class DecodingCache:
         """Context of the newest tokens in a layer with a shared cache for each sentence."""
         K = self.ancestors.shape[1]
         query_mask = None
-        if len(self.columns) > self.length:  # otherwise every column is an ancestor
+        if len(self.columns) > self.length:  # with one hypothesis, every column is an ancestor
             query_mask = self.ancestors[:, None]
         return AttentionContext(self.columns[-K:], self.columns, query_mask=query_mask)
 
@@ -120,7 +121,7 @@ class DecodingCache:
         return AttentionContext(positions[-1:], positions)
 
     def select(self, sentences: Tensor, origins: Tensor) -> None:
-        """Keep some sentences, and continue some of their hypotheses.
+        """Keep some sentences, and choose the hypotheses that continue.
 
         Args:
             sentences: indices of the sentences to keep (B').
@@ -136,11 +137,11 @@ class DecodingCache:
                 continue
             if not side_by_side:
                 self.past[i] = self.past[i].select(rows)
-            # In a shared cache, only leaving sentences move keys and values.
+            # In a shared cache, keys and values move only when a sentence leaves.
             elif len(sentences) < B:
                 self.past[i] = self.past[i].select(sentences)
         if len(sentences) < B:
             self.select_sentences(sentences)
 
     def select_sentences(self, sentences: Tensor) -> None:
-        """Keep sentences by their indices (B') in the state that a subclass adds."""
+        """Keep sentences by their indices (B'), in the attributes that a subclass adds."""

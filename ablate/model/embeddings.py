@@ -1,4 +1,4 @@
-"""Embeddings of tokens (section 3.4), and what is added to them."""
+"""Embeddings of tokens (section 3.4), and modules that add to them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from torch import Tensor, nn
 
 from ablate.model.layers import ParameterKinds
 
-# Multipliers of the hash of a pair of tokens, from modded-nanogpt
+# Multipliers in the hash of a pair of tokens, from modded-nanogpt
 _TOKEN_MULTIPLIER = 27_191
 _PREVIOUS_MULTIPLIER = 36_313
 
 
 class Embedding(nn.Module):
-    """A V x d_model matrix. Looked-up vectors are multiplied by a scale, by default sqrt(d_model)
-    (3.4).
+    """A matrix (V, d_model) of token vectors, which are multiplied by a scale, by default
+    sqrt(d_model) (3.4).
 
-    Entries are drawn from N(0, 1/d_model), so that looked-up vectors have variance 1, and initial
-    logits about 1.
+    Entries are drawn from N(0, 1/d_model), so that with the default scale vectors have variance 1,
+    and initial logits about 1.
     """
 
     parameter_kinds: ClassVar[ParameterKinds] = {"weight": "embedding"}
@@ -41,7 +41,9 @@ class Embedding(nn.Module):
 
 
 class TokenTypes(nn.Module):
-    """A learned vector for each token type. All tokens of a single text have the first type."""
+    """A learned vector for each token type. A run reads single texts, whose tokens all have the
+    first type.
+    """
 
     parameter_kinds: ClassVar[ParameterKinds] = {"weight": "embedding"}
 
@@ -81,8 +83,8 @@ class Smear(nn.Module):
 
 
 class BigramEmbeddings(nn.Module):
-    """Adds a vector for the token and the previous one: a row of a table (initially zeros), by the
-    hash of the pair.
+    """Adds a vector for each pair of a token and the previous token: the row of a table (initially
+    zeros) at the hash of the pair.
     """
 
     def __init__(self, rows: int, d_model: int, init: torch.Generator) -> None:

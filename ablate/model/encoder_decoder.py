@@ -30,7 +30,7 @@ class EncodedSource(BatchState):
     key_mask: Tensor | None
 
     def context(self, queries: int) -> AttentionContext:
-        """Context of cross-attention with this number of queries."""
+        """Context of cross-attention for this number of queries."""
         K = self.layers[0].K
         positions = torch.arange(max(queries, K.shape[2]), device=K.device)
         return AttentionContext(positions[:queries], positions[: K.shape[2]], self.key_mask)
@@ -85,12 +85,12 @@ class EncoderDecoder(Transformer):
         x = (self.source_embedding or self.embedding)(source)
         x = self.embedding_dropout(self.source_positions.embed(x, context.query_positions))
         x = self.encoder_norm(apply_encoder(self.encoder, x, self.source_positions, context))
-        # Projected once here, not in each decoding step.
+        # Keys and values are projected once here, and not in each decoding step.
         layers = [layer.cross_attention.key_values(x, context) for layer in self.decoder]
         return EncodedSource(layers, context.key_mask)
 
     def start(self, source: Tensor, K: int) -> EncoderDecoderCache:
-        """Encode token ids (B, S), and start to decode at most K hypotheses for each."""
+        """Encode token ids (B, S), and start to decode at most K hypotheses for each sentence."""
         return EncoderDecoderCache(self.decoder, self.encode(source), source, K)
 
     def step(self, tokens: Tensor, cache: EncoderDecoderCache) -> Tensor:

@@ -54,5 +54,5 @@ class EncoderOnly(SingleStack):
         return states
 
     def output_states(self, states: Tensor) -> Tensor:
-        """Transform states (..., d_model) for the product with `output_matrix`."""
+        """As in `Transformer`, after the output transform."""
         return super().output_states(self.output_transform(states))

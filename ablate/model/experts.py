@@ -1,4 +1,4 @@
-"""A mixture of experts instead of one feed-forward network (Shazeer et al., 2017)."""
+"""A mixture of experts (Shazeer et al., 2017) in place of the feed-forward network."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from ablate.model.layers import Linear, ParameterKinds, optional, zeros
 
 
 class Softmax:
-    """The rule that turns router scores into expert weights: the softmax over all experts."""
+    """Rule for expert weights: the softmax of router scores over all experts. It is also the base
+    class of the other rules.
+    """
 
     def gates(self, scores: Tensor, probabilities: Tensor) -> Tensor:
-        """The values by which experts are chosen, before a bias of the choice.
+        """The values by which experts are chosen if `choice_bias` is added to them: (n, n_experts).
 
         Args:
             scores: router scores (n, n_experts).
@@ -39,7 +41,7 @@ class Softmax:
 
 
 class SoftmaxOfChosen(Softmax):
-    """The softmax over the chosen experts alone."""
+    """The softmax over the chosen experts only."""
 
     def weights(self, scores: Tensor, probabilities: Tensor, chosen: Tensor) -> Tensor:
         """(n, experts_per_token)."""
@@ -68,16 +70,16 @@ WEIGHTINGS = {
 
 
 class MixtureOfExperts(nn.Module):
-    """Sends each token to some of the experts, and sums their weighted outputs.
-
-    No token is dropped.
+    """Sends each token to some of the experts, and sums their weighted outputs; drops no token.
 
     Attributes:
-        balance_loss: n_experts times the sum over experts of (share of choices) * (mean
-            probability), padding included (Fedus et al., 2022, eq. 4), times `expert_balance`. It
-            sums over the passes since `Transformer.pop_balance_loss`; perfect balance adds
-            `expert_balance` for each. If experts are balanced by a bias of the choice, its value is
-            0, and its gradient lowers the bias of experts that are chosen often.
+        choice_bias: trained bias (n_experts,) that is added where experts are chosen, but not to
+            their weights; None where a term of the loss balances the experts.
+        balance_loss: `expert_balance` * n_experts * the sum over experts of (share of choices) *
+            (mean probability), padding included (Fedus et al., 2022, eq. 4), summed over the
+            forward passes since `Transformer.pop_balance_loss`. A pass with perfect balance adds
+            `expert_balance`. With a `choice_bias`, the value is 0, and the gradient lowers the bias
+            of experts that are chosen often.
     """
 
     parameter_kinds: ClassVar[ParameterKinds] = {"choice_bias": "bias"}
@@ -85,7 +87,7 @@ class MixtureOfExperts(nn.Module):
     def __init__(
         self, config: ModelConfig, make_expert: Callable[[], nn.Module], init: torch.Generator
     ) -> None:
-        """Make the experts, which are feed-forward networks, then the router."""
+        """Make the experts, which are feed-forward networks, and then the router."""
         super().__init__()
         assert config.n_experts is not None
         self.experts = nn.ModuleList(make_expert() for _ in range(config.n_experts))
@@ -104,7 +106,8 @@ class MixtureOfExperts(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, d_model) -> (B, T, d_model)."""
         rows = x.flatten(0, -2)  # (n, d_model)
-        # In fp32, because a router in bf16 would choose other experts than in decoding.
+        # In fp32: with rounding to bf16 in training, training and decoding would choose different
+        # experts.
         with torch.autocast(x.device.type, enabled=False):
             scores = self.router(rows.to(self.router.weight.dtype))  # (n, n_experts)
             weights, chosen = self._choose(scores)  # (n, experts_per_token) both
@@ -112,7 +115,7 @@ class MixtureOfExperts(nn.Module):
         order = chosen.flatten().argsort(stable=True)
         row = order // self.experts_per_token
         counts = torch.bincount(chosen.flatten(), minlength=len(self.experts)).tolist()
-        # Experts without tokens run as well, so that every parameter has a gradient.
+        # Experts run even without tokens, so that every parameter has a gradient.
         outputs = []
         for expert, inputs in zip(self.experts, rows[row].split(counts), strict=True):
             outputs.append(expert(inputs))
@@ -156,7 +159,7 @@ class MixtureOfExperts(nn.Module):
         """
         if self.choice_bias is None:
             return (shares * probabilities).sum() * len(shares)
-        # The value is 0. The gradient makes the optimizer move the bias like any parameter, so
-        # that checkpoints include its state.
+        # The value is 0, but the gradient is not: so the optimizer moves the bias like any other
+        # parameter, and checkpoints include its state.
         zero = self.choice_bias - self.choice_bias.detach()
         return (zero * (shares.detach() * len(shares) - 1)).sum()

@@ -20,9 +20,9 @@ class Activation(nn.Module):
 
     Attributes:
         gated: whether the result is multiplied by a second projection of the input.
-        elementwise: whether the function acts on each entry separately, with a finite value and
-            gradient everywhere. In bf16 training on a CPU, the network then stays in bf16 between
-            its layers, and computes on rows of padding as well.
+        elementwise: whether the function acts on each entry separately, and has a finite value and
+            gradient everywhere. If so, in bf16 training on a CPU, the network stays in bf16 between
+            its layers, and also computes rows of padding.
     """
 
     gated = False
@@ -33,7 +33,7 @@ class Activation(nn.Module):
         raise NotImplementedError("define forward(self, x)")
 
     def multiply(self, inner: Tensor, x: Tensor) -> Tensor:
-        """Apply the gate: the activated projection, times the second projection x of its shape."""
+        """Apply the gate: the activated projection times the second projection x."""
         return inner * x
 
 
@@ -79,8 +79,8 @@ class SwiGLU(Gated):
 
 
 class ClampedSwiGLU(Activation):
-    """x sigmoid(1.702 x) * (1 + z), with x clamped to at most 7 and the second projection z to
-    [-7, 7] (gpt-oss).
+    """x sigmoid(1.702 x) * (1 + z), where x is clamped to at most 7, and z, the second projection,
+    to [-7, 7] (gpt-oss).
     """
 
     gated = elementwise = True
@@ -98,8 +98,8 @@ class ClampedSwiGLU(Activation):
 class FeedForward(nn.Module):
     """FFN(x) = f(x W_1 + b_1) W_2 + b_2 (3.3, eq. 2).
 
-    A gated activation gives (f(x W_1 + b_1) * (x W_3 + b_3)) W_2 + b_2. The width is then a third
-    smaller, so that the number of parameters stays the same.
+    A gated activation gives (f(x W_1 + b_1) * (x W_3 + b_3)) W_2 + b_2. The inner width is then
+    2/3 of d_ff, so that the number of parameters is the same.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class FeedForward(nn.Module):
 
 
 class ElementwiseFeedForward(FeedForward):
-    """`FeedForward` that stays in bf16 between its layers where products are in bf16 on a CPU."""
+    """`FeedForward` that stays in bf16 between its layers where products on a CPU are in bf16."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, d_model) -> (B, T, d_model)."""
@@ -148,12 +148,12 @@ class ReLUFeedForward(FeedForward):
 def feed_forward(
     config: ModelConfig, activation: Activation, init: torch.Generator, random: torch.Generator
 ) -> FeedForward:
-    """Build the network with the fastest of the classes above that fits the activation."""
+    """Build the network, by the fastest of the classes above that the activation allows."""
     network_class = FeedForward
-    # With dropout inside, rows of padding would change the draws of the other rows.
+    # With dropout inside, rows of padding would change the dropout masks of the other rows.
     if activation.elementwise and config.activation_dropout == 0.0:
         network_class = ElementwiseFeedForward
-        # Not isinstance: a subclass of ReLU may compute something else.
+        # `type`, not `isinstance`: a user's subclass of ReLU may compute another function.
         if type(activation) is ReLU and config.feed_forward_bias:
             network_class = ReLUFeedForward
     return network_class(config, activation, init, random)
@@ -164,7 +164,7 @@ tanh_gelu = partial(Elementwise, _tanh_gelu)  # as GPT-2 and Gemma compute it
 silu = partial(Elementwise, F.silu)  # Swish; Ramachandran et al., 2017
 squared_relu = partial(Elementwise, lambda x: F.relu(x).square())  # So et al., 2021
 squared_leaky_relu = partial(Elementwise, lambda x: F.leaky_relu(x, 0.5).square())  # nanochat
-# Gated, by Shazeer, 2020.
+# Gated activations (Shazeer, 2020)
 geglu = partial(Gated, F.gelu)
 tanh_geglu = partial(Gated, _tanh_gelu)
 reglu = partial(Gated, F.relu)

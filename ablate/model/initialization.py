@@ -1,4 +1,4 @@
-"""Initial weights other than Xavier's: drawn again, or scaled, after the model is built."""
+"""Initial weights by other rules than Xavier's, drawn or scaled after the model is built."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ablate.model.layers import Linear
 from ablate.model.positions import LearnedPositions
 from ablate.parts.initialization import Factors, factors
 
-# Names of the projections that write to the residual stream
+# Names of the projections whose outputs are added to the residual stream
 OUTPUTS = ("W_O", "W_2", "output")
 
 
 @torch.no_grad()
 def initialize(model: nn.Module, config: ModelConfig, init: torch.Generator) -> None:
-    """Initialize linear layers and embeddings as the configuration says, in the order of modules.
+    """Initialize linear layers and embeddings by the configuration, in the order of the modules.
 
-    Other parameters keep their initial values: biases, gains, positional encodings, LSTMs, custom
-    classes and the vectors of recurrent mixers.
+    All other parameters keep their initial values: biases, gains, positional encodings, LSTMs,
+    users' classes and the vectors of recurrent mixers.
     """
     for name, module in model.named_modules():
         if not isinstance(module, (Linear, Embedding)):

@@ -1,4 +1,4 @@
-"""States of incremental decoding: growing keys and values, and the base class of all states."""
+"""States of incremental decoding: the base class of all states, and keys and values that grow."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ MIN_CAPACITY = 16  # positions
 
 @dataclass(frozen=True)
 class BatchState:
-    """Base of the states of a batch, which can select rows.
+    """Base of the states of a batch, of which rows can be selected.
 
-    A field is a tensor with the batch as its first axis, another state, or a list or tuple of
-    these. Numbers and None are shared by all rows.
+    A field is a tensor whose first axis is the batch, another state, or a list or tuple of tensors
+    and states. A number or None belongs to all rows.
     """
 
     def select(self, rows: Tensor) -> Self:
@@ -36,9 +36,9 @@ class GrowableTensor(BatchState):
     """A tensor (B, g, S, d) that grows along S, in a buffer with free capacity.
 
     Attributes:
-        buffer: (B, capacity, g, d), with `length` positions in use. `append` writes to the same
-            buffer, so a tensor can be appended to only once. Selected rows keep the capacity, so
-            that the next step need not copy again.
+        buffer: (B, capacity, g, d), of which `length` positions are in use. `append` writes to the
+            same buffer, so it may be called only once on an object. Selected rows keep the
+            capacity, so that the next step need not copy again.
         length: S.
     """
 
@@ -47,7 +47,7 @@ class GrowableTensor(BatchState):
 
     @classmethod
     def start(cls, x: Tensor) -> GrowableTensor:
-        """Start with x (B, g, S, d)."""
+        """A growable copy of x (B, g, S, d)."""
         B, g, S, d = x.shape
         return cls(x.new_empty(B, _capacity(S + 1), g, d), 0).append(x)
 

@@ -1,4 +1,4 @@
-"""Latent attention: keys and values are projections of a small vector of each token."""
+"""Latent attention, whose keys and values are projections of a small vector of each token."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class LatentAttention(MultiHeadAttention):
 
 
 class AbsorbedLatentAttention(LatentAttention):
-    """Latent attention whose cache holds only latent vectors and shared entries of the keys.
+    """Latent attention whose cache holds only latent vectors and the shared entries of keys.
 
     In decoding, the projection to keys is applied to the query, and the projection to values to the
     heads, so that the latent vectors serve as keys and as values (DeepSeek-V2, section 2.1.2).
@@ -76,7 +76,7 @@ class AbsorbedLatentAttention(LatentAttention):
     ) -> tuple[Tensor, AttentionState]:
         """(B, T, d_model) -> (B, T, d_model), and the latent vectors of the past and of x."""
         Q, latent, shared = self._compressed(x)
-        # Detached, because only decoding uses it; otherwise training would keep its graph.
+        # Detached: only decoding reads it, and its graph would take memory in training.
         joined = torch.cat([shared, latent.to(shared.dtype)], dim=-1)[:, None].detach()
         new = context.rotate(joined)  # (B, 1, T, shared + rank)
         context = self._call_context(context, x)
@@ -107,12 +107,12 @@ def attention_class(
 def _can_absorb(
     c: ModelConfig, mechanism: AttentionMechanism, encoding: PositionalEncoding
 ) -> bool:
-    """Whether keys and values are linear in the latent vectors: nothing changes them but the
-    rotation of the shared entries.
+    """Whether keys and values are linear in the latent vectors, apart from the rotation of the
+    shared entries of keys, so that projections may be moved to queries and heads.
     """
     if not c.has_plain_keys or encoding.acts_on_scores:
         return False
-    # A user's encoding may rotate all entries of a key.
+    # A user's encoding may rotate all entries of a key, not only the shared ones.
     rotates_nothing = type(encoding).rotate is PositionalEncoding.rotate
     if not rotates_nothing and type(encoding) is not RotaryPositions:
         return False

@@ -1,4 +1,4 @@
-"""Linear layers and dropout. All draws come from generators that they are given."""
+"""Linear layers and dropout. Random numbers come only from generators that the caller passes."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from ablate.kernels.torch_internals import view_unaliased
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# How the optimizer treats a parameter. Biases and gains may have any shape. A matrix has a fan-in
-# that grows with the width of the model; a kernel, which filters each channel, has not.
+# Kinds of parameters, which the optimizer treats differently. Biases and gains may have any shape.
+# The fan-in of a matrix grows with the width of the model. The fan-in of a kernel does not, because
+# it filters each channel separately.
 ParameterKind = Literal["bias", "gain", "matrix", "embedding", "kernel"]
-# Kinds by the names of parameters: the type of the attribute `parameter_kinds` of modules
+# Type of the attribute `parameter_kinds` of modules: name of a parameter -> its kind
 ParameterKinds = Mapping[str, ParameterKind]
 
 
 def parameter_kind(module: nn.Module, name: str, parameter: nn.Parameter) -> ParameterKind:
-    """The kind of a parameter as the class of its module declares it.
+    """The kind of a parameter that the class of its module declares.
 
-    Modules of torch and of users may declare none. Parameters with one axis are then gains, and all
-    others matrices.
+    Modules of torch and of users need not declare kinds. Without a declaration, a parameter with
+    one axis is a gain, and any other a matrix.
     """
     declared: ParameterKinds = getattr(module, "parameter_kinds", {})
     if name in declared:
@@ -36,22 +37,22 @@ def parameter_kind(module: nn.Module, name: str, parameter: nn.Parameter) -> Par
 
 
 def optional(wanted: object, make: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T | None:
-    """Make an optional part of a model; None if it is not wanted."""
+    """Make an optional part of a model if it is wanted, else return None."""
     return make(*args, **keywords) if wanted else None
 
 
 def or_identity(wanted: object, make: Callable[[], nn.Module]) -> nn.Module:
-    """Make an optional part of a model; the identity if it is not wanted."""
+    """Make an optional part of a model if it is wanted, else the identity."""
     return make() if wanted else nn.Identity()
 
 
 def zeros(*size: int) -> nn.Parameter:
-    """A parameter that begins with zeros."""
+    """A parameter whose initial values are zeros."""
     return nn.Parameter(torch.zeros(size))
 
 
 class Linear(nn.Module):
-    """y = x W^T + b. W (d_out, d_in) is initialized Xavier-uniform, b with zeros."""
+    """y = x W^T + b. W (d_out, d_in) has Xavier's uniform initialization, b is initially 0."""
 
     parameter_kinds: ClassVar[ParameterKinds] = {"weight": "matrix", "bias": "bias"}
 
@@ -67,10 +68,10 @@ class Linear(nn.Module):
 
 
 class Dropout(nn.Module):
-    """Inverted dropout with an explicit generator, whose state checkpoints store.
+    """Inverted dropout with a given generator, whose state checkpoints store.
 
-    One 64-bit draw decides on four entries. The rate is rounded to a multiple of 1/65536, and
-    entries that stay are scaled by the rounded rate, so that the expectation is exact.
+    One 64-bit draw decides about four entries. The rate is rounded to a multiple of 1/65536, and
+    kept entries are scaled by the rounded rate, so that the expectation is exact.
     """
 
     def __init__(self, rate: float, random: torch.Generator) -> None:
@@ -95,10 +96,10 @@ class Dropout(nn.Module):
                 return fused_dropout_add(residual, x, self.draw(x), dropped)
         if residual is not None:
             x = x.to(residual.dtype)
-        # A mask of numbers: torch multiplies booleans at a third of the speed on a CPU.
+        # A mask of numbers, because on a CPU torch multiplies by booleans at a third of the speed.
         mask = torch.empty_like(x, requires_grad=False)
         torch.ge(self.draw(x), dropped - 32768, out=mask)
-        scale = 65536 / (65536 - dropped)  # not part of the mask, whose dtype may round it
+        scale = 65536 / (65536 - dropped)  # not part of the mask, whose dtype might round it
         kept = (x * mask).mul_(scale)
         return kept if residual is None else residual + kept
 
@@ -109,7 +110,7 @@ class Dropout(nn.Module):
 
     @property
     def dropped(self) -> int:
-        """The rate in units of 1/65536."""
+        """The dropout rate in units of 1/65536."""
         return min(round(self.rate * 65536), 65535)
 
     def draw(self, x: Tensor) -> Tensor:

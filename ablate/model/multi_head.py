@@ -36,9 +36,10 @@ class AttentionState(BatchState):
     """State of self-attention after earlier tokens.
 
     Attributes:
-        memory: keys and values of these tokens, or their latent vectors; None before the first.
-        input_tail, projection_tail: last inputs of the convolution of x, and of the convolution of
-            projections (B, width - 1, channels); None without one.
+        memory: keys and values of these tokens, or their latent vectors; None before the first
+            token.
+        input_tail: last inputs of a convolution of x (B, width - 1, channels); None without it.
+        projection_tail: last inputs of a convolution of queries, keys and values; None without it.
     """
 
     memory: Any = None
@@ -49,16 +50,16 @@ class AttentionState(BatchState):
 class MultiHeadAttention(TokenMixer):
     """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O (3.2.2).
 
-    As in the paper, projections have no biases by default. Head sizes are independent of
-    d_model / h. With g < h heads of keys and values, consecutive query heads share one (Ainslie et
-    al., 2023).
+    As in the paper, projections have no biases by default. Head sizes need not be d_model / h. With
+    g < h heads of keys and values, consecutive query heads share a head of keys and values (Ainslie
+    et al., 2023).
 
     Attributes:
-        on_input: changes x.
-        on_projections: changes queries, keys and values.
-        value_parts: modules that add to the values, in order.
-        on_heads: functions that change the heads, in order.
-        on_weights: callback for the attention weights (B, h, T, S); for analysis.
+        on_input: function that changes x.
+        on_projections: function that changes queries, keys and values.
+        value_parts: modules that change the values, in order of application.
+        on_heads: functions that change the heads, in order of application.
+        on_weights: callback for the attention weights (B, h, T, S), for analysis.
     """
 
     parameter_kinds: ClassVar[ParameterKinds] = {"sinks": "gain"}
@@ -90,7 +91,7 @@ class MultiHeadAttention(TokenMixer):
         self.mechanism = mechanism
         self.supports_query_masks = mechanism.supports_query_masks
         self.dropout = Dropout(c.attention_dropout, random)
-        # Plain functions and objects, because their modules are already attributes of this one.
+        # Functions and plain objects, not modules: the modules in them are attributes already.
         self.on_input: TokenPart = pass_through
         self.on_projections: TokenPart = pass_through
         self.on_heads: tuple[HeadPart, ...] = ()
@@ -106,7 +107,7 @@ class MultiHeadAttention(TokenMixer):
 
     @property
     def value_projection(self) -> Linear:
-        """The projection to the values."""
+        """The projection from which the values come."""
         return self.W_V
 
     def add_convolution(self, config: ModelConfig, init: torch.Generator) -> None:
@@ -169,7 +170,9 @@ class MultiHeadAttention(TokenMixer):
         return self._normalized(self.norm_Q, self._heads(Q, self.h), context)
 
     def _key_values(self, K: Tensor, V: Tensor, context: AttentionContext) -> KeyValues:
-        """The same for keys (B, S, g * d_k); values (B, S, g * d_v) are only split into heads."""
+        """Split keys (B, S, g * d_k) into heads, normalize and rotate; split values (B, S, g * d_v)
+        into heads.
+        """
         keys = self._normalized(self.norm_K, self._heads(K, self.g), context)
         return KeyValues(keys, self._heads(V, self.g))
 
@@ -178,13 +181,13 @@ class MultiHeadAttention(TokenMixer):
         return x.unflatten(2, (count, -1)).transpose(1, 2)
 
     def _normalized(self, norm: nn.Module, heads: Tensor, context: AttentionContext) -> Tensor:
-        """Normalize and rotate queries or keys (B, h, T, d_k), without a change of their dtype."""
+        """Normalize and rotate queries or keys (B, h, T, d_k), in their dtype."""
         return context.rotate(norm(heads).to(heads.dtype))
 
     def _call_context(
         self, context: AttentionContext, x: Tensor, own_values: Tensor | None = None
     ) -> AttentionContext:
-        """The context with the settings of this attention, for one call."""
+        """The context of a call, with the settings of this attention."""
         return context.replace(
             x=x,
             own_values=own_values,
@@ -218,10 +221,10 @@ def _projected(x: Tensor, *projections: Linear) -> list[Tensor]:
 def _apply(
     mechanism: AttentionMechanism, Q: Tensor, K: Tensor, V: Tensor, context: AttentionContext
 ) -> Tensor:
-    """Apply the mechanism in fp32, also under autocast; in bf16 on a GPU if it supports that.
+    """Apply the mechanism in fp32, even under autocast; in bf16 on a GPU if it supports bf16.
 
-    Attention is a small part of the work. On a CPU, torch's bf16 kernel is many times slower than
-    fp32 at the lengths of sentences (benchmarks/LOG.md, 2026-11-21, how workers are set up).
+    On a CPU, torch's bf16 kernel of attention is many times slower than the fp32 kernel at the
+    lengths of sentences (benchmarks/LOG.md, 2026-11-21, how workers are set up).
     """
     if Q.dtype == torch.bfloat16 and not (on_gpu(Q) and mechanism.supports_bf16):
         Q = Q.float()

@@ -54,8 +54,9 @@ class UnitNorm(nn.Module):
 def rms_norm(x: Tensor, gain: Tensor | None, eps: float) -> Tensor:
     """Compute gain * x / sqrt(mean(x^2) + eps) over the last axis.
 
-    On a CPU, torch composes it of element-wise functions. This function gives the same bits, and
-    its backward pass takes less than half of the time (benchmarks/LOG.md, 2026-11-27).
+    On a CPU, torch's function is a sequence of element-wise functions. This function has the same
+    values to the bit, and its backward pass takes less than half of the time (benchmarks/LOG.md,
+    2026-11-27).
 
     Args:
         x: (..., d).
@@ -76,7 +77,7 @@ class _RMSNorm(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, gain: Tensor | None, eps: float) -> Tensor:
         scale = x.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
         normed = x * scale
-        # Without a gain, `normed` is the output, which the caller may change in place; save x.
+        # Without a gain, `normed` is the output, which the caller may change in place; so save x.
         ctx.save_for_backward(x if gain is None else normed, scale, gain)
         return normed if gain is None else normed * gain
 
@@ -96,7 +97,7 @@ class _RMSNorm(torch.autograd.Function):
             grad_gain = products.reshape(-1, d).sum(0)
             projection = (products @ gain)[..., None]
             grad_x = torch.mul(grad, gain, out=products)
-        # Remove the component along x: the output does not depend on the length of x.
+        # The output does not depend on the length of x: the gradient has no component along x.
         return grad_x.addcmul_(normed, projection, value=-1 / d).mul_(scale), grad_gain, None
 
 
@@ -122,5 +123,5 @@ def layer_norm_without_bias(d_model: int) -> LayerNorm:
 
 
 def unit_norm(d_model: int) -> UnitNorm:
-    """RMSNorm without a gain. The argument is not needed; all norms take it."""
+    """RMSNorm without a gain. The argument is unused: every norm is constructed with d_model."""
     return UnitNorm()

@@ -1,7 +1,7 @@
 """Positional encodings (section 3.5; row E of Table 3).
 
 A positional encoding belongs to a stack of layers. It may act on embeddings, on queries and keys,
-on attention scores and on heads. To add one, write a class here and name it in
+on attention scores and on heads. To add an encoding, write a class here and name it in
 ablate/parts/positions.py.
 """
 
@@ -18,14 +18,14 @@ from ablate.errors import StudyError
 from ablate.model.layers import ParameterKinds
 from ablate.parts.positions import T5_BUCKETS, rotated_entries
 
-T5_DISTANCE = 128
+T5_DISTANCE = 128  # in tokens; larger distances share the last bucket
 
 
 class PositionalEncoding(nn.Module):
-    """Base of all positional encodings. Its methods do nothing, so the base encodes no positions.
+    """Base of all positional encodings. Its methods have no effect, so it is also `none`.
 
-    Positions are counted from 0 in each sentence: (T,) if all sentences have the same, else (B, T).
-    In beam search, the newest tokens of all hypotheses of a sentence have the same position.
+    Positions are counted from 0 in each sentence: (T,) if they are the same in all sentences, else
+    (B, T). In beam search, the newest tokens of all hypotheses of a sentence have one position.
     """
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
@@ -40,7 +40,7 @@ class PositionalEncoding(nn.Module):
 
     @property
     def acts_on_scores(self) -> bool:
-        """Whether `bias` or `values` is overridden, so that attention must form its scores."""
+        """Whether the class overrides `bias` or `values`, so that attention must form scores."""
         cls = type(self)
         base = PositionalEncoding
         return cls.bias is not base.bias or cls.values is not base.values
@@ -72,7 +72,7 @@ class PositionalEncoding(nn.Module):
         return None
 
     def values(self, layer: int, weights: Tensor, queries: Tensor, keys: Tensor) -> Tensor | None:
-        """Compute the addition to the heads.
+        """Compute the term that is added to the heads.
 
         Args:
             layer: index of the layer in the stack.
@@ -101,7 +101,7 @@ class SinusoidalPositions(PositionalEncoding):
 
 
 class LearnedPositions(PositionalEncoding):
-    """A learned vector for each position (row E), in separate tables for source and target."""
+    """A learned vector for each position (row E), with a table for each stack."""
 
     parameter_kinds: ClassVar[ParameterKinds] = {"weight": "embedding"}
 
@@ -117,7 +117,7 @@ class LearnedPositions(PositionalEncoding):
 
 class RotaryPositions(PositionalEncoding):
     """RoPE: rotates entries 2i and 2i+1 of queries and keys by the angle pos / base^(2i/d) (Su et
-    al., 2021, eq. 34). Entries from d on are not rotated.
+    al., 2021, eq. 34), where d is the number of rotated entries, the first ones of a head.
     """
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
@@ -132,9 +132,9 @@ class RotaryPositions(PositionalEncoding):
         """(B, h, T, d_k) -> (B, h, T, d_k)."""
         rotations: Tensor = self.rotations  # type: ignore[assignment]
         dtype = torch.promote_types(heads.dtype, rotations.dtype)
-        # A pair of entries is a complex number, so one product rotates it: a quarter of the time of
-        # real arithmetic (benchmarks/LOG.md, 2026-11-27). `view_as_complex` needs even offsets, so
-        # the entries are copied.
+        # A pair of entries is a complex number, which one product rotates, in a quarter of the time
+        # of real arithmetic (benchmarks/LOG.md, 2026-11-27). `view_as_complex` needs even offsets,
+        # so the entries are copied.
         copy = heads[..., : self.rotated].to(
             dtype, copy=True, memory_format=torch.contiguous_format
         )
@@ -150,8 +150,8 @@ class RelativePositions(PositionalEncoding):
     """Relative positions: learned vectors for distances, added to keys and to values (Shaw et al.,
     2018, eq. 3 and 4).
 
-    Distances are clipped. The heads of a layer share its vectors. A causal stack has none for later
-    tokens.
+    Distances are clipped. The heads of a layer share its vectors. A causal stack has no vectors for
+    distances to later tokens.
     """
 
     parameter_kinds: ClassVar[ParameterKinds] = {"keys": "embedding", "of_values": "embedding"}
@@ -183,7 +183,7 @@ class RelativePositions(PositionalEncoding):
         return torch.einsum(equation, weights, vectors)
 
     def _indices(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Indices of the vectors for all pairs of a query and a key."""
+        """Index of the vector for each pair of a query and a key: (T, S) or (B, T, S)."""
         distances = keys[..., None, :] - queries[..., :, None]
         return distances.clamp(-self.behind, self.ahead) + self.behind
 
@@ -226,7 +226,7 @@ class AlibiPositions(PositionalEncoding):
 
 
 class AlternatingPositions(PositionalEncoding):
-    """Several encodings, one for each layer. None of them may act on embeddings."""
+    """Several encodings, of which each layer has one. No encoding may act on embeddings."""
 
     def __init__(
         self,
@@ -243,10 +243,10 @@ class AlternatingPositions(PositionalEncoding):
             causal: see `PositionalEncoding`.
             init: see `PositionalEncoding`.
             encodings: the encodings.
-            indices: for each layer the index of its encoding.
+            indices: the index of the encoding of each layer.
 
         Raises:
-            StudyError: an encoding acts on embeddings, which are before all layers.
+            StudyError: an encoding acts on embeddings, which belong to no layer.
         """
         super().__init__(config, causal, init)
         self.encodings = nn.ModuleList(encodings)
@@ -284,9 +284,9 @@ def _frequencies(entries: int, base: float) -> Tensor:
 def rope_frequencies(c: ModelConfig) -> tuple[Tensor, float]:
     """Frequencies of the rotated pairs of entries, and the factor of the rotated entries.
 
-    YaRN (Peng et al., 2024, 3.2) divides by `rope_factor` the frequencies that turn less than once
-    within the original length, keeps those that turn 32 times or more, and interpolates between.
-    The factor of the entries sharpens the softmax (3.4).
+    YaRN (Peng et al., 2024, 3.2) divides frequencies by `rope_factor` if they turn less than once
+    within the original length, keeps frequencies that turn 32 times or more, and interpolates
+    between. The factor of the entries sharpens the softmax (3.4).
     """
     entries = rotated_entries(c)
     base = c.rope_base
@@ -313,8 +313,8 @@ def rope_frequencies(c: ModelConfig) -> tuple[Tensor, float]:
 def buckets(distances: Tensor, causal: bool) -> Tensor:
     """The T5 bucket of each distance.
 
-    Small distances have a bucket each; larger ones share buckets on a logarithmic scale, up to
-    T5_DISTANCE, from which on all share the last bucket.
+    Each small distance has a bucket. Larger distances share buckets on a logarithmic scale, and all
+    from T5_DISTANCE on the last bucket.
 
     Args:
         distances: position of the key minus position of the query, any shape.
@@ -329,16 +329,17 @@ def buckets(distances: Tensor, causal: bool) -> Tensor:
         offset = (distances > 0).long() * count
         sizes = distances.abs()
     exact = count // 2
-    # clamp avoids the infinite logarithm of distance 0; small distances do not use the result.
+    # `clamp` avoids the logarithm of 0; for small distances the result is not used.
     share = (sizes.clamp(min=exact).float() / exact).log() / math.log(T5_DISTANCE / exact)
     logarithmic = (exact + (share * (count - exact)).long()).clamp(max=count - 1)
     return offset + torch.where(sizes < exact, sizes, logarithmic)
 
 
 def slopes(n_heads: int) -> list[float]:
-    """ALiBi's slopes: 2^(-8/n), 2^(-16/n), ... for n a power of two.
+    """ALiBi's slopes: 2^(-8/n), 2^(-16/n), ... where n is a power of two.
 
-    For other n: the slopes of the next lower power, then every other slope of the next higher one.
+    For any other n: the slopes for the next lower power of two, then every other slope for the next
+    higher power.
     """
     power = 2 ** (n_heads.bit_length() - 1)
     values = [2 ** (-8 * (i + 1) / power) for i in range(power)]

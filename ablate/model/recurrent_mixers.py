@@ -1,8 +1,7 @@
-"""Token mixers with a state of fixed size, instead of self-attention in a causal stack.
+"""Token mixers with a state of fixed size, which replace self-attention in a causal stack.
 
-Most project x to queries, keys, values and decays, and apply the recurrence of
-`ablate/kernels/linear_recurrence.py`. Training computes whole chunks of a sequence; decoding
-computes token by token, with a state that does not grow.
+Most of them project x to queries, keys, values and decays, and apply the recurrence of
+`ablate/kernels/linear_recurrence.py`: chunk by chunk in training, and token by token in decoding.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class MixerState(BatchState):
     Attributes:
         memory: state of the recurrence: (B, h, d_k, d_v), or (B, width) for a recurrence over
             vectors; None in a mixer without a recurrence.
-        inputs: last inputs of each short convolution or shift (B, width - 1, channels).
+        inputs: last inputs (B, width - 1, channels) of each short convolution or token shift.
     """
 
     memory: Tensor | None
@@ -54,14 +53,14 @@ class MixerState(BatchState):
 
 
 def _memory_and_inputs(past: MixerState | None) -> tuple[Tensor | None, Tensor | None]:
-    """The state of a mixer with a single convolution or shift, as its two tensors."""
+    """The two tensors in the state of a mixer with one convolution or token shift."""
     if past is None:
         return None, None
     return past.memory, past.inputs[0]
 
 
 class Projections(NamedTuple):
-    """Inputs of `linear_recurrence`, and `skip` (B, h, T, d_v), which is added to its output."""
+    """Inputs of `linear_recurrence`, and a term `skip` (B, h, T, d_v) to add to its output."""
 
     Q: Tensor
     K: Tensor
@@ -72,7 +71,7 @@ class Projections(NamedTuple):
 
 
 class RecurrentMixer(TokenMixer):
-    """Base of the mixers with a matrix as their state. A subclass defines `project`.
+    """Base of the mixers whose state is a matrix for each head. A subclass defines `project`.
 
     Attributes:
         has_gate: whether the output is multiplied by SiLU of a projection of x.
@@ -104,8 +103,8 @@ class RecurrentMixer(TokenMixer):
 
         Args:
             x: (B, T, d_model).
-            inputs: last inputs of the convolutions before x, empty at the beginning of a sequence;
-                replaced in place by the last inputs after x.
+            inputs: last inputs of the convolutions before x, empty at the beginning of a sequence.
+                The list is changed in place to the last inputs after x.
             context: masks and positions.
         """
         raise NotImplementedError
@@ -172,12 +171,12 @@ class RecurrentMixer(TokenMixer):
 
 class Retention(RecurrentMixer):
     """Retention ("Retentive Network", Sun et al., 2023, eq. 5 to 8): queries and keys are rotated
-    as in RoPE, and each head has a fixed decay.
+    as by RoPE, and each head has a fixed decay.
     """
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__(config, causal, init)
-        if config.positional_encoding != "rope":  # the rope fields then apply to other layers
+        if config.positional_encoding != "rope":  # its fields are then about other layers
             fields = ModelConfig.model_fields
             defaults = {name: fields[name].default for name in fields if name.startswith("rope_")}
             config = config.model_copy(update=defaults)
@@ -205,7 +204,7 @@ class GatedLinearAttention(RecurrentMixer):
         self.decay_out = Linear(DECAY_RANK, self.n_heads * self.d_k, init)
 
     def project(self, x: Tensor, inputs: list[Tensor], context: AttentionContext) -> Projections:
-        """Scaled queries, and the decay from a projection of low rank."""
+        """Scaled queries, keys, values, and the decay by a projection of low rank."""
         decay = self.decay_out(self.decay_in(x))
         Q, K, V = (self._heads(W(x)) for W in (self.query, self.key, self.value))
         log_decay = F.logsigmoid(full_precision(self._heads(decay))) / GATE_TEMPERATURE
@@ -214,7 +213,7 @@ class GatedLinearAttention(RecurrentMixer):
 
 class DeltaNet(RecurrentMixer):
     """The delta rule ("Parallelizing Linear Transformers with the Delta Rule", Yang et al., 2024):
-    the new value of a key replaces its old value, by a strength that depends on the token.
+    the new value of a key replaces its old value, with a strength that depends on the token.
     """
 
     has_gate = False
@@ -253,9 +252,9 @@ class GatedDeltaNet(DeltaNet):
 
 class Mamba2(RecurrentMixer):
     """Mamba 2 ("Transformers are SSMs", Dao and Gu, 2024, section 7): a state space model with one
-    decay for each head, and queries and keys that all heads share.
+    decay for each head; all heads share queries and keys.
 
-    d_k is the size of the state, and h * d_v the inner width.
+    In the terms of the paper, d_k is the size of the state, and h * d_v the inner width.
     """
 
     parameter_kinds: ClassVar[ParameterKinds] = {"skip": "gain"}
@@ -271,7 +270,7 @@ class Mamba2(RecurrentMixer):
         return self.d_k
 
     def project(self, x: Tensor, inputs: list[Tensor], context: AttentionContext) -> Projections:
-        """Convolved projections; values times the step of each token; the skip of the values."""
+        """Convolved projections, with values times the step of each token; decay; skip."""
         Q, K, V = self._convolved(x, inputs, context)
         step, log_decay = self.decay(x)
         V = self._heads(V)
@@ -303,7 +302,7 @@ class StepDecay(nn.Module):
         self.log_rate = nn.Parameter(torch.empty(n_heads).uniform_(1, 16, generator=init).log())
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, T, d_model) -> steps and logarithms of decays, both (B, h, T, 1)."""
+        """(B, T, d_model) -> steps and logarithms of decays, (B, h, T, 1) each."""
         step = F.softplus(full_precision(self.step(x)) + self.step_bias)
         log_decay = -self.log_rate.exp() * step
         return step.mT[..., None], log_decay.mT[..., None]
@@ -380,7 +379,7 @@ class RGLRU(TokenMixer):
         gates = full_precision(self.input_gate(convolved)).sigmoid()
         strength = full_precision(self.decay_gate(convolved)).sigmoid()
         log_decay = -LRU_POWER * strength * F.softplus(self.decay)
-        # At least 1e-12, because the root has no derivative at 0.
+        # At least 1e-12, because the square root has no derivative at 0.
         size = (-torch.expm1(2 * log_decay)).clamp(min=1e-12).sqrt()
         size = size.masked_fill((context.query_positions == 0)[..., None], 1.0)
         added = full_precision(convolved) * gates * size
@@ -393,8 +392,8 @@ class RGLRU(TokenMixer):
 
 
 class RWKV(TokenMixer):
-    """The time mixing of RWKV-4 (Peng et al., 2023, section 3.1): an average of values, whose
-    weights fall with the distance, times the sigmoid of a gate.
+    """The time mixing of RWKV-4 (Peng et al., 2023, section 3.1): an average of the values so far,
+    with weights that fall with the distance, times the sigmoid of a gate.
 
     Deviation: initial decays and shares do not depend on the layer.
     """
@@ -432,7 +431,8 @@ class RWKV(TokenMixer):
 
 class RWKVChannels(TokenMixer):
     """The channel mixing of RWKV-4 (Peng et al., 2023, section 3.1): a gated feed-forward network
-    that also reads the previous token. It is a mixer, so that it may replace one in a layer.
+    that also reads the previous token. It is a mixer here, because a feed-forward network reads
+    each token separately.
     """
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:

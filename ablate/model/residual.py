@@ -1,6 +1,6 @@
-"""The residual stream: how a sub-layer reads it and writes to it (sections 3.1 and 5.4).
+"""The residual stream, which each sub-layer reads and writes to (sections 3.1 and 5.4).
 
-To add a variant, such as norms on both sides, write a class here and name it in
+To add a variant, such as norms before and after a sub-layer, write a class here and name it in
 ablate/parts/norms.py.
 """
 
@@ -20,7 +20,7 @@ from ablate.parts.residual import LayerSkip
 
 
 class Residual(nn.Module):
-    """Base: the residual connection around one sub-layer, with its norm and its dropout."""
+    """Base of the residual connections around a sub-layer, with norm and dropout."""
 
     parameter_kinds: ClassVar[ParameterKinds] = {"scale": "gain"}
 
@@ -37,11 +37,11 @@ class Residual(nn.Module):
 
         Args:
             norm: norm of vectors of d_model entries; the identity for none.
-            residual: whether the output of the sub-layer is added to the stream; else it replaces
-                the stream.
+            residual: whether the output of the sub-layer is added to the stream; otherwise it
+                replaces the stream.
             rate: dropout rate of the sub-layer's output.
             random: draws dropout masks.
-            scale: factor of the sub-layer's output, a number or (d_model,); None for none.
+            scale: factor of the sub-layer's output, a number or (d_model,); None for no factor.
             config: fields of the model, for users' classes.
         """
         super().__init__()
@@ -94,7 +94,7 @@ class PreNorm(Residual):
     """x + Dropout(Sublayer(Norm(x))) (Xiong et al., 2020). The stack then ends with a further norm.
 
     Attributes:
-        factor: factor of the norm's output; None for none.
+        factor: factor of the norm's output; None for no factor.
     """
 
     factor: float | None = None
@@ -128,16 +128,16 @@ class OutputNorm(PostNorm):
 
 
 class HyperConnections(Residual):
-    """Static hyper-connections: n residual streams, which trained weights read, mix and write (Zhu
-    et al., 2024, section 2.2, eq. 2 to 5).
+    """Static hyper-connections: n residual streams, which are read, mixed and written with trained
+    weights (Zhu et al., 2024, section 2.2, eq. 2 to 5).
 
-    The streams are concatenated: (B, T, n * d_model). They begin as copies of the embeddings, and
-    the output of the stack is their sum.
+    The streams are concatenated: (B, T, n * d_model). Initially they are copies of the embeddings,
+    and their sum is the output of the stack.
 
     Attributes:
-        around: norms and dropout of the sub-layer, without a residual.
-        static: the weights (n * (n + 2),). A stream has one in the input of the sub-layer (A_m), n
-            in the new streams (A_r), and one for the sub-layer's output (B).
+        around: norms and dropout of the sub-layer, without a residual connection.
+        static: the weights (n * (n + 2),). Each stream has 1 weight in the input of the sub-layer
+            (A_m), n weights in the new streams (A_r), and 1 weight of the sub-layer's output (B).
     """
 
     parameter_kinds: ClassVar[ParameterKinds] = {"static": "gain"}
@@ -159,8 +159,8 @@ class HyperConnections(Residual):
         self.static = nn.Parameter(static.flatten())
 
     def weights(self, streams: Tensor) -> Tensor:
-        """The columns A_m, A_r and B: (n, n + 2), or (B, T, n, n + 2) if they depend on the streams
-        (B, T, n, d_model).
+        """The columns A_m, A_r and B for streams (B, T, n, d_model): (n, n + 2), or, if they depend
+        on the streams, (B, T, n, n + 2).
         """
         return self.static.view(self.n, self.n + 2)
 
@@ -188,8 +188,8 @@ class DynamicHyperConnections(HyperConnections):
     2.3, eq. 10 to 13).
 
     Attributes:
-        dynamic: W_m, W_r and W_beta, (d_model, n + 2). The norm before them has no gain, because
-            they would absorb it.
+        dynamic: W_m, W_r and W_beta, (d_model, n + 2). The norm before them has no gain, which
+            would be redundant.
         scales: s_alpha and s_beta.
     """
 
@@ -212,7 +212,7 @@ class DynamicHyperConnections(HyperConnections):
 
 
 class EmbeddingSkip(nn.Module):
-    """a x + b x0, with embeddings x0 and trained scalars a (initially 1) and b (initially 0)."""
+    """a x + b x0, with embeddings x0 and trained numbers a (initially 1) and b (initially 0)."""
 
     parameter_kinds: ClassVar[ParameterKinds] = {"shares": "gain"}
 
@@ -226,7 +226,7 @@ class EmbeddingSkip(nn.Module):
 
 
 class StreamScale(nn.Module):
-    """a x, with a trained scalar a (initially 1)."""
+    """a x, with a trained number a (initially 1)."""
 
     parameter_kinds: ClassVar[ParameterKinds] = {"factor": "gain"}
 
@@ -243,8 +243,8 @@ class LayerSkips(nn.Module):
     """Adds the states of earlier layers, times trained weights, to the stream after a layer.
 
     Args:
-        skip: says which states are added after each layer.
-        depth: number of passes of layers, with loops.
+        skip: the rule for which states are added after each layer.
+        depth: number of layers, counted once for each loop.
     """
 
     parameter_kinds: ClassVar[ParameterKinds] = {"weights": "gain"}

@@ -33,11 +33,11 @@ class ShortConvolution(nn.Module):
 
         Args:
             x: (B, T, channels).
-            past: the inputs before x (B, width - 1, channels); None for zeros.
+            past: the last inputs before x (B, width - 1, channels); None for zeros.
             tokens: (B, T), false at padding, which is at the end; None without padding.
 
         Returns:
-            (B, T, channels), and the last width - 1 inputs that are not padding.
+            (B, T, channels), and the last width - 1 inputs without padding.
         """
         count = self.weight.shape[-1] - 1
         inputs = _prepend(past, x, count)
@@ -65,7 +65,7 @@ class TokenShift(nn.Module):
             tokens: (B, T), false at padding, which is at the end; None without padding.
 
         Returns:
-            The blends, each (B, T, channels), and the last token that is not padding.
+            The blends, each (B, T, channels), and the last token before the padding.
         """
         inputs = _prepend(past, x, 1)
         previous = inputs[:, :-1]
@@ -81,9 +81,7 @@ def _prepend(past: Tensor | None, x: Tensor, count: int) -> Tensor:
 
 
 def _last(inputs: Tensor, count: int, tokens: Tensor | None) -> Tensor:
-    """The last `count` inputs that are not padding: (B, count + T, channels) -> (B, count,
-    channels).
-    """
+    """The last `count` inputs before padding: (B, count + T, channels) -> (B, count, channels)."""
     if tokens is None:
         return inputs[:, inputs.shape[1] - count :]
     indices = tokens.sum(1)[:, None] + torch.arange(count, device=inputs.device)  # (B, count)

@@ -23,7 +23,7 @@ class Layer(nn.Module):
         super().__init__()
         self.skip = builder.skip()
         self.mixer = builder.token_mixer(positions, causal)
-        self.around_mixer = builder.residual(shares_norm=builder.has_norm_of_embeddings)
+        self.around_mixer = builder.residual(shares_norm=builder.has_normed_input)
         self._add_sublayers(builder)
         self.feed_forward: nn.Module | None = None
         if builder.config.feed_forward != "none":
@@ -31,10 +31,9 @@ class Layer(nn.Module):
             self.around_feed_forward = builder.residual()
 
     def _add_sublayers(self, builder: ModelBuilder) -> None:
-        """Make further sub-layers of a subclass.
+        """Make the sub-layers that a subclass has between the mixer and the feed-forward network.
 
-        Called between the mixer and the feed-forward network, because initial weights are drawn in
-        this order.
+        Called between these two, because initial weights are drawn in the order of the calls.
         """
 
     def apply_mixer(self, x: Tensor, past: Any, context: AttentionContext) -> tuple[Tensor, Any]:
@@ -44,7 +43,7 @@ class Layer(nn.Module):
         return self.around_mixer.after(x, mixed), state
 
     def read(self, x: Tensor, context: AttentionContext) -> Tensor:
-        """Apply the skip from the embeddings, if any: (B, T, d_model) -> (B, T, d_model)."""
+        """The stream that the layer reads, after `skip`: (B, T, d_model) -> (B, T, d_model)."""
         if self.skip is None or context.earlier is None:
             return x
         stream: Tensor = self.skip(x, context.earlier.embedded.reshape(x.shape))
@@ -113,7 +112,7 @@ Maker = Callable[[ModelBuilder, PositionalEncoding], LayerType]
 
 
 class Stack(nn.ModuleList, Generic[LayerType]):
-    """Layers of one type. The whole stack is applied `loops` times."""
+    """Layers of the same type. The whole stack is applied `loops` times."""
 
     def __init__(self, layers: Iterable[LayerType], loops: int) -> None:
         super().__init__(layers)
@@ -133,7 +132,7 @@ class Stack(nn.ModuleList, Generic[LayerType]):
         return super().__iter__()  # type: ignore[return-value]
 
     def passes(self) -> Iterator[tuple[int, LayerType]]:
-        """Yield each layer and its index in the stack, in the order of application, with loops."""
+        """Yield the index and the layer for each application of a layer, in order, with loops."""
         for _ in range(self.loops):
             yield from enumerate(self)
 
@@ -143,10 +142,10 @@ def encoder_context(source: Tensor, layers: Stack[Layer]) -> AttentionContext:
     tokens = source != 0
     positions = torch.arange(source.shape[1], device=source.device)
     key_mask = lengths = None
-    # Without padding, no mask is needed; but checking would stall a GPU.
+    # Without padding, no mask is needed. On a GPU, looking for padding would wait for the GPU.
     if on_gpu(tokens) or not bool(tokens.all()):
         key_mask = tokens[:, None, None, :]
-        # Once for all layers, because copying lengths to the host stalls a GPU.
+        # Once for all layers, because copying lengths to the host waits for the GPU.
         if any(layer.mixer.needs_lengths for layer in layers):
             lengths = tokens.sum(1).cpu()
     return AttentionContext(positions, positions, key_mask, lengths=lengths)

@@ -1,6 +1,6 @@
-"""Token mixers, the sub-layers that mix the positions of a sequence: interface, LSTM and GRU.
+"""Token mixers, the sub-layers that mix the positions of a sequence: their interface, LSTM and GRU.
 
-Self-attention is in multi_head.py, other recurrences are in recurrent_mixers.py.
+multi_head.py has self-attention, recurrent_mixers.py all other mixers.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class TokenMixer(nn.Module):
     """Base of the sub-layers that mix the positions of a sequence.
 
     Attributes:
-        supports_query_masks: whether it applies `context.query_mask`. Beam search then decodes the
-            hypotheses of a sentence as queries over one cache; otherwise each hypothesis is a row
-            of the batch.
+        supports_query_masks: whether it applies `context.query_mask`. If so, beam search decodes
+            the hypotheses of a sentence as queries over one cache; otherwise each hypothesis is a
+            row of the batch.
         needs_lengths: whether it reads `context.lengths` if sentences are padded.
     """
 
@@ -31,7 +31,7 @@ class TokenMixer(nn.Module):
     needs_lengths = False
 
     def forward(self, x: Tensor, past: Any, context: AttentionContext) -> tuple[Tensor, Any]:
-        """Mix the positions of x with one another and with the past.
+        """Mix the positions of x with each other and with earlier positions.
 
         Args:
             x: (B, T, d_model).
@@ -39,8 +39,8 @@ class TokenMixer(nn.Module):
             context: masks and positions.
 
         Returns:
-            (B, T, d_model), and the state after x, a `BatchState` or any object whose method
-            `select(rows)` gives the state of some rows of the batch.
+            (B, T, d_model), and the state after x: a `BatchState`, or any object with a method
+            `select(rows)` that returns the state of some rows of the batch.
         """
         raise NotImplementedError
 
@@ -55,8 +55,8 @@ class RecurrentState(BatchState):
 class RecurrentNetwork(TokenMixer):
     """A recurrent network of torch, of width d_model, instead of self-attention (sections 1, 4).
 
-    In an encoder it runs in both directions, each of half the width. It never runs in bf16: on a
-    CPU, torch's bf16 kernel takes no fp32 weights, and on a GPU, cuDNN would round to fp16, in
+    In an encoder it runs in both directions, each with half of the width. It never runs in bf16: on
+    a CPU, torch's bf16 kernel accepts no fp32 weights, and on a GPU, cuDNN would round to fp16, in
     which gradients vanish unless the loss is scaled.
     """
 

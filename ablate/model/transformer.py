@@ -17,8 +17,8 @@ from ablate.model.experts import MixtureOfExperts
 from ablate.model.layers import ParameterKinds, optional, or_identity, zeros
 from ablate.parts.initialization import factors
 
-# Columns that append the output bias to the output matrix: the bias, then zeros up to a multiple
-# of 8, so that the product stays aligned.
+# Number of columns that an output bias adds to the output matrix: the bias and seven columns of
+# zeros, because products are fast if sizes are multiples of 8.
 _BIAS_COLUMNS = 8
 
 
@@ -39,7 +39,7 @@ class Transformer(nn.Module):
         self.embedding_dropout = builder.dropout()
         self.output = optional(builder.config.tied_embeddings == "none", builder.embedding)
         self.output_bias = optional(builder.config.output_bias, zeros, builder.vocab_size)
-        self.loss_term: LossTerm | None = None  # the user's additional term; `Trainer` sets it
+        self.loss_term: LossTerm | None = None  # the user's term of the loss; `Trainer` sets it
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """Compute the decoder states of a batch (teacher forcing).
@@ -76,7 +76,7 @@ class Transformer(nn.Module):
             (B, K, d_model).
 
         Raises:
-            RuntimeError: a sentence in the cache has neither K hypotheses nor a single one.
+            RuntimeError: the number of hypotheses of a sentence in the cache is neither K nor 1.
         """
         raise NotImplementedError
 
@@ -95,9 +95,8 @@ class Transformer(nn.Module):
 
     @property
     def output_matrix(self) -> Tensor:
-        """The matrix (V, d_model) that projects `output_states` to logits.
-
-        It is the embedding (3.4), unless untied. With an output bias it is (V, d_model + 8).
+        """The matrix (V, d_model) that projects `output_states` to logits: the embedding if tied
+        (3.4). With an output bias it is (V, d_model + 8).
         """
         matrix = (self.output or self.embedding).weight
         if self.output_bias is None:
@@ -129,14 +128,16 @@ class Transformer(nn.Module):
 
 
 class SingleStack(Transformer):
-    """Base of the architectures with one stack, whose parts of embeddings they share."""
+    """Base of the architectures with one stack, with the modules that act on embeddings."""
 
     def __init__(self, builder: ModelBuilder, causal: bool) -> None:
         super().__init__(builder)
         self.positions = builder.positions(causal)
 
     def _add_embedding_parts(self, builder: ModelBuilder) -> None:
-        """Make what is added to embeddings, after the stack: weights are drawn in this order."""
+        """Make the modules that act on embeddings. A subclass calls this after making its stack,
+        because weights are drawn in the order of the calls.
+        """
         c = builder.config
         types = partial(TokenTypes, c.token_types, c.d_model, builder.init)
         self.token_types = or_identity(c.token_types, types)
@@ -148,7 +149,7 @@ class SingleStack(Transformer):
     def embed(self, tokens: Tensor, positions: Tensor, previous: Tensor | None = None) -> Tensor:
         """Token ids (B, T) at positions (T,) or (B, T) -> (B, T, d_model).
 
-        `previous` (B, T) has the token before each one; None if `tokens` are whole sequences.
+        `previous` (B, T) has the token before each token; None if `tokens` are whole sequences.
         """
         x = self.embedding(tokens)
         if previous is None and self.token_pairs:

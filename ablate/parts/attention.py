@@ -52,7 +52,9 @@ def _linear_products(c: Attention, work: Workload) -> int:
 
 
 def _linear_activations(c: Attention, causal: bool, length: int) -> int:
-    """Q, K, phi(Q), phi(K) and their gradients, V and the heads; causal: scores within a chunk."""
+    """Queries and keys before and after phi, values and sums; in a causal stack, also the scores
+    within a chunk.
+    """
     scores = min(length, LINEAR_CHUNK) if causal else 0
     return c.n_heads * (5 * c.d_k + 2 * c.d_v + scores)
 
@@ -82,8 +84,8 @@ ATTENTIONS = Variants(
         parameters=lambda c: 4 * c.d_k,
         # Each head of a pair is applied to the values of both heads, 2 d_v entries.
         products=lambda c, work: work.scores * c.n_heads * (c.d_k + 2 * c.d_v),
-        # Q and K; V, the values of both heads (2 d_v) and the outputs before and after the norm;
-        # and the weights.
+        # Q and K; the values of both heads and the output, 2 d_v each, and the normalized
+        # difference, d_v; the weights.
         activations=lambda c, causal, length: c.n_heads * (2 * c.d_k + 5 * c.d_v + length),
     ),
     linear=Mechanism(
