@@ -1,7 +1,7 @@
 """Faults of what a user wrote, as values, and the exceptions that carry them.
 
-A check yields or raises `Fault`s. A reader adds where each one is, and only `str(fault)`, at the
-edge, makes a sentence: no code looks into a message.
+A check yields or raises `Fault`s. A reader adds the place of each fault. Only `str(fault)`, at the
+edge of the program, makes a sentence, and no code looks into a sentence.
 
 AblateError     errors that the user can fix: one line for each, without a traceback
 |- StudyError   in a study file or in --set, each with file:line:column
@@ -12,8 +12,8 @@ AblateError     errors that the user can fix: one line for each, without a trace
 |  |- Damaged   a file whose content does not match its hash, or whose path is not a file
 Interrupted     a signal has stopped the process; all progress is saved and can be resumed
 
-`Invalid` is a `ValueError` with faults that a reader has not placed yet. Any other `ValueError` and
-`assert` signal errors of the caller and broken invariants. They show a traceback.
+`Invalid` is a `ValueError` with faults that have no place yet. Any other `ValueError`, and
+`assert`, signal an error of the caller or a broken invariant, and show a traceback.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from typing import Any, ClassVar
 
 from ablate.formatting import ellipsis, printable, without_hashes
 
-# Least similarity of two names of which one is meant by the other (difflib's ratio): that of four
-# letters with one wrong. qk_norm and norm have 0.73.
+# Least similarity (difflib's ratio) at which an unknown name is taken for an allowed name: that of
+# four letters, one of them wrong.
 NEAR = 0.75
 
 EXIT_RUN_FAILED = 1
@@ -39,7 +39,7 @@ EXIT_INTERRUPTED = 130
 EXIT_READER_GONE = 141  # as if SIGPIPE had ended the process
 
 
-# Name and password of an address, and values of its query whose name says that they are secret.
+# Name and password in an address, and values of secret parameters in its query.
 _LOGIN = re.compile(r"(?<=://)[^/\s'\"<>]*@")
 _SECRET = re.compile(
     r"([?&;][\w.-]*(?:token|key|secret|passw(?:or)?d|pwd|sig|signature|credential)[\w.-]*=)"
@@ -60,9 +60,10 @@ Steps = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Mark:
-    """A position in a file, as compilers print it, or a command-line option, which has no line.
+    """A place of a fault: a position in a file, printed as by compilers, or a command-line option.
 
-    column: 0 for the whole line.
+    line: line number from 1; 0 for an option and for a whole file.
+    column: column number from 1; 0 for a whole line.
     """
 
     source: str
@@ -80,18 +81,19 @@ class Mark:
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with something that a user wrote. `str` gives one line of English.
+    """A fault in something that a user wrote. `str` gives one line of English.
 
-    problem: what is wrong, such as `h=3 does not divide d_model=64`.
-    fields: names of the fields that it concerns, first the one at which a user would mend it.
-    subject: what the problem is about, in front of it: `dropout`, `row "A h=3"`.
-    given: the value as written, in front of the problem. allowed: what it must be.
-    remedy: what to do, as a clause: `set d_k`, `did you mean "dropout"?`.
-    path: keys and indices from the value that was checked to the part with the fault.
-    place: where it is, once a reader knows. causes: options of the command line without which
-        there would be no fault.
-    code: the kind of fault, for programs; "" for that of the error that carries it.
-    meant: the allowed name that the given one probably stands for, which is a remedy.
+    problem: statement of the fault, such as `h=3 does not divide d_model=64`.
+    fields: names of the fields that it concerns; first the field that a user would change.
+    subject: subject of the statement, which is printed before it: `dropout`, `row "A h=3"`.
+    given: value as written, which is printed before the problem.
+    allowed: description of the allowed values.
+    remedy: clause that says what to do: `set d_k`.
+    path: keys and indices from the checked value to its part with the fault.
+    place: place of the fault, once a reader knows it.
+    causes: command-line options without which there would be no fault.
+    code: kind of the fault, for programs; "" for the code of the error that carries it.
+    meant: allowed name that the given name probably stands for; printed instead of the remedy.
     """
 
     problem: str
@@ -132,20 +134,20 @@ class Fault:
         return f'did you mean "{self.meant}"?' if self.meant else self.remedy
 
     def at(self, place: Mark) -> Fault:
-        """The same, at a place."""
+        """The fault with a place."""
         return replace(self, place=place)
 
     def of(self, subject: str) -> Fault:
-        """The same, of a subject: `layer 2`."""
+        """The fault with a subject, such as `layer 2`, before its own."""
         return replace(self, subject=f"{subject}: {self.subject}" if self.subject else subject)
 
     def within(self, *steps: str | int) -> Fault:
-        """The fault of a part of a mapping or list, as one of the whole."""
+        """The fault with keys or indices before its path, as a fault of the larger value."""
         return replace(self, path=(*steps, *self.path))
 
     def as_json(self, code: str) -> dict[str, Any]:
-        """The fault for programs: its code (the given one unless it has its own), its sentence, and
-        what is known of it.
+        """The fault as data for programs: `code` unless the fault has a code, its sentence, and its
+        fields that are not empty.
         """
         known: dict[str, Any] = {"code": self.code or code, "message": _shown(self.sentence)}
         if self.place:
@@ -168,12 +170,12 @@ def _shown(text: str) -> str:
 
 
 def as_fault(fault: Fault | str) -> Fault:
-    """A fault of which no more is known than the problem, in words, as one."""
+    """The fault; for a text, a fault with this text as problem."""
     return fault if isinstance(fault, Fault) else Fault(fault)
 
 
 def faults_in(error: ValueError) -> tuple[Fault, ...]:
-    """The faults of values that a check refuses."""
+    """The faults in an error that a check raised."""
     return error.faults if isinstance(error, Invalid) else (Fault(str(error)),)
 
 
@@ -182,8 +184,8 @@ def not_allowed(given: str, allowed: str, remedy: str = "", meant: str = "") -> 
 
     Args:
         given: the value, in quotes if it is text.
-        allowed: what it must be.
-        remedy: what to do, unless it is clear from what is allowed.
+        allowed: description of the allowed values.
+        remedy: what to do, if this does not follow from the allowed values.
         meant: the allowed name that is probably meant.
     """
     return Fault(
@@ -197,7 +199,7 @@ def not_allowed(given: str, allowed: str, remedy: str = "", meant: str = "") -> 
 
 
 class Invalid(ValueError):  # noqa: N818
-    """Values that a check refuses, with the faults, whose places a reader knows."""
+    """A check refuses values. The faults have no places; a reader adds them."""
 
     def __init__(self, *faults: Fault | str) -> None:
         self.faults = tuple(map(as_fault, faults))
@@ -205,7 +207,7 @@ class Invalid(ValueError):  # noqa: N818
 
 
 def within(step: str | int, faults: Iterable[Fault]) -> Iterator[Fault]:
-    """The faults of a part of a mapping or list, as those of the whole."""
+    """Add a key or an index before the path of each fault, as faults of the larger value."""
     for fault in faults:
         yield fault.within(step)
 
@@ -214,10 +216,10 @@ class AblateError(Exception):
     """Base class of errors that the user can fix.
 
     Attributes:
-        faults: what is wrong; a text is a fault of which nothing else is known.
-        lines: one complete message per fault, without the secrets of addresses.
-        code: the kind of error, for programs.
-        exit_code: of a command that ends with it.
+        faults: the faults; a text is a fault with this problem.
+        lines: one complete message for each fault, without secrets in addresses.
+        code: kind of the error, for programs.
+        exit_code: exit code of a command that ends with this error.
     """
 
     code: ClassVar[str] = "error"
@@ -229,7 +231,7 @@ class AblateError(Exception):
         super().__init__("\n".join(self.lines))
 
     def as_json(self) -> dict[str, Any]:
-        """The error for programs: its code, the exit code, and its faults."""
+        """The error as data for programs: its code, the exit code, and its faults."""
         faults = [fault.as_json(self.code) for fault in self.faults]
         return {"error": self.code, "exit_code": self.exit_code, "faults": faults}
 
@@ -278,8 +280,8 @@ class Interrupted(Exception):  # noqa: N818
 
 
 def nearest_name(given: str, allowed: Iterable[str]) -> str | None:
-    """The name in `allowed` that is probably meant: one with nearly the letters of `given`, or
-    one that has all of its words, as `train_steps` has that of `steps`. Case is ignored.
+    """The allowed name that is probably meant: a name with nearly the same letters as `given`, or a
+    name that contains all of its words, as `train_steps` contains `steps`. Case is ignored.
     """
     names = {name.lower(): name for name in allowed}
     given = given.lower()

@@ -1,4 +1,4 @@
-"""Base class of all settings, and its validation errors as messages."""
+"""Base class of all settings, the facts about a field, and validation errors as faults."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _GROUPED = re.compile(r"-?[1-9]\d{0,2}(?:,\d{3})+")  # not 1,5, which may also m
 
 
 class Section(BaseModel):
-    """A group of fields, frozen. Unknown names, wrong types, NaN and infinities are errors; nothing
-    is converted. The text below a field is its meaning.
+    """A frozen group of fields. Unknown names, wrong types, NaN and infinities are errors, and no
+    value is converted. The text below a field is its meaning.
     """
 
-    # Strict, because YAML has types: `dropout: "0.1"` is a mistake, and not 0.1. A command uses few
-    # of the classes: each builds its validator for its first object.
+    # Strict, because YAML has types: `dropout: "0.1"` is a mistake, and not 0.1. Validators are
+    # built late, because a command uses only few of the classes.
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True
     )
@@ -45,7 +45,9 @@ class Section(BaseModel):
     if not TYPE_CHECKING:  # a type checker knows the fields
 
         def __getattr__(self, name: str) -> Any:
-            """Refuse a name that no field has, with the field that a letter of the paper names."""
+            """Refuse an unknown name; a letter of the paper gets the field of this symbol as
+            remedy.
+            """
             if name.startswith("_"):
                 return super().__getattr__(name)
             fields = type(self).model_fields
@@ -66,11 +68,13 @@ class Section(BaseModel):
 
 
 class TaskSettings(Section):
-    """Fields of a row that only some tasks use. A task names the classes whose fields it uses."""
+    """Base class of the fields of a row that only some tasks use. A task lists the classes that it
+    uses.
+    """
 
 
-# Numbers within bounds that several fields share. With the upper ones, a typing mistake is an error
-# in a study, and does not exhaust the memory.
+# Types of numbers for several fields. Because of the upper bounds, a typing mistake is an error in
+# a study, and does not exhaust the memory.
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 PositiveShare = Annotated[float, Field(gt=0.0, le=1.0)]
 ProperShare = Annotated[float, Field(gt=0.0, lt=1.0)]
@@ -84,10 +88,11 @@ SET: Any = object()
 
 
 def only(*values: object) -> BeforeValidator:
-    """Refuse numbers for booleans and the reverse: True == 1, so that `Literal` takes either.
+    """A validator that refuses numbers where booleans are allowed, and booleans where numbers are.
+    `Literal` accepts both, because True == 1.
 
     Args:
-        values: all that are allowed; those that have booleans begin with True.
+        values: all allowed values; True is the first of them if booleans are allowed.
     """
 
     def check(value: Any) -> Any:
@@ -159,26 +164,28 @@ def choice(name: str, *values: str) -> Part:
 
 @dataclass(frozen=True)
 class Facts:
-    """What ablate knows of a field of a run, beside its type, default, bounds and meaning.
+    """Facts about a field of a run, beside its type, default, bounds and meaning.
 
-    A field is declared once, in config/: `name: Annotated[type, Facts(...)] = default`, with its
-    meaning below. Identity, settings without effect, tasks, symbols and exports read these facts.
-    Without them, a field is part of a run's id, has an effect in every model and with every task,
-    and is exported at its default only.
+    A field is declared once, in parts/ or config/: `name: Annotated[type, Facts(...)] = default`,
+    with its meaning below. A field without facts is part of a run's id, has an effect in every
+    model and with every task, and can be exported only at its default.
 
-    symbol: the paper's letter, which a study may write for the name.
-    column: number of its column in the paper's Table 3; 0 for none. latex: its head in LaTeX;
-        head: in text, where that is neither the letter nor the name.
-    introduced: its default when it was added, where that is not its default of today. Never edit
-        it: the ids of old runs depend on it.
-    in_id: whether it changes what is trained; False for fields that change only how.
-    part: the part of the run that it belongs to, of those that a study may leave out. Where it is
-        not there, the field has no effect.
-    is_reset: whether it gets its default, if it has one, where it has no effect, so that equal
-        models have equal ids.
-    chosen_on_dev: whether a study may choose it by predictions for the dev split, without training.
-    is_exported: whether exports take any value of it, or have rules about it (export/targets.py).
-    per_layer: whether each layer has its own value, so that a study may write a list, which is
+    symbol: letter of the paper that a study may write instead of the name.
+    column: number of its column in the paper's Table 3; 0 for no column.
+    head: head of this column in text; empty for the symbol or, without a symbol, the name.
+    latex: head of this column in LaTeX.
+    introduced: default when the field was added, if the default has changed since. Never edit it:
+        the ids of old runs depend on it.
+    in_id: whether it is part of a run's id; False if it changes how a run is trained, but not the
+        result.
+    part: optional part of the run that the field belongs to; without the part, the field has no
+        effect.
+    is_reset: whether the field gets its default where it has no effect, so that equal models have
+        equal ids.
+    chosen_on_dev: whether a study may choose its value by predictions for the dev split, without a
+        further training.
+    is_exported: whether exports accept all values, or have rules about it (export/target.py).
+    per_layer: whether layers may have different values, so that a study may write a list, which is
         repeated over the layers of a stack.
     """
 
@@ -196,8 +203,8 @@ class Facts:
 
 
 class Aliases:
-    """Names of a field in PyTorch, nanoGPT and Hugging Face, too different to be found by their
-    letters. A message about an unknown field names the field that has it as an alias.
+    """Names that PyTorch, nanoGPT and Hugging Face have for a field, if they are too different to
+    be found by similarity. A message about an unknown field names the field with this alias.
     """
 
     def __init__(self, *names: str) -> None:
@@ -211,7 +218,7 @@ NOT_IN_ID = Facts(in_id=False)
 
 
 def entries_of(value: Any) -> Any:
-    """The entries of a pattern over the layers; of any other value, itself alone."""
+    """The entries of a pattern over the layers; for any other value, the value as only entry."""
     return value if isinstance(value, (list, tuple)) else (value,)
 
 
@@ -229,7 +236,7 @@ def facts_of(section: type[BaseModel]) -> dict[str, Facts]:
 
 @cache
 def fields_by_alias(section: type[BaseModel]) -> dict[str, str]:
-    """The name of the field that other libraries call so, by that name."""
+    """The fields of a section by their aliases: alias -> name of the field."""
     fields: dict[str, str] = {}
     for name, info in section.model_fields.items():
         for item in info.metadata:
@@ -240,7 +247,7 @@ def fields_by_alias(section: type[BaseModel]) -> dict[str, str]:
 
 @cache
 def meanings_of(section: type[BaseModel]) -> dict[str, str]:
-    """The text below each field of a section, by name, also of the fields that it inherits."""
+    """The text below each field of a section, by name, inherited fields included."""
     meanings: dict[str, str] = {}
     for cls in reversed(section.__mro__):
         if issubclass(cls, Section):
@@ -249,7 +256,8 @@ def meanings_of(section: type[BaseModel]) -> dict[str, str]:
 
 
 def _texts_below_fields(cls: type[Section]) -> dict[str, str]:
-    # The source has them, and no object at run time. Only errors and the JSON Schema need it.
+    # Only the source has these texts, no object at run time. They are for errors and the JSON
+    # Schema.
     try:
         source = inspect.getsource(cls)
     except (OSError, TypeError):  # a class made without a file, as in a notebook
@@ -265,11 +273,11 @@ def _texts_below_fields(cls: type[Section]) -> dict[str, str]:
 
 
 def field_faults(error: ValidationError, section: type[Section] | None = None) -> list[Fault]:
-    """The faults of the fields of a section; those of a rule over several fields have no subject.
+    """The faults in an error of validation. A fault of a rule about several fields has no subject.
 
     Args:
-        error: of pydantic.
-        section: whose meanings a message about a missing field has.
+        error: an error of pydantic.
+        section: the section, whose meanings are part of messages about missing fields.
     """
     faults = []
     for details in error.errors():
@@ -284,7 +292,7 @@ def field_faults(error: ValidationError, section: type[Section] | None = None) -
 
 
 def value_faults(details: Any) -> tuple[Fault, ...]:
-    """The faults of a value, by an entry of pydantic's `errors()`."""
+    """The faults in an entry of pydantic's `errors()`."""
     kind, context, given = details["type"], details.get("ctx", {}), value_text(details["input"])
     if kind == "value_error":  # of a validator of this package
         return faults_in(context["error"])
@@ -306,7 +314,7 @@ def value_faults(details: Any) -> tuple[Fault, ...]:
     return (not_allowed(given, allowed, _hint(kind, str(details["input"]).strip())),)
 
 
-# What is allowed, by the type of pydantic's error.
+# The allowed values, by the type of pydantic's error.
 _ALLOWED = {
     "bool_type": "true or false",
     "int_type": "a valid integer",
@@ -324,7 +332,7 @@ _ALLOWED = {
 
 
 def _hint(kind: str, given: str) -> str:
-    """`write 100000` for 100_000, 100k, 10% or yes, whose meaning is plain; else ""."""
+    """A hint such as `write 100000` where 100_000, 100k, 10% or yes is given; else ""."""
     if kind == "bool_type" and given.lower() in _BOOLEANS:
         return f"write {_BOOLEANS[given.lower()]}"
     is_int = kind in ("int_type", "int_from_float")
@@ -341,7 +349,7 @@ def _hint(kind: str, given: str) -> str:
         number = float(digits) * unit  # float() takes underscores between digits
     except ValueError:
         return ""
-    # Larger floats are not exact integers: the hint would have other digits than the file.
+    # Above this bound floats are not exact: the hint would have other digits than the file.
     if is_int and number.is_integer() and abs(number) <= 2**53:
         return f"write {int(number)}"
     if not is_int and math.isfinite(number):

@@ -1,9 +1,9 @@
 """Cost of a row in closed form, without torch: parameters, FLOPs, disk.
 
-A FLOP is one addition or multiplication: a product of an (m, k) and a (k, n) matrix takes 2mkn. The
-backward pass costs twice the forward pass. Padding, element-wise operations and normalization are
-not counted. What each part of a layer costs is in parts/, and memory is in memory.py. A custom
-class is counted as a variant without costs of its own.
+A FLOP is one addition or multiplication: the product of an (m, k) and a (k, n) matrix takes 2mkn.
+The backward pass costs twice the forward pass. Padding, element-wise operations and normalization
+are not counted. The cost of each part of a layer is in parts/, and memory is in memory.py. A user's
+class is counted as the facts of its kind assume (`Variants.custom`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FORWARD_AND_BACKWARD = 3
 
 
 def parameters(config: RowConfig, vocab_size: int) -> int:
-    """Exact number of trained parameters, without those that custom classes add."""
+    """Exact number of trained parameters, without the parameters that users' classes add."""
     c = config
     total = embeddings.parameters(c.all_layers[0], vocab_size)
     total += heads.parameters(c.all_layers[-1], vocab_size)
@@ -44,7 +44,9 @@ def parameters(config: RowConfig, vocab_size: int) -> int:
 
 
 def _distinct_layers(c: ModelConfig) -> list[tuple[tuple[ModelConfig, bool, int], int]]:
-    """What `trained_layers` yields, and how often: layers without a pattern are one object."""
+    """The different items of `trained_layers`, each with its number. Without a pattern, all layers
+    are the same object.
+    """
     layers: dict[tuple[int, bool, int], tuple[ModelConfig, bool, int]] = {}
     counts = Counter[tuple[int, bool, int]]()
     for layer, causal, times in c.trained_layers():
@@ -55,7 +57,7 @@ def _distinct_layers(c: ModelConfig) -> list[tuple[tuple[ModelConfig, bool, int]
 
 
 def _trained_numbers(c: ModelConfig, causal: bool, vocab_size: int = 0) -> Cost:
-    """The cost of one layer that no tokens pass."""
+    """Cost of a layer without tokens: only its parameters."""
     cost = _layer_cost(c, Workload(causal), vocab_size)
     if causal and c.has_both_stacks:
         cost += attention.cost_over_source(c, source=0, target=0, pairs=0)
@@ -63,13 +65,13 @@ def _trained_numbers(c: ModelConfig, causal: bool, vocab_size: int = 0) -> Cost:
 
 
 def _layer_cost(c: ModelConfig, work: Workload, vocab_size: int = 0) -> Cost:
-    """The cost of one layer, without attention over the source."""
+    """Cost of a layer without cross-attention."""
     mixer, network = mixers.cost(c, work, vocab_size), feed_forward.cost(c, work)
     return mixer + network + residual.cost(c, work)
 
 
 def idle_parameters(config: RowConfig) -> int:
-    """Parameters that a token does not meet: those of the experts that it is not sent to."""
+    """Number of parameters that a token does not use, because it is not sent to their experts."""
     idle = 0
     for (layer, causal, _), count in _distinct_layers(config):
         idle += count * _trained_numbers(layer, causal).idle_parameters
@@ -79,9 +81,9 @@ def idle_parameters(config: RowConfig) -> int:
 def flops_per_step(config: RowConfig, vocab_size: int, lengths: Lengths) -> float:
     """Mean FLOPs of a step: forward and backward over batch_tokens tokens of the longer sides.
 
-    Encoder weights are applied to source tokens, decoder weights to target tokens, and the keys and
-    values of attention over the source to source tokens. Causal and local attention are counted in
-    full, as they are computed. A custom class is counted as the paper's variant.
+    Encoder weights, and the projections to keys and values of cross-attention, are applied to
+    source tokens, and all other decoder weights to target tokens. Causal and local attention are
+    counted as full attention, as they are computed.
     """
     lengths = _trained(config, lengths)
     batch = config.mean_batch_tokens / lengths.longer_tokens
@@ -89,7 +91,9 @@ def flops_per_step(config: RowConfig, vocab_size: int, lengths: Lengths) -> floa
 
 
 def training_flops(config: RowConfig, vocab_size: int, lengths: Lengths) -> float | None:
-    """FLOPs of a whole training; None if its steps depend on the corpus or on patience alone."""
+    """FLOPs of a whole training; None if the number of steps is unknown: with epochs, or with only
+    patience.
+    """
     number = steps(config, None)
     if number is None:
         return None
@@ -97,7 +101,7 @@ def training_flops(config: RowConfig, vocab_size: int, lengths: Lengths) -> floa
 
 
 def _trained(config: RowConfig, lengths: Lengths) -> Lengths:
-    """Lengths of what a row trains on: records, or the contexts of a text."""
+    """Lengths of the items that a row trains on: records, or contexts of a text."""
     if config.context is None:
         return lengths
     return lengths.cut_into_contexts(config.context, config.stride or config.context)
@@ -124,7 +128,7 @@ def forward_flops(config: RowConfig, vocab_size: int, lengths: Lengths) -> float
 
 
 def predicted_tokens(c: RowConfig, tokens: float) -> float:
-    """Tokens whose logits a step computes: all targets, or those that are masked."""
+    """Number of tokens whose logits a step computes: all targets, or only masked tokens."""
     return tokens if c.has_decoder else c.mask_rate * tokens
 
 
@@ -135,11 +139,11 @@ def checkpoint_bytes(config: RowConfig, vocab_size: int) -> int:
 
 
 def optimizer_values(config: RowConfig, count: int) -> int:
-    """Numbers in the optimizer's state of `count` parameters. NorMuon's row vectors are left out.
-    For SOAP a lower bound, exact for square matrices.
+    """Number of values in the optimizer state of `count` parameters. NorMuon's row vectors are left
+    out. For SOAP it is a lower bound, which is exact for square matrices.
 
-    Two each in Adam and as assumed in a class of one's own, one in Muon and Lion, one or none in
-    SGD, three in schedule-free AdamW, six in SOAP; and one in an average of the weights.
+    For each parameter: 2 in Adam, also assumed of a user's class; 1 in Muon and Lion; 1 in SGD with
+    momentum, else 0; 3 in schedule-free AdamW; 6 in SOAP; and 1 more for an average of the weights.
     """
     copies = {"lion": 1, "schedule_free": 3, "sgd": int(config.momentum_used > 0)}
     values = (copies.get(config.optimizer, 2) + (config.ema_decay is not None)) * count
@@ -151,7 +155,7 @@ def optimizer_values(config: RowConfig, count: int) -> int:
 
 
 def hidden_weights(c: RowConfig, include_mixers: bool = True) -> int:
-    """Parameters in matrices of hidden layers, which Muon trains; it trains the others by AdamW."""
+    """Number of parameters in matrices of hidden layers, which Muon updates."""
     total = heads.transform_weights(c)
     for (layer, causal, _), count in _distinct_layers(c):
         total += count * _trained_numbers(layer, causal).matrix_parameters
@@ -162,27 +166,31 @@ def hidden_weights(c: RowConfig, include_mixers: bool = True) -> int:
 
 
 def run_bytes(config: RowConfig, vocab_size: int, generations: int) -> int:
-    """Most bytes of one run during training: resumable checkpoints and weights to average."""
-    # Those that can be resumed have their weights already.
+    """Largest number of bytes of a run during training: checkpoints, and weights to average."""
+    # Resumable checkpoints contain weights already.
     averaged = max(0, config.average_checkpoints - generations)
     weights = BYTES * parameters(config, vocab_size)
     return generations * checkpoint_bytes(config, vocab_size) + averaged * weights
 
 
 def steps(config: RowConfig, lengths: Lengths | None) -> int | None:
-    """Most optimizer steps of a run; None if the corpus is not prepared, or with patience alone."""
+    """Largest number of optimizer steps of a run; None if it is unknown: with epochs while the
+    corpus is not prepared, or with only patience.
+    """
     if config.epochs is None:
         return config.train_steps
     if lengths is None:
         return None
-    # Approximate: the pairs of the share differ in length.
+    # Approximate, because the records of a share have another mean length.
     tokens = round(config.train_fraction * _trained(config, lengths).longer_tokens)
     epoch_steps = config.epochs * -(-tokens // config.batch_tokens)
     return min(epoch_steps, config.train_steps or epoch_steps)
 
 
 def epochs(config: RowConfig, lengths: Lengths) -> float | None:
-    """Times that training reads its share of the text; None with patience or epochs alone."""
+    """Number of times that training reads its share of the text; None if the number of steps is
+    unknown.
+    """
     number = steps(config, lengths)
     if number is None:
         return None

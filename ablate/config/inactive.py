@@ -1,7 +1,7 @@
-"""Settings that have no effect, because the part that they belong to is not there.
+"""Settings without effect, because the part that they belong to is not there.
 
-They are an error where a study writes them for a row, and get their default where the row inherits
-them from base.
+A setting without effect is an error if a study writes it for a row, and gets its default if the row
+inherits it from base.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FACTS = facts_of(RowConfig)
 
 
 def _fields_by_part() -> list[tuple[Part, list[str]]]:
-    """Each part with its fields; plans of a thousand rows ask for each part once a row."""
+    """Each part with its fields, so that a plan asks for each part only once for a row."""
     parts: list[tuple[Part, list[str]]] = []
     for name, facts in _FACTS.items():
         same = [names for part, names in parts if part == facts.part]
@@ -35,15 +35,15 @@ _FIELDS_BY_PART = _fields_by_part()
 
 
 class InactiveSettings(Invalid):
-    """A study writes settings that have no effect; each is the subject of its fault."""
+    """A study writes settings that have no effect. The subject of each fault is the field."""
 
 
 def inactive_fields(c: RowConfig) -> dict[str, Part]:
-    """The fields that no layer uses, each with the part that they belong to and no layer has.
+    """The fields that no layer uses, each with the missing part that it belongs to.
 
-    A custom class may read any field of the model, so no field is inactive because of it.
+    A user's class may read any field of the model, so it counts as every part.
     """
-    # Without patterns all layers are equal.
+    # Without patterns, all layers are equal, and one is enough.
     first, *further = map(_fields_without_part, c.all_layers if c.patterns else [c])
     for layer in further:
         first = {name: part for name, part in first.items() if name in layer}
@@ -51,7 +51,7 @@ def inactive_fields(c: RowConfig) -> dict[str, Part]:
 
 
 def _fields_without_part(c: RowConfig) -> dict[str, Part]:
-    """The same for one layer, by its own configuration."""
+    """The fields that a layer does not use, by the configuration of the layer."""
     inactive: dict[str, Part] = {}
     for part, names in _FIELDS_BY_PART:
         missing = part.missing(c)
@@ -61,13 +61,13 @@ def _fields_without_part(c: RowConfig) -> dict[str, Part]:
 
 
 def idle_entries(c: RowConfig) -> Iterator[Fault]:
-    """Yield a fault for every pattern with a value that no layer uses.
+    """Yield a fault for every value in a pattern that no layer uses.
 
-    Every layer gets a value, also one that ignores it. It is an error only if all layers with this
-    value ignore it.
+    Every layer gets a value, even a layer that ignores the field. A value is a fault only if all
+    layers with it ignore the field.
     """
     patterns = c.patterns
-    if not patterns:  # plans of a thousand rows ask for this
+    if not patterns:  # fast for plans of a thousand rows
         return
     idle: dict[str, dict[Any, Part]] = {name: {} for name in patterns}
     used: dict[str, set[Any]] = {name: set() for name in patterns}
@@ -89,7 +89,7 @@ def idle_entries(c: RowConfig) -> Iterator[Fault]:
 def idle_fault(
     name: str, value: Any, problem: str, fields: Iterable[str] = (), remedy: str = "remove it"
 ) -> Fault:
-    """The fault of a field whose value has no effect; `fields` are the cause."""
+    """The fault of a field whose value has no effect; `fields` are the fields that cause this."""
     text = setting_text(value)
     return Fault(problem, (name, *fields), name, given=text, remedy=remedy)
 
@@ -100,8 +100,7 @@ def check_active(
     written: Collection[str],
     inactive: Mapping[str, Part],
 ) -> None:
-    """Check that every written field has an effect in a configuration, and every value of a
-    pattern.
+    """Check that every written field, and every value of a pattern, has an effect.
 
     Args:
         c: the configuration.
@@ -110,7 +109,7 @@ def check_active(
         inactive: fields without effect.
 
     Raises:
-        InactiveSettings: for those that have none.
+        InactiveSettings: some field or value has no effect.
     """
     faults = [fault for fault in idle_entries(c) if fault.subject in written]
     for name in written:
@@ -123,7 +122,8 @@ def check_active(
 
 
 def canonical_values(config: RowConfig, inactive: Collection[str]) -> dict[str, Any]:
-    """Canonical values: inactive fields at their default, and repetitions of other fields unset.
+    """Values of all fields, with inactive fields at their default, and with fields unset whose
+    value is the one that they would have if unset.
 
     Equal models then mostly have equal configurations; identity.py treats the remaining cases.
     """
@@ -141,7 +141,7 @@ def canonical_values(config: RowConfig, inactive: Collection[str]) -> dict[str, 
         values["eval_stride"] = None
     if values["eval_context"] == values["context"]:
         values["eval_context"] = None
-    # The depths are set: the encoder's becomes N; without an encoder, the decoder's.
+    # Where all depths are set, N becomes the depth of the encoder or, without it, of the decoder.
     if "n_layers" in inactive:
         values["n_layers"] = values["encoder_layers"] or values["decoder_layers"]
     for name in ("encoder_layers", "decoder_layers"):

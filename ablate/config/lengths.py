@@ -1,30 +1,31 @@
-"""Lengths of the sequences of a corpus, as sums that the costs of a row follow from."""
+"""Sums over the lengths of the sequences of a corpus, for the costs of a row."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-# Assumed tokens per sentence while the corpus is not prepared.
-ASSUMED_LENGTH = 30
+ASSUMED_LENGTH = 30  # assumed tokens per sentence while the corpus is not prepared
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """Sums over training pairs. S and T are the lengths of a pair in tokens, with the end token."""
+    """Sums over training pairs. S and T are the lengths of source and target in tokens, including
+    the end mark.
+    """
 
     pairs: int
     source_tokens: int
     target_tokens: int
     longer_tokens: int  # sum of max(S, T), the unit of batch_tokens
-    source_squares: int  # sums of S^2, S * T and T^2: numbers of attention scores
-    products: int
-    target_squares: int
+    source_squares: int  # sum of S^2: number of attention scores of the encoder
+    products: int  # sum of S * T
+    target_squares: int  # sum of T^2
 
     @staticmethod
     def of_fields(sums: Mapping[str, int], fields: Sequence[str]) -> Lengths:
-        """Lengths from the sums of a corpus manifest: the first field is the source, the second the
-        target; with one field, there is no source.
+        """Lengths from the sums in a corpus manifest. The first text field is the source and the
+        second the target; a single field is the target.
         """
         if len(fields) == 1:
             (field,) = fields
@@ -58,5 +59,7 @@ class Lengths:
 
 
 def product_of(fields: Sequence[str]) -> str:
-    """The name of the sum of S * T: `products`, or of more than two fields the first two's."""
+    """Name of the sum of S * T in a manifest: `products`; with more than two text fields, the names
+    of the first two.
+    """
     return "products" if len(fields) == 2 else f"{fields[0]}_{fields[1]}"

@@ -1,6 +1,7 @@
 """Memory of training in closed form, without torch, within 30 % (tests/config/test_memory.py).
 
-Exact counts would follow every kernel. A run that has too little memory halves its micro-batch.
+An exact count would have to follow every kernel. A run without enough memory halves its
+micro-batch.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ def peak_memory(
     Args:
         config: of the row.
         vocab_size: V.
-        micro_batch_tokens: padded tokens of each side.
+        micro_batch_tokens: number of padded tokens of each side.
         device: `cpu` or `cuda`.
-        processes: that train a run together, each on a part of every batch.
-        length: tokens of a sentence, for tensors with a number for each pair of its tokens; None
-            for the context, or ASSUMED_LENGTH.
+        processes: number of processes that train a run together.
+        length: number of tokens of a sentence, for attention scores; None for the context or,
+            without contexts, ASSUMED_LENGTH.
     """
     c, count = config, cost.parameters(config, vocab_size)
     P = BYTES * count
@@ -50,7 +51,7 @@ def peak_memory(
     length = length or c.context or ASSUMED_LENGTH
     activations = activation_bytes(c, micro_batch_tokens, length, bf16, device == "cuda")
     predicted = round(cost.predicted_tokens(c, micro_batch_tokens))
-    # The states that the loss reads and their gradients; each head of future tokens has its own.
+    # The states that the loss reads and their gradients, also of each head of future tokens.
     states = 2 * BYTES * predicted * c.d_model * (1 + c.future_tokens)
     output_matrix = BYTES * vocab_size * c.d_model
     logits = min(LOGIT_CHUNK_TOKENS[device], predicted) * vocab_size
@@ -59,8 +60,8 @@ def peak_memory(
     state = P + BYTES * cost.optimizer_values(c, count)
     if processes == 1:
         return state + accumulation
-    # A process holds its own vector (P), the shares that it received (P), their sums by twos (P /
-    # 2) and the sums of those (P / 4).
+    # A process holds its gradients (P), the shares that it received from all processes (P), and the
+    # sums of pairs (P / 2) and of pairs of pairs (P / 4).
     exchange = (2.5 if processes == 2 else 2.75) * P
     return state + max(accumulation, round(exchange))
 
@@ -70,10 +71,10 @@ def activation_bytes(c: RowConfig, tokens: int, length: int, bf16: bool, on_gpu:
 
     Args:
         c: the row.
-        tokens: padded tokens of each side.
-        length: tokens of a sentence.
-        bf16: whether operands of products are in bf16.
-        on_gpu: whether it runs on a GPU.
+        tokens: number of padded tokens of each side.
+        length: number of tokens of a sentence.
+        bf16: whether operands of matrix products are in bf16.
+        on_gpu: whether the run is on a GPU.
     """
     operand = BYTES // (1 + bf16)
     ends = 3 * BYTES * c.d_model  # embeddings with their dropout, and the norm at the end

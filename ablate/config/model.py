@@ -1,8 +1,8 @@
 """The configuration of the model: the fields of all its parts (parts/), and its layers.
 
-A field of a layer (`Facts.per_layer`) may hold a pattern in place of a value: a tuple, repeated
-over the layers of each stack. The types below are those of a layer's own configuration, in which no
-field is a pattern; `ModelConfig.layers` gives it.
+A field of a layer (`Facts.per_layer`) may hold a pattern instead of a value: a tuple that is
+repeated over the layers of each stack. The declared types are without patterns, as in the
+configuration of a single layer, which `ModelConfig.layers` yields.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class ModelConfig(OutputHead, Initialization, CausalSettings):
 
     @property
     def patterns(self) -> dict[str, tuple[Any, ...]]:
-        """The fields that alternate over the layers, and their values in turn."""
-        # Values are read directly: plans of a thousand rows ask for this fifty times a row.
+        """The fields that alternate over the layers, each with its pattern."""
+        # Values are read without pydantic: a plan reads this property fifty times for each row.
         return {
             name: value
             for name, value in self.__dict__.items()
@@ -79,12 +79,14 @@ class ModelConfig(OutputHead, Initialization, CausalSettings):
 
     @property
     def all_layers(self) -> list[Self]:
-        """The configuration of each layer of the deepest stack; others have the first of them."""
+        """The configuration of each layer of the deepest stack. The layers of the other stack have
+        the first of these configurations.
+        """
         return list(self.layers(max(self.depths)))
 
     def trained_layers(self) -> Iterator[tuple[Self, bool, int]]:
-        """The configuration of each layer with weights of its own, whether it is causal, and how
-        often it is applied. Heads of future tokens are further layers like the last one.
+        """Yield for each layer of all stacks its configuration, whether it is causal, and how often
+        it is applied. A head of future tokens is one more layer like the last one.
         """
         for depth, causal in zip(self.depths, (False, True), strict=True):
             for layer in self.layers(depth):
@@ -93,7 +95,7 @@ class ModelConfig(OutputHead, Initialization, CausalSettings):
             yield self.last_layer(self.depths[1]), True, 1
 
     def single_layer(self, **values: Any) -> Self:
-        """The same with one layer in each stack, and these values, none of which is checked."""
+        """The configuration with one layer in each stack, and with these values, unchecked."""
         depths = {"n_layers": 1, "encoder_layers": None, "decoder_layers": None}
         return self.model_copy(update={**depths, **values})
 
@@ -103,13 +105,13 @@ class ModelConfig(OutputHead, Initialization, CausalSettings):
         return last
 
     def has_derived_heads(self, name: str) -> bool:
-        """Whether d_k or d_v, given by its name, is d_model / h in every layer."""
+        """Whether the field `name`, d_k or d_v, is d_model / h in every layer."""
         return all(
             getattr(layer, name) * layer.n_heads == self.d_model for layer in self.all_layers
         )
 
     def encodings(self, depth: int) -> list[Self]:
-        """The first layer of a stack with each positional encoding."""
+        """For each positional encoding of a stack, the first layer with it."""
         first: dict[tuple[Any, ...], Self] = {}
         for layer in self.layers(depth):
             first.setdefault(layer.encoding_key, layer)
@@ -117,19 +119,20 @@ class ModelConfig(OutputHead, Initialization, CausalSettings):
 
     @property
     def has_balanced_experts(self) -> bool:
-        """Whether training evens out how often experts are chosen."""
+        """Whether the training loss has a term for the balance of experts."""
         return self.largest_balance > 0
 
     @property
     def largest_balance(self) -> float:
-        """The balance of experts in the loss if each token is sent to the same ones."""
+        """Balance term in the training loss if all tokens are sent to the same experts."""
         layers = self.trained_layers()
         return sum(passes * feed_forward.largest_balance(c) for c, _, passes in layers)
 
     def positions_needed(self, source: int, target: int) -> int:
-        """Positions of a pair, with BOS and EOS: the longer side, or both as one sequence.
+        """Number of positions of a pair with begin and end marks: of the longer side, or of both
+        sides as one sequence.
 
-        A model without a decoder reads the source alone, without marks.
+        A model without a decoder reads only the source, without marks.
         """
         if not self.has_decoder:
             return source
@@ -140,7 +143,7 @@ LAYER_FIELDS = tuple(name for name, facts in facts_of(ModelConfig).items() if fa
 
 
 def shortest_pattern(values: tuple[Any, ...]) -> Any:
-    """The shortest pattern that repeats to these values; a single value where all are equal."""
+    """The shortest pattern whose repetition gives these values; if all are equal, the value."""
     if values.count(values[0]) == len(values):
         return values[0]
     for length in range(2, len(values)):
@@ -150,22 +153,22 @@ def shortest_pattern(values: tuple[Any, ...]) -> Any:
 
 
 def _faults(c: ModelConfig) -> Iterator[Fault]:
-    """Yield the reasons why the settings of a model cannot be combined."""
-    yield from _long_patterns(c)
+    """Yield the faults of settings of a model that cannot be combined."""
+    yield from _pattern_faults(c)
     layers = c.all_layers
     for number, layer in enumerate(layers, 1):
-        faults = list(_faults_of_layer(layer))
+        faults = list(_layer_faults(layer))
         for fault in faults:
             yield fault.of(f"layer {number}") if c.patterns else fault
         if faults:
-            break  # further layers mostly repeat them
+            break  # faults of further layers are mostly the same
     yield from positions.stack_faults(c.encodings(len(layers)))
     yield from mixers.layer_faults(layers)
     yield from embeddings.first_layer_faults(layers[0])
     yield from embeddings.faults(c)
 
 
-def _faults_of_layer(c: ModelConfig) -> Iterator[Fault]:
+def _layer_faults(c: ModelConfig) -> Iterator[Fault]:
     yield from positions.faults(c)
     yield from mixers.faults(c)
     yield from feed_forward.faults(c)
@@ -173,11 +176,11 @@ def _faults_of_layer(c: ModelConfig) -> Iterator[Fault]:
     yield from initialization.faults(c)
 
 
-def _long_patterns(c: ModelConfig) -> Iterator[Fault]:
+def _pattern_faults(c: ModelConfig) -> Iterator[Fault]:
     heads = c.patterns.get("n_heads", ())
     for name, values in c.patterns.items():
         if name in ("d_k", "d_v") and len(values) == len(heads):
-            continue  # they mostly follow from h
+            continue  # they mostly follow from the pattern of h
         if len(values) > max(c.depths):
             yield Fault(
                 f"{name}={setting_text(values)} has {len(values)} values for "

@@ -1,4 +1,4 @@
-"""From one configuration to another, part by part: the steps of `add-one-in: {preset: qwen3}`."""
+"""Steps from one configuration to another, part by part, for `add-one-in: {preset: qwen3}`."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ from ablate.config.row import RowConfig
 from ablate.errors import Fault, Invalid
 
 Steps = dict[str, dict[str, Any]]
-Resolve = Callable[..., RowConfig]  # `resolve_row`, or more
+Resolve = Callable[..., RowConfig]  # `resolve_row`, or a function that also does more
 
 
 def steps_between(
     start: Mapping[str, Any], end: Mapping[str, Any], resolve: Resolve = resolve_row
 ) -> Steps:
-    """The parts in which two configurations differ: part -> fields with the values of the end.
+    """The parts in which two configurations differ: part -> fields with their values at the end.
 
-    Each step is valid alone, and the others are without it: parts that depend on each other are one
-    step, with the names of both, such as `positions-mixer`. A field of no part is a step by itself.
+    The start with only one of the steps is valid, and so is the start with all steps but one. Parts
+    that depend on each other are therefore one step, with the names of both, such as
+    `positions-mixer`. A field that belongs to no part is a step.
 
     Args:
         start: settings as `resolve_row` takes them.
-        end: further ones, such as a preset; what they do not set stays as at the start.
-        resolve: with the arguments and errors of `resolve_row`.
+        end: further settings, such as a preset; all other settings stay as at the start.
+        resolve: function with the arguments and errors of `resolve_row`.
 
     Raises:
-        ValidationError: one of them is not valid.
-        Invalid: they are of different architectures, or one of them has no sizes of heads.
+        ValidationError: the start or the end is not valid.
+        Invalid: start and end have different architectures, or the sizes of heads cannot be
+            derived.
     """
     unchanged = {name: value for name, value in merged(start).items() if name not in end}
     written = merged({**unchanged, **end})  # a preset of the end overrides them
@@ -59,8 +61,8 @@ def steps_between(
 
 
 def _joined(start: Mapping[str, Any], steps: Steps, resolve: Resolve) -> Steps:
-    """The steps, of which those that depend on each other are joined."""
-    for is_alone in (True, False):  # and then the others without it
+    """The steps, after joining steps that depend on each other."""
+    for is_alone in (True, False):  # only this step, and then all steps but this one
         for part in steps:
             if _is_valid(start, steps, part, is_alone, resolve):
                 continue
@@ -69,13 +71,13 @@ def _joined(start: Mapping[str, Any], steps: Steps, resolve: Resolve) -> Steps:
                 (united,) = union.keys() - steps.keys()
                 if _is_valid(start, union, united, is_alone, resolve):
                     return _joined(start, union, resolve)
-            if unions:  # it depends on more than one
+            if unions:  # it depends on more than one other step
                 return _joined(start, unions[0], resolve)
     return steps
 
 
 def _union(steps: Steps, part: str, partner: str) -> Steps:
-    """The steps, of which two are one, at the place of the first."""
+    """The steps, with two of them joined at the place of the first."""
     first, second = sorted((part, partner), key=list(steps).index)
     united: Steps = {}
     for name, fields in steps.items():
@@ -89,7 +91,7 @@ def _union(steps: Steps, part: str, partner: str) -> Steps:
 def _is_valid(
     start: Mapping[str, Any], steps: Steps, part: str, is_alone: bool, resolve: Resolve
 ) -> bool:
-    """Whether a part can be changed alone, or all others without it."""
+    """Whether the start with only this step is valid; if not `is_alone`, with all other steps."""
     fields: dict[str, Any] = {}
     for name, changes in steps.items():
         if (name == part) == is_alone:

@@ -1,13 +1,13 @@
 """The three matrix products of a linear layer, by the fastest method for device and precision.
 
-`Matmul` is the reference: torch's own products, used on GPUs and for fp32. The other classes are
+`Matmul` is the reference, with the products of torch, for GPUs and for fp32. The other classes are
 for CPUs:
 
 - bf16 operands (`PaddedBF16`, `FusedBF16`): S +14 to +18 % over rounding within the product
   (benchmarks/LOG.md, 2026-11-21, bf16 on a CPU, second round), and another +3.6 % with biases
   inside of the product (2026-11-22, at last).
-- bf16 rounded within the product (`RoundedWithin`): for outputs far larger than the operands, as
-  the logits, whose conversion would cost more than bf16 gains (same entries).
+- bf16 rounded within the product (`RoundedWithin`): for outputs far larger than the operands, such
+  as logits, whose conversion would take longer than bf16 saves (same entries).
 
 oneDNN compiles code for each new number of rows, which takes several times as long as the product
 itself, and most batches have a new number of rows. Therefore inputs are padded with rows of zeros
@@ -34,10 +34,10 @@ from ablate.kernels.torch_internals import has_bf16_matmul, is_x86, linear_point
 
 
 class Matmul:
-    """torch's own products. Operands are those that `pack` and `cast` return."""
+    """The products of torch. Their operands are results of `pack` and `cast`."""
 
     def pack(self, *blocks: Tensor) -> Tensor:
-        """Blocks (M, d_i) side by side as operands (M', sum of d_i); further rows are zeros."""
+        """Blocks (M, d_i) side by side as operands (M', sum of d_i); rows from M on are zeros."""
         return blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=1)
 
     def cast(self, weight: Tensor) -> Tensor:
@@ -61,8 +61,8 @@ class Matmul:
         """G^T X: (d_out, d_in); or added to `out` in place, in the precision of `out`."""
         if out is None:
             return grad.T @ x
-        # addmm needs operands of equal types. A product in bf16 is added to an fp32 sum separately,
-        # so that the sum over chunks is never rounded to bf16.
+        # addmm needs operands of equal types. A product in bf16 is added to an fp32 sum in a second
+        # step, so that the sum over chunks is never rounded to bf16.
         if out.dtype == grad.dtype:
             return torch.addmm(out, grad.T, x, out=out)
         return out.add_(grad.T @ x)
@@ -81,7 +81,7 @@ class BF16(Matmul):
 
 
 class PaddedBF16(BF16):
-    """`BF16` by oneDNN, with the rows padded to one of few sizes."""
+    """`BF16` by oneDNN, with the number of rows padded to one of a few numbers."""
 
     def pack(self, *blocks: Tensor) -> Tensor:
         """In bf16, padded."""
@@ -107,8 +107,8 @@ class FusedBF16(PaddedBF16):
 class RoundedWithin(Matmul):
     """fp32 operands that oneDNN rounds to bf16 while it reads them; results in fp32, never rounded.
 
-    This is half as fast as bf16 operands, but faster if the output is large and would have to be
-    converted. Compilation takes longer and needs megabytes, so there are fewer sizes than in
+    It is half as fast as bf16 operands, but faster where a large output would have to be converted.
+    Compilation takes longer and needs megabytes, so there are fewer numbers of rows than in
     `PaddedBF16`.
     """
 
@@ -169,8 +169,9 @@ def matmul_for(device: torch.device, bf16: bool, wide: bool = False) -> Matmul:
 
 
 def padded_rows(rows: int) -> int:
-    """The smallest of 64, 72, ... 128, 144, ...: eight sizes between powers of two."""
-    # Steps grow with the size, so that above 64 rows the padding stays below an eighth of the rows.
+    """The smallest of 64, 72, ... 128, 144, ... that is not below `rows`."""
+    # Eight numbers between powers of two: above 64 rows, padding is less than an eighth of the
+    # rows.
     step = max(8, 1 << max(0, (rows - 1).bit_length() - 4))
     return max(64, -(-rows // step) * step)
 
@@ -178,7 +179,7 @@ def padded_rows(rows: int) -> int:
 def _padded(blocks: Sequence[Tensor], rows: int, dtype: torch.dtype) -> Tensor:
     """Blocks (M, d_i) side by side in a tensor (rows, sum of d_i), with zeros after row M."""
     n = len(blocks[0])
-    # Nothing to pad or to concatenate. Without a conversion, this is the tensor itself.
+    # Nothing to pad or to concatenate. If no conversion is needed, this is the tensor itself.
     if len(blocks) == 1 and n == rows:
         return blocks[0].to(dtype)
     widths = [block.shape[1] for block in blocks]
@@ -192,7 +193,7 @@ def _padded(blocks: Sequence[Tensor], rows: int, dtype: torch.dtype) -> Tensor:
 
 @contextmanager
 def _rounding_matmul() -> Iterator[None]:
-    """Let oneDNN round fp32 operands to bf16 in this context. It slows down small products."""
+    """Let oneDNN round fp32 operands to bf16 in this context, which slows down small products."""
     matmul: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
     previous = matmul.fp32_precision
     matmul.fp32_precision = "bf16"

@@ -2,12 +2,12 @@
 
 The logits (n, V) are the largest tensor of a training step. They are computed in chunks of a few
 hundred rows, used for the loss and its gradient, and freed. The exponentials are not divided by
-their sum; the gradient of the states, which is far smaller, is divided instead.
+their sum: the gradient by the states, which is far smaller, is divided instead.
 
-On a GPU in bf16, the loss and its gradient are computed in one pass over the logits. Eager torch
-makes a tensor of fp32 logits for each operation, 42 bytes of traffic for each logit, counted from
-the operators. Compiled, the logits are read in bf16, and their gradient is written in bf16. The
-compiled function has not run on a GPU yet; `loss_and_gradient` itself is its reference.
+On a GPU in bf16, the loss and its gradient are computed in one pass over the logits. Torch without
+compilation writes fp32 logits for each operation: 42 bytes of memory traffic for each logit,
+counted from the operators. The compiled function reads logits in bf16 and writes their gradient in
+bf16. It has not run on a GPU yet; its reference is `loss_and_gradient`.
 
 Gain: the loss and its gradient in 0.4 to 0.7 of the time of torch's softmax and division
 (benchmarks/LOG.md, 2026-11-21, the training step); the gradient of the states in bf16 another 2 to
@@ -48,12 +48,13 @@ def smoothed_cross_entropy(
 
     Args:
         states: decoder states (n, d_model).
-        embedding: the matrix that turns states into logits (V, d_model).
+        embedding: the matrix (V, d_model) that maps states to logits.
         targets: token ids (n), none of them padding.
         smoothing: eps_ls.
         cap: soft cap of the logits; None for no cap.
-        z_loss: weight of the squared logarithm of the softmax's sum.
-        term: a further term of the loss, from logits (n, V) and targets (n), summed over tokens.
+        z_loss: weight of the squared logarithm of the softmax denominator.
+        term: a further term of the loss, as a function of logits (n, V) and targets (n), summed
+            over tokens.
 
     Returns:
         A scalar.
@@ -132,7 +133,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
                 )
             ctx.save_for_backward(*gradients)
             return total
-        # Products whose output is (c, V), and those whose output is (c, d_model).
+        # For products with outputs (c, V), and for products with outputs (c, d_model).
         logit_matmul = matmul_for(states.device, bf16, wide=True)
         state_matmul = matmul_for(states.device, bf16)
         with torch.autocast(states.device.type, enabled=False):
@@ -142,27 +143,27 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
             state_weight = state_matmul.cast(weight)
             d_states = torch.empty_like(states)
             d_embedding = torch.zeros_like(embedding)
-            # On the device, because reading the value of a chunk would wait for the GPU.
+            # A tensor on the device, because reading the value of a chunk would wait for the GPU.
             total = torch.zeros((), device=states.device)
             for rows in _chunks(targets):
                 target = targets[rows, None]  # (c, 1)
                 # (c', V), perhaps with padding rows
                 logits = logit_matmul.linear(logit_matmul.pack(states[rows]), weight)
                 logits = logits[: len(target)].to(states.dtype)  # (c, V)
-                # Subtracting it prevents overflow of exp, and does not change the softmax.
+                # Subtracted to prevent overflow of exp; the softmax is the same without it.
                 largest = logits.amax(1, keepdim=True)
                 expected = (1 - smoothing) * logits.gather(1, target)
                 exp = logits.sub_(largest).exp_()  # softmax times Z, in the memory of the logits
                 Z = exp.sum(1, keepdim=True)  # (c, 1)
                 total += (largest + Z.log() - expected).sum()
-                # Z times the gradient by the logits: softmax - (1 - eps) on the target. The
-                # division by Z follows below, on (c, d_model) and not on (c, V).
+                # Z times the gradient by the logits, which is softmax - (1 - eps) on the target.
+                # The division by Z follows below, on (c, d_model) and not on (c, V).
                 grad = logit_matmul.pack(exp.scatter_add_(1, target, (smoothing - 1) * Z))
                 d_rows = state_matmul.grad_input(state_matmul.pack(grad), state_weight)
                 d_states[rows] = d_rows[: len(target)] / Z
                 scaled = logit_matmul.pack(states[rows] / Z)
                 logit_matmul.grad_weight(grad, scaled, out=d_embedding)
-            # eps / V on every token is eps times the mean logit, for which no logits are needed.
+            # The term eps / V on every token is eps times the mean logit, which needs no logits.
             if smoothing:
                 mean = embedding.mean(0)
                 total -= smoothing * (states @ mean).sum()
@@ -175,8 +176,8 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         d_states, d_embedding = ctx.saved_tensors
-        # The incoming gradient is a scalar, since the loss is one: it scales the gradients of the
-        # forward pass.
+        # The loss is a scalar, and so is the incoming gradient: it scales the gradients that the
+        # forward pass has computed.
         return (d_states * grads[0]).to(ctx.dtype), d_embedding * grads[0], None, None, None
 
 
@@ -192,7 +193,7 @@ def loss_and_gradient(
     """The loss of `smoothed_cross_entropy`, and its gradient by the logits.
 
     Args:
-        logits: (n, V'), of which the columns from V on are padding.
+        logits: (n, V'); columns from V on are padding.
         targets: token ids (n).
         V: size of the vocabulary.
         smoothing: eps_ls.
@@ -204,7 +205,7 @@ def loss_and_gradient(
     x = logits.to(torch.promote_types(logits.dtype, torch.float32))
     columns = torch.arange(logits.shape[1], device=logits.device)
     real = columns < V
-    # Padding columns must not count in the softmax: exp(-inf) = 0.
+    # exp(-inf) = 0, so that padding columns add nothing to the softmax.
     x = torch.where(real, x, float("-inf"))
     Z = x.logsumexp(1, keepdim=True)  # (n, 1)
     hit = columns == targets[:, None]
@@ -236,7 +237,7 @@ def smoothed_cross_entropy_with_gradients(
     rows: int,
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The loss of `smoothed_cross_entropy`, with products in a type and `rows` tokens at a time.
+    """The loss of `smoothed_cross_entropy`, with products in `dtype` and `rows` tokens at a time.
 
     Returns:
         The loss, and its gradients by the states (n, d_model) and by the embedding (V, d_model), in
@@ -246,7 +247,7 @@ def smoothed_cross_entropy_with_gradients(
     W = padded_matrix(embedding, dtype)
     operands = states.to(dtype)
     d_states = torch.empty_like(states)
-    # In the type of the embedding: a sum over chunks in bf16 would lose small terms.
+    # In the type of the embedding, because a sum over chunks in bf16 would lose small terms.
     d_W = torch.zeros(W.shape, dtype=embedding.dtype, device=embedding.device)
     loss = torch.zeros((), dtype=embedding.dtype, device=embedding.device)
     for start in range(0, len(targets), rows):

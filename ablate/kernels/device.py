@@ -1,6 +1,6 @@
-"""Devices: which kernels a tensor gets, the settings of torch for a GPU, precision, and memory.
+"""Devices: choice of kernels, settings of torch for a GPU, precision, and memory.
 
-`on_gpu` alone decides between the kernels for GPUs and those for CPUs.
+Code that has one kernel for CPUs and another for GPUs asks `on_gpu`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ablate.kernels.torch_internals import has_bf16_matmul
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# Messages of C++ exceptions for which torch has no type of its own in Python. cuBLAS and cuDNN
-# allocate workspaces by themselves, and report a full GPU by a status.
+# Messages about memory in C++ exceptions that have no special type in Python. cuBLAS and cuDNN
+# allocate workspaces without torch, and report a full GPU by a status.
 _OUT_OF_MEMORY = (
     "out of memory",
     "can't allocate memory",
@@ -43,12 +43,12 @@ def on_gpu(where: Tensor | torch.device) -> bool:
 def visible_device(name: str, among: Sequence[str] = ()) -> torch.device:
     """The device of this process for a name such as `cpu` or `cuda:3`.
 
-    An index counts the GPUs that the launcher sees. A process that sees no GPUs but those of its
-    job is given the one in the same place.
+    An index counts the GPUs that the launcher sees. A process that sees only the GPUs of its job
+    gets the GPU at the position that `name` has among the devices of the job.
 
     Args:
-        name: of the device.
-        among: the devices of the job, if it has several.
+        name: name of the device.
+        among: names of the devices of the job, if it has several.
     """
     device = torch.device(name)
     devices = among or (name,)
@@ -58,16 +58,17 @@ def visible_device(name: str, among: Sequence[str] = ()) -> torch.device:
 
 
 def prepare(device: torch.device, deterministic: bool = False) -> None:
-    """Set torch up for a device, before the first tensor is made on it. Does nothing on a CPU.
+    """Set torch up for a GPU, before the first tensor is made on it. Does nothing for a CPU.
 
     cuDNN's attention is switched off: it builds a plan for each new shape, which takes far longer
-    than the attention of a batch of sentences, and hardly two batches have the same shape.
+    than the attention of a batch of sentences, and batches hardly ever have the same shape.
 
     Args:
-        device: becomes the current one, so that nothing is allocated on the first GPU by accident.
-        deterministic: sum in a fixed order, so that equal inputs give equal bits; an operator that
-            cannot raises RuntimeError. cuBLAS also needs a variable that `set_default_environment`
-            and `worker_environment` set.
+        device: device that becomes torch's current device, so that nothing is allocated on the
+            first GPU by accident.
+        deterministic: sum in a fixed order, so that equal inputs give equal bits. An operator
+            without a fixed order raises RuntimeError. cuBLAS also needs an environment variable,
+            which `set_default_environment` and `worker_environment` set.
     """
     if not on_gpu(device):
         return
@@ -76,11 +77,11 @@ def prepare(device: torch.device, deterministic: bool = False) -> None:
     torch.backends.cuda.enable_cudnn_sdp(False)
     torch.use_deterministic_algorithms(deterministic)
     torch.backends.cudnn.deterministic = deterministic
-    # Benchmarking would choose a kernel by time for each new shape: slow for batches that hardly
-    # repeat a shape, and a choice that may differ from run to run.
+    # Benchmarking would choose a kernel by time for each new shape: this is slow for batches that
+    # hardly ever repeat a shape, and the choice may differ between runs.
     torch.backends.cudnn.benchmark = False
     settings: Any = torch.utils.deterministic
-    settings.fill_uninitialized_memory = False  # only a debugging aid, and a pass over each tensor
+    settings.fill_uninitialized_memory = False  # for debugging only; a pass over each new tensor
 
 
 def precision_on(device: torch.device, setting: str | None) -> str:
@@ -92,15 +93,15 @@ def precision_on(device: torch.device, setting: str | None) -> str:
 def matmul_precision(device: torch.device, precision: str) -> Iterator[None]:
     """Make matrix products in `fp32`, `tf32` or `bf16` in this context; weights stay in fp32.
 
-    On a GPU, `bf16` also lets the products that stay in fp32, such as those of attention with a
-    bias, round their operands to TF32, which has more digits than bf16.
+    On a GPU, `bf16` also rounds the operands of products that stay in fp32, such as products in
+    attention with a bias, to TF32, which has more digits than bf16.
     """
     with _fp32_products("ieee" if precision == "fp32" else "tf32", enabled=on_gpu(device)):
         yield
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:
-    """Convert the operands of matrix products to bf16 if `precision` is `bf16`."""
+    """Context that converts the operands of matrix products to bf16 if `precision` is `bf16`."""
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
@@ -122,19 +123,19 @@ def _fp32_products(precision: str, enabled: bool) -> Iterator[None]:
 
 
 def has_bf16(device: torch.device) -> bool:
-    """Whether a device has instructions for bf16 products; others emulate them slowly."""
+    """Whether a device has instructions for bf16 products; other devices emulate them slowly."""
     if on_gpu(device):
         return torch.cuda.is_bf16_supported(including_emulation=False)
     return has_bf16_matmul()
 
 
 def fused_on_gpu(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a pure function of tensors into few kernels where its first argument is on a GPU;
-    else call it as it is.
+    """Compile a pure function of tensors into few kernels if its first argument is on a GPU; on a
+    CPU call it unchanged.
 
-    The function itself is the reference of the compiled one, and takes its place, with a warning,
-    where torch cannot compile. Random numbers must be arguments, so that both see the same. Shapes
-    are dynamic: the function is compiled once for each width and type, not for each batch.
+    The uncompiled function is the reference, and is called, with a warning, where torch cannot
+    compile. Random numbers must be arguments, so that both functions get the same. Shapes are
+    dynamic: the function is compiled once for each width and type, not for each batch.
     """
     compiled: list[Callable[P, R]] = []
     chosen: dict[Hashable, Callable[P, R]] = {}  # by what a graph depends on
@@ -155,15 +156,15 @@ def fused_on_gpu(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-# Sizes of the first two axes at which a function is compiled. They differ, so that no graph holds
-# for equal sizes only; and 1,024 rows or more are enough for torch to give each one a block.
+# Sizes of the leading axes at which a function is compiled, by the number of axes. They differ, so
+# that no graph assumes equal sizes; and with 1,024 rows or more, torch gives each row a block.
 _FIXED_SIZES = {2: (1024,), 3: (63, 65)}
 _MAX_GRAPHS = 64  # of a function, because a worker may train models of many widths; torch has 8
 
 
 def _compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """Prepare the compilation of a function. It imports torch's compiler, which takes seconds and
-    is never needed without a GPU.
+    """The function with lazy compilation. Importing torch's compiler takes seconds, so it is done
+    only here, for a GPU.
     """
     import torch._dynamo
 
@@ -173,8 +174,8 @@ def _compiled(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _graph_key(arg: object) -> Hashable:
-    """The properties of an argument on which a graph depends: for a tensor the type, the width, and
-    axes of size 1; for other values the value.
+    """The properties of an argument on which a graph depends: type, width and axes of size 1 of a
+    tensor; the value of any other argument.
     """
     if not isinstance(arg, Tensor):
         return arg
@@ -184,10 +185,11 @@ def _graph_key(arg: object) -> Hashable:
 
 
 def _compile_on_fixed_shapes(compiled: Callable[..., Any], args: Sequence[object]) -> bool:
-    """Compile a function for arguments like these, forward and backward; whether torch can.
+    """Compile a function, forward and backward, for arguments like these but of fixed shapes.
+    Return whether torch can compile it.
 
-    Torch chooses how a sum is split by the shapes of the first call in a process. With fixed ones,
-    a resumed run, whose first batch is another one, sums in the same order.
+    Torch splits sums by the shapes of the first call in a process. With fixed shapes, a resumed
+    run, whose first batch has another shape, sums in the same order.
     """
     first = args[0]
     assert isinstance(first, Tensor)
@@ -203,8 +205,9 @@ def _compile_on_fixed_shapes(compiled: Callable[..., Any], args: Sequence[object
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        # No C compiler, as in python:3.11-slim; no Python.h; a cache that cannot be written; too
-        # many graphs. The function itself reports whatever is wrong with the arguments.
+        # There is no C compiler, as in python:3.11-slim, or no Python.h, or a cache that cannot be
+        # written, or there are too many graphs. A fault of the arguments shows in the function
+        # itself.
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         warnings.warn(
             f"torch cannot compile for this GPU, so that steps are slower: {reason}", stacklevel=1
@@ -214,7 +217,7 @@ def _compile_on_fixed_shapes(compiled: Callable[..., Any], args: Sequence[object
 
 
 def _like(arg: object, rows: Sequence[int]) -> object:
-    """Zeros in the place of a tensor, with these rows; other arguments as they are."""
+    """Zeros like a tensor, but with these leading axes; any other argument unchanged."""
     if not isinstance(arg, Tensor):
         return arg
     if isinstance(arg, nn.Parameter):
@@ -242,6 +245,6 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def release_cached_memory(device: torch.device) -> None:
-    """Return the allocator's unused blocks, so that smaller tensors can be allocated elsewhere."""
+    """Return the allocator's unused blocks of a GPU to the driver."""
     if on_gpu(device):
         torch.cuda.empty_cache()

@@ -1,10 +1,11 @@
 """Dropout with the residual sum that follows it, also with layer normalization, on a GPU.
 
-`fused_dropout_add` and `fused_dropout_add_norm` are one kernel forward and one backward. Eager
-torch makes a pass over memory for each of the operations: 86 bytes of traffic for each entry,
-counted from the operators, instead of 28. The compiled functions have not run on a GPU yet; the
-functions themselves are their references. Random words are arguments, so that compiled and eager
-calls have the same mask.
+`fused_dropout_add` and `fused_dropout_add_norm` are one kernel forward and one backward: 28 bytes
+    of
+memory traffic for each entry, counted from the operators. Torch without compilation makes a pass
+over memory for each operation, 86 bytes in total. The compiled functions have not run on a GPU yet;
+their references are the functions without compilation. Random words are arguments, so that both
+have the same mask.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def dropout_add_words(residual: Tensor, x: Tensor, words: Tensor, dropped: int) 
         The same shape.
     """
     # Words are signed: -32768 to 32767. An entry is dropped with probability dropped / 65536, and
-    # the scale uses this same fraction, so that the expectation is exact.
+    # the scale is by the same fraction, so that the expectation is exact.
     mask = words >= dropped - 32768
     return residual + torch.where(mask, x.to(residual.dtype), 0.0) * (65536 / (65536 - dropped))
 
@@ -50,7 +51,7 @@ def dropout_add_norm(
         residual: (..., d_model).
         x: (..., d_model).
         words: (..., d_model).
-        dropped: of 65536 words.
+        dropped: number of the 65536 words that drop an entry.
         weight: gain (d_model).
         bias: (d_model).
         eps: added to the variance.

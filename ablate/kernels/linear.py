@@ -1,9 +1,10 @@
 """Linear layers with bf16 products on a CPU, with their gradients.
 
-In fp32, and on GPUs, a layer is torch.nn.functional.linear. On a CPU in autocast torch would leave
-the tensors between the products in bf16 too, where its element-wise kernels are slow, and convert
-an input anew for each of its products. Here an input is rounded once, also for several layers that
-share it (`linears`) or follow one another (`pack_rows`), and the output has the type of the input.
+In fp32, and on GPUs, a layer is torch.nn.functional.linear. On a CPU in autocast, torch would also
+leave the tensors between the products in bf16, for which its element-wise kernels are slow, and
+convert an input again for each of its products. Here an input is rounded once, even for several
+layers with this input (`linears`) and for layers in sequence (`pack_rows`), and the output has the
+type of the input.
 
 Gain: S bf16 +14 to +18 % (benchmarks/LOG.md, 2026-11-21, bf16 on a CPU, second round); with the
 projections of one input in one product another +7 % (2026-11-22, padding, measured together with
@@ -48,7 +49,8 @@ def linears(x: Tensor, layers: Sequence[WeightAndBias]) -> list[Tensor]:
 
     Args:
         x: (..., d_in).
-        layers: weight (d_out, d_in) and bias (d_out) or None of each; all have a bias, or none has.
+        layers: weight (d_out, d_in) and bias (d_out) or None of each layer; either all layers have
+            a bias, or none.
 
     Returns:
         (..., d_out) of each layer.
@@ -63,10 +65,10 @@ def linears(x: Tensor, layers: Sequence[WeightAndBias]) -> list[Tensor]:
 
 
 def stacked_linears(x: Tensor, layers: Sequence[WeightAndBias]) -> list[Tensor]:
-    """`linears` as one product, with the weights one below another; the reference is a product for
-    each layer.
+    """`linears` as one product, with the weights one below the other; the reference is a product
+    for each layer.
 
-    The input is converted once in autocast, and its gradient is one product rather than a sum of
+    In autocast the input is converted once, and its gradient is one product instead of a sum of
     several. Results are views of one tensor (..., sum of d_out).
     """
     weights, biases = zip(*layers, strict=True)
@@ -78,14 +80,14 @@ def stacked_linears(x: Tensor, layers: Sequence[WeightAndBias]) -> list[Tensor]:
 
 
 def on_packed_rows(network: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """Apply a network of linear layers and element-wise functions to x, in bf16 throughout on a CPU
-    in autocast.
+    """Apply a network of linear layers and element-wise functions to x; on a CPU in autocast, with
+    all tensors inside in bf16.
 
-    The input is then rounded once, and padding rows may follow its own: whatever the network makes
-    of them must be finite, and so must its gradient.
+    The input is then rounded once, and rows of padding may follow its rows: their outputs and
+    gradients must be finite.
 
     Args:
-        network: maps (..., d_in) to (..., d_out), every row by itself.
+        network: function from (..., d_in) to (..., d_out) that treats each row separately.
         x: (..., d_in).
 
     Returns:
@@ -111,7 +113,7 @@ def unpack_rows(rows: Tensor, like: Tensor) -> Tensor:
 
 
 def rounds_to_bf16(x: Tensor) -> bool:
-    """Whether products of x are rounded here: on a CPU in autocast."""
+    """Whether this module rounds the operands of products of x to bf16: on a CPU in autocast."""
     return x.device.type == "cpu" and torch.is_autocast_enabled("cpu")
 
 
@@ -124,16 +126,16 @@ class _Linears(torch.autograd.Function):
         tensors = [tensor for tensor in weights_and_biases if tensor is not None]
         weights = [matmul.cast(weight) for weight in tensors[:n]]
         biases = [matmul.cast(bias) for bias in tensors[n:]]
-        # Weights are converted in here, so their gradients must return to the type of the
-        # parameters.
+        # Weights are converted in this function, so their gradients are converted back to the type
+        # of the parameters.
         ctx.weight_dtype = tensors[0].dtype
         with torch.autocast("cpu", enabled=False):
             rows = matmul.pack(x.reshape(-1, x.shape[-1]))
             W = _stacked(weights)
             Y = matmul.linear(rows, W, _stacked(biases) if biases else None)  # (M', sum of d_out)
             blocks = Y[: x.shape[:-1].numel()].split([len(weight) for weight in weights], dim=1)
-            # Several outputs are columns of one tensor: copied, so that each is contiguous and may
-            # be changed in place.
+            # Several outputs are columns of one tensor. They are copied, so that each is contiguous
+            # and may be changed in place.
             outs = tuple(
                 reshape_unaliased(block.to(x.dtype, copy=n > 1), x.shape[:-1]) for block in blocks
             )
@@ -158,7 +160,7 @@ class _Linears(torch.autograd.Function):
                 d_rows = matmul.grad_input(G, W)[: ctx.x_shape[:-1].numel()]
                 d_x = d_rows.to(ctx.x_dtype).view(ctx.x_shape)
             d_weights = matmul.grad_weight(G, rows).to(ctx.weight_dtype).split(widths)
-            # From the gradients before packing, which are not rounded to bf16.
+            # Sums of the gradients before packing, which are not rounded to bf16.
             d_biases = [block.sum(0) if ctx.has_bias else None for block in blocks]
         return d_x, None, *d_weights, *d_biases
 
@@ -189,5 +191,5 @@ class _UnpackRows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        # The gradient of a padding row is zero, as packing writes it.
+        # `pack` writes zeros as the gradient of rows of padding.
         return ctx.matmul.pack(grads[0].reshape(-1, grads[0].shape[-1])), None, None, None

@@ -1,16 +1,16 @@
-"""Linear recurrences over matrices, chunk by chunk: the state of retention, gated linear attention,
-Mamba 2, DeltaNet and gated DeltaNet. At the end, one over vectors, that of RG-LRU.
+"""Linear recurrences over matrices, chunk by chunk, for retention, gated linear attention, Mamba 2,
+DeltaNet and gated DeltaNet; and over vectors, for RWKV and RG-LRU.
 
 The state S (d_k, d_v) of a head follows, for the decay a_t = exp(g_t) of each row of S, the rule
 
     S_t = a_t S_{t-1} + k_t u_t^T,   o_t = S_t^T q_t
 
 where u_t is the value v_t; or, with the delta rule, b_t (v_t - (a_t S_{t-1})^T k_t): the difference
-between the value and what the state already holds for the key.
+between the value and the old value that the state has for the key.
 
-Sources: the chunked form is that of "Gated Linear Attention Transformers" (Yang et al., 2023),
-section 4; that of the delta rule, which solves one triangular system a chunk, of "Parallelizing
-Linear Transformers with the Delta Rule over Sequence Length" (Yang et al., 2024), section 3.
+Sources: for the chunked form, section 4 of "Gated Linear Attention Transformers" (Yang et al.,
+2023); for the chunked delta rule, which solves one triangular system for each chunk, section 3 of
+"Parallelizing Linear Transformers with the Delta Rule over Sequence Length" (Yang et al., 2024).
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def linear_recurrence(
         K: keys (B, h, T, d_k). A token with a key of 0, a decay of 1 and a beta of 0 leaves the
             state as it is.
         V: values (B, h, T, d_v).
-        log_decay: logarithms of the decay, at most 0: (B, h, T, 1) for one of a head, or (B, h, T,
-            d_k) for one of each row of its state.
+        log_decay: logarithms of the decay, at most 0: (B, h, T, 1) for one decay of a head, or (B,
+            h, T, d_k) for a decay of each row of its state.
         beta: strength of the delta rule (B, h, T, 1); None to add values as they are.
         state: (B, h, d_k, d_v) before the first token; None for 0.
 
@@ -72,7 +72,7 @@ def linear_recurrence(
 def _step(
     Q: Tensor, K: Tensor, V: Tensor, log_decay: Tensor, beta: Tensor | None, state: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The rule itself, for one token."""
+    """The recurrence for a single token."""
     state = log_decay.exp().mT * state
     U = V if beta is None else beta * (V - K @ state)
     state = state + K.mT @ U
@@ -86,7 +86,7 @@ def _chunks(x: Tensor, C: int) -> Tensor:
 
 
 def _decayed_products(Q: Tensor, K: Tensor, G: Tensor) -> Tensor:
-    """q_i . k_j, decayed from token j to token i, for j <= i; else 0: (..., C, C)."""
+    """q_i . k_j for j <= i, times the decays from token j to token i; 0 for j > i: (..., C, C)."""
     C = Q.shape[-2]
     if G.shape[-1] == 1:
         seen = torch.ones(C, C, dtype=torch.bool, device=Q.device).tril()
@@ -96,11 +96,11 @@ def _decayed_products(Q: Tensor, K: Tensor, G: Tensor) -> Tensor:
 
 
 def _products_by_halves(Q: Tensor, K: Tensor, G: Tensor) -> Tensor:
-    """The same for a decay of each row of the state, where C is a power of two.
+    """`_decayed_products` with a decay for each row of the state, where C is a power of two.
 
-    A decay of each pair and row would take C exponentials for each token and row. From a token of
-    the first half to one of the second, the decay is a product of two: to the end of the first half
-    and from there. So log2(C) exponentials are enough, of which none overflows.
+    A decay for each pair of tokens and row would take C exponentials for each token and row. From a
+    token of the first half to a token of the second half, the decay is a product of two: to the end
+    of the first half, and from there on. So log2(C) exponentials are enough, and none overflows.
     """
     C = Q.shape[-2]
     if C == 1:
@@ -115,10 +115,10 @@ def _products_by_halves(Q: Tensor, K: Tensor, G: Tensor) -> Tensor:
 
 
 def _delta_rule(K: Tensor, V: Tensor, G: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
-    """The terms of u = values - reads @ state, of all chunks at once.
+    """`values` and `reads` in u = values - reads @ state, for all chunks at once.
 
-    Within a chunk u_t depends on every u_j before it: (I + L) u = b (v - (a k)^T S), where L holds
-    the decayed products of keys, whose diagonal the solution does not read.
+    Within a chunk u_t depends on every earlier u_j: (I + L) u = b (v - (a k)^T S), where L contains
+    the decayed products of keys below the diagonal.
     """
     L = beta * _decayed_products(K, K, G)
     right = torch.cat([beta * V, beta * K * G.exp()], dim=-1)
@@ -128,10 +128,11 @@ def _delta_rule(K: Tensor, V: Tensor, G: Tensor, beta: Tensor) -> tuple[Tensor, 
 
 
 def running_sum(x: Tensor, dim: int) -> Tensor:
-    """The sums up to each entry of an axis, of the shape of x.
+    """Cumulative sums along an axis, in the shape of x.
 
-    On a GPU, torch's sum has no fixed order, and raises RuntimeError where `deterministic: true`
-    asks for one. There, each entry gets the sum of 2, 4, 8, ... entries (Hillis and Steele, 1986).
+    On a GPU, torch's cumulative sum has no fixed order, and raises RuntimeError with
+    `deterministic: true`. With this setting, each entry becomes the sum of the last 2, 4, 8, ...
+    entries in turn (Hillis and Steele, 1986).
     """
     if not (on_gpu(x) and torch.are_deterministic_algorithms_enabled()):
         return x.cumsum(dim)
@@ -146,18 +147,18 @@ def running_sum(x: Tensor, dim: int) -> Tensor:
 def decayed_average(
     K: Tensor, V: Tensor, decay: Tensor, bonus: Tensor, state: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Averages of the values so far in each channel (Peng et al., 2023, eq. 16): at t, the weight
-    of an earlier token i is exp(k_i - w (t - 1 - i)), and that of t itself exp(u + k_t).
+    """Averages of the values so far in each channel (Peng et al., 2023, eq. 16). At token t, an
+    earlier token i has the weight exp(k_i - w (t - 1 - i)), and token t has exp(u + k_t).
 
-    Sums are divided by their largest weight so far, so that no exponential overflows.
+    Sums are divided by the largest weight so far, so that no exponential overflows.
 
     Args:
-        K: logarithms of weights (B, T, width); the smallest number leaves a token out.
+        K: logarithms of weights (B, T, width); the most negative number leaves a token out.
         V: values (B, T, width).
         decay: w of each token (B, T, width) or (1, T, width), not below 0.
         bonus: u (width).
-        state: the logarithm of the sum of weights and the average before the first token (B, 2
-            width); None where there is none.
+        state: before the first token, the logarithm of the sum of weights and the average (B, 2
+            width); None at the beginning of a sequence.
 
     Returns:
         (B, T, width), and the state after the last token.
@@ -190,9 +191,8 @@ def decayed_average(
 def vector_recurrence(decay: Tensor, x: Tensor, state: Tensor | None = None) -> Tensor:
     """States s_t = a_t s_{t-1} + x_t of each channel, for all tokens at once.
 
-    Neighbors are joined to pairs. The states of pairs follow the same rule at half of the length,
-    so the function calls itself: two products and a sum for each token and each halving (Blelloch,
-    1990).
+    Neighboring tokens are joined to pairs. The states of pairs follow the same rule at half of the
+    length, so the function calls itself (Blelloch, 1990).
 
     Args:
         decay: a (B, T, width).

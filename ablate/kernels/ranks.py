@@ -1,6 +1,6 @@
-"""Ranks: the processes that train one run together, and the few operations between them.
+"""Ranks: the processes that train one run together, and the operations between them.
 
-Outside of such a group, a process is the only rank, and every operation returns its argument.
+A process that trains alone is the only rank, and every operation returns its argument.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-# A rank may wait while the first one scores predictions. The death of a rank is noticed at once by
+# A rank may wait while the first rank scores predictions. The death of a rank is noticed at once by
 # other means.
 TIMEOUT = timedelta(hours=12)
 HOST = "127.0.0.1"
 
 
 class Ranks:
-    """The only rank of a group of one.
+    """The only rank of a group of one process. Base class of `DistributedRanks`.
 
     Attributes:
-        index: of this process, from 0.
+        index: index of this process, from 0.
         size: number of processes.
     """
 
@@ -52,7 +52,7 @@ class Ranks:
         """
 
     def all_gather_objects(self, value: Any) -> list[Any]:
-        """The values of all ranks, by rank. A value consists of what JSON can represent."""
+        """The values of all ranks, by rank. A value must be representable in JSON."""
         return [value]
 
 
@@ -69,23 +69,23 @@ class DistributedRanks(Ranks):
     def vote(self, flags: Sequence[bool]) -> list[bool]:
         """For each flag, whether it is set on any rank: one MAX reduction."""
         votes = torch.tensor([int(flag) for flag in flags], dtype=torch.int32)
-        # The maximum of 0 and 1 is a logical or. On the CPU, so that gloo carries it and no GPU is
-        # waited for.
+        # The maximum of 0 and 1 is a logical or. The tensor is on the CPU, so that gloo transfers
+        # it and no rank waits for a GPU.
         dist.all_reduce(votes, op=dist.ReduceOp.MAX)
         return [bool(vote) for vote in votes.tolist()]
 
     def sum_in_tree(self, values: Tensor) -> None:
         """Add up the values of all ranks in place; see `Ranks.sum_in_tree`.
 
-        Each rank gets its share of all vectors, sums it, and sends the sums to the others: the
-        traffic of a ring all-reduce, whose order of summation would depend on the number of ranks.
+        Each rank receives a share of the vectors of all ranks, sums it, and sends the sums to all
+        ranks. The traffic is that of a ring all-reduce, but the order of summation does not depend
+        on the number of ranks.
         """
         shares = torch.empty_like(values)
         dist.all_to_all_single(shares, values)
         terms = list(shares.view(self.size, -1))
         while len(terms) > 1:
-            # Neighbors first: the upper levels of the tree whose lower ones `GradientTree.add` has
-            # summed.
+            # Neighbors first. `GradientTree.add` has summed the lower levels of the tree.
             terms = [left + right for left, right in zip(terms[::2], terms[1::2], strict=True)]
         _gather(values, terms[0])
 
@@ -115,19 +115,21 @@ def _gather(out: Tensor, part: Tensor) -> None:
 
 
 def open_store(port: int = 0) -> TCPStore:
-    """The meeting point of ranks on this host, which the first rank makes, without a port."""
-    # Port 0: the system chooses a free one, so that several runs on a host do not collide.
+    """The key-value store through which ranks on this host find each other. The first rank opens it
+    without a port, and all others with the port of its store.
+    """
+    # Port 0: the system chooses a free port, so that several runs on a host do not collide.
     return TCPStore(HOST, port, is_master=not port, wait_for_workers=False, timeout=TIMEOUT)
 
 
 def join(store: TCPStore, index: int, size: int, device: torch.device) -> DistributedRanks:
-    """Join a group as one of its ranks; waits for all of them.
+    """Join a group as one of its ranks, and wait until all ranks have joined.
 
     Args:
-        store: of the group.
-        index: of this process.
+        store: the store of the group.
+        index: index of this process.
         size: number of ranks.
-        device: of this process.
+        device: device of this process.
     """
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=index, world_size=size, timeout=TIMEOUT)
@@ -144,13 +146,13 @@ _RANKS: ContextVar[Ranks] = ContextVar("ranks", default=ONLY_RANK)
 
 
 def current_ranks() -> Ranks:
-    """The ranks among which this process evaluates and decodes now."""
+    """The ranks with which this process shares evaluation and decoding in this context."""
     return _RANKS.get()
 
 
 @contextmanager
 def use_ranks(ranks: Ranks) -> Iterator[Ranks]:
-    """Share all work in this context with these ranks. All of them must do the same."""
+    """Share evaluation and decoding in this context with these ranks, which must all do so."""
     token = _RANKS.set(ranks)
     try:
         yield ranks
@@ -159,7 +161,11 @@ def use_ranks(ranks: Ranks) -> Iterator[Ranks]:
 
 
 def all_items(mine: Sequence[tuple[int, Any]]) -> list[Any]:
-    """The values of numbered items, in their order, from the ranks that computed them."""
+    """The values of all items in the order of their numbers, collected from the ranks.
+
+    Args:
+        mine: number and value of each item that this rank has computed.
+    """
     numbered: dict[int, Any] = {}
     for items in current_ranks().all_gather_objects(list(mine)):
         numbered.update(items)

@@ -1,8 +1,7 @@
-"""The feed-forward network with ReLU, max(0, x W_1 + b_1) W_2 + b_2, as one step of the graph.
+"""The feed-forward network with ReLU, max(0, x W_1 + b_1) W_2 + b_2, as one node of the graph.
 
-The inner layer is the widest tensor of a model, and training waits for the memory that it takes.
-Here ReLU is part of the first product, and its gradient overwrites the gradient that it is made
-from.
+The inner layer is the widest tensor of a layer, and its memory traffic limits the speed of
+training. Here ReLU is part of the first product, and the gradient of ReLU is computed in place.
 
 Gain in bf16 on a CPU: S +2 to +5 %, base and S another +2 to +3.6 % with the gradient of ReLU on
 integers (benchmarks/LOG.md, 2026-11-22, padding; at last). In fp32 it gained 2 %, with the same
@@ -76,10 +75,10 @@ class _ReLUFeedForward(torch.autograd.Function):
             d_out = grads[0].reshape(-1, ctx.x_shape[-1])  # (M, d_model)
             G = matmul.pack(d_out)
             d_W_2 = matmul.grad_weight(G, inner).to(ctx.weight_dtype)
-            # The inner layer itself tells where ReLU was zero, so no mask is stored.
+            # The inner layer shows where ReLU was zero, so no mask is stored.
             d_inner = relu_backward_(matmul.pack(matmul.grad_input(G, W_2)), inner)  # (M', d_ff)
             d_W_1 = matmul.grad_weight(d_inner, rows).to(ctx.weight_dtype)
             d_x = matmul.grad_input(d_inner, W_1)[:n].to(ctx.x_dtype).view(ctx.x_shape)
-            # Padding rows add nothing to a gradient: the inner layer has relu(b_1) there, but the
-            # gradient of the output has zeros.
+            # Rows of padding add nothing to a gradient: their inner layer is relu(b_1), but the
+            # gradient of their output is zero.
             return d_x, d_W_1, d_inner.sum(0).to(ctx.weight_dtype), d_W_2, d_out.sum(0), None

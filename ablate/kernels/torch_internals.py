@@ -1,7 +1,7 @@
-"""Operators of torch without a public Python name: the only place in the project that calls them.
+"""Operators of torch without a public Python name, which only this module calls.
 
-Each has a reason to be here and a check in tests/kernels/test_torch_internals.py, which fails when
-torch drops the operator, and when a public one has come to do the same.
+Each function says why there is no public operator. tests/kernels/test_torch_internals.py fails when
+torch drops an operator, and when a public operator can replace it.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ def relu_backward_(grad: Tensor, y: Tensor) -> Tensor:
     """Set `grad` to 0 in place where y = max(0, ...) is 0; both of one shape and in bf16. y must
     not be NaN.
 
-    The public ways to do this (`masked_fill_`, `mul_`) need a mask, in a pass and a tensor of its
-    own.
+    The public functions for this (`masked_fill_`, `mul_`) need a mask: one more pass and tensor.
     """
     # A bf16 number is above 0 where the integer of the same bits is, and torch compares integers
     # twice as fast, because it converts bf16 to fp32 and back (benchmarks/LOG.md, 2026-11-22, at
@@ -50,17 +49,17 @@ def reshape_unaliased(y: Tensor, leading: torch.Size) -> Tensor:
     """Reshape without aliasing, so that later operations may work in place: (M, d) -> (*leading,
     d).
 
-    Autograd refuses in-place operations on a view that was made while gradients were off, as inside
-    of an autograd.Function. `y` itself must not be used afterwards.
+    Autograd refuses in-place operations on a view that was made without gradients, as in an
+    autograd.Function. `y` must not be used afterwards.
     """
     return view_unaliased(y, (*leading, y.shape[-1]))
 
 
 def view_unaliased(x: Tensor, shape: Sequence[int]) -> Tensor:
-    """`x.view(shape)` that autograd and torch's compiler take for a tensor of its own.
+    """`x.view(shape)` that autograd and torch's compiler do not take for a view.
 
-    The compiler would otherwise compile a function anew when the tensor behind a view has another
-    size.
+    The compiler would otherwise compile a function again when the tensor behind the view has
+    another size.
     """
     return torch.ops.aten._unsafe_view(x, tuple(shape))
 
