@@ -1,4 +1,4 @@
-"""The corpora known by name: their splits, and where they are published."""
+"""The corpora known by name: their splits and the data sets with their files."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class HubData:
     """A data set on the Hugging Face Hub.
 
     repository: `owner/name`.
-    revision: a commit, or a branch; the commit found by the first download of a branch is recorded
-        and kept. A catalogue gives a commit only where it is known for certain, as are hashes.
-    files: by split name, how the names of the split's files begin; None: with the split name
-        itself. `{config}` stands for the configuration of a direction.
-    sha256: of files, where this version knows them.
+    revision: a commit or a branch. The first download of a branch records its commit, and later
+        downloads use it. The catalogue has a commit only where it is known for certain.
+    files: name of a split -> beginning of the names of its files; None: they begin with the name of
+        the split. `{config}` stands for the configuration of a direction.
+    sha256: name of a file -> its SHA-256, where it is known for certain.
     """
 
     repository: str
@@ -38,11 +38,11 @@ class NamedCorpus:
 
     splits: names in the literature of the training, development and test split; or shares of the
         training split, such as `5%`.
-    hub: where it is published; None for generated and licensed corpora.
-    origin: where it is from, if it is not on the Hub.
-    defaults: of further data settings.
-    directions: of a parallel corpus, the first of which is the default. Each maps to its
-        configuration on the Hub, empty if the data set has only one.
+    hub: data set on the Hub; None for generated and licensed corpora.
+    origin: origin of the corpus, if it is not on the Hub.
+    defaults: defaults of further data settings.
+    directions: directions of a parallel corpus, the default first -> configuration on the Hub,
+        empty if the data set has only one.
     """
 
     splits: tuple[str, str, str]
@@ -53,7 +53,7 @@ class NamedCorpus:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The data settings that the name stands for, unless a study sets them."""
+        """The data settings that follow from the name, unless a study sets them."""
         train, dev, test = self.splits
         settings = {"train": train, "dev": dev, "test": test, **self.defaults}
         if self.directions:

@@ -1,4 +1,4 @@
-"""Fields of the corpus that every task shares. They belong to the study, never to a row."""
+"""Data settings that all tasks share. They belong to the study, never to a row."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ablate.config.catalogue import HubData, NamedCorpus
 from ablate.errors import Fault, Invalid, listed, meant_name, without_secrets
 from ablate.fields import Amount, Section, TextLength, VocabularySize
 
-FILES = "files"  # the corpus given as files beside the study
-BLEU_TOKENIZER = "bleu_tokenizer"  # a setting of translation that scores alone depend on
+FILES = "files"  # name of a corpus in files of the user
+BLEU_TOKENIZER = "bleu_tokenizer"  # setting of translation on which only scores depend
 HUB = "hf:"
 HUB_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 _HUB_NAME = re.compile(r"hf:[\w.-]+/[\w.-]+(?:@[\w./-]+)?")
@@ -22,14 +22,14 @@ _HUB_NAME = re.compile(r"hf:[\w.-]+/[\w.-]+(?:@[\w./-]+)?")
 
 @dataclass(frozen=True)
 class TextFields:
-    """Names of a corpus' text fields, and where files hold them.
+    """The text fields of a corpus, and their columns in files.
 
-    names: such as ("source", "target").
-    labels: one per field, such as ("en", "de"): the endings of text files and the default names of
-        columns.
-    columns: one per field, by name or by number from 1, as the study sets them; None: named by the
-        labels.
-    columns_set_by: the settings that name the columns; by default, such as `source_column`.
+    names: name of each field, such as ("source", "target").
+    labels: label of each field, such as ("en", "de"): ending of its text file and default name of
+        its column.
+    columns: column of each field, by name or by number from 1, if the study sets it; None: the
+        labels are the names of the columns.
+    columns_set_by: the settings that name the columns; None: `<name>_column` for each field.
     """
 
     names: tuple[str, ...]
@@ -47,10 +47,11 @@ class TextFields:
 
 
 class PairRules(NamedTuple):
-    """Training filters that compare the first two text fields.
+    """Filters of training records that compare the first two text fields.
 
-    max_ratio: tokens of the longer field over the shorter; records above are left out.
-    drop_identical: leave out records whose first two fields are the same text.
+    max_ratio: largest ratio of the longer to the shorter field in tokens; records with a larger
+        ratio are dropped. None for no limit.
+    drop_identical: whether to drop records whose first two fields are the same text.
     """
 
     max_ratio: float | None = None
@@ -62,13 +63,12 @@ class CorpusConfig(Section):
 
     Attributes:
         fields: names of the text fields.
-        introduced: defaults of the fields of a task's data settings that are not part of an id; see
-            `identity.py`.
-        catalogue: corpora known by name; if it is empty, any name is that of files.
+        introduced: values at which the task's data settings are left out of ids; see `identity.py`.
+        catalogue: corpora known by name; if it is empty, any name means files.
         is_on_hub: whether data sets of the Hub can be read.
-        is_stream: whether the text is a stream of documents (`data/prepare_stream.py`), rather than
+        is_stream: whether the text is a stream of documents (`data/prepare_stream.py`) instead of
             records of texts.
-        located_by: settings that say where the text is, which a generated corpus does not have.
+        located_by: settings about the location of the text, which a generated corpus does not have.
     """
 
     fields: ClassVar[tuple[str, ...]] = ("text",)
@@ -94,7 +94,7 @@ class CorpusConfig(Section):
 
     @property
     def evaluated(self) -> str:
-        """What a decoding evaluates, which is part of its id: the test split."""
+        """The evaluated text, which is part of the id of a decoding: the test split."""
         return self.test
 
     @property
@@ -109,8 +109,8 @@ class CorpusConfig(Section):
             if without_secrets(address) != address:
                 raise Invalid(
                     Fault(
-                        "the address has a password or a key, which all records and published "
-                        "files would have",
+                        "the address has a password or a key, which would be copied to all records "
+                        "and published files",
                         (name,),
                         subject=name,
                         remedy="give it to fsspec in its configuration or the environment",
@@ -130,7 +130,7 @@ class CorpusConfig(Section):
 
     @classmethod
     def resolve(cls, settings: Mapping[str, Any]) -> Self:
-        """Complete a study's data section: the name of the corpus sets its splits and more.
+        """The data settings of a study, with the defaults that its corpus has.
 
         Raises:
             pydantic.ValidationError: a value is of the wrong type, out of range or missing.
@@ -146,7 +146,7 @@ class CorpusConfig(Section):
 
     @classmethod
     def defaults_for(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The defaults that follow from a study's settings, such as those of its corpus.
+        """The defaults that follow from the settings of a study, such as the splits of its corpus.
 
         Raises:
             Invalid: the corpus is missing or unknown.
@@ -162,10 +162,10 @@ class CorpusConfig(Section):
 
     @classmethod
     def check_corpus(cls, corpus: object) -> None:
-        """Check that a corpus is one of those that have a name.
+        """Check the name of a corpus.
 
         Raises:
-            Invalid: it is missing or unknown.
+            Invalid: the name is missing or unknown.
         """
         names = cls.corpora()
         known = listed((*names, *["hf:OWNER/NAME"] * cls.is_on_hub))
@@ -179,17 +179,17 @@ class CorpusConfig(Section):
 
     @classmethod
     def corpora(cls) -> tuple[str, ...]:
-        """Names that `corpus` may have, beside those of data sets of the Hub."""
+        """The allowed values of `corpus`, without data sets of the Hub."""
         return (*cls.catalogue, FILES)
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """One label per field: the ending of its text file and the default name of its column."""
+        """Label of each field: the ending of its text file and the default name of its column."""
         return self.fields
 
     @property
     def text_fields(self) -> TextFields:
-        """The text fields and where files hold them."""
+        """The text fields and their columns in files."""
         return TextFields(self.fields, self.labels)
 
     @property
@@ -199,14 +199,14 @@ class CorpusConfig(Section):
 
     @property
     def separate_vocabularies(self) -> tuple[str, ...]:
-        """Fields with a vocabulary of their own; all others share one."""
+        """Text fields with a separate vocabulary; all other fields share a vocabulary."""
         return ()
 
     @property
     def hub(self) -> HubData | None:
-        """The data set on the Hub with the splits; None: they are files, or generated."""
+        """The data set on the Hub with the splits; None for files and generated corpora."""
         named = self.catalogue.get(self.corpus)
-        if named is not None:  # its files may also be in a folder
+        if named is not None:  # its files may be in a folder instead
             return named.hub if self.folder is None else None
         if not self.corpus.startswith(HUB):
             return None
@@ -221,18 +221,19 @@ class CorpusConfig(Section):
 
     @property
     def repeats_items(self) -> bool:
-        """Whether generated items are a fixed number, which training meets again and again."""
+        """Whether training reads the same generated items again and again."""
         return False
 
 
 class DataConfig(CorpusConfig):
-    """Records of texts, and how they become tokens. A task's data settings extend this section.
+    """Settings of records of texts, and of their tokens. A task's data settings extend this
+    section.
 
     Attributes:
-        symbol_field: the text field that has symbols: entries of the vocabulary, which is learned
-            on the other fields.
-        is_tokenized: whether texts have spaces between all tokens, which is a fault where scores
-            need plain text.
+        symbol_field: text field with symbols, which are entries of the vocabulary; pieces of the
+            vocabulary are learned on the other fields.
+        is_tokenized: whether texts may have spaces between all tokens. Other tasks warn about such
+            texts, because scores need plain text.
     """
 
     symbol_field: ClassVar[str | None] = None
@@ -241,25 +242,25 @@ class DataConfig(CorpusConfig):
     max_length: TextLength = 256
     """maximum number of tokens per text field; longer training records are dropped"""
     max_train_length: TextLength | None = None
-    """maximum number of tokens per text field of training records, where max_length is higher for
-    dev and test; unset: max_length"""
+    """maximum number of tokens per text field of training records, if lower than max_length, which
+    is then only for dev and test; unset: max_length"""
     drop_duplicates: bool = False
     """drop repeated training records"""
     tokenizer: Literal["bpe", "unigram", "word"] = "bpe"
-    """kind of SentencePiece vocabulary; word: the most frequent words between spaces, any other is
-    unknown"""
+    """kind of SentencePiece vocabulary; word: the most frequent words between spaces, and all other
+    words are unknown"""
     byte_fallback: bool = False
     """encode unknown characters as bytes"""
     character_coverage: float = Field(1.0, gt=0, le=1)
-    """share of the text's characters that pieces are made of, the most frequent ones; the others
-    are bytes. Below 1 with byte_fallback"""
+    """share of the characters in the text that pieces are made of, the most frequent characters
+    first; all other characters become bytes. Below 1 only with byte_fallback"""
     tokenizer_pairs: Amount = 250_000
-    """maximum number of training records to learn the vocabulary on; of more, a sample is used"""
+    """maximum number of training records to learn the vocabulary on; of more records, a sample"""
 
     @model_validator(mode="after")
     def _bytes_of_characters(self) -> DataConfig:
         if self.byte_fallback and self.tokenizer == "word":
-            why = "byte_fallback is of characters, which tokenizer=word does not have"
+            why = "byte_fallback encodes characters, and tokenizer=word has only whole words"
             raise Invalid(Fault(why, ("byte_fallback", "tokenizer")))
         if self.character_coverage < 1 and not self.byte_fallback:
             raise Invalid(
@@ -286,12 +287,12 @@ class DataConfig(CorpusConfig):
 
     @property
     def longest_trained(self) -> int:
-        """Tokens per text field above which training records are dropped."""
+        """Largest number of tokens per text field of training records; longer ones are dropped."""
         return self.max_train_length or self.max_length
 
     @property
     def pair_rules(self) -> PairRules:
-        """Training filters that compare the first two fields."""
+        """The filters that compare the first two fields."""
         return PairRules()
 
     def symbols(self, text: str) -> Iterable[str]:
@@ -299,5 +300,5 @@ class DataConfig(CorpusConfig):
         return ()
 
     def encoded(self, texts: Sequence[str]) -> Sequence[str]:
-        """The texts of a record as they are encoded; called if there is a symbol field."""
+        """The texts of a record as they are encoded. Called only if there is a symbol field."""
         return texts

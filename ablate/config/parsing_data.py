@@ -14,7 +14,7 @@ from ablate.errors import Fault, Invalid
 from ablate.fields import CHOSEN_ON_DEV, TaskSettings, TextLength, VocabularySize
 
 SENTENCE, TREE = "sentence", "tree"
-# The symbol of every word, in place of its part-of-speech tag; with its tag: `XX/NN`
+# The symbol that replaces the part-of-speech tag of every word; with the tag: `XX/NN`
 WORD_SYMBOL = "XX"
 Leaves = Literal["XX", "tags", "words"]
 WSJ = "wsj"
@@ -22,7 +22,7 @@ WSJ_SECTIONS = re.compile(r"(\d\d)(?:-(\d\d))?")  # of the WSJ, as splits: `22`,
 
 
 class ParsingData(DataConfig):
-    """Data section of a parsing study: treebank, symbols of words and vocabulary."""
+    """Data settings of a parsing study: treebank, symbols of words and vocabulary."""
 
     fields: ClassVar = (SENTENCE, TREE)
     catalogue: ClassVar = TREEBANKS
@@ -39,8 +39,8 @@ class ParsingData(DataConfig):
     test: str = Field(min_length=1)
     """test split, on which F1 is measured"""
     leaves: Leaves = "XX"
-    """symbols of words in trees: XX (Vinyals et al., 2015), XX with the tag such as XX/NN, or the
-    word itself (Choe and Charniak, 2016)"""
+    """symbols of words in trees: XX (Vinyals et al., 2015), XX with the tag, such as XX/NN, or the
+    words (Choe and Charniak, 2016)"""
     max_length: TextLength = 500
     """maximum number of tokens per text field; longer training trees are dropped"""
 
@@ -74,24 +74,24 @@ class ParsingData(DataConfig):
 
 
 class TreeSearchSettings(TaskSettings):
-    """The beam search of trees."""
+    """Beam search of trees."""
 
     constrained: Annotated[bool, CHOSEN_ON_DEV] = False
-    """search only among well-formed trees with as many words as the sentence"""
+    """whether the search is only among well-formed trees with as many words as the sentence"""
 
 
 def is_symbol(part: str) -> bool:
-    """Whether a part of a linearized tree is a bracket, or the symbol in place of a word."""
+    """Whether a part of a linearized tree is a bracket or the symbol of a word."""
     return part[0] in "()" or is_word_symbol(part)
 
 
 def is_word_symbol(part: str) -> bool:
-    """Whether a part of a linearized tree is the symbol in place of a word."""
+    """Whether a part of a linearized tree is the symbol of a word."""
     return part == WORD_SYMBOL or part.startswith(f"{WORD_SYMBOL}/")
 
 
 def replace_leaves(tree: str, sentence: str, leaves: Leaves = "XX") -> str:
-    """Replace the tags of a linearized tree by the symbols that `leaves` asks for."""
+    """Replace the tags in a linearized tree by the symbols of words that `leaves` selects."""
     words = iter(sentence.split())
     parts = []
     for part in tree.split():

@@ -14,16 +14,16 @@ from ablate.own.reference import is_own
 
 
 class SubsetSettings(Section):
-    """The size of the vocabulary, and the share of the training data."""
+    """Settings of the size of the vocabulary, and of the share of the training data."""
 
     vocab_size: VocabularySize | None = None
-    """unset: data.vocab_size"""
+    """size of the vocabulary; unset: data.vocab_size"""
     train_fraction: PositiveShare = 1.0
     """share of the training records; a smaller share is a subset of a larger one"""
 
 
 class RowDataConfig(MaskSettings, ContextSettings, SubsetSettings):
-    """Data fields that a row may change; all others belong to the study."""
+    """Data settings that a row may change; all other data settings belong to the study."""
 
 
 class RowConfig(ModelConfig, TrainingConfig, DecodingConfig, RowDataConfig):
@@ -35,16 +35,16 @@ class RowConfig(ModelConfig, TrainingConfig, DecodingConfig, RowDataConfig):
         if name != "standard" and (self.optimizer == "sgd" or is_own(self.optimizer)):
             raise Invalid(
                 Fault(
-                    f"parametrization={name} has rules for optimizers whose updates have a size of "
-                    f"their own, and not for optimizer={self.optimizer}",
+                    f"parametrization={name} has rules for optimizers whose updates do not grow "
+                    f"with the gradient, and not for optimizer={self.optimizer}",
                     ("parametrization", "optimizer"),
                 )
             )
         if name != "standard" and self.learning_rate is None:
             raise Invalid(
                 Fault(
-                    f"parametrization={name} keeps the best rate over widths, and the paper's rate "
-                    "falls with d_model",
+                    f"parametrization={name} needs a rate that does not depend on the width, and "
+                    "the paper's rate falls with d_model",
                     ("parametrization", "learning_rate"),
                     remedy="set learning_rate",
                 )

@@ -1,4 +1,4 @@
-"""Fields of generated items: their generator, their size, the share that is held out."""
+"""Fields of generated items: generator, size and held-out share."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ from ablate.config.data import CorpusConfig
 from ablate.errors import Fault, Invalid, listed, not_allowed
 from ablate.fields import ProperShare, TaskSettings
 
-DRAWN = "drawn"  # the training split without end
+DRAWN = "drawn"  # the training split whose items are drawn for each step
 SETTINGS = ("length", "pairs", "symbols", "gap", "depth")
 MARKS = 4  # <pad>, <unk>, <s> and </s>
 ItemSize = Annotated[int, Field(ge=1, le=10_000)]
 _MOST_ITEMS = 1_000_000
 _MOST_PERMUTED = 6  # 720 permutations
-_NUMBER: dict[str, Any] = {"type": ["integer", "string"]}  # as a study writes a number of items
+_NUMBER: dict[str, Any] = {"type": ["integer", "string"]}  # JSON Schema of a number of items
 
 
 @dataclass(frozen=True)
 class Generator:
-    """A generator of items, and the settings that it uses.
+    """A generator of items.
 
-    settings: their defaults, by name; a study that writes another one is refused.
-    size: the setting that says how large an item is, `length` or `pairs`; empty: all are equal.
-    tokens: the names of its tokens, which have the ids from 4.
-    draw: makes items (`ablate/data/generators.py`); None: the function of that name there.
+    settings: the data settings that it uses, with their defaults; all other settings are refused.
+    size: the setting that is the size of an item, `length` or `pairs`; empty if all items have the
+        same size.
+    tokens: function from the data settings to the names of the tokens, whose ids begin at 4.
+    draw: function that draws items; None: the function in `ablate/data/generators.py` with the name
+        of the generator.
     """
 
     settings: Mapping[str, int]
@@ -39,22 +41,22 @@ class Generator:
 
 
 def numbered(letter: str, count: int | None) -> list[str]:
-    """Names of tokens: k0, k1, k2."""
+    """Names of `count` tokens with a letter: k0, k1, k2."""
     return [f"{letter}{number}" for number in range(count or 0)]
 
 
 def _marked(data: SyntheticData) -> list[str]:
-    """A mark before the answers, a token without meaning, and the symbols."""
+    """Names of tokens: the mark before answers, a token without meaning, and the symbols."""
     return ["=", ".", *numbered("s", data.symbols)]
 
 
 def _brackets(data: SyntheticData) -> list[str]:
-    """The mark, the end of the answers, and brackets of some kinds, with a number each."""
+    """Names of tokens: the mark before answers, their end, and numbered kinds of brackets."""
     return ["=", ".", *numbered("(", data.symbols), *numbered(")", data.symbols)]
 
 
 def _orders(data: SyntheticData) -> list[str]:
-    """The permutations of so many things, such as 01234, which changes nothing."""
+    """Names of tokens: the permutations of `symbols` things, such as 01234 for the identity."""
     if (data.symbols or 0) > _MOST_PERMUTED:
         why = f"symbols={data.symbols} has too many orders: at most {_MOST_PERMUTED}"
         raise Invalid(Fault(why, ("symbols",)))
@@ -81,7 +83,7 @@ GENERATORS = {
 
 
 class SyntheticData(CorpusConfig):
-    """Data section of a synthetic task: its generator, the size of its items, and its splits."""
+    """Data settings of a synthetic task: generator, size of items, and splits."""
 
     generators: ClassVar[Mapping[str, Generator]] = GENERATORS
     is_on_hub: ClassVar = False
@@ -89,33 +91,34 @@ class SyntheticData(CorpusConfig):
     corpus: str
     """the generator"""
     vocab_size: int = MARKS
-    """size of the vocabulary; follows from the others"""
+    """size of the vocabulary, which follows from the other settings"""
     train: str = Field(DRAWN, json_schema_extra=_NUMBER)
-    """drawn: every step has new items; or a number: so many items, the same for all runs"""
+    """training items: `drawn` for new items in each step, or a number of items, which are the same
+    for all runs"""
     dev: str = Field("500", json_schema_extra=_NUMBER)
     """number of items on which perplexity is measured"""
     test: str = Field("1000", json_schema_extra=_NUMBER)
     """number of items on which the final scores are measured"""
     length: ItemSize | None = None
-    """size of an item, such as the tokens to copy"""
+    """size of an item, such as the number of tokens to copy"""
     pairs: ItemSize | None = None
-    """recall: number of pairs of a key and a value"""
+    """number of pairs of a key and a value, in recall"""
     shortest: ItemSize | None = None
-    """smallest length, or number of pairs, of items of training and dev, which then have all sizes
-    from it to the largest; unset: all items have the largest"""
+    """smallest size of items of training and dev, which then have all sizes from `shortest` to
+    `length` or `pairs`; unset: all items have the largest size"""
     symbols: int | None = Field(None, ge=2, le=10_000)
     """number of different symbols"""
     gap: int | None = Field(None, ge=0, le=10_000)
     """number of tokens without meaning"""
     depth: int | None = Field(None, ge=1, le=100)
-    """dyck: deepest nesting of brackets"""
+    """deepest nesting of brackets, in dyck"""
     held_out: ProperShare = 0.1
-    """share of all possible items that dev and test are drawn from, and training never"""
+    """share of all possible items from which only dev and test are drawn, and never training"""
 
     @field_validator("train", "dev", "test", mode="before")
     @classmethod
     def _items(cls, value: Any) -> Any:
-        """A number of items, as the text that names a split."""
+        """Convert a number of items to the text that names the split."""
         if isinstance(value, int) and not isinstance(value, bool):
             return str(value)
         return value
@@ -141,7 +144,7 @@ class SyntheticData(CorpusConfig):
 
     @classmethod
     def resolve(cls, settings: Mapping[str, Any]) -> Self:
-        """Complete the data section of a synthetic task with the defaults of the generator.
+        """The data settings of a synthetic task, with the defaults of the generator.
 
         Raises:
             pydantic.ValidationError: a value is of the wrong type or out of range.
@@ -178,24 +181,24 @@ class SyntheticData(CorpusConfig):
 
     @property
     def largest(self) -> int:
-        """Size of the largest item of training; 1 where all are equal."""
+        """Size of the largest item of training; 1 if all items have the same size."""
         return int(getattr(self, self.generator.size)) if self.generator.size else 1
 
     @property
     def generated(self) -> bool:
-        """Items are generated."""
+        """True: items are generated."""
         return True
 
     @property
     def repeats_items(self) -> bool:
-        """Unless every step draws new ones."""
+        """Whether training has a fixed number of items."""
         return self.train != DRAWN
 
 
 class EvaluationSizeSettings(TaskSettings):
-    """The size of the items of an evaluation, which is not part of a run's id."""
+    """Size of the items of an evaluation, which is not part of a run's id."""
 
     eval_length: ItemSize | None = None
-    """length of every test item; unset: those of training"""
+    """length of every test item; unset: lengths of training"""
     eval_pairs: ItemSize | None = None
-    """number of pairs of every test item of recall; unset: those of training"""
+    """number of pairs of every test item of recall; unset: numbers of training"""

@@ -32,14 +32,15 @@ Steps = Annotated[int, Field(ge=1, le=MAX_STEPS)]
 Factor = Annotated[float, Field(gt=0.0, le=1e4)]
 FactorOrZero = Annotated[float, Field(ge=0.0, le=1e4)]
 
-# Target tokens with logits in memory: few for a CPU's cache, and many to occupy a GPU.
+# Number of target tokens whose logits are in memory at once: few for a CPU's cache, and many to
+# occupy a GPU.
 LOGIT_CHUNK_TOKENS = {"cpu": 256, "cuda": 4096}
 
 DEFAULT_MOMENTUM = {"sgd": 0.9, "muon": 0.95, "normuon": 0.95}
 SCHEDULES = ("inverse_sqrt", "constant", "linear", "cosine", "wsd")
 OPTIMIZERS = ("adam", "adamw", "sgd", "muon", "normuon", "soap", "lion", "schedule_free")
-MATRIX_OPTIMIZERS = ("muon", "normuon", "soap")  # for the matrices of hidden layers alone
-# Arguments of an optimizer class that follow from fields, with their names.
+MATRIX_OPTIMIZERS = ("muon", "normuon", "soap")  # only for the matrices of hidden layers
+# Arguments of an optimizer class that follow from fields, and the names of these fields.
 ARGUMENTS_OF_FIELDS = {
     "params": "the model",
     "lr": "learning_rate",
@@ -48,12 +49,12 @@ ARGUMENTS_OF_FIELDS = {
     "momentum": "momentum",
     "weight_decay": "weight_decay",
 }
-# Their weight decay shrinks the weights themselves, and is not part of the gradient.
+# Optimizers whose weight decay shrinks the weights directly, and is not part of the gradient.
 DECOUPLED = ("adamw", "muon", "normuon", "soap", "lion", "schedule_free")
 
 
 def resolve_precision(precision: str | None, device: str, has_bf16: bool) -> str:
-    """The precision that a setting gives on a device: `bf16`, `tf32` or `fp32`."""
+    """The precision that the field `precision` gives on a device: `bf16`, `tf32` or `fp32`."""
     if device == "cpu" and precision in (None, "tf32"):  # only GPUs have TF32
         return "fp32"
     if precision in (None, "auto"):
@@ -76,8 +77,8 @@ def precision_note(precision: str | None, device: str, has_bf16: bool) -> str | 
     return None
 
 
-def is_rising_only(c: TrainingConfig) -> bool:
-    """Whether training ends before the rate has its peak."""
+def ends_in_warmup(c: TrainingConfig) -> bool:
+    """Whether training ends before the learning rate reaches its peak."""
     return c.train_steps is not None and c.train_steps <= c.warmup_steps
 
 
@@ -90,7 +91,7 @@ DECAY_FACTS = Facts(part=DECAY)
 GROWTH = Part("a growing batch", {"batch_growth": (2, 4, 8, 16, 32, 64)})
 AFTER_WARMUP = Part(
     "the steps after the warm-up",
-    condition=lambda c: not is_rising_only(c),
+    condition=lambda c: not ends_in_warmup(c),
     reads=("warmup_steps", "train_steps"),
     absent="of which there are none",
     remedy="lower warmup_steps, or remove it",
@@ -98,86 +99,92 @@ AFTER_WARMUP = Part(
 
 
 class TrainingConfig(Section):
-    """The recipe and the budget. Defaults are the paper's."""
+    """Fields of the training recipe and of its budget. The defaults are the values of the paper."""
 
     train_steps: Annotated[
         Steps | None,
         Facts(column=9, head="steps", latex="steps"),
         Aliases("max_iters", "max_steps"),
     ] = 100_000
-    """number of optimizer steps; with epochs or patience, the first limit reached counts"""
+    """number of optimizer steps; with epochs or patience, training ends at the first limit that is
+    reached"""
     epochs: Count | None = None
     """number of passes over the training data"""
     patience: Count | None = None
     """stop after this number of evaluations without a better dev perplexity, and use the best
     weights"""
     batch_tokens: Annotated[Amount, Aliases("bs", "batch", "batch_size")] = 25_000
-    """tokens per step, counted on the longer side (5.1)"""
+    """number of tokens per step, counted on the longer side of each pair (5.1)"""
     batch_growth: Annotated[Literal[1, 2, 4, 8, 16, 32, 64], only(1, 2, 4, 8, 16, 32, 64)] = 1
-    """factor by which the batch grows to `batch_tokens`, doubling at equal intervals (Smith et al.,
-    2018); 1: all batches are equal"""
+    """factor by which the batch grows to `batch_tokens`, by doubling at equal intervals (Smith et
+    al., 2018); 1: all batches have this size"""
     batch_growth_fraction: Annotated[PositiveShare, Facts(part=GROWTH)] = 0.5
     """share of the steps with smaller batches"""
     warmup_steps: Steps = 4000
-    """steps of linear learning-rate warm-up (5.3)"""
+    """number of steps of linear learning-rate warm-up (5.3)"""
     schedule: Annotated[str, VariantName(SCHEDULES, is_function=True), Facts(part=AFTER_WARMUP)] = (
         "inverse_sqrt"
     )
-    """learning rate after warm-up: as in the paper (5.3), constant, or falling to 0 at the end, in
-    `wsd` after a plateau (warm-up, stable, decay; Hu et al., 2024)"""
+    """learning rate after the warm-up: as in the paper (5.3), constant, or falling to 0 at the end;
+    with `wsd`, constant before it falls (warm-up, stable, decay; Hu et al., 2024)"""
     decay_fraction: Annotated[PositiveShare, Facts(part=choice("schedule", "wsd"))] = 0.2
     """share of the steps in which `wsd` falls"""
     final_rate: Annotated[Share, Facts(part=choice("schedule", "linear", "cosine", "wsd"))] = 0.0
-    """share of the peak that a falling learning rate ends at"""
+    """final learning rate of a falling schedule, as a share of the peak"""
     learning_rate: Annotated[float | None, Aliases("lr")] = Field(None, gt=0.0, le=100.0)
     """peak learning rate; unset: (d_model * warmup_steps)^-0.5, as in the paper"""
     optimizer: Annotated[str, VariantName(OPTIMIZERS, "torch.optim.NAdam")] = "adam"
-    """Adam (5.3); AdamW (Loshchilov and Hutter, 2019); SGD with momentum; Muon, NorMuon (Li et al.,
-    2025) or SOAP (Vyas et al., 2024) for the matrices of hidden layers and AdamW for the other
-    parameters; Lion (Chen et al., 2023); schedule-free AdamW (Defazio et al., 2024); or the
-    import path of any `torch.optim.Optimizer`, such as `torch.optim.NAdam`"""
+    """optimizer: Adam (5.3); AdamW (Loshchilov and Hutter, 2019); SGD with momentum; Muon, NorMuon
+    (Li et al., 2025) or SOAP (Vyas et al., 2024) for the matrices of hidden layers, with AdamW for
+    all other parameters; Lion (Chen et al., 2023); schedule-free AdamW (Defazio et al., 2024); or
+    the import path of any `torch.optim.Optimizer`, such as `torch.optim.NAdam`"""
     momentum: Annotated[Share | None, Facts(part=choice("optimizer", *DEFAULT_MOMENTUM))] = None
     """momentum of sgd, muon and normuon; unset: 0.9 in sgd, else 0.95"""
     preconditioning_frequency: Annotated[int, Facts(part=choice("optimizer", "soap"))] = Field(
         10, ge=1, le=100_000
     )
-    """steps after which soap turns the axes of a matrix again, in which it is Adam"""
+    """number of steps after which soap computes again the eigenbasis in which it applies Adam"""
     adam_beta1: Annotated[Share, ADAM_OR_LION_FACTS] = 0.9
-    """decay rate of Adam's first moment (5.3); of the momentum whose sign is Lion's update; the
-    share of the average in the weights of schedule_free"""
+    """decay rate of Adam's first moment (5.3); in lion, of the momentum whose sign is the update;
+    in schedule_free, share of the average in the weights of training"""
     adam_beta2: Annotated[Share, ADAM_OR_LION_FACTS] = 0.98
-    """decay rate of Adam's second moment (5.3); of the momentum that Lion keeps"""
+    """decay rate of Adam's second moment (5.3); in lion, of the momentum that is stored"""
     adam_eps: Annotated[PositiveShare, ADAM_FACTS] = 1e-9
     """epsilon of Adam, added to the denominator (5.3)"""
     weight_decay: Annotated[float, Aliases("wd")] = Field(0.0, ge=0.0, le=10.0)
     """weight decay of matrices, not of gains and biases; in adam and sgd it is added to the
     gradient"""
     embedding_rate: Factor = 1.0
-    """learning rate of embeddings (of tokens, learned positions, token types), as a multiple of
-    that of matrices"""
+    """learning rate of embeddings (of tokens, learned positions, token types), as a multiple of the
+    learning rate of matrices"""
     output_rate: Annotated[Factor, Facts(part=UNTIED)] = 1.0
-    """the same, of the output matrix; tied, it is an embedding"""
+    """learning rate of an untied output matrix, as a multiple of the learning rate of matrices"""
     vector_rate: Factor = 1.0
-    """the same, of gains, biases and other vectors"""
+    """learning rate of gains, biases and other vectors, as a multiple of the learning rate of
+    matrices"""
     feed_forward_rate: Factor = 1.0
-    """the same, of the matrices of feed-forward networks"""
+    """learning rate of the matrices of feed-forward networks, as a multiple of the learning rate of
+    other matrices"""
     embedding_decay: Annotated[FactorOrZero, DECAY_FACTS] = 1.0
-    """weight decay of embeddings, as a multiple of that of matrices"""
+    """weight decay of embeddings, as a multiple of the weight decay of matrices"""
     output_decay: Annotated[FactorOrZero, Facts(part=replace(UNTIED, parents=(DECAY,)))] = 1.0
-    """the same, of the output matrix"""
+    """weight decay of an untied output matrix, as a multiple of the weight decay of matrices"""
     vector_decay: Annotated[FactorOrZero, DECAY_FACTS] = 0.0
-    """the same, of gains, biases and other vectors"""
+    """weight decay of gains, biases and other vectors, as a multiple of the weight decay of
+    matrices"""
     decay_schedule: Annotated[Literal["constant", "linear", "cosine"], DECAY_FACTS] = "constant"
     """weight decay over the training: constant, or falling to 0"""
     cautious_updates: bool = False
-    """drop the entries of an update that go uphill (Liang et al., 2024)"""
+    """whether entries of an update are dropped whose sign disagrees with the gradient (Liang et
+    al., 2024)"""
     cautious_decay: Annotated[
         bool, Facts(part=replace(choice("optimizer", *DECOUPLED), parents=(DECAY,)))
     ] = False
-    """shrink only the weights that the update moves towards 0 (Chen et al., 2025)"""
+    """whether weight decay shrinks only weights that the update moves towards 0 (Chen et al.,
+    2025)"""
     ema_decay: ProperShare | None = None
-    """decay of an exponential moving average of the weights, which is evaluated, saved and decoded
-    with in their place; unset: none"""
+    """decay of an exponential moving average of the weights, which replaces the weights in
+    evaluation, checkpoints and decoding; unset: no average"""
     gradient_clipping: Annotated[
         float | None, Aliases("clip", "grad_clip", "grad_norm", "max_grad_norm")
     ] = Field(None, gt=0.0, le=1e9)
@@ -189,31 +196,34 @@ class TrainingConfig(Section):
     loss_term: Annotated[
         str, VariantName(("none",), is_function=True, fields={"z_loss": "z_loss"})
     ] = "none"
-    """a function of logits and targets that is added to the training loss"""
+    """a user's function of logits and targets, whose value is added to the training loss"""
     precision: Annotated[
         Literal["auto", "bf16", "tf32", "fp32"] | None, Facts(introduced="fp32")
     ] = None
-    """precision of matrix products; weights and optimizer state are fp32. auto: bf16 where the
-    device has it, else fp32. Unset: as auto on a GPU, and fp32 on a CPU"""
+    """precision of matrix products; weights and optimizer state are fp32. auto: bf16 if the device
+    has instructions for it, else fp32. Unset: as auto on a GPU, and fp32 on a CPU"""
     deterministic: Annotated[bool, NOT_IN_ID] = False
-    """sum in a fixed order on a GPU, so that a resumed run has the bits of an uninterrupted one;
-    slower"""
+    """whether sums on a GPU have a fixed order, so that a resumed run equals an uninterrupted run
+    to the bit; slower"""
     eval_every: Steps = 1000
-    """steps between two evaluations on dev"""
+    """number of steps between two evaluations on dev"""
     checkpoint_every: Steps = 1000
-    """steps between two checkpoints"""
+    """number of steps between two checkpoints"""
     checkpoint_minutes: Annotated[float, NOT_IN_ID] = Field(10.0, gt=0.0, le=100_000.0)
-    """also save a checkpoint after so many minutes, to resume from; averaging does not use it"""
+    """minutes after which one more checkpoint is saved, only for resuming; it is not averaged"""
     micro_batch_tokens: Annotated[
         Amount | None,
         NOT_IN_ID,
         Aliases("grad_accum", "grad_accum_steps", "gradient_accumulation_steps"),
     ] = None
-    """tokens per forward pass; larger batches are accumulated. Unset: chosen by available memory"""
+    """number of tokens per forward pass; gradients of larger batches are accumulated. Unset: as
+    many as the memory allows"""
 
     @property
     def batch_stages(self) -> list[tuple[int, int, int]]:
-        """Of a growing batch: step before the first, last step, parts of a whole batch."""
+        """The stages of a growing batch: the step before the first, the last step, and the number
+        of parts into which a full batch is divided. Empty if all batches are full.
+        """
         doublings = self.batch_growth.bit_length() - 1
         ends = [0]
         for stage in range(1, doublings + 1):
@@ -224,7 +234,7 @@ class TrainingConfig(Section):
 
     @property
     def mean_batch_tokens(self) -> float:
-        """Tokens per step, on average over the training."""
+        """Mean number of tokens per step over the training."""
         saved = 0.0
         for begin, end, count in self.batch_stages:
             saved += (end - begin) * (1 - 1 / count)
@@ -232,12 +242,16 @@ class TrainingConfig(Section):
 
     @property
     def smallest_batch(self) -> int:
-        """Tokens per step of the first batches."""
+        """Number of tokens of the first, smallest batches."""
         return self.batch_tokens // self.batch_growth
 
     def batch_faults(self, what: str, tokens: int, *fields: str) -> Iterator[Fault]:
-        """Yield why a sequence of so many tokens, which follow from these fields, does not fit in
-        the first batches, if so.
+        """Yield a fault if a sequence is too long for the first batches.
+
+        Args:
+            what: the sequence, for messages.
+            tokens: number of its tokens.
+            fields: names of the fields on which this number depends.
         """
         if tokens > self.batch_tokens:
             fault = f"{what} does not fit in batch_tokens={self.batch_tokens}"
@@ -253,7 +267,7 @@ class TrainingConfig(Section):
 
     @property
     def momentum_used(self) -> float:
-        """The momentum of sgd or muon; 0 with another optimizer."""
+        """The momentum of sgd, muon and normuon; 0 with any other optimizer."""
         return DEFAULT_MOMENTUM.get(self.optimizer, 0.0) if self.momentum is None else self.momentum
 
     @model_validator(mode="after")
@@ -264,7 +278,7 @@ class TrainingConfig(Section):
         return self
 
     def _end_faults(self) -> Iterator[Fault]:
-        """Yield why training has no end, or a schedule no last step."""
+        """Yield the faults of a training without end, and of schedules without a last step."""
         limits = ("train_steps", "epochs", "patience")
         if self.train_steps is None and self.epochs is None and self.patience is None:
             remedy = "set train_steps, epochs or patience"
@@ -287,7 +301,7 @@ class TrainingConfig(Section):
             )
 
     def _optimizer_faults(self) -> Iterator[Fault]:
-        """Yield what the optimizer cannot be combined with."""
+        """Yield the faults of settings that cannot be combined with the optimizer."""
         if self.optimizer == "schedule_free" and self.schedule != "constant":
             yield Fault(
                 "optimizer=schedule_free averages the weights instead of lowering the rate",
@@ -307,8 +321,8 @@ class TrainingConfig(Section):
                 )
         if is_own(self.optimizer) and (self.cautious_updates or self.cautious_decay):
             yield Fault(
-                "cautious_updates and cautious_decay change the updates of an optimizer of ablate, "
-                f"and not those of {self.optimizer}",
+                "cautious_updates and cautious_decay work only with built-in optimizers, and not "
+                f"with {self.optimizer}",
                 ("cautious_updates", "cautious_decay", "optimizer"),
             )
         if self.optimizer == "adamw" and self.weight_decay == 0.0:

@@ -21,13 +21,13 @@ _DIRECTION = re.compile(rf"({_LANGUAGE})-({_LANGUAGE})")
 
 
 def languages_of(direction: str) -> tuple[str, ...]:
-    """The languages of source and target; none of what is not of the form SOURCE-TARGET."""
+    """The languages of source and target; empty if `direction` has not the form SOURCE-TARGET."""
     match = _DIRECTION.fullmatch(direction)
     return match.groups() if match else ()
 
 
 class TranslationData(DataConfig):
-    """Data section of a translation study: sentence pairs, filters and vocabulary."""
+    """Data settings of a translation study: sentence pairs, filters and vocabulary."""
 
     fields: ClassVar = (SOURCE, TARGET)
     catalogue: ClassVar = PARALLEL_CORPORA
@@ -47,13 +47,13 @@ class TranslationData(DataConfig):
     drop_identical: bool = False
     """drop training pairs with identical sides"""
     vocabulary: Literal["joint", "separate"] = "joint"
-    """one vocabulary for both languages, or one for each"""
+    """vocabularies: one for both languages (`joint`), or one for each (`separate`)"""
     source_column: int | str | None = None
     """column of the source, by name or by number from 1"""
     target_column: int | str | None = None
     """column of the target, by name or by number from 1"""
     bleu_tokenizer: BleuTokenizer | None = None
-    """sacreBLEU's tokenizer of BLEU; unset: that of the target language"""
+    """sacreBLEU's tokenizer for BLEU; unset: the tokenizer for the target language"""
 
     @model_validator(mode="after")
     def _direction_and_columns(self) -> TranslationData:
@@ -75,7 +75,7 @@ class TranslationData(DataConfig):
         return self
 
     def _columns_fault(self) -> str:
-        """What is wrong with the two columns; empty for nothing."""
+        """The problem of the two columns; empty if there is none."""
         source, target = self.source_column, self.target_column
         if (source is None) != (target is None):
             return "source_column and target_column go together: name both, or neither"
@@ -94,13 +94,13 @@ class TranslationData(DataConfig):
 
     @property
     def evaluated(self) -> str:
-        """The test split, and the tokenizer of its scores where it is not sacreBLEU's default."""
+        """The test split, and the tokenizer of its scores if it is not sacreBLEU's default."""
         tokenizer = self.bleu_tokenizer or preferred_tokenizer(self.target_language)
         return self.test if tokenizer == WORDS else f"{self.test}, tok {tokenizer}"
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """The settings with the tokenizer that scores are by: chosen once for all machines."""
+        """The settings with the tokenizer of scores, so that all machines use the same."""
         tokenizer: str | None = self.bleu_tokenizer or usable_tokenizer(self.target_language)
         if self.bleu_tokenizer is None and tokenizer == WORDS:
             tokenizer = None
@@ -113,7 +113,7 @@ class TranslationData(DataConfig):
 
     @property
     def text_fields(self) -> TextFields:
-        """Source and target, in columns that are named by the languages unless they are set."""
+        """Source and target; without columns in the study, the languages name their columns."""
         columns = None
         if self.source_column is not None and self.target_column is not None:
             columns = (self.source_column, self.target_column)
@@ -121,17 +121,17 @@ class TranslationData(DataConfig):
 
     @property
     def separate_vocabularies(self) -> tuple[str, ...]:
-        """The source, if each language has a vocabulary."""
+        """The source, if each language has a separate vocabulary."""
         return (SOURCE,) if self.vocabulary == "separate" else ()
 
     @property
     def pair_rules(self) -> PairRules:
-        """Filters by the ratio of lengths, and of pairs that are not translated."""
+        """Filters by the ratio of lengths, and of pairs with identical sides."""
         return PairRules(self.max_ratio, self.drop_identical)
 
     @property
     def hub(self) -> HubData | None:
-        """The data set with the files of the direction, for a named corpus."""
+        """The data set on the Hub; for a named corpus, with the files of the direction."""
         hub, named = super().hub, self.catalogue.get(self.corpus)
         if hub is None or hub.files is None or named is None:
             return hub

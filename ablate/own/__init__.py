@@ -1,1 +1,1 @@
-"""Classes and functions of a user's own: how a study names them, their source, and their faults."""
+"""Users' classes and functions: their names in a study, their kinds, their source, their faults."""

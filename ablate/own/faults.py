@@ -1,4 +1,4 @@
-"""Faults of a class of a user's own as one line, with file and line."""
+"""Faults of users' classes as one-line messages with file and line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ablate.own.reference import PREFIX, Reference
 
 
 class ClassFault(Exception):  # noqa: N818
-    """A fault of a class of a user's own; `methods` may be the cause, the likeliest first."""
+    """A fault of a user's class. `methods` may cause it, the likeliest first."""
 
     def __init__(self, text: str, *methods: str) -> None:
         super().__init__(text)
@@ -25,10 +25,14 @@ class ClassFault(Exception):  # noqa: N818
 
 @contextmanager
 def faults_of(classes: Sequence[Reference], sources: Path) -> Iterator[None]:
-    """Convert faults within the context, which these classes may have.
+    """Convert exceptions in this context to faults of users' classes.
+
+    Args:
+        classes: the classes that may be the cause.
+        sources: folder with their sources.
 
     Raises:
-        StudyError: in one line, with file and line.
+        StudyError: one line, with file and line.
     """
     try:
         yield
@@ -42,30 +46,30 @@ def faults_of(classes: Sequence[Reference], sources: Path) -> Iterator[None]:
 
 
 def placed(error: StudyError, classes: Sequence[Reference], sources: Path) -> StudyError:
-    """An error of loading a class, or of its combination with other fields, with its place."""
+    """The error with the place of the first class for faults without a place."""
     place = stored_place(classes[0], sources)
     return StudyError(*(fault if fault.place else fault.at(place) for fault in error.faults))
 
 
 def stored_place(reference: Reference, sources: Path, *methods: str) -> Mark:
-    """As `place_of`, by the source that a run keeps."""
+    """`place_of` for the source that a run has stored."""
     return place_of(reference, (sources / reference.file).read_bytes(), *methods)
 
 
 def ablate_error(reference: Reference, error: BaseException) -> AblateError:
-    """The error itself if it is one of ours, else a StudyError in one line."""
+    """The error if it is an AblateError, else a StudyError of one line that describes it."""
     return error if isinstance(error, AblateError) else StudyError(describe([reference], error))
 
 
 def describe(
     classes: Sequence[Reference], error: BaseException, place: Mark | None = None
 ) -> Fault:
-    """The fault that an exception shows: file and line, the classes, its type and its message.
+    """The fault of an exception: place, classes, type and message.
 
     Args:
         classes: the classes that may be the cause.
         error: the exception.
-        place: file and line for an exception that passed through none of their modules.
+        place: place of the fault if the traceback passes through none of their modules.
     """
     modules = {reference.file: reference.written_file for reference in classes if reference.digest}
     remedy = _arguments(classes) if isinstance(error, TypeError) else ""
@@ -79,7 +83,7 @@ def describe(
 
 
 def _arguments(classes: Iterable[Reference]) -> str:
-    """What a class gets, of the first one that has other parameters; else empty."""
+    """`it gets ...`, with the arguments of the first class that cannot take them; else empty."""
     for reference in classes:
         module = sys.modules.get(f"{PREFIX}{reference.digest}")
         arguments = arguments_of(getattr(module, reference.name, None))
@@ -89,12 +93,14 @@ def _arguments(classes: Iterable[Reference]) -> str:
 
 
 def classes_text(classes: Iterable[Reference]) -> str:
-    """Classes in a message: `mine:Square, mine:Local`."""
+    """The classes as text of a message: `mine:Square, mine:Local`."""
     return ", ".join(reference.written for reference in classes)
 
 
 def place_of(reference: Reference, source: bytes, *methods: str) -> Mark:
-    """File and line of a class or a function, or of the first of some methods that it defines."""
+    """File and line of the first of these methods that a class defines; without such a method, of
+    the class or function.
+    """
     lines = {"": 1}
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef) and node.name == reference.name:

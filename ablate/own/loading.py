@@ -1,4 +1,4 @@
-"""Load a class or a function of a user's own from the source that a run keeps."""
+"""Load a user's class or function from the source that a run has stored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Interface = TypeVar("Interface")
 
 
 class _VerifiedLoader(SourceFileLoader):
-    """Compiles the source that was hashed; a `.pyc` beside it is neither read nor written."""
+    """Compiles the source whose hash was checked. It neither reads nor writes a `.pyc` file."""
 
     def __init__(self, name: str, path: str, source: bytes) -> None:
         super().__init__(name, path)
@@ -33,11 +33,11 @@ class _VerifiedLoader(SourceFileLoader):
 def load_class(reference: Reference, folder: Path, interface: type[Interface]) -> type[Interface]:
     """Load the class that a pinned reference names.
 
-    The module gets a name made of its hash, so that several versions of it can be in one process.
-    It is imported with absolute imports only.
+    The name of the loaded module contains its hash, so that a process can load several versions.
+    The module may use only absolute imports.
 
     Raises:
-        StoreError: the source is missing, or its hash is not that of the reference.
+        StoreError: the source is missing, or its hash differs from the hash in the reference.
         StudyError: the module fails to load, or the class does not derive from the interface.
     """
     return load_source(reference, *_verified_source(reference, folder), interface)
@@ -46,7 +46,8 @@ def load_class(reference: Reference, folder: Path, interface: type[Interface]) -
 def _verified_source(reference: Reference, folder: Path) -> tuple[Path, bytes]:
     path = folder / reference.file
     source = path.read_bytes() if path.is_file() else b""
-    # The id of the run covers the hash: another source would continue another model under its name.
+    # The hash is part of the run's id: with another source, the run would continue as another
+    # model.
     if source_hash(source) != reference.digest:
         raise StoreError(
             f"{path}: is not the source of {reference}; remove the run to train it again"
@@ -73,7 +74,7 @@ def load_function(value: str, folder: Path) -> Callable[..., Any] | None:
     """Load the function that a value refers to, by a pinned reference; None for another value.
 
     Raises:
-        StoreError: the source is missing, or its hash is not that of the reference.
+        StoreError: the source is missing, or its hash differs from the hash in the reference.
         StudyError: the module fails to load, or has no such function.
     """
     reference = parse_reference(value)
@@ -104,7 +105,7 @@ def load_import(imported: ImportPath, interface: type[Interface]) -> type[Interf
 
 
 def _module(reference: Reference, path: Path, source: bytes) -> ModuleType:
-    # Loaded once per source, so that classes of two references to one module are the same.
+    # Loaded once for each source, so that two references to a class give the same class.
     name = f"{PREFIX}{reference.digest}"
     if name not in sys.modules:
         spec: Any = importlib.util.spec_from_file_location(
@@ -115,13 +116,13 @@ def _module(reference: Reference, path: Path, source: bytes) -> ModuleType:
         try:
             spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:
-            del sys.modules[name]  # else the half-loaded module would be found the next time
+            del sys.modules[name]  # otherwise the next call would find the half-loaded module
             raise ablate_error(reference, error) from None
     return sys.modules[name]
 
 
 def public_name(interface: type) -> str:
-    """The name under which an author imports an interface."""
+    """The public import path of a base class: `ablate.components.Activation`."""
     package = ".".join(interface.__module__.split(".")[:2])  # torch.nn, torch.optim
     if package.startswith("ablate.") and package != "ablate.tasks":
         package = "ablate.components"

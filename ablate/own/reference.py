@@ -1,10 +1,11 @@
-"""How a study names a class of a user's own: `mypackage.mymodule:MyAttention`.
+"""References to users' classes in a study: `mypackage.mymodule:MyAttention`.
 
-A resolved configuration holds the reference with the hash of the source, so that an edit of the
-class makes a new run: `mypackage.mymodule:MyAttention@3f2a91c0d7e4`.
+A resolved configuration has the reference with the hash of the source, so that an edited class
+makes
+a new run: `mypackage.mymodule:MyAttention@3f2a91c0d7e4`.
 
-A class of an installed package is named by its import path, with arguments:
-`torch.optim.NAdam(momentum_decay=0.01)`. That is its identity, as `adam` is that of torch's Adam.
+A class of an installed package is named by its import path, with arguments if needed:
+`torch.optim.NAdam(momentum_decay=0.01)`. Run ids depend on this text, and not on the source.
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ REFERENCE_PATTERN = rf"({_WORD}(?:\.{_WORD})*):({_WORD})(?:@([0-9a-f]{{12}}))?"
 _REFERENCE = re.compile(REFERENCE_PATTERN)
 IMPORT_PATTERN = rf"({_WORD}(?:\.{_WORD})*)\.({_WORD})(\(.*\))?"
 _IMPORT = re.compile(IMPORT_PATTERN)
-PREFIX = "ablate_plugin_"  # of the names under which modules are loaded
+PREFIX = "ablate_plugin_"  # prefix of the names of loaded modules
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A class in a module. `digest`: 12 hexadecimal digits of its source's hash, once pinned."""
+    """A class in a module.
+
+    digest: first 12 hexadecimal digits of the hash of the module's source; None until it is pinned.
+    """
 
     module: str
     name: str
@@ -37,7 +41,7 @@ class Reference:
 
     @property
     def written(self) -> str:
-        """As a study writes it: `module:Class`."""
+        """The reference as a study writes it: `module:Class`."""
         return f"{self.module}:{self.name}"
 
     @property
@@ -66,7 +70,7 @@ def parse_reference(value: object) -> Reference | None:
 
 @dataclass(frozen=True)
 class ImportPath:
-    """A class of an installed package, and the arguments that a study gives it."""
+    """A class of an installed package, and its keyword arguments in the study."""
 
     module: str
     name: str
@@ -101,5 +105,5 @@ def parse_import(value: object) -> ImportPath | None:
 
 
 def is_own(value: object) -> bool:
-    """Whether a value names a class of one's own, or one of an installed package."""
+    """Whether a value refers to a user's class or to a class of an installed package."""
     return parse_reference(value) is not None or parse_import(value) is not None

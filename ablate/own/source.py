@@ -26,8 +26,8 @@ def pin_reference(reference: Reference, folder: Path) -> tuple[Reference, bytes]
         folder: searched first; then the working directory and Python's path.
 
     Raises:
-        Invalid: the module or the class does not exist, the module imports one that only these
-            folders have, or the source has another hash than the reference.
+        Invalid: the module or the class does not exist, the module imports another module from the
+            folder of the study or the working directory, or the hash differs from the reference.
     """
     beside = [str(folder), str(Path.cwd())]
     source = _source(reference.module, [*beside, *sys.path])
@@ -54,10 +54,11 @@ def pin_reference(reference: Reference, folder: Path) -> tuple[Reference, bytes]
 
 
 def _refuse_helpers(reference: Reference, tree: ast.Module, beside: Sequence[str]) -> None:
-    """Refuse a module that imports another one beside it: only the named one is stored.
+    """Refuse a module that imports another module from the folders `beside`, because only the named
+    module is stored with a run.
 
     Raises:
-        Invalid: names the line.
+        Invalid: the message has the line of the import.
     """
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
@@ -78,10 +79,10 @@ def _refuse_helpers(reference: Reference, tree: ast.Module, beside: Sequence[str
 
 
 def check_import(imported: ImportPath) -> None:
-    """Find the class without importing it, so that planning stays fast.
+    """Check that a class exists, without importing it, so that planning stays fast.
 
     Raises:
-        Invalid: the module does not exist, or has nothing of this name.
+        Invalid: the module does not exist, or has no such name.
     """
     try:
         tree = ast.parse(_source(imported.module, sys.path))
@@ -100,13 +101,15 @@ def check_import(imported: ImportPath) -> None:
 
 
 def _installed(word: str) -> ModuleSpec | None:
-    """The module at the top level that Python finds by itself; editable installs add finders."""
+    """The spec of an installed top-level module; None if there is none. All finders of Python are
+    asked, because editable installs add finders.
+    """
     return next(filter(None, (finder.find_spec(word, None) for finder in sys.meta_path)), None)
 
 
 def _source(module: str, path: Sequence[str]) -> bytes:
-    """Source of a module, found without `importlib.util.find_spec`, which imports packages."""
-    PathFinder.invalidate_caches()  # the cached listing of a folder may be older than the file
+    """Source of a module. `importlib.util.find_spec` is not used, because it imports packages."""
+    PathFinder.invalidate_caches()  # a cached listing of a folder may lack a new file
     folders: Sequence[str] | None = path
     for depth, word in enumerate(module.split("."), 1):
         spec = PathFinder.find_spec(word, folders) if folders else None
@@ -117,7 +120,7 @@ def _source(module: str, path: Sequence[str]) -> bytes:
             if word == "py" and depth > 1:
                 raise Invalid(f"{part}; write the module's name without .py")
             searched = folders or ()
-            if depth == 1:  # suggest modules beside the study and in the working directory alone
+            if depth == 1:  # suggest only modules beside the study and in the working directory
                 searched = searched[:2]
             nearest = did_you_mean(word, _modules(searched))
             raise Invalid(f"{part} beside the study or on Python's path{nearest}")

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from ablate.config import ModelConfig
 from ablate.config.lengths import ASSUMED_LENGTH
-from ablate.config.training import is_rising_only
+from ablate.config.training import ends_in_warmup
 from ablate.formatting import duration, first_few, plural, scaled, size, thousands, visible
 from ablate.own.reference import is_own, parse_reference
 from ablate.parts.attention import note_on_shared_keys
@@ -82,7 +82,7 @@ def _lines_below(plan: Plan) -> Iterator[str]:
     optimized = [row.row.label for row in plan.rows if is_own(row.row.config.optimizer)]
     if optimized:
         yield f"memory counts Adam's state for the optimizer of: {', '.join(optimized)}."
-    rising = [row.row.label for row in plan.rows if is_rising_only(row.row.config)]
+    rising = [row.row.label for row in plan.rows if ends_in_warmup(row.row.config)]
     if rising:
         yield (
             "NOTE: the learning rate rises until training ends, because warmup_steps is not below "

@@ -365,7 +365,7 @@ def test_with_coverage_rare_characters_are_bytes(files):
     ("settings", "why"),
     [
         ({"character_coverage": 0.99}, "leaves out characters; set byte_fallback"),
-        ({"tokenizer": "word", "byte_fallback": True}, "byte_fallback is of characters"),
+        ({"tokenizer": "word", "byte_fallback": True}, "byte_fallback encodes characters"),
         ({"max_length": 80, "max_train_length": 80}, "max_train_length=80 has no effect"),
     ],
 )
