@@ -76,7 +76,7 @@ class Mark:
 
     def error(self, fault: Fault | str) -> StudyError:
         """The error at this position."""
-        return StudyError(as_fault(fault).at(self))
+        return StudyError(as_fault(fault).located(self))
 
 
 @dataclass(frozen=True)
@@ -133,15 +133,15 @@ class Fault:
         """The remedy, or the question whether another name was meant."""
         return f'did you mean "{self.meant}"?' if self.meant else self.remedy
 
-    def at(self, place: Mark) -> Fault:
+    def located(self, place: Mark) -> Fault:
         """The fault with a place."""
         return replace(self, place=place)
 
-    def of(self, subject: str) -> Fault:
+    def about(self, subject: str) -> Fault:
         """The fault with a subject, such as `layer 2`, before its own."""
         return replace(self, subject=f"{subject}: {self.subject}" if self.subject else subject)
 
-    def within(self, *steps: str | int) -> Fault:
+    def nested(self, *steps: str | int) -> Fault:
         """The fault with keys or indices before its path, as a fault of the larger value."""
         return replace(self, path=(*steps, *self.path))
 
@@ -206,10 +206,10 @@ class Invalid(ValueError):  # noqa: N818
         super().__init__("; ".join(fault.sentence for fault in self.faults))
 
 
-def within(step: str | int, faults: Iterable[Fault]) -> Iterator[Fault]:
+def nested(step: str | int, faults: Iterable[Fault]) -> Iterator[Fault]:
     """Add a key or an index before the path of each fault, as faults of the larger value."""
     for fault in faults:
-        yield fault.within(step)
+        yield fault.nested(step)
 
 
 class AblateError(Exception):

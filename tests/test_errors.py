@@ -56,7 +56,7 @@ def test_a_study_with_a_password_in_an_address_is_refused_without_printing_it(tm
 def test_a_fault_is_a_value_until_it_is_printed():
     fault = not_allowed('"reluu"', "relu or gelu", meant=meant_name("reluu", ["relu", "gelu"]))
     assert (fault.given, fault.allowed) == ('"reluu"', "relu or gelu")
-    fault = fault.of("activation").at(Mark("s.yaml", 3, 7))
+    fault = fault.about("activation").located(Mark("s.yaml", 3, 7))
     said = 's.yaml:3:7: activation: "reluu" is not allowed: must be relu or gelu; did you mean'
     assert str(fault) == f'{said} "relu"?'
     assert StudyError(fault).faults == (fault,)

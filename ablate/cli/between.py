@@ -29,7 +29,7 @@ def study_between(start: str, end: str) -> str:
     """
     for name in (start, end):
         if name not in PRESETS:
-            raise UsageError(unknown_name("preset", name, PRESETS).of("--between"))
+            raise UsageError(unknown_name("preset", name, PRESETS).about("--between"))
     first, last = ({"preset": name, **small_sizes(PRESETS[name])} for name in (start, end))
     # A size without effect in the first preset, such as n_heads without attention, goes to the
     # last.

@@ -159,7 +159,7 @@ def _faults(c: ModelConfig) -> Iterator[Fault]:
     for number, layer in enumerate(layers, 1):
         faults = list(_layer_faults(layer))
         for fault in faults:
-            yield fault.of(f"layer {number}") if c.patterns else fault
+            yield fault.about(f"layer {number}") if c.patterns else fault
         if faults:
             break  # faults of further layers are mostly the same
     yield from positions.stack_faults(c.encodings(len(layers)))

@@ -48,7 +48,7 @@ def faults_of(classes: Sequence[Reference], sources: Path) -> Iterator[None]:
 def placed(error: StudyError, classes: Sequence[Reference], sources: Path) -> StudyError:
     """The error with the place of the first class for faults without a place."""
     place = stored_place(classes[0], sources)
-    return StudyError(*(fault if fault.place else fault.at(place) for fault in error.faults))
+    return StudyError(*(fault if fault.place else fault.located(place) for fault in error.faults))
 
 
 def stored_place(reference: Reference, sources: Path, *methods: str) -> Mark:

@@ -11,7 +11,7 @@ from pydantic import PlainValidator, WithJsonSchema
 
 from ablate.config.resolve import standard_name
 from ablate.config.steps import Resolve, steps_between
-from ablate.errors import Fault, Invalid, Mark, listed, meant_name, unknown_name, within
+from ablate.errors import Fault, Invalid, Mark, listed, meant_name, nested, unknown_name
 from ablate.formatting import plural, setting_text, settings_text
 from ablate.stats.designs import PATHS, FactorialDesign, Path, PathDesign
 from ablate.stats.factorial import MAX_FACTORS, DesignGenerator, Fraction, smallest_fraction
@@ -122,7 +122,7 @@ def parts_of(way: str, most: int, field: Mapping[str, Any]) -> Any:
         faults: list[Fault] = []
         owner: dict[str, str] = {}
         for name, mark, node in value.node.items():
-            of_part = list(within(name, _part_faults(way, name, node)))
+            of_part = list(nested(name, _part_faults(way, name, node)))
             if of_part:
                 faults += of_part
                 continue
@@ -193,7 +193,7 @@ def _part_faults(way: str, name: str, node: Node) -> Iterator[Fault]:
             yield Fault(f'"{name}" needs at least one field')
         yield from name_faults(node)
         for key, _, value in node.items():
-            yield from within(key, value_faults(key, value))
+            yield from nested(key, value_faults(key, value))
         return
     unknown = list(name_faults(Node({name: (node.mark, node)}, node.mark)))
     if unknown:
@@ -207,7 +207,7 @@ def _part_faults(way: str, name: str, node: Node) -> Iterator[Fault]:
         yield Fault(f'"{name}" needs two levels, such as [low, high]; got {got}')
     else:
         for index, level in enumerate(node.value):
-            yield from within(index, value_faults(name, level))
+            yield from nested(index, value_faults(name, level))
         if node.value[0].to_python() == node.value[1].to_python():
             yield Fault(f'"{name}" has the same level twice', path=(1,))
 
@@ -245,7 +245,7 @@ def fraction_of(parts: Sequence[Part], generators: Mapping[str, str], resolution
     for factor, text in generators.items():
         if factor not in factors:
             unknown = unknown_name("factor", factor, factors)
-            raise Misplaced(unknown.within("generators", factor, KEY))
+            raise Misplaced(unknown.nested("generators", factor, KEY))
         names = list(map(str.strip, text.removeprefix("-").split("*")))
         for index, name in enumerate(names):
             if name not in basic:
@@ -253,10 +253,10 @@ def fraction_of(parts: Sequence[Part], generators: Mapping[str, str], resolution
                 remedy = "" if meant else _product(basic)
                 what = f'"{name}" is no factor without a generator'
                 fault = Fault(what, subject=factor, remedy=remedy, meant=meant)
-                raise Misplaced(fault.within("generators", factor))
+                raise Misplaced(fault.nested("generators", factor))
             if name in names[:index]:
                 fault = Fault("a factor is repeated", subject=factor, remedy=_product(basic))
-                raise Misplaced(fault.within("generators", factor))
+                raise Misplaced(fault.nested("generators", factor))
         sign = -1 if text.startswith("-") else 1
         read.append(DesignGenerator(factor, frozenset(names), sign))
     fraction = Fraction(factors, tuple(read))

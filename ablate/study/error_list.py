@@ -27,7 +27,7 @@ class ErrorList:
         Raises:
             StudyError: there are too many faults to go on.
         """
-        self._faults.setdefault(as_fault(fault).at(mark), mark)
+        self._faults.setdefault(as_fault(fault).located(mark), mark)
         if len(self) >= MAX_ERRORS:
             raise self.as_error()
 

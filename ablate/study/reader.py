@@ -148,7 +148,7 @@ def _check_task(
     for fault, (label, section) in faults.items():
         mark = written_mark(fault, [written[label], base_fields, data_fields], section)
         fault = with_causes(fault, {**merge(base_fields, written[label]), **data_fields})
-        report(mark, fault.of(f'row "{label}"'))
+        report(mark, fault.about(f'row "{label}"'))
 
 
 def _check_seeds(

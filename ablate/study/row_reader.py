@@ -372,7 +372,7 @@ class RowReader:
                 self._report_row(draft.spec.mark, draft, fault)
 
     def _report_row(self, mark: Mark, draft: _Draft, fault: Fault) -> None:
-        fault = fault.of(f'row "{draft.spec.label}"')
+        fault = fault.about(f'row "{draft.spec.label}"')
         self.report(mark, with_causes(fault, draft.settings))
 
     def _compare_with_first(self, spec: RowSpec, config: RowConfig, first: Row) -> None:

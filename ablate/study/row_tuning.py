@@ -125,7 +125,7 @@ class RowTuner:
             if tune.share == 1:
                 return {}
             fault = Fault("a share of the steps needs train_steps", ("train_steps",))
-            self.report(tune.mark, fault.of(f'row "{label}"'))
+            self.report(tune.mark, fault.about(f'row "{label}"'))
             return None
         if tune.steps(steps) <= warmup < steps:
             fault = Fault(

@@ -168,7 +168,7 @@ def _data_folder(folder: Node, beside: Path, report: Report) -> str:
             raise Invalid(f"{folder.value}: an address is written in train, dev and test")
     except ValueError as error:
         for fault in faults_in(error):
-            report(folder.mark, fault.of("folder"))
+            report(folder.mark, fault.about("folder"))
         return ""
     # A mark without a line belongs to --set.
     return str(beside / path if folder.mark.line else path)

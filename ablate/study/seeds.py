@@ -77,7 +77,7 @@ def _increasing(numbers: Sequence[int]) -> Sequence[int]:
     for index, (before, number) in enumerate(itertools.pairwise(numbers), 1):
         if number <= before:
             fault = Fault(f"{number} seeds are not more than {before} at the look before")
-            raise Misplaced(fault.of("looks").within(index))
+            raise Misplaced(fault.about("looks").nested(index))
     return numbers
 
 

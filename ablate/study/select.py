@@ -82,7 +82,7 @@ def notes_on_seeds(text: str | None) -> Iterator[str]:
 
 
 def _wrong(option: str, fault: Fault | str) -> UsageError:
-    return UsageError(as_fault(fault).at(Mark(option)))
+    return UsageError(as_fault(fault).located(Mark(option)))
 
 
 def _patterns(texts: Sequence[str]) -> list[str]:

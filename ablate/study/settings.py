@@ -13,7 +13,7 @@ from ablate.config import RowConfig
 from ablate.config.model import LAYER_FIELDS
 from ablate.config.presets import PRESETS
 from ablate.config.resolve import SYMBOLS, field_names, standard_name
-from ablate.errors import Fault, Mark, meant_name, unknown_name, within
+from ablate.errors import Fault, Mark, meant_name, nested, unknown_name
 from ablate.fields import fields_by_alias
 from ablate.study.error_list import MAX_ERRORS
 from ablate.study.typed import KEY, Misplaced, mapping_of
@@ -97,7 +97,7 @@ class Settings(dict[str, Node]):
             if key in misnamed:
                 continue
             settings[key] = node
-            faults += within(key, check(key, node))
+            faults += nested(key, check(key, node))
         if faults:
             raise Misplaced(*faults, depth=1)
         settings.mark = value.node.mark
@@ -135,7 +135,7 @@ def name_faults(fields: Node) -> Iterable[Fault]:
     for key, _, _ in fields.items():
         name = "preset" if key == "preset" else standard_name(key)
         if name is None:
-            yield unknown_field(key).within(key, KEY)
+            yield unknown_field(key).nested(key, KEY)
         elif name in written:
             what = f'"{key}" and "{written[name]}" are the same field'
             yield Fault(what, (name,), path=(key, KEY))
@@ -190,7 +190,7 @@ def value_faults(key: str, node: Node, remedy: str = "") -> Iterator[Fault]:
             if isinstance(entry.value, list):
                 yield Fault(f'"{key}" takes no pattern within its pattern', path=(index,))
             else:
-                yield from within(index, value_faults(key, entry))
+                yield from nested(index, value_faults(key, entry))
     elif isinstance(node.value, (dict, list)):
         yield Fault(f'"{key}" takes a single value; got {node.kind}', remedy=remedy)
     elif isinstance(node.value, str) and "\0" in node.value:
@@ -211,7 +211,7 @@ def _list_faults(key: str, node: Node) -> Iterator[Fault]:
         yield Fault(f'"{key}" needs a list of values; got {node.kind}')
         return
     for index, value in enumerate(node.value):
-        yield from within(index, value_faults(key, value))
+        yield from nested(index, value_faults(key, value))
 
 
 def merge(base: Mapping[str, Node], written: Mapping[str, Node]) -> dict[str, Node]:

@@ -120,7 +120,7 @@ class Study:
 
     def data_fault(self, fault: Fault) -> Fault:
         """A fault of a corpus, with the position of the section `data`."""
-        return fault.of("data").at(self.source.data_mark)
+        return fault.about("data").located(self.source.data_mark)
 
     @property
     def custom_classes(self) -> tuple[Reference, ...]:

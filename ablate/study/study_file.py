@@ -16,7 +16,7 @@ from pydantic import (
 
 from ablate.config.identity import DEFAULT_TASK
 from ablate.config.resolve import standard_name
-from ablate.errors import Fault, Invalid, not_allowed, unknown_name, within
+from ablate.errors import Fault, Invalid, nested, not_allowed, unknown_name
 from ablate.fields import value_text
 from ablate.own.reference import REFERENCE_PATTERN
 from ablate.study.names import GroupName, SizeName, StudyName, refuse_similar
@@ -39,7 +39,7 @@ def _no_key_of_a_group(value: Any) -> Any:
         if name in WAYS and not (isinstance(group, dict) and group.keys() & {*WAYS}):
             remedy = f"write rows: {{GROUP: {{{name}: ...}}}}"
             fault = Fault(f'"{name}" is a key of a group', remedy=remedy)
-            raise Misplaced(fault.within(name, KEY))
+            raise Misplaced(fault.nested(name, KEY))
     return value
 
 
@@ -130,7 +130,7 @@ class StudyFile(Placed):
     @model_validator(mode="after")
     def _tune_is_whole(self) -> StudyFile:
         if self.tune:
-            faults = list(within("tune", self.tune.faults(self.all_seeds.base)))
+            faults = list(nested("tune", self.tune.faults(self.all_seeds.base)))
             if faults:
                 raise Misplaced(*faults)
         return self

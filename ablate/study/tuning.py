@@ -71,7 +71,7 @@ def _grid(refusal: Callable[[str], Fault | None], fields: Iterable[str]) -> Any:
             if refused is None and name in grid:
                 refused = Fault(f'"{key}" is given twice')
             if refused is not None:
-                faults.append(refused.within(key, KEY))
+                faults.append(refused.nested(key, KEY))
             elif not isinstance(values.value, list) or len(values.value) < 2:
                 faults.append(Fault(f'"{key}" needs a list of two or more values', path=(key,)))
             else:

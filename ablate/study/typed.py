@@ -72,7 +72,7 @@ class Keyed(Section):
         faults: list[Fault] = []
         for key in mapping:
             if key not in keys and len(faults) < MAX_ERRORS:
-                faults.append(as_fault(cls.unknown_key(key)).within(key, KEY))
+                faults.append(as_fault(cls.unknown_key(key)).nested(key, KEY))
         if faults:
             raise Misplaced(*faults)
         return mapping
@@ -185,7 +185,7 @@ def _faults(
             depth = None if error.depth is None else len(place.path) + error.depth
             yield place.at(fault.path), fault, depth
         else:
-            yield place, fault if place.is_key else fault.of(place.key), None
+            yield place, fault if place.is_key else fault.about(place.key), None
 
 
 class _Place(NamedTuple):

@@ -25,7 +25,7 @@ def written(text, group="A", budget=MAX_ROWS):
     errors, rows = [], []
 
     def report(mark, fault):
-        errors.append(str(as_fault(fault).at(mark)))
+        errors.append(str(as_fault(fault).located(mark)))
 
     node = parse_yaml(text, "s")
     for name in (group, "rows"):
