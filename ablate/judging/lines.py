@@ -41,6 +41,11 @@ GROWING = (
     *STEP, "steps", "iterations", "iters", "num_steps", "env_steps", "num_env_steps", "epochs",
     "tokens", "samples", "examples",
 )  # fmt: skip
+# What a score was measured on or with: scores of different values cannot be compared.
+MEASURED = (
+    "signature", "split", "eval_split", "test_set", "testset", "eval_set", "benchmark", "dataset",
+    "task", "lang", "language", "lang_pair", "direction",
+)  # fmt: skip
 # States of W&B, MLflow, ablate, Optuna, Ray Tune, Slurm and of clouds.
 DIVERGED = "diverged"
 USUAL = ("finished", "done")
@@ -114,7 +119,9 @@ def read_numbers(
         if name not in scores:
             raise UsageError(unknown_name("metric", name, scores))
         _check_name("metric", name)
-    table.check_steps({name: scores[name] for name in names})
+    asked = {name: scores[name] for name in names}
+    table.check_steps(asked)
+    table.check_measured(asked)
     diverged = _diverged_runs(scores)
     numbers: list[Number] = []
     for name in names:
@@ -317,6 +324,8 @@ class _Table:
         else:
             texts = self._numbered_runs(metrics)
         are_numbers = all(text.isdecimal() and len(text) <= _MOST_DIGITS for text in texts)
+        if not are_numbers:
+            _refuse_summaries(texts)
         numbers: dict[str | float, int] = {}
         for line, text in zip(self.lines, texts, strict=True):
             if are_numbers:
@@ -414,12 +423,29 @@ class _Table:
                 f'without the column "{self.columns.get(column, column)}"'
             )
 
+    def check_measured(self, metric_scores: Mapping[str, Scores]) -> None:
+        """Refuse scores of a metric that were measured on different text or in different ways."""
+        for column in MEASURED:
+            if column not in self.columns or column in self.row_columns:
+                continue
+            for metric, scores in metric_scores.items():
+                first_row: dict[str, str] = {}  # by value
+                for index, number in scores.items():
+                    text = _text(self.lines[index], column) or "none"
+                    first_row.setdefault(text, number.row)
+                if len(first_row) > 1:
+                    texts = [f"{row} {text[:60]}" for text, row in first_row.items()]
+                    raise UsageError(
+                        f'{metric} has scores of different "{self.columns[self._use(column)]}": '
+                        f"{first_few(texts)}; give the scores of one, or if they are settings of "
+                        "the rows, leave the column out"
+                    )
+
     def scores(self, metrics: Sequence[str]) -> dict[str, Scores]:
         """The scores by metric, without empty cells. Scores of diverged runs are not finite."""
         cells = self._metric_cells(metrics)
         if {"metric", "value"} <= self.columns.keys():
             cells = self._value_cells()
-        run_column = self._first_filled(RUN)
         scores: dict[str, Scores] = {}
         seen: set[object] = set()
         for index, metric, cell in cells:
@@ -432,7 +458,7 @@ class _Table:
             resample = _text(line, "resample").removesuffix(".0")
             if not (resample or "0").isdecimal() or len(resample) > _MOST_DIGITS:
                 raise UsageError(f'resample "{resample[:60]}" is not allowed: must be a number')
-            run = _text(line, run_column)
+            run = self._run_id(line)
             number = Number(line.row, line.seed, metric, value, item, resample, run)
             key = (line.row, line.seed, metric, item, resample)
             if key in seen:
@@ -443,6 +469,13 @@ class _Table:
             seen.add(key)
             scores.setdefault(metric, {})[index] = number
         return scores
+
+    def _run_id(self, line: Line) -> str:
+        """The id of the training of a line. A number counts the runs of each row, and is no id that
+        rows share.
+        """
+        text = _text(line, self._first_filled(RUN)).removesuffix(".0")
+        return "" if text.isdecimal() else text
 
     def _value_cells(self) -> Iterator[tuple[int, str, Any]]:
         """Yield (index of the line, metric, cell) of lines with one score each."""
@@ -506,8 +539,7 @@ class _Table:
                 continue
             scored_runs.add(key)
             if key in diverged:
-                run = _text(line, self._first_filled(RUN))
-                numbers[index] = Number(*key, metric, math.nan, run=run)
+                numbers[index] = Number(*key, metric, math.nan, run=self._run_id(line))
                 continue
             missing[line.row] += 1
             if is_judged:
@@ -548,6 +580,17 @@ def _refuse_half_diverged(numbers: Iterable[Number]) -> None:
                 f"{finite.value:g}; write nan for both if the run diverged, or leave the value "
                 f"that is no number out"
             )
+
+
+def _refuse_summaries(seeds: Iterable[str]) -> None:
+    """Refuse a seed without a digit, such as `mean` or `std`, where others have one."""
+    words = {seed: any(map(str.isdecimal, seed)) for seed in seeds}
+    if len(set(words.values())) > 1:
+        word = next(seed for seed, has_digit in words.items() if not has_digit)
+        raise UsageError(
+            f'the seed "{word[:60]}" is no number, and others are: lines with a mean or a spread '
+            "are no runs; leave them out"
+        )
 
 
 def _check_name(kind: str, name: str) -> None:
@@ -593,7 +636,8 @@ def _appearance(row: str) -> object:
     blanks, invisible characters, and forms of a letter.
     """
     characters = unicodedata.normalize("NFKC", row)
-    visible = [c for c in characters if unicodedata.category(c) != "Cf"]
+    # U+FE0E and U+FE0F choose the picture of an emoji.
+    visible = [c for c in characters if unicodedata.category(c) != "Cf" and c not in "\ufe0e\ufe0f"]
     text = " ".join("".join(visible).split())
     # Python, JSON and YAML write these words in different cases.
     return text.lower() if text.lower() in _CONSTANTS else _spelling(text)

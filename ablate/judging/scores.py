@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import statistics
@@ -23,6 +24,12 @@ LOWER = {
 HIGHER = {
     "acc", "accuracy", "bleu", "chrf", "rouge", "f", "precision", "recall", "auc", "auroc", "map",
     "ndcg", "reward", "iou",
+}  # fmt: skip
+# Words that turn a direction round, or make another quantity of a score: nobody can guess it.
+OTHER = {
+    "neg", "negative", "minus", "inverse", "free", "gap", "drop", "reduction", "decrease",
+    "increase", "gain", "improvement", "delta", "diff", "difference", "std", "sd", "var",
+    "variance", "stderr", "sem", "ratio", "to", "until",
 }  # fmt: skip
 _MOST_DIGITS = 9
 
@@ -131,7 +138,7 @@ def direction_of(metric: str) -> bool | None:
     it.
     """
     words = _words(metric)
-    if bool(words & LOWER) == bool(words & HIGHER):
+    if words & OTHER or bool(words & LOWER) == bool(words & HIGHER):
         return None
     return bool(words & HIGHER)
 
@@ -155,6 +162,8 @@ def metric_of(name: str, numbers: Sequence[Number], directions: Mapping[str, boo
         if math.isfinite(number.value) and not number.item and not number.resample:
             scores.setdefault(number.row, []).append(number.value)
             is_share &= abs(number.value) <= 1
+    if name not in directions and _words(name) & HIGHER:
+        _refuse_mixed_scales(name, list(itertools.chain.from_iterable(scores.values())))
     known = METRICS.get(name)
     # ablate's percentages are up to 100, so scores up to 1 are of another metric.
     if known is not None and name not in directions and not (known.is_percentage and is_share):
@@ -190,6 +199,23 @@ def metric_of(name: str, numbers: Sequence[Number], directions: Mapping[str, boo
         item="item",
         is_not_negative=is_not_negative,
     )
+
+
+def _refuse_mixed_scales(name: str, scores: Sequence[float]) -> None:
+    """Refuse 0.91 beside 91, shares and percentages of one metric. A run that learned nothing may
+    have 0.6 % beside 91 %.
+    """
+    shares = [score for score in scores if 0 < score <= 1]
+    percentages = [score for score in scores if score > 1]
+    if not shares or not percentages:
+        return
+    lowest, highest = 0.8 * min(percentages), 1.25 * max(percentages)
+    if min(percentages) > 20 and all(lowest < 100 * share < highest for share in shares):
+        raise UsageError(
+            f"{name} is {shares[0]:g} in one run and {percentages[0]:g} in another: shares and "
+            f"percentages are mixed; write all of them alike, or say --higher-is-better {name} if "
+            "they are of one scale"
+        )
 
 
 def _runs(numbers: Sequence[Number], metrics: Mapping[str, Metric]) -> dict[str, list[Run]]:

@@ -287,7 +287,8 @@ def test_the_only_metric_with_a_direction_is_the_one_of_the_verdicts(form, tmp_p
 @pytest.mark.parametrize(
     ("name", "more_is_better"),
     [("eval/loss", False), ("val_acc", True), ("test-F1", True), ("bleu", True),
-     ("train/perplexity", False), ("steps", None), ("loss_f1", None), ("glossary", None)],
+     ("train/perplexity", False), ("steps", None), ("loss_f1", None), ("glossary", None),
+     ("neg_mean_squared_error", None), ("time_to_accuracy", None), ("accuracy_std", None)],
 )  # fmt: skip
 def test_the_words_of_a_name_tell_the_direction(name, more_is_better):
     assert direction_of(name) is more_is_better
@@ -543,7 +544,7 @@ def test_equal_numbers_that_are_written_differently_are_one_row(tmp_path):
     assert "lr: 3e-4 is read as 0.0003 in 1 line." in text
 
 
-@pytest.mark.parametrize("twin", ["wide ", "wi\u200bde", "\uff57ide", "wide"])
+@pytest.mark.parametrize("twin", ["wide ", "wi\u200bde", "wide\ufe0f", "\uff57ide", "wide"])
 def test_rows_that_look_alike_are_refused(twin, tmp_path):
     lines = [{**line, "row": twin} if line is WIDE[3] else line for line in WIDE]
     text = conclusions(csv_of(lines), tmp_path)
@@ -749,3 +750,55 @@ def test_a_line_without_a_state_among_others_is_refused_as_such(tmp_path):
 def test_metrics_of_the_built_in_tasks_are_known_to_judge():
     for task in TASKS.values():
         assert {name: METRICS[name] for name in task.metrics} == task.metrics
+
+
+def test_numbers_that_count_the_runs_of_each_row_are_no_ids_of_shared_trainings():
+    """Rows of equal ids are base's trainings in another decoding, whose noise is another one."""
+    lines = [
+        {"row": row, "replicate": seed, "accuracy": score}
+        for row, scores in (("base", (81.0, 85.2, 79.1)), ("x", (84, 80.5, 85.1)), ("y", (87, 83.5, 86)))
+        for seed, score in enumerate(scores, 1)
+    ]  # fmt: skip
+    plain = ablate.judge(pd.DataFrame(lines))
+    for kind in (int, float, str):
+        counted = ablate.judge(
+            pd.DataFrame([{**line, "run": kind(line["replicate"])} for line in lines])
+        )
+        pd.testing.assert_frame_equal(counted, plain)
+    ids = ablate.judge(pd.DataFrame([{**line, "run": f"r{line['replicate']}"} for line in lines]))
+    assert not ids.equals(plain)  # an id is shared
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [("signature", ("tok:13a", "tok:zh")), ("split", ("dev", "test")), ("lang", ("de", ""))],
+)
+def test_scores_of_different_text_or_signature_are_refused(column, values, tmp_path):
+    lines = [{**line, column: values[line["row"] != "base"]} for line in WIDE]
+    file = tmp_path / "scores.csv"
+    file.write_text(csv_of(lines))
+    done = inside("judge", file)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert f'loss has scores of different "{column}": base {values[0]}, wide' in done.err
+    assert judgments(csv_of([{**line, column: values[0]} for line in WIDE]), tmp_path)
+
+
+def test_lines_with_a_mean_or_a_spread_are_no_runs(tmp_path):
+    file = tmp_path / "scores.csv"
+    file.write_text(csv_of(WIDE) + "\nbase,mean,3.107\nwide,mean,3.007\n")
+    done = inside("judge", file)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert 'the seed "mean" is no number' in done.err
+    assert judgments(csv_of(WIDE).replace(",1,", ",a,").replace(",2,", ",b,").replace(",3,", ",c,"), tmp_path)  # fmt: skip
+
+
+@pytest.mark.parametrize("share", [0.91, 0.85])
+def test_shares_beside_percentages_are_refused(share, tmp_path):
+    lines = f"row,seed,accuracy\nbase,1,{share}\nbase,2,{share}1\nx,1,91.0\nx,2,91.5\n"
+    file = tmp_path / "scores.csv"
+    file.write_text(lines)
+    done = inside("judge", file)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert f"accuracy is {share} in one run and 91 in another" in done.err
+    assert judgments(lines, tmp_path, "--higher-is-better", "accuracy")
+    assert judgments(lines.replace("0.", "0.00"), tmp_path)  # less than 1 %: of one scale
