@@ -187,8 +187,7 @@ def test_the_worked_example_of_a_verdict_follows_from_the_published_scores():
     error = sqrt(sum(part.value for part in shared) / n + sentences)
     quantile = critical_t(0.4, n - 1)
     assert against["minimum_detectable"] == pytest.approx(half + quantile * error)
-    assert f"the d of {half + quantile * error:.1f} is" in text
-    assert f"quantile of t ({quantile:.2f}, 80 %" in text
+    assert f"the d of {half + quantile * error:.1f} is {quantile:.2f} standard errors above" in text
 
 
 def test_the_error_of_the_page_is_that_of_the_log():
