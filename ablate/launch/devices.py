@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,33 +16,36 @@ from ablate.launch.executor import Demand, Slot
 from ablate.store.jobs import Device
 from ablate.store.machine import cores, library_settings, memory, visible_gpus
 
-# Share of the memory that the estimate of a run may fill. The rest is for the system, libraries and
-# allocators: on a CPU, an allocator that keeps freed memory (see `allocator`) was measured at up to
+# Share of the memory that estimates may fill. The rest is for the system, libraries and allocators:
+# on a CPU, a process whose allocator keeps freed memory (see `allocator`) was measured to use up to
 # 1.8 times the estimate.
 GPU_MEMORY_SHARE = 0.7
 CPU_MEMORY_SHARE = 0.4
-PADDING = 2  # upper bound of padded tokens / real tokens of a batch
+# Upper bound of the ratio of padded tokens to real tokens in a batch.
+PADDING = 2
 BF16_CAPABILITY = 8  # major compute capability of the first GPUs with bf16
 
 
 def local_slots(demand: Demand) -> list[Slot]:
-    """The slots of this machine for the runs of a study.
+    """Divide this machine into slots for the runs of a study.
 
-    With GPUs, one slot for each group of as many GPUs as a run has processes, or `jobs` slots that
-    share the groups. On a CPU, one slot for each core (small models gain little from a second
-    thread), or fewer if memory is short or runs are few, or `jobs` slots. The slots depend only on
-    the machine and the whole study, and not on a selection or on the missing runs, because the
-    number of threads changes the last digits of a run.
+    With GPUs, there is a slot for each GPU, or for each group of GPUs if several processes train a
+    run together. On a CPU, there is a slot for each core, because small models gain little from a
+    second thread; there are fewer if memory is short or runs are few. `jobs` replaces the number of
+    slots.
+
+    The slots depend only on the machine and the whole study, not on a selection of rows or on the
+    missing runs, because the number of threads changes the last digits of a run.
 
     Raises:
-        MachineError: --device cuda, and torch finds no GPU; or there are too few GPUs.
+        MachineError: there are too few GPUs, or none with --device cuda.
     """
     gpus = usable_gpus(demand.resources.device)
     return _gpu_slots(gpus, demand) if gpus else _cpu_slots(demand)
 
 
 def usable_gpus(device: Device) -> list[int]:
-    """Bytes of memory of each GPU that runs may use; empty for the CPU.
+    """Bytes of memory of each GPU that runs may use; empty if they use the CPU.
 
     Raises:
         MachineError: --device cuda, and torch finds no GPU.
@@ -55,32 +59,35 @@ def usable_gpus(device: Device) -> list[int]:
 
 
 def gpus_for_run(processes: int | None, gpus: int, runs: int) -> int:
-    """Number of GPUs of each run: `processes`, else the largest power of two with which every run
-    has its GPUs at the same time.
+    """Number of GPUs that train each run together.
 
     Args:
-        processes: number of processes of each run; None to choose it here.
+        processes: the number that the user has set. None for the largest power of two with which no
+            run has to wait for a GPU.
         gpus: number of GPUs.
-        runs: number of runs of the whole study, or of a pilot's share. Finished runs count, so that
-            a resumed study keeps its slots.
+        runs: number of runs of the whole study, or of a pilot's share. Finished runs count too, so
+            that a resumed study keeps its slots.
     """
-    return processes or 1 << (max(1, gpus // max(1, runs)).bit_length() - 1)
+    if processes:
+        return processes
+    gpus_per_run = max(1, gpus // max(1, runs))
+    return 1 << (gpus_per_run.bit_length() - 1)  # rounded down to a power of two
 
 
 def runs_of_pilot(runs: int, pilots: int) -> int:
-    """Number of runs of each pilot's share, rounded up."""
-    return -(-runs // pilots)
+    """Number of runs in a pilot's share, rounded up."""
+    return math.ceil(runs / pilots)
 
 
-def gpu_groups(gpus: int, each: int) -> int:
-    """Number of groups of `each` GPUs on this machine.
+def gpu_groups(gpus: int, group_size: int) -> int:
+    """Number of groups of GPUs on this machine.
 
     Raises:
         MachineError: there are fewer GPUs than one group needs.
     """
-    if each > gpus:
-        raise MachineError(f"--gpus-per-run {each}: there {_are(gpus)} here")
-    return gpus // each
+    if group_size > gpus:
+        raise MachineError(f"--gpus-per-run {group_size}: there {_are(gpus)} here")
+    return gpus // group_size
 
 
 def _gpu_slots(gpus: Sequence[int], demand: Demand) -> list[Slot]:
@@ -92,15 +99,18 @@ def _gpu_slots(gpus: Sequence[int], demand: Demand) -> list[Slot]:
             f"--jobs {count} with --gpus-per-run {n} needs {count * n} GPUs, and there "
             f"{_are(len(gpus))} here"
         )
-    threads, has_bf16 = _threads(count * n), _gpus_have_bf16()
+    threads = _threads(count * n)
+    has_bf16 = _gpus_have_bf16()
+    slots_per_group = math.ceil(count / groups)
     slots = []
     for i in range(count):
-        first, *rest = range(i % groups * n, i % groups * n + n)
-        # All processes of a run use micro-batches of one size, so the smallest GPU decides.
-        smallest = min(gpus[gpu] for gpu in (first, *rest))
-        memory = GPU_MEMORY_SHARE * smallest / -(-count // groups) - CUDA_CONTEXT
-        peers = tuple(f"cuda:{gpu}" for gpu in rest)
-        slots.append(Slot(f"{i}", f"cuda:{first}", threads, max(0.0, memory), peers, has_bf16))
+        begin = i % groups * n
+        group = range(begin, begin + n)
+        # All processes of a run use micro-batches of the same size, so the smallest GPU decides.
+        smallest = min(gpus[gpu] for gpu in group)
+        memory = GPU_MEMORY_SHARE * smallest / slots_per_group - CUDA_CONTEXT
+        device, *peers = (f"cuda:{gpu}" for gpu in group)
+        slots.append(Slot(f"{i}", device, threads, max(0.0, memory), tuple(peers), has_bf16))
     return slots
 
 
@@ -108,42 +118,47 @@ def _threads(processes: int) -> int:
     """Number of threads of each process: the user's OMP_NUM_THREADS, else an equal share of the
     cores.
     """
-    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    if asked.isdecimal() and int(asked):
-        return int(asked)
+    # OMP_NUM_THREADS may be a list, with a number for each level of nested parallel regions.
+    number = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    if number.isdecimal() and int(number):
+        return int(number)
     return max(1, cores() // processes)
 
 
 def _are(gpus: int) -> str:
-    """`is 1 GPU` or `are 3 GPUs`."""
     return "is 1 GPU" if gpus == 1 else f"are {gpus} GPUs"
 
 
 def _cpu_slots(demand: Demand) -> list[Slot]:
-    n, free = demand.resources.processes or 1, CPU_MEMORY_SHARE * memory()
-    largest = 0
-    for c in demand.configs:
-        needed = peak_memory(c, demand.vocab_size, SMALLEST_MICRO_BATCH, processes=n)
+    n = demand.resources.processes or 1
+    available = CPU_MEMORY_SHARE * memory()
+    largest = 0  # bytes of the largest run
+    for config in demand.configs:
+        needed = peak_memory(config, demand.vocab_size, SMALLEST_MICRO_BATCH, processes=n)
         largest = max(largest, n * needed)
-    count = demand.resources.jobs or max(1, min(cores() // n, demand.runs, int(free // largest)))
+    count = demand.resources.jobs
+    if not count:
+        count = max(1, min(cores() // n, demand.runs, int(available // largest)))
     threads = _threads(count * n)
-    free_memory, peers = free / (count * n), ("cpu",) * (n - 1)
-    return [Slot(f"{i}", "cpu", threads, free_memory, peers) for i in range(count)]
+    process_memory = available / (count * n)
+    peers = ("cpu",) * (n - 1)
+    return [Slot(f"{i}", "cpu", threads, process_memory, peers) for i in range(count)]
 
 
 def micro_batch(
     config: RowConfig, vocab_size: int, slot: Slot, largest_batch: int | None = None
 ) -> int:
-    """The largest micro-batch, in padded tokens, whose estimated memory fits into a slot: the run's
-    largest batch, halved as often as needed.
+    """Size of the largest micro-batch that is estimated to fit into a slot's memory, in padded
+    tokens: the run's largest batch, halved as often as necessary.
 
     Args:
-        config: configuration of the run.
-        vocab_size: V.
+        config: the row.
+        vocab_size: size of the vocabulary.
         slot: the slot.
-        largest_batch: padded tokens of the run's largest batch; None for an upper bound of it.
+        largest_batch: padded tokens of the run's largest batch; None for an upper bound.
     """
-    kind, processes = slot.device.partition(":")[0], len(slot.devices)
+    kind = slot.device.partition(":")[0]
+    processes = len(slot.devices)
     tokens = largest_batch or PADDING * config.batch_tokens
     if kind == "cpu":
         tokens = min(tokens, CPU_MICRO_BATCH)
@@ -153,17 +168,17 @@ def micro_batch(
     while tokens > SMALLEST_MICRO_BATCH:
         if peak_memory(config, vocab_size, tokens, kind, processes=processes) <= slot.memory:
             break
-        tokens = -(-tokens // 2)
+        tokens = math.ceil(tokens / 2)
     return tokens
 
 
 def worker_environment(threads: int, devices: Sequence[str] = ("cpu",)) -> dict[str, str]:
-    """The environment of a worker: idle threads that soon sleep, an allocator that keeps freed
-    memory, one cache of compiled kernels, and only the worker's own GPUs, so that it takes no
-    memory of another GPU.
+    """The environment variables of a worker: threads that soon sleep when idle, an allocator that
+    keeps freed memory, one cache of compiled kernels, and only the GPUs of its slot, so that it
+    takes no memory on other GPUs.
 
-    By default, glibc returns every large activation to the system, and the next step has to fault
-    its pages in again. An allocator that keeps them was measured to more than double the speed of
+    By default, glibc returns the memory of every large activation to the system, and gets it back
+    page by page in the next step. Keeping the memory was measured to more than double the speed of
     training; huge pages add some 4 % (benchmarks/LOG.md).
     """
     return {
@@ -181,9 +196,10 @@ def worker_environment(threads: int, devices: Sequence[str] = ("cpu",)) -> dict[
 def _compiler(devices: Sequence[str]) -> dict[str, str]:
     """The variables of torch's compiler for a worker with GPUs.
 
-    One process compiles the few kernels; by default, each worker would start up to 16. All workers
-    of the user share one cache, on a cluster also all nodes with this home folder. The cache is not
-    in the results root, because torch executes its files.
+    A single process compiles the few kernels; by default, each worker would start up to 16
+    processes. The cache of compiled kernels is in the user's cache folder, which all workers share,
+    on a cluster those of all nodes with this home folder. It is not in the results root, because
+    torch executes its files.
     """
     if all(device == "cpu" for device in devices):
         return {}
@@ -197,23 +213,24 @@ def _compiler(devices: Sequence[str]) -> dict[str, str]:
 
 
 def _visible_gpus(devices: Sequence[str]) -> dict[str, str]:
-    """CUDA_VISIBLE_DEVICES of a worker. The index of a device counts the GPUs that this process
-    sees.
+    """CUDA_VISIBLE_DEVICES for a worker on these devices, which are numbered as this process sees
+    them.
     """
     names = [device.removeprefix("cuda:") for device in devices if device.startswith("cuda:")]
     if not names:
         return {}
-    of_launcher = os.environ.get("CUDA_VISIBLE_DEVICES")
-    # The launcher's own variable may leave out GPUs, or have UUIDs: the index counts its entries.
-    if of_launcher is not None:
-        entries = of_launcher.split(",")
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    # If this process sees only some GPUs, the number of a device is an index into its list, whose
+    # entries may be other numbers or UUIDs.
+    if visible is not None:
+        entries = visible.split(",")
         names = [entries[int(index)].strip() for index in names]
     return {"CUDA_VISIBLE_DEVICES": ",".join(names)}
 
 
 def allocator() -> dict[str, str]:
-    """Environment variables of a worker's allocator. The user's GLIBC_TUNABLES take precedence."""
-    # glibc takes the last of equal names, which is the user's.
+    """The variables of a worker's allocator. The user's GLIBC_TUNABLES take precedence."""
+    # If a name occurs twice, glibc uses the last value, which is the user's.
     tunables = ["glibc.malloc.hugetlb=1", os.environ.get("GLIBC_TUNABLES")]
     return {
         "MALLOC_MMAP_MAX_": "0",
@@ -232,7 +249,7 @@ def _gpu_memory() -> list[int]:
 
 
 def _gpus_have_bf16() -> bool:
-    """Whether every GPU that torch sees has bf16: compute capability 8 and later."""
+    """Whether every GPU that torch sees multiplies in bf16: compute capability 8 and later."""
     import torch
 
     gpus = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))

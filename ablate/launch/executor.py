@@ -17,8 +17,8 @@ class Demand:
 
     configs: configurations of all runs.
     vocab_size: size of the largest vocabulary.
-    runs: number of runs of the whole study.
-    resources: devices and processes that the runs may occupy.
+    runs: number of runs of the whole study, or of a pilot's share of them.
+    resources: resources that the runs may occupy.
     """
 
     configs: tuple[RowConfig, ...]
@@ -31,12 +31,12 @@ class Demand:
 class Slot:
     """A place for one job.
 
-    name: unique among the slots of an executor.
-    device: such as `cpu` or `cuda:1`.
-    threads: of torch, in each process.
-    memory: bytes of each device for weights, optimizer state and activations.
-    peers: devices of the other processes that train the same run.
-    has_bf16: whether the GPUs compute products in bf16.
+    name: name of the slot, unique for its executor.
+    device: device of the first process, such as `cpu` or `cuda:1`.
+    threads: number of torch's threads in each process.
+    memory: bytes on each device for weights, optimizer state and activations.
+    peers: devices of the further processes that work on the same job.
+    has_bf16: whether the GPUs multiply in bf16.
     """
 
     name: str
@@ -53,21 +53,24 @@ class Slot:
 
 
 def devices_text(slot: Slot) -> str:
-    """The devices of a slot for people: `cuda`, or `cuda (2 each)`."""
-    kind, count = slot.device.partition(":")[0], len(slot.devices)
+    """Describe the devices of a slot for people: `cuda`, or `cuda (2 GPUs each)`."""
+    kind = slot.device.partition(":")[0]
+    count = len(slot.devices)
     if count == 1:
         return kind
-    return f"{kind} ({count} {'GPUs' if kind == 'cuda' else 'processes'} each)"
+    unit = "GPUs" if kind == "cuda" else "processes"
+    return f"{kind} ({count} {unit} each)"
 
 
 @dataclass(frozen=True)
 class Lost:
     """The end of a job without an event, because its process died.
 
+    run: id of the run.
     reason: one line for people.
-    from_outside: whether a signal from another process ended it, such as SIGTERM: the run itself
-        is not at fault.
-    out_of_memory: whether the system ended the process for lack of memory.
+    from_outside: whether the process was killed by a signal from outside, so that nothing suggests
+        that the job would fail again.
+    out_of_memory: whether the system has killed the process for lack of memory.
     """
 
     run: str
@@ -80,7 +83,7 @@ class Executor(Protocol):
     """Runs jobs in slots. One job occupies a slot until an event or its loss is reported for it."""
 
     def slots(self) -> Sequence[Slot]:
-        """All slots; a slot without a job is free."""
+        """All slots. A slot without a job is free."""
 
     def submit(self, job: Job, slot: Slot) -> None:
         """Start a job in a free slot."""
@@ -89,11 +92,11 @@ class Executor(Protocol):
         """Wait up to `timeout` seconds, and return the events of submitted jobs.
 
         Raises:
-            StoreError: jobs cannot be started at all.
+            MachineError: no job can be started here.
         """
 
     def cancel(self) -> None:
-        """Ask all jobs to save and leave. A second call ends them at once."""
+        """Ask all jobs to save and leave. A second call kills them."""
 
     def close(self) -> None:
-        """End all jobs that still run, and release all resources."""
+        """Release all resources. Jobs that still run are killed."""

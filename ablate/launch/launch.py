@@ -1,5 +1,5 @@
-"""Launch a stage of a study: prepare its corpora, write run.json for its runs, and execute the
-missing ones.
+"""Launch a stage of a study: prepare its corpora, write run.json for its runs, and execute its
+missing runs.
 """
 
 from __future__ import annotations
@@ -36,27 +36,28 @@ from ablate.workers.job import Job, RunRequest
 if TYPE_CHECKING:
     from ablate.data.corpus import Corpus
 
-SHARED_REPORT_SECONDS = 10.0  # as `Share.report_seconds`, if launchers share a file system
+# Seconds between two progress reports of a run, if several launchers share a file system.
+SHARED_REPORT_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class Share:
-    """A launcher's share of the runs of a study.
+    """A launcher's share of the runs, if several launchers work on a study at the same time.
 
-    index: number of the launcher, from 0.
-    of: number of launchers that work on the study at the same time.
+    index: index of the launcher, counted from 0.
+    launchers: number of launchers.
     report_seconds: seconds between two progress reports of a run.
     """
 
     index: int
-    of: int
+    launchers: int
     report_seconds: float = SHARED_REPORT_SECONDS
 
     def ordered(self, runs: list[str]) -> list[str]:
-        """The runs in this launcher's order: each launcher starts with another run, so that they
-        seldom try for the same lease.
+        """Rotate the order of the runs, so that launchers start with different runs, and do not
+        compete for the same leases.
         """
-        first = self.index * len(runs) // self.of % max(1, len(runs))
+        first = self.index * len(runs) // self.launchers % max(1, len(runs))
         return runs[first:] + runs[:first]
 
 
@@ -74,22 +75,22 @@ def launch(
     share: Share = ALONE,
     control: Control | None = None,
 ) -> None:
-    """Execute the missing runs of a stage, base and the first seed first.
+    """Execute the missing runs of a stage, starting with base and the first seed.
 
     Args:
         stage: the stage.
-        results: root of the results.
-        observer: receives what happens.
-        resources: devices and processes that the runs may occupy.
-        retries: which failed runs are repeated.
+        results: the results root.
+        observer: receives the events of the launch.
+        resources: resources that the runs may occupy.
+        retries: decides which failed runs are repeated.
         executor_for: makes the executor.
-        share: this launcher's share of the runs, if several launchers work on the study.
-        control: decides when runs start and when the launch ends; by default, it ends with the
-            last run.
+        share: share of this launcher, if several launchers work on the study.
+        control: decides when runs start and when the launch ends; by default, it ends after all
+            runs.
 
     Raises:
         DataError: a corpus is missing or malformed.
-        StudyError: a class of the user's does not fit its interface.
+        StudyError: a plug-in does not fit its interface.
         StoreError: results on disk belong to other data or another version.
         MachineError: the disk is too small, or there is no GPU.
         Interrupted: a signal came; everything is saved.
@@ -100,11 +101,12 @@ def launch(
     demand = Demand(
         configs=tuple(run.config for run in runs.values()),
         vocab_size=max(run.data.vocab_size for run in runs.values()),
-        runs=runs_of_pilot(stage.total_runs, share.of),
+        runs=runs_of_pilot(stage.total_runs, share.launchers),
         resources=resources,
     )
     executor = None
-    # If there is no GPU, refused before data are prepared.
+    # Made now, so that a missing GPU is reported before data are prepared. For other devices, the
+    # executor is made later, if a run is missing.
     if resources.device == "cuda":
         executor = executor_for(demand)
     corpora = prepare_runs(study, stage.runs, results, observer.log)
@@ -114,16 +116,17 @@ def launch(
     missing = share.ordered(missing)
     for id in missing:
         _log_damage(runs[id], results, observer)
-        if share is ALONE:  # pilots must know the hosts on which a run has failed
-            results.run(id).failure.unlink(missing_ok=True)  # the run is tried again
+        # A retried run has not failed yet. But pilots must know the hosts on which it has failed.
+        if share is ALONE:
+            results.run(id).failure.unlink(missing_ok=True)
     executor = executor or executor_for(demand)
     slots = executor.slots()
     refuse_full_disk(stage.known_runs, results, len(slots))
     observer.announce(corpora[stage.runs.data_of(stage.runs.base)], slots, len(missing))
 
     def job_for(id: str, slot: Slot, halve_micro_batch: bool) -> Job:
-        corpus, seconds = corpora[runs[id].data], share.report_seconds
-        return _job(runs[id], results, corpus, slot, halve_micro_batch, seconds)
+        corpus = corpora[runs[id].data]
+        return _job(runs[id], results, corpus, slot, halve_micro_batch, share.report_seconds)
 
     def outcome_of(id: str) -> str | None:
         run = runs[id]
@@ -133,22 +136,22 @@ def launch(
 
 
 def _log_damage(run: Run, results: Results, observer: Watcher) -> None:
-    """Log that a damaged result or its predictions are made again."""
+    """Log that a damaged result, or damaged predictions, are made again."""
     damage = damage_of(results.run(run.id)) or damaged_predictions(run, results)
     if damage is not None:
-        # In the place of its usual remedy, which is this command.
+        # In place of the usual remedy, which is to run this command.
         observer.log(str(replace(damage, remedy="it is made again")))
 
 
 def outcome_of_launch(runs: Iterable[Run], results: Results) -> Counter[State]:
-    """The number of runs in each state after a launch, by their files."""
+    """Number of runs in each state after a launch, as their files show it now."""
     return Counter(healed_state(run, results) for run in runs)
 
 
 @functools.lru_cache(maxsize=64)
 def _largest_batch(corpus: Corpus, batch_tokens: int, fraction: float) -> int:
-    """Padded tokens of the largest batch; cached, because sorting takes a moment."""
-    # Loads torch, which a launcher for a CPU does not need.
+    """Number of padded tokens of the largest batch. Cached, because it sorts the training split."""
+    # Imported here, because it loads torch, which a launcher for a CPU does not need.
     from ablate.data.batches import largest_padded_batch
 
     return largest_padded_batch(corpus.split("train"), batch_tokens, fraction)

@@ -17,7 +17,10 @@ from ablate.store.machine import count_oom_kills
 from ablate.workers.job import READY, Job, JobEvent
 
 WORKER = python_command("ablate.workers.worker")
-EXIT_SECONDS = 30.0  # for a worker to exit by itself; closing a GPU's context takes a while
+# Time in which a worker without a job must exit by itself. Unloading libraries and the context of a
+# GPU takes a while.
+EXIT_SECONDS = 30.0
+# Exit codes of a process that a signal from outside has ended.
 _FROM_OUTSIDE = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP}
 
 
@@ -27,15 +30,15 @@ class _Worker:
     def __init__(self, slot: Slot, command: Sequence[str]) -> None:
         self.slot = slot
         self.job: Job | None = None
-        self.ready = False  # whether it has loaded its libraries
-        self.rest = b""  # the beginning of a line of its output
-        self.oom_kills: int | None = None
+        self.ready = False  # whether the worker has loaded its libraries
+        self.rest = b""  # the incomplete line at the end of its output
+        self.oom_kills: int | None = None  # number of kills for lack of memory before the job
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=worker_environment(slot.threads, slot.devices),
-            # a Ctrl-C reaches the launcher alone, which then asks its workers to stop
+            # Ctrl-C then reaches only the launcher, which asks its workers to stop.
             start_new_session=True,
         )
         assert self.process.stdin is not None
@@ -44,14 +47,16 @@ class _Worker:
 
     def submit(self, job: Job) -> None:
         self.job, self.oom_kills = job, count_oom_kills()
-        with suppress(BrokenPipeError):  # the worker has died, which the end of its output shows
+        with suppress(BrokenPipeError):  # the worker has died, which `read_lines` will notice
             self.input.write(job.to_line().encode())
             self.input.flush()
 
     def read_lines(self) -> list[str] | None:
-        """The complete lines that have arrived; None at the end of the output.
+        """Read the complete lines that have arrived; None at the end of the output, where an
+        incomplete line of a killed worker is dropped.
 
-        `readline` could read a second line into its buffer, which a selector does not see.
+        Not by `readline`: it would read further lines into its buffer, where a selector does not
+        see them.
         """
         chunk = os.read(self.output.fileno(), 1 << 16)
         if not chunk:
@@ -65,21 +70,22 @@ class _Worker:
                 stream.close()
         try:
             self.process.wait(EXIT_SECONDS)
-        except subprocess.TimeoutExpired:  # its runs are saved on the disk
+        except subprocess.TimeoutExpired:  # nothing is lost: its runs are saved
             self.process.kill()
             self.process.wait()
 
 
 class LocalExecutor:
-    """Runs each job in the worker process of its slot. The process is kept for the next job."""
+    """Runs each job in the worker process of its slot, which is kept for the next job."""
 
     def __init__(self, slots: Sequence[Slot], command: Sequence[str] = WORKER) -> None:
         """Prepare; `command` starts a worker with the protocol of `ablate.workers.worker`."""
-        self._slots, self._command = tuple(slots), command
-        self._workers: dict[str, _Worker] = {}  # by slot
+        self._slots = tuple(slots)
+        self._command = command
+        self._workers: dict[str, _Worker] = {}  # by name of the slot
         self._selector = selectors.DefaultSelector()
-        self._cancelled = 0
-        self._proven = False  # whether a worker was ever ready, so that workers can start here
+        self._cancellations = 0  # number of calls of `cancel`
+        self._can_start = False  # whether any worker has been ready
 
     def slots(self) -> Sequence[Slot]:
         """One slot for each worker."""
@@ -93,7 +99,7 @@ class LocalExecutor:
             self._selector.register(worker.output, selectors.EVENT_READ, slot.name)
         assert worker.job is None, f"slot {slot.name} is occupied"
         worker.submit(job)
-        if self._cancelled:  # a signal came while the worker was starting
+        if self._cancellations:  # `cancel` was called by a signal while the worker was starting
             self._signal(worker)
 
     def events(self, timeout: float) -> list[JobEvent | Lost]:
@@ -111,16 +117,17 @@ class LocalExecutor:
         if lines is None:
             return self._lost(worker)
         if not worker.ready and READY in lines:
-            worker.ready = self._proven = True
+            worker.ready = True
+            self._can_start = True
+            # Including the lines before, which start-up scripts of the machine may have printed.
             del lines[: lines.index(READY) + 1]
-        # Python's start-up files may print lines before a worker is ready.
         if not worker.ready or not lines:
             return None
         (line,) = lines  # a worker has one job at a time
         event = JobEvent.from_line(line)
         worker.job = None
         if event.outcome in ("failed", "interrupted"):
-            self._retire(worker)  # it exits after this event, and must not get another job
+            self._retire(worker)  # the worker exits after such an event, and can take no other job
         return event
 
     def _lost(self, worker: _Worker) -> Lost | None:
@@ -128,13 +135,13 @@ class LocalExecutor:
         if worker.job is None:
             return None
         code = worker.process.returncode
-        # As long as no worker was ever ready, the next one would fail in the same way.
-        if code >= 0 and not (worker.ready or self._proven or self._cancelled):
+        # If no worker has ever been ready, the next worker would fail in the same way.
+        if code >= 0 and not (self._can_start or self._cancellations):
             raise MachineError(f"a worker could not start (exit code {code}); its output is above")
         return Lost(
             run=worker.job.run.id,
             reason=_cause(code),
-            # A crash of the run itself ends with SIGSEGV or the like, or with an exit code.
+            # A crash ends with another signal, such as SIGSEGV, or with an exit code.
             from_outside=code in _FROM_OUTSIDE,
             out_of_memory=code == -signal.SIGKILL and worker.oom_kills != count_oom_kills(),
         )
@@ -145,19 +152,19 @@ class LocalExecutor:
         del self._workers[worker.slot.name]
 
     def cancel(self) -> None:
-        """Send SIGTERM to all workers, and SIGKILL at a second call. Safe in a signal handler."""
-        self._cancelled += 1
+        """Send SIGTERM to all workers; a second call sends SIGKILL. Safe in a signal handler."""
+        self._cancellations += 1
         for worker in self._workers.values():
             self._signal(worker)
 
     def _signal(self, worker: _Worker) -> None:
-        if self._cancelled == 1:
+        if self._cancellations == 1:
             worker.process.terminate()
         else:
             worker.process.kill()
 
     def close(self) -> None:
-        """Let idle workers exit, and kill the others."""
+        """Let idle workers exit, and kill workers that have a job."""
         for worker in self._workers.values():
             if worker.job is not None:
                 worker.process.kill()
@@ -167,10 +174,8 @@ class LocalExecutor:
 
 
 def local_executor(demand: Demand) -> LocalExecutor:
-    """An executor with a worker in each slot of this machine.
-
-    Raises:
-        MachineError: there are too few GPUs, or none although `cuda` was asked for.
+    """Make an executor with a worker in each slot of this machine; see `local_slots` for the
+    errors.
     """
     return LocalExecutor(local_slots(demand))
 

@@ -1,4 +1,6 @@
-"""Prepare runs of a study: their corpora, run.json of its runs, and the check of custom classes."""
+"""Prepare runs of a study: prepare their corpora, write their run.json, check the user's
+classes.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,23 @@ if TYPE_CHECKING:
 def prepare_runs(
     study: Study, runs: Iterable[Run], results: Results, log: Callable[[str], None]
 ) -> dict[CorpusConfig, Corpus]:
-    """Prepare the corpora of some runs of a study, one for each size of vocabulary, and write
+    """Prepare the corpora of some runs of a study, one for each size of the vocabulary, and write
     run.json for each run.
 
-    A run with a file that cannot be read is left out, and `log` receives a line about it.
+    A run whose files cannot be read is left out.
+
+    Args:
+        study: the study.
+        runs: runs of the study.
+        results: the results root.
+        log: receives lines about the corpora, and about damaged or unreadable files.
+
+    Returns:
+        The corpora by their settings.
 
     Raises:
         DataError: a corpus is missing or malformed.
-        StudyError: a custom class does not fit its interface.
+        StudyError: a user's class does not fit its interface.
         StoreError: results on disk belong to other data or another version.
     """
     runs = list(runs)
@@ -43,7 +54,7 @@ def prepare_runs(
             continue
         folder = results.run(run.id)
         for path in folder.make_room():
-            log(f"{path}: is not what belongs there; renamed to {path.name}.damaged")
+            log(f"{path}: is not the expected file or folder; renamed to {path.name}.damaged")
         fault = unusable_record(folder)
         if fault is not None:
             log(str(fault))
@@ -55,19 +66,20 @@ def prepare_runs(
 
 
 def _write_run_record(run: Run, results: Results, corpus: Corpus, study: Study) -> None:
-    """Write run.json and the sources of custom classes.
+    """Write run.json and the sources of user's classes.
 
     Raises:
-        StoreError: the run began with another training text, or has decoded another test text of
-            the same name.
+        StoreError: the run began with other text, or has decoded other text under the same name.
     """
     folder = results.run(run.id)
     for reference in study.classes_of([run.config]):
         file = folder.sources / reference.file
         if not file.exists():
             write_bytes(file, study.source.classes[str(reference.digest)])
-    execution, record = none_if_damaged(folder.read_execution), none_if_damaged(folder.read_run)
-    # Runs with precision unset and with fp32 have one id.
+    execution = none_if_damaged(folder.read_execution)
+    record = none_if_damaged(folder.read_run)
+    # Runs with precision unset and with fp32 have the same id. Until the run begins, the study
+    # decides.
     if record is None or (execution is None and record.config.precision != run.config.precision):
         record = RunRecord(
             id=run.id,
@@ -92,10 +104,10 @@ def _write_run_record(run: Run, results: Results, corpus: Corpus, study: Study) 
 
 
 def refuse_other_precision(folder: RunFolder, run: Run, execution: Execution) -> None:
-    """Refuse a run whose device chose another precision than the study now names.
+    """Refuse a run whose precision was chosen by its device, if the study now sets another one.
 
     Raises:
-        StoreError: names both precisions.
+        StoreError: the precisions differ.
     """
     wanted = run.config.precision
     if wanted in (None, "auto") or execution.precision is None:

@@ -1,4 +1,4 @@
-"""The scheduler: gives runs to an executor, and repeats a run whose worker died."""
+"""The scheduler: gives runs to an executor, and starts a run again if its worker has died."""
 
 from __future__ import annotations
 
@@ -21,63 +21,65 @@ if TYPE_CHECKING:
     from ablate.data.corpus import Corpus
 
 TICK_SECONDS = 0.5
-MAX_DEATHS = 3  # number of workers that may die with a run before the run counts as failed
-# The time between two checks of a run that another process holds doubles from the first of these
-# numbers to the second: with many launchers, most runs are held, and each check reads files.
+MAX_DEATHS = 3  # number of workers that may die with a run, before the run counts as failed
+# Seconds between two checks of a run that another launcher holds: first and largest value. The time
+# doubles with each check: if many launchers share a results root, most runs are held, and each
+# check reads files.
 BUSY_SECONDS = 2.0
 MAX_BUSY_SECONDS = 60.0
 
 
 class Watcher(Protocol):
-    """Receives the steps of the preparation, and then the events of the launch."""
+    """Receives the events of a launch. Runs are named by their ids."""
 
     def announce(self, corpus: Corpus, slots: Sequence[Slot], missing: int) -> None:
-        """The first run is about to start.
+        """Called before the first run starts.
 
         Args:
-            corpus: base's corpus.
+            corpus: corpus of base.
             slots: all slots.
             missing: number of runs to execute.
         """
 
     def log(self, line: str) -> None:
-        """A step in the preparation of a corpus, or a damage that is repaired."""
+        """Called with lines about the preparation of corpora, and about repairs of damage."""
 
     def started(self, run: str) -> None:
-        """A run was submitted."""
+        """Called when a run is submitted."""
 
     def held(self, run: str) -> None:
-        """Another launcher holds a run that was submitted; it is submitted again later."""
+        """Called when another launcher holds a submitted run. It is submitted again later."""
 
     def finished(self, run: str, outcome: str, reason: str = "") -> None:
-        """A run is done, diverged or failed, or cannot continue on this device; `reason` is the
-        worker's message.
+        """Called when a run is done, diverged, failed, or unsuitable for this machine. `reason` is
+        the line of the worker.
         """
 
     def lost(self, run: str, reason: str) -> None:
-        """The worker of a run has died; the run starts again."""
+        """Called when the worker of a run has died. The run starts again."""
 
     def tick(self) -> None:
         """Called about twice a second."""
 
 
 class Control:
-    """Decides when a launch starts runs and when it ends. This base class lets it go on until every
-    run has ended.
+    """Decides when a launch starts runs, and when it ends. By default, it goes on until every run
+    has ended.
 
-    signals: signals on which all jobs save and leave.
-    idle_seconds: seconds that the launch waits for runs of other launchers before it ends.
+    signals: signals that ask all jobs to save and leave.
+    idle_seconds: seconds to wait for runs of other launchers, with no other work, before the launch
+        ends.
     """
 
     signals: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
     idle_seconds = math.inf
 
     def may_start(self) -> bool:
-        """Whether to start another run. If not, the launch ends after the runs in progress."""
+        """Whether another run may start. If not, the launch ends after the runs in progress."""
         return True
 
     def must_stop(self) -> bool:
-        """Whether all jobs must save and leave now; asked about twice a second."""
+        """Whether all jobs must save and leave now. Called about twice a second."""
         return False
 
     def on_signal(self, number: int) -> None:
@@ -85,7 +87,7 @@ class Control:
 
 
 class Deadline(Control):
-    """Lets runs start until a deadline, such as the end of a budget."""
+    """Starts runs until a deadline, such as the end of a budget."""
 
     def __init__(self, has_time: Callable[[], bool]) -> None:
         """Prepare; `has_time` is called before each run."""
@@ -97,7 +99,7 @@ class Deadline(Control):
 
 
 class Scheduler:
-    """Executes runs, as many at once as the executor has slots."""
+    """Executes runs, one in each slot of an executor at a time."""
 
     def __init__(
         self,
@@ -108,36 +110,39 @@ class Scheduler:
         watcher: Watcher,
         control: Control | None = None,
     ) -> None:
-        """Prepare for scheduling.
+        """Prepare for scheduling. All functions take the id of a run.
 
         Args:
             executor: executes the jobs.
-            job_for: makes the job of a run in a slot; its flag asks for half the micro-batch.
+            job_for: makes the job of a run for a slot; a true flag halves the micro-batch.
             folder_of: the folder of a run.
-            outcome_of: the outcome of a run by its files, whichever launcher executed it; None if
-                the run is missing.
+            outcome_of: the outcome of a run as its files tell it, whichever launcher has executed
+                it; None if the run is missing.
             watcher: receives the events.
             control: decides when runs start and when the launch ends.
         """
+        self.executor = executor
+        self.job_for = job_for
+        self.folder_of = folder_of
+        self.outcome_of = outcome_of
+        self.watcher = watcher
         self.control = control or Control()
-        self.executor, self.job_for, self.folder_of = executor, job_for, folder_of
-        self.outcome_of, self.watcher = outcome_of, watcher
         self.queue: deque[str] = deque()
-        self.submitted: dict[str, Slot] = {}  # by run
-        self.busy: dict[str, float] = {}  # runs of other launchers -> time of the next check
-        self.checks: Counter[str] = Counter()  # number of checks of a busy run
-        # Busy run -> slot of its check. Only the worker that has checked a lease before can measure
-        # how long its holder has been silent.
+        self.submitted: dict[str, Slot] = {}  # slot by run
+        self.busy: dict[str, float] = {}  # time of the next check, by run that others hold
+        self.checks: Counter[str] = Counter()  # number of checks, by run that others hold
+        # Slot of the last check, by run. A run is checked by the same worker each time, because the
+        # worker measures for how long the holder of the lease is silent.
         self.checked_in: dict[str, str] = {}
-        self.last_event = time.monotonic()  # when a job last ended here
-        self.deaths: Counter[str] = Counter()
-        self.broken: set[str] = set()  # runs with a worker that crashed
+        self.last_event = time.monotonic()  # time when a job last ended here
+        self.deaths: Counter[str] = Counter()  # number of workers that have died, by run
+        self.broken: set[str] = set()  # runs with which a worker has died by itself, not by a kill
         self.starved: set[str] = set()  # runs whose last worker was killed for lack of memory
         self.stopping = False
-        self.interrupts = 0
+        self.interrupts = 0  # number of times that SIGINT was received
 
     def run(self, runs: Sequence[str]) -> None:
-        """Execute these runs, in this order.
+        """Execute runs in the given order.
 
         Raises:
             Interrupted: a signal came; the state of every run is saved.
@@ -166,20 +171,20 @@ class Scheduler:
             raise Interrupted
 
     def _may_continue(self) -> bool:
-        """Whether to wait for more work while no job is running."""
+        """Whether further runs may start although no job is running."""
         if self.stopping or not (self.queue or self.busy) or not self.control.may_start():
             return False
         return time.monotonic() - self.last_event < self.control.idle_seconds
 
     def _submit(self) -> None:
-        """Fill the free slots."""
+        """Submit runs to the free slots."""
         occupied = {slot.name for slot in self.submitted.values()}
         free = [slot for slot in self.executor.slots() if slot.name not in occupied]
         if not free or self.stopping or not self.control.may_start():
             return
-        self._check_busy()
+        self._requeue_busy()
         for slot in free:
-            if (run := self._next_missing(slot, {place.name for place in free})) is not None:
+            if (run := self._next_missing(slot, {other.name for other in free})) is not None:
                 job = self.job_for(run, slot, run in self.starved)
                 self.starved.discard(run)
                 self.submitted[run] = slot
@@ -187,10 +192,11 @@ class Scheduler:
                 self.watcher.started(run)
 
     def _next_missing(self, slot: Slot, free: set[str]) -> str | None:
-        """Take the next run for a slot from the queue. Runs that another launcher has finished are
-        reported.
+        """Take the next run from the queue that is still missing; None if there is none for this
+        slot.
 
-        A busy run that was checked in another free slot is left to that slot.
+        Runs that another launcher has finished in the meantime are dropped from the queue. A run
+        that was last checked in another free slot is left to that slot.
         """
         for run in list(self.queue):
             if self.stopping:
@@ -204,9 +210,10 @@ class Scheduler:
             self.watcher.finished(run, outcome)
         return None
 
-    def _check_busy(self) -> None:
+    def _requeue_busy(self) -> None:
+        """Queue the runs of other launchers whose next check is due, unless they have ended."""
         now = time.monotonic()
-        for run in [run for run, when in self.busy.items() if when <= now]:
+        for run in [run for run, check_time in self.busy.items() if check_time <= now]:
             del self.busy[run]
             outcome = self.outcome_of(run)
             if outcome is not None:
@@ -217,8 +224,8 @@ class Scheduler:
     def _on_event(self, event: JobEvent) -> None:
         slot = self.submitted.pop(event.run)
         if event.outcome == "busy":
-            # The delay doubles at each check, because a long training holds its lease for hours.
-            # The exponent is bounded, because a float overflows.
+            # A check costs a job and several file operations, and a long training holds its lease
+            # for hours. The exponent is bounded, because a float would overflow.
             now = time.monotonic()
             delay = min(MAX_BUSY_SECONDS, BUSY_SECONDS * 2.0 ** min(10, self.checks[event.run]))
             self.checks[event.run] += 1
@@ -229,14 +236,15 @@ class Scheduler:
         self.last_event = time.monotonic()
         if event.outcome != "interrupted":
             self.watcher.finished(event.run, event.outcome, event.reason)
-        elif not self.stopping:  # somebody has stopped the worker, and not the launcher
+        elif not self.stopping:  # somebody has stopped only this worker
             self._retry(event.run, "the worker was asked to stop")
 
     def _last_check(self, now: float) -> float:
-        """Time of the last check of busy runs before this launch ends; infinite if none is due.
+        """Time of the last check of held runs, shortly before this launch stops waiting for them;
+        infinite while jobs are running here, or if that time is over.
 
-        The check is as late as possible: only a holder that was silent for long enough counts as
-        dead.
+        It is late, because a holder that has died must have been silent for long enough to be
+        noticed.
         """
         last = self.last_event + self.control.idle_seconds - 3 * TICK_SECONDS
         return math.inf if self.submitted or last <= now else last
@@ -253,21 +261,22 @@ class Scheduler:
         self._retry(lost.run, lost.reason)
 
     def _retry(self, run: str, reason: str) -> None:
-        """Queue a run again, which resumes from its checkpoint; after MAX_DEATHS it has failed.
+        """Queue a run again, so that it resumes from its checkpoint; after `MAX_DEATHS` deaths,
+        record that it has failed.
 
-        If signals from outside ended all of its workers, the next launch tries it again without
+        If all its workers were killed from outside, the next launch tries the run again without
         --retry-failed.
         """
         self.deaths[run] += 1
         folder = self.folder_of(run)
         if self.deaths[run] < MAX_DEATHS:
-            # In front, so that a begun run ends before another one begins.
+            # At the front, so that a run that has begun ends before further runs begin.
             self.queue.appendleft(run)
             with suppress(OSError):
                 add_line(folder.log, f"{reason}; started again")
             self.watcher.lost(run, reason)
             return
-        with suppress(OSError):  # a full disk must not end the other runs
+        with suppress(OSError):  # on a full disk, the other runs go on
             record_failure(
                 folder,
                 reason,
@@ -277,19 +286,21 @@ class Scheduler:
         self.watcher.finished(run, "failed", reason)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        """Ask all jobs to save and leave at the first signal, and kill them at the second SIGINT,
-        which comes from the keyboard.
+        """Ask all jobs to save and leave at the first signal; kill them at a second SIGINT, which
+        comes from the keyboard.
 
-        Clusters send several signals before they end a job; jobs still have to save then.
+        Other repeated signals have no effect: a cluster sends several signals before it ends a job,
+        and jobs must be able to save in spite of them.
         """
         self.control.on_signal(number)
-        self.interrupts += number == signal.SIGINT
+        if number == signal.SIGINT:
+            self.interrupts += 1
         if not self.stopping:
             self._stop()
         elif number == signal.SIGINT and self.interrupts > 1:
             self.executor.cancel()
 
     def _stop(self) -> None:
-        """Ask all jobs to save and leave, and start no other."""
+        """Ask all jobs to save and leave, and start no further jobs."""
         self.stopping = True
         self.executor.cancel()
