@@ -194,11 +194,11 @@ class LayerTrial(Trial):
                 self.model.load_state_dict(before)
 
     def _hint(self, decoding: bool = False) -> str:
-        """The hint for the author of the part that may lack a property; `decoding`: in incremental
-        decoding.
+        """The hint for the author of a faulty part; `decoding`: whether only incremental decoding
+        is at fault.
         """
         for field, kind in KINDS.items():
-            hint = (decoding and kind.step_hint) or kind.hint
+            hint = kind.step_hint if decoding and kind.step_hint else kind.hint
             if field in self.parts and hint:
                 return hint
         return "each token must be treated alone"
@@ -230,10 +230,10 @@ def _weights(model: Transformer) -> Tensor:
 
 
 def _randomize(model: Transformer, seed: int) -> None:
-    """Add normal noise to every parameter.
+    """Add normal noise to every parameter, with the standard deviation of the parameter's values.
 
-    Its standard deviation is that of the parameter's values. If all values are equal, it is 0.5 for
-    vectors and 1/sqrt(width) for matrices.
+    If all values are equal, the standard deviation is 0.5 for vectors and 1/sqrt(width) for
+    matrices.
     """
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
@@ -380,7 +380,7 @@ def _trainable_tensors(attribute: object) -> list[Tensor]:
 
 
 def _check_attention(attention: MultiHeadAttention) -> None:
-    """Refuse attention without a gradient for V, or that bypasses `context.weights`."""
+    """Refuse attention that has no gradient for V, or bypasses `context.weights`."""
     if attention.value_projection.weight.grad is None:
         raise ClassFault(
             "its output has no gradient with respect to V, so the layers below would never learn",

@@ -94,7 +94,7 @@ class TaskTrial(Trial):
 
     def compare_padding(self) -> Iterator[Comparison]:
         """Compare the loss of two items with the sum of the losses of each item alone, and refuse
-        numbers of targets that differ likewise.
+        numbers of targets that do not add up.
         """
         both = self._measure(self.pair)
         first, second = (self._measure([item]) for item in self.pair)

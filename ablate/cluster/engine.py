@@ -69,9 +69,7 @@ class Allocation:
 
 
 class Engine(Keyed):
-    """The settings that every profile has. The methods are those of an engine that submits
-    nothing.
-    """
+    """The settings that every profile has, with the methods of an engine that submits nothing."""
 
     engine: str
     workers: int = Field(1, ge=1, le=10_000, description="number of pilots, each on one node")
@@ -199,7 +197,7 @@ def refuse_too_little_memory(
     """
     least = least_memory(runs)
     if bytes < least:
-        needed = f"{-(-least // 2**20)}M"
+        needed = f"{math.ceil(least / 2**20)}M"
         raise UsageError(
             f"{setting}: {given} is less than the {size(least)} that the largest run and its "
             f"libraries need; give {needed} or more"

@@ -74,7 +74,10 @@ class Pilot(Control):
         self.reason: Leave | None = None  # why the pilot is to leave
         self.has_progress = False  # whether a run has made steps here
         self.is_draining = False  # whether the time limit is too near to start a run
-        self.next_stop = self.next_limit = self.next_report = 0.0
+        # Times of the next check for a stop, of the next query of the limit, of the next report.
+        self.next_stop = 0.0
+        self.next_limit = 0.0
+        self.next_report = 0.0
         self.deadline = float("inf")
         self.report = PilotReport(
             **process_mark().model_dump(),
@@ -152,13 +155,9 @@ class Pilot(Control):
         """Log a run that is done, has diverged or failed, or does not suit this host; count it."""
         if run not in self.begun:  # another pilot has finished it
             return
-        start, step = self.begun.pop(run)
-        seconds = time.monotonic() - start
-        if (
-            outcome == "failed"
-            and seconds < QUICK_SECONDS
-            and steps_of(self.results.run(run)) <= step
-        ):
+        start, first_step = self.begun.pop(run)
+        is_quick = time.monotonic() - start < QUICK_SECONDS
+        if outcome == "failed" and is_quick and steps_of(self.results.run(run)) <= first_step:
             self.quick_failures.add(run)
         elif outcome in ("done", "diverged", "failed"):
             self.quick_failures.clear()
@@ -167,7 +166,10 @@ class Pilot(Control):
         if reason:
             line += f": {reason}"
         self.log(line)
-        self.write(ended=self.report.ended + (outcome in ("done", "diverged")))
+        ended = self.report.ended
+        if outcome in ("done", "diverged"):
+            ended += 1
+        self.write(ended=ended)
 
     def lost(self, run: str, reason: str) -> None:
         """Log a run whose worker has died, and which starts again."""
@@ -213,7 +215,7 @@ class Pilot(Control):
 
         Returns:
             The exit code: 0 if this pilot has done all that it can, also if runs have failed.
-            Otherwise whatever started it, such as Kubernetes, might start it again.
+            With any other code, the system that started it, such as Kubernetes, may start it again.
         """
         for number in self.signals:
             signal.signal(number, signal.SIG_IGN)  # requeueing ends this allocation by a signal
@@ -224,13 +226,15 @@ class Pilot(Control):
         left = 0
         if states is not None:
             left = states.total() - sum(states[state] for state in ENDED)
-        reason, code = self.reason, 0
+        reason = self.reason
+        code = 0
         if states is not None and not left:
             reason = NOTHING_LEFT
         elif states is not None and not self.is_draining:
             reason = Leave("finished", f"{plural(left, 'run')} left to other pilots")
         elif reason is None:
-            reason, code = self._requeue(has_progress), EXIT_INTERRUPTED
+            reason = self._requeue(has_progress)
+            code = EXIT_INTERRUPTED
         elif reason.kind == "failed":
             code = EXIT_RUN_FAILED
         self.write("left", reason)
@@ -238,7 +242,9 @@ class Pilot(Control):
         return code
 
     def _requeue(self, has_progress: bool) -> Leave:
-        """Requeue the allocation unless somebody has cancelled it; the reason to leave."""
+        """Requeue the allocation, unless somebody has cancelled it or its time is too short for a
+        step. Return the reason to leave.
+        """
         allocation = self.allocation
         if not allocation.has_queue:
             return Leave("stopped", "interrupted")
@@ -251,8 +257,8 @@ class Pilot(Control):
         if not has_progress:
             left = allocation.seconds_left()
             if self.is_draining or (left is not None and left < allocation.grace):
-                said = "not requeued: its time limit came before any step was made"
-                return Leave("failed", said)
+                text = "not requeued: its time limit came before any step was made"
+                return Leave("failed", text)
         refused = allocation.requeue()
         return Leave("failed", f"not requeued: {refused}") if refused else REQUEUED
 

@@ -62,8 +62,8 @@ def find_profile(
 
     Args:
         name: name of the profile.
-        workers: number of pilots; None for that of the profile.
-        options: options of sbatch, which replace those of the profile.
+        workers: number of pilots; None for the number in the profile.
+        options: options of sbatch, which replace the options in the profile.
 
     Raises:
         StudyError: the file has errors, all of which are listed.

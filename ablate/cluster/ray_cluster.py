@@ -9,6 +9,7 @@ continues.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import socket
@@ -102,7 +103,7 @@ class Ray(Engine):
             return self
         # Enough for a run on each core, with the micro-batches of a machine with plenty of memory.
         needed = self.each.cpus * least_memory(runs, CPU_MICRO_BATCH)
-        resources = self.each.model_copy(update={"memory": f"{-(-needed // 2**20)}M"})
+        resources = self.each.model_copy(update={"memory": f"{math.ceil(needed / 2**20)}M"})
         return self.model_copy(update={"each": resources})
 
     @override

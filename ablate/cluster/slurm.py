@@ -83,7 +83,7 @@ _OPTION_OF_VARIABLE = {"SBATCH_TIMELIMIT": "time", "SBATCH_MEM_PER_NODE": "mem"}
 
 
 def option_fault(name: str, value: object) -> str:
-    """What is wrong with an option of sbatch; empty if nothing is."""
+    """Describe the fault of an option of sbatch; empty if it has none."""
     if name in RESERVED:
         return f"is set by ablate: {RESERVED[name]}"
     if name not in SBATCH_OPTIONS:

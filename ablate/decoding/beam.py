@@ -27,7 +27,7 @@ from ablate.decoding.constraint import Constraint
 from ablate.model import DecodingCache, Transformer
 
 IMPOSSIBLE = float("-inf")
-MAX_GROUP_SIZE = 128  # tokens
+MAX_GROUP_SIZE = 128  # number of tokens
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,13 @@ def beam_search(
     """Find the best translation of each sentence.
 
     Args:
-        model: in eval mode.
+        model: the model in eval mode.
         source: token ids (B, S), each sentence with EOS at its end, padded with 0.
         limits: largest number of tokens of each translation, without the end mark (B).
-        beam: K.
+        beam: number of hypotheses of each sentence, K.
         alpha: exponent of the length penalty.
-        early_stopping: whether a search ends when K hypotheses have finished. With K = 1 it ends
-            then in any case.
+        early_stopping: whether the search for a sentence ends when K hypotheses have finished. With
+            K = 1, it always does.
         constraint: restricts the next tokens of these sentences; None for no restriction.
         penalty: form of the length penalty.
 
@@ -120,8 +120,8 @@ class _Search:
     """The state of a beam search.
 
     Each row is a sentence that is not done, with its hypotheses. The best finished hypothesis is
-    stored for all sentences. In each step the host reads only one tensor, which sentences are done,
-    because every read stalls a GPU.
+    stored for every sentence. In each step, the host reads only one tensor (which sentences are
+    done), because every read stalls a GPU.
     """
 
     def __init__(

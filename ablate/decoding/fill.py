@@ -10,8 +10,8 @@ import torch
 from ablate.data.tokenizer import BOS, MASK, PAD, Tokenizer
 from ablate.model import Transformer
 
-MASK_TEXT = "<mask>"  # in a text
-NEVER = (PAD, MASK, BOS)
+MASK_TEXT = "<mask>"  # stands for a masked token in a text
+NEVER = (PAD, MASK, BOS)  # tokens that no text has
 
 
 @dataclass(frozen=True)

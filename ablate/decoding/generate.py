@@ -12,7 +12,7 @@ from ablate.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from ablate.model import Transformer
 from ablate.model.decoder_only import DecoderOnly, DecoderOnlyCache
 
-NEVER = (PAD, UNK, BOS)
+NEVER = (PAD, UNK, BOS)  # tokens that no text has
 
 
 @torch.no_grad()
@@ -30,7 +30,7 @@ def generate_ids(
 
     Args:
         model: the trained model.
-        prompt: token ids; a document begins with the begin mark.
+        prompt: token ids of the prompt, with the begin mark of the document.
         count: largest number of tokens.
         context: largest number of preceding tokens that predict a token.
         temperature: divides the logits; 0 takes the most likely token.
@@ -43,11 +43,12 @@ def generate_ids(
     tokens = list(prompt)
     cache: DecoderOnlyCache | None = None
     for _ in range(count):
-        # A longer text has no cache, because its positions count from a context that moves.
+        # Without a cache for a text longer than the context: the context moves with each token, so
+        # that the positions of all tokens change.
         if len(tokens) > context:
             states = model.read(torch.tensor([tokens[-context:]], device=device))[:, -1]
         else:
-            if cache is None:  # with all tokens but the last, which the step below reads
+            if cache is None:  # started with all tokens but the last, which the next line reads
                 prefix = torch.tensor([tokens[:-1]], dtype=torch.int64, device=device)
                 cache = model.start(prefix, 1)
             states = model.step(torch.tensor([tokens[-1:]], device=device), cache)[:, 0]
@@ -59,7 +60,7 @@ def generate_ids(
 
 
 def choose(logits: Tensor, temperature: float, top_k: int | None, random: torch.Generator) -> int:
-    """Draw the next token from logits (V,); at temperature 0 take the most likely one."""
+    """Draw the next token from logits (V,). At temperature 0, take the most likely token."""
     logits = logits.clone()
     # No text has these tokens, but the softmax gives them some probability.
     logits[list(NEVER)] = -torch.inf

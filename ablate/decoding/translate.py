@@ -16,7 +16,8 @@ from ablate.kernels.device import is_out_of_memory, release_cached_memory
 from ablate.kernels.ranks import all_items, current_ranks
 from ablate.model import Transformer
 
-# Source tokens x hypotheses in one batch, by type of device; does not affect the translations.
+# Largest number of source tokens times hypotheses in a batch, by type of device. It does not affect
+# the translations.
 BATCH_TOKENS = {"cpu": 16_384, "cuda": 131_072}
 
 
@@ -24,7 +25,8 @@ class Translations(list[str]):
     """Translated texts.
 
     Attributes:
-        cut: the number of translations that reached a limit of length, by the setting of the limit.
+        cut: number of translations that were truncated by a length limit, by the setting of the
+            limit.
     """
 
     def __init__(self, texts: Iterable[str], cut: Mapping[str, int]) -> None:
@@ -103,9 +105,12 @@ def _translate_batch(
     device: torch.device,
     constrain: Constrain | None,
 ) -> list[list[int]] | None:
-    """Translate a batch; None if memory runs out, except for a single sentence: an error."""
+    """Translate a batch; None if memory runs out. For a single sentence, the error is raised."""
     source = pad([[*sentence, EOS] for sentence in sentences])
-    limits = [_limit(model, len(sentence), decoding)[0] for sentence in sentences]
+    limits = []
+    for sentence in sentences:
+        limit, _ = _limit(model, len(sentence), decoding)
+        limits.append(limit)
     constraint = None
     try:
         if constrain is not None:
@@ -128,9 +133,8 @@ def _translate_batch(
 
 
 def _limit(model: Transformer, source: int, decoding: DecodingConfig) -> tuple[int, str]:
-    """The largest number of tokens of a translation, and the setting of this limit.
-
-    `source` is the number of source tokens.
+    """The largest number of tokens that the translation of `source` tokens may have, and the name
+    of the setting that limits it.
     """
     limit = source + decoding.max_extra_length
     positions = _max_target_length(model, source)

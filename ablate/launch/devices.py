@@ -198,8 +198,8 @@ def _compiler(devices: Sequence[str]) -> dict[str, str]:
 
     A single process compiles the few kernels; by default, each worker would start up to 16
     processes. The cache of compiled kernels is in the user's cache folder, which all workers share,
-    on a cluster those of all nodes with this home folder. It is not in the results root, because
-    torch executes its files.
+    on a cluster the workers of all nodes with this home folder. It is not in the results root,
+    because torch executes its files.
     """
     if all(device == "cpu" for device in devices):
         return {}

@@ -129,8 +129,8 @@ class Scheduler:
         self.control = control or Control()
         self.queue: deque[str] = deque()
         self.submitted: dict[str, Slot] = {}  # slot by run
-        self.busy: dict[str, float] = {}  # time of the next check, by run that others hold
-        self.checks: Counter[str] = Counter()  # number of checks, by run that others hold
+        self.busy: dict[str, float] = {}  # time of the next check, by id of the held run
+        self.checks: Counter[str] = Counter()  # number of checks, by id of the held run
         # Slot of the last check, by run. A run is checked by the same worker each time, because the
         # worker measures for how long the holder of the lease is silent.
         self.checked_in: dict[str, str] = {}

@@ -55,7 +55,8 @@ class Audit:
             self.files += 1
             self.faults.extend(error.lines)
             return None
-        self.files += content is not None
+        if content is not None:
+            self.files += 1
         return content
 
 

@@ -21,8 +21,8 @@ from ablate.store.files import make_room
 from ablate.store.records import CorpusManifest, CorpusPointer, none_if_damaged, none_if_unreadable
 
 MANIFEST = "corpus.json"
-# Settings that are always hashed into the pointer's name, as in the first version; others only if
-# they differ from their defaults.
+# Settings that are always hashed into the pointer's name, as in the first version. All other
+# settings are hashed only if they differ from their defaults.
 _ALWAYS_NAMED = {"vocab_size", "max_length"}
 _FIRST_FIELDS = ("source", "target")  # text fields of corpora whose manifests do not name them
 

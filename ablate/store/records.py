@@ -51,7 +51,7 @@ T = TypeVar("T")
 # A number that is read from a file, which anybody may have written. It is bounded, so that no
 # calculation overflows, such as the squares of scores in a variance.
 Number = Annotated[float, Field(ge=-LARGEST_SCORE, le=LARGEST_SCORE, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=0, lt=2**63)]
+Count = Annotated[int, Field(ge=0, lt=2**63)]  # a non-negative integer, bounded too
 _OUT_OF_BOUNDS_ERRORS = {"greater_than_equal", "less_than", "less_than_equal", "finite_number"}
 
 
@@ -125,6 +125,8 @@ def fault_in(read: Callable[[], object], remedy: str) -> Fault | None:
 class RunRecord(Record):
     """run.json: the settings of a run. Their hash is the run's id.
 
+    task: name of the task, or a pinned reference to a user's class.
+    config: configuration of the row that began the run.
     data: settings of the corpus, as the run's task defines them, without `folder`.
     """
 
@@ -135,8 +137,8 @@ class RunRecord(Record):
     data: dict[str, JsonValue]
 
     @field_serializer("config")
-    def _without_execution_settings(self, config: RowConfig) -> dict[str, Any]:
-        # The job has the fields that may change between launches.
+    def _identity_settings(self, config: RowConfig) -> dict[str, Any]:
+        # Without the fields that may change between launches, which the job has.
         return config.model_dump(exclude=set(NOT_IDENTITY))
 
 
@@ -693,7 +695,14 @@ class Judgments(Record):
 
 
 class MetricsLine(Record):
-    """A line of metrics.jsonl."""
+    """A line of metrics.jsonl: the loss and the learning rate, or an evaluation.
+
+    step: optimizer steps made.
+    tokens: number of target tokens trained on.
+    loss: training loss in nats per token, mean since the previous log line.
+    lr: learning rate.
+    dev_perplexity: perplexity on the dev split.
+    """
 
     step: Count
     tokens: Count

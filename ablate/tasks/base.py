@@ -124,7 +124,7 @@ class Task(ABC):
     predicts: ClassVar[Literal["", "lines", "continuation", "masks"]] = ""
     exported_as: ClassVar[Literal["", "sequence-to-sequence", "causal", "masked"]] = ""
 
-    # Of a class of a user's own
+    # Check of a user's class
 
     def class_faults(self) -> Iterator[str]:
         """Yield a fault for class attributes that are missing or wrong."""
@@ -147,7 +147,7 @@ class Task(ABC):
             isinstance(section, type) and issubclass(section, TaskSettings)
             for section in self.settings
         ):
-            yield "settings has another entry than classes such as ablate.tasks.SearchSettings"
+            yield "settings must contain only classes such as ablate.tasks.SearchSettings"
         elif not self.default_metrics:
             yield "default_metrics is empty; verdicts use its first metric"
         elif unknown := [name for name in self.architectures if name not in ARCHITECTURES]:
@@ -180,7 +180,8 @@ class Task(ABC):
     @property
     def original_defaults(self) -> dict[str, Any]:
         """Original defaults of unused fields whose default has since changed. Run ids are computed
-        with them, so that a change of a field that a task does not use leaves its run ids alone.
+        with them, so that the run ids of a task do not change with the defaults of fields that it
+        does not use.
         """
         facts = facts_of(DecodingConfig)
         defaults = {}

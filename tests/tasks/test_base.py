@@ -114,7 +114,7 @@ def test_a_task_of_a_class_without_a_method_is_refused_with_its_name(tmp_path):
         ({"model_metrics": ()}, "model_metrics does not have PPL, which early stopping and learning curves use"),
         ({"settings": ()}, None),
         ({"settings": ["beam"]}, "settings is not a tuple"),
-        ({"settings": ("beam",)}, "settings has another entry than classes such as "),
+        ({"settings": ("beam",)}, "settings must contain only classes such as "),
         ({"default_metrics": ()}, "default_metrics is empty; verdicts use its first metric"),
         ({"architectures": ("decoder-only", "encoder_decoder")},
          'architectures has unknown architecture "encoder_decoder"; did you mean "encoder-decoder"?'),
