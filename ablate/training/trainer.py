@@ -129,7 +129,7 @@ class Trainer:
         self.micro_batch_tokens = micro_batch_tokens
         self.progress = TrainingProgress()
         self.loss_sum = torch.zeros((), device=device)  # nats since the last log line
-        self.loss_tokens = 0
+        self.loss_tokens = 0  # target tokens since the last log line
         self.last_loss: float | None = None
         self.last_perplexity: float | None = None
         self.steps = self._last_step()
@@ -294,7 +294,8 @@ class Trainer:
         the cross-entropy is then computed separately.
         """
         bound = EXPLODED * math.log(self.vocab_size)
-        # The loss sums the cross-entropy of the next token and the weighted ones of later tokens.
+        # The loss is the cross-entropy of the next token plus the weighted cross-entropies of later
+        # tokens.
         total_weight = 1 + self.config.future_tokens * self.config.future_loss
         if loss <= total_weight * bound:
             return
