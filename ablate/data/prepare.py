@@ -19,6 +19,7 @@ from ablate.config import DataConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.language_data import LanguageData
 from ablate.config.synthetic_data import SyntheticData
+from ablate.data.build import Build
 from ablate.data.corpus import FORMAT, Corpus
 from ablate.data.preparation import Preparation
 from ablate.data.prepare_items import ItemPreparation
@@ -157,7 +158,7 @@ def _build(
         origins[split] = source.origin().updated(sha256=tuple(content[split]))
     work = path.with_name(f".{path.name}.work")
     try:
-        preparation.build(work, origins)
+        Build(preparation, work, origins).run()
     except DataError:  # another try with the same text would fail as well
         shutil.rmtree(work, ignore_errors=True)
         raise

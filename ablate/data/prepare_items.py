@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,9 +71,15 @@ class ItemPreparation(StreamPreparation):
             lengths = items.lengths[indices].astype(np.int64)
             is_token = np.arange(inputs.shape[1]) < lengths[:, None]
             yield Chunk(len(indices), [Encoded(inputs[is_token].astype(IDS), lengths)])
-        overlap = items.overlap() if split == "test" else 0.0
-        if overlap:
-            self.warnings.setdefault(split, []).append(
-                f"test: {overlap:.1%} of the items may occur in training, because too few items of "
-                f"their size are held out"
-            )
+
+    def encoding_warnings(self, split: str, shares: Mapping[str, float]) -> list[str]:
+        """Warn of test items that may occur in training."""
+        source = self.sources[split]
+        assert isinstance(source, DrawnSource)
+        overlap = source.items.overlap() if split == "test" else 0.0
+        if not overlap:
+            return []
+        return [
+            f"test: {overlap:.1%} of the items may occur in training, because too few items of "
+            f"their size are held out"
+        ]

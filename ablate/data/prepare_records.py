@@ -155,7 +155,7 @@ class RecordPreparation(Preparation):
             filters.refuse_lost(records, field, texts[field], fields[field], tokenizer)
         return Chunk(len(records), fields)
 
-    def unknown_warnings(self, split: str, shares: Mapping[str, float]) -> list[str]:
+    def encoding_warnings(self, split: str, shares: Mapping[str, float]) -> list[str]:
         """Warn of shares above UNKNOWN, and of any unknown word in dev or test."""
         warnings = []
         has_words = self.data.tokenizer == "word"

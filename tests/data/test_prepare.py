@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ablate.config.translation_data import TranslationData
-from ablate.data import preparation, prepare_records, sources, text_preview, toy
+from ablate.data import build, prepare_records, sources, text_preview, toy
 from ablate.data.prepare import prepare, vocabulary_faults
 from ablate.data.text_preview import is_learned_quickly
 from ablate.data.tokenizer import UNK, encode
@@ -265,7 +265,7 @@ def test_a_killed_preparation_is_never_taken_for_a_corpus(files):
     files.write()
     script = """
 import pathlib
-from ablate.data import preparation, prepare_records
+from ablate.data import build, prepare_records
 prepare_records.CHUNK, prepare_records.RecordPreparation.commit_every = 7, 3
 def die(*given, **named):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -276,11 +276,11 @@ def die_at(point, corpora):
     if point == "vocabulary":
         prepare_records.train_tokenizer = die
     elif point == "ids":
-        preparation.Preparation._write = die
+        build.Build._write = die
     elif point == "a commit":
-        preparation.SequenceWriter.commit = die_after(3, preparation.SequenceWriter.commit)
+        build.SequenceWriter.commit = die_after(3, build.SequenceWriter.commit)
     elif point == "manifest":
-        preparation.Preparation._write_manifest = die
+        build.Build._write_manifest = die
     elif point == "its place":
         replace = pathlib.Path.replace
         pathlib.Path.replace = lambda self, to: die() if self.is_dir() else replace(self, to)
@@ -345,7 +345,7 @@ def test_a_failed_preparation_leaves_no_corpus(files, monkeypatch):
     def full(*given):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(preparation.SequenceWriter, "add", full)
+    monkeypatch.setattr(build.SequenceWriter, "add", full)
     with pytest.raises(OSError, match="No space left") as failed:
         files.prepare()
     assert Path(failed.value.filename).parent == files.corpora
