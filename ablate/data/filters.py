@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import islice, pairwise
+from itertools import pairwise
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -241,23 +241,23 @@ def _composed_share(records: Sequence[Document], field: int) -> float:
     return sum(composed) / len(composed) if composed else nan
 
 
-OVERLAP_CHUNK = 10_000  # training records that are in memory at once
+_READ_AT_ONCE = 10_000  # sequences
 
 
 def count_overlap(folder: Path, fields: Sequence[str]) -> Overlap:
     """Count the test records whose text occurs in training, by field and as whole records.
 
-    The test split and a chunk of the training split are in memory.
+    The test split is in memory, and the training split is read once.
     """
-    test = _columns(list(_records(folder, "test", fields)))
-    unseen: list[set[Any]] = list(map(set, test))
-    train = _records(folder, "train", fields)
-    while chunk := list(islice(train, OVERLAP_CHUNK)):
-        for texts, column in zip(unseen, _columns(chunk), strict=True):
-            texts.difference_update(column)
-    counts = []
-    for column, texts in zip(test, unseen, strict=True):
-        counts.append(sum(text not in texts for text in column))
+    test = list(_records(folder, "test", fields))
+    unseen: list[set[Any]] = [*map(set, zip(*test, strict=True)), set(test)]
+    for record in _records(folder, "train", fields):
+        for texts, text in zip(unseen, (*record, record), strict=True):
+            texts.discard(text)
+    counts = [0] * len(unseen)
+    for record in test:
+        for index, text in enumerate((*record, record)):
+            counts[index] += text not in unseen[index]
     *field_counts, records = counts
     return Overlap(fields=dict(zip(fields, field_counts, strict=True)), records=records)
 
@@ -268,16 +268,11 @@ def _records(folder: Path, split: str, fields: Sequence[str]) -> Iterator[tuple[
     return zip(*columns, strict=True)
 
 
-def _columns(records: list[tuple[bytes, ...]]) -> list[Sequence[Any]]:
-    """The texts of each field, then the whole records."""
-    return [*zip(*records, strict=True), records]
-
-
 def _texts(sequences: TokenSequences) -> Iterator[bytes]:
     """Yield the ids of each sequence as bytes."""
-    for start in range(0, len(sequences), OVERLAP_CHUNK):
+    for start in range(0, len(sequences), _READ_AT_ONCE):
         # Read a chunk at once, because slicing bytes is much faster than slicing a memory map.
-        ends = sequences.offsets[start : start + OVERLAP_CHUNK + 1].tolist()
+        ends = sequences.offsets[start : start + _READ_AT_ONCE + 1].tolist()
         ids = sequences.ids[ends[0] : ends[-1]].tobytes()
         size = sequences.ids.itemsize
         for begin, end in pairwise(ends):

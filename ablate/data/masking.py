@@ -10,7 +10,7 @@ token that is chosen if a context would have no target.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,17 +98,10 @@ class MaskedContexts(Contexts):
         contexts: Contexts, masking: Masking, key: tuple[int, ...], tokenizer: Tokenizer
     ) -> MaskedContexts:
         """Mask contexts."""
+        unmasked = {field.name: getattr(contexts, field.name) for field in fields(contexts)}
+        V = tokenizer.vocab_size
         return MaskedContexts(
-            contexts.ids,
-            contexts.offsets,
-            contexts.starts,
-            contexts.ends,
-            contexts.scored,
-            contexts.begins,
-            masking,
-            key,
-            tokenizer.vocab_size,
-            Spaces.find(tokenizer),
+            **unmasked, masking=masking, key=key, vocab_size=V, spaces=Spaces.find(tokenizer)
         )
 
     def replace_key(self, *key: int) -> MaskedContexts:
