@@ -2,44 +2,14 @@
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
+from tests.data.apart import outcomes_of, start_preparing
 from tests.data.hub_server import COMMIT, FILES, LICENSE, Hub
 
-ROOT = Path(__file__).parents[2]
 SHA256 = hashlib.sha256(FILES["train.jsonl"].encode()).hexdigest()
 SIZE = sum(len(text) for text in FILES.values())
-
-# Runs in a separate process, since the library reads its environment variables once. Each case is
-# (corpus, settings); its outcome is the corpus or the error lines. Only the library's pauses
-# between retries and its block size are made smaller, so that a small file can be cut in the
-# middle.
-SCRIPT = """
-import json, sys, time
-from pathlib import Path
-from ablate.config.translation_data import TranslationData
-from ablate.data.prepare import prepare
-from ablate.errors import AblateError
-pause = time.sleep
-import huggingface_hub.constants
-huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE = 4096
-time.sleep = lambda seconds: pause(min(seconds, 0.01))
-outcomes = []
-for case in json.loads(sys.argv[1]):
-    said = []
-    settings = {"direction": "en-de", "vocab_size": 60, **case["settings"]}
-    try:
-        corpus = prepare(TranslationData.resolve(settings), Path("nowhere"), Path(case["corpora"]), said.append)
-        outcomes.append({"id": corpus.id, "pairs": corpus.manifest.records, "said": said})
-    except AblateError as error:
-        outcomes.append({"fault": list(error.lines)})
-print(json.dumps(outcomes))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -50,34 +20,24 @@ def hub():
 
 
 @pytest.fixture(scope="module")
-def run(hub, tmp_path_factory):
-    """Prepare corpora of the Hub, one after another in one process; `home` is the Hub's cache."""
+def start(hub):
+    """Start to prepare corpora of the Hub, one after another; `home` is the Hub's cache."""
 
     def start(cases, home, **environment):
-        variables = {
-            "HF_ENDPOINT": hub.address,
-            "HF_HUB_OFFLINE": "0",  # other tests run offline
-            "HF_HOME": str(home),
-            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-            **environment,
-        }
-        return subprocess.Popen(
-            [sys.executable, "-W", "error", "-c", SCRIPT, json.dumps(cases)],
-            cwd=ROOT, env={**os.environ, **variables}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+        variables = {"HF_ENDPOINT": hub.address, "HF_HOME": str(home), **environment}
+        return start_preparing(cases, **variables)
 
-    def wait(process):
-        out, err = process.communicate(timeout=120)
-        assert process.returncode == 0, err
-        return json.loads(out.splitlines()[-1])
+    return start
 
-    run = lambda *given, **more: wait(start(*given, **more))  # noqa: E731
-    run.start, run.wait = start, wait
-    return run
+
+@pytest.fixture(scope="module")
+def run(start):
+    return lambda *cases, **environment: outcomes_of(start(*cases, **environment))
 
 
 def case(corpora, corpus, **settings):
-    return {"corpora": str(corpora), "settings": {"corpus": corpus, **settings}}
+    defaults = {"direction": "en-de", "vocab_size": 60}
+    return {**defaults, "corpus": corpus, **settings}, "nowhere", corpora
 
 
 FAULTS = {
@@ -107,7 +67,7 @@ def outcomes(run, tmp_path_factory):
 
 @pytest.mark.parametrize("name", GOOD)
 def test_redirects_and_interrupted_downloads_give_the_same_corpus(outcomes, name):
-    assert outcomes[name]["pairs"] == {"train": 3000, "dev": 20, "test": 20}
+    assert outcomes[name]["records"] == {"train": 3000, "dev": 20, "test": 20}
     assert outcomes[name]["id"] == outcomes["served"]["id"]
 
 
@@ -186,14 +146,13 @@ def test_an_unreachable_hub_is_one_error_line(run, tmp_path):
     assert line.startswith("hf:test/served@main: the ")
 
 
-def test_several_processes_at_once_download_each_file_once(run, hub, tmp_path):
+def test_several_processes_at_once_download_each_file_once(start, hub, tmp_path):
     """The processes share the Hub's cache but not the prepared corpora, so that only the cache's
     locks act.
     """
     before = hub.sent["test/small"]
-    processes = [
-        run.start([case(tmp_path / str(i), "hf:test/small")], tmp_path / "home") for i in range(3)
-    ]
-    found = [run.wait(process)[0] for process in processes]
+    cases = [case(tmp_path / str(i), "hf:test/small") for i in range(3)]
+    processes = [start([alone], tmp_path / "home") for alone in cases]
+    found = [outcomes_of(process)[0] for process in processes]
     assert len({outcome["id"] for outcome in found}) == 1
     assert hub.sent["test/small"] - before == SIZE

@@ -4,11 +4,7 @@ refused.
 
 import gzip
 import json
-import os
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -26,10 +22,10 @@ from ablate.data.resolve_sources import resolve_sources
 from ablate.data.tokenizer import EOS, ByteTokenizer
 from ablate.data.vocabulary import train_tokenizer
 from ablate.errors import DataError, Interrupted
+from tests.data.apart import outcomes_of, start_preparing
 from tests.data.hub_server import Hub
 
 TEXT = "  The cat sat.\n\nIt was\ta  fine day — 1€,\r\nsaid Ünal.\n" * 40
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -285,23 +281,6 @@ def test_shares():
     ]  # fmt: skip
 
 
-HUB_SCRIPT = """
-import json, sys
-from pathlib import Path
-from ablate.config.language_data import LanguageData
-from ablate.data.prepare import prepare
-outcomes = {}
-for name, settings in json.loads(sys.argv[1]).items():
-    data = LanguageData.resolve({"corpus": name, **settings})
-    corpus = prepare(data, Path("nowhere"), Path(sys.argv[2]))
-    outcomes[name] = {}
-    for split in ("train", "dev", "test"):
-        text = corpus.split(split)["text"]
-        outcomes[name][split] = corpus.tokenizer.decode([text[i].tolist() for i in range(len(text))])
-print(json.dumps(outcomes))
-"""
-
-
 def table(*texts):
     """The content of a Parquet file with a column of texts."""
     sink = pa.BufferOutputStream()
@@ -333,32 +312,20 @@ class TextHub(Hub):
 
 def test_named_texts_are_read_from_the_hub(tmp_path):
     hub = TextHub()
-    cases = {name: {} for name in TEXTS if name != "toy"}
-    cases["fineweb-edu-sample"] = {"dev": "10%", "test": "10%"}
-    variables = {**os.environ, "HF_ENDPOINT": hub.address, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path / "home"),
-                 "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_XET": "1"}  # fmt: skip
-    words = [sys.executable, "-c", HUB_SCRIPT, json.dumps(cases), str(tmp_path / "corpora")]
-    done = subprocess.run(
-        words, env=variables, cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    cases = {name: {"corpus": name} for name in TEXTS if name != "toy"}
+    cases["fineweb-edu-sample"] |= {"dev": "10%", "test": "10%"}
+    process = start_preparing(
+        [(settings, "nowhere", tmp_path / "corpora") for settings in cases.values()],
+        HF_ENDPOINT=hub.address, HF_HOME=str(tmp_path / "home"), HF_HUB_DISABLE_XET="1",
+    )  # fmt: skip
+    outcomes = outcomes_of(process)
     hub.close()
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["wikitext-2"]["dev"] == [" = Title = \n wikitext-2-raw-v1 validation \n"]
-    assert found["wikitext-103"]["test"] == [" = Title = \n wikitext-103-raw-v1 test \n"]
-    assert found["text8"] == {
-        "train": [" of train"],
-        "dev": [" of validation"],
-        "test": [" of test"],
-    }
-    assert {split: len(texts[0]) for split, texts in found["enwik8"].items()} == {
-        "train": 90,
-        "dev": 5,
-        "test": 5,
-    }
-    fineweb = found["fineweb-edu-sample"]
-    assert (
-        "".join(text for texts in fineweb.values() for text in texts)
-        == "a" * 600 + "0" * 400 + "a" * 600 + "1" * 400
-    )
-    assert [len(texts) for texts in fineweb.values()] == [3, 1, 1]
+    read = {name: outcome["texts"] for name, outcome in zip(cases, outcomes, strict=True)}
+    splits = ("train.text", "dev.text", "test.text")
+    assert read["wikitext-2"]["dev.text"] == [" = Title = \n wikitext-2-raw-v1 validation \n"]
+    assert read["wikitext-103"]["test.text"] == [" = Title = \n wikitext-103-raw-v1 test \n"]
+    assert list(read["text8"].values()) == [[" of train"], [" of validation"], [" of test"]]
+    assert [len(read["enwik8"][split][0]) for split in splits] == [90, 5, 5]
+    fineweb = [read["fineweb-edu-sample"][split] for split in splits]
+    assert "".join(map("".join, fineweb)) == "a" * 600 + "0" * 400 + "a" * 600 + "1" * 400
+    assert list(map(len, fineweb)) == [3, 1, 1]
