@@ -220,7 +220,7 @@ class Build:
             for field, end in zip(fields, state.ends, strict=True):
                 writer = SequenceWriter(self.folder, split, field, end)
                 writers.append(stack.enter_context(writer))
-            chunks = self.preparation.encoded(split, total, n_read, left_out)
+            chunks = self.preparation.encode_split(split, total, n_read, left_out)
             for number, chunk in enumerate(chunks, 1):
                 for writer, ids in zip(writers, chunk.ids, strict=True):
                     writer.add(ids)
@@ -230,7 +230,7 @@ class Build:
                     state = EncodingState(done=n_read, ends=ends, left_out=dict(left_out))
                     state.write(self.folder / _STATE)
         if split != "train":
-            for field, text in self.preparation.texts(split).items():
+            for field, text in self.preparation.stored_texts(split).items():
                 write_bytes(self.folder / f"{split}.{field}.txt", text.encode())
         return Counter({reason: count for reason, count in left_out.items() if count})
 

@@ -75,7 +75,7 @@ class Preparation(ABC):
         """Learn the vocabulary of each field, write it, and count the training records."""
 
     @abstractmethod
-    def encoded(
+    def encode_split(
         self, split: str, total: int, start: int, left_out: Counter[str]
     ) -> Iterator[Chunk]:
         """Encode a split.
@@ -87,7 +87,7 @@ class Preparation(ABC):
             left_out: receives the number of dropped training records, by reason.
         """
 
-    def sampled(self, items: Iterable[T], most: int, unit: str) -> tuple[list[T], int]:
+    def draw_sample(self, items: Iterable[T], most: int, unit: str) -> tuple[list[T], int]:
         """Draw the items on which the vocabulary is learned, and log their number.
 
         Args:
@@ -106,7 +106,7 @@ class Preparation(ABC):
             self.log(f"learning a vocabulary of {self.data.vocab_size:,} on {basis}")
         return sample, count
 
-    def texts(self, split: str) -> Mapping[str, str]:
+    def stored_texts(self, split: str) -> Mapping[str, str]:
         """The text of dev or test to store with the ids, by field."""
         return {}
 

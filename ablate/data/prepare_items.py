@@ -58,7 +58,7 @@ class ItemPreparation(StreamPreparation):
     def _vocabulary(self) -> Tokenizer:
         return SymbolTokenizer.of(self.data.generator.tokens(self.data))
 
-    def encoded(
+    def encode_split(
         self, split: str, total: int, start: int, left_out: Counter[str]
     ) -> Iterator[Chunk]:
         """Yield the tokens of the items in chunks."""

@@ -73,7 +73,7 @@ class RecordPreparation(Preparation):
         escaped = self.has_reserved
         self.log("reading the training split")
         training_records = filters.training_records(self.sources["train"], data, left_out)
-        records, count = self.sampled(training_records, data.tokenizer_pairs, "record")
+        records, count = self.draw_sample(training_records, data.tokenizer_pairs, "record")
         if not count:
             problem = "contains no records"
             if left_out:
@@ -113,7 +113,7 @@ class RecordPreparation(Preparation):
                     symbols.update(self.data.symbols(self.data.encoded(record.texts)[field]))
         return sorted(symbols)
 
-    def encoded(
+    def encode_split(
         self, split: str, total: int, start: int, left_out: Counter[str]
     ) -> Iterator[Chunk]:
         """Encode a split: dev or test in a single chunk, training records in several, without those
@@ -194,7 +194,7 @@ class RecordPreparation(Preparation):
             limits += f", or more uneven than data.max_ratio={max_ratio:g}"
         return limits
 
-    def texts(self, split: str) -> Mapping[str, str]:
+    def stored_texts(self, split: str) -> Mapping[str, str]:
         """The texts of each field, a line for each record."""
         texts = {}
         for index, field in enumerate(self.data.fields):

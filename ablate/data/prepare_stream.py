@@ -40,7 +40,7 @@ class StreamPreparation(Preparation):
     def _vocabulary(self) -> Tokenizer:
         if self.data.tokenizer == BYTES:
             return ByteTokenizer()
-        lines, _ = self.sampled(self._lines(), self.data.tokenizer_lines, "line")
+        lines, _ = self.draw_sample(self._lines(), self.data.tokenizer_lines, "line")
         return train_tokenizer(
             lines,
             self.data.vocab_size,
@@ -56,7 +56,7 @@ class StreamPreparation(Preparation):
                 for start in range(0, len(line), _LONGEST_LINE):
                     yield line[start : start + _LONGEST_LINE]
 
-    def encoded(
+    def encode_split(
         self, split: str, total: int, start: int, left_out: Counter[str]
     ) -> Iterator[Chunk]:
         """Yield the ids of each piece of a document, with an end mark between documents."""
