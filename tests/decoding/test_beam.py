@@ -270,36 +270,23 @@ def test_the_search_ends_when_no_unfinished_hypothesis_can_still_win():
     assert (found.tokens, len(model.sizes)) == ([], 1)
 
 
-def test_the_search_ends_when_K_hypotheses_have_finished_though_longer_ones_could_still_win():
-    """The best two of each step: `end` and `4`; then `4 end` and `4 4`. The penalty alone would go
-    on to the limit.
+@pytest.mark.parametrize(
+    ("beam", "early_stopping", "tokens", "steps"),
+    [(2, True, [4], 2), (2, False, [4] * 50, 51), (1, False, [], 1)],
+)
+def test_early_stopping_ends_a_search_when_K_hypotheses_have_finished(
+    beam, early_stopping, tokens, steps
+):
+    """The best two of each step are `end` and `4`, then `4 end` and `4 4`. Longer translations could
+    still win, since the penalty grows faster than the probability falls. A beam of one is greedy.
     """
     model = Watched(unigram_model([0.05, 0.05, 0.05, 0.45, 0.4]))
-    (found,) = beam_search(
-        model, sources(3, vocab_size=5), torch.tensor([50]), beam=2, alpha=9.0, early_stopping=True
-    )
-    assert len(model.sizes) == 2
-    assert found.tokens == [4]
-    assert found.score == pytest.approx(math.log(0.4 * 0.45) / (7 / 6) ** 9, rel=1e-5)
-
-
-def test_without_early_stopping_it_goes_on_while_longer_ones_could_still_win():
-    """As above; the best of all is the longest, since the penalty grows faster than the probability
-    falls.
-    """
-    model = Watched(unigram_model([0.05, 0.05, 0.05, 0.45, 0.4]))
-    (found,) = beam_search(
-        model, sources(3, vocab_size=5), torch.tensor([50]), beam=2, alpha=9.0, early_stopping=False
-    )
-    assert (found.tokens, len(model.sizes)) == ([4] * 50, 51)
-
-
-def test_without_early_stopping_a_beam_of_one_is_still_greedy():
-    model = Watched(unigram_model([0.05, 0.05, 0.05, 0.45, 0.4]))
-    (found,) = beam_search(
-        model, sources(3, vocab_size=5), torch.tensor([50]), beam=1, alpha=9.0, early_stopping=False
-    )
-    assert (found.tokens, len(model.sizes)) == ([], 1)
+    source, limits = sources(3, vocab_size=5), torch.tensor([50])
+    (found,) = beam_search(model, source, limits, beam, 9.0, early_stopping)
+    assert (found.tokens, len(model.sizes)) == (tokens, steps)
+    n = len(tokens)
+    score = (n * math.log(0.4) + math.log(0.45)) / ((6 + n) / 6) ** 9
+    assert found.score == pytest.approx(score, rel=1e-5)
 
 
 def test_unlikely_ends_among_the_best_do_not_hide_a_likely_translation():
