@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from ablate.formatting import duration, setting_text
+from ablate.formatting import duration, setting_text, settings_text
 from ablate.page.drawings import costs, differences, learning_curves
 from ablate.page.html import Best, environment, table_context
 from ablate.page.points import equal_costs
@@ -92,10 +92,7 @@ def page(
     attention: Attention | None = None,
 ) -> str:
     """The page of a study, as HTML."""
-    changes = []
-    for row in table.rows[1:]:
-        texts = [f"{name}={setting_text(value)}" for name, value in row.recipe.changed.items()]
-        changes.append((row.label, ", ".join(texts)))
+    changes = [(row.label, settings_text(row.recipe.changed)) for row in table.rows[1:]]
     return _page(
         table,
         {row.label: f"runs-{index}" for index, row in enumerate(table.rows)},
@@ -116,17 +113,8 @@ def page(
 
 def scores_page(table: Table) -> str:
     """The page of scores of other code: conclusion, table, differences from base."""
-    empty_sections = (
-        "curves",
-        "designs",
-        "costs",
-        "equal_costs",
-        "samples",
-        "attention",
-        "changes",
-        "origins",
-    )
-    return _page(table, {}, **dict.fromkeys(empty_sections, ()))
+    of_study = ("curves", "designs", "costs", "equal_costs", "samples", "attention", "changes")
+    return _page(table, {}, origins=(), **dict.fromkeys(of_study, ()))
 
 
 def _page(table: Table, links: Mapping[str, str], **sections: Any) -> str:

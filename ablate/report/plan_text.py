@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 
 from rich.text import Text
 
-from ablate.config import ModelConfig
+from ablate.config import ModelConfig, RowConfig
 from ablate.config.lengths import ASSUMED_LENGTH
 from ablate.config.training import ends_in_warmup
 from ablate.formatting import duration, first_few, plural, scaled, size, thousands, visible
@@ -53,11 +53,24 @@ def _print_rows(plan: Plan) -> None:
 
 
 def _lines_below(plan: Plan) -> Iterator[str]:
-    """Yield designs, totals and assumptions."""
+    """Yield designs, totals, assumptions, and notes on rows."""
     for design in plan.study.designs:
         if isinstance(design, FactorialDesign):
             yield f"{design.group}: {design.title}."
             yield from map("  {}".format, design.alias_lines())
+    yield from _totals(plan)
+    if plan.lengths is None and not plan.study.data.is_stream:
+        item = plan.study.task.metrics[plan.study.metrics.shown[0]].item
+        yield f"The corpus is not prepared: {item}s of {ASSUMED_LENGTH} tokens are assumed."
+    yield from epochs_lines({row.row.label: row.epochs for row in plan.rows})
+    yield from _row_notes(plan)
+    yield from _custom_classes(plan.study)
+    yield from precision_lines(plan)
+    yield memory_line(plan)
+
+
+def _totals(plan: Plan) -> Iterator[str]:
+    """Yield the numbers of rows and runs with their cost, and what is left to do or left out."""
     device = "on this CPU" if plan.device == "cpu" else "on a GPU here"
     time = f"unknown until a run has finished {device}"
     if plan.seconds is not None:
@@ -72,41 +85,43 @@ def _lines_below(plan: Plan) -> Iterator[str]:
     if plan.study.whole.dropped:
         were = "was" if plan.study.whole.dropped == 1 else "were"
         yield f"{plural(plan.study.whole.dropped, 'combination')} {were} dropped by `where`."
-    if plan.lengths is None and not plan.study.data.is_stream:
-        item = plan.study.task.metrics[plan.study.metrics.shown[0]].item
-        yield f"The corpus is not prepared: {item}s of {ASSUMED_LENGTH} tokens are assumed."
-    yield from epochs_lines({row.row.label: row.epochs for row in plan.rows})
-    custom = [row.row.label for row in plan.rows if classes_of(row.row.config, ModelConfig)]
-    if custom:
-        yield f"params, FLOPs and memory do not include the custom classes of: {', '.join(custom)}."
-    optimized = [row.row.label for row in plan.rows if is_own(row.row.config.optimizer)]
-    if optimized:
-        yield f"memory counts Adam's state for the optimizer of: {', '.join(optimized)}."
-    rising = [row.row.label for row in plan.rows if ends_in_warmup(row.row.config)]
-    if rising:
-        yield (
-            "NOTE: the learning rate rises until training ends, because warmup_steps is not below "
-            f"train_steps: {first_few(rising)}."
-        )
+
+
+# (note, whether it concerns a row with this configuration)
+_ROW_NOTES: tuple[tuple[str, Callable[[RowConfig], bool]], ...] = (
+    (
+        "params, FLOPs and memory do not include the custom classes of",
+        lambda config: bool(classes_of(config, ModelConfig)),
+    ),
+    ("memory counts Adam's state for the optimizer of", lambda config: is_own(config.optimizer)),
+    (
+        "NOTE: the learning rate rises until training ends, because warmup_steps is not below "
+        "train_steps",
+        ends_in_warmup,
+    ),
+)
+
+
+def _row_notes(plan: Plan) -> Iterator[str]:
+    """Yield each note with the rows that it concerns."""
     noted: dict[str, list[str]] = {}
+    for note, concerns in _ROW_NOTES:
+        noted[note] = [row.row.label for row in plan.rows if concerns(row.row.config)]
     for row in plan.rows:
-        noted.setdefault(note_on_shared_keys(row.row.config.all_layers), []).append(row.row.label)
-    for note, labels in noted.items():
-        if note:
-            yield f"NOTE: {note}: {first_few(labels)}."
+        if note := note_on_shared_keys(row.row.config.all_layers):
+            noted.setdefault(f"NOTE: {note}", []).append(row.row.label)
     repeated = []
     rows = plan.planned.by_label
     for label, earlier in plan.planned.repeated.items():
         if rows[label].group != rows[earlier].group:  # within a group, a path repeats rows
             repeated.append(f"{label} ({earlier})")
-    if repeated:
-        yield (
-            "NOTE: rows with the runs of an earlier row, in parentheses, which verdicts count and "
-            f"test once: {first_few(repeated)}."
-        )
-    yield from _custom_classes(plan.study)
-    yield from precision_lines(plan)
-    yield memory_line(plan)
+    noted[
+        "NOTE: rows with the runs of an earlier row, in parentheses, which verdicts count and test "
+        "once"
+    ] = repeated
+    for note, labels in noted.items():
+        if labels:
+            yield f"{note}: {first_few(labels)}."
 
 
 def _custom_classes(study: Study) -> Iterator[str]:
