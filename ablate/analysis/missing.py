@@ -10,6 +10,7 @@ from ablate.errors import Fault, StoreError
 from ablate.store import Results, RunFiles, RunFolder, State, none_if_unreadable
 from ablate.store.records import Failure, none_if_damaged
 from ablate.store.score_cache import fault_in_predictions
+from ablate.store.status import damage_of
 from ablate.study import Run
 
 ENDED: tuple[State, ...] = ("done", "diverged", "failed")
@@ -99,9 +100,12 @@ def unusable_record(folder: RunFolder) -> Fault | None:
     return None
 
 
-def damaged_predictions(run: Run, results: Results) -> Fault | None:
-    """The damage of the predictions of a finished run; None if all are whole."""
-    return _damaged_predictions(run, RunFiles.read(results.run(run.id)))
+def damage_of_run(run: Run, results: Results) -> Fault | None:
+    """The damage of the result or of the predictions of a run, which the next launch makes again;
+    None if both are whole.
+    """
+    folder = results.run(run.id)
+    return damage_of(folder) or _damaged_predictions(run, RunFiles.read(folder))
 
 
 def _damaged_predictions(run: Run, files: RunFiles) -> Fault | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ablate.analysis.missing import (
     Retries,
-    damaged_predictions,
+    damage_of_run,
     healed_state,
     is_missing,
     never,
@@ -29,7 +29,6 @@ from ablate.launch.scheduler import Control, Scheduler, Watcher
 from ablate.plan.resources import refuse_full_disk
 from ablate.store import Results, State
 from ablate.store.jobs import DEFAULT_RESOURCES, Resources
-from ablate.store.status import damage_of
 from ablate.study import Run
 from ablate.workers.job import Job, RunRequest
 
@@ -115,7 +114,9 @@ def launch(
         return
     missing = share.ordered(missing)
     for id in missing:
-        _log_damage(runs[id], results, observer)
+        damage = damage_of_run(runs[id], results)
+        if damage is not None:  # in place of the usual remedy, which is this command
+            observer.log(str(replace(damage, remedy="it is made again")))
         # A retried run has not failed yet. But pilots must know the hosts on which it has failed.
         if share is ALONE:
             results.run(id).failure.unlink(missing_ok=True)
@@ -133,14 +134,6 @@ def launch(
         return None if is_missing(run, results, retries) else run_state(run, results)
 
     Scheduler(executor, job_for, results.run, outcome_of, observer, control).run(missing)
-
-
-def _log_damage(run: Run, results: Results, observer: Watcher) -> None:
-    """Log that a damaged result, or damaged predictions, are made again."""
-    damage = damage_of(results.run(run.id)) or damaged_predictions(run, results)
-    if damage is not None:
-        # In place of the usual remedy, which is to run this command.
-        observer.log(str(replace(damage, remedy="it is made again")))
 
 
 def outcome_of_launch(runs: Iterable[Run], results: Results) -> Counter[State]:

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 from ablate.analysis.missing import unusable_record
 from ablate.checks.row import check_runs
 from ablate.config.data import CorpusConfig
-from ablate.config.training import resolve_precision
 from ablate.errors import StoreError
-from ablate.store import Results, RunFolder
+from ablate.store import Results
 from ablate.store.files import write_bytes
-from ablate.store.records import Execution, RunRecord, none_if_damaged
+from ablate.store.records import RunRecord, none_if_damaged
 from ablate.study import Run, Study
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ def _write_run_record(run: Run, results: Results, corpus: Corpus, study: Study) 
         record.write(folder.run)
     if execution is not None:
         folder.refuse_other_text(execution, corpus.training_hash)
-        refuse_other_precision(folder, run, execution)
+        folder.refuse_other_precision(execution, run.config.precision)
     result = none_if_damaged(folder.read_result)
     decoded = result.decodings if result else {}
     for decoding in run.decodings:
@@ -101,19 +100,3 @@ def _write_run_record(run: Run, results: Results, corpus: Corpus, study: Study) 
                 f"were made (corpus {decoded[decoding].corpus}, now {corpus.id}); restore the "
                 "files, give the test data another name, or use another --results"
             )
-
-
-def refuse_other_precision(folder: RunFolder, run: Run, execution: Execution) -> None:
-    """Refuse a run whose precision was chosen by its device, if the study now sets another one.
-
-    Raises:
-        StoreError: the precisions differ.
-    """
-    wanted = run.config.precision
-    if wanted in (None, "auto") or execution.precision is None:
-        return
-    if resolve_precision(wanted, execution.device, has_bf16=True) != execution.precision:
-        raise StoreError(
-            f"{folder.path}: began in {execution.precision}, which its device chose, but the "
-            f"study sets precision={wanted}; remove that setting, or use another --results"
-        )

@@ -35,6 +35,7 @@ from functools import partial
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
+from ablate.config.training import resolve_precision
 from ablate.errors import Damaged, StoreError, UsageError
 from ablate.paths import home_path
 from ablate.store.corpora import is_prepared
@@ -166,6 +167,25 @@ class RunFolder:
                 f"{self.path}: the training data has changed since this run began (text "
                 f"{execution.training_hash}, now {training_hash}); restore the files, or use "
                 "another --results"
+            )
+
+    def refuse_other_precision(self, execution: Execution, precision: str | None) -> None:
+        """Refuse to continue the run if its device chose another precision than the study now sets.
+
+        Args:
+            execution: the numeric settings with which the run began.
+            precision: the field `precision` of its row.
+
+        Raises:
+            StoreError: the run began in another precision.
+        """
+        began_in = execution.precision
+        if precision in (None, "auto") or began_in is None:
+            return
+        if resolve_precision(precision, execution.device, has_bf16=True) != began_in:
+            raise StoreError(
+                f"{self.path}: began in {began_in}, which its device chose, but the study sets "
+                f"precision={precision}; remove that setting, or use another --results"
             )
 
     def read_result(self) -> Result | None:

@@ -9,7 +9,6 @@ import pytest
 from ablate.config import cost
 from ablate.config.resolve import resolve_row
 from ablate.errors import MachineError, StoreError
-from ablate.launch.preparation import refuse_other_precision
 from ablate.plan.resources import refuse_full_disk
 from ablate.store import Results, RunFolder
 from tests.records import RUN, an_execution
@@ -73,11 +72,9 @@ def test_no_missing_run_needs_no_space(tmp_path, free):
 
 
 def begun(folder, setting, **fields):
-    """A run that began with these fields of execution.json, and the study's setting of
-    `precision`.
-    """
+    """What a run began with, these fields of execution.json, and the study's `precision`."""
     an_execution(**fields).write(folder.execution)
-    return SimpleNamespace(config=resolve_row({"precision": setting})), folder.read_execution()
+    return folder.read_execution(), setting
 
 
 @pytest.mark.parametrize(("setting", "fields"), [
@@ -91,7 +88,7 @@ def begun(folder, setting, **fields):
 ])  # fmt: skip
 def test_a_run_in_the_precision_that_the_study_allows_goes_on(tmp_path, setting, fields):
     folder = RunFolder(tmp_path / RUN)
-    refuse_other_precision(folder, *begun(folder, setting, **fields))
+    folder.refuse_other_precision(*begun(folder, setting, **fields))
 
 
 def test_a_run_whose_gpu_chose_bf16_is_refused_to_a_study_that_names_fp32(tmp_path):
@@ -99,4 +96,4 @@ def test_a_run_whose_gpu_chose_bf16_is_refused_to_a_study_that_names_fp32(tmp_pa
     with pytest.raises(
         StoreError, match=r"began in bf16, .* sets precision=fp32; remove that setting"
     ):
-        refuse_other_precision(folder, *begun(folder, "fp32", device="cuda", precision="bf16"))
+        folder.refuse_other_precision(*begun(folder, "fp32", device="cuda", precision="bf16"))
