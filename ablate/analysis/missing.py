@@ -6,10 +6,9 @@ import socket
 from collections.abc import Callable, Iterable
 
 from ablate.analysis.results import RunResult
-from ablate.errors import Fault, StoreError
-from ablate.store import Results, RunFiles, RunFolder, State, none_if_unreadable
-from ablate.store.records import Failure, none_if_damaged
-from ablate.store.score_cache import fault_in_predictions
+from ablate.errors import Fault
+from ablate.store import Results, RunFiles, State, none_if_unreadable
+from ablate.store.records import Failure
 from ablate.store.status import damage_of
 from ablate.study import Run
 
@@ -59,18 +58,21 @@ def is_missing(run: Run, results: Results, retries: Retries = never) -> bool:
     state = files.state_in(run.decodings)
     if state == "failed":
         return retries(none_if_unreadable(files.folder.read_failure))
-    if state == "diverged" or (state == "done" and not _damaged_predictions(run, files)):
+    if state == "diverged":
         return False
-    return unusable_record(files.folder) is None  # which a person must mend first
+    if state == "done" and files.fault_in_predictions(run.decodings) is None:
+        return False
+    return files.folder.unusable_record() is None  # which a person must mend first
 
 
 def healed_state(run: Run, results: Results) -> State:
     """The state of a run, which is not done while a file of it is damaged or cannot be read."""
     files = RunFiles.read(results.run(run.id))
     state = files.state_in(run.decodings)
-    if state == "done" and (unusable_record(files.folder) or _damaged_predictions(run, files)):
-        return "interrupted"
-    return state
+    if state != "done":
+        return state
+    fault = files.folder.unusable_record() or files.fault_in_predictions(run.decodings)
+    return "interrupted" if fault else "done"
 
 
 def has_ended(run: RunResult, results: Results, retries: Retries = never) -> bool:
@@ -86,33 +88,9 @@ def forget_failures(runs: Iterable[Run], results: Results) -> None:
         results.run(run.id).failure.unlink(missing_ok=True)
 
 
-def unusable_record(folder: RunFolder) -> Fault | None:
-    """The fault of a record that cannot be read, or that another version wrote; None if all are
-    whole or damaged.
-
-    A damaged record is made again; these need a person.
-    """
-    for read in (folder.read_run, folder.read_execution, folder.read_result):
-        try:
-            none_if_damaged(read)
-        except StoreError as error:
-            return error.faults[0]
-    return None
-
-
 def damage_of_run(run: Run, results: Results) -> Fault | None:
     """The damage of the result or of the predictions of a run, which the next launch makes again;
     None if both are whole.
     """
     folder = results.run(run.id)
-    return damage_of(folder) or _damaged_predictions(run, RunFiles.read(folder))
-
-
-def _damaged_predictions(run: Run, files: RunFiles) -> Fault | None:
-    decoded = files.result.decodings if files.result is not None else {}
-    for decoding in run.decodings:
-        if decoding in decoded:
-            damage = fault_in_predictions(files.folder, decoding, decoded[decoding])
-            if damage is not None:
-                return damage
-    return None
+    return damage_of(folder) or RunFiles.read(folder).fault_in_predictions(run.decodings)

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from ablate.analysis.missing import unusable_record
 from ablate.checks.row import check_runs
 from ablate.config.data import CorpusConfig
 from ablate.errors import StoreError
@@ -54,7 +53,7 @@ def prepare_runs(
         folder = results.run(run.id)
         for path in folder.make_room():
             log(f"{path}: is not the expected file or folder; renamed to {path.name}.damaged")
-        fault = unusable_record(folder)
+        fault = folder.unusable_record()
         if fault is not None:
             log(str(fault))
             continue

@@ -36,11 +36,20 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from ablate.config.training import resolve_precision
-from ablate.errors import Damaged, StoreError, UsageError
+from ablate.errors import Damaged, Fault, StoreError, UsageError
 from ablate.paths import home_path
 from ablate.store.corpora import is_prepared
 from ablate.store.files import is_there, make_room, quarantine
-from ablate.store.records import Execution, Failure, Progress, Provenance, Record, Result, RunRecord
+from ablate.store.records import (
+    Execution,
+    Failure,
+    Progress,
+    Provenance,
+    Record,
+    Result,
+    RunRecord,
+    none_if_damaged,
+)
 
 SHARED_CORPORA = "ABLATE_CORPORA"
 R = TypeVar("R", bound=Record)
@@ -187,6 +196,17 @@ class RunFolder:
                 f"{self.path}: began in {began_in}, which its device chose, but the study sets "
                 f"precision={precision}; remove that setting, or use another --results"
             )
+
+    def unusable_record(self) -> Fault | None:
+        """The fault of a record that cannot be read or that another version wrote, which a person
+        must mend; None if there is no such record. A damaged record is not one: it is made again.
+        """
+        for read in (self.read_run, self.read_execution, self.read_result):
+            try:
+                none_if_damaged(read)
+            except StoreError as error:
+                return error.faults[0]
+        return None
 
     def read_result(self) -> Result | None:
         """Read result.json.

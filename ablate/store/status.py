@@ -18,6 +18,7 @@ from ablate.store.files import is_there, open_file
 from ablate.store.layout import RunFolder
 from ablate.store.processes import is_here, is_working
 from ablate.store.records import Failure, Progress, Result, fault_in, none_if_unreadable
+from ablate.store.score_cache import fault_in_predictions
 
 State = Literal["pending", "running", "interrupted", "failed", "diverged", "done"]
 STATES: tuple[State, ...] = ("done", "running", "interrupted", "pending", "failed", "diverged")
@@ -62,6 +63,16 @@ class RunFiles:
     def state_in(self, decodings: Iterable[str]) -> State:
         """The combined state of several decodings; without decodings, the state of the training."""
         return state_of_all(map(self.state, list(decodings) or [NO_DECODING]))
+
+    def fault_in_predictions(self, decodings: Iterable[str]) -> Fault | None:
+        """The first fault in the predictions of these decodings; None if all are undamaged,
+        archived or not made yet.
+        """
+        decoded = self.result.decodings if self.result is not None else {}
+        for id in decodings:
+            if id in decoded and (fault := fault_in_predictions(self.folder, id, decoded[id])):
+                return fault
+        return None
 
     @cached_property
     def _unfinished_state(self) -> State:
