@@ -13,9 +13,7 @@ def option(help: str, metavar: str | None = None, **facts: Any) -> Any:
 
 
 def flag(name: str, help: str, **facts: Any) -> Any:
-    """An option without a value. The name is given, because Typer would otherwise add
-    `--no-NAME`.
-    """
+    """An option without a value. It has a name, because Typer would otherwise add `--no-NAME`."""
     return typer.Option(name, help=help, **facts)
 
 

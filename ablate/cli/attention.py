@@ -120,9 +120,7 @@ def _text(option: str | None) -> str | None:
 
 
 def _show_weights(run: str, weights: AttentionWeights, format: Format, out: list[Path]) -> None:
-    """Draw the weights into files, and print the weights as JSON or the texts that they belong
-    to.
-    """
+    """Draw the weights into files, and print the weights as JSON, or their texts."""
     from ablate.attention import output
     from ablate.attention.figures import draw_weights
 

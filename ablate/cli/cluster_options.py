@@ -147,8 +147,7 @@ class ClusterOptions:
     ] = None
 
     def profile(self) -> Engine | None:
-        """The profile that --on names, with the other options in place of its settings; None
-        without --on.
+        """The profile that --on names, changed by the other options; None without --on.
 
         Raises:
             StudyError: the file of profiles has errors.
@@ -179,9 +178,7 @@ def submission_text(
     results: Results,
     processes: int | None = 1,
 ) -> str:
-    """A line on the submission that `ablate run --on` would make: pilots, options, estimated
-    time.
-    """
+    """A line on the submission by `ablate run --on`: pilots, options, estimated time."""
     if not stage.missing:
         return f"--on {name}: nothing to submit"
     pilots = min(profile.workers, stage.at_once)

@@ -87,8 +87,6 @@ def _write_schema(file: Path) -> None:
 
 
 def _study_name(stem: str) -> str:
-    """The name of a study for a file name without suffix; `study` if that is reserved or no
-    name.
-    """
+    """The name of a study, from the stem of its file; `study` if that is no valid name."""
     stem = re.sub("[^A-Za-z0-9_-]+", "-", stem).strip("-")
     return stem if _NAME.fullmatch(stem) and stem.lower() not in _RESERVED else "study"

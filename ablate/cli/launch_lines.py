@@ -54,9 +54,7 @@ def devices_line(slots: Sequence[Slot], missing: int, runs: int) -> str:
 
 
 def scores_text(folder: RunFolder, run: Run, metrics: Iterable[Metric]) -> str:
-    """The scores of a finished run, such as `: PPL 4.92, BLEU 25.3`; for a trial, its perplexity on
-    dev.
-    """
+    """The scores of a finished run, such as `: PPL 4.92, BLEU 25.3`; of a trial, dev perplexity."""
     result = none_if_unreadable(folder.read_result)
     if result is None:  # damaged meanwhile; the table reports it
         return ""
@@ -78,9 +76,7 @@ def _scores(scores: Mapping[str, Score], metrics: Iterable[Metric]) -> str:
 
 
 def failure_text(folder: RunFolder, reason: str) -> str:
-    """Why a run has diverged or failed. `reason` is used if the folder of the run has no record of
-    the failure.
-    """
+    """Why a run has diverged or failed; `reason` if the folder of the run does not say."""
     result = none_if_unreadable(folder.read_result)
     if result is not None and result.reason is not None:
         return f" at step {result.steps}: {result.reason}"

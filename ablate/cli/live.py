@@ -102,9 +102,7 @@ class LiveView:
         self.held_elsewhere.add(run)
 
     def finished(self, run: str, outcome: str, reason: str = "") -> None:
-        """Log a run that has ended. `reason` is used for a failure that the folder of the run does
-        not explain.
-        """
+        """Log a run that has ended, with `reason` if its folder does not say why it failed."""
         self.running.discard(run)
         current, folder = self.reader.update(run), self.results.run(run)
         if outcome != "done":

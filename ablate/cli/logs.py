@@ -19,9 +19,7 @@ from ablate.study.select import find_row
 
 
 def show_logs(study: Study, results: Results, row: str | None, count: int, format: Format) -> None:
-    """Print the last `count` lines of each log: of the runs of `row`, or of all pilots if it is
-    None.
-    """
+    """Print the last `count` lines of each log, of the runs of a row or of all pilots."""
     logs = []
     found = _pilot_logs(study, results) if row is None else _row_logs(study, results, row)
     for title, log, facts in found:

@@ -138,9 +138,7 @@ class StudyOptions:
 
 
 def print_notes(study: Study) -> None:
-    """Print notes on settings that are probably not meant as they are written, on standard
-    error.
-    """
+    """Print notes on settings that are probably mistakes, on standard error."""
     for line in study.source.notes:
         echo(f"note: {line}", err=True)
 
@@ -169,8 +167,6 @@ def torch_device(choice: Device) -> torch.device:
 
 
 def go_offline(requested: bool) -> None:
-    """Forbid downloads by huggingface_hub, if requested. It reads the variable when it is
-    imported.
-    """
+    """Forbid downloads by huggingface_hub, if requested."""
     if requested:
-        os.environ["HF_HUB_OFFLINE"] = "1"
+        os.environ["HF_HUB_OFFLINE"] = "1"  # read when huggingface_hub is imported

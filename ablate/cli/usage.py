@@ -45,9 +45,7 @@ class Command(TyperCommand):
         return [re.sub("[{}]", "", piece) for piece in super().collect_usage_pieces(ctx)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments and options of the command; errors contain the name of the
-        command.
-        """
+        """Parse the arguments and options of the command; errors name the command."""
         ctx.allow_extra_args = True  # refused below, with a better message than click's
         try:
             further = super().parse_args(ctx, args)
@@ -163,8 +161,8 @@ def _name(parameter: Any) -> str:
 
 
 def _wrong_value(error: typer.BadParameter) -> str:
-    """The message for a wrong value: the given value, from pydantic's exception, and the allowed
-    values.
+    """The message for a wrong value, with the value from pydantic's exception and what is
+    allowed.
     """
     # Imported here, because help does not need the classes of all settings.
     from pydantic import ValidationError

@@ -57,8 +57,7 @@ def profile_file() -> Path:
 def find_profile(
     name: str, workers: int | None = None, options: Mapping[str, Setting] | None = None
 ) -> Engine:
-    """The profile of this name, changed by the command line. The name of an engine is a profile
-    without settings.
+    """The profile of this name (of an engine: its defaults), changed by the command line.
 
     Args:
         name: name of the profile.

@@ -380,9 +380,7 @@ def slurm(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 def _reason(done: subprocess.CompletedProcess[str]) -> str:
-    """Why a command has failed, in one line: its fatal errors if there are any, else all
-    messages.
-    """
+    """Why a command has failed, in one line: its fatal errors, or else all of its messages."""
     fatal, reasons = [], []
     for line in done.stderr.splitlines():
         text = line.strip().removeprefix(f"{done.args[0]}: ")

@@ -120,8 +120,8 @@ def freeze(
 
 
 def _fixed_runs(study: Study) -> tuple[str, ...]:
-    """Ids of the runs that do not depend on results: trials, and the runs of rows without a choice
-    by trials.
+    """Ids of the runs that do not depend on results: trials, and runs of rows that need no
+    trial.
     """
     runs = runs_of(study)
     fixed = runs.with_rows({row.label for row in study.rows if row.choice is None})
@@ -129,9 +129,7 @@ def _fixed_runs(study: Study) -> tuple[str, ...]:
 
 
 def _write_modules(folder: Path, sources: Mapping[str, bytes]) -> None:
-    """Write the sources of own classes such that Python can import their modules from the
-    folder.
-    """
+    """Write the sources of own classes, so that Python can import them from the folder."""
     packages: set[str] = set()
     for module in sources:
         parts = module.split(".")
@@ -190,9 +188,7 @@ def is_over(study: Study, results: Results) -> bool:
 
 
 def work_done(planned: Runs, results: Results) -> int:
-    """Number of training steps that the runs and their trials have made so far, plus one for each
-    result.
-    """
+    """Number of steps that the runs and their trials have made, plus one for each result."""
     total = 0
     for run in with_trials(planned):
         folder = results.run(run.id)

@@ -23,9 +23,7 @@ TARGETS: dict[str, dict[str, dict[str, tuple[Target, ...]]]] = {
 
 
 def task_kind(task: str) -> str:
-    """The kind of model to which the runs of a task are exported; empty if they are not
-    exported.
-    """
+    """The kind of model to which the runs of a task are exported; empty if there is none."""
     return TASKS[task].exported_as if task in TASKS else ""
 
 
