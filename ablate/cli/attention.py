@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,8 +19,6 @@ from ablate.report.terminal import text_console
 from ablate.streams import echo, new_console, print_json
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from ablate.attention.importance import Importances
     from ablate.attention.weights import AttentionLayer, AttentionWeights
     from ablate.workers.inference import LoadedRun
@@ -122,9 +119,12 @@ def _text(option: str | None) -> str | None:
 def _show_weights(run: str, weights: AttentionWeights, format: Format, out: list[Path]) -> None:
     """Draw the weights into files, and print the weights as JSON, or their texts."""
     from ablate.attention import output
-    from ablate.attention.figures import draw_weights
+    from ablate.attention.figures import draw_weights, write_figure
 
-    _save(lambda: draw_weights(weights, run), out)
+    if out:  # before printing, which may end with a broken pipe
+        write_figure(draw_weights(weights, run), out)
+    for path in out:
+        echo(f"Wrote {path}", err=True)
     if format == "json":
         print_json(output.weights_json(weights, run))
         return
@@ -149,16 +149,6 @@ def _show_importance(run: str, importances: Importances, format: Format) -> None
         "unimportant.",
         style="dim",
     )
-
-
-def _save(draw: Callable[[], Figure], paths: list[Path]) -> None:
-    """Draw and write a figure. This is done before printing, which may end with a broken pipe."""
-    from ablate.attention.figures import write_figure
-
-    if paths:
-        write_figure(draw(), paths)
-    for path in paths:
-        echo(f"Wrote {path}", err=True)
 
 
 def _measure(opened: LoadedRun, selected: list[AttentionLayer], records: int | None) -> Importances:

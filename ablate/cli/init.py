@@ -39,7 +39,7 @@ def command(
         tuple[str, str] | None,
         option(
             "Two presets, such as gpt2 qwen3: a study with one row for each part in which "
-            "they differ, in the place of a template.",
+            "they differ, instead of a template.",
             "FROM TO",
         ),
     ] = None,

@@ -127,12 +127,12 @@ class Target:
             value = getattr(config, name)
             for entry in dict.fromkeys(value if name in patterns else (value,)):
                 if entry not in values:
-                    allowed = listed(map(_text, values))
+                    allowed = listed(map(setting_text, values))
                     reasons.append(
-                        f"{name}={_text(entry)}, but {self.name} supports only {allowed}"
+                        f"{name}={setting_text(entry)}, but {self.name} supports only {allowed}"
                     )
         if alternating:
-            values = ", ".join(f"{name}={_text(patterns[name])}" for name in alternating)
+            values = ", ".join(f"{name}={setting_text(patterns[name])}" for name in alternating)
             return [*reasons, f"{values}, but all layers of {self.name} are alike"]
         for rule in self.rules:
             if violation := rule(config, self.name):
@@ -215,10 +215,6 @@ class _Reader:
 
 def _full_name(name: str, e: int, suffix: str) -> str:
     return name.replace("{e}", str(e)).replace("*", suffix)
-
-
-def _text(value: object) -> str:
-    return setting_text(value)
 
 
 def equal_head_sizes(c: ModelConfig, name: str) -> str:
