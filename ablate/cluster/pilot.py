@@ -61,7 +61,8 @@ class Pilot(Control):
     def __init__(self, folder: JobFolder, job: ClusterJob, log: Callable[[str], None]) -> None:
         self.folder, self.job, self.log = folder, job, log
         self.engine = engine_of(job)
-        # From the engine, because Slurm's variables may be those of a whole Ray cluster.
+        # Asked of the engine: in a Ray cluster that Slurm has started, Slurm's variables in the
+        # environment describe the whole Ray cluster, not this pilot.
         self.allocation = self.engine.allocation()
         self.name = self.allocation.name
         self.results = folder.results
