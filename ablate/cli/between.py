@@ -31,8 +31,7 @@ def study_between(start: str, end: str) -> str:
         if name not in PRESETS:
             raise UsageError(unknown_name("preset", name, PRESETS).about("--between"))
     first, last = ({"preset": name, **small_sizes(PRESETS[name])} for name in (start, end))
-    # A size without effect in the first preset, such as n_heads without attention, goes to the
-    # last.
+    # A size without effect in the first preset (n_heads without attention) goes to the last one.
     model = resolve_row({**PRESETS[start], **SIZES})
     unused = inactive_fields(model)
     for name, value in SIZES.items():

@@ -1,6 +1,4 @@
-"""`ablate status --logs`: the last lines of the logs of a study's pilots, or of the runs of a
-row.
-"""
+"""`ablate status --logs`: the last lines of the logs of pilots, or of the runs of a row."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Arguments and options that several commands share, and the reading of the study that they
-name.
-"""
+"""Arguments and options that several commands share, and how they read a study."""
 
 from __future__ import annotations
 

@@ -34,9 +34,7 @@ REQUEUE_PAUSE = 3.0  # seconds between tries
 # The closing job runs for seconds. It needs no GPU, but the same accounting as the pilots.
 CLOSING_TIME = "30min"
 CLOSING_INHERITS = ("account", "partition", "qos", "reservation", "constraint")
-# With one of these options, the user chooses the cores of a pilot. Without one, a pilot gets a
-# whole
-# node.
+# By one of these options, the user chooses the cores of a pilot. Otherwise it gets a whole node.
 _CHOOSES_CORES = {
     *("cpus-per-task", "mincpus", "exclusive", "gpus", "gpus-per-node", "gpus-per-task", "gres"),
 }

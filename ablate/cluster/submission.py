@@ -120,9 +120,7 @@ def freeze(
 
 
 def _fixed_runs(study: Study) -> tuple[str, ...]:
-    """Ids of the runs that do not depend on results: trials, and runs of rows that need no
-    trial.
-    """
+    """Ids of the runs that do not depend on results: trials, and runs of rows without trials."""
     runs = runs_of(study)
     fixed = runs.with_rows({row.label for row in study.rows if row.choice is None})
     return tuple(dict.fromkeys(run.id for run in (*(trials_of(runs) or ()), *fixed)))
@@ -134,8 +132,7 @@ def _write_modules(folder: Path, sources: Mapping[str, bytes]) -> None:
     for module in sources:
         parts = module.split(".")
         packages.update(".".join(parts[:end]) for end in range(1, len(parts)))
-    # A package is empty unless it contains a class itself: the study names only modules with
-    # classes.
+    # A package is empty unless a class is in it: the study names only modules with classes.
     for module, source in {**dict.fromkeys(packages, b""), **sources}.items():
         path = folder.joinpath(*module.split("."))
         write_bytes(path / "__init__.py" if module in packages else path.with_suffix(".py"), source)
