@@ -13,7 +13,7 @@ from ablate.cli.naming import TrainedRun
 from ablate.cli.options import Device, torch_device
 from ablate.cli.output import Format
 from ablate.cli.standard_input import checked_text, piped_text
-from ablate.errors import UsageError
+from ablate.errors import Fault, UsageError
 from ablate.formatting import plural
 from ablate.report.terminal import text_console
 from ablate.streams import echo, new_console, print_json
@@ -85,9 +85,8 @@ def command(
     if not importance:
         text = _text(text)
         if not out and format == "text":
-            raise UsageError(
-                "--out FILE is missing, to draw the weights; --format json prints them"
-            )
+            remedy = "--format json prints them"
+            raise UsageError(Fault("--out FILE is missing, to draw the weights", remedy=remedy))
     from ablate.attention.weights import attention_layers
     from ablate.workers.inference import load_run, predicting_task
 
@@ -109,10 +108,9 @@ def _text(option: str | None) -> str | None:
         return checked_text(option, "--text")
     text = piped_text()
     if text is not None and "\n" in text:
-        raise UsageError(
-            f"standard input has {text.count(chr(10)) + 1} lines, and `ablate attention` shows one "
-            "sentence; --text may contain line breaks"
-        )
+        lines = text.count("\n") + 1
+        problem = f"standard input has {lines} lines, and `ablate attention` shows one sentence"
+        raise UsageError(Fault(problem, remedy="--text may contain line breaks"))
     return text
 
 

@@ -19,7 +19,7 @@ from ablate.cli.options import (
 from ablate.cli.output import Format
 from ablate.cli.usage import Command, CommandGroup
 from ablate.cluster.profiles import engine_of
-from ablate.errors import EXIT_RUN_FAILED, AblateError, UsageError
+from ablate.errors import EXIT_RUN_FAILED, AblateError, Fault, UsageError
 from ablate.formatting import plural
 from ablate.store.filesystem import check_filesystem
 from ablate.store.jobs import STOPPED, JobFolder, open_jobs
@@ -87,7 +87,7 @@ def _end_job(job: JobFolder, pilots: int, now: bool) -> list[str]:
     if not now or not submissions:
         return []  # the closing job closes it
     if reason := engine.cancel(submissions[-1]):
-        raise UsageError(f"job {job.id}: {reason}; give the command again")
+        raise UsageError(Fault(f"job {job.id}: {reason}", remedy="give the command again"))
     job.close(STOPPED.text)
     return list(submissions[-1].all_ids)
 

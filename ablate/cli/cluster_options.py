@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from ablate.analysis.stages import Stage
 from ablate.cli.arguments import option
-from ablate.errors import MachineError, UsageError
+from ablate.errors import Fault, MachineError, UsageError
 from ablate.formatting import duration, plural
 from ablate.launch.devices import gpu_groups, gpus_for_run, runs_of_pilot
 from ablate.plan.plan import Plan, seconds_elsewhere
@@ -60,17 +60,15 @@ class PerRun:
             MachineError: there is no GPU here.
         """
         if self.gpus_per_run is not None and self.processes_per_run is not None:
-            raise UsageError(
-                "--gpus-per-run is for GPUs, and --processes-per-run for CPUs; give one of them"
-            )
+            problem = "--gpus-per-run is for GPUs, and --processes-per-run for CPUs"
+            raise UsageError(Fault(problem, remedy="give one of them"))
         if self.processes_per_run is not None:
             _power_of_two("--processes-per-run", str(self.processes_per_run))
             if self.processes_per_run == 1:
                 return 1, device
             if device == "cuda" or (device == "auto" and here):
-                raise UsageError(
-                    "--processes-per-run is for CPUs; add --device cpu, or use --gpus-per-run"
-                )
+                remedy = "add --device cpu, or use --gpus-per-run"
+                raise UsageError(Fault("--processes-per-run is for CPUs", remedy=remedy))
             return self.processes_per_run, "cpu"
         if self.gpus_per_run == "auto":
             return None, device
@@ -79,9 +77,11 @@ class PerRun:
             return 1, device
         remedy = f"--processes-per-run {count} trains each run by {count} processes on the CPU"
         if device == "cpu":
-            raise UsageError(f"--gpus-per-run {count}: --device cpu uses no GPU; {remedy}")
+            problem = f"--gpus-per-run {count}: --device cpu uses no GPU"
+            raise UsageError(Fault(problem, remedy=remedy))
         if here == 0:
-            raise MachineError(f"--gpus-per-run {count}: there is no GPU here; {remedy}")
+            problem = f"--gpus-per-run {count}: there is no GPU here"
+            raise MachineError(Fault(problem, remedy=remedy))
         # Not `auto`: with a broken GPU driver, several processes would train on the CPU.
         return count, "cuda"
 

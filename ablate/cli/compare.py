@@ -16,7 +16,7 @@ from ablate.cli.options import (
 )
 from ablate.cli.output import Format
 from ablate.cli.scoring import scored_outcome
-from ablate.errors import Damaged, UsageError
+from ablate.errors import Damaged, Fault, UsageError
 from ablate.report.compare import add_items, compare_rows, print_comparison
 from ablate.streams import echo, print_json
 from ablate.study.select import find_row
@@ -40,9 +40,8 @@ def command(
     planned, root = StudyOptions(results, set, None, seeds).open(study)
     before, after = find_row(planned, first), find_row(planned, second)
     if before is after:
-        raise UsageError(
-            f'"{first}" and "{second}" are the same row, {before.label}; give two rows'
-        )
+        problem = f'"{first}" and "{second}" are the same row, {before.label}'
+        raise UsageError(Fault(problem, remedy="give two rows"))
     outcome = scored_outcome(planned, root)
     print_faults(outcome.table)
     comparison = compare_rows(outcome, before, after, root)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, get_args
 from ablate.cli.arguments import argument, flag, option
 from ablate.cli.between import study_between
 from ablate.cli.output import Format, print_written
-from ablate.errors import UsageError, listed
+from ablate.errors import Fault, UsageError, listed
 from ablate.store.files import write_bytes
 from ablate.streams import echo, print_data
 from ablate.study.schema import TITLE, schema_text
@@ -53,11 +53,11 @@ def command(
         print_data(schema_text())
         return
     if str(file) in get_args(Template):
-        raise UsageError(
-            f"{file}: is a template; write `ablate init {file}.yaml --template {file}`"
-        )
+        remedy = f"write `ablate init {file}.yaml --template {file}`"
+        raise UsageError(Fault(f"{file}: is a template", remedy=remedy))
     if between is not None and template is not None:
-        raise UsageError("--template has no effect with --between; leave one of them out")
+        problem = "--template has no effect with --between"
+        raise UsageError(Fault(problem, remedy="leave one of them out"))
     # In UTF-8, independent of the locale, as the reader of studies expects.
     if between is None:
         content = (TEMPLATES / f"{template or 'quickstart'}.yaml").read_text(encoding="utf-8")
@@ -71,7 +71,7 @@ def command(
         write_bytes(file, content.encode(), once=True)
         _write_schema(file.with_name(SCHEMA))
     except FileExistsError:
-        raise UsageError(f"{file} already exists; choose another name") from None
+        raise UsageError(Fault(f"{file} already exists", remedy="choose another name")) from None
     except OSError as error:
         raise UsageError(f"{error.filename}: cannot be written: {error.strerror}") from None
     if format == "json":

@@ -10,7 +10,7 @@ from ablate.analysis.settle import settle
 from ablate.cli.arguments import argument, option
 from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot
 from ablate.config import DecodingConfig
-from ablate.errors import AblateError, UsageError
+from ablate.errors import AblateError, Fault, UsageError
 from ablate.formatting import setting_text
 from ablate.store import Results, RunFolder, none_if_unreadable
 from ablate.store.records import Decoding, Result
@@ -64,17 +64,14 @@ def find_run(
     if row is not None or Path(run).is_file() or Path(run).suffix in STUDY_SUFFIXES:
         return _run_of_row(results, Path(run), row or "base", seed)
     if seed is not None:
-        raise UsageError(
-            "--seed has no effect with a run's id, which has one seed; name a run by STUDY ROW "
-            "--seed N"
-        )
+        problem = "--seed has no effect with a run's id, which has one seed"
+        raise UsageError(Fault(problem, remedy="name a run by STUDY ROW --seed N"))
     matches = [id for id in results.run_ids() if id.startswith(run)]
     if len(matches) != 1 or not run:
         count = "no run" if not matches else f"{len(matches)} runs"
-        raise UsageError(
-            f'{results.root}: {count} with an id that begins with "{run}"; '
-            "`ablate status STUDY` lists them, and pending ones have no files yet"
-        )
+        problem = f'{results.root}: {count} with an id that begins with "{run}"'
+        remedy = "`ablate status STUDY` lists the ids; a pending run has no files yet"
+        raise UsageError(Fault(problem, remedy=remedy))
     return NamedRun(results.run(matches[0]), None, "ablate run STUDY")
 
 
@@ -88,10 +85,8 @@ def _run_of_row(results: Results, path: Path, name: str, seed: int | None) -> Na
     run = next(run for run in runs.of(row) if seed in (None, run.seed))
     folder = results.run(run.id)
     if not folder.path.is_dir():
-        raise UsageError(
-            f'{results.root}: row "{row.label}" with seed {run.seed} is pending; `{command}` '
-            f"trains it"
-        )
+        problem = f'{results.root}: row "{row.label}" with seed {run.seed} is pending'
+        raise UsageError(Fault(problem, remedy=f"`{command}` trains it"))
     return NamedRun(folder, row, command)
 
 
@@ -112,14 +107,13 @@ def find_finished_run(results: Results, run: str, row: str | None, seed: int | N
     if found.row is not None:
         subject = f'row "{found.row.label}": {subject}'
     if result is not None:
-        raise UsageError(
-            f"{subject} has diverged, so there is no trained model; choose another run"
-        )
+        problem = f"{subject} has diverged, so there is no trained model"
+        raise UsageError(Fault(problem, remedy="choose another run"))
     command = found.command
     failure = none_if_unreadable(folder.read_failure)
     if failure is not None and not failure.killed:  # else `ablate run` repeats it anyway
         command += " --retry-failed"
-    raise UsageError(f"{subject} is not done; `{command}` finishes it")
+    raise UsageError(Fault(f"{subject} is not done", remedy=f"`{command}` finishes it"))
 
 
 def _say_which_row(folder: RunFolder, result: Result) -> None:

@@ -12,7 +12,7 @@ import typer
 
 from ablate.analysis.settle import settle
 from ablate.cli.arguments import argument, flag, option
-from ablate.errors import MachineError, UsageError, did_you_mean_path
+from ablate.errors import Fault, MachineError, UsageError, did_you_mean_path
 from ablate.store import Results
 from ablate.streams import echo
 from ablate.study import Runs, Selection, Study, read_study
@@ -160,7 +160,8 @@ def torch_device(choice: Device) -> torch.device:
 
     cuda = choice != "cpu" and torch.cuda.is_available()
     if choice == "cuda" and not cuda:
-        raise MachineError("--device cuda: torch finds no CUDA device; use --device cpu")
+        problem = "--device cuda: torch finds no CUDA device"
+        raise MachineError(Fault(problem, remedy="use --device cpu"))
     return torch.device("cuda" if cuda else "cpu")
 
 

@@ -19,7 +19,7 @@ from ablate.cli.options import (
 )
 from ablate.cli.output import Format, print_written
 from ablate.cli.scoring import scored_outcome
-from ablate.errors import UsageError
+from ablate.errors import Fault, UsageError
 from ablate.publication.archive import ARCHIVE, archive_of
 from ablate.publication.crate import METADATA, crate
 from ablate.publication.folder import TEXTS, publish, publishable
@@ -43,7 +43,8 @@ def command(
     planned, root = StudyOptions(results).open(study)
     outcome = scored_outcome(planned, root)
     if not any(run.result for run in outcome.runs):
-        raise UsageError(f"{study}: no run has a result in {results}; train them with `ablate run`")
+        problem = f"{study}: no run has a result in {results}"
+        raise UsageError(Fault(problem, remedy="train them with `ablate run`"))
     print_faults(outcome.table)
     files = figure_files(outcome.table, curves_of(outcome, root), formats=("svg",))
     files[ARCHIVE] = archive_of(planned, root)

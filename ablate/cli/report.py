@@ -12,7 +12,7 @@ from ablate.cli.formats import print_faults
 from ablate.cli.options import DEFAULT_STUDY, StudyFile, StudyOptions
 from ablate.cli.output import Format, print_written
 from ablate.cli.scoring import scored_outcome
-from ablate.errors import Damaged, UsageError, listed
+from ablate.errors import Damaged, Fault, UsageError
 from ablate.publication.folder import without_paths
 from ablate.publication.name import claim
 from ablate.store import Results
@@ -84,13 +84,11 @@ def _refuse_undrawable(figures: Path | None) -> None:
     """Refuse a path for figures that is not a folder, before any work."""
     if figures is None:
         return
-    kinds = listed(FIGURE_KINDS).replace(" or ", " and ")
     if figures.exists() and not figures.is_dir():
         raise UsageError(f"--figures {figures}: not a folder")
     if figures.suffix.lower().removeprefix(".") in FIGURE_KINDS:
-        raise UsageError(
-            f"--figures {figures}: give a folder; every figure is written there as {kinds}"
-        )
+        problem = f"--figures {figures}: is the name of a file"
+        raise UsageError(Fault(problem, remedy="give a folder, for figures in three formats"))
 
 
 def _refuse_unwritable(out: Path | None, study: Study) -> None:
@@ -98,9 +96,11 @@ def _refuse_unwritable(out: Path | None, study: Study) -> None:
     if out is None:
         return
     if out.is_dir():
-        raise UsageError(f"--out {out}: is a folder; give a file, such as {out / FILE}")
+        remedy = f"give a file, such as {out / FILE}"
+        raise UsageError(Fault(f"--out {out}: is a folder", remedy=remedy))
     if out.exists() and out.samefile(study.path):
-        raise UsageError(f"--out {out}: is the study itself; choose another name")
+        problem = f"--out {out}: is the study itself"
+        raise UsageError(Fault(problem, remedy="choose another name"))
 
 
 def _samples(outcome: Outcome, root: Results, count: int) -> list[Example]:
@@ -135,10 +135,8 @@ def _attention(outcome: Outcome, root: Results, sentence: str) -> Attention:
     base = outcome.planned.base
     run = outcome.planned.of(base)[0]
     if outcome.table.rows[0].states[run.seed] != "done":
-        raise UsageError(
-            "--attention: base is not done with the study's first seed; `ablate run STUDY` "
-            "finishes it"
-        )
+        problem = "--attention: base is not done with the study's first seed"
+        raise UsageError(Fault(problem, remedy="`ablate run STUDY` finishes it"))
     from ablate.attention.figures import draw_weights
     from ablate.attention.weights import attention_layers, attention_weights
     from ablate.page.page import Attention

@@ -7,7 +7,7 @@ import stat
 import sys
 from codecs import BOM_UTF8
 
-from ablate.errors import DataError, UsageError
+from ablate.errors import DataError, Fault, UsageError
 
 
 def input_lines() -> list[str]:
@@ -18,7 +18,8 @@ def input_lines() -> list[str]:
         DataError: a line is not valid UTF-8, or standard input is closed.
     """
     if sys.stdin is None:
-        raise DataError("standard input is closed; text is read from it, as in `... < FILE`")
+        remedy = "text is read from it, as in `... < FILE`"
+        raise DataError(Fault("standard input is closed", remedy=remedy))
     lines = []
     for number, line in enumerate(sys.stdin.buffer, 1):
         try:

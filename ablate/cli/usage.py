@@ -16,7 +16,7 @@ from typing import Any, get_type_hints
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ablate.errors import UsageError, did_you_mean, listed
+from ablate.errors import Fault, UsageError, did_you_mean, listed
 from ablate.formatting import ellipsis, printable
 
 # Recent versions of typer contain a copy of click, and export its base class of exceptions.
@@ -150,9 +150,8 @@ def _unexpected(ctx: Any, arguments: Sequence[str]) -> str:
 
 def _one_line_error(ctx: Any, message: str) -> UsageError:
     command = "ablate" if ctx is None else ctx.command_path
-    return UsageError(
-        f"{command}: {ellipsis(printable(message), MAX_LENGTH)}; see `{command} --help`"
-    )
+    problem = ellipsis(printable(message), MAX_LENGTH)
+    return UsageError(Fault(f"{command}: {problem}", remedy=f"see `{command} --help`"))
 
 
 def _name(parameter: Any) -> str:

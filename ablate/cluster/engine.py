@@ -18,7 +18,7 @@ from typing import ClassVar, Self
 from pydantic import Field
 
 from ablate.config.memory import SMALLEST_MICRO_BATCH, peak_memory
-from ablate.errors import UsageError
+from ablate.errors import Fault, UsageError
 from ablate.formatting import plural, size
 from ablate.launch.devices import CPU_MEMORY_SHARE, PADDING
 from ablate.store.jobs import ClusterJob, Device, JobFolder, Submission
@@ -120,10 +120,8 @@ class Engine(Keyed):
             UsageError: a line for each reason why it does not.
         """
         if device == "cuda" and self.gpus_setting and (processes or 1) > self.gpus:
-            raise UsageError(
-                f"--gpus-per-run {processes}: a pilot has {plural(self.gpus, 'GPU')}; set "
-                f"{self.gpus_setting}"
-            )
+            problem = f"--gpus-per-run {processes}: a pilot has {plural(self.gpus, 'GPU')}"
+            raise UsageError(Fault(problem, remedy=f"set {self.gpus_setting}"))
 
     def notes(self) -> list[str]:
         """Lines that people should read before a submission."""
@@ -198,7 +196,8 @@ def refuse_too_little_memory(
     least = least_memory(runs)
     if bytes < least:
         needed = f"{math.ceil(least / 2**20)}M"
-        raise UsageError(
+        problem = (
             f"{setting}: {given} is less than the {size(least)} that the largest run and its "
-            f"libraries need; give {needed} or more"
+            f"libraries need"
         )
+        raise UsageError(Fault(problem, remedy=f"give {needed} or more"))

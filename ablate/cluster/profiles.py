@@ -19,7 +19,7 @@ from typing import Literal
 from pydantic import ConfigDict, ValidationError
 
 from ablate.cluster.engine import Engine
-from ablate.errors import StoreError, UsageError, did_you_mean, listed
+from ablate.errors import Fault, StoreError, UsageError, did_you_mean, listed
 from ablate.fields import Section
 from ablate.lazy import Imports
 from ablate.paths import home_path
@@ -91,9 +91,8 @@ def engine_of(job: ClusterJob) -> Engine:
     try:
         return ENGINES[str(job.settings["engine"])].model_validate(job.settings)
     except (KeyError, ValidationError):
-        raise StoreError(
-            f"job {job.id}: written by another version of ablate; submit the study again"
-        ) from None
+        problem = f"job {job.id}: written by another version of ablate"
+        raise StoreError(Fault(problem, remedy="submit the study again")) from None
 
 
 def read_profiles(path: Path) -> dict[str, Engine]:

@@ -25,7 +25,7 @@ from typing_extensions import override
 
 from ablate.cluster.engine import Engine, least_memory, refuse_too_little_memory
 from ablate.config.memory import CPU_MICRO_BATCH
-from ablate.errors import UsageError
+from ablate.errors import Fault, UsageError
 from ablate.formatting import plural, size
 from ablate.store.jobs import STOPPED, ClusterJob, Device, JobFolder, Submission
 from ablate.store.machine import CPUS_VARIABLE, MEMORY_VARIABLE
@@ -194,7 +194,7 @@ def start_driver(folder: JobFolder, python: str, pilots: int) -> str:
     os.waitpid(process, 0)
     lines = log.read_text(errors="replace").strip().splitlines()
     if not lines:
-        raise UsageError(f"the driver has ended; see {log}")
+        raise UsageError(Fault("the driver has ended", remedy=f"see {log}"))
     raise UsageError(lines[-1])
 
 
@@ -238,9 +238,8 @@ def _connect(address: str) -> Any:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, RuntimeError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise UsageError(
-            f"Ray: no cluster at address {address} ({reason}); `ray start --head` starts one"
-        ) from None
+        problem = f"Ray: no cluster at address {address} ({reason})"
+        raise UsageError(Fault(problem, remedy="`ray start --head` starts one")) from None
     return ray
 
 

@@ -14,7 +14,7 @@ from ablate.analysis.stages import Stage, next_stage
 from ablate.analysis.trials import trials_of, with_trials
 from ablate.cluster.engine import Engine
 from ablate.cluster.profiles import engine_of
-from ablate.errors import AblateError, StoreError
+from ablate.errors import AblateError, Fault, StoreError
 from ablate.formatting import plural
 from ablate.plan.resources import refuse_full_disk
 from ablate.store import Results, RunFolder, none_if_unreadable
@@ -150,10 +150,8 @@ def open_job(folder: JobFolder) -> tuple[ClusterJob, Study]:
     )
     study = read_study(folder.study, selection)
     if set(_fixed_runs(study)) != set(job.runs):
-        raise StoreError(
-            f"{folder.path}: this version of ablate reads other runs from the frozen study; submit "
-            f"it again"
-        )
+        problem = "this version of ablate reads other runs from the frozen study"
+        raise StoreError(Fault(f"{folder.path}: {problem}", remedy="submit it again"))
     return job, study
 
 

@@ -115,7 +115,7 @@ def test_a_figure_s_file_name_is_refused_since_figures_are_a_folder(given, tmp_p
     assert FIGURE_KINDS == FORMATS
     name = tmp_path / f"out.{kind}"
     done = inside("report", *given, "--figures", name)
-    said = f"--figures {name}: give a folder; every figure is written there as pdf, png and svg\n"
+    said = f"--figures {name}: is the name of a file; give a folder, for figures in three formats\n"
     assert (done.code, done.out, done.err.splitlines()[-1] + "\n") == (2, "", said)
     assert not name.exists()
 
