@@ -201,7 +201,7 @@ class _Table:
             self.row_columns = [self._first_filled(ROW)]
         if not any(_text(line, name) for line in self.lines for name in self.row_columns):
             raise UsageError(
-                f"no column says the row ({', '.join(ROW)}, or --by COLUMN, rows=[COLUMN] in "
+                f"no column says the row ({', '.join(ROW)}, or --by COLUMN, by=[COLUMN] in "
                 f"Python); {NEEDED}"
             )
         if row_columns:
