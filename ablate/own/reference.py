@@ -1,8 +1,7 @@
 """References to users' classes in a study: `mypackage.mymodule:MyAttention`.
 
-A resolved configuration has the reference with the hash of the source, so that an edited class
-makes
-a new run: `mypackage.mymodule:MyAttention@3f2a91c0d7e4`.
+A resolved configuration has the reference with the hash of the source, so that an edit of the class
+makes a new run: `mypackage.mymodule:MyAttention@3f2a91c0d7e4`.
 
 A class of an installed package is named by its import path, with arguments if needed:
 `torch.optim.NAdam(momentum_decay=0.01)`. Run ids depend on this text, and not on the source.
