@@ -12,10 +12,11 @@ from ablate.data.io import (
     files_in,
     is_file,
     missing,
+    suffix_of,
     uncompressed_name,
 )
 from ablate.data.locations import Files
-from ablate.data.readers import SUFFIXES, suffix_of
+from ablate.data.readers import SUFFIXES
 from ablate.data.sources import Aligned, Source, Tables
 from ablate.errors import DataError, listed
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.catalogue import HubData
-from ablate.data.readers import SUFFIXES, suffix_of
+from ablate.data.io import suffix_of
+from ablate.data.readers import SUFFIXES
 from ablate.errors import DataError, did_you_mean, listed
 from ablate.formatting import plural
 from ablate.store.records import HubFile, HubRevision

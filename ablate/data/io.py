@@ -1,4 +1,4 @@
-"""Find, open and hash files: local paths or addresses of fsspec, plain or compressed."""
+"""Find, open, read and hash files: local paths or addresses of fsspec, plain or compressed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import gzip
 import hashlib
 import lzma
 import zlib
+from codecs import BOM_UTF8
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from io import BufferedIOBase, BufferedReader
 from pathlib import Path
 from typing import Any
@@ -143,6 +146,12 @@ def uncompressed_name(name: str) -> str:
     return name.removesuffix(_compression_of(name))
 
 
+def suffix_of(path: str) -> str:
+    """The suffix of a file's format, without its compression: `.tsv` for `a/train.tsv.gz`."""
+    name = uncompressed_name(path.rpartition("/")[2])
+    return f".{name.rpartition('.')[2].lower()}" if "." in name else ""
+
+
 def _compression_of(name: str) -> str:
     return next(filter(name.endswith, COMPRESSED), "")
 
@@ -172,6 +181,44 @@ def readable(path: str) -> Iterator[None]:
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def file_lines(path: str, repaired: Counter[str], longest: int = MAX_LINE_BYTES) -> Iterator[str]:
+    """The lines of a text file without their ends, which are LF or CR LF. U+2028 ends no line.
+
+    Args:
+        path: a local path or an address, as for `open_bytes`.
+        repaired: counts repairs by name: a byte-order mark, line ends of CR LF.
+        longest: a line must have fewer bytes.
+
+    Raises:
+        DataError: a line is not UTF-8, contains a NUL byte or is too long; with file and line.
+    """
+    with readable(path), open_bytes(path) as stream:
+        # As bytes, because lines of text would end at U+2028 too, which shifts all lines after it.
+        for number, line in enumerate(iter(partial(stream.readline, longest + 1), b""), 1):
+            line = line.removesuffix(b"\n")
+            if len(line) >= longest:
+                raise too_long(path, number, longest)
+            if b"\0" in line:
+                raise DataError(f"{path}:{number}: contains a NUL byte: not text")
+            if line.endswith(b"\r"):
+                repaired["CR LF line ends"] += 1
+                line = line[:-1]
+            if number == 1 and line.startswith(BOM_UTF8):
+                repaired["byte-order mark"] += 1
+                line = line.removeprefix(BOM_UTF8)
+            try:
+                yield line.decode()
+            except UnicodeDecodeError as error:
+                fault = f"is not valid UTF-8 (byte {error.start + 1} of the line)"
+                raise DataError(f"{path}:{number}: {fault}") from None
+
+
+def too_long(path: str, number: int, longest: int = MAX_LINE_BYTES) -> DataError:
+    """The error for a line or a cell of at least `longest` bytes."""
+    remedy = "not a sentence" if longest == MAX_LINE_BYTES else "divide the document"
+    return DataError(f"{path}:{number}: is longer than {longest} bytes: {remedy}")
 
 
 def bytes_hash(path: str) -> str:

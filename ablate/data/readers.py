@@ -8,22 +8,22 @@ import re
 from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 from ablate.config.data import TextFields
 from ablate.data.io import (
     MAX_DOCUMENT_BYTES,
     MAX_LINE_BYTES,
+    file_lines,
     open_bytes,
     readable,
-    uncompressed_name,
+    suffix_of,
+    too_long,
 )
 from ablate.errors import DataError, did_you_mean
 from ablate.formatting import plural
 
 PARQUET = ".parquet"
-_NUL = b"\0"
 # Many data sets of the Hub have one column of this name, with a text for each label.
 _NESTED = "translation"
 _ROWS_AT_ONCE = 10_000
@@ -33,49 +33,6 @@ _ARRAY = re.compile(rb"\s*\[\s*(?:\{|\]|$)")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 Record = tuple[int, tuple[str, ...]]  # (number in its file, counted from 1; the text of each field)
-
-
-def file_lines(path: str, repaired: Counter[str], longest: int = MAX_LINE_BYTES) -> Iterator[str]:
-    """The lines of a text file without their ends, which are LF or CR LF. U+2028 ends no line.
-
-    Args:
-        path: a local path or an address, as for `open_bytes`.
-        repaired: counts repairs by name: a byte-order mark, line ends of CR LF.
-        longest: a line must have fewer bytes.
-
-    Raises:
-        DataError: a line is not UTF-8, contains a NUL byte or is too long; with file and line.
-    """
-    with readable(path), open_bytes(path) as stream:
-        # As bytes, because lines of text would end at U+2028 too, which shifts all lines after it.
-        for number, line in enumerate(iter(partial(stream.readline, longest + 1), b""), 1):
-            line = line.removesuffix(b"\n")
-            if len(line) >= longest:
-                raise DataError(_too_long(path, number, longest))
-            if _NUL in line:
-                raise DataError(f"{path}:{number}: contains a NUL byte: not text")
-            if line.endswith(b"\r"):
-                repaired["CR LF line ends"] += 1
-                line = line[:-1]
-            if number == 1 and line.startswith(BOM_UTF8):
-                repaired["byte-order mark"] += 1
-                line = line.removeprefix(BOM_UTF8)
-            try:
-                yield line.decode()
-            except UnicodeDecodeError as error:
-                fault = f"is not valid UTF-8 (byte {error.start + 1} of the line)"
-                raise DataError(f"{path}:{number}: {fault}") from None
-
-
-def _too_long(path: str, number: int, longest: int = MAX_LINE_BYTES) -> str:
-    remedy = "not a sentence" if longest == MAX_LINE_BYTES else "divide the document"
-    return f"{path}:{number}: is longer than {longest} bytes: {remedy}"
-
-
-def suffix_of(path: str) -> str:
-    """The suffix of a file's format, without its compression: `.tsv` for `a/train.tsv.gz`."""
-    name = uncompressed_name(path.rpartition("/")[2])
-    return f".{name.rpartition('.')[2].lower()}" if "." in name else ""
 
 
 def read_rows(path: str, fields: TextFields, repaired: Counter[str]) -> Iterator[Record]:
@@ -95,7 +52,7 @@ def read_rows(path: str, fields: TextFields, repaired: Counter[str]) -> Iterator
         line = tuple(_one_line(text.strip(), repaired) for text in texts)
         for text in line:
             if len(text) * 4 >= MAX_LINE_BYTES and len(text.encode()) >= MAX_LINE_BYTES:
-                raise DataError(_too_long(path, number))
+                raise too_long(path, number)
         yield number, line
 
 

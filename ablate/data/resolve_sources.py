@@ -13,9 +13,17 @@ from ablate.config.synthetic_data import SyntheticData
 from ablate.data import toy
 from ablate.data.find_files import find_files, record_source
 from ablate.data.hub import DOWNLOADS, Repository
-from ablate.data.io import COMPRESSED, OR_COMPRESSED, is_address, is_file, missing, path_of_split
+from ablate.data.io import (
+    COMPRESSED,
+    OR_COMPRESSED,
+    is_address,
+    is_file,
+    missing,
+    path_of_split,
+    suffix_of,
+)
 from ablate.data.locations import SACREBLEU, Files, GeneratorVersion, HubFiles, SacrebleuSet
-from ablate.data.readers import SUFFIXES, TABLES, suffix_of
+from ablate.data.readers import SUFFIXES, TABLES
 from ablate.data.sources import Aligned, Source, Tables, ToyRecords, Treebank
 from ablate.data.text_streams import SentencePairs, StreamPart, TextFiles, ToyText
 from ablate.errors import DataError, Fault, did_you_mean, listed

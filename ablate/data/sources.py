@@ -15,9 +15,9 @@ from itertools import chain, zip_longest
 from typing import Any, NamedTuple
 
 from ablate.config.data import TextFields
-from ablate.data.io import bytes_hash
+from ablate.data.io import bytes_hash, file_lines, suffix_of
 from ablate.data.locations import Files, Location
-from ablate.data.readers import csv_header, file_lines, has_header, read_rows, suffix_of
+from ablate.data.readers import csv_header, has_header, read_rows
 from ablate.data.trees import linearized, normalized, parse_brackets
 from ablate.errors import DataError
 from ablate.formatting import ellipsis, plural

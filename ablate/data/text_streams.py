@@ -15,8 +15,8 @@ from typing import Any
 from ablate.config.data import TextFields
 from ablate.config.language_data import LanguageData
 from ablate.data import toy
-from ablate.data.io import BLOCK, open_bytes, readable
-from ablate.data.readers import TABLES, read_rows, read_values, suffix_of
+from ablate.data.io import BLOCK, open_bytes, readable, suffix_of
+from ablate.data.readers import TABLES, read_rows, read_values
 from ablate.data.sources import Document, Source
 from ablate.errors import DataError
 from ablate.store.records import Origin
