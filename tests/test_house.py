@@ -139,6 +139,14 @@ def test_modules_for_plans_and_tables_never_load_torch_or_pandas(name):
     assert not imported_by(*modules) & {"torch", "pandas", "sentencepiece", "sacrebleu"}
 
 
+def test_a_command_loads_no_task_no_engine_and_no_frames_before_they_are_asked_for():
+    loaded = {name for name in imported_by("ablate.cli.run") if name.startswith("ablate.")}
+    assert not loaded & {
+        "ablate.tasks.translation", "ablate.tasks.synthetic", "ablate.tasks.language_model",
+        "ablate.cluster.slurm", "ablate.cluster.ray_cluster", "ablate.frames",
+    }  # fmt: skip
+
+
 def test_judge_and_the_table_load_nothing_of_a_study_or_its_results():
     tables = [module for module in MODULES if part(module) in ("table", "judging")]
     names = [name.removesuffix(".__init__") for name in (*tables, "ablate.cli.judge")]
