@@ -1,4 +1,4 @@
-"""Faults of what a user wrote, as values, and the exceptions that carry them.
+"""Faults in the input of a user, as values, and the exceptions that carry them.
 
 A check yields or raises `Fault`s. A reader adds the place of each fault. Only `str(fault)`, at the
 edge of the program, makes a sentence, and no code looks into a sentence.
@@ -138,7 +138,7 @@ class Fault:
         return replace(self, place=place)
 
     def about(self, subject: str) -> Fault:
-        """The fault with a subject, such as `layer 2`, before its own."""
+        """The fault with a further subject, such as `layer 2`, before the present subject."""
         return replace(self, subject=f"{subject}: {self.subject}" if self.subject else subject)
 
     def nested(self, *steps: str | int) -> Fault:

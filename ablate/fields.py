@@ -158,7 +158,7 @@ class Part:
 
 
 def choice(name: str, *values: str) -> Part:
-    """The part that some values of the field `name` choose, for fields that only they use."""
+    """The part that is there if the field `name` has one of these values."""
     return Part(f"{name}={listed(values)}", {name: values})
 
 
@@ -299,7 +299,7 @@ def value_faults(details: Any) -> tuple[Fault, ...]:
     if kind == "missing":
         return (Fault("must be given"),)
     if kind == "literal_error":
-        # pydantic has the values as text alone: 'post' or 'pre'.
+        # pydantic has the allowed values only as text: 'post' or 'pre'.
         expected = context["expected"]
         meant = meant_name(details["input"], re.findall(r"'([^']*)'", expected))
         return (not_allowed(given, expected.replace("'", ""), meant=meant),)

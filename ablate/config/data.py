@@ -287,7 +287,7 @@ class DataConfig(CorpusConfig):
 
     @property
     def longest_trained(self) -> int:
-        """Largest number of tokens per text field of training records; longer ones are dropped."""
+        """Largest number of tokens per text field of a training record; longer records are dropped."""
         return self.max_train_length or self.max_length
 
     @property
@@ -296,7 +296,7 @@ class DataConfig(CorpusConfig):
         return PairRules()
 
     def symbols(self, text: str) -> Iterable[str]:
-        """The symbols in a text of the symbol field, as it is encoded."""
+        """The symbols in an encoded text of the symbol field."""
         return ()
 
     def encoded(self, texts: Sequence[str]) -> Sequence[str]:

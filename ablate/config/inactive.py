@@ -122,8 +122,8 @@ def check_active(
 
 
 def canonical_values(config: RowConfig, inactive: Collection[str]) -> dict[str, Any]:
-    """Values of all fields, with inactive fields at their default, and with fields unset whose
-    value is the one that they would have if unset.
+    """Values of all fields. Inactive fields have their default, and a field with the value that it
+    would have if unset is unset.
 
     Equal models then mostly have equal configurations; identity.py treats the remaining cases.
     """

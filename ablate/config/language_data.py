@@ -73,7 +73,7 @@ class LanguageData(CorpusConfig):
     column: str = Field("text", min_length=1)
     """column of the text in JSON Lines and Parquet"""
     rows: Literal["documents", "pieces"] = "documents"
-    """rows of JSON Lines or Parquet are documents, or pieces of the one document of the file; a
+    """rows of JSON Lines or Parquet are documents, or pieces of a single document; a
     .txt file is one document"""
     documents: Literal["joined", "separate"] = "joined"
     """whether contexts continue over the ends of documents (`joined`), or each document begins a

@@ -15,7 +15,7 @@ from ablate.parts.cost import BYTES, Tensors
 
 # In tokens, padding included. On a CPU, larger micro-batches are no faster and take more memory.
 CPU_MICRO_BATCH = 8192
-SMALLEST_MICRO_BATCH = 256  # batches are not split further, whatever the memory
+SMALLEST_MICRO_BATCH = 256  # smaller micro-batches are not used, even if memory is short
 CUDA_CONTEXT = 600_000_000  # bytes of a GPU that each process takes; assumed, not measured
 LOGIT_BYTES = 8  # of a logit and its gradient, while the loss of a chunk is computed
 

@@ -18,8 +18,8 @@ SIZES: tuple[str, ...] = tuple(_FILE["sizes"])
 
 
 def _all_parts() -> dict[str, tuple[str, ...]]:
-    """The fields of each part: those that choose it, and those that belong to what these choose,
-    such as `rope_base`.
+    """The fields of each part: the fields that choose it, and fields that have an effect only with
+    one of these choices, such as `rope_base`.
     """
     parts = {part: tuple(names) for part, names in _FILE["parts"].items()}
     part_of = {name: part for part, names in parts.items() for name in names}
@@ -28,7 +28,7 @@ def _all_parts() -> dict[str, tuple[str, ...]]:
             continue
         for choice in facts.part.needs:
             if choice in part_of:
-                part_of[name] = part_of[choice]  # which may choose further ones
+                part_of[name] = part_of[choice]  # and it may choose further fields
                 parts[part_of[name]] += (name,)
                 break
     return parts

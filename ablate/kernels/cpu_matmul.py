@@ -91,7 +91,7 @@ class PaddedBF16(BF16):
 class FusedBF16(PaddedBF16):
     """`PaddedBF16` with bias and ReLU inside of the product.
 
-    For x86 alone: on ARM oneDNN has no fast kernel for this combination, and its reference
+    Only for x86: on ARM oneDNN has no fast kernel for this combination, and its reference
     implementation is a hundred times slower.
     """
 

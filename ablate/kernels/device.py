@@ -138,7 +138,7 @@ def fused_on_gpu(function: Callable[P, R]) -> Callable[P, R]:
     dynamic: the function is compiled once for each width and type, not for each batch.
     """
     compiled: list[Callable[P, R]] = []
-    chosen: dict[Hashable, Callable[P, R]] = {}  # by what a graph depends on
+    chosen: dict[Hashable, Callable[P, R]] = {}  # by the properties that a graph depends on
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:

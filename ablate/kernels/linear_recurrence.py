@@ -36,7 +36,7 @@ def linear_recurrence(
     Args:
         Q: queries (B, h, T, d_k).
         K: keys (B, h, T, d_k). A token with a key of 0, a decay of 1 and a beta of 0 leaves the
-            state as it is.
+            state unchanged.
         V: values (B, h, T, d_v).
         log_decay: logarithms of the decay, at most 0: (B, h, T, 1) for one decay of a head, or (B,
             h, T, d_k) for a decay of each row of its state.
@@ -80,7 +80,7 @@ def _step(
 
 
 def _chunks(x: Tensor, C: int) -> Tensor:
-    """(B, h, T, d) -> (B, h, n, C, d), filled up with zeros, which leave the state as it is."""
+    """(B, h, T, d) -> (B, h, n, C, d), padded with zeros, which do not change the state."""
     B, h, T, d = x.shape
     return F.pad(x, (0, 0, 0, -T % C)).view(B, h, -1, C, d)
 

@@ -117,7 +117,7 @@ class LearnedPositions(PositionalEncoding):
 
 class RotaryPositions(PositionalEncoding):
     """RoPE: rotates entries 2i and 2i+1 of queries and keys by the angle pos / base^(2i/d) (Su et
-    al., 2021, eq. 34), where d is the number of rotated entries, the first ones of a head.
+    al., 2021, eq. 34), where d is the number of rotated entries, from the first of a head on.
     """
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:

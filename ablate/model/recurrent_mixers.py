@@ -122,7 +122,7 @@ class RecurrentMixer(TokenMixer):
         inputs = list(state.inputs)
         Q, K, V, log_decay, beta, skip = self.project(x, inputs, context)
         tokens = token_mask(x, context)
-        if tokens is not None:  # padding leaves the state as it is
+        if tokens is not None:  # padding does not change the state
             real = tokens[:, None, :, None]
             K = K * real
             log_decay = log_decay * real
@@ -383,7 +383,7 @@ class RGLRU(TokenMixer):
         size = (-torch.expm1(2 * log_decay)).clamp(min=1e-12).sqrt()
         size = size.masked_fill((context.query_positions == 0)[..., None], 1.0)
         added = full_precision(convolved) * gates * size
-        if tokens is not None:  # padding leaves the state as it is
+        if tokens is not None:  # padding does not change the state
             added = added * tokens[..., None]
             log_decay = log_decay * tokens[..., None]
         states = vector_recurrence(log_decay.exp(), added, memory)
@@ -421,7 +421,7 @@ class RWKV(TokenMixer):
         K = full_precision(self.key(key_input))
         V = full_precision(self.value(value_input))
         decay = self.log_decay.exp().expand(1, x.shape[1], -1)
-        if tokens is not None:  # padding leaves the state as it is
+        if tokens is not None:  # padding does not change the state
             K = K.masked_fill(~tokens[..., None], torch.finfo(K.dtype).min / 4)
             decay = decay * tokens[..., None]
         average, memory = decayed_average(K, V, decay, self.bonus, memory)

@@ -1,3 +1,3 @@
-"""The parts of the model, without torch: a module for each family declares its fields, its
-variants, the rules about them and what they cost. Their tensors are in model/.
+"""Parts of the model without torch, a module for each family: fields, variants, rules and costs.
+The tensors of the parts are in model/.
 """

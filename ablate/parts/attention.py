@@ -177,7 +177,7 @@ class Attention(Positions):
     value_embeddings: Annotated[
         Literal["none", "added", "gated"], Facts(part=ONE_STACK_ATTENTION, per_layer=True)
     ] = "none"
-    """learned vector for each token of the vocabulary, added to the values of attention: as it is
+    """learned vector for each token of the vocabulary, added to the values of attention: unchanged
     (`added`; modded-nanogpt), or times a gate of each head that is computed from x (`gated`;
     nanochat)"""
     value_embedding_rank: Annotated[
@@ -411,7 +411,7 @@ def _stores_scores(c: Attention, tensors: Tensors) -> bool:
 
 
 def shared_entries(c: Attention) -> int:
-    """Number of entries of a key that all heads share in latent attention: the rotated ones."""
+    """Number of rotated entries of a key, which all heads share in latent attention."""
     return rotated_entries(c) if c.positional_encoding == "rope" else 0
 
 

@@ -95,8 +95,9 @@ def factors(c: Initialization) -> Factors:
     if c.parametrization == "standard":
         return Factors()
     width = c.d_model / c.base_width
-    # Growth with the width of the factor of embeddings, and decrease of initial weights: `normal`
-    # ones have the same deviation at every width, and all others fall with its square root.
+    # With the width, the factor of embeddings grows and initial weights decrease. Initial weights
+    # of `normal` have the same deviation at every width; all other initial weights decrease with
+    # the square root of the width.
     scale_growth = 1.0 if c.embedding_scale == 1 else width**0.5
     init_decrease = 1.0 if c.initialization == "normal" else width**0.5
     depth = 1.0

@@ -144,7 +144,7 @@ class Positions(Sizes):
     rope_base: Annotated[float, ROPE_FACTS, Aliases("rope_theta")] = Field(
         10_000.0, gt=1.0, le=1e12
     )
-    """base of the wavelengths of `rope`: larger ones reach further"""
+    """base of the wavelengths of `rope`: a larger base distinguishes larger distances"""
     rope_fraction: Annotated[PositiveShare, ROPE_FACTS, Aliases("partial_rotary_factor")] = 1.0
     """share of a head's entries that `rope` rotates, from the first entry on, as in GPT-NeoX"""
     rope_scaling: Annotated[Literal["none", "linear", "yarn"], ROPE_FACTS] = "none"
