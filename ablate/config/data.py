@@ -287,7 +287,7 @@ class DataConfig(CorpusConfig):
 
     @property
     def longest_trained(self) -> int:
-        """Largest number of tokens per text field of a training record; longer records are dropped."""
+        """Largest number of tokens per text field that a training record may have."""
         return self.max_train_length or self.max_length
 
     @property
