@@ -287,7 +287,7 @@ def layer_faults(layers: Iterable[Attention]) -> Iterator[Fault]:
     widths = {value_width(layer) for layer in layers if layer.value_residual}
     if len(widths) > 1:
         yield Fault(
-            "value_residual=true needs values of one width in all layers that set it; it is "
+            "value_residual=true needs values of one width in all layers that set it; widths are "
             f"{' and '.join(map(str, sorted(widths)))}",
             ("value_residual", "n_kv_heads", "n_heads", "d_v"),
         )

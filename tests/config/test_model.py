@@ -55,7 +55,7 @@ INCOMPATIBLE = [
     ({"architecture": "decoder-only", "embedding_skip": True, "stream_scale": True},
      "stream_scale=true has no effect beside embedding_skip=true, which already multiplies the stream by a trained number"),
     ({"architecture": "decoder-only", "value_residual": True, "n_kv_heads": [8, 4]},
-     "value_residual=true needs values of one width in all layers that set it; it is 256 and 512"),
+     "value_residual=true needs values of one width in all layers that set it; widths are 256 and 512"),
     ({"optimizer": "adamw"}, "optimizer=adamw without weight_decay is adam; set weight_decay above 0"),
 ]  # fmt: skip
 
