@@ -9,7 +9,7 @@ from ablate.analysis.results import RunResult
 from ablate.errors import Fault
 from ablate.store import Results, RunFiles, State, none_if_unreadable
 from ablate.store.records import Failure
-from ablate.store.status import damage_of
+from ablate.store.status import fault_in_result
 from ablate.study import Run
 
 ENDED: tuple[State, ...] = ("done", "diverged", "failed")
@@ -93,4 +93,4 @@ def damage_of_run(run: Run, results: Results) -> Fault | None:
     None if both are whole.
     """
     folder = results.run(run.id)
-    return damage_of(folder) or RunFiles.read(folder).fault_in_predictions(run.decodings)
+    return fault_in_result(folder) or RunFiles.read(folder).fault_in_predictions(run.decodings)

@@ -20,7 +20,7 @@ from ablate.store.records import (
     Score,
     read_metrics,
 )
-from ablate.store.status import damage_of
+from ablate.store.status import fault_in_result
 from ablate.study import Row, Run, Runs, Study
 from ablate.study.choice import AWAITS
 
@@ -121,7 +121,7 @@ def _read_run(
                 lacks_decoding=True,
                 former_default=next(stored, ""),
             )
-        if damaged := damage_of(folder):
+        if damaged := fault_in_result(folder):
             said = str(damaged)
             return RunResult(row, run, state, params, said, damage=(said,))
         progress = none_if_unreadable(folder.read_progress)

@@ -17,7 +17,7 @@ from ablate.formatting import plural
 from ablate.store import Results, RunFolder, none_if_unreadable
 from ablate.store.files import verify
 from ablate.store.records import Result, evaluation_at
-from ablate.store.status import damage_of
+from ablate.store.status import fault_in_result
 from ablate.study import Row, Runs, Study, runs_of
 from ablate.study.choice import TRIAL, Choice
 from ablate.study.row import changes
@@ -164,6 +164,6 @@ def obstacle_text(trials: Runs | None, waiting: int, results: Results) -> str:
     """Why some runs have to wait although no trial can be executed."""
     cause = f"{TRIAL}s have failed"
     for run in trials or ():
-        damage = damage_of(results.run(run.id))
+        damage = fault_in_result(results.run(run.id))
         cause = str(damage) if damage else cause
     return f"{cause}; {plural(waiting, 'run')} cannot begin; see `ablate status`"

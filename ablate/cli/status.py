@@ -22,7 +22,7 @@ from ablate.report.plan_text import print_status
 from ablate.report.run_text import as_lines, progress_line, read_summary
 from ablate.store import Results, State, none_if_unreadable
 from ablate.store.jobs import JobFolder, jobs_of
-from ablate.store.status import damage_of, last_lines
+from ablate.store.status import fault_in_result, last_lines
 from ablate.streams import echo, new_console, print_json
 from ablate.study import Run
 from ablate.study.choice import AWAITS
@@ -209,7 +209,7 @@ def _detail(results: Results, run: Run, state: State) -> str:
         if state == "diverged":
             text += f": {result.reason}"
         return text
-    damage = damage_of(folder)
+    damage = fault_in_result(folder)
     if damage is not None:
         return str(damage)
     if state == "pending" and (result := folder.read_result()):

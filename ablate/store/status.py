@@ -110,7 +110,7 @@ def state_of_all(states: Iterable[State]) -> State:
     return "done"
 
 
-def damage_of(folder: RunFolder) -> Fault | None:
+def fault_in_result(folder: RunFolder) -> Fault | None:
     """The fault of a damaged or unreadable result; None if it is undamaged or absent."""
     return fault_in(folder.read_result, "`ablate run` makes it again")
 

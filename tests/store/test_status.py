@@ -15,7 +15,7 @@ from ablate.store.processes import CLOCK_SECONDS, HEARTBEAT_SECONDS, process_mar
 from ablate.store.records import ProcessMark, Progress
 from ablate.store.status import (
     STATES,
-    damage_of,
+    fault_in_result,
     is_alive,
     last_lines,
     record_failure,
@@ -165,17 +165,17 @@ def test_a_process_of_another_container_on_this_host_is_not_looked_up(folder):
 
 def test_a_run_with_a_damaged_result_is_interrupted(folder):
     write(folder, result=DONE)
-    assert damage_of(folder) is None
+    assert fault_in_result(folder) is None
     folder.result.write_text("{")
     assert state_of(folder, BEAM) == "interrupted"
-    assert str(damage_of(folder)).startswith(f"{folder.result}: is damaged")
+    assert str(fault_in_result(folder)).startswith(f"{folder.result}: is damaged")
 
 
 def test_the_result_of_another_run_does_not_count(folder):
     write(folder, result=DONE.model_copy(update={"id": "f" * 12}))
     assert state_of(folder, BEAM) == "interrupted"
     assert "is the result of run ffffffffffff; `ablate run` makes it again" in str(
-        damage_of(folder)
+        fault_in_result(folder)
     )
 
 
@@ -183,7 +183,9 @@ def test_a_result_of_another_format_is_not_done_and_its_line_says_why(folder):
     write(folder, result=DONE)
     write_json(folder.result, {**read_json(folder.result), "format": 1})
     assert state_of(folder, BEAM) == "interrupted"
-    assert "another version of ablate (format: Input should be 4); use" in str(damage_of(folder))
+    assert "another version of ablate (format: Input should be 4); use" in str(
+        fault_in_result(folder)
+    )
 
 
 def test_a_damaged_report_counts_as_absent(folder):
