@@ -119,8 +119,8 @@ def micro_batches(
     """Divide a batch into micro-batches of at most `limit` padded tokens per field.
 
     A record above the limit is a micro-batch of one record. The number of micro-batches is the
-    smallest possible. Their sizes are as even as possible, because the calls of a small one take as
-    long as those of a large one.
+    smallest possible. Their sizes are as even as possible, because a small micro-batch takes as
+    many calls as a large one.
 
     Yields:
         Indices of the records of each micro-batch.

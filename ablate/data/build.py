@@ -200,7 +200,7 @@ class Build:
     # The ids
 
     def _write(self, split: str, total: int = 0) -> Counter[str]:
-        """Write the ids of a split; of the training split, those after the last commit.
+        """Write the ids of a split. The training split continues after its last commit.
 
         Args:
             split: name of the split.

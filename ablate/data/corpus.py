@@ -217,7 +217,7 @@ class Corpus:
         """
         split = self._test if split == "test" else split
         lines = self._verified(f"{split}.{field}.txt").read_bytes().decode()
-        return lines.split("\n")[:-1]  # not splitlines(), which splits at U+2028 and others
+        return lines.split("\n")[:-1]  # splitlines() would split at U+2028 too
 
     def verify(self, every: bool = False) -> None:
         """Compare the files with the hashes taken when they were written.

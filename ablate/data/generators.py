@@ -68,8 +68,8 @@ def reverse(draws: Draws, length: int, data: SyntheticData) -> Items:
 
 
 def selective_copy(draws: Draws, length: int, data: SyntheticData) -> Items:
-    """Symbols among filler tokens, a mark, and the symbols alone: `s1 . s5 = s1 s5` (Gu and Dao,
-    2023).
+    """Symbols among filler tokens, a mark, and the symbols without filler tokens: `s1 . s5 = s1 s5`
+    (Gu and Dao, 2023).
     """
     symbols = _symbols(draws, length, data)
     total = length + _number(data.gap)
@@ -80,7 +80,7 @@ def selective_copy(draws: Draws, length: int, data: SyntheticData) -> Items:
 
 
 def induction(draws: Draws, length: int, data: SyntheticData) -> Items:
-    """Symbols, then one of them again, whose successor must be predicted (Olsson et al., 2022):
+    """Symbols, then a repeated symbol, whose successor must be predicted (Olsson et al., 2022):
     `s3` after `s1 s5 s3 s1 s5`. The repeated symbol occurs once among the symbols before it.
     """
     if length < 2:
@@ -151,7 +151,7 @@ def modular(draws: Draws, size: int, data: SyntheticData) -> Items:
 
 
 def predict(text: Tokens, is_answer: NDArray[np.bool_]) -> Items:
-    """Items in which some tokens of a text (B, T + 1) must be predicted from the earlier ones."""
+    """Items in which some tokens of a text (B, T + 1) must be predicted from earlier tokens."""
     return Items(text[:, :-1], np.where(is_answer, text, 0)[:, 1:])
 
 

@@ -106,7 +106,7 @@ class Repository:
         stamp = (path.stat().st_size, path.stat().st_mtime_ns)
         if about.verified == stamp:  # unchanged since it was verified
             return str(path)
-        # Large files have a SHA-256 on the Hub, small ones only a git blob hash.
+        # Large files have a SHA-256 on the Hub, small files only a git blob hash.
         known = ("SHA-256", self.known.get(file))
         for algorithm, expected in (known, ("SHA-256", about.sha256), ("git", about.git)):
             if expected and (digest := _digest(path, algorithm)) != expected:

@@ -73,7 +73,7 @@ def files_in(path: str) -> list[str] | None:
             if not Path(path).is_dir():
                 return None
             files = list(map(str, filter(Path.is_file, Path(path).iterdir())))
-    # Hidden files, and those of other tools such as _SUCCESS, belong to no data set.
+    # Hidden files, and files of other tools such as _SUCCESS, belong to no data set.
     return sorted(name for name in files if not name.rpartition("/")[2].startswith((".", "_")))
 
 
@@ -120,7 +120,7 @@ def signature(path: str) -> list[Any]:
         if is_address(path):
             return [path, str(_filesystem(path).ukey(path))]
         stat = Path(path).stat()
-        # With inode and nanoseconds, a file that replaced one of the same size differs.
+        # Inode and nanoseconds differ if another file of the same size has replaced the file.
         return [str(Path(path).resolve()), stat.st_size, stat.st_mtime_ns, stat.st_ino]
 
 

@@ -171,7 +171,7 @@ def find_fault(data: SyntheticData, size: int) -> str | None:
     if not targets.any(1).all():
         return "an item has nothing to predict"
     if not all(map(np.array_equal, (inputs[3:4], targets[3:4]), alone)):
-        return "an item depends on those that are drawn with it; use the numbers of `draws` alone"
+        return "an item depends on items that are drawn with it; use only the numbers of `draws`"
     return None
 
 

@@ -2,7 +2,7 @@
 
 The id of a corpus is a hash of its text and its settings. It is built in a working folder, which is
 renamed when complete. An interrupted preparation resumes. If several commands need the same corpus,
-one prepares it, and the others wait.
+one prepares it while the others wait.
 """
 
 from __future__ import annotations

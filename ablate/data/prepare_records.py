@@ -116,8 +116,8 @@ class RecordPreparation(Preparation):
     def encode_split(
         self, split: str, total: int, start: int, left_out: Counter[str]
     ) -> Iterator[Chunk]:
-        """Encode a split: dev or test in a single chunk, training records in several, without those
-        that are too long.
+        """Encode dev or test in a single chunk, and the training split in several chunks, without
+        records that are too long.
         """
         if split != "train":
             yield self._encode_held_out(split)
@@ -239,7 +239,7 @@ class RecordPreparation(Preparation):
         later = later_settings(self.data.model_dump(), self.data.fields)
         if self.has_reserved:
             later["escaped"] = True
-        if later:  # without later settings, the id is that of the first version
+        if later:  # otherwise, the first version gave this text the same id
             settings.append(later)
         return digest(settings)
 

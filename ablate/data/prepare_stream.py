@@ -87,7 +87,7 @@ class StreamPreparation(Preparation):
         yield Chunk(n_read, [Encoded(np.array([], IDS), np.array([0]))])
 
     def settings(self, data: Mapping[str, Any], fields: Sequence[str]) -> list[Any]:
-        """All settings except those that only say which text is used."""
+        """All settings except `_TEXT_SETTINGS`."""
         settings = {name: data[name] for name in sorted(data) if name not in _TEXT_SETTINGS}
         return [FORMAT, "stream", named_settings(settings, LATER_DATA)]
 

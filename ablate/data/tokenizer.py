@@ -69,7 +69,7 @@ class Tokenizer:
 
     @cached_property
     def _is_lossless(self) -> bool:
-        # Line ends are tokens of lossless vocabularies alone.
+        # Only lossless vocabularies have line ends as tokens.
         return int(self._processor.piece_to_id("\n")) != UNK
 
     def _encode_exactly(self, text: str) -> list[int]:

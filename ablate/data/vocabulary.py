@@ -36,6 +36,16 @@ from ablate.errors import DataError
 _STAND_INS = dict(zip(RESERVED, map(chr, range(0x10FF00, 0x10FF00 + len(RESERVED))), strict=True))
 _RESERVED_TEXT = re.compile("|".join(RESERVED))
 T = TypeVar("T")
+_SETTINGS: dict[str, Any] = {
+    "character_coverage": 1.0,
+    "normalization_rule_name": "identity",
+    "pad_id": PAD,
+    "unk_id": UNK,
+    "bos_id": BOS,
+    "eos_id": EOS,
+    "max_sentence_length": MAX_LINE_BYTES,
+    "minloglevel": 2,
+}
 _LOSSLESS = {
     "byte_fallback": True,
     "add_dummy_prefix": False,
@@ -45,7 +55,6 @@ _LOSSLESS = {
 # A message of protobuf: empty `normalization_rule_tsv` of the normalizers of SentencePiece's model,
 # which are its fields 3 and 5.
 _NO_PATHS = b"\x1a\x02\x32\x00" + b"\x2a\x02\x32\x00"
-_TOO_LOW = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
 SAMPLE_SEED = 20170612
 _SIGNAL_CHECK = 0.1  # seconds between two chances for a signal handler to run
 
@@ -109,18 +118,7 @@ def train_tokenizer(
     Raises:
         DataError: the text has fewer possible pieces than `vocab_size`, or more characters.
     """
-    settings: dict[str, Any] = {
-        "model_type": kind,
-        "vocab_size": vocab_size,
-        "character_coverage": 1.0,
-        "normalization_rule_name": "identity",
-        "pad_id": PAD,
-        "unk_id": UNK,
-        "bos_id": BOS,
-        "eos_id": EOS,
-        "max_sentence_length": MAX_LINE_BYTES,
-        "minloglevel": 2,
-    }
+    settings = {**_SETTINGS, "model_type": kind, "vocab_size": vocab_size}
     if byte_fallback:
         settings["byte_fallback"] = True
     if symbols:
@@ -136,12 +134,7 @@ def train_tokenizer(
                 settings |= _unused_words(texts, settings)
             model = _train(_covered(texts, coverage), settings)
         except RuntimeError as error:  # SentencePiece reports faults of the text by it
-            why = _reason(str(error), vocab_size)
-            if too_low := _TOO_LOW.search(str(error)):
-                has_bytes = "byte_fallback" in settings
-                missing = int(too_low[1]) - vocab_size + (0 if has_bytes else BYTE_VALUES)
-                why += _coverage_remedy(texts, coverage, missing, byte_fallback or lossless)
-            raise DataError(why) from None
+            raise DataError(_fault(str(error), texts, coverage, settings)) from None
     if escaped:
         import sentencepiece
 
@@ -256,13 +249,17 @@ def _call_in_thread(train: Callable[[], None]) -> None:
         raise failures[0]
 
 
-def _reason(message: str, vocab_size: int) -> str:
+def _fault(message: str, texts: Sequence[str], coverage: float, settings: Mapping[str, Any]) -> str:
+    """The fault of a text in the words of a study, from a message of SentencePiece."""
     if "sentences_.empty()" in message:
         return "the training split has no text that a vocabulary can be learned on"
+    vocab_size = settings["vocab_size"]
     size = f"data.vocab_size={vocab_size}"
     if too_high := re.search(r"Vocabulary size too high.*?<= (\d+)", message):
         return f"{size} is too large for the training split: at most {too_high[1]}"
-    if too_low := _TOO_LOW.search(message):
-        least = f"at least {too_low[1]}"
+    if too_low := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+        has_bytes = "byte_fallback" in settings
+        missing = int(too_low[1]) - vocab_size + (0 if has_bytes else BYTE_VALUES)
+        least = f"at least {too_low[1]}{_coverage_remedy(texts, coverage, missing, has_bytes)}"
         return f"{size} is too small for the characters of the training split: {least}"
     return f"the vocabulary could not be trained with {size}: {message.strip().splitlines()[-1]}"

@@ -215,7 +215,7 @@ class _Search:
         return best_continuations(log_probs, self.scores[rows], count)
 
     def _finish(self, position: int, scores: Tensor, ends: Tensor, origins: Tensor) -> None:
-        """Count the finished hypotheses, and update the best finished one of each sentence.
+        """Count the finished hypotheses, and update the best of each sentence.
 
         Args:
             position: number of tokens of the hypotheses, without marks.
@@ -254,7 +254,7 @@ class _Search:
         """Make the best K candidates the hypotheses of the next step.
 
         Args:
-            scores: log-probabilities of the candidates, -inf for those with the end mark (B, 2K).
+            scores: log-probabilities of the candidates, -inf if they have the end mark (B, 2K).
             origins: index of the hypothesis that each extends (B, 2K).
             tokens: the token that each appends (B, 2K).
         """

@@ -103,7 +103,7 @@ def tree_statistics(
     references: Sequence[str],
     split: str,
 ) -> Statistics:
-    """The statistics of each tree for one of `_SCORES`."""
+    """The statistics of each tree for a score of `_SCORES`."""
     values = statistics(predictions, sentences, references)
     counted = f"trees:{len(values)}|brackets:{values[:, 1].sum()}|split:{split}"
     signature = f"EVALB:COLLINS|not-well-formed:0|{counted}"
