@@ -135,7 +135,7 @@ def test_a_step_with_another_number_of_hypotheses_is_an_error():
     model = small_model().eval()
     cache = model.start(sentences(7, 4), 3)
     model.step(torch.full((2, 3), 5), cache)
-    with pytest.raises(RuntimeError, match="2 hypotheses a sentence go on from 3"):
+    with pytest.raises(RuntimeError, match="a sentence has 3 hypotheses; expected 1 or 2"):
         model.step(torch.full((2, 2), 5), cache)
 
 
