@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated
 
@@ -20,7 +18,6 @@ from ablate.analysis.trials import with_trials
 from ablate.cli.arguments import flag, option
 from ablate.cli.cluster_options import PANEL, ClusterOptions, PerRun
 from ablate.cli.events import Events, print_event
-from ablate.cli.live import LiveView
 from ablate.cli.options import (
     DEFAULT_RESULTS,
     DEFAULT_STUDY,
@@ -35,6 +32,7 @@ from ablate.cli.options import (
 )
 from ablate.cli.output import Format, Quiet, progress_console
 from ablate.cli.scoring import score_with_progress
+from ablate.cli.stage_view import StageView
 from ablate.cluster.engine import Engine
 from ablate.cluster.submission import close_finished, submit_study
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, Interrupted, MachineError, UsageError
@@ -43,7 +41,7 @@ from ablate.launch.devices import gpus_for_run
 from ablate.launch.launch import launch, outcome_of_launch
 from ablate.launch.preparation import prepare_runs
 from ablate.launch.scheduler import Deadline
-from ablate.loggers import Mirror, Start, select_loggers
+from ablate.loggers import Start, select_loggers
 from ablate.plan.budget import Budget, WithinBudget
 from ablate.plan.progress import saved_line
 from ablate.plan.resources import resource_faults
@@ -130,7 +128,7 @@ def command(
     events = Events() if format == "json" else None
     if events is not None:
         loggers = {**loggers, "events": events.start}
-    view = View(first, results, progress, loggers, events)
+    view = StageView(first, results, progress, loggers, events)
     try:
         if profile is None:
             end = _train(first, view, resources, retries, limit)
@@ -168,7 +166,7 @@ def _loggers(names: Sequence[str], detach: bool, context: typer.Context) -> Mapp
     return select_loggers(names)
 
 
-def _interruption_line(view: View, on_cluster: bool) -> str:
+def _interruption_line(view: StageView, on_cluster: bool) -> str:
     """What has been saved, and which command goes on or ends the runs."""
     if on_cluster:
         command = f"`ablate cluster stop {view.stage.study.path}`"
@@ -196,46 +194,12 @@ def _exit_code(
     return EXIT_RUN_FAILED if end.obstacle or unfinished else 0
 
 
-@dataclass
-class View:
-    """Shows the stages of a study, and copies its metrics to loggers meanwhile.
-
-    stage: the stage that is shown now, or was shown last.
-    events: printed for programs; None for people.
-    """
-
-    stage: Stage
-    results: Results
-    console: Console
-    loggers: Mapping[str, Start]
-    events: Events | None = None
-
-    @contextmanager
-    def show(self, stage: Stage) -> Iterator[LiveView]:
-        """Show the live progress of a stage, and copy its metrics, until the context ends."""
-        self.stage = stage
-        if self.events is not None:
-            self.events.stage(stage, self.results)
-        with (
-            LiveView(stage.runs, self.results, self.console) as live,
-            Mirror(stage.study.name, stage.runs, self.results, self.loggers, live.log),
-        ):
-            yield live
-
-    def copy_metrics(self, stage: Stage) -> None:
-        """Copy the metrics of finished runs to loggers, which may be new."""
-        if self.events is not None:
-            self.events.stage(stage, self.results)
-        with Mirror(stage.study.name, stage.runs, self.results, self.loggers, self.log):
-            pass
-
-    def log(self, line: str) -> None:
-        """Print a line between two stages."""
-        print_line(self.console, line)
-
-
 def _train(
-    first: Stage, view: View, resources: Resources, retries: Retries, limit: WithinBudget | None
+    first: Stage,
+    view: StageView,
+    resources: Resources,
+    retries: Retries,
+    limit: WithinBudget | None,
 ) -> Stage:
     """Execute a stage and the stages after it on this machine, and return the last one."""
     control = None if limit is None else Deadline(limit.has_time)
@@ -263,7 +227,7 @@ def _gpus(resources: Resources, runs: int) -> int:
 
 def _submit(
     first: Stage,
-    view: View,
+    view: StageView,
     selection: Selection,
     name: str,
     profile: Engine,
@@ -281,7 +245,7 @@ def _submit(
     return submit_study(first, results, selection, name, profile, resources, view.log)
 
 
-def _follow(stage: Stage, view: View, job: JobFolder | None) -> Stage:
+def _follow(stage: Stage, view: StageView, job: JobFolder | None) -> Stage:
     """Show a stage and the stages after it on a cluster, until the job is closed, and return the
     last one.
     """
