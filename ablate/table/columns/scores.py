@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -76,7 +76,6 @@ def _cell(table: Table, metric: Metric, best: float | None, mark: Mark, row: Tab
 def _legend(table: Table, form: Form) -> Iterator[str]:
     """Yield signatures, the marks of cells, and warnings about runs that are not comparable."""
     experiment, setup = table.experiment, table.experiment.setup
-    seeds = len(experiment.seeds)
     # The conclusion always has base's score in the compared metrics.
     shown = []
     for metric in table.shown_metrics:
@@ -87,26 +86,42 @@ def _legend(table: Table, form: Form) -> Iterator[str]:
             yield _signature(table, metric)
         yield from _parts(table, metric)
     if setup.decoding is not None:
-        yield (f"Decoding chosen for base on dev, the same for every row: {setup.decoding.text}.")
+        yield f"Decoding chosen for base on dev, the same for every row: {setup.decoding.text}."
     if len(setup.vocabularies) > 1:
         comparable = f"{PPL_CHAR.title}, the perplexity per character,"
         if PPL_CHAR.name not in experiment.metrics:
             comparable = table.main_metric.title
         yield f"Vocabularies differ: compare {comparable} and not {PPL.title}."
-    if seeds > 1:
-        number_of_seeds = f"n = {seeds} seeds"
-        if experiment.further_seeds:
-            number_of_seeds += f", base over {seeds + len(experiment.further_seeds)}"
-        yield (f"Mean ± standard deviation over {number_of_seeds}; k/{seeds} where only k are in.")
-        logs = [metric.title for metric in shown if metric.is_log]
-        if logs:
-            line = (
-                f"{' and '.join(logs)}: geometric mean ×÷ geometric standard deviation, the "
-                "typical factor between seeds"
-            )
-            if any(form.shows(f"Δ{title}") for title in logs):
-                line += "; Δ: ratio to base, such as ×1.050 for 5 % more"
-            yield f"{line}."
+    if len(experiment.seeds) > 1:
+        yield from _spread_lines(table, form, shown)
+    yield from _mark_line(table, form, shown)
+    if len(experiment.corpora) > len(setup.vocabularies):
+        corpora = ", ".join(experiment.corpora)
+        yield Warned(f"WARNING: these results mix corpora {corpora}: they cannot be compared.")
+    notes = experiment.notes
+    yield from (*notes.archived, *notes.remarks, *notes.faults)
+
+
+def _spread_lines(table: Table, form: Form, shown: Sequence[Metric]) -> Iterator[str]:
+    """Yield the meaning of means and spreads over seeds."""
+    seeds = len(table.experiment.seeds)
+    number_of_seeds = f"n = {seeds} seeds"
+    if table.experiment.further_seeds:
+        number_of_seeds += f", base over {seeds + len(table.experiment.further_seeds)}"
+    yield f"Mean ± standard deviation over {number_of_seeds}; k/{seeds} where only k are in."
+    logs = [metric.title for metric in shown if metric.is_log]
+    if logs:
+        line = (
+            f"{' and '.join(logs)}: geometric mean ×÷ geometric standard deviation, the typical "
+            "factor between seeds"
+        )
+        if any(form.shows(f"Δ{title}") for title in logs):
+            line += "; Δ: ratio to base, such as ×1.050 for 5 % more"
+        yield f"{line}."
+
+
+def _mark_line(table: Table, form: Form, shown: Sequence[Metric]) -> Iterator[str]:
+    """Yield the meaning of marked and blank cells, if there are any."""
     marks = []
     if any(form.shows(metric.title) and table.best(metric) is not None for metric in shown):
         marks.append(f"{form.best} best")
@@ -114,11 +129,6 @@ def _legend(table: Table, form: Form) -> Iterator[str]:
         marks.append("blank: as base" if marks else "Blank: as base")
     if marks:
         yield f"{'; '.join(marks)}."
-    if len(experiment.corpora) > len(setup.vocabularies):
-        corpora = ", ".join(experiment.corpora)
-        yield Warned(f"WARNING: these results mix corpora {corpora}: they cannot be compared.")
-    notes = experiment.notes
-    yield from (*notes.archived, *notes.remarks, *notes.faults)
 
 
 def _signature(table: Table, metric: Metric) -> str:
