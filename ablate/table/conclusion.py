@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ablate.formatting import enumeration, number, percent, plural, spread_text
-from ablate.stats.metrics import CHANCE_SCORE, EXACT, MIN_GAIN, Metric
+from ablate.stats.metrics import Metric
 from ablate.stats.significance import LEVEL
 from ablate.stats.verdict import EARLY, Verdict, Word, joint_word, seeds_text
+from ablate.table.chance import chance_sentences, comparable_rows, unlearned_sentences
 from ablate.table.designs import base_name, bound_notes
 from ablate.table.table import Table, TableRow
 
@@ -28,10 +29,8 @@ class RowVerdict:
 def conclusion(table: Table) -> list[str]:
     """The conclusion of a table: the scores of base, the verdicts, and what is undecided."""
     experiment = table.experiment
-    comparable = {metric.name: _comparable_rows(table, metric) for metric in table.judged_metrics}
-    unlearned = {
-        metric.name: _unlearned_sentences(table, metric) for metric in table.judged_metrics
-    }
+    comparable = {metric.name: comparable_rows(table, metric) for metric in table.judged_metrics}
+    unlearned = {metric.name: unlearned_sentences(table, metric) for metric in table.judged_metrics}
     sentences = [_base_sentence(table, family.base) for family in table.families]
     if not any(unlearned.values()):
         sentences += bound_notes(table)
@@ -52,30 +51,12 @@ def conclusion(table: Table) -> list[str]:
     for metric in table.shown_metrics:
         # Readers may take the column of a metric without verdicts for a result.
         if metric not in table.judged_metrics:
-            sentences += _chance_sentences(table, metric)
+            sentences += chance_sentences(table, metric)
     return sentences + _unfinished_sentences(table)
 
 
 def _row_verdict(row: TableRow, metric: Metric) -> RowVerdict:
     return RowVerdict(row.label, row.verdicts[metric.name])
-
-
-def _comparable_rows(table: Table, metric: Metric) -> list[TableRow]:
-    """The rows that a metric can compare with base, and the rows without a score yet.
-
-    A metric at the level of chance compares no rows. Rows of a base that has not learned count only
-    if they have learned and differ significantly: the difference then shows that they have learned.
-    """
-    is_usable = _row_with_exact_zero(table, metric) is None
-    unlearned = {row.label for row in table.rows if not row.has_learned(metric)}
-    rows = []
-    for row in table.compared_rows:
-        verdict = row.verdicts[metric.name]
-        differs_by_learning = verdict.is_different and row.label not in unlearned
-        is_comparable = row.base not in unlearned or differs_by_learning
-        if verdict.mean is None or (is_usable and is_comparable):
-            rows.append(row)
-    return rows
 
 
 def _joint_words(table: Table, comparable: Mapping[str, Sequence[TableRow]]) -> dict[str, str]:
@@ -205,81 +186,6 @@ def _base_sentence(table: Table, base: TableRow) -> str:
         return f"{name} has no score yet."
     seeds = plural(base.scores[table.main_metric.name].n, "seed")
     return f"{name} reaches {' and '.join(texts)} with {seeds}."
-
-
-def _unlearned_sentences(table: Table, metric: Metric) -> list[str]:
-    """A sentence if a metric is at the level of chance for all rows; otherwise a sentence for each
-    base at the level of chance.
-    """
-    if sentences := _chance_sentences(table, metric):
-        return sentences
-    for family in table.families:
-        if not family.base.has_learned(metric):
-            name = base_name(family.base)
-            name = f"{name[:1].lower()}{name[1:]}"
-            learning = family.base.learning_metric(metric)
-            sentences.append(
-                f"{learning.title} shows nothing learned by {name}: "
-                f"{_chance_text(learning, [family.base])}. A difference from it shows which rows "
-                f"have learned, and not what a change does to a trained model; "
-                f"{_remedy(learning)}."
-            )
-    return sentences
-
-
-def _chance_sentences(table: Table, metric: Metric) -> list[str]:
-    """A sentence if no score of any row is printed as better than chance, or if a metric gives 0 to
-    exact predictions.
-    """
-    if exact_row := _row_with_exact_zero(table, metric):
-        exact = percent(max(exact_row.part(metric, EXACT).by_seed.values()))
-        return [
-            f"{metric.title} cannot judge these texts: it is {number(0.0, metric.digits)} for "
-            f"{exact_row.label}, although {exact} of its predictions equal their references. "
-            "`metrics: [chrf]` counts characters."
-        ]
-    scored = [row for row in table.rows if row.scores[metric.name].n]
-    if not scored or any(row.has_learned(metric) for row in scored):
-        return []
-    learning = scored[0].learning_metric(metric)
-    return [
-        f"{learning.title} shows nothing learned by any row: {_chance_text(learning, scored)}. The "
-        f"rows cannot be compared in {metric.title}; {_remedy(learning)}."
-    ]
-
-
-def _remedy(metric: Metric) -> str:
-    """The remedy for a metric at the level of chance."""
-    remedy = "train for more steps"
-    if metric.name == "bleu":  # BLEU is 0 for good translations if no text has a 4-gram
-        remedy += ", or use `metrics: [chrf]` if most references have fewer than 4 tokens"
-    return remedy
-
-
-def _row_with_exact_zero(table: Table, metric: Metric) -> TableRow | None:
-    """The first row with exact predictions whose scores are printed as 0; None if there is none, or
-    if a row with other scores has learned.
-    """
-    exact = [row for row in table.rows if row.is_exact_at_zero(metric)]
-    others = [row for row in table.rows if row not in exact]
-    return exact[0] if exact and not any(row.has_learned(metric) for row in others) else None
-
-
-def _chance_text(metric: Metric, rows: Sequence[TableRow]) -> str:
-    """`all 3 scores are as low as 0.0`, or `none of the 3 scores is better than chance, 50.0`."""
-    count = 0
-    chance = [metric.chance] if metric.has_known_chance else []
-    for row in rows:
-        count += row.scores[metric.name].n
-        chance += row.part(metric, CHANCE_SCORE).by_seed.values()
-    level = max(chance) if metric.more_is_better else min(chance)
-    text = number(level, metric.digits)
-    if round(level, metric.digits) == 0:
-        scores = "the only score is" if count == 1 else f"all {count} scores are"
-        return f"{scores} as low as {text}"
-    scores = "the only score is not" if count == 1 else f"none of the {count} scores is"
-    better = f"{MIN_GAIN:.0%} better" if metric.is_log else "better"
-    return f"{scores} {better} than chance, {text}"
 
 
 def _difference_sentences(metric: Metric, word: Word, rows: list[RowVerdict]) -> list[str]:
