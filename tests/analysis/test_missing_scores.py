@@ -192,7 +192,7 @@ def test_scores_that_an_older_version_took_from_unchecked_text_are_dropped(resul
     cache = ScoreCache.read(folder.scores(id))
     wrong = {name: one.model_copy(update={"value": 1.0}) for name, one in cache.metrics.items()}
     old = cache.model_copy(
-        update={"of": cache.of.model_copy(update={"format": 1}), "metrics": wrong}
+        update={"source": cache.source.model_copy(update={"format": 1}), "metrics": wrong}
     )
     old.write(folder.scores(id))
     assert cached(results, "base") == {}
