@@ -1,5 +1,5 @@
-"""Write the meaning of every field into the tables of docs/study.md, and its allowed values where
-they are a list: `python -m tests.fields`.
+"""Write the meaning of every field into the tables of docs/study.md and docs/tasks.md, and in
+study.md the allowed values where they are a list: `python -m tests.fields`.
 
 Both are from the declaration of the field in ablate/config/. All else is written by hand and
 checked by test_docs.py.
@@ -14,13 +14,23 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from ablate.config import DecodingConfig, ModelConfig, TrainingConfig
+from ablate.config.language_data import LanguageData
+from ablate.config.parsing_data import ParsingData
 from ablate.config.row import TASK_FIELDS, RowDataConfig
+from ablate.config.synthetic_data import SyntheticData
 from ablate.config.translation_data import TranslationData
 from ablate.fields import meanings_of
 from ablate.parts.variant import VariantName
 from ablate.tasks import meaning_of
 
-PAGE = Path(__file__).parent.parent / "docs" / "study.md"
+DOCS = Path(__file__).parent.parent / "docs"
+PAGE = DOCS / "study.md"
+# Data settings by the headings of docs/tasks.md that have a table of them.
+TASK_TABLES = {
+    "## Language models": LanguageData,
+    "### Treebanks": ParsingData,
+    "### Items": SyntheticData,
+}
 SECTIONS = (TranslationData, RowDataConfig, ModelConfig, TrainingConfig, DecodingConfig)
 CELL = r"((?:[^|\\]|\\.)*)"
 ROW = re.compile(rf"^(\| `(\w+)`[^|]* \|{CELL}\| ){CELL} \| {CELL} \|$", re.MULTILINE)
@@ -81,5 +91,23 @@ def page(text: str) -> str:
     return ROW.sub(row, text)
 
 
+def tasks_page(text: str) -> str:
+    """The page of the tasks with the current description of each data setting."""
+    for heading, section in TASK_TABLES.items():
+        meanings = meanings_of(section)
+        before, after = text.split(f"{heading}\n")
+        level = heading.split()[0]
+        table, *rest = re.split(rf"(?m)(?=^{level} )", after, maxsplit=1)
+
+        def row(match: re.Match[str], meanings: dict[str, str] = meanings) -> str:
+            meaning = meanings.get(match.group(2), match.group(5))
+            return f"{match.group(1)}{match.group(4)} | {meaning} |"
+
+        text = "".join([before, f"{heading}\n", ROW.sub(row, table), *rest])
+    return text
+
+
 if __name__ == "__main__":
     PAGE.write_text(page(PAGE.read_text()))
+    TASKS = DOCS / "tasks.md"
+    TASKS.write_text(tasks_page(TASKS.read_text()))
