@@ -1,3 +1,3 @@
-"""What the results of a study say: scores, differences, verdicts, designs and stages. Nothing here
-imports torch.
+"""Read the results of a study: scores, the experiment of its table, its current look and its next
+stage. Nothing here imports torch.
 """

@@ -18,14 +18,14 @@ from ablate.table.curves import Curve
 
 
 def curves_of(outcome: Outcome, results: Results) -> list[Curve]:
-    """The curve of each row, without rows that share the training of an earlier one because only
-    decoding differs.
+    """The curve of each row. Rows that differ from an earlier row only in decoding are left out,
+    because they share its runs.
     """
     curves: list[Curve] = []
     seen: set[str] = set()
     for row in outcome.planned.rows:
         ids = {run.run.id for run in outcome.by_label[row.label]}
-        if not ids <= seen:  # the same runs would give the same curve
+        if not ids <= seen:
             curves.append(curve_of(outcome, row, results))
         seen |= ids
     return curves
@@ -34,18 +34,21 @@ def curves_of(outcome: Outcome, results: Results) -> list[Curve]:
 def curve_of(outcome: Outcome, row: Row, results: Results) -> Curve:
     """The learning curve of one row."""
     by_seed: dict[int, tuple[tuple[int, float], ...]] = {}
-    learned: dict[int, list[tuple[int, float]]] = {}
+    training_points: dict[int, list[tuple[int, float]]] = {}
     costs: dict[tuple[str, int, int], float] = {}
     runs = outcome.by_label[row.label]
     flops = flops_per_step(outcome.planned, row, runs, results)
     for run in runs:
-        seed, log = run.run.seed, list[MetricsLine]()
-        with suppress(StoreError):  # a curve without this seed; the table names the damaged file
+        seed = run.run.seed
+        log: list[MetricsLine] = []
+        # The curve lacks this seed if the log is damaged, which the table reports.
+        with suppress(StoreError):
             log = log_of(results.run(run.run.id), run.result)
-        if points := evaluations(log):
-            by_seed[seed], learned[seed] = points, []
-        else:
-            log = []
+        points = evaluations(log)
+        if not points:
+            continue
+        by_seed[seed] = points
+        training_points[seed] = []
         for line in log:
             step = line.step
             costs["tokens", seed, step] = line.tokens
@@ -53,17 +56,18 @@ def curve_of(outcome: Outcome, row: Row, results: Results) -> Curve:
             if run.seconds and run.steps:
                 costs["seconds", seed, step] = step * (run.seconds / run.steps)
             if line.loss is not None:
-                learned[seed].append((step, math.exp(line.loss)))
+                training_points[seed].append((step, math.exp(line.loss)))
     config = row.config
     curve = Curve(row.label, row.group, by_seed, costs, base=row.base)
-    # Smoothing and dropout, which only training has, would part the two curves too.
+    # The curve of the training loss can be compared with the dev curve only if both are computed in
+    # the same way: without label smoothing and dropout, which dev does not have.
     if not outcome.study.data.repeats_items or config.label_smoothing or config.dropout:
         return curve
-    return replace(curve, training=replace(curve, by_seed=learned))
+    return replace(curve, training=replace(curve, by_seed=training_points))
 
 
 def evaluations(log: Iterable[MetricsLine]) -> tuple[tuple[int, float], ...]:
-    """(step, dev perplexity) of each evaluation in a run's metrics log."""
+    """(step, dev perplexity) of each evaluation in a metrics log whose perplexity is finite."""
     points = []
     for line in log:
         if line.dev_perplexity is not None and 0 < line.dev_perplexity < math.inf:

@@ -1,4 +1,4 @@
-"""The experiment that a study and its results make: rows, runs, scores and recipes for tables."""
+"""Make the `Experiment` of a study and its results: rows, runs, scores and recipes for tables."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ from ablate.table.scores import Scores
 
 
 def experiment_of(planned: Runs, runs: Mapping[str, Sequence[RunResult]]) -> Experiment:
-    """The experiment without recipes: what verdicts follow from.
+    """Make the experiment without recipes, which verdicts do not need.
 
     Args:
-        planned: with the seeds to judge.
-        runs: of each row, by its label.
+        planned: the runs, with the seeds to judge.
+        runs: the results of each row's runs, by the label of the row.
     """
-    study, seeds = planned.study, planned.seeds
+    study = planned.study
+    seeds = planned.seeds
     metrics = {metric.name: metric for metric in measured_metrics(study)}
     test_sets = {}
     for metric in metrics.values():
@@ -90,13 +91,13 @@ def with_recipes(
     runs: Mapping[str, Sequence[RunResult]],
     results: Results,
 ) -> Experiment:
-    """The experiment with the recipe of each row, and the setup of the study.
+    """Add the recipe of each row and the setup of the study to an experiment.
 
     Args:
-        experiment: of the study.
-        planned: whose rows these are.
-        runs: of each row, by its label.
-        results: root of the results, with the lengths of the corpora.
+        experiment: the experiment of the study.
+        planned: the runs of the study.
+        runs: the results of each row's runs, by the label of the row.
+        results: results root, which has the sentence lengths of the corpora.
     """
     rows = []
     for row in experiment.rows:
@@ -106,13 +107,14 @@ def with_recipes(
 
 
 def _recipe(planned: Runs, row: Row, runs: Sequence[RunResult], results: Results) -> Recipe:
-    config, study = row.config, planned.study
+    config = row.config
+    study = planned.study
     steps = config.train_steps
     for run in runs:
         if run.decoding:
             steps = run.steps
-    # As counted by the last run that has ended: the closed form does not know the parameters of an
-    # own class.
+    # Take the number that a run has counted, if one has ended: the closed form does not know the
+    # parameters of custom classes.
     params = runs[-1].params
     for run in runs:
         if run.result:
@@ -137,8 +139,8 @@ def _recipe(planned: Runs, row: Row, runs: Sequence[RunResult], results: Results
 
 
 def _other_changes(row: Row) -> str:
-    """Changes of fields that are no columns of Table 3, or a label that does not show them; chosen
-    fields have their own column.
+    """The changes of fields that have no column in the table; the label of a row whose label is not
+    made from its settings.
     """
     if row.is_labeled or row.has_parts:
         return row.label
@@ -155,6 +157,7 @@ def _matched(matched: Matched) -> Choice:
 
 
 def _tuned(choice: tuning.Choice) -> Choice:
+    """The choice of tuned fields or of the decoding, for a table."""
     candidates = []
     losses = choice.losses or [None] * len(choice.candidates)
     for candidate, loss in zip(choice.candidates, losses, strict=True):
@@ -166,7 +169,8 @@ def _tuned(choice: tuning.Choice) -> Choice:
 
 
 def _setup(planned: Runs) -> Setup:
-    study, base = planned.study, planned.base
+    study = planned.study
+    base = planned.base
     paper = study.task.paper
     is_as_paper = False
     if paper is not None:
@@ -186,15 +190,17 @@ def _setup(planned: Runs) -> Setup:
 
 
 def _other_settings(planned: Runs) -> dict[str, object]:
-    """Base's settings without a column: batch, decoding, and all that is not the paper's.
+    """The settings of base that have no column in the table: fields that the task always shows, and
+    fields that differ from the paper's base model.
 
-    A decoding field counts from its first default, so that tables of older results keep their text.
+    A decoding field is compared with its first default, so that tables of older results do not
+    change.
     """
     # `resolve_row` without settings gives the paper's base model.
     paper = {**resolve_row({}).model_dump(), **INTRODUCED_DECODING}
     settings = {}
     for name, value in planned.base.config.model_dump().items():
-        # `probes` follows from the metrics; who reads it here would write it, which is refused.
+        # `probes` follows from the metrics, and a study may not set it.
         if name in SETTING_FIELDS | NOT_IDENTITY | {"probes"}:
             continue
         if name in planned.study.task.shown_fields or value != paper[name]:
@@ -203,31 +209,33 @@ def _other_settings(planned: Runs) -> dict[str, object]:
 
 
 def _cost(planned: Runs, row: Row, runs: Sequence[RunResult], results: Results) -> Cost:
-    """The cost of a row from its finished runs."""
-    seconds, rates, machines = dict[int, float](), dict[int, float](), set[str]()
-    made: list[int] = []
+    """The cost of a row, measured in its finished runs."""
+    seconds: dict[int, float] = {}  # by seed
+    rates: dict[int, float] = {}  # by seed
+    machines: set[str] = set()
+    steps_made: list[int] = []
     for run in runs:
         if run.result is None or run.decoding is None:
             continue
-        made.append(run.result.steps)
+        steps_made.append(run.result.steps)
         if run.seconds:
             seconds[run.run.seed] = run.seconds
         if run.tokens_per_second is not None:
             rates[run.run.seed] = run.tokens_per_second
         if run.provenance:
             machines.add(machine_text(run.provenance))
-    lengths, flops = _lengths(runs, results), None
-    # Of the steps made if training has ended, else of those planned.
-    steps: float | None = cost.steps(row.config, lengths)
-    if made:
-        steps = sum(made) / len(made)
+    lengths = _lengths(runs, results)
+    flops = None
+    steps: float | None = cost.steps(row.config, lengths)  # as planned
+    if steps_made:
+        steps = sum(steps_made) / len(steps_made)
     if steps is not None:
         flops = _flops_per_step(planned, row, lengths) * steps
     return Cost(Scores(seconds), Scores(rates), flops, tuple(sorted(machines)))
 
 
 def flops_per_step(planned: Runs, row: Row, runs: Sequence[RunResult], results: Results) -> float:
-    """FLOPs of an optimizer step of a row, in closed form, by the lengths of its corpus."""
+    """FLOPs of an optimizer step of a row, in closed form from the lengths of its corpus."""
     return _flops_per_step(planned, row, _lengths(runs, results))
 
 
@@ -237,7 +245,7 @@ def _flops_per_step(planned: Runs, row: Row, lengths: Lengths | None) -> float:
 
 
 def _lengths(runs: Sequence[RunResult], results: Results) -> Lengths | None:
-    """The lengths of the corpus of the first finished run; None without one."""
+    """Sentence lengths of the corpus of the first finished run; None if no run is finished."""
     for run in runs:
         if run.result is not None and run.decoding is not None:
             return lengths_in(results.corpus(run.result.corpus))
@@ -245,42 +253,44 @@ def _lengths(runs: Sequence[RunResult], results: Results) -> Lengths | None:
 
 
 def machine_text(provenance: Provenance) -> str:
-    """`cpu (1 thread), Some Processor`, or the GPU's name."""
+    """The device of a run: `cpu (1 thread), Some Processor`, or the name of the GPU."""
     if provenance.device != "cpu":
         return provenance.device
     return f"cpu ({plural(provenance.threads, 'thread')}), {provenance.machine.processor}"
 
 
 def paper_row(paper: PaperTable | None, row: Row, base: Row) -> PaperRow | None:
-    """The row of the paper's table that changes the same fields by the same factors."""
+    """The row of the paper's table that changes the same fields by the same factors; None if there
+    is none.
+    """
     if paper is None:
         return None
     changed = {}
     for name, value in row.changed.items():
-        # Head sizes of d_model / h follow from h.
-        follows = name in ("d_k", "d_v") and row.config.has_derived_heads(name)
-        if name in paper.base and not follows:
+        is_derived = name in ("d_k", "d_v") and row.config.has_derived_heads(name)
+        if name in paper.base and not is_derived:
             changed[name] = value
-    # All that the row changes is constant in the paper's table.
+    # The row changes only fields that are constant in the paper's table.
     if not changed and row.changed:
         return None
     match = paper.counterpart({name: getattr(base.config, name) for name in paper.base}, changed)
     if match is None:
         return None
-    # The paper trains its big model by another recipe too; its other rows share base's.
+    # Only the paper's big model is trained with another recipe than its base.
     recipe = paper.recipe if match.group == "big" else ()
-    others = row.changed.keys() - {*paper.base, *recipe}
-    if others == {"learning_rate"} and _rate_follows_width(base, row):
+    further = row.changed.keys() - {*paper.base, *recipe}
+    if further == {"learning_rate"} and _rate_follows_width(base, row):
         return match
-    return None if others else match
+    return None if further else match
 
 
 def _rate_follows_width(base: Row, row: Row) -> bool:
-    """Whether the learning rate of a row is base's over the square root of the width, as in the
-    schedule of the paper (section 5.3), to two digits.
+    """Whether the learning rates of a row and of base are proportional to 1 / sqrt(d_model), as in
+    the schedule of the paper (section 5.3), within 2 %.
     """
-    before, after = base.config.learning_rate, row.config.learning_rate
-    if before is None or after is None:
+    base_rate = base.config.learning_rate
+    rate = row.config.learning_rate
+    if base_rate is None or rate is None:
         return False
     factor = math.sqrt(base.config.d_model / row.config.d_model)
-    return math.isclose(after, before * factor, rel_tol=0.02)
+    return math.isclose(rate, base_rate * factor, rel_tol=0.02)

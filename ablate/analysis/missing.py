@@ -1,4 +1,4 @@
-"""The runs of a study that are missing, by their state on disk."""
+"""Find the runs of a study that are missing, from their files."""
 
 from __future__ import annotations
 
@@ -13,38 +13,46 @@ from ablate.store.status import fault_in_result
 from ablate.study import Run
 
 ENDED: tuple[State, ...] = ("done", "diverged", "failed")
-# Whether a failed run is executed once more, by its failure; None if that cannot be read.
+# Decides whether a failed run is executed again, from the record of its failure, which is None if
+# it cannot be read.
 Retries = Callable[[Failure | None], bool]
 
 
 def never(failure: Failure | None) -> bool:
-    """A failed run has ended."""
+    """Repeat no failed run."""
     return False
 
 
-def failed_before(time: float, all_of_them: bool) -> Retries:
-    """`ablate run` repeats what failed before it began: all of it, or what was killed."""
+def failed_before(time: float, all_failures: bool) -> Retries:
+    """Repeat runs that failed before a time, for `ablate run`: all of them, or only killed ones.
+
+    Args:
+        time: when the command began.
+        all_failures: whether to repeat runs that were not killed from outside, too.
+    """
 
     def retries(failure: Failure | None) -> bool:
         if failure is None:
-            return all_of_them
-        return failure.time < time and (all_of_them or failure.killed)
+            return all_failures
+        return failure.time < time and (all_failures or failure.killed)
 
     return retries
 
 
 def on_some_host(failure: Failure | None) -> bool:
-    """Pilots together repeat a run that may succeed on another host."""
+    """Repeat a run that may succeed on any host of a cluster."""
     return failure is None or failure.may_succeed_elsewhere
 
 
 def on_this_host(failure: Failure | None) -> bool:
-    """A pilot repeats a run that may succeed on its host."""
+    """Repeat a run that may succeed on this host, for the pilot of a cluster."""
     return failure is None or failure.may_succeed_on(socket.gethostname())
 
 
 def missing_runs(runs: Iterable[Run], results: Results, retries: Retries = never) -> list[str]:
-    """Ids of the runs that are still to be executed and have a known configuration; base first."""
+    """Ids of the runs that must still be executed, in order, without runs whose configuration is
+    not known yet.
+    """
     missing = []
     for run in runs:
         if not run.awaits_choice and is_missing(run, results, retries):
@@ -53,7 +61,7 @@ def missing_runs(runs: Iterable[Run], results: Results, retries: Retries = never
 
 
 def is_missing(run: Run, results: Results, retries: Retries = never) -> bool:
-    """Whether a run is still to be executed. A diverged run is a result."""
+    """Whether a run must still be executed. A diverged run is a result, so it is not missing."""
     files = RunFiles.read(results.run(run.id))
     state = files.state_in(run.decodings)
     if state == "failed":
@@ -62,11 +70,14 @@ def is_missing(run: Run, results: Results, retries: Retries = never) -> bool:
         return False
     if state == "done" and files.fault_in_predictions(run.decodings) is None:
         return False
-    return files.folder.unusable_record() is None  # which a person must mend first
+    # A run with an unusable record cannot be executed until the user has repaired it.
+    return files.folder.unusable_record() is None
 
 
 def healed_state(run: Run, results: Results) -> State:
-    """The state of a run, which is not done while a file of it is damaged or cannot be read."""
+    """The state of a run: `interrupted` in place of `done` if one of its files is damaged or cannot
+    be read.
+    """
     files = RunFiles.read(results.run(run.id))
     state = files.state_in(run.decodings)
     if state != "done":
@@ -76,21 +87,21 @@ def healed_state(run: Run, results: Results) -> State:
 
 
 def has_ended(run: RunResult, results: Results, retries: Retries = never) -> bool:
-    """Whether a run is done or diverged, or has failed and is not repeated."""
+    """Whether a run is done, diverged, or failed without being repeated."""
     if run.state != "failed":
         return run.state in ("done", "diverged")
     return not retries(none_if_unreadable(results.run(run.run.id).read_failure))
 
 
 def forget_failures(runs: Iterable[Run], results: Results) -> None:
-    """Let pilots execute failed runs as if they had never failed."""
+    """Delete the failures of runs, so that pilots execute the runs again."""
     for run in runs:
         results.run(run.id).failure.unlink(missing_ok=True)
 
 
 def damage_of_run(run: Run, results: Results) -> Fault | None:
-    """The damage of the result or of the predictions of a run, which the next launch makes again;
-    None if both are whole.
+    """The fault of a damaged result or of damaged predictions of a run, which the next launch makes
+    again; None if neither is damaged.
     """
     folder = results.run(run.id)
     return fault_in_result(folder) or RunFiles.read(folder).fault_in_predictions(run.decodings)

@@ -1,4 +1,4 @@
-"""Score stored predictions in the metrics that a study asks for. Nothing is trained or decoded."""
+"""Score stored predictions in the metrics of a study, without training or decoding."""
 
 from __future__ import annotations
 
@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 
 
 class _Unscored(NamedTuple):
+    """A decoding without scores in some metrics.
+
+    folder: folder of the run.
+    id: id of the decoding.
+    decoding: record of the decoding.
+    cached: scores that are known, by metric.
+    metrics: names of the metrics without scores.
+    """
+
     folder: RunFolder
     id: str
     decoding: Decoding
@@ -32,21 +41,21 @@ def score_missing(
     results: Results,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[str]:
-    """Score the predictions of a study in its metrics as far as that is not done, and cache the
-    scores.
+    """Compute the missing scores of a study's predictions, and cache them.
 
-    If nothing is missing, no heavy module is loaded. A run without its corpus is skipped. So is one
-    whose predictions or corpus are damaged, and a line says so.
+    If no score is missing, no heavy module is loaded. A run without its corpus is skipped. A run
+    with damaged predictions or a damaged corpus is skipped with a line in the returned list.
 
     Args:
-        planned: the runs of the study, which names the metrics.
-        results: root of the results.
-        on_progress: called with the number of scored decodings and their total.
+        planned: the runs of the study.
+        results: results root.
+        on_progress: called with the number of decodings scored so far, and the number of all.
 
     Returns:
-        A line for each fault on account of which scores are missing.
+        A line for each fault because of which scores are missing.
     """
-    unscored, faults = _unscored(planned, results), dict[str, None]()
+    unscored = _unscored(planned, results)
+    faults: dict[str, None] = {}
     corpora: dict[str, Corpus | None] = {}
     for done, decoding in enumerate(unscored):
         on_progress(done, len(unscored))
@@ -67,6 +76,7 @@ def score_missing(
 
 
 def _unscored(planned: Runs, results: Results) -> list[_Unscored]:
+    """The decodings of a study that lack scores and can be scored."""
     on_predictions = planned.study.task.prediction_metric_names
     wanted = [metric for metric in measured_metrics(planned.study) if metric.name in on_predictions]
     unscored: dict[tuple[str, str], _Unscored] = {}
@@ -82,12 +92,12 @@ def _unscored(planned: Runs, results: Results) -> list[_Unscored]:
             if decoding.sha256 is None:
                 continue
             cached = dict[str, Measurement]()
-            with suppress(StoreError):  # a damaged cache is made again
+            with suppress(StoreError):  # a damaged cache is computed again
                 cached = score_cache.read_measurements(folder, row.decoding, decoding)
             metrics = []
             for metric in wanted:
                 measured = cached.get(metric.name)
-                # Older versions stored no parts.
+                # Older versions stored no parts of scores.
                 if measured is None or len(metric.parts) > len(measured.parts):
                     metrics.append(metric.name)
             if not metrics or score_cache.is_archived(folder, row.decoding):
@@ -107,7 +117,7 @@ def _score(
     folder, name, decoding, cached, metrics = unscored
     id = decoding.corpus
     if id not in corpora:
-        corpora[id] = None  # until it is open: a fault is reported once
+        corpora[id] = None  # stays if opening fails, so that the fault is reported once
         corpora[id] = Corpus(results.corpus(id))
     corpus = corpora[id]
     if corpus is None:
@@ -116,7 +126,8 @@ def _score(
     if damage is not None:
         raise Damaged(damage)
     predictions = score_cache.read_predictions(folder, name, decoding)
-    expected, items = task.n_predictions(corpus), task.item_predictions(predictions)
+    expected = task.n_predictions(corpus)
+    items = task.item_predictions(predictions)
     if len(items) != expected:
         raise StoreError(
             f"{folder.predictions(name)}: has {plural(len(items), 'line')}, and the "

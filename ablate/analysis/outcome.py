@@ -1,4 +1,4 @@
-"""A study with its results, read once: the table that they make, and the runs behind it."""
+"""Read the results of a study once: the table, and the runs behind it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from itertools import chain
 from ablate.analysis.experiment import experiment_of, with_recipes
 from ablate.analysis.position import error_of_verdicts, position_of_runs
 from ablate.analysis.provenance_diff import provenance_remarks
-from ablate.analysis.results import RunResult, by_row, faults_of, of_seeds, read_runs, signatures
+from ablate.analysis.results import (
+    RunResult,
+    faults_of,
+    read_runs,
+    runs_by_row,
+    runs_with_seeds,
+    signatures,
+)
 from ablate.analysis.short_texts import cause_of
 from ablate.config.lengths import ASSUMED_LENGTH
 from ablate.formatting import first_few, number, plural, shares_text
@@ -25,9 +32,9 @@ from ablate.table.table import Table
 class Outcome:
     """A study with its results.
 
-    planned: the rows of the study, with the seeds up to its position.
-    by_label: the runs of each row.
-    table: of these runs.
+    planned: the runs of the study, with the seeds up to its current look.
+    by_label: the results of each row's runs, by the label of the row.
+    table: the table of these runs.
     """
 
     planned: Runs
@@ -36,7 +43,7 @@ class Outcome:
 
     @property
     def study(self) -> Study:
-        """The study as asked."""
+        """The study with its options, before results."""
         return self.planned.study
 
     @property
@@ -46,25 +53,25 @@ class Outcome:
 
     @property
     def runs(self) -> list[RunResult]:
-        """The runs of all rows."""
+        """The results of the runs of all rows."""
         return list(chain.from_iterable(self.by_label.values()))
 
 
 def outcome_of(planned: Runs, results: Results, faults: Sequence[str] = ()) -> Outcome:
-    """Read the results that a study has so far. A file that cannot be used takes only the cells of
-    its run.
+    """Read the results of a study as far as they exist. If a file cannot be used, only the cells of
+    its run are missing.
 
     Args:
         planned: the runs of the study, with all seeds.
-        results: root of the results.
-        faults: lines about scores that could not be computed, for the remarks.
+        results: results root.
+        faults: lines about scores that could not be computed, to show with the table.
     """
     runs = read_runs(planned, results)
     error, changed, damage = error_of_verdicts(planned, results)
     position = position_of_runs(planned, runs)
     planned = position.runs
-    runs = of_seeds(runs, planned.seeds.base)
-    by_label = by_row(runs)
+    runs = runs_with_seeds(runs, planned.seeds.base)
+    by_label = runs_by_row(runs)
     experiment = experiment_of(planned, by_label)
     experiment = with_recipes(experiment, planned, by_label, results)
     trained, decoded = set(), set()
@@ -95,8 +102,8 @@ def outcome_of(planned: Runs, results: Results, faults: Sequence[str] = ()) -> O
 def _low_parts(
     table: Table, planned: Runs, runs: Mapping[str, Sequence[RunResult]]
 ) -> Iterator[str]:
-    """Yield a line on each part of a shown metric that is too small, and its cause, with the rows;
-    the surest cause first.
+    """Yield a line for each part of a shown metric that is too small in some rows, such as the
+    brevity penalty of BLEU, and for each cause of it, the surest cause first.
     """
     for metric in table.experiment.shown:
         for part in metric.parts:
@@ -108,24 +115,24 @@ def _low_parts(
                     cause = cause_of(runs[row.label], config, 1 - part.least)
                     label = f"{row.label} ({number(mean, 3)}{cause.evidence})"
                     low[cause.order, cause.text].append(label)
-            what = part.name.replace("_", " ")
+            name = part.name.replace("_", " ")
             for (_, cause_text), labels in sorted(low.items()):
                 yield (
-                    f"NOTE: {what} below {part.least}: {first_few(labels)}: {part.remark}. "
+                    f"NOTE: {name} below {part.least}: {first_few(labels)}: {part.remark}. "
                     f"{cause_text}."
                 )
 
 
 def _archived(runs: Sequence[RunResult]) -> Iterator[str]:
-    """Yield a line on the runs whose predictions are not here, if there are any."""
+    """Yield a line if the predictions of some runs are not in the results root."""
     if count := sum(not run.has_predictions for run in runs):
         archived = f"{plural(count, 'run')} from an archive of records"
         yield f"{archived}: scores as stored, without predictions."
 
 
 def _corpus_faults(corpora: Iterable[str], results: Results) -> Iterator[str]:
-    """Yield the corpora of finished runs whose lengths are lost. A folder that was removed is no
-    fault.
+    """Yield a line for each corpus of finished runs whose sentence lengths are lost. A folder that
+    was removed is not a fault.
     """
     for corpus in corpora:
         folder = results.corpus(corpus)
@@ -138,8 +145,8 @@ def _corpus_faults(corpora: Iterable[str], results: Results) -> Iterator[str]:
 
 
 def _overlaps(results: Results, corpora: Sequence[str]) -> Iterator[str]:
-    """Yield a line on the share of test text in the training data; one for all corpora with the
-    same shares.
+    """Yield a line on the share of test text that is also in the training data; the same line only
+    once.
     """
     texts: dict[str, None] = {}
     for corpus in corpora:

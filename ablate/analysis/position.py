@@ -1,11 +1,11 @@
-"""Where a study is: its current look, the runs that this needs, and the verdicts of earlier looks.
+"""Find the current look of a study, and record how the study was judged.
 
-A study with a list of seeds has a single look, at all of them. It is judged from its first score
-on, and there is nothing to say about its position.
+A study without looks is judged once, at all of its seeds, and its table shows verdicts from the
+first score on.
 
-A pure function of the results on disk, so that every process that works on a study finds the same
-look. Stored are only seeds, metrics and margins with which the study was judged, so that a table
-can tell if they were changed afterwards.
+The current look follows only from the results on disk, so that all processes that work on a study
+find the same look. Only the seeds, metrics and margins with which the study was judged are stored,
+so that a table can say if they were changed afterwards.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from ablate.analysis.experiment import experiment_of
 from ablate.analysis.missing import ENDED, Retries, has_ended, never
-from ablate.analysis.results import RunResult, by_row, of_seeds, read_runs
+from ablate.analysis.results import RunResult, read_runs, runs_by_row, runs_with_seeds
 from ablate.errors import StoreError
 from ablate.formatting import enumeration, percent
 from ablate.stats.looks import planned_looks
@@ -30,28 +30,28 @@ from ablate.table.verdicts import open_rows
 
 @dataclass(frozen=True)
 class Position:
-    """The look that a study is at.
+    """The current look of a study.
 
-    runs: with the seeds up to this look.
-    looks: the looks that have been judged, and the next one.
+    runs: the runs with the seeds up to this look.
+    looks: the looks that have been judged, and the next look.
     """
 
     runs: Runs
     looks: Looks
 
 
-def _is_over(run: RunResult) -> bool:
+def _is_done_or_failed(run: RunResult) -> bool:
     """Whether a run is done, diverged or failed."""
     return run.state in ENDED
 
 
 def position_of(planned: Runs, results: Results, retries: Retries = never) -> Position:
-    """The look that a study is at, by its results.
+    """Find the current look of a study from its results.
 
     Args:
         planned: the runs of the study, with all seeds.
-        results: root of the results.
-        retries: which failed runs are repeated, so that their look cannot be judged yet.
+        results: results root.
+        retries: decides whether a failed run is repeated, so that its look cannot be judged yet.
 
     Raises:
         StoreError: a result is damaged.
@@ -61,61 +61,70 @@ def position_of(planned: Runs, results: Results, retries: Retries = never) -> Po
 
 
 def position_of_runs(
-    planned: Runs, runs: Sequence[RunResult], has_ended: Callable[[RunResult], bool] = _is_over
+    planned: Runs,
+    runs: Sequence[RunResult],
+    has_ended: Callable[[RunResult], bool] = _is_done_or_failed,
 ) -> Position:
-    """The position of a study, from its runs.
+    """Find the current look of a study from the results of its runs.
 
-    A study goes on past a look if every run has ended and some row is not settled. It stops only if
-    every run is done or diverged: a failed run may still be made.
+    A look is judged once all its runs have ended. The study goes on to the next look if some row is
+    not settled, or if a run failed, because it may still be repeated.
     """
     seeds = planned.seeds
     if not seeds.looks:
         return Position(planned, Looks.single_look(len(seeds.rows)))
     judged_names = set(planned.study.metrics.judged)
     looks = Looks(seeds.looks)
-    experiment = experiment_of(planned, by_row(runs))
+    experiment = experiment_of(planned, runs_by_row(runs))
     for look in planned_looks(seeds.looks):
-        if look.seeds > len(seeds.rows):  # of a part of the study, which ends before
+        if look.seeds > len(seeds.rows):  # --seeds or a budget selects fewer seeds
             return Position(planned, replace(looks, next=look))
         until_look = planned.with_seeds(seeds.first(look.seeds))
-        may_go_on = False
-        for run in of_seeds(runs, until_look.seeds.rows):
+        has_failed_run = False
+        for run in runs_with_seeds(runs, until_look.seeds.rows):
             lacks_score = run.state == "done" and not run.scores.keys() >= judged_names
             if lacks_score or not has_ended(run):
                 return Position(until_look, replace(looks, next=look))
-            may_go_on |= run.state == "failed"
+            if run.state == "failed":
+                has_failed_run = True
         judged = (*looks.judged, look)
         looks = Looks(seeds.looks, judged, open_rows(experiment, judged))
-        if not looks.open_rows and not may_go_on:
+        if not looks.open_rows and not has_failed_run:
             return Position(until_look, looks)
     return Position(planned, looks)
 
 
 def earlier_judgments(planned: Runs, results: Results) -> list[Judgment]:
-    """Other ways in which the study was judged before: versions that have a run of base in common
-    with it. What an old record leaves open is taken as it is now.
+    """The earlier versions of the study, with other seeds, metrics or margins, that were judged.
+
+    A recorded version counts if it has a run of base in common with the study. Fields that old
+    records do not have are taken from the present version.
 
     Raises:
         StoreError: the record is damaged.
     """
     record = Judgments.read(results.judged(planned.study.name)) or Judgments()
-    present, earlier = _judgment(planned), []
+    present = _judgment(planned)
+    earlier: list[Judgment] = []
     for version in record.versions:
         if not {*version.base_runs} & {*present.base_runs}:
             continue
-        known = version.model_dump(exclude_none=True) | {"base_runs": present.base_runs}
-        judgment = present.model_copy(update=known)
+        recorded = version.model_dump(exclude_none=True) | {"base_runs": present.base_runs}
+        judgment = present.model_copy(update=recorded)
         if judgment != present and judgment not in earlier:
             earlier.append(judgment)
     return earlier
 
 
 def error_of_verdicts(planned: Runs, results: Results) -> tuple[float, list[str], list[str]]:
-    """Bound of the error of the study's verdicts, a line if it was judged with other seeds, metrics
-    or margins before, and a line if this cannot be read.
+    """Bound the probability that any verdict of a study is false.
 
-    Each version of seeds and metrics adds LEVEL (Bonferroni's inequality). A single seed has no
-    verdict, so it adds no error.
+    Each version of seeds and metrics with which the study was judged adds LEVEL (Bonferroni's
+    inequality). A study with one seed has no verdicts.
+
+    Returns:
+        The bound; a line if the study was judged before with other seeds, metrics or margins, else
+        an empty list; a line if the record of judgments cannot be read, else an empty list.
     """
     if len(planned.seeds.rows) == 1:
         return LEVEL, [], []
@@ -126,10 +135,11 @@ def error_of_verdicts(planned: Runs, results: Results) -> tuple[float, list[str]
         return LEVEL, [], [f"{error}; {unknown}"]
     versions = {(version.plan, version.metrics) for version in (*earlier, _judgment(planned))}
     bound = min(1.0, LEVEL * len(versions))
-    return bound, [_changed(planned.study, earlier, bound)] if earlier else [], []
+    changed = [_changed_text(planned.study, earlier, bound)] if earlier else []
+    return bound, changed, []
 
 
-def _changed(study: Study, earlier: Sequence[Judgment], bound: float) -> str:
+def _changed_text(study: Study, earlier: Sequence[Judgment], bound: float) -> str:
     text = f"The study was judged before: {'; '.join(map(_judgment_text, earlier))}. "
     if bound > LEVEL:
         text += f"The error of all its verdicts is at most {percent(bound)}, not {percent(LEVEL)}."
@@ -149,13 +159,14 @@ def _judgment_text(judgment: Judgment) -> str:
 
 
 def record_judgment(planned: Runs, results: Results) -> None:
-    """Record how the study is judged, once it has been judged.
+    """Record the seeds, metrics and margins of a study once it has been judged.
 
-    A part of a study is not recorded.
+    A study that the command line modifies is not recorded.
     """
     if planned.study.source.is_modified:
         return
-    path, present = results.judged(planned.study.name), _judgment(planned)
+    path = results.judged(planned.study.name)
+    present = _judgment(planned)
     try:
         record = Judgments.read(path) or Judgments()
     except StoreError:
@@ -171,7 +182,7 @@ def _is_judged(planned: Runs, results: Results) -> bool:
     runs = read_runs(planned, results)
     if planned.seeds.looks:
         return bool(position_of_runs(planned, runs).looks.judged)
-    return len(planned.seeds.rows) > 1 and all(map(_is_over, runs))
+    return len(planned.seeds.rows) > 1 and all(map(_is_done_or_failed, runs))
 
 
 def _judgment(planned: Runs) -> Judgment:

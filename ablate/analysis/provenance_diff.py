@@ -1,4 +1,4 @@
-"""Differences in how the runs behind a table were made. Each is a remark below the table."""
+"""Find differences in how the runs of a table were made. Each one is a remark below the table."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ from ablate.formatting import first_few
 from ablate.store.records import PACKAGES, Provenance
 from ablate.tasks import Task
 
-# Packages whose version may change a score, beside those that compute scores.
+# Packages whose version may change a score; the scorers of metrics are added to these.
 _PACKAGES = ("torch", "sentencepiece")
 
 
 def provenance_remarks(task: Task, runs: Iterable[RunResult]) -> Iterator[str]:
-    """Yield a line for each difference in how runs were made; none if all were made alike."""
+    """Yield a line for each difference in how runs were made; nothing if there is no difference."""
     packages = dict.fromkeys(_PACKAGES)
     for metric in task.metrics.values():
         if metric.scorer:
             packages[metric.scorer.lower()] = None
-    # For each property, the labels of the rows with each value
-    properties: dict[str, dict[str, dict[str, None]]] = {}
-    updates: dict[str, set[int]] = {}
-    averaged, smaller = dict[str, str](), dict[str, int]()
+    properties: dict[str, dict[str, dict[str, None]]] = {}  # property -> value -> labels of rows
+    updates: dict[str, set[int]] = {}  # label -> numbers of updates
+    averaged: dict[str, str] = {}  # label -> label with the number of averaged checkpoints
+    smallest: dict[str, int] = {}  # label -> tokens of the smallest micro-batch
     for run in runs:
-        label, config, result = run.row.label, run.row.config, run.result
+        label = run.row.label
+        config = run.row.config
+        result = run.result
         if result is None:
             continue
         for name, value in _properties(run.provenance, packages):
@@ -32,9 +34,8 @@ def provenance_remarks(task: Task, runs: Iterable[RunResult]) -> Iterator[str]:
             if name != "precision" or config.precision in (None, "auto"):
                 properties.setdefault(name, {}).setdefault(value, {})[label] = None
         if result.halvings:
-            # Of several seeds, the one that had least memory.
             tokens = result.micro_batch_tokens
-            smaller[label] = min(tokens, smaller.get(label, tokens))
+            smallest[label] = min(tokens, smallest.get(label, tokens))
         if run.decoding is not None:
             updates.setdefault(label, set()).add(result.steps)
             if run.decoding.averaged < config.average_checkpoints:
@@ -47,21 +48,20 @@ def provenance_remarks(task: Task, runs: Iterable[RunResult]) -> Iterator[str]:
     for label, steps in updates.items():
         if len(steps) > 1:
             unequal.append(f"{label} ({min(steps)} to {max(steps)})")
-    few = [*averaged.values()]
-    small = [f"{label} ({tokens} tokens)" for label, tokens in smaller.items()]
-    for what, rows in (
+    small = [f"{label} ({tokens} tokens)" for label, tokens in smallest.items()]
+    for difference, rows in (
         ("seeds of one row made different numbers of updates", unequal),
-        ("training made fewer checkpoints than average_checkpoints asks for", few),
+        ("training made fewer checkpoints than average_checkpoints asks for", [*averaged.values()]),
         ("memory ran out, so micro-batches were made smaller, at the same batch", small),
     ):
         if rows:
-            yield f"NOTE: {what}: {first_few(rows)}."
+            yield f"NOTE: {difference}: {first_few(rows)}."
 
 
 def _properties(
     provenance: Provenance | None, packages: Iterable[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the known properties of a run that may change its scores."""
+    """Yield (name, value) of each recorded property of a run that may change its scores."""
     if provenance is None:
         return
     yield "device", provenance.device
@@ -69,13 +69,15 @@ def _properties(
         yield "precision", provenance.precision
     if provenance.device == "cpu":  # the order of sums, and so the last digits, depends on them
         yield "threads", str(provenance.threads)
-    of_classes = (name for name in provenance.packages if name not in PACKAGES)
-    for name in dict.fromkeys((*packages, *of_classes)):
+    # Packages that only custom classes import are recorded in addition to PACKAGES.
+    class_packages = (name for name in provenance.packages if name not in PACKAGES)
+    for name in dict.fromkeys((*packages, *class_packages)):
         if version := provenance.packages.get(name):
             yield name, version
     if code := provenance.ablate:
-        # One property: a run without a revision differs from those with one.
-        known = f"not recorded (version {code.version})"
+        # A run without a revision also has a value, since it differs from runs with a revision.
+        revision = f"not recorded (version {code.version})"
         if code.revision:
-            known = code.revision[:12] + " with changes" * bool(code.dirty)
-        yield "revision of ablate", known
+            changes = " with changes" if code.dirty else ""
+            revision = f"{code.revision[:12]}{changes}"
+        yield "revision of ablate", revision

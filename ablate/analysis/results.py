@@ -1,4 +1,4 @@
-"""The results of a study, read once from the files of its runs."""
+"""Read the results of a study from the files of its runs."""
 
 from __future__ import annotations
 
@@ -27,19 +27,23 @@ from ablate.study.choice import AWAITS
 
 @dataclass(frozen=True)
 class RunResult:
-    """A run of one row, read from its files.
+    """The result of a run for one row, read from the run's files.
 
-    params: trained parameters; in closed form until the run has counted them.
-    note: why the run has no scores; empty if it is done, or pending and not trained.
-    lacks_decoding: whether the run is trained, and still to be decoded.
-    former_default: the setting with which a run without a decoding has scores, as `--set` takes it,
-        if it is the default of an earlier version; otherwise empty.
-    result: None unless the run is done or diverged.
-    decoding: the row's evaluation of the run; None unless the run is done.
-    scores: by metric, with those on the resampled test sets; empty unless the run is done.
-    damage: a line for each file whose scores are lost because it is damaged or cannot be read, and
-        what heals it.
-    has_predictions: False in an unpacked archive, which has the scores alone.
+    row: the row.
+    run: the run.
+    state: state of the run in the decoding of the row.
+    params: number of trained parameters; in closed form until the run has counted them.
+    note: reason why the run has no scores; empty if it is done, or is pending and not trained.
+    lacks_decoding: whether the run is trained but not yet decoded for the row.
+    former_default: setting `NAME=VALUE` with a default of an earlier version, if the run lacks the
+        row's decoding but has scores with this setting; else empty.
+    result: record of the result; None unless the run is done or diverged.
+    decoding: record of the row's decoding; None unless the run is done.
+    scores: scores by metric, with scores on resampled test sets; empty unless the run is done.
+    provenance: record of the machine and the code; None if it is missing or cannot be read.
+    damage: a line for each file whose scores are lost because it is damaged or cannot be read, with
+        the remedy.
+    has_predictions: whether the predictions are stored; False in an unpacked archive of records.
     """
 
     row: Row
@@ -58,29 +62,27 @@ class RunResult:
 
     @property
     def steps(self) -> int | None:
-        """Optimizer steps made; None while the run has not ended."""
+        """Number of optimizer steps made; None until the run has ended."""
         return self.result.steps if self.result else None
 
     @property
     def seconds(self) -> float | None:
-        """Seconds of a finished training with its evaluations; None if it diverged or is not
-        finished.
-        """
+        """Seconds of training, with its evaluations; None if the run diverged or is not done."""
         if self.result is None or self.decoding is None:
             return None
         return self.result.seconds or None
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Tokens trained on, divided by `seconds`."""
+        """Number of training tokens divided by `seconds`; None if either is unknown."""
         if self.result is None or self.result.tokens is None or not self.seconds:
             return None
         return self.result.tokens / self.seconds
 
 
 def measured_metrics(study: Study) -> tuple[Metric, ...]:
-    """The metrics that a study's runs are measured in: the task's defaults, then those the study
-    adds.
+    """The metrics in which the runs of a study have scores: the metrics that need no predictions,
+    the task's default metrics, and the metrics of the study.
     """
     names = (*study.task.default_metrics, *study.metrics.shown)
     named = [study.task.metrics[name] for name in names]
@@ -88,8 +90,9 @@ def measured_metrics(study: Study) -> tuple[Metric, ...]:
 
 
 def read_runs(planned: Runs, results: Results) -> list[RunResult]:
-    """Read every run of every row: base first, each row in the order of the seeds."""
-    metrics, runs = measured_metrics(planned.study), []
+    """Read the result of every run of every row, base first, and each row in the order of seeds."""
+    metrics = measured_metrics(planned.study)
+    runs = []
     for row in planned.rows:
         params = cost.parameters(row.config, planned.data_of(row).vocab_size)
         for run in planned.of(row):
@@ -100,30 +103,29 @@ def read_runs(planned: Runs, results: Results) -> list[RunResult]:
 def _read_run(
     row: Row, run: Run, params: int, folder: RunFolder, metrics: Sequence[Metric]
 ) -> RunResult:
-    """Read a run of a row, whose closed form has `params` parameters."""
+    """Read the result of a run for a row. `params` is the closed form of the parameters."""
     if run.awaits_choice:
         return RunResult(row, run, "pending", params, AWAITS)
     files = RunFiles.read(folder)
-    state, result = files.state(row.decoding), files.result
+    state = files.state(row.decoding)
+    result = files.result
     if state not in ("done", "diverged") or result is None:
-        if state == "pending":  # never with a damaged result
+        if state == "pending":  # then the result is not damaged
             if result is None:
                 return RunResult(row, run, state, params)
             assert row.evaluated is not None  # a trial is pending only without a result
-            former = former_decodings(row.config, row.evaluated).items()
-            stored = (setting for setting, id in former if id in result.decodings)
+            former = ""
+            for setting, id in former_decodings(row.config, row.evaluated).items():
+                if id in result.decodings:
+                    former = setting
+                    break
+            note = "trained, still to be decoded"
             return RunResult(
-                row,
-                run,
-                state,
-                params,
-                "trained, still to be decoded",
-                lacks_decoding=True,
-                former_default=next(stored, ""),
+                row, run, state, params, note, lacks_decoding=True, former_default=former
             )
         if damaged := fault_in_result(folder):
-            said = str(damaged)
-            return RunResult(row, run, state, params, said, damage=(said,))
+            line = str(damaged)
+            return RunResult(row, run, state, params, line, damage=(line,))
         progress = none_if_unreadable(folder.read_progress)
         note = f"{state} at step {progress.step}" if progress and progress.step else state
         return RunResult(row, run, state, params, note)
@@ -143,12 +145,13 @@ def _read_run(
     try:
         measured = score_cache.read_scores(folder, row.decoding, decoding)
     except StoreError as error:
-        measured, damage = decoding.scores, (str(error),)
+        measured = decoding.scores
+        damage = (str(error),)
     for metric in metrics:
         score = measured.get(metric.name)
         if score is not None and metric.is_log and score.value <= 0:
-            lost = f"{metric.name} is {score.value}; on log scale it must be above 0"
-            damage = (f"{folder.result}: {lost}",)
+            problem = f"{metric.name} is {score.value}; on a log scale it must be above 0"
+            damage = (*damage, f"{folder.result}: {problem}")
         elif score is not None:
             scores[metric.name] = score
     return replace(
@@ -161,12 +164,13 @@ def _read_run(
 
 
 def faults_of(run: RunResult, results: Results) -> Iterator[str]:
-    """Yield why files beside the scores of a run cannot be used, and what heals them: each is
-    compared with its hash, for the table alone.
+    """Yield a line for each file of a run, apart from its scores, that is damaged or cannot be
+    read, with the remedy. Each file is compared with its hash, which takes time.
     """
     if run.result is None:
         return
-    folder, decoding = results.run(run.run.id), run.row.decoding
+    folder = results.run(run.run.id)
+    decoding = run.row.decoding
     if decoding in run.result.decodings:
         decoded = run.result.decodings[decoding]
         damage = score_cache.fault_in_predictions(folder, decoding, decoded)
@@ -187,11 +191,10 @@ def faults_of(run: RunResult, results: Results) -> Iterator[str]:
 
 
 def log_of(folder: RunFolder, result: Result | None) -> list[MetricsLine]:
-    """The metrics log of a run.
+    """Read the metrics log of a run.
 
     Raises:
-        StoreError: the log cannot be read, or the run has ended and this is not the log that it
-            wrote.
+        StoreError: the log cannot be read, or it was changed after the run had ended.
     """
     if result is not None:
         verify(folder.metrics, result.metrics_sha256)
@@ -199,7 +202,7 @@ def log_of(folder: RunFolder, result: Result | None) -> list[MetricsLine]:
 
 
 def predictions_of(run: RunResult, results: Results) -> list[str]:
-    """The predictions of a run in the decoding of its row; empty if there are none, or if they are
+    """Read the predictions of a run in the decoding of its row; empty if they are missing or
     damaged.
     """
     if run.decoding is None:
@@ -210,37 +213,40 @@ def predictions_of(run: RunResult, results: Results) -> list[str]:
         return []
 
 
-def by_row(runs: Iterable[RunResult]) -> Mapping[str, Sequence[RunResult]]:
-    """The runs of each row, by its label; none for other labels."""
-    rows: dict[str, list[RunResult]] = defaultdict(list)
+def runs_by_row(runs: Iterable[RunResult]) -> Mapping[str, Sequence[RunResult]]:
+    """The runs of each row, by the label of the row. Rows without runs have an empty list."""
+    by_label: dict[str, list[RunResult]] = defaultdict(list)
     for run in runs:
-        rows[run.row.label].append(run)
-    return rows
+        by_label[run.row.label].append(run)
+    return by_label
 
 
-def of_seeds(runs: Iterable[RunResult], seeds: Sequence[int]) -> list[RunResult]:
-    """The runs with these seeds."""
+def runs_with_seeds(runs: Iterable[RunResult], seeds: Sequence[int]) -> list[RunResult]:
+    """The runs whose seed is one of `seeds`."""
     return [run for run in runs if run.run.seed in seeds]
 
 
 def vocabularies_of(planned: Runs) -> tuple[int, ...]:
-    """Sizes of the vocabularies of rows, sorted."""
+    """The vocabulary sizes of the rows, sorted and without duplicates."""
     return tuple(sorted({planned.data_of(row).vocab_size for row in planned.rows}))
 
 
 def signatures(planned: Runs, runs: Sequence[RunResult]) -> dict[str, list[str]]:
-    """Signature of each metric, from the study or from its scores; one text if all runs agree."""
-    study, vocabularies = planned.study, vocabularies_of(planned)
-    texts_of = {}
+    """The signatures of each metric, from the study and from the scores of its runs; a single text
+    if all agree.
+    """
+    study = planned.study
+    vocabularies = vocabularies_of(planned)
+    signatures_by_metric = {}
     for metric in measured_metrics(study):
         texts = {study.task.describe(metric, study.data, vocabularies)}
         for run in runs:
             if metric.name in run.scores:
                 texts.add(run.scores[metric.name].signature)
-        texts_of[metric.name] = sorted(filter(None, texts))
-    return texts_of
+        signatures_by_metric[metric.name] = sorted(filter(None, texts))
+    return signatures_by_metric
 
 
 def run_state(run: Run, results: Results) -> State:
-    """The state of a run over all of its decodings."""
+    """The state of a run in all of its decodings together."""
     return RunFiles.read(results.run(run.id)).state_in(run.decodings)

@@ -1,7 +1,6 @@
 """Choose the configurations of rows by the results of their trials.
 
-A pure function of the study and of finished runs: the same results give the same choice on any
-machine.
+The choice depends only on the study and its finished runs, so every machine makes the same choice.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from ablate.study.row import changes
 
 
 def settle(study: Study, results: Results) -> Runs:
-    """The runs of a study with the configurations that trials have chosen so far; rows whose trials
-    are not complete still wait.
+    """The runs of a study, with the configurations that trials have chosen so far. Rows whose
+    trials are not complete still await their choice.
 
     Raises:
-        StoreError: a result cannot be read, or has lost its evaluations.
+        StoreError: a result cannot be read, or a result of a trial has lost its evaluations.
     """
     written = runs_of(study)
     tuned = Runs(study, _tuned_rows(written, results), study.seeds)
@@ -36,11 +35,12 @@ def settle(study: Study, results: Results) -> Runs:
 
 
 def _tuned_rows(runs: Runs, results: Results) -> tuple[Row, ...]:
-    """The rows with the values that trials have chosen."""
+    """The rows with the values that trials have chosen for tuned fields."""
     trials = trials_of(runs)
     if trials is None:
         return runs.rows
-    rows, choices = [], dict[str, Choice]()
+    rows: list[Row] = []
+    choices: dict[str, Choice] = {}  # by label of the row
     for row in runs.rows:
         if row.choice is not None:
             if row.choice.by_base:
@@ -52,19 +52,20 @@ def _tuned_rows(runs: Runs, results: Results) -> tuple[Row, ...]:
             config = choice.chosen.config if choice.chosen else row.config
             row = replace(row, choice=choice, config=config)
         rows.append(row)
-    return _compared(rows)
+    return _with_changes(rows)
 
 
 def _decoded_rows(runs: Runs, results: Results) -> tuple[Row, ...]:
-    """The rows with the decoding that is the best for base on dev; all still wait if one of base's
-    runs is not decoded.
+    """The rows with the decoding that is best for base on dev. As long as a run of base is not
+    decoded with each candidate, all rows still await the choice.
     """
-    dev_runs, choice = dev_runs_of(runs), runs.base.decoding_choice
+    dev_runs = dev_runs_of(runs)
+    choice = runs.base.decoding_choice
     if dev_runs is None or choice is None:
         return runs.rows
     losses = []
     for scores in _losses(dev_runs, dev_runs.rows, choice, results):
-        # A seed that diverged did so for every candidate.
+        # Leave out seeds that diverged, because they did so for every candidate; unless all did.
         losses.append([score for score in scores if score != math.inf] or scores)
     choice = choice.with_losses(losses)
     rows = []
@@ -75,15 +76,17 @@ def _decoded_rows(runs: Runs, results: Results) -> tuple[Row, ...]:
             config = row.config.model_copy(update=dict(values))
             row = replace(row, decoding_choice=choice_of_row, config=config)
         rows.append(row)
-    return _compared(rows)
+    return _with_changes(rows)
 
 
-Losses = list[list[float | None]]  # of each candidate, by seed
+Losses = list[list[float | None]]  # for each candidate, a loss for each seed
 
 
 def _losses(trials: Runs, rows: Sequence[Row], choice: Choice, results: Results) -> Losses:
-    """The losses of candidates, as `Choice.losses` has them; infinite if a run diverged, None if it
-    is missing.
+    """The loss of each candidate with each seed, as for `Choice.losses`; infinite if the run
+    diverged, None if it is missing.
+
+    `rows` has the row of each candidate.
 
     Raises:
         StoreError: a result has lost its score.
@@ -115,9 +118,9 @@ def _loss(folder: RunFolder, row: Row, choice: Choice) -> float | None:
 
 
 def _dev_loss(folder: RunFolder, result: Result) -> float:
-    """The dev loss of the chosen weights, in nats per token."""
+    """The dev loss of the chosen checkpoint, in nats per token."""
     try:
-        # A choice by a damaged number would train other runs.
+        # A damaged loss could change the choice, and so train other runs.
         verify(folder.metrics, result.metrics_sha256)
         perplexity = evaluation_at(folder.metrics, result.chosen_step)
     except Damaged:
@@ -130,19 +133,19 @@ def _dev_loss(folder: RunFolder, result: Result) -> float:
     return math.log(perplexity)
 
 
-def _compared(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """The rows with their changes from their bases."""
+def _with_changes(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """The rows with their changes from their bases, which depend on the chosen values."""
     bases = {row.label: row for row in rows if row.is_base}
-    compared = [rows[0]]
+    changed_rows = [rows[0]]
     for row in rows[1:]:
-        # The base of a further size has its changes from the first base.
+        # The base of a further size shows its changes from the first base.
         base = rows[0] if row.is_base else bases[row.base]
-        compared.append(replace(row, changed=_changes(row, base)))
-    return tuple(compared)
+        changed_rows.append(replace(row, changed=_changes(row, base)))
+    return tuple(changed_rows)
 
 
 def _changes(row: Row, base: Row) -> dict[str, Any]:
-    """The row's changes from base; a chosen field counts only if the choice for both is made."""
+    """The changes of a row from base, without tuned fields until the choices of both are made."""
     changed = changes(row.config, base.config)
     if base.awaits_choice or row.awaits_choice:
         for choice in filter(None, (row.choice, base.choice)):
@@ -152,7 +155,7 @@ def _changes(row: Row, base: Row) -> dict[str, Any]:
 
 
 def trials_text(runs: Runs, trials: Runs) -> str:
-    """One sentence about the runs that are executed first."""
+    """A sentence about the runs that are executed before the runs of rows."""
     first = "Base is trained and decoded on dev"
     if trials.split == "test":
         rows = plural(sum(row.own_choice is not None for row in runs.rows), "row")
@@ -161,7 +164,7 @@ def trials_text(runs: Runs, trials: Runs) -> str:
 
 
 def obstacle_text(trials: Runs | None, waiting: int, results: Results) -> str:
-    """Why some runs have to wait although no trial can be executed."""
+    """The reason why `waiting` runs cannot begin although no trial is left to execute."""
     cause = f"{TRIAL}s have failed"
     for run in trials or ():
         damage = fault_in_result(results.run(run.id))

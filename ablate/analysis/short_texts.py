@@ -1,4 +1,4 @@
-"""Why predictions are shorter than their references."""
+"""Find the cause of predictions that are shorter than their references."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from ablate.config import RowConfig
 
 
 class Cause(NamedTuple):
-    """A cause and its remedy, of which the surest has order 0, and what shows it in a row."""
+    """A probable cause.
+
+    order: rank of the cause; 0 for the surest.
+    text: the cause and its remedy.
+    evidence: what shows the cause in a row, as a text after the row's value; may be empty.
+    """
 
     order: int
     text: str
@@ -19,27 +24,28 @@ class Cause(NamedTuple):
 
 
 def cause_of(runs: Sequence[RunResult], config: RowConfig, share: float) -> Cause:
-    """The surest cause for which translations are too short.
+    """The surest cause of translations of a row that are too short.
 
     Args:
-        runs: of a row.
-        config: of the row.
-        share: of translations; if a limit of length ended more of them, it is the cause.
+        runs: results of the row's runs.
+        config: configuration of the row.
+        share: a length limit is the cause if it has ended more than this share of translations.
     """
-    cut, total = Counter[str](), 0
+    cut = Counter[str]()  # setting that limits the length -> number of translations
+    total = 0
     for run in runs:
         if run.decoding is not None and run.decoding.cut is not None:
             cut.update(run.decoding.cut)
             total += run.decoding.n_predictions or 0
-    count = ""
+    evidence = ""
     if cut.total():
-        count = f", {cut.total():,} of {total:,} translations at a limit of length"
+        evidence = f", {cut.total():,} of {total:,} translations at a limit of length"
     if cut.total() > share * total:
-        setting, _ = cut.most_common(1)[0]
+        ((setting, _),) = cut.most_common(1)
         limit = f"{setting}={getattr(config, setting)}"
-        return Cause(0, f"{limit} ends translations; raise it", count)
+        return Cause(0, f"{limit} ends translations; raise it", evidence)
     if config.early_stopping and config.beam > 1:
-        ends = "early_stopping ends a search before longer translations are finished"
-        return Cause(1, f"{ends}; set it to false", count)
+        cause = "early_stopping ends a search before longer translations are finished"
+        return Cause(1, f"{cause}; set it to false", evidence)
     remedy = "`tune: {decoding: {alpha: [...]}}` chooses one on dev"
-    return Cause(2, f"A larger alpha makes them longer; {remedy}", count)
+    return Cause(2, f"A larger alpha makes them longer; {remedy}", evidence)

@@ -1,14 +1,14 @@
-"""The next stage of a study, by its results: what to execute now, and why.
+"""The next stage of a study: the runs to execute now, found from its results.
 
-Whoever executes or follows a study loops:
+Code that executes or follows a study loops over its stages:
 
     stage = next_stage(study, results)
     while stage.missing:
         execute(stage)
         stage = advance(stage, results)
 
-The answer follows from the files alone, so that several launchers with one results root agree.
-It is computed anew only where the results of a stage decide what follows it.
+The next stage depends only on files, so several launchers with one results root agree. `advance`
+reads the results again only if they can change which runs follow.
 """
 
 from __future__ import annotations
@@ -29,79 +29,84 @@ from ablate.table.looks import Looks
 
 @dataclass(frozen=True)
 class Stage:
-    """Where a study is, and the runs to execute now.
+    """The state of a study, and the runs to execute now.
 
-    planned: runs of the rows, with all seeds.
-    rows: these runs as far as they are executed: with the seeds so far, and within the limit.
-    looks: the looks that have been judged, and the next one.
-    trials: runs that are executed first, because some rows wait for them; else None.
-    missing: ids of the runs to execute now, in this order; none if the study is finished.
-    missing_later: ids of the missing runs of `rows` that wait for these, as far as they are known.
-    decides: whether the results of the runs decide which runs follow.
-    left: ids of the missing runs that this process leaves to others, which hold them.
-    obstacle: of a finished study: why runs are missing even so; empty if none is.
+    planned: all runs of the rows, with all seeds.
+    selected: the planned runs to execute up to the current look, limited by `Limit`.
+    looks: the looks that have been judged, and the next look.
+    trials: trials to execute first, because some rows wait for them; else None.
+    missing: ids of the runs to execute now, in order; empty if nothing is left to execute.
+    missing_later: ids of the missing runs of `selected` that start after the runs of `missing`.
+    decides: whether the results of the missing runs decide which runs follow.
+    skipped: ids of the missing runs that this process does not execute, because another launcher
+        holds them or a budget ended before they began.
+    obstacle: why runs of a finished study are missing; empty if none are missing.
     """
 
     planned: Runs
-    rows: Runs
+    selected: Runs
     looks: Looks
     trials: Runs | None = None
     missing: tuple[str, ...] = ()
     missing_later: tuple[str, ...] = ()
     decides: bool = False
-    left: frozenset[str] = frozenset()
+    skipped: frozenset[str] = frozenset()
     obstacle: str = ""
 
     @property
     def study(self) -> Study:
-        """The study as asked."""
+        """The study with its options, before results."""
         return self.planned.study
 
     @property
     def possible(self) -> Runs:
-        """The runs of the rows with the seeds that may still follow."""
-        return self.rows if self.looks.stopped_early else self.planned
+        """All runs that the study may need: `planned`, or only `selected` after an early stop."""
+        return self.selected if self.looks.stopped_early else self.planned
 
     @property
     def runs(self) -> Runs:
         """The runs of this stage, missing or not: the trials, or the runs of the rows."""
-        return self.rows if self.trials is None else self.trials
+        return self.selected if self.trials is None else self.trials
 
     @property
     def total_runs(self) -> int:
-        """Number of runs, as they are shared out to devices: --rows and --seeds do not matter."""
+        """Number of runs from which the number of GPUs per run follows.
+
+        It is the number of the whole study, so that a run gets the same GPUs if only a part of the
+        study is executed, with --rows or --seeds.
+        """
         return self.study.whole.runs if self.trials is None else len(self.trials.by_id)
 
     @property
-    def at_once(self) -> int:
-        """The most runs that can be executed at the same time, in this stage or the next."""
-        following = len(self.missing_later)
+    def max_parallel_runs(self) -> int:
+        """The largest number of runs to execute at the same time, in this stage or the next."""
+        next_runs = len(self.missing_later)
         if self.trials is not None:
-            following += sum(run.awaits_choice for run in self.rows)
-        return max(len(self.missing), following)
+            next_runs += sum(run.awaits_choice for run in self.selected)
+        return max(len(self.missing), next_runs)
 
     @property
     def sentence(self) -> str:
-        """One line for people; empty if there is nothing to say."""
+        """What is executed now, in one line for the user; may be empty."""
         sentences = [self.looks.text]
         if self.trials is not None:
-            sentences.append(trials_text(self.rows, self.trials))
+            sentences.append(trials_text(self.selected, self.trials))
         return " ".join(filter(None, sentences))
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """The looks for scripts; empty without looks."""
+        """The looks as JSON values; empty without looks."""
         return self.looks.as_json()
 
     @property
     def is_over(self) -> bool:
-        """Whether no launcher has something to do."""
-        return not self.missing and not self.left
+        """Whether nothing is left to do, for this launcher or another."""
+        return not self.missing and not self.skipped
 
     @property
     def known_runs(self) -> list[Run]:
-        """The missing runs of this stage and of later ones, as far as they are known."""
-        runs = self.rows.by_id | self.runs.by_id
+        """The missing runs of this stage and of later stages whose configurations are known."""
+        runs = self.selected.by_id | self.runs.by_id
         return [runs[id] for id in dict.fromkeys((*self.missing, *self.missing_later))]
 
 
@@ -109,28 +114,28 @@ class Limit(Protocol):
     """Selects the runs of a study that are executed, as a budget does."""
 
     @property
-    def is_open(self) -> bool:
-        """Whether more may follow, by the results of what was left."""
+    def selects_again(self) -> bool:
+        """Whether more runs may be selected once the runs selected now have results."""
 
-    def within(self, runs: Runs, results: Results) -> Runs:
-        """The part of the runs that is executed."""
+    def select(self, runs: Runs, results: Results) -> Runs:
+        """Select the part of the runs to execute."""
 
 
 def next_stage(
     study: Study,
     results: Results,
     retries: Retries = never,
-    left_to_others: Collection[str] = (),
+    skipped: Collection[str] = (),
     limit: Limit | None = None,
 ) -> Stage:
-    """The next stage of a study.
+    """Find the next stage of a study.
 
     Args:
-        study: as asked.
-        results: root of the results.
-        retries: which failed runs are repeated.
-        left_to_others: runs that the caller leaves to other launchers, which hold them.
-        limit: selects the runs that are executed.
+        study: the study.
+        results: results root.
+        retries: decides whether a failed run is repeated.
+        skipped: ids of missing runs that the caller does not execute.
+        limit: selects the runs to execute; None for all.
 
     Raises:
         StoreError: a result cannot be read.
@@ -142,27 +147,27 @@ def next_stage(
         position.runs,
         position.looks,
         decides=position.looks.next is not None,
-        left=frozenset(left_to_others),
+        skipped=frozenset(skipped),
     )
     if limit is not None:
-        rows = stage.rows.common(limit.within(stage.possible, results))
-        stage = replace(stage, rows=rows, decides=stage.decides or limit.is_open)
+        selected = stage.selected.common(limit.select(stage.possible, results))
+        stage = replace(stage, selected=selected, decides=stage.decides or limit.selects_again)
     return _with_missing(stage, results, retries)
 
 
 def _with_missing(stage: Stage, results: Results, retries: Retries) -> Stage:
-    """The stage with its missing runs: trials first, then the rows that wait for none."""
-    missing = tuple(missing_runs(stage.rows, results, retries))
-    waiting = sum(run.awaits_choice for run in stage.rows)
-    trials = pending_trials(stage.rows)
+    """The stage with its missing runs: trials first, then the runs of rows that wait for none."""
+    missing = tuple(missing_runs(stage.selected, results, retries))
+    waiting = sum(run.awaits_choice for run in stage.selected)
+    trials = pending_trials(stage.selected)
     missing_trials: tuple[str, ...] = ()
     if trials is not None:
         missing_trials = tuple(missing_runs(trials, results, retries))
-    if not stage.left.issuperset(missing_trials):
+    if set(missing_trials) - stage.skipped:
         return replace(
             stage, trials=trials, missing=missing_trials, missing_later=missing, decides=True
         )
-    if not stage.left.issuperset(missing):
+    if set(missing) - stage.skipped:
         return replace(stage, missing=missing, decides=stage.decides or waiting > 0)
     if waiting and not missing_trials:
         return replace(stage, obstacle=obstacle_text(trials, waiting, results))
@@ -176,11 +181,12 @@ def first_stage(
     retries: Retries = never,
     limit: Limit | None = None,
 ) -> Stage:
-    """The next stage of a study whose finished runs may lack a score, because a metric is new.
+    """Find the first stage of a study, as `next_stage` does, when finished runs may lack the scores
+    of a metric that is new in the study.
 
-    `log` receives a line for each score that cannot be made; the rest is as for `next_stage`.
+    `log` receives a line for each score that cannot be computed.
     """
-    if study.seeds.looks:
+    if study.seeds.looks:  # the verdicts of a look decide which runs follow, and need the scores
         for fault in score_missing(settle(study, results), results):
             log(fault)
     return next_stage(study, results, retries, limit=limit)
@@ -189,15 +195,16 @@ def first_stage(
 def advance(
     stage: Stage, results: Results, retries: Retries = never, limit: Limit | None = None
 ) -> Stage:
-    """What is next after each run of a stage has ended, or is left to others.
+    """Find the stage after `stage`, whose runs have been executed. Runs that are still missing are
+    skipped from now on.
 
     Raises:
         StoreError: a result cannot be read.
     """
-    left = stage.left.union(missing_runs(stage.runs, results, retries))
+    skipped = stage.skipped.union(missing_runs(stage.runs, results, retries))
     if not stage.decides:
-        return replace(stage, missing=(), left=left)
-    return next_stage(stage.study, results, retries, left, limit)
+        return replace(stage, missing=(), skipped=skipped)
+    return next_stage(stage.study, results, retries, skipped, limit)
 
 
 def execute_stages(
@@ -211,33 +218,33 @@ def execute_stages(
     """Execute a stage and the stages that follow it.
 
     Args:
-        stage: the first one.
-        results: root of the results.
-        execute: launches the runs of a stage, and returns when each of them has ended, or is left
-            to others.
-        log: receives the sentence of each stage, and a line for each score that cannot be made.
-        retries: which failed runs are repeated.
-        limit: selects the runs that are executed.
+        stage: the first stage.
+        results: results root.
+        execute: executes the runs of a stage, and returns when each run has ended or is skipped.
+        log: receives the sentence of each stage, and a line for each score that cannot be computed.
+        retries: decides whether a failed run is repeated.
+        limit: selects the runs to execute; None for all.
 
     Returns:
-        Where the study is then; runs are missing only if scores that decide what follows are.
+        The last stage. Its `missing` is empty, unless a look could not be judged because a score
+        could not be computed.
 
     Raises:
         StoreError: a result is damaged.
-        Interrupted: a signal came; everything is saved.
+        Interrupted: a signal stopped the process; all progress is saved.
     """
     while stage.missing:
         if stage.sentence:
             log(stage.sentence)
         execute(stage)
         faults: list[str] = []
-        if stage.looks.has_looks:  # what follows depends on scores
+        if stage.looks.has_looks:  # the verdicts of a look decide which runs follow
             planned = settle(stage.study, results)
             faults = score_missing(planned, results)
             for fault in faults:
                 log(fault)
             record_judgment(planned, results)
         stage = advance(stage, results, retries, limit)
-        if faults:  # another process could see another verdict
+        if faults:  # verdicts without these scores could select other runs than with them
             break
     return stage

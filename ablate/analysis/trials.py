@@ -1,6 +1,5 @@
-"""The runs that choose configurations, before the runs of the rows: trials, and base on dev.
-
-No verdict uses them.
+"""Make the runs that choose configurations before the rows are trained: the trials of tuned rows,
+and the decodings of base on dev. No verdict uses them.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from ablate.study.seeds import Seeds
 
 
 def trials_of(runs: Runs) -> Runs | None:
-    """The trials of some rows, with a row for each candidate; None without any."""
+    """The trials of some rows, with a row for each candidate; None without tuned rows."""
     candidates: list[Row] = []
     for row in runs.rows:
         candidates += trial_rows(row)
@@ -23,23 +22,33 @@ def trials_of(runs: Runs) -> Runs | None:
 
 
 def trial_rows(row: Row) -> list[Row]:
-    """The rows of a row's trials: one for each candidate."""
+    """The trials of a row: a row for each candidate, whose base is the first candidate."""
     trials: list[Row] = []
     if row.own_choice is None:
         return trials
     base = f"{row.label}: {row.own_choice.candidates[0].label}"
     for candidate in row.own_choice.candidates:
-        label, values = f"{row.label}: {candidate.label}", dict(candidate.values)
-        trials.append(Row(label, row.label, candidate.trial, None, values, base=base))
+        trial = Row(
+            label=f"{row.label}: {candidate.label}",
+            group=row.label,
+            config=candidate.trial,
+            evaluated=None,
+            changed=dict(candidate.values),
+            base=base,
+        )
+        trials.append(trial)
     return trials
 
 
 def dev_runs_of(runs: Runs) -> Runs | None:
-    """Base's own runs, decoded on dev with each candidate of the decoding; None without any.
+    """The runs of base, decoded on dev with each candidate for the decoding; None without
+    candidates, or until base is tuned.
 
-    Only with the seeds of the first verdicts: the choice must not move when more are trained.
+    They have only the seeds of the first look, so that the choice stays when more seeds are
+    trained.
     """
-    base, choice = runs.base, runs.base.decoding_choice
+    base = runs.base
+    choice = base.decoding_choice
     if choice is None or base.awaits_values:
         return None
     rows = []
@@ -51,14 +60,16 @@ def dev_runs_of(runs: Runs) -> Runs | None:
 
 
 def pending_trials(runs: Runs) -> Runs | None:
-    """The trials that some rows wait for; then base on dev, if decoding is not chosen."""
+    """The trials that must be complete before some rows can be trained; after them, the runs of
+    base on dev if the decoding is not chosen yet; else None.
+    """
     if any(row.awaits_values for row in runs.rows):
         return trials_of(runs)
     return dev_runs_of(runs) if runs.base.awaits_decoding else None
 
 
 def with_trials(runs: Runs) -> list[Run]:
-    """Every run once: first the runs that choose, then the runs of the rows."""
+    """All runs, each once: first the runs that choose configurations, then the runs of the rows."""
     by_id: dict[str, Run] = {}
     for part in (trials_of(runs), dev_runs_of(runs), runs):
         if part is not None:

@@ -181,7 +181,7 @@ def submission_text(
     """A line on the submission by `ablate run --on`: pilots, options, estimated time."""
     if not stage.missing:
         return f"--on {name}: nothing to submit"
-    pilots = min(profile.workers, stage.at_once)
+    pilots = min(profile.workers, stage.max_parallel_runs)
     gpus = profile.gpus
     per_run = gpus_for_run(processes, gpus, runs_of_pilot(plan.study.whole.runs, profile.workers))
     runs = plural(len(plan.missing), "run")

@@ -54,8 +54,8 @@ class Events:
         self, stage: Stage, results: Results, table: Table, states: Counter[State], exit_code: int
     ) -> None:
         """Print the runs that have failed, the rows with their verdicts, and the end."""
-        for row in stage.rows.rows:
-            for run in stage.rows.of(row):
+        for row in stage.selected.rows:
+            for run in stage.selected.of(row):
                 folder = results.run(run.id)
                 failure = none_if_unreadable(folder.read_failure)
                 if failure is not None and run.id not in self.ended:

@@ -194,7 +194,7 @@ class _Output:
             )
         if self.stage.sentence:
             sentence = self.stage.sentence
-            if len(self.stage.possible.seeds.rows) > len(self.stage.rows.seeds.rows):
+            if len(self.stage.possible.seeds.rows) > len(self.stage.selected.seeds.rows):
                 sentence = f"The plan includes every seed that may follow. {sentence}"
             console.print(sentence)
         for power in self.power:

@@ -42,7 +42,7 @@ from ablate.launch.launch import launch, outcome_of_launch
 from ablate.launch.preparation import prepare_runs
 from ablate.launch.scheduler import Deadline
 from ablate.loggers import Start, select_loggers
-from ablate.plan.budget import Budget, WithinBudget
+from ablate.plan.budget import Budget, BudgetLimit
 from ablate.plan.progress import saved_line
 from ablate.plan.resources import resource_faults
 from ablate.publication.folder import publish_results
@@ -112,7 +112,7 @@ def command(
         retries = on_some_host
     limit = None
     if time_limit is not None:
-        limit = WithinBudget(time_limit, _gpus(resources, study.whole.runs), log_progress)
+        limit = BudgetLimit(time_limit, _gpus(resources, study.whole.runs), log_progress)
     first = first_stage(study, results, log_progress, retries, limit)
     print_changes(first.planned, results)
     pilots = None
@@ -148,7 +148,7 @@ def command(
         raise typer.Exit(EXIT_INTERRUPTED) from None
     table = _publish(end.planned, results, console, events)
     close_finished(results, study.name)
-    states = outcome_of_launch(end.rows, results)
+    states = outcome_of_launch(end.selected, results)
     if first.missing:
         print_line(console, _last_line(study, results, states, time.time() - began))
     code = _exit_code(end, states, limit, console)
@@ -176,13 +176,13 @@ def _interruption_line(view: StageView, on_cluster: bool) -> str:
 
 
 def _exit_code(
-    end: Stage, states: Counter[State], limit: WithinBudget | None, console: Console
+    end: Stage, states: Counter[State], limit: BudgetLimit | None, console: Console
 ) -> int:
     """Print what is missing at the end, and return the exit code. Runs that did not begin because a
     budget was over are not missing, and a run that diverged is a result.
     """
     unfinished = states.total() - states["done"] - states["diverged"]
-    if limit is not None and limit.is_over and end.left:
+    if limit is not None and limit.is_over and end.skipped:
         unfinished -= states["pending"]
         did_not = f"{plural(states['pending'], 'run')} did not begin"
         print_line(console, f"--budget {limit.budget.text}: the time is over, and {did_not}.")
@@ -199,7 +199,7 @@ def _train(
     view: StageView,
     resources: Resources,
     retries: Retries,
-    limit: WithinBudget | None,
+    limit: BudgetLimit | None,
 ) -> Stage:
     """Execute a stage and the stages after it on this machine, and return the last one."""
     control = None if limit is None else Deadline(limit.has_time)
@@ -210,7 +210,7 @@ def _train(
 
     end = execute_stages(first, view.results, execute, view.log, retries, limit)
     if not first.missing:  # a launch would have found out whether the data have changed
-        prepare_runs(end.study, end.rows, view.results, view.log)
+        prepare_runs(end.study, end.selected, view.results, view.log)
         view.copy_metrics(end)
     return end
 
@@ -237,7 +237,7 @@ def _submit(
     study, results = first.study, view.results
     claim(study, results)  # the last job of the submission writes the table under the name
     close_finished(results, study.name)
-    runs = first.rows.by_id | first.runs.by_id  # the rows may wait for trials
+    runs = first.selected.by_id | first.runs.by_id  # the rows may wait for trials
     prepare_runs(study, runs.values(), results, view.log)
     if not first.missing:
         view.log("nothing to submit: every run has ended")

@@ -114,7 +114,7 @@ def _refuse_with_logs(options: StudyOptions, seed: int | None, watch: bool) -> N
 
 def _show_runs(stage: Stage, root: Results, format: Format) -> None:
     """Show every run, the jobs on clusters, and the end of the log of each failed run."""
-    plan: Plan = plan_of(stage.rows, root)
+    plan: Plan = plan_of(stage.selected, root)
     details = []
     for row in plan.all_rows:
         for run, state in row.runs:

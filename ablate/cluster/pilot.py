@@ -322,7 +322,7 @@ def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:
     except AblateError as error:
         pilot.write("left", Leave("failed", error.lines[0]))
         raise
-    code = pilot.leave(outcome_of_launch(stage.rows, folder.results))
+    code = pilot.leave(outcome_of_launch(stage.selected, folder.results))
     if not pilot.reason and stage.is_over:
         pilot.release_waiting()
     return code

@@ -163,7 +163,7 @@ def submit(folder: JobFolder, job: ClusterJob, stage: Stage) -> Submission:
         UsageError: the cluster refuses.
     """
     engine = engine_of(job)
-    pilots = min(engine.workers, stage.at_once)
+    pilots = min(engine.workers, stage.max_parallel_runs)
     refuse_full_disk(stage.known_runs, folder.results, pilots)
     number = len(folder.read_submissions()) + 1
     work = work_done(stage.planned, folder.results)

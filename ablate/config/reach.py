@@ -1,4 +1,6 @@
-"""Settings that reach beyond the longest text: attention windows, distances, learned positions."""
+"""Fields of a model that are larger than all texts need: windows of attention, relative distances
+and learned positions.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,11 @@ LEAST_POSITIONS = 8  # the smallest max_positions
 
 @dataclass(frozen=True)
 class Reach:
-    """Number of positions of the longest sequence, marks included.
+    """Numbers of positions of the longest sequences, with their marks.
 
-    trained: of the training text.
-    of_data: of the training, dev and test text.
-    read: of all that the model ever reads: the text, its predictions and every evaluation.
+    trained: positions in training.
+    of_data: positions in training, dev and test text.
+    read: positions in these texts, in predictions and in all evaluations of the row.
     """
 
     trained: int
@@ -28,61 +30,69 @@ class Reach:
 
 
 def is_limited(c: ModelConfig) -> bool:
-    """Whether some setting limits the number of positions that the model reaches."""
+    """Whether a field of the model limits positions or distances."""
     return any(_is_local(layer) for layer in c.all_layers) or _has(c, "learned", "relative")
 
 
 def idle_settings(c: RowConfig, reach: Reach) -> Iterator[Fault]:
-    """Yield a fault for each window and distance that is as long as the longest text or longer."""
-    tokens, furthest = reach.read, reach.read - 1
-    windows = sorted({layer.attention_window for layer in c.all_layers if _is_idle(layer, reach)})
-    is_full = f"reaches all of the {tokens:,} tokens of a text; note that it is full attention"
+    """Yield a fault for each window that is longer than all texts, and for a clipping distance that
+    no two tokens of a text have.
+    """
+    tokens = reach.read
+    furthest = reach.read - 1
+    windows = _idle_windows(c, reach)
+    is_full = f"covers all {tokens:,} tokens of the longest text, so it is full attention"
     for window in windows:
-        why = f"{window:,} has no effect: it {is_full}"
-        yield Fault(why, ("attention_window",), "attention_window")
+        problem = f"{window:,} has no effect: it {is_full}"
+        yield Fault(problem, ("attention_window",), "attention_window")
     if windows and not any(_is_active(layer, reach) for layer in c.all_layers):
-        why = f"local has no effect: attention_window={windows[0]} {is_full}"
-        yield Fault(why, ("attention", "attention_window"), "attention")
+        problem = f"local has no effect: attention_window={windows[0]} {is_full}"
+        yield Fault(problem, ("attention", "attention_window"), "attention")
     if _has(c, "relative") and c.relative_clip > furthest:
-        what = f"distances in a text of {tokens:,} tokens end at {furthest:,}"
-        why = f"{c.relative_clip:,} has no effect beyond {furthest:,}: {what}"
-        yield Fault(why, ("relative_clip", "positional_encoding"), "relative_clip")
+        reason = f"the largest distance in a text of {tokens:,} tokens is {furthest:,}"
+        problem = f"{c.relative_clip:,} has no effect beyond {furthest:,}: {reason}"
+        yield Fault(problem, ("relative_clip", "positional_encoding"), "relative_clip")
 
 
-def idle_windows(c: RowConfig, reach: Reach) -> str:
-    """The note on attention windows that reach all of every text; empty if there are none."""
-    windows = sorted({layer.attention_window for layer in c.all_layers if _is_idle(layer, reach)})
+def _idle_windows(c: RowConfig, reach: Reach) -> list[int]:
+    """The windows that are longer than all texts, sorted."""
+    return sorted({layer.attention_window for layer in c.all_layers if _is_idle(layer, reach)})
+
+
+def idle_windows_note(c: RowConfig, reach: Reach) -> str:
+    """A note on windows that are longer than all texts; empty if there are none."""
+    windows = _idle_windows(c, reach)
     if not windows:
         return ""
-    named = ", ".join(f"{window:,}" for window in windows)
+    sizes = ", ".join(f"{window:,}" for window in windows)
     return (
-        f"local attention with attention_window={named} reaches all of the {reach.read:,} tokens "
-        "of a text, and so is full attention"
+        f"local attention with attention_window={sizes} covers all {reach.read:,} tokens of the "
+        "longest text, so it is full attention"
     )
 
 
-def untrained_positions(c: RowConfig, reach: Reach) -> str:
-    """The note on learned positions that dev or test text reaches and training text does not; empty
-    if there are none.
-    """
+def untrained_positions_note(c: RowConfig, reach: Reach) -> str:
+    """A note on learned positions that only dev or test text has; empty if there are none."""
     if not _has(c, "learned") or reach.trained >= reach.of_data:
         return ""
     return (
         f"dev or test text has up to {reach.of_data:,} positions and training text up to "
-        f"{reach.trained:,}: learned positions beyond these are read as they were initialized"
+        f"{reach.trained:,}: the vectors of later positions are not trained"
     )
 
 
 def unread_positions(c: RowConfig, reach: Reach) -> int:
-    """Number of learned positions that no text reaches."""
+    """Number of learned positions that no training, dev or test text has."""
     if not _has(c, "learned"):
         return 0
     return max(0, c.max_positions - max(reach.of_data, LEAST_POSITIONS))
 
 
 def fitted(c: RowConfig, reach: Reach, sets_positions: bool) -> RowConfig:
-    """The row with full attention instead of windows that reach all of every text, and with as many
-    learned positions as the longest text has, unless the study sets `max_positions`.
+    """Fit a row to the lengths of its texts: replace windows that are longer than all texts by full
+    attention, and take as many learned positions as the longest text has.
+
+    `sets_positions`: whether the study sets `max_positions`, which then stays.
     """
     changed: dict[str, Any] = {}
     if not sets_positions and _has(c, "learned"):
@@ -93,14 +103,14 @@ def fitted(c: RowConfig, reach: Reach, sets_positions: bool) -> RowConfig:
 
 
 def _full_attention(c: RowConfig, reach: Reach) -> dict[str, Any]:
-    """The fields of the row with full attention.
+    """The fields `attention` and `attention_window` with full attention in idle layers.
 
-    Equal models must have equal fields, so a layer with full attention gets the window of the first
-    layer with local attention, or the default.
+    Layers without a window get the window of another layer, so that equal models have equal fields.
     """
     windows = [layer.attention_window for layer in c.all_layers if _is_active(layer, reach)]
     window = windows[0] if windows else type(c).model_fields["attention_window"].default
-    kinds, layer_windows = [], []
+    kinds = []
+    layer_windows = []
     for layer in c.all_layers:
         kinds.append("full" if _is_idle(layer, reach) else layer.attention)
         layer_windows.append(layer.attention_window if _is_active(layer, reach) else window)
@@ -111,6 +121,7 @@ def _full_attention(c: RowConfig, reach: Reach) -> dict[str, Any]:
 
 
 def _has(c: ModelConfig, *encodings: str) -> bool:
+    """Whether a layer has one of these positional encodings."""
     return any(layer.positional_encoding in encodings for layer in c.all_layers)
 
 
@@ -119,6 +130,7 @@ def _is_local(layer: ModelConfig) -> bool:
 
 
 def _is_idle(layer: ModelConfig, reach: Reach) -> bool:
+    """Whether the layer has local attention with a window that is longer than all texts."""
     return _is_local(layer) and layer.attention_window >= reach.read - 1
 
 

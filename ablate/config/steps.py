@@ -1,4 +1,6 @@
-"""Steps from one configuration to another, part by part, for `add-one-in: {preset: qwen3}`."""
+"""Find the parts in which two configurations differ, for designs such as
+`add-one-in: {preset: qwen3}`.
+"""
 
 from __future__ import annotations
 
@@ -11,32 +13,33 @@ from ablate.config.resolve import merged, resolve_row
 from ablate.config.row import RowConfig
 from ablate.errors import Fault, Invalid
 
-Steps = dict[str, dict[str, Any]]
-Resolve = Callable[..., RowConfig]  # `resolve_row`, or a function that also does more
+Steps = dict[str, dict[str, Any]]  # part -> its changed fields, with the values of the end
+Resolve = Callable[..., RowConfig]  # `resolve_row`, or a function with its arguments and errors
 
 
 def steps_between(
     start: Mapping[str, Any], end: Mapping[str, Any], resolve: Resolve = resolve_row
 ) -> Steps:
-    """The parts in which two configurations differ: part -> fields with their values at the end.
+    """The parts in which two configurations differ, each as one step from start to end.
 
-    The start with only one of the steps is valid, and so is the start with all steps but one. Parts
-    that depend on each other are therefore one step, with the names of both, such as
-    `positions-mixer`. A field that belongs to no part is a step.
+    Each step is valid when taken alone, and so are all other steps without it. Parts that depend on
+    each other are joined to one step with the names of both, such as `positions-mixer`. A field
+    that belongs to no part is a step with the name of the field.
 
     Args:
-        start: settings as `resolve_row` takes them.
-        end: further settings, such as a preset; all other settings stay as at the start.
-        resolve: function with the arguments and errors of `resolve_row`.
+        start: settings of the start, as for `resolve_row`.
+        end: further settings, such as a preset, which change the start into the end.
+        resolve: makes a configuration from settings.
 
     Raises:
-        ValidationError: the start or the end is not valid.
-        Invalid: start and end have different architectures, or the sizes of heads cannot be
-            derived.
+        ValidationError: one of the configurations is not valid.
+        Invalid: the configurations have different architectures, or h does not divide d_model in
+            one of them.
     """
     unchanged = {name: value for name, value in merged(start).items() if name not in end}
-    written = merged({**unchanged, **end})  # a preset of the end overrides them
-    first, last = resolve(start), resolve(written)
+    written = merged({**unchanged, **end})  # a preset in `end` overrides `unchanged`
+    first = resolve(start)
+    last = resolve(written)
     if first.architecture != last.architecture:
         raise Invalid(
             Fault(
@@ -49,53 +52,56 @@ def steps_between(
     for part, names in {**PARTS, "sizes": SIZES}.items():
         part_of.update(dict.fromkeys(names, part))
     idle = {*inactive_fields(last)}
-    if "max_positions" not in written:  # then it follows from the positions
+    if "max_positions" not in written:  # then it follows from other fields of positions
         idle.add("max_positions")
     steps: Steps = {part: {} for part in part_of.values()}  # in the order of a model
     for name, value in first:
         if value != getattr(last, name) and name not in idle:
-            changed = steps.setdefault(part_of.get(name, name), {})
-            changed[name] = written.get(name, getattr(last, name))
+            fields = steps.setdefault(part_of.get(name, name), {})
+            fields[name] = written.get(name, getattr(last, name))
     changed = {part: fields for part, fields in steps.items() if fields}
-    return _joined(start, changed, resolve)
+    return _join_dependent(start, changed, resolve)
 
 
-def _joined(start: Mapping[str, Any], steps: Steps, resolve: Resolve) -> Steps:
-    """The steps, after joining steps that depend on each other."""
-    for is_alone in (True, False):  # only this step, and then all steps but this one
+def _join_dependent(start: Mapping[str, Any], steps: Steps, resolve: Resolve) -> Steps:
+    """Join steps that depend on each other, until each step is valid alone and can be left out."""
+    for checks_rest in (False, True):
         for part in steps:
-            if _is_valid(start, steps, part, is_alone, resolve):
+            if _is_valid(start, steps, part, checks_rest, resolve):
                 continue
-            unions = [_union(steps, part, partner) for partner in steps if partner != part]
-            for union in unions:
-                (united,) = union.keys() - steps.keys()
-                if _is_valid(start, union, united, is_alone, resolve):
-                    return _joined(start, union, resolve)
-            if unions:  # it depends on more than one other step
-                return _joined(start, unions[0], resolve)
+            joins = [_join(steps, part, partner) for partner in steps if partner != part]
+            for joined in joins:
+                (joined_name,) = joined.keys() - steps.keys()
+                if _is_valid(start, joined, joined_name, checks_rest, resolve):
+                    return _join_dependent(start, joined, resolve)
+            if joins:  # the part depends on several others: join the first and try again
+                return _join_dependent(start, joins[0], resolve)
     return steps
 
 
-def _union(steps: Steps, part: str, partner: str) -> Steps:
-    """The steps, with two of them joined at the place of the first."""
+def _join(steps: Steps, part: str, partner: str) -> Steps:
+    """The steps with two of them joined, at the place of the first."""
     first, second = sorted((part, partner), key=list(steps).index)
-    united: Steps = {}
+    joined: Steps = {}
     for name, fields in steps.items():
         if name == first:
-            united[f"{first}-{second}"] = {**fields, **steps[second]}
+            joined[f"{first}-{second}"] = {**fields, **steps[second]}
         elif name != second:
-            united[name] = fields
-    return united
+            joined[name] = fields
+    return joined
 
 
 def _is_valid(
-    start: Mapping[str, Any], steps: Steps, part: str, is_alone: bool, resolve: Resolve
+    start: Mapping[str, Any], steps: Steps, part: str, checks_rest: bool, resolve: Resolve
 ) -> bool:
-    """Whether the start with only this step is valid; if not `is_alone`, with all other steps."""
+    """Whether the start is valid with one step, or, if `checks_rest`, with all other steps."""
+    if checks_rest:
+        taken = [fields for name, fields in steps.items() if name != part]
+    else:
+        taken = [steps[part]]
     fields: dict[str, Any] = {}
-    for name, changes in steps.items():
-        if (name == part) == is_alone:
-            fields |= changes
+    for changes in taken:
+        fields |= changes
     try:
         resolve({**start, **fields}, written=fields)
     except ValueError:

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from ablate.errors import UsageError
-from ablate.judging.lines import NEEDED, Line
+from ablate.judging.lines import EXPECTED_COLUMNS, Line
 
 _TENSORBOARD = re.compile(r"(?:run-)?(.+)-tag-(.+)")  # name of a file: run, tag
 
 
 def read_lines(files: Sequence[Path]) -> list[Line]:
-    """Read the lines of CSV and JSON files. A scalar of TensorBoard gives a single line: its value
-    at the last step.
+    """Read the lines of CSV and JSON files. The file of a TensorBoard scalar gives one line: the
+    value at the last step.
 
     Raises:
         UsageError: a file cannot be read, is neither CSV nor JSON, or has no lines.
@@ -29,7 +29,7 @@ def read_lines(files: Sequence[Path]) -> list[Line]:
     for file in files:
         content = list(_lines(file))
         if not content:
-            raise UsageError(f"{file}: has no lines of scores; {NEEDED}")
+            raise UsageError(f"{file}: has no lines of scores; {EXPECTED_COLUMNS}")
         if {*content[0]} == {"Wall time", "Step", "Value"}:
             content = [_last_value(file, content)]
         for line in content:
@@ -40,39 +40,46 @@ def read_lines(files: Sequence[Path]) -> list[Line]:
 
 
 def _last_value(file: Path, content: Sequence[Line]) -> Line:
-    """The value of a scalar of TensorBoard at the last step.
+    """The value of a TensorBoard scalar at the last step.
 
-    A run that resumes from a checkpoint logs some steps again: the latest value of a step counts.
+    A run that resumes from a checkpoint logs some steps again: then the value logged last is used.
     """
     name = _TENSORBOARD.fullmatch(file.stem)
     if name is None:
         raise UsageError(
-            f"{file}: the name of a file of TensorBoard says the run, its seed and the tag, as "
-            f"run-base_seed1-tag-loss.csv"
+            f"{file}: the name of a TensorBoard file must give the run, its seed and the tag, as "
+            f"in run-base_seed1-tag-loss.csv"
         )
-    times = []
-    for number, line in enumerate(content):
+    logged: list[tuple[float, float, int]] = []  # (step, wall time, index of the line)
+    for index, line in enumerate(content):
         try:
-            times.append((float(line["Step"]), float(line["Wall time"]), number))
+            step, time = float(line["Step"]), float(line["Wall time"])
         except (TypeError, ValueError):
-            times.append((math.nan, math.nan, number))
-        if not all(map(math.isfinite, times[-1])):
-            raise UsageError(f"{file}: {line.place}: a Step or a Wall time is no number")
-    step, _, number = max(times)
-    last = content[number]
-    values = {"name": name[1], "metric": name[2], "value": last["Value"], "step": f"{step:g}"}
-    return Line(last.place, values, replaced=Counter(time[0] for time in times)[step] - 1)
+            step = time = math.nan
+        if not (math.isfinite(step) and math.isfinite(time)):
+            raise UsageError(f"{file}: {line.place}: a Step or a Wall time is not a number")
+        logged.append((step, time, index))
+    last_step, _, last_index = max(logged)
+    last = content[last_index]
+    values = {"name": name[1], "metric": name[2], "value": last["Value"], "step": f"{last_step:g}"}
+    n_at_last_step = sum(step == last_step for step, _, _ in logged)
+    return Line(last.place, values, replaced=n_at_last_step - 1)
 
 
 def _lines(file: Path) -> Iterator[Line]:
+    """The lines of a file, whose format follows from its first character."""
     try:
         text = file.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise UsageError(f"{file}: is no text in UTF-8; {NEEDED}") from None
-    read = {"{": _json_lines, "[": _json_array}.get(text.lstrip()[:1], _csv_lines)
-    return read(file, text)
+        raise UsageError(f"{file}: is not UTF-8 text; {EXPECTED_COLUMNS}") from None
+    first = text.lstrip()[:1]
+    if first == "{":
+        return _json_lines(file, text)
+    if first == "[":
+        return _json_array(file, text)
+    return _csv_lines(file, text)
 
 
 def _csv_lines(file: Path, text: str) -> Iterator[Line]:
@@ -91,7 +98,7 @@ def _csv_lines(file: Path, text: str) -> Iterator[Line]:
 
 
 def _json_lines(file: Path, text: str) -> Iterator[Line]:
-    # Not `splitlines`: a text in JSON may have other line separators, such as U+2028.
+    # Not `splitlines`: JSON strings may contain other line separators, such as U+2028.
     for number, line in enumerate(text.split("\n"), 1):
         try:
             values = _JSON.decode(line.strip() or "{}")
@@ -100,7 +107,7 @@ def _json_lines(file: Path, text: str) -> Iterator[Line]:
         except _NamedTwiceError as error:
             raise UsageError(f'{file}:{number}: two values are named "{error}"') from None
         except (ValueError, RecursionError):
-            raise UsageError(f"{file}:{number}: is no JSON object; {NEEDED}") from None
+            raise UsageError(f"{file}:{number}: is not a JSON object; {EXPECTED_COLUMNS}") from None
         if values:
             yield Line(f"line {number}", values)
 
@@ -111,15 +118,15 @@ def _json_array(file: Path, text: str) -> Iterator[Line]:
     except _NamedTwiceError as error:
         raise UsageError(f'{file}: two values of an entry are named "{error}"') from None
     except (ValueError, RecursionError):
-        raise UsageError(f"{file}: is no array of JSON objects; {NEEDED}") from None
+        raise UsageError(f"{file}: is not an array of JSON objects; {EXPECTED_COLUMNS}") from None
     for number, values in enumerate(entries, 1):
         if not isinstance(values, dict):
-            raise UsageError(f"{file}: entry {number} is no JSON object; {NEEDED}")
+            raise UsageError(f"{file}: entry {number} is not a JSON object; {EXPECTED_COLUMNS}")
         yield Line(f"entry {number}", values)
 
 
 class _NamedTwiceError(Exception):
-    """A JSON object has a name twice."""
+    """A JSON object has two values with the same name."""
 
 
 def _object(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
@@ -131,5 +138,5 @@ def _object(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-# Numbers stay as written: 1e400 would be infinite.
+# Keep numbers as text: 1e400 would become infinity, which means that a run diverged.
 _JSON = json.JSONDecoder(object_pairs_hook=_object, parse_constant=str, parse_float=str)

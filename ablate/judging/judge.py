@@ -9,7 +9,7 @@ from typing import Any
 
 from ablate.errors import UsageError, unknown_name
 from ablate.formatting import plural, signed
-from ablate.judging.lines import read_numbers
+from ablate.judging.lines import read_measurements
 from ablate.judging.scores import metric_of, scores_experiment
 from ablate.stats.metrics import Metric
 from ablate.stats.stream import MAX_PROPOSALS, Stream
@@ -28,15 +28,15 @@ def judged(
     row_columns: Sequence[str] = (),
     margin: float | None = None,
 ) -> Table:
-    """The table of the scores in lines, with notes on the power of the comparison.
+    """Make the table of the scores in lines, with notes on the power of the comparison.
 
-    `read_numbers` and `scores_experiment` describe the arguments and the errors. If `metrics` is
-    empty and `directions` has a single metric, this one is judged.
+    `read_measurements` and `scores_experiment` describe the arguments and the errors. If `metrics`
+    is empty and `directions` has only one metric, the verdicts are by this metric.
     """
     _check_margin(margin)
-    numbers, notes = read_numbers(lines, metrics or _only_metric(directions), row_columns)
+    measurements, notes = read_measurements(lines, metrics or _only_metric(directions), row_columns)
     try:
-        experiment = scores_experiment(numbers, name, base, directions, margin)
+        experiment = scores_experiment(measurements, name, base, directions, margin)
     except UsageError as error:  # lines that were left out may be the cause
         raise UsageError(". ".join((str(error), *notes))) from None
     remarks = list(notes)
@@ -52,7 +52,7 @@ def _check_margin(margin: float | None) -> None:
 
 
 def _only_metric(directions: Mapping[str, bool]) -> Sequence[str]:
-    """The metric in `directions` if it has a single one; else empty."""
+    """The metric in `directions` if there is only one; else empty."""
     return list(directions) if len(directions) == 1 else ()
 
 
@@ -66,39 +66,46 @@ def read_stream(
     """Read a stream of proposals.
 
     Args:
-        lines: the runs in their order, base first.
+        lines: the runs in the order in which they were done, first a run of base.
         base: label of base; None for the row of the first line.
-        directions: as in `judged`.
-        metrics: as in `judged`.
-        row_columns: as in `judged`.
+        directions: as for `judged`.
+        metrics: as for `judged`.
+        row_columns: as for `judged`.
 
     Returns:
-        The stream, the metric that decides, and notes on lines that were left out or interpreted.
+        The stream, the metric by which it is decided, and notes on lines that were left out or
+        interpreted.
     """
-    numbers, notes = read_numbers(lines, metrics or _only_metric(directions), row_columns)
-    metric = metric_of(numbers[0].metric, numbers, directions)
-    first = numbers[0].row if base is None else base
-    rows = dict.fromkeys(number.row for number in numbers)
+    measurements, notes = read_measurements(lines, metrics or _only_metric(directions), row_columns)
+    metric = metric_of(measurements[0].metric, measurements, directions)
+    first = measurements[0].row if base is None else base
+    rows = dict.fromkeys(measurement.row for measurement in measurements)
     if first not in rows:
         raise UsageError(unknown_name("row", first, rows))
     stream = Stream(first, metric.more_is_better)
-    for number in numbers:
-        if number.item or number.resample:
-            raise UsageError(f"a stream has a score for each run, without items; got {number.row}")
-        is_reference = number.row in (stream.chain[0], stream.chain[-1])
-        if is_reference and not math.isfinite(number.value):
-            raise UsageError(f"{number.row} diverged, and proposals are compared with it")
-        stream.add(number.row, number.value)
+    for measurement in measurements:
+        if measurement.item or measurement.resample:
+            raise UsageError(
+                f"a stream has one score for each run; {measurement.row} has scores of items or of "
+                f"resampled test sets"
+            )
+        is_reference = measurement.row in (stream.chain[0], stream.chain[-1])
+        if is_reference and not math.isfinite(measurement.value):
+            raise UsageError(f"{measurement.row} diverged, so no proposal can be compared with it")
+        stream.add(measurement.row, measurement.value)
     return stream, metric, notes
 
 
 def stream_json(stream: Stream, metric: Metric, notes: Sequence[str]) -> dict[str, Any]:
-    """The decisions on a stream, and the runs to do next, for scripts."""
+    """The decisions on a stream and the runs to do next, as JSON values."""
     proposals = []
     for proposal in stream.proposals.values():
         runs = {"runs": len(proposal.scores), "difference": proposal.difference}
         proposals.append({"row": proposal.name, "state": proposal.state, **runs})
-    gain = stream.gain and dict(zip(("value", "low", "high"), stream.gain, strict=True))
+    gain = None
+    if stream.gain is not None:
+        value, low, high = stream.gain
+        gain = {"value": value, "low": low, "high": high}
     return {
         "metric": metric.name,
         "chain": stream.chain,
@@ -112,7 +119,7 @@ def stream_json(stream: Stream, metric: Metric, notes: Sequence[str]) -> dict[st
 
 
 def stream_lines(stream: Stream, metric: Metric, notes: Sequence[str]) -> list[str]:
-    """The decisions on a stream, and the runs to do next, as sentences."""
+    """The decisions on a stream and the runs to do next, as sentences."""
     sentences = []
     for name, proposal in stream.proposals.items():
         sentence = f"{name}: {proposal.state} after {plural(len(proposal.scores), 'run')}"
@@ -123,11 +130,12 @@ def stream_lines(stream: Stream, metric: Metric, notes: Sequence[str]) -> list[s
     if stream.gain:
         gain, low, high = (signed(value, metric.digits) for value in stream.gain)
         sentences.append(
-            f"It has gained {gain} {metric.title} [{low}, {high}], by the runs after all proposals."
+            f"The chain has gained {gain} {metric.title} [{low}, {high}], measured by the runs "
+            f"after all proposals."
         )
     if stream.ignored:
         count = plural(stream.ignored, "run")
-        sentences.append(f"Ignored: {count} of proposals that are decided or untested.")
+        sentences.append(f"Ignored: {count} of proposals that are already decided, or not tested.")
     return [*sentences, *notes, *next_steps(stream)]
 
 
@@ -141,8 +149,8 @@ def next_steps(stream: Stream) -> list[str]:
             steps.append(f"{proposal.name} is open: run {runs} again.")
     if any(proposal.state == "untested" for proposal in stream.proposals.values()):
         steps.append(
-            f"The level is spent over {MAX_PROPOSALS} proposals: for more, begin a new log with "
-            f"{stream.chain[-1]} as base."
+            f"The significance level is used up after {MAX_PROPOSALS} proposals: to test more, "
+            f"begin a new log with {stream.chain[-1]} as base."
         )
     last_runs = [f"{count} times {row}" for row, count in stream.runs_last.items()]
     if last_runs:

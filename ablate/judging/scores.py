@@ -1,4 +1,4 @@
-"""Make an experiment of the scores of other code. Its rows have labels, but no recipes."""
+"""Make an experiment from the scores of other code. Its rows have labels, but no settings."""
 
 from __future__ import annotations
 
@@ -25,24 +25,25 @@ HIGHER = {
     "acc", "accuracy", "bleu", "chrf", "rouge", "f", "precision", "recall", "auc", "auroc", "map",
     "ndcg", "reward", "iou",
 }  # fmt: skip
-# Words that turn a direction round, or make another quantity of a score: nobody can guess it.
+# Words with which a name implies no direction, because they reverse it or change the quantity.
 OTHER = {
     "neg", "negative", "minus", "inverse", "free", "gap", "drop", "reduction", "decrease",
     "increase", "gain", "improvement", "delta", "diff", "difference", "std", "sd", "var",
     "variance", "stderr", "sem", "ratio", "to", "until",
 }  # fmt: skip
-_MOST_DIGITS = 9
+_MOST_DIGITS = 9  # of a score in a table
 
 
 @dataclass(frozen=True)
-class Number:
-    """A score of a run, of a test item, or of a resampled test set.
+class Measurement:
+    """A value of a metric: the score of a run, its score on a resampled test set, or its value for
+    one test item.
 
-    seed: the seed of the run. Rows are paired by seed.
-    value: not finite if the run diverged.
-    item: the test item; empty for a score. The score of a run is the mean over its items.
-    resample: the number of the resampled test set; empty for the test set itself.
-    run: id of the training, which rows may share; empty if the row has its own training.
+    seed: seed of the run. Rows are paired by seed.
+    value: value of the metric; not finite if the run diverged.
+    item: name of the test item; empty for a score. The score of a run is the mean over its items.
+    resample: number of the resampled test set; empty for the test set itself.
+    run: id of the trained model, which several rows may share; empty if only this row uses it.
     """
 
     row: str
@@ -55,18 +56,18 @@ class Number:
 
 
 def scores_experiment(
-    numbers: Sequence[Number],
+    measurements: Sequence[Measurement],
     name: str,
     base: str | None = None,
     directions: Mapping[str, bool] | None = None,
     margin: float | None = None,
 ) -> Experiment:
-    """Make an experiment of scores. Seeds that only base has become its further seeds.
+    """Make an experiment from scores. Seeds that only base has become its further seeds.
 
     Args:
-        numbers: the scores, in the order of the rows. The first metric is judged.
+        measurements: the scores, in the order of the rows. The verdicts are by the first metric.
         name: name of the table.
-        base: label of base; None to take the only row with a label in BASES.
+        base: label of base; None for the only row whose label is in BASES.
         directions: whether more is better, by metric, for metrics whose name does not imply it.
         margin: margin of equivalence in the first metric; None for no margin.
 
@@ -76,9 +77,9 @@ def scores_experiment(
     directions = directions or {}
     names: dict[str, None] = {}
     seeds: dict[str, dict[int, None]] = {}
-    for number in numbers:
-        names[number.metric] = None
-        seeds.setdefault(number.row, {})[number.seed] = None
+    for measurement in measurements:
+        names[measurement.metric] = None
+        seeds.setdefault(measurement.row, {})[measurement.seed] = None
     for metric in directions:
         if metric not in names:
             raise UsageError(unknown_name("metric", metric, names))
@@ -93,14 +94,14 @@ def scores_experiment(
     if unpaired:
         raise UsageError(
             f"{first_few(unpaired)}: no seed in common with {base}, and rows are paired by seed; "
-            f"leave the column seed out if seeds mean nothing here"
+            f"if equal seeds have nothing in common, remove the column seed"
         )
-    metrics = [metric_of(metric, numbers, directions) for metric in names]
-    runs = _runs(numbers, {metric.name: metric for metric in metrics})
+    metrics = [metric_of(metric, measurements, directions) for metric in names]
+    runs = _runs(measurements, {metric.name: metric for metric in metrics})
     rows = []
     for label in (base, *(label for label in seeds if label != base)):
         group = "base" if label == base else ""
-        # Rows may share runs, but not scores.
+        # Rows may share a run. `evaluation` tells their scores of it apart.
         rows.append(Row(label, group, base, tuple(runs[label]), evaluation=label))
     return Experiment(
         name,
@@ -117,12 +118,12 @@ def scores_experiment(
 
 
 def _base(base: str | None, labels: Sequence[str]) -> str:
-    """The label of base: as requested, or the only label in BASES."""
+    """The label of base: the requested one, or the only label in BASES."""
     if base is None:
         candidates = [label for label in labels if label.lower() in BASES]
         if len(candidates) != 1:
             raise UsageError(
-                f"which row is base? --base ROW (base=ROW in Python); there are "
+                f"which row is base? give --base ROW (base=ROW in Python); found "
                 f"{first_few(labels, 12)}"
             )
         base = candidates[0]
@@ -134,61 +135,70 @@ def _base(base: str | None, labels: Sequence[str]) -> str:
 
 
 def direction_of(metric: str) -> bool | None:
-    """Whether more is better in a metric, by the words in its name; None if they do not imply
-    it.
+    """Whether more is better in a metric, by the words in its name; None if the words imply
+    nothing or contradict each other.
     """
     words = _words(metric)
-    if words & OTHER or bool(words & LOWER) == bool(words & HIGHER):
+    if words & OTHER:
         return None
-    return bool(words & HIGHER)
+    implies_lower = bool(words & LOWER)
+    implies_higher = bool(words & HIGHER)
+    if implies_higher and not implies_lower:
+        return True
+    if implies_lower and not implies_higher:
+        return False
+    return None
 
 
 def _words(metric: str) -> set[str]:
     return set(re.findall("[a-z]+", metric.lower()))
 
 
-def metric_of(name: str, numbers: Sequence[Number], directions: Mapping[str, bool]) -> Metric:
-    """The metric with this name: a metric of ablate, or a new one whose number of digits follows
-    from its spread over seeds.
+def metric_of(
+    name: str, measurements: Sequence[Measurement], directions: Mapping[str, bool]
+) -> Metric:
+    """The metric with this name: a built-in metric, or a new one that is printed with as many
+    digits as two significant digits of the standard deviation over seeds need.
     """
-    scores: dict[str, list[float]] = {}
+    scores: dict[str, list[float]] = {}  # by row
     smallest = math.inf
-    is_share = True
-    for number in numbers:
-        if number.metric != name:
+    is_share = True  # all scores are between -1 and 1
+    for measurement in measurements:
+        if measurement.metric != name:
             continue
-        if math.isfinite(number.value):
-            smallest = min(smallest, number.value)
-        if math.isfinite(number.value) and not number.item and not number.resample:
-            scores.setdefault(number.row, []).append(number.value)
-            is_share &= abs(number.value) <= 1
+        if math.isfinite(measurement.value):
+            smallest = min(smallest, measurement.value)
+        if math.isfinite(measurement.value) and not measurement.item and not measurement.resample:
+            scores.setdefault(measurement.row, []).append(measurement.value)
+            is_share = is_share and abs(measurement.value) <= 1
     if name not in directions and _words(name) & HIGHER:
         _refuse_mixed_scales(name, list(itertools.chain.from_iterable(scores.values())))
-    known = METRICS.get(name)
-    # ablate's percentages are up to 100, so scores up to 1 are of another metric.
-    if known is not None and name not in directions and not (known.is_percentage and is_share):
-        is_not_negative = known.is_not_negative and smallest >= (1.0 if known.is_log else 0.0)
-        return replace(known, side="", item="item", is_not_negative=is_not_negative)
+    built_in = METRICS.get(name)
+    # Built-in percentages go up to 100. Scores up to 1 are a metric of the same name on another
+    # scale.
+    is_other = name in directions or (built_in and built_in.is_percentage and is_share)
+    if built_in and not is_other:
+        is_not_negative = built_in.is_not_negative and smallest >= _lower_bound(built_in)
+        return replace(built_in, side="", item="item", is_not_negative=is_not_negative)
     more_is_better = directions.get(name, direction_of(name))
     if more_is_better is None:
         raise UsageError(
-            f"is a lower or a higher {name} better? --lower-is-better {name}, or "
+            f"is a lower or a higher {name} better? give --lower-is-better {name} or "
             f"--higher-is-better {name} (more_is_better={{{name!r}: True}} in Python)"
         )
-    spreads = [statistics.stdev(values) for values in scores.values() if len(values) > 1]
+    deviations = [statistics.stdev(values) for values in scores.values() if len(values) > 1]
     words = _words(name)
     digits = 3
-    if any(spreads) and (spread := statistics.median(spreads)):
-        # Two significant digits of the spread are shown.
-        digits = min(_MOST_DIGITS, max(0, 1 - math.floor(math.log10(spread))))
+    if any(deviations) and (deviation := statistics.median(deviations)):
+        # Two significant digits of the deviation, such as 0.012.
+        digits = min(_MOST_DIGITS, max(0, 1 - math.floor(math.log10(deviation))))
     kind = Metric("", "", False, 0, "", is_percentage=False)
     if words & {PPL.name, "perplexity"}:
         kind = PPL
-    # Losses are not negative and perplexities not below 1. Scores of densities can be, so it is
-    # checked.
-    lower_bound = 1.0 if kind.is_log else 0.0
+    # The loss of a density may be negative, and its perplexity below 1. So the bound holds only if
+    # all scores respect it.
     is_loss = bool(words & LOWER) and not more_is_better
-    is_not_negative = is_loss and smallest >= lower_bound
+    is_not_negative = is_loss and smallest >= _lower_bound(kind)
     return replace(
         kind,
         name=name,
@@ -202,45 +212,55 @@ def metric_of(name: str, numbers: Sequence[Number], directions: Mapping[str, boo
 
 
 def _refuse_mixed_scales(name: str, scores: Sequence[float]) -> None:
-    """Refuse 0.91 beside 91, shares and percentages of one metric. A run that learned nothing may
-    have 0.6 % beside 91 %.
+    """Refuse scores of which some are shares and others percentages, such as 0.91 and 91.
+
+    A score up to 1 is taken for a share only if as a percentage it would be near the others: a run
+    that learned nothing may have 0.6 % where others have 91 %.
     """
     shares = [score for score in scores if 0 < score <= 1]
     percentages = [score for score in scores if score > 1]
     if not shares or not percentages:
         return
-    lowest, highest = 0.8 * min(percentages), 1.25 * max(percentages)
+    lowest = 0.8 * min(percentages)
+    highest = 1.25 * max(percentages)
     if min(percentages) > 20 and all(lowest < 100 * share < highest for share in shares):
         raise UsageError(
             f"{name} is {shares[0]:g} in one run and {percentages[0]:g} in another: shares and "
-            f"percentages are mixed; write all of them alike, or say --higher-is-better {name} if "
-            "they are of one scale"
+            f"percentages are mixed; write all of them in the same way, or give --higher-is-better "
+            f"{name} if they have the same scale"
         )
 
 
-def _runs(numbers: Sequence[Number], metrics: Mapping[str, Metric]) -> dict[str, list[Run]]:
+def _lower_bound(metric: Metric) -> float:
+    """The smallest value of a loss or a perplexity of discrete data."""
+    return 1.0 if metric.is_log else 0.0
+
+
+def _runs(
+    measurements: Sequence[Measurement], metrics: Mapping[str, Metric]
+) -> dict[str, list[Run]]:
     """The runs of each row, with their scores on the test set and on resampled test sets."""
-    run_numbers: dict[tuple[str, int], list[Number]] = {}
-    for number in numbers:
-        if metrics[number.metric].is_log and number.value <= 0:
+    measurements_by_run: dict[tuple[str, int], list[Measurement]] = {}
+    for measurement in measurements:
+        if metrics[measurement.metric].is_log and measurement.value <= 0:
             raise UsageError(
-                f"{number.row}, seed {number.seed}: {number.metric} is {number.value:g}; must be "
-                f"above 0"
+                f"{measurement.row}, seed {measurement.seed}: {measurement.metric} is "
+                f"{measurement.value:g}; must be above 0"
             )
-        run_numbers.setdefault((number.row, number.seed), []).append(number)
+        measurements_by_run.setdefault((measurement.row, measurement.seed), []).append(measurement)
     items: dict[str, list[str]] = {}
     runs: dict[str, list[Run]] = {}
-    for (label, seed), numbers_of_run in run_numbers.items():
+    for (label, seed), run_measurements in measurements_by_run.items():
         row_runs = runs.setdefault(label, [])
-        id = numbers_of_run[0].run or f"{label} {seed}"
-        if not all(math.isfinite(number.value) for number in numbers_of_run):
+        id = run_measurements[0].run or f"{label} {seed}"
+        if not all(math.isfinite(measurement.value) for measurement in run_measurements):
             row_runs.append(Run(id, seed, "diverged", "diverged"))
             continue
-        metric_numbers: dict[str, list[Number]] = {}
-        for number in numbers_of_run:
-            metric_numbers.setdefault(number.metric, []).append(number)
+        measurements_by_metric: dict[str, list[Measurement]] = {}
+        for measurement in run_measurements:
+            measurements_by_metric.setdefault(measurement.metric, []).append(measurement)
         scores = {}
-        for name, values in metric_numbers.items():
+        for name, values in measurements_by_metric.items():
             try:
                 scores[name] = _score(values, items.setdefault(name, []))
             except ValueError as error:
@@ -249,35 +269,35 @@ def _runs(numbers: Sequence[Number], metrics: Mapping[str, Metric]) -> dict[str,
     return runs
 
 
-def _score(values: Sequence[Number], items: list[str]) -> Score:
-    """The score of a run in a metric, with the scores on resampled test sets.
+def _score(values: Sequence[Measurement], items: list[str]) -> Score:
+    """The score of a run in a metric, with its scores on resampled test sets.
 
     Args:
-        values: the values of the run: a score, with scores on resampled test sets or without; or a
-            value for each item, from which the test sets are resampled.
-        items: names of the items. The first run fills it, and all runs must have the same items, so
-            that they are scored on the same resampled test sets.
+        values: the measurements of the run in this metric: one score, perhaps with scores on
+            resampled test sets; or a value for each item, from which test sets are resampled here.
+        items: names of the items. The first run fills the list, and all runs must have the same
+            items, so that they are scored on the same resampled test sets.
 
     Raises:
-        ValueError: the values are not one score, or have other items.
+        ValueError: the run has several scores, or its items are not `items`.
     """
     name = values[0].metric
     item_values: dict[str, float] = {}
     resamples: dict[int, float] = {}
-    for number in values:
-        if number.resample:
-            resamples[int(number.resample)] = number.value
+    for measurement in values:
+        if measurement.resample:
+            resamples[int(measurement.resample)] = measurement.value
         else:
-            item_values[number.item] = number.value
+            item_values[measurement.item] = measurement.value
     if len(item_values) + len(resamples) < len(values):
-        raise ValueError(f"{name} has two values; a run has one, or one for each item")
+        raise ValueError(f"{name} has two values; a run has one value, or one for each item")
     if item_values.keys() == {""}:
-        ordered = dict(sorted(resamples.items())).values()
-        return Score(item_values[""], tuple(ordered))
+        resample_scores = [resamples[number] for number in sorted(resamples)]
+        return Score(item_values[""], tuple(resample_scores))
     from ablate.stats.resampling import resampled_means  # loads numpy
 
     if not items:
         items += item_values
     if item_values.keys() != set(items) or "" in item_values or resamples:
-        raise ValueError(f"{name} needs the same items in every run, and no other values")
+        raise ValueError(f"{name} needs a value for the same items in every run, and only these")
     return Score(*resampled_means([item_values[item] for item in items]))

@@ -21,7 +21,11 @@ _GPU_HOURS = re.compile(r"(\d+(?:\.\d+)?)\s*gpu-?hours?", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Budget:
-    """A time limit: seconds of this machine, or (`is_gpu_time`) of GPUs that share them."""
+    """A time limit as the user wrote it.
+
+    text: the option's text, for messages.
+    seconds: seconds of this machine, or, if `is_gpu_time`, the sum over all GPUs.
+    """
 
     text: str
     seconds: float
@@ -32,7 +36,7 @@ class Budget:
         """Parse `2h`, `90min`, `1d 12h` or `8 gpu-hours`.
 
         Raises:
-            UsageError: another text, or no time at all.
+            UsageError: the text is not a time, or the time is 0.
         """
         hours = _GPU_HOURS.fullmatch(text.strip())
         seconds = seconds_of(text)
@@ -42,13 +46,13 @@ class Budget:
             raise UsageError(
                 f'--budget: "{text[:60]}" is not a time such as 2h, 90min, 1d12h or 8gpu-hours'
             )
-        # Infinite: a number of 400 digits does not fit a float.
+        # A number of 400 digits is read as infinity.
         if not 0 < seconds < float("inf"):
             raise UsageError(f'--budget: "{text[:60]}" is zero or infinite')
         return Budget(text, seconds, is_gpu_time=hours is not None)
 
     def available(self, gpus: int) -> float:
-        """Seconds of work, as a plan counts them: of the whole CPU, or of one GPU.
+        """Seconds of work in the unit of a plan: seconds of the whole CPU, or of one GPU.
 
         Raises:
             UsageError: the budget is GPU time and the machine has no GPU.
@@ -62,17 +66,17 @@ class Budget:
         return self.seconds * max(1, gpus)
 
     def time_limit(self, gpus: int) -> float:
-        """Seconds until the deadline, if all GPUs work."""
+        """Seconds from the first run to the deadline, if all GPUs are used."""
         return self.available(gpus) / max(1, gpus)
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The part of a study that fits.
+    """The part of a study that fits into a budget.
 
-    planned: the runs of the whole study.
-    runs: the runs of the rows and seeds that fit.
-    seconds: estimated time for the missing runs that fit.
+    planned: runs of the whole study.
+    runs: runs of the rows and seeds that fit.
+    seconds: estimated seconds of work for the missing runs that fit.
     runs_left: number of missing runs that do not fit.
     """
 
@@ -92,49 +96,49 @@ class Fit:
         return tuple(label for label in self.planned.by_label if label not in self.runs.by_label)
 
     @property
-    def base_waits(self) -> bool:
+    def leaves_further_seeds(self) -> bool:
         """Whether base's further seeds do not fit."""
         return self.runs.seeds.further != self.planned.seeds.further
 
     def as_json(self) -> dict[str, Any]:
-        """For scripts."""
+        """The part that fits, as JSON values."""
         rows = [row.label for row in self.runs.rows]
         return {"rows": rows, "seeds": list(self.runs.seeds.rows), "seconds": self.seconds}
 
     def summary(self, budget: Budget) -> str:
-        """One line for the terminal."""
-        time, what = f"about {duration(self.seconds)}", f"--budget {budget.text}:"
-        if not self.seeds_left and not self.rows_left and not self.base_waits:
-            return f"{what} the whole study fits, {time}."
+        """What fits, in one line for the terminal."""
+        option = f"--budget {budget.text}:"
+        time = f"about {duration(self.seconds)}"
+        if not self.seeds_left and not self.rows_left and not self.leaves_further_seeds:
+            return f"{option} the whole study fits, {time}."
         if not self.seconds:
             remain = "run remains" if self.runs_left == 1 else "runs remain"
-            return f"{what} nothing new fits; {self.runs_left} {remain}."
-        seeds, fits = len(self.runs.seeds.rows), "fit"
-        if seeds == 1:
-            fits = "fits"
-        what += f" {seeds} of {plural(len(self.planned.seeds.rows), 'seed')} {fits}"
+            return f"{option} nothing new fits; {self.runs_left} {remain}."
+        seeds = len(self.runs.seeds.rows)
+        fits = "fits" if seeds == 1 else "fit"
+        seeds_text = f"{seeds} of {plural(len(self.planned.seeds.rows), 'seed')} {fits}"
         if not self.rows_left:
-            waits = ", the further seeds of base later" * self.base_waits
-            return f"{what} for every row{waits}, {time}."
+            later = ", the further seeds of base later" if self.leaves_further_seeds else ""
+            return f"{option} {seeds_text} for every row{later}, {time}."
         rows = len(self.runs.rows)
         return (
-            f"{what}, for {rows} of {rows + len(self.rows_left)} rows, {time}; rows for later: "
-            f"{', '.join(self.rows_left)}."
+            f"{option} {seeds_text}, for {rows} of {rows + len(self.rows_left)} rows, {time}; rows "
+            f"for later: {', '.join(self.rows_left)}."
         )
 
 
 def fit(plan: Plan, available: float) -> Fit | None:
     """Select the runs of a plan that fit into a time.
 
-    As many seeds as fit for every row; if not even one seed fits, as many rows with one seed as
-    fit, in their order.
+    The part has every row with as many seeds as fit. If not even one seed fits for every row, it
+    has as many rows as fit with one seed, in the order of the study.
 
     Args:
-        plan: of all runs that may be executed.
+        plan: plan of all runs that may be executed.
         available: seconds of work, from `Budget.available`.
 
     Returns:
-        The part, or None if the plan has no estimate of time.
+        The part that fits; None if the plan has no estimate of time.
 
     Raises:
         UsageError: base with one seed does not fit.
@@ -146,12 +150,14 @@ def fit(plan: Plan, available: float) -> Fit | None:
 
 
 def _fit_seeds(plan: Plan, seconds: Mapping[str, float], available: float) -> Fit | None:
-    """As many seeds as fit for every row; None if not even one does. `seconds`: estimate for each
-    unfinished run.
+    """Every row with as many seeds as fit; None if not even one seed fits.
+
+    `seconds`: estimated seconds of each unfinished run, by id.
     """
-    planned, seeds = plan.planned, plan.planned.seeds
-    # Whole seeds, because the rows' differences from base are paired by seed; in a study with
-    # looks, as many as one of them has.
+    planned = plan.planned
+    seeds = planned.seeds
+    # Each seed is for all rows, because their differences from base are paired by seed. A study
+    # with looks is judged only at the numbers of seeds of its looks.
     parts = []
     for count in seeds.looks or range(1, len(seeds.rows) + 1):
         if count <= len(seeds.rows):
@@ -167,7 +173,7 @@ def _fit_seeds(plan: Plan, seconds: Mapping[str, float], available: float) -> Fi
 
 
 def _fit_rows(plan: Plan, seconds: Mapping[str, float], available: float) -> Fit:
-    """As many rows with one seed as fit, in their order.
+    """As many rows as fit with one seed, in the order of the study.
 
     Raises:
         UsageError: base does not fit.
@@ -182,9 +188,9 @@ def _fit_rows(plan: Plan, seconds: Mapping[str, float], available: float) -> Fit
         ids = _ids(first.with_rows([row.label])) - counted
         needed = _needed(seconds, ids)
         if row is first.base and needed > available:
-            raise UsageError(f"--budget: base with one seed alone takes about {duration(needed)}")
-        # Without its base, which comes first, a row could not be compared. A later row may fit
-        # where one has not.
+            raise UsageError(f"--budget: only base with one seed takes about {duration(needed)}")
+        # A row is of no use without its base, which comes first. If a row does not fit, a later
+        # row may still fit.
         if spent + needed <= available and (row.is_base or row.base in labels):
             labels.add(row.label)
             counted |= ids
@@ -193,12 +199,12 @@ def _fit_rows(plan: Plan, seconds: Mapping[str, float], available: float) -> Fit
 
 
 def _needed(seconds: Mapping[str, float], runs: Iterable[str]) -> float:
-    """Seconds for some runs. One without an estimate is done, or lacks only a decoding."""
+    """Seconds for some runs. Runs without an estimate are done, or lack only a decoding."""
     return sum(seconds.get(id, 0.0) for id in runs)
 
 
 def _runs_left(seconds: Mapping[str, float], ids: Collection[str]) -> int:
-    """Number of runs that are not trained yet and not among these."""
+    """Number of runs that are not trained yet and are not in `ids`."""
     return sum(seconds[id] > 0 for id in seconds.keys() - ids)
 
 
@@ -208,32 +214,34 @@ def _ids(runs: Runs) -> set[str]:
     return {*runs.by_id, *(trials.by_id if trials else ())}
 
 
-def base_alone(runs: Runs) -> Runs:
-    """Base with one seed, and the rows that only decode it: trained first to measure an unknown
-    machine.
+def base_with_one_seed(runs: Runs) -> Runs:
+    """Base with one seed, and the rows that only decode its run. On a machine whose speed is
+    unknown, this run is trained first and measures it.
     """
     first = runs.with_seeds(runs.seeds.first(1))
     (base,) = first.of(first.base)
-    alone = {row.label for row in first.rows if first.of(row)[0].id == base.id}
-    return first.with_rows(alone)
+    labels = {row.label for row in first.rows if first.of(row)[0].id == base.id}
+    return first.with_rows(labels)
 
 
-def unknown_rows(plan: Plan) -> list[str]:
-    """Rows whose time cannot be estimated from base: without a last step, or in another
-    precision.
+def rows_without_estimate(plan: Plan) -> list[str]:
+    """Labels of the rows whose time cannot be estimated from base's time, because their number of
+    steps is unknown or their precision is another one.
     """
-    base, unknown = plan.precision(plan.planned.base.config), []
+    base_precision = plan.precision(plan.planned.base.config)
+    labels = []
     for row in plan.rows:
-        if row.flops is None or plan.precision(row.row.config) != base:
-            unknown.append(row.row.label)
-    return unknown
+        if row.flops is None or plan.precision(row.row.config) != base_precision:
+            labels.append(row.row.label)
+    return labels
 
 
-class WithinBudget:
-    """Limit of `--budget`: the part of a study that fits, chosen once, and a deadline after which
-    no run begins, because runs may take longer than estimated.
+class BudgetLimit:
+    """The limit of `--budget`: the part of a study that fits, chosen once, and a deadline after
+    which no run begins, because runs may take longer than estimated.
 
-    On a machine whose speed is unknown, base comes first and measures it; its time counts.
+    On a machine whose speed is unknown, one run of base is trained first and measures it. The time
+    of this run counts.
     """
 
     def __init__(self, budget: Budget, gpus: int, log: Callable[[str], None]) -> None:
@@ -242,7 +250,7 @@ class WithinBudget:
         self.fitting: Fit | None = None
 
     def has_time(self) -> bool:
-        """Whether a run may still begin. The first call starts the clock."""
+        """Whether a run may still begin. The first call starts the time of the budget."""
         if self.start is None:
             self.start = time.monotonic()
         return not self.is_over
@@ -255,33 +263,35 @@ class WithinBudget:
         return time.monotonic() - self.start >= self.budget.time_limit(self.gpus)
 
     @property
-    def is_open(self) -> bool:
-        """Whether base is trained first, and the rest is chosen then."""
+    def selects_again(self) -> bool:
+        """Whether only base is selected so far, to measure the speed of the machine."""
         return self.fitting is None
 
-    def within(self, runs: Runs, results: Results) -> Runs:
-        """The runs that fit; base alone while the speed is unknown.
+    def select(self, runs: Runs, results: Results) -> Runs:
+        """Select the runs that fit; only a run of base while the speed is unknown.
 
         Raises:
-            UsageError: base alone does not fit, or the time of some rows cannot be estimated.
+            UsageError: base does not fit, or the time of some rows cannot be estimated.
         """
         if self.fitting is None:
             self.fitting = self._fit(plan_of(runs, results), results)
-        return base_alone(runs) if self.fitting is None else runs.common(self.fitting.runs)
+        return base_with_one_seed(runs) if self.fitting is None else runs.common(self.fitting.runs)
 
     def _fit(self, plan: Plan, results: Results) -> Fit | None:
-        """The part that fits; None while base is to be trained first."""
-        name, budget = self.budget.text, self.budget
+        """The part that fits; None while a run of base must be trained first."""
+        name = self.budget.text
+        budget = self.budget
         if self.start is not None:
             spent = time.monotonic() - self.start
             budget = replace(budget, seconds=max(0.0, budget.seconds - spent))
         fitting = fit(plan, budget.available(self.gpus))
         if fitting is not None:
             self.log(fitting.summary(self.budget))
-        elif all(run_state(run, results) == "done" for run in base_alone(plan.planned)):
+        elif all(run_state(run, results) == "done" for run in base_with_one_seed(plan.planned)):
             raise UsageError(
-                f"--budget {name}: cannot estimate rows without a last step, or in another "
-                f"precision: {', '.join(unknown_rows(plan))}"
+                f"--budget {name}: cannot estimate the time of rows with an unknown number of "
+                f"steps, or with another precision than base: "
+                f"{', '.join(rows_without_estimate(plan))}"
             )
         elif self.start is None:
             self.log(

@@ -1,7 +1,8 @@
-"""The plan of a study: the changes of each row and its cost, before anything is trained."""
+"""The plan of a study: what each row changes and costs, before anything is trained."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -24,23 +25,25 @@ from ablate.store.corpora import known_lengths
 from ablate.store.jobs import Device
 from ablate.store.machine import processor_has_bf16, visible_gpus
 from ablate.store.records import Progress
-from ablate.store.status import state_of_all
 from ablate.study import Row, Run, Runs, Study
-from ablate.study.choice import KEY
+from ablate.study.choice import TUNING
 
 
 @dataclass(frozen=True)
 class PlanRow:
     """A row with its cost in closed form.
 
-    V: size of its vocabulary.
-    params: trained parameters.
-    steps: optimizer steps; None if the configuration does not determine them.
+    V: vocabulary size.
+    params: number of trained parameters.
+    flops_per_step: FLOPs of one optimizer step.
+    steps: number of optimizer steps; None if the configuration does not determine it.
     checkpoint_bytes: size of one checkpoint.
-    peak_memory: bytes of one process of a training, for a whole batch or its part,
-        `micro_batch_tokens`, or the largest micro-batch of a CPU.
-    runs: with their states, in the order of the seeds.
-    lengths: of its corpus; None while it is not prepared, and of items drawn without end.
+    peak_memory: peak memory of one process in bytes, with the largest micro-batches that training
+        tries: `micro_batch_tokens` if it is set; else, on a GPU, the whole batch or the process's
+        part of it, and on a CPU at most CPU_MICRO_BATCH tokens.
+    runs: runs with their states, in the order of the seeds.
+    lengths: sentence lengths of the corpus; None until the corpus is prepared, and for training
+        items that are generated without end.
     """
 
     row: Row
@@ -54,24 +57,34 @@ class PlanRow:
     lengths: Lengths | None = None
 
     @property
+    def label(self) -> str:
+        """Label of the row."""
+        return self.row.label
+
+    @property
+    def config(self) -> RowConfig:
+        """Configuration of the row."""
+        return self.row.config
+
+    @property
     def active_params(self) -> int:
-        """Parameters without those of experts that a token does not meet."""
-        return self.params - cost.idle_parameters(self.row.config)
+        """Number of parameters that a token uses: without experts to which it is not routed."""
+        return self.params - cost.idle_parameters(self.config)
 
     @property
     def epochs(self) -> float | None:
-        """Times that training reads its text; None while that is not known, or without end."""
+        """Number of passes over the training text; None if `lengths` is None."""
         if self.lengths is None:
             return None
-        return cost.epochs(self.row.config, self.lengths)
+        return cost.epochs(self.config, self.lengths)
 
     @property
     def flops(self) -> float | None:
-        """FLOPs of one training; None if its steps are not known yet."""
+        """FLOPs of one training; None if the number of steps is not known yet."""
         return None if self.steps is None else self.flops_per_step * self.steps
 
     def completed_share(self, report: Progress | None) -> float:
-        """The completed share of an unfinished run's steps by its last report, 0 to 1."""
+        """The share of the steps of an unfinished run that its last report has, 0 to 1."""
         if report is None or not report.step or not self.steps:
             return 0.0
         return min(1.0, report.step / self.steps)
@@ -87,18 +100,27 @@ class RunStatus(NamedTuple):
     detail: str
 
 
+class PlannedRun(NamedTuple):
+    """A row that needs a run, and the state of the run for this row."""
+
+    row: PlanRow
+    state: State
+
+
 @dataclass(frozen=True)
 class Plan:
     """The plan of a study.
 
-    planned: the runs of the rows.
-    trials: the rows of the trials; their runs count in all totals.
-    lengths: of the corpus; None while it is not prepared, so that lengths are assumed.
-    seconds_of: estimated time left of each unfinished run, by id; None until a run has finished on
-        this machine.
+    planned: runs of the rows.
+    rows: rows of the study.
+    lengths: sentence lengths of base's corpus; None until all corpora are prepared, so that lengths
+        are assumed.
+    seconds_of: estimated seconds left of each unfinished run, by id; None until a run has finished
+        on this machine.
     trained: ids of the runs that lack only a decoding.
-    device: that time and memory are estimated for.
-    processes: that train each run together.
+    trials: rows of the trials; their runs count in all totals.
+    device: device for which time and memory are estimated.
+    processes: number of processes that train one run.
     """
 
     planned: Runs
@@ -112,12 +134,12 @@ class Plan:
 
     @property
     def study(self) -> Study:
-        """The study as asked."""
+        """The study with its options, before results."""
         return self.planned.study
 
     @property
     def has_bf16(self) -> bool:
-        """Whether the device computes products in bf16; a GPU is taken to do so."""
+        """Whether the device computes products in bf16; assumed of a GPU."""
         return self.device == "cuda" or processor_has_bf16()
 
     def precision(self, config: RowConfig) -> str:
@@ -131,23 +153,27 @@ class Plan:
 
     @property
     def all_rows(self) -> tuple[PlanRow, ...]:
-        """In the order of execution."""
+        """The rows of trials and of the study, in the order of execution."""
         return *self.trials, *self.rows
 
     @cached_property
-    def runs(self) -> dict[str, tuple[PlanRow, State]]:
-        """Each run once, by id: its state, and a row that has it in this state."""
-        runs: dict[str, tuple[PlanRow, State]] = {}
+    def runs(self) -> dict[str, PlannedRun]:
+        """Each run, by id.
+
+        Rows that differ only in decoding share a run, which may be done for one row and not for
+        another. Then the run is not done, and the row is one for which it is not done.
+        """
+        runs: dict[str, PlannedRun] = {}
         for row in self.all_rows:
             for run, state in row.runs:
-                before = runs.get(run.id, (row, state))
-                of_all = state_of_all((before[1], state))
-                runs[run.id] = before if of_all == before[1] else (row, state)
+                earlier = runs.get(run.id)
+                if earlier is None or (earlier.state == "done" and state != "done"):
+                    runs[run.id] = PlannedRun(row, state)
         return runs
 
     @cached_property
     def missing(self) -> dict[str, PlanRow]:
-        """The rows of the runs that are neither done nor diverged, by id."""
+        """The runs that are neither done nor diverged: a row of each run, by id."""
         missing = {}
         for id, (row, state) in self.runs.items():
             if state not in ("done", "diverged"):
@@ -156,29 +182,35 @@ class Plan:
 
     @property
     def untrained(self) -> dict[str, PlanRow]:
-        """Those of them that do not lack a decoding alone, which takes little beside a training."""
+        """The missing runs that must still be trained: a row of each run, by id. A run that lacks
+        only a decoding takes little time and is left out.
+        """
         return {id: row for id, row in self.missing.items() if id not in self.trained}
 
     @property
     def flops(self) -> float | None:
-        """FLOPs of all trainings, each once; None if a row's are not known yet."""
-        of_runs = [row.flops for row, _ in self.runs.values()]
-        return None if None in of_runs else sum(filter(None, of_runs), 0.0)
+        """FLOPs of all runs, each counted once; None if the FLOPs of a row are not known yet."""
+        total = 0.0
+        for row, _ in self.runs.values():
+            if row.flops is None:
+                return None
+            total += row.flops
+        return total
 
     @property
     def disk_bytes(self) -> int:
-        """The most that all runs take during training."""
-        # The oldest checkpoint is deleted after the newest is complete.
-        rows = Counter(row.row.label for row, _ in self.runs.values())
+        """The largest size of the files of all runs during training, in bytes."""
+        runs_by_label = Counter(row.label for row, _ in self.runs.values())
         total = 0
         for row in self.all_rows:
-            if row.row.label in rows:
-                bytes_of_run = cost.run_bytes(row.row.config, row.V, RESUMABLE + 1)
-                total += rows[row.row.label] * bytes_of_run
+            if row.label in runs_by_label:
+                # The oldest checkpoint is deleted only after the newest is complete.
+                bytes_of_run = cost.run_bytes(row.config, row.V, RESUMABLE + 1)
+                total += runs_by_label[row.label] * bytes_of_run
         return total
 
     def as_json(self) -> dict[str, Any]:
-        """The plan for scripts; what the study does not have is left out."""
+        """The plan as JSON values. Parts that the study does not have are left out."""
         content: dict[str, Any] = {
             "study": self.study.name,
             "judge": list(self.study.metrics.judged),
@@ -187,7 +219,7 @@ class Plan:
             content["decoding"] = self.planned.base.decoding_choice.as_json()
         content["rows"] = list(map(self._row_json, self.rows))
         if self.trials:
-            content[KEY] = list(map(self._row_json, self.trials))
+            content[TUNING] = list(map(self._row_json, self.trials))
         for design in self.study.designs:
             if isinstance(design, FactorialDesign):
                 content.setdefault("designs", []).append(_design_json(design))
@@ -207,23 +239,24 @@ class Plan:
         return content
 
     def _row_json(self, planned: PlanRow) -> dict[str, Any]:
-        row, params = planned.row, planned.params
+        row = planned.row
+        params = planned.params
         runs = []
         for run, state in planned.runs:
             id = None if run.awaits_choice else run.id
             runs.append({"id": id, "seed": run.seed, "state": state})
-        of_some: dict[str, Any] = {}
+        optional: dict[str, Any] = {}
         if row.matched:
-            of_some["matched"] = row.matched.as_json()
+            optional["matched"] = row.matched.as_json()
         if row.own_choice:
-            of_some[KEY] = row.own_choice.as_json()
+            optional[TUNING] = row.own_choice.as_json()
         if planned.active_params < params:
-            of_some["active_params"] = planned.active_params
+            optional["active_params"] = planned.active_params
         return {
             "row": row.label,
             "group": row.group,
             "changed": row.changed,
-            **of_some,
+            **optional,
             "config": row.config.model_dump(),
             "params": params,
             "flops_per_step": planned.flops_per_step,
@@ -250,31 +283,36 @@ def plan_of(
     """Plan runs and the trials of their rows, without training and without reading the corpus.
 
     Args:
-        runs: of the rows.
-        results: root of the results.
-        device: that time and memory are estimated for; `auto` is the one that `ablate run` takes on
-            this machine. The time follows from the runs that this machine has finished on it.
-        processes: that train each run together, each on a part of the batch.
+        runs: runs of the rows.
+        results: results root.
+        device: device for which time and memory are estimated; `auto` for the device that
+            `ablate run` would use on this machine. The time is estimated from runs that this
+            machine has finished on the same kind of device.
+        processes: number of processes that train one run, each on a part of the batch.
 
     Raises:
         StoreError: a result is damaged.
     """
-    trials, kind = trials_of(runs), device_kind(device)
-    known = lengths_of(runs, results)
+    trials = trials_of(runs)
+    kind = device_kind(device)
+    lengths_by_data = lengths_of(runs, results)
 
-    def planned(runs: Runs) -> tuple[PlanRow, ...]:
+    def plan_rows(runs: Runs) -> tuple[PlanRow, ...]:
         rows = []
         for row in runs.rows:
-            lengths = known[runs.data_of(row)]
+            lengths = lengths_by_data[runs.data_of(row)]
             rows.append(_plan_row(runs, row, results, lengths, kind, processes))
         return tuple(rows)
 
+    # The plan shows the lengths of base, or says that lengths are assumed, as soon as they are
+    # assumed for any row.
+    base_lengths = lengths_by_data[runs.data_of(runs.base)]
     plan = Plan(
         runs,
-        planned(runs),
-        None if None in known.values() else known[runs.data_of(runs.base)],
-        None,
-        trials=planned(trials) if trials else (),
+        plan_rows(runs),
+        lengths=None if None in lengths_by_data.values() else base_lengths,
+        seconds_of=None,
+        trials=plan_rows(trials) if trials else (),
         device=kind,
         processes=processes,
     )
@@ -282,12 +320,12 @@ def plan_of(
     plan = replace(plan, trained=trained)
     rates = {}
     if plan.untrained:
-        rates = measured_rates(results, plan.runs, None, kind)
+        rates = measured_rates(results, plan.runs, device=kind)
     return replace(plan, seconds_of=seconds_left(plan, plan.untrained, results, rates))
 
 
 def lengths_of(runs: Runs, results: Results) -> dict[CorpusConfig, Lengths | None]:
-    """Lengths of the corpora of some rows; None for one that is not prepared."""
+    """Sentence lengths of the corpora of some rows; None for a corpus that is not prepared."""
     return {
         data: known_lengths(data, results.corpora)
         for data in dict.fromkeys(map(runs.data_of, runs.rows))
@@ -303,12 +341,13 @@ def _plan_row(
     processes: int,
 ) -> PlanRow:
     V = planned.data_of(row).vocab_size
-    most = part = -(-row.config.batch_tokens // processes)
-    if device == "cpu":
-        most = CPU_MICRO_BATCH
-    tokens = min(part, row.config.micro_batch_tokens or most)
+    part = math.ceil(row.config.batch_tokens / processes)
+    limit = CPU_MICRO_BATCH if device == "cpu" else part
+    tokens = min(part, row.config.micro_batch_tokens or limit)
     length = None
     if lengths is not None and row.config.context is None:
+        # The memory of attention is proportional to the sum of T² over the sentences of a batch,
+        # which has a given sum of T. So the mean length per token counts, sum T² / sum T.
         length = lengths.target_squares // lengths.target_tokens
 
     runs = [(run, state_of(results.run(run.id), row.decoding)) for run in planned.of(row)]
@@ -326,30 +365,40 @@ def _plan_row(
 
 
 def is_drawn(data: CorpusConfig) -> bool:
-    """Whether training items are generated without end, so that there are no epochs."""
+    """Whether every training item is newly generated, so that there are no epochs."""
     return data.generated and data.train == DRAWN
 
 
 def epochs_lines(epochs: Mapping[str, float | None]) -> Iterator[str]:
-    """Yield the epochs of rows, and which of them do not read all of their text.
+    """Yield the number of epochs of each row, and a note on rows that do not read all of their
+    training text.
 
     Args:
-        epochs: by the label of a row; None where they are not known.
+        epochs: number of epochs by the label of a row; None if it is not known.
     """
-    known = {label: number for label, number in epochs.items() if number is not None}
-    by_text: dict[str, list[str]] = defaultdict(list)
-    for label, number in known.items():
-        by_text[f"{number:.2g}" if number < 10 else f"{number:,.0f}"].append(label)
-    if not by_text:
+    labels_by_text: dict[str, list[str]] = defaultdict(list)
+    partial: dict[str, float] = {}
+    for label, number in epochs.items():
+        if number is None:
+            continue
+        text = f"{number:.2g}" if number < 10 else f"{number:,.0f}"
+        labels_by_text[text].append(label)
+        if number < 1:
+            partial[label] = number
+    if not labels_by_text:
         return
-    texts = [f"{text} ({first_few(labels)})" for text, labels in by_text.items()]
-    yield f"Epochs: {next(iter(by_text)) if len(texts) == 1 else ', '.join(texts)}."
-    partial = {label: number for label, number in known.items() if number < 1}
+    texts = list(labels_by_text)
+    if len(texts) > 1:
+        texts = [f"{text} ({first_few(labels)})" for text, labels in labels_by_text.items()]
+    yield f"Epochs: {', '.join(texts)}."
     if partial:
+        share = percent(min(partial.values()))
+        if len(set(partial.values())) > 1:
+            share += " or more"
         yield (
-            f"NOTE: training ends before it has read its text once, after "
-            f"{percent(min(partial.values()))} of it or more: {first_few(list(partial))}; "
-            "more train_steps or a larger batch_tokens would read the rest."
+            f"NOTE: training ends after {share} of the training text in "
+            f"{first_few(list(partial))}; more train_steps or a larger batch_tokens would read the "
+            "rest."
         )
 
 
@@ -360,37 +409,44 @@ def seconds_left(
     rates: Mapping[str, Rates],
     default: Rates | None = None,
 ) -> dict[str, float] | None:
-    """Estimated time left of each training; None if it is unknown.
+    """Estimated seconds left of each run that must still be trained, by id.
 
     Args:
-        plan: of the study.
-        untrained: ids of the runs.
-        results: root of the results.
-        rates: by precision.
-        default: rates of runs in the default precision of a node, where that is not known here.
+        plan: plan of the study.
+        untrained: ids of the runs that must still be trained.
+        results: results root.
+        rates: rates of a machine, by precision.
+        default: rates of that machine in its default precision, for rows that set no precision;
+            None if the machine is this one, whose default precision is known.
+
+    Returns:
+        The seconds; None if they are unknown for one of the runs, because a sum over the others
+        would be too small.
     """
     seconds: dict[str, float] = {}
     for id, (row, _) in plan.runs.items():
         if id not in untrained:
             continue
-        rate = rates.get(plan.precision(row.row.config))
-        if row.row.config.precision is None and default is not None:
-            rate = default
-        # The sum over the other runs would be an underestimate.
-        if row.flops is None or rate is None:
+        measured = rates.get(plan.precision(row.config))
+        if row.config.precision is None and default is not None:
+            measured = default
+        if row.flops is None or measured is None:
             return None
         report = none_if_unreadable(results.run(id).read_progress)
         work = row.flops * (1.0 - row.completed_share(report))
-        seconds[id] = work / rate.of(row.flops_per_step)
+        seconds[id] = work / measured.rate(row.flops_per_step)
     return seconds
 
 
 def seconds_elsewhere(plan: Plan, results: Results) -> tuple[float, str] | None:
-    """Estimated seconds for all unfinished runs on one node of a cluster, or on one of its GPUs,
-    and its processor.
+    """Estimate the time of all unfinished runs on a node of a cluster.
 
-    The node is the machine, other than this one, that has finished most runs; else this machine.
-    None if the rate of neither is known.
+    The node is the machine, other than this one, that has finished most runs; this machine if no
+    other one has finished a run.
+
+    Returns:
+        The seconds on one node, or on one of its GPUs if it has GPUs, and the name of the node's
+        processor; None if no rate of the node is known.
     """
     node = other_machine(results, plan.runs)
     rates = measured_rates(results, plan.runs, node)
@@ -413,12 +469,14 @@ def _design_json(design: FactorialDesign) -> dict[str, Any]:
 
 
 def precision_lines(plan: Plan) -> list[str]:
-    """The precision of the device, and remarks on settings that it does not serve well."""
+    """The precision of the rows on the plan's device, and notes on settings of `precision` that do
+    not suit the device.
+    """
     settings: dict[str | None, None] = {}
     chosen: dict[str, None] = {}
     for row in plan.rows:
-        settings[row.row.config.precision] = None
-        chosen[plan.precision(row.row.config)] = None
+        settings[row.config.precision] = None
+        chosen[plan.precision(row.config)] = None
     by_device = ""
     if plan.device == "cpu" and None in settings:
         by_device = " on this CPU; bf16 on a GPU that has it"
@@ -431,13 +489,15 @@ def precision_lines(plan: Plan) -> list[str]:
 
 
 def memory_line(plan: Plan) -> str:
-    """The device and the batch that the memory of the rows is estimated for."""
-    on, batch = "a GPU", "a whole batch"
+    """The device and the batch for which the memory of the rows is estimated, in a sentence."""
+    device = "a GPU"
+    batch = "a whole batch"
     if plan.processes > 1:
         batch = f"one of {plan.processes} parts of a batch"
     if plan.device == "cpu":
-        on, batch = "a CPU", f"micro-batches of up to {CPU_MICRO_BATCH:,} tokens"
+        device = "a CPU"
+        batch = f"micro-batches of up to {CPU_MICRO_BATCH:,} tokens"
     return (
-        f"Memory is that of one process on {on} with {batch}, beside Python and torch; if it does "
-        f"not fit, the batch is split further."
+        f"Memory is estimated for one process on {device} with {batch}, without the memory of "
+        f"Python and torch themselves; if it does not fit, the batch is split further."
     )

@@ -1,5 +1,7 @@
-"""Power of a study for `ablate plan`: detectable differences, from the spread of finished runs, a
-stated one, or that of the published studies.
+"""The power of a study for `ablate plan`: the differences that it can detect.
+
+They follow from the standard deviation over seeds (the spread), which is stated by the user,
+estimated from finished runs, or taken from the published studies.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ablate.analysis.experiment import experiment_of
-from ablate.analysis.results import by_row, read_runs
+from ablate.analysis.results import read_runs, runs_by_row
 from ablate.plan.typical import published_differences, typical_spreads
 from ablate.stats.metrics import Metric
 from ablate.store import Results
@@ -17,21 +19,23 @@ from ablate.study import Runs, Study
 from ablate.table.experiment import Experiment
 from ablate.table.power import OTHER_SEEDS, Power, power_of_scores
 
-ENOUGH_SEEDS = 5  # for half of the published differences; advised in place of too few
-RARE = 0.25  # a study is hopeless if a smaller share of the published differences is as large
+ENOUGH_SEEDS = (
+    5  # number that detects half of the published differences; advised if more are needed
+)
+RARE = 0.25  # warn if a smaller share of the published differences could be detected
 
 
 def power_of(planned: Runs, results: Results, spread: float | None = None) -> list[Power]:
-    """Power in the metrics of the study's verdicts, and in perplexity if runs show its spread; the
-    main metric is first.
+    """The power in each metric of the study's verdicts, the main metric first, and in perplexity if
+    runs give its spread.
 
-    The spread is the stated one, that of the study's runs, that of the published studies, or
-    unknown, in this order. The main metric has the sd 0 if its scores show no spread.
+    The spread is `spread`, else it is estimated from the study's runs, else it is the median of the
+    published studies, else it is unknown. It is 0 for the main metric if all scores are equal.
 
     Args:
         planned: the runs of the study.
-        results: with the runs that exist.
-        spread: a stated sd over seeds of the main metric; None to estimate it from runs.
+        results: results root.
+        spread: standard deviation of the main metric over seeds; None to estimate it.
 
     Raises:
         StoreError: a result is damaged.
@@ -40,16 +44,18 @@ def power_of(planned: Runs, results: Results, spread: float | None = None) -> li
         return []
     study = planned.study
     runs = read_runs(planned, results) if spread is None else []
-    experiment = experiment_of(planned, by_row(runs))
+    experiment = experiment_of(planned, runs_by_row(runs))
     if spread is not None:
         return [Power(experiment, experiment.judged[0], spread, 0.0, "stated")]
     metrics = (*experiment.judged, *study.task.model_metrics[:1])
-    of_runs = power_of_scores(experiment, metrics)
-    return of_runs or [_typical_power(study, experiment, metric) for metric in experiment.judged]
+    measured = power_of_scores(experiment, metrics)
+    return measured or [_typical_power(study, experiment, metric) for metric in experiment.judged]
 
 
 def _typical_power(study: Study, experiment: Experiment, metric: Metric) -> Power:
-    """Power with the median spread of the published studies, or in standard deviations."""
+    """The power with the median spread of the published studies; in standard deviations if no
+    published study has the metric.
+    """
     published = typical_spreads(study.task_name, metric.name, study.data.corpus)
     if published:
         sd = statistics.median(spread.sd for spread in published)
@@ -64,18 +70,18 @@ def _typical_power(study: Study, experiment: Experiment, metric: Metric) -> Powe
 
 
 def power_json(power: Power) -> dict[str, Any]:
-    """The power for scripts, with detectable differences by number of seeds. Numbers that need an
-    unknown spread are None.
+    """The power as JSON values, with detectable differences by number of seeds. Values that depend
+    on an unknown spread are None.
     """
 
-    def known(difference: float | None) -> float | None:
-        return None if power.source == "unknown" else difference
+    def if_known(value: float | None) -> float | None:
+        return None if power.source == "unknown" else value
 
     detectable = {}
     for seeds in sorted({len(power.experiment.seeds), *OTHER_SEEDS}):
-        detectable[str(seeds)] = known(power.detectable_difference(seeds))
+        detectable[str(seeds)] = if_known(power.detectable_difference(seeds))
     content: dict[str, Any] = {
-        "sd": known(power.sd),
+        "sd": if_known(power.sd),
         "sentences": power.sentences,
         "stated": power.source == "stated",
         "source": power.source,
@@ -85,7 +91,7 @@ def power_json(power: Power) -> dict[str, Any]:
         "warning": power_warning(power),
     }
     for look in power.looks:
-        smallest = known(power.detectable_difference(look.seeds, look.level))
+        smallest = if_known(power.detectable_difference(look.seeds, look.level))
         content.setdefault("looks", []).append({**look.as_json(), "detectable": smallest})
     return content
 
@@ -95,7 +101,7 @@ def power_warning(power: Power) -> str | None:
     published studies; None if they are enough.
     """
     if power.detectable_sds is None:
-        reason = "one seed gives no verdict, because it shows no spread"
+        reason = "one seed gives no verdict, because it has no standard deviation"
     else:
         larger, rows = published_differences(power.detectable_sds)
         if larger >= RARE * rows:

@@ -1,4 +1,4 @@
-"""The progress of a study, row by row, read from its files, so that any process may watch it."""
+"""The progress of a study, row by row. It is read from files, so that any process can follow it."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PerplexityDifference:
-    """Logarithm of a row's dev perplexity over base's, paired by seed. `step`: the last one both
-    have evaluated; None at the end.
+    """The mean over seeds of ln(dev perplexity of a row / dev perplexity of base).
+
+    step: last step that row and base have both evaluated; None for the final perplexities.
     """
 
     difference: float
@@ -40,12 +41,12 @@ class PerplexityDifference:
 class RowProgress:
     """The progress of a row.
 
-    states: of its runs, by seed.
-    ppl: dev perplexity of finished runs.
-    main: score of finished runs in the study's main metric.
-    reports: last reports of begun and unfinished runs, by seed.
+    states: states of the row's runs, by seed.
+    ppl: dev perplexities of finished runs.
+    main: scores of finished runs in the study's main metric.
+    reports: last reports of runs that have begun and not ended, by seed.
     diverged: step at which a run diverged, by seed.
-    against_base: difference from base.
+    against_base: difference from base in dev perplexity; None for base, and until it is known.
     """
 
     row: Row
@@ -72,12 +73,14 @@ class RowProgress:
 class StudyProgress:
     """The progress of a study at one moment.
 
-    runs: that are followed.
-    states: of each run.
-    share: of the FLOPs that are done.
-    seconds_left: None if nothing runs, or the pace is not known yet.
-    memory: by device: bytes held by workers, and bytes in total.
-    starting: number of pilots in a cluster's queue, or about to start.
+    runs: the runs that are followed.
+    rows: progress of each row.
+    states: state of each run, by id.
+    share: completed share of the FLOPs, 0 to 1.
+    seconds_left: seconds until the end; None if no run is in progress, or its pace is not known
+        yet.
+    memory: (bytes held by workers, bytes in total) of each device.
+    starting: number of pilots that are starting or in the queue of a cluster.
     """
 
     runs: Runs
@@ -90,17 +93,17 @@ class StudyProgress:
 
     @property
     def study(self) -> Study:
-        """The study as asked."""
+        """The study with its options, before results."""
         return self.runs.study
 
     @property
     def main(self) -> Metric:
-        """The first metric of the table, shown beside PPL."""
+        """The main metric of the runs, shown beside perplexity."""
         return self.study.task.metrics[self.runs.metrics[0]]
 
     @property
     def ended(self) -> int:
-        """Number of runs that need nothing more."""
+        """Number of runs that are done, diverged or failed."""
         return sum(state in ENDED for state in self.states.values())
 
     @property
@@ -110,14 +113,15 @@ class StudyProgress:
 
 
 class _Evaluations:
-    """Dev perplexities of a run by step; each update reads only the new lines."""
+    """Dev perplexities of a run by step. Each update reads only the new lines of the log."""
 
     def __init__(self, log: Path) -> None:
-        self.tail, self.by_step = MetricsTail(log), dict[int, float]()
+        self.tail = MetricsTail(log)
+        self.by_step: dict[int, float] = {}
 
     def update(self) -> dict[int, float]:
         before, lines = self.tail.new_lines()
-        if not before:  # cut back to a checkpoint
+        if not before:  # the log is new, or a resumed run has cut it back to a checkpoint
             self.by_step = {}
         for line in lines:
             if (line.dev_perplexity or 0.0) > 0 and line.dev_perplexity is not None:
@@ -127,7 +131,13 @@ class _Evaluations:
 
 @dataclass(frozen=True)
 class _RunProgress:
-    """What the files of a run say to one row, whose decoding they may have or not."""
+    """The progress of a run for one row. Rows that share the run may differ in decoding.
+
+    ppl: final dev perplexity.
+    main: score in the main metric.
+    report: last report of a run that has begun and not ended.
+    diverged: step at which the run diverged.
+    """
 
     state: State
     ppl: float | None = None
@@ -137,12 +147,17 @@ class _RunProgress:
 
     @property
     def is_final(self) -> bool:
-        """Whether it is the same in every later reading: a result keeps the decodings it has."""
+        """Whether the progress can no longer change."""
         return self.state in ("done", "diverged")
 
 
 class Ended(NamedTuple):
-    """How far a study is: the runs that need nothing more, all runs, and the seconds left."""
+    """The progress of a study in numbers.
+
+    ended: number of runs that are done, diverged or failed.
+    runs: number of all runs.
+    seconds_left: seconds until the end; None if unknown.
+    """
 
     ended: int
     runs: int
@@ -150,21 +165,22 @@ class Ended(NamedTuple):
 
 
 class ProgressReader:
-    """Follows the progress of a study. A run that has ended is read once.
+    """Follows the progress of a study. A run that has ended is read only once.
 
     `read` reads all runs that have not ended. `update` reads one run, in a time that does not
-    depend on the number of runs: a launcher calls it after each.
+    depend on the number of runs; a launcher calls it after each run.
     """
 
     def __init__(self, runs: Runs, results: Results) -> None:
         """Prepare to follow some runs of a study."""
-        self.runs, self.results = runs, results
+        self.runs = runs
+        self.results = results
         self.main = runs.study.task.metrics[self.runs.metrics[0]]
-        self.rows_of: dict[str, list[Row]] = {}  # by run
+        self.rows_of: dict[str, list[Row]] = {}  # id of a run -> the rows that share it
         for row in self.runs.rows:
             for run in self.runs.of(row):
                 self.rows_of.setdefault(run.id, []).append(row)
-        self.readings: dict[tuple[str, str], _RunProgress] = {}  # by run and row
+        self.readings: dict[tuple[str, str], _RunProgress] = {}  # by (id of run, label of row)
         self.states: dict[str, State] = {}
         self.reports: dict[str, Progress] = {}
         self.counts: Counter[State] = Counter()
@@ -174,8 +190,7 @@ class ProgressReader:
 
     def _set_plan(self, plan: Plan) -> None:
         self.plan = plan
-        rows = {id: plan.runs[id][0] for id in self.rows_of}
-        self.work = Work({id: row.flops for id, row in rows.items()})
+        self.work = Work({id: plan.runs[id].row.flops for id in self.rows_of})
 
     def read(self) -> StudyProgress:
         """Read the progress of the study now.
@@ -189,10 +204,11 @@ class ProgressReader:
             self._read_run(id)
         read: dict[str, RowProgress] = {}
         for row in self.runs.rows:
-            read[row.label] = progress = self._row(row)
-            if not row.is_base:  # its base comes before it
-                against = self._against(progress, read[row.base])
-                read[row.label] = replace(progress, against_base=against)
+            progress = self._row(row)
+            if not row.is_base:  # its base has been read, since it comes first
+                difference = self._difference(progress, read[row.base])
+                progress = replace(progress, against_base=difference)
+            read[row.label] = progress
         return StudyProgress(
             self.runs,
             tuple(read.values()),
@@ -204,10 +220,10 @@ class ProgressReader:
         )
 
     def update(self, id: str) -> Ended:
-        """Read one run, which has probably ended; the others are as they were read last.
+        """Read only one run, which has probably ended, and count all runs as they were last read.
 
         Raises:
-            StoreError: its result is damaged.
+            StoreError: the result of the run is damaged.
         """
         if not self.states:
             self.read()
@@ -216,8 +232,9 @@ class ProgressReader:
         return Ended(ended, len(self.states), self._seconds_left())
 
     def _read_run(self, id: str) -> None:
-        """Read a run for each of its rows, and bring states, reports and work up to date."""
-        folder, rows = self.results.run(id), self.rows_of[id]
+        """Read a run for each of its rows, and update states, reports and work."""
+        folder = self.results.run(id)
+        rows = self.rows_of[id]
         files: RunFiles | None = None
         for row in rows:
             before = self.readings.get((id, row.label))
@@ -227,20 +244,23 @@ class ProgressReader:
         readings = [self.readings[id, row.label] for row in rows]
         if id in self.states:
             self.counts[self.states[id]] -= 1
-        self.states[id] = state = state_of_all(reading.state for reading in readings)
+        state = state_of_all(reading.state for reading in readings)
+        self.states[id] = state
         self.counts[state] += 1
         self.reports.pop(id, None)
         for reading in readings:
             if reading.report is not None:
                 self.reports[id] = reading.report
         share = 1.0
-        # A failed or diverged run needs no more work, and one that lacks a decoding little.
+        # A run that has ended needs no more work, and a run that lacks only a decoding very little.
         if state not in ENDED and not folder.has_result:
-            share = self.plan.runs[id][0].completed_share(self.reports.get(id))
+            share = self.plan.runs[id].row.completed_share(self.reports.get(id))
         self.work.complete(id, share)
 
     def _reading(self, files: RunFiles, row: Row) -> _RunProgress:
-        state, result = files.state(row.decoding), files.result
+        """The progress of a run for one row, from its files."""
+        state = files.state(row.decoding)
+        result = files.result
         if state == "done" and result is not None:
             scores = self._scores(files.folder, row, result)
             main = scores.get(self.main.name)
@@ -252,6 +272,7 @@ class ProgressReader:
         return _RunProgress(state, report=none_if_unreadable(files.folder.read_progress))
 
     def _row(self, row: Row) -> RowProgress:
+        """The progress of a row, from the readings of its runs."""
         readings = {run.seed: self.readings[run.id, row.label] for run in self.runs.of(row)}
 
         def by_seed(read: Callable[[_RunProgress], T | None]) -> dict[int, T]:
@@ -268,39 +289,43 @@ class ProgressReader:
         )
 
     def _scores(self, folder: RunFolder, row: Row, result: Result) -> Mapping[str, Score]:
-        """The scores of a finished run; of a trial, the last evaluation's dev perplexity."""
+        """The scores of a finished run; for a trial, the dev perplexity of its chosen step."""
         if row.is_decoded:
             return result.decodings[row.decoding].scores
         perplexity = evaluation_at(folder.metrics, result.chosen_step)
         return {"ppl": Score(value=perplexity or math.nan)}
 
-    def _against(self, row: RowProgress, base: RowProgress) -> PerplexityDifference | None:
-        """The difference of final perplexities; before the end, at the last step that all begun
+    def _difference(self, row: RowProgress, base: RowProgress) -> PerplexityDifference | None:
+        """The difference of a row from base in dev perplexity: in the final perplexities once a
+        seed of both is done; before any run of the row is done, at the last step that all pairs of
         runs have evaluated.
         """
-        # Once a seed has ended, final values are compared; before, those at a common step.
         final = row.ppl.minus(base.ppl).mean
         if final is not None:
             return PerplexityDifference(final, None)
         if row.ppl.n:
             return None
-        of_base = {run.seed: run.id for run in self.runs.of(base.row)}
-        seeds, logarithms = 0, dict[int, list[float]]()  # of the ratios, by step
+        base_ids = {run.seed: run.id for run in self.runs.of(base.row)}
+        pairs = 0  # number of seeds with which row and base have evaluations
+        log_ratios: dict[int, list[float]] = {}  # by step
         for run in self.runs.of(row.row):
-            # A row that shares base's training, because only decoding differs, has no difference to
-            # show.
-            if run.seed not in {*row.reports, *row.diverged} or run.id == of_base[run.seed]:
+            has_begun = run.seed in row.reports or run.seed in row.diverged
+            # A row that differs only in decoding shares the runs of base.
+            if not has_begun or run.id == base_ids[run.seed]:
                 continue
-            ours, theirs = self._evaluated(run.id), self._evaluated(of_base[run.seed])
-            seeds += bool(ours and theirs)
-            for step in ours.keys() & theirs.keys():
-                logarithms.setdefault(step, []).append(math.log(ours[step] / theirs[step]))
-        for step in sorted(logarithms, reverse=True):
-            if len(logarithms[step]) == seeds:
-                return PerplexityDifference(statistics.fmean(logarithms[step]), step)
+            row_ppl = self._evaluated(run.id)
+            base_ppl = self._evaluated(base_ids[run.seed])
+            if row_ppl and base_ppl:
+                pairs += 1
+            for step in row_ppl.keys() & base_ppl.keys():
+                log_ratios.setdefault(step, []).append(math.log(row_ppl[step] / base_ppl[step]))
+        for step in sorted(log_ratios, reverse=True):
+            if len(log_ratios[step]) == pairs:
+                return PerplexityDifference(statistics.fmean(log_ratios[step]), step)
         return None
 
     def _evaluated(self, id: str) -> dict[int, float]:
+        """The dev perplexities of a run so far, by step."""
         if id not in self.evaluations:
             self.evaluations[id] = _Evaluations(self.results.run(id).metrics)
         return self.evaluations[id].update()
@@ -310,25 +335,27 @@ class ProgressReader:
         working = [id for id in self.reports if self.states[id] == "running"]
         if not self.counts["running"]:
             self.pace = Pace()
-        # Starting workers takes seconds that say nothing about their pace. A resumed run then has
-        # the step where it was interrupted.
+        # The time in which workers start does not count. When they have started, resumed runs
+        # report the step from which they resume.
         elif any(self.reports[id].phase != "starting" for id in working):
             self.pace.begin(self.work)
         return self.pace.seconds_left(self.work)
 
 
 def _memory(states: dict[str, State], reports: dict[str, Progress]) -> dict[str, tuple[int, int]]:
-    """Memory by device: the sum over workers on a CPU; on a GPU, where each worker sees the whole,
-    the maximum.
+    """(bytes held by workers, bytes in total) of each device.
+
+    On a CPU, a report has the memory of one worker, so the reports are added. On a GPU, it has the
+    memory of all workers, so the largest report counts.
     """
     memory: dict[str, tuple[int, int]] = {}
     for id, report in reports.items():
         if states[id] == "running" and report.memory is not None:
-            held, before = report.memory.held, memory.get(report.device, (0, 0))[0]
-            together = max(before, held)
+            held_so_far, _ = memory.get(report.device, (0, 0))
+            held = max(held_so_far, report.memory.held)
             if report.device == "cpu":
-                together = before + held
-            memory[report.device] = together, report.memory.total
+                held = held_so_far + report.memory.held
+            memory[report.device] = (held, report.memory.total)
     return dict(sorted(memory.items()))
 
 
@@ -351,7 +378,10 @@ def summary_line(progress: StudyProgress) -> str:
 
 
 def counts_text(progress: StudyProgress, is_own: bool = False) -> str:
-    """`3 of 10 runs, 1 failed, about 2 min left`. `is_own`: this process runs the study."""
+    """The counts in a line: `3 of 10 runs, 1 failed, about 2 min left`.
+
+    `is_own`: whether this process executes the study.
+    """
     counts = progress.counts
     phrases = [f"{progress.ended} of {plural(len(progress.states), 'run')}"]
     for state in STATES:
@@ -368,14 +398,16 @@ def counts_text(progress: StudyProgress, is_own: bool = False) -> str:
 
 
 def saved_line(runs: Runs, results: Results) -> str:
-    """The runs that are done, and the step from which each unfinished one resumes; runs of
-    others go on.
+    """The number of runs that are done, and the step from which each interrupted run resumes, in a
+    line. Runs that other processes execute are not interrupted.
     """
-    labels, steps = run_labels(runs), []
+    labels = run_labels(runs)
+    steps = []
     done = 0
     for run in runs:
         state = run_state(run, results)
-        done += state in ENDED
+        if state in ENDED:
+            done += 1
         if state not in (*ENDED, "running") and (step := saved_step(results.run(run.id))):
             steps.append(f"{labels[run.id]} at step {step}")
     text = f"{done} of {plural(len(labels), 'run')} done"

@@ -1,10 +1,11 @@
-"""Whether a machine has the memory and the disk that the missing runs of a study need, before
-anything is prepared.
+"""Check that a machine has enough memory and disk for the missing runs of a study, before anything
+is prepared.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 import shutil
 from collections.abc import Iterable
 
@@ -26,78 +27,87 @@ from ablate.study import Run, Runs
 def resource_faults(
     stage: Stage, results: Results, resources: Resources, pilots: int | None = None
 ) -> tuple[str, ...]:
-    """A line for the memory of the largest row and one for the disk, if they are too small for the
-    runs that are left.
+    """A line if the memory is too small for the largest row, and a line if the disk is too small.
 
     Args:
-        stage: where the study is.
-        results: root of the results, on the disk that is checked.
-        resources: that the runs may occupy.
-        pilots: of a cluster, whose profile checks their memory; None for this machine.
+        stage: the current stage of the study.
+        results: results root; its disk is checked.
+        resources: resources that the runs may occupy.
+        pilots: number of pilots of a cluster, whose memory is checked by its profile; None for this
+            machine.
     """
-    devices, processes = cores(), resources.processes or 1
-    if device_kind(resources.device) == "cuda":
-        devices = visible_gpus()
-    at_once = pilots or resources.jobs or max(1, devices // processes)
-    of_disk = disk_faults(stage.known_runs, results, at_once)
+    devices = visible_gpus() if device_kind(resources.device) == "cuda" else cores()
+    processes = resources.processes or 1
+    n_parallel = pilots or resources.jobs or max(1, devices // processes)
+    faults = disk_faults(stage.known_runs, results, n_parallel)
     if pilots:
-        return of_disk
-    parts = [stage.rows] if stage.trials is None else [stage.trials, stage.rows]
-    return *memory_faults(parts, results, resources), *of_disk
+        return faults
+    parts = [stage.selected] if stage.trials is None else [stage.trials, stage.selected]
+    return *memory_faults(parts, results, resources), *faults
 
 
 def memory_faults(parts: Iterable[Runs], results: Results, resources: Resources) -> tuple[str, ...]:
-    """A line if the largest row that is still to be trained does not fit into the memory of its
-    device, even with the smallest micro-batches; none also if that memory is not known.
+    """A line if the largest row that must still be trained does not fit into the memory of its
+    device, even with the smallest micro-batches. Empty if the size of the memory is not known.
     """
-    kind, processes = device_kind(resources.device), resources.processes or 1
-    where = "this machine"
+    kind = device_kind(resources.device)
+    processes = resources.processes or 1
+    place = "this machine"
     available: int | None = memory()
     if kind == "cuda":
-        where, available = "a GPU of this machine", gpu_memory()
+        place = "a GPU of this machine"
+        available = gpu_memory()
     if available is None:
         return ()
-    label, largest, remedy = "", 0, ""
+    label = ""
+    largest = 0
+    remedy = ""
     for runs in parts:
         for row in runs.rows:
             if all(results.run(run.id).has_result for run in runs.of(row)):
                 continue
-            tokens = min(SMALLEST_MICRO_BATCH, -(-row.config.batch_tokens // processes))
+            part = math.ceil(row.config.batch_tokens / processes)
+            tokens = min(SMALLEST_MICRO_BATCH, part)
             V = runs.data_of(row).vocab_size
             needed = peak_memory(row.config, V, tokens, kind, processes=processes)
             if needed > largest:
-                label, largest = row.label, needed
+                label = row.label
+                largest = needed
                 remedy = "" if row is runs.base else ", or leave the row out with --rows"
-    # The processes of a run share the memory of a CPU, and have a GPU each.
+    # Each process of a run has its own GPU, and all processes share the memory of a CPU.
     needed = largest + CUDA_CONTEXT if kind == "cuda" else processes * largest
     if not largest or needed <= available:
         return ()
     return (
-        f"memory: {label} needs {size(needed)} even with the smallest micro-batches, and {where} "
+        f"memory: {label} needs {size(needed)} even with the smallest micro-batches, and {place} "
         f"has {size(available)}; make the model smaller{remedy}",
     )
 
 
-def disk_faults(runs: Iterable[Run], results: Results, at_once: int) -> tuple[str, ...]:
-    """A line if the disk is too small for these runs, `at_once` of them in training.
+def disk_faults(runs: Iterable[Run], results: Results, n_parallel: int) -> tuple[str, ...]:
+    """A line if the disk is too small for runs of which `n_parallel` are in training at the same
+    time.
 
-    Every run leaves the weights that it averages; those in training also hold their checkpoints.
+    Every run leaves the weights that it averages. A run in training also holds its checkpoints.
     """
-    kept = written = 0
-    working = []
+    kept = 0  # bytes that runs leave
+    written = 0  # bytes that runs have written so far
+    working: list[int] = []  # further bytes of each run while it trains
     for run in runs:
-        folder, config, V = results.run(run.id), run.config, run.data.vocab_size
+        folder = results.run(run.id)
+        config = run.config
+        V = run.data.vocab_size
         if is_there(folder.checkpoints):
             written += size_of(folder.checkpoints.glob("*.safetensors"))
-        if folder.has_result:  # it lacks only a decoding
+        if folder.has_result:  # lacks only a decoding
             continue
         averaged = config.average_checkpoints * BYTES * cost.parameters(config, V)
         kept += averaged
-        # A new checkpoint is whole before the oldest is removed.
+        # The oldest checkpoint is removed only after the newest is complete.
         working.append(max(0, cost.run_bytes(config, V, RESUMABLE + 1) - averaged))
-    # At worst, the runs that need most train at the same time.
-    needed = kept + sum(heapq.nlargest(at_once, working)) - written
-    # The root need not exist yet, and disk_usage needs a folder that does.
+    # In the worst case, the runs that need most are in training at the same time.
+    needed = kept + sum(heapq.nlargest(n_parallel, working)) - written
+    # `disk_usage` needs a folder that exists, and the results root may not exist yet.
     root = results.root
     existing = next(folder for folder in (root, *root.absolute().parents) if folder.is_dir())
     free = shutil.disk_usage(existing).free
@@ -110,12 +120,12 @@ def disk_faults(runs: Iterable[Run], results: Results, at_once: int) -> tuple[st
     )
 
 
-def refuse_full_disk(runs: Iterable[Run], results: Results, at_once: int) -> None:
-    """Refuse to start these runs.
+def refuse_full_disk(runs: Iterable[Run], results: Results, n_parallel: int) -> None:
+    """Refuse to start runs for which the disk is too small.
 
     Raises:
-        MachineError: the disk is too small; names the space that is needed, and that is free.
+        MachineError: the disk is too small. The message has the needed and the free space.
     """
-    faults = disk_faults(runs, results, at_once)
+    faults = disk_faults(runs, results, n_parallel)
     if faults:
         raise MachineError(*faults)

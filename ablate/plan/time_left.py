@@ -1,7 +1,8 @@
-"""The time until runs have ended: their work in FLOPs, by the rate at which it is done.
+"""Estimate the time until runs have ended: their work in FLOPs, divided by a rate.
 
-Before a launch, the rate is that of finished runs (`measured_rates`); during one, it is the pace of
-the runs in progress (`Pace`), because other models on an idle machine have other rates.
+Before a launch, the rate is measured in finished runs (`measured_rates`). During a launch, it is
+the pace of the runs in progress (`Pace`), because finished runs may have had another model, or the
+machine for themselves.
 """
 
 from __future__ import annotations
@@ -25,84 +26,99 @@ from ablate.store.machine import machine
 from ablate.store.records import Machine
 
 PlannedDevice = Literal["cpu", "cuda"]
-# Finished runs, of other studies too, that this machine's rate is measured from. A large root has
-# too many to read all.
+# Largest number of finished runs, also of other studies, from which rates are measured. A large
+# results root has too many to read all.
 RATE_SAMPLES = 50
-# A pace is known once the runs were watched for so long and have made such a share of a run.
+# A pace is known after this time, if the runs have made this share of a mean run.
 PACE_SECONDS = 30.0
 PACE_SHARE = 0.02
 
 
 class Work:
-    """The work of runs, and how much of it is completed.
+    """The work of runs in FLOPs, and the part that is completed.
 
-    Without a last step a run has no total of FLOPs, and every run then counts the same.
+    If the FLOPs of a run are unknown, because its number of steps is unknown, the work of every run
+    is 1.
     """
 
     def __init__(self, flops: Mapping[str, float | None]) -> None:
-        """Begin with nothing completed; `flops` of each run, by id."""
+        """Begin with nothing completed. `flops` has the FLOPs of each run, by id."""
         is_known = None not in flops.values()
-        self.of_runs = {id: (value or 1.0) if is_known else 1.0 for id, value in flops.items()}
-        self.completed_of = dict.fromkeys(flops, 0.0)
-        self.total, self.completed = sum(self.of_runs.values()), 0.0
+        self.total_by_run: dict[str, float] = {}
+        for id, value in flops.items():
+            self.total_by_run[id] = value if is_known and value else 1.0
+        self.completed_by_run = dict.fromkeys(flops, 0.0)
+        self.total = sum(self.total_by_run.values())
+        self.completed = 0.0
 
     def complete(self, id: str, share: float) -> None:
         """Set the completed share of a run, 0 to 1."""
-        before, now = self.completed_of[id], share * self.of_runs[id]
-        self.completed_of[id] = now
-        self.completed += now - before
+        completed = share * self.total_by_run[id]
+        self.completed += completed - self.completed_by_run[id]
+        self.completed_by_run[id] = completed
 
     @property
     def completed_share(self) -> float:
-        """The completed share of all runs, without the rounding of many small changes."""
-        self.completed = sum(self.completed_of.values())
+        """The completed share of all runs, 0 to 1."""
+        # Sum again, because the rounding errors of many changes add up in `completed`.
+        self.completed = sum(self.completed_by_run.values())
         return self.completed / self.total
 
 
 class Pace:
-    """The rate of runs in progress, from the moment when the first of them worked."""
+    """The rate of the runs in progress, from the moment when the first of them began to work."""
 
     def __init__(self) -> None:
-        self.first: tuple[float, float] | None = None  # that moment, and what was completed then
+        self.began: float | None = None  # by time.monotonic()
+        self.completed_before = 0.0
 
     def begin(self, work: Work) -> None:
-        """A run works; only the first call counts."""
-        self.first = self.first or (time.monotonic(), work.completed)
+        """Begin to measure when a run works; later calls have no effect."""
+        if self.began is None:
+            self.began = time.monotonic()
+            self.completed_before = work.completed
 
     def seconds_left(self, work: Work) -> float | None:
         """Seconds until all work is completed; None while the pace is not known."""
-        if self.first is None:
+        if self.began is None:
             return None
-        seconds, made = time.monotonic() - self.first[0], work.completed - self.first[1]
-        if seconds < PACE_SECONDS or made <= PACE_SHARE * work.total / len(work.of_runs):
+        seconds = time.monotonic() - self.began
+        completed = work.completed - self.completed_before
+        mean_run = work.total / len(work.total_by_run)
+        if seconds < PACE_SECONDS or completed <= PACE_SHARE * mean_run:
             return None
-        return (work.total - work.completed) * seconds / made
+        return (work.total - work.completed) * seconds / completed
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Training rates of finished runs: (FLOPs per step, FLOPs per second) of each."""
+    """The training rates of finished runs.
 
-    of_runs: tuple[tuple[float, float], ...]
+    samples: (FLOPs per step, FLOPs per second) of each run.
+    """
 
-    def of(self, flops_per_step: float) -> float:
-        """FLOPs per second of a run: the median over those with the most similar steps, by a factor
-        of two.
+    samples: tuple[tuple[float, float], ...]
 
-        Small steps take longer than their FLOPs say, as each operation takes some time of its own.
+    def rate(self, flops_per_step: float) -> float:
+        """Estimate the FLOPs per second of a run: the median over the finished runs whose steps
+        have the most similar numbers of FLOPs, within a factor of two.
+
+        Small steps have lower rates, because each operation takes a minimal time.
         """
-        distances = [abs(math.log2(step / flops_per_step)) for step, _ in self.of_runs]
-        farthest = min(distances) + 1
+        distances = [abs(math.log2(step / flops_per_step)) for step, _ in self.samples]
+        max_distance = min(distances) + 1
         similar = []
-        for distance, (_, rate) in zip(distances, self.of_runs, strict=True):
-            if distance <= farthest:
+        for distance, (_, rate) in zip(distances, self.samples, strict=True):
+            if distance <= max_distance:
                 similar.append(rate)
         return statistics.median(similar)
 
 
 def _finished(results: Results, first: Iterable[str]) -> Iterator[RunFolder]:
-    """Finished runs, at most RATE_SAMPLES. The study's come `first`: they are the most similar to
-    those that are left.
+    """Yield the folders of finished runs, at most RATE_SAMPLES.
+
+    The runs with the ids in `first` come first: runs of the same study are the most similar to the
+    missing runs.
     """
     folders = map(results.run, dict.fromkeys([*first, *results.run_ids()]))
     finished = filter(operator.attrgetter("has_result"), folders)
@@ -110,11 +126,13 @@ def _finished(results: Results, first: Iterable[str]) -> Iterator[RunFolder]:
 
 
 def other_machine(results: Results, first: Iterable[str]) -> Machine:
-    """The machine, other than this one, that has finished most runs; this one if there is none.
+    """The machine, other than this one, that has finished most runs; this machine if no other one
+    has finished a run.
 
-    `first` are ids of the runs that are read first.
+    `first` has the ids of the runs that are read first.
     """
-    here, nodes = machine(), Counter[Machine]()
+    here = machine()
+    nodes = Counter[Machine]()
     for folder in _finished(results, first):
         provenance = none_if_unreadable(folder.read_provenance)
         if provenance is not None and provenance.machine != here:
@@ -132,32 +150,35 @@ def measured_rates(
 ) -> dict[str, Rates]:
     """Training rates of a machine, by precision.
 
-    The rate of a CPU is for all its cores: a run with 1 of 2 threads counts as one of two
-    concurrent runs.
+    The rate of a CPU is the rate of all its cores together: a run with one thread on a CPU with two
+    cores has half of it.
 
     Args:
-        results: root of the results.
+        results: results root.
         first: ids of the runs that are read first.
-        node: the machine; None for this one.
-        device: of the runs; None for any.
+        node: the machine; None for this machine.
+        device: device that trained the runs; None for any.
     """
     measured: dict[str, list[tuple[float, float]]] = defaultdict(list)
     node = node or machine()
     for folder in _finished(results, first):
         rate = _rate(results, folder, node, device)
         if rate is not None:
-            measured[rate[0]].append(rate[1:])
-    return {precision: Rates(tuple(of_runs)) for precision, of_runs in measured.items()}
+            precision, flops_per_step, flops_per_second = rate
+            measured[precision].append((flops_per_step, flops_per_second))
+    return {precision: Rates(tuple(samples)) for precision, samples in measured.items()}
 
 
 def _rate(
     results: Results, folder: RunFolder, node: Machine, device: PlannedDevice | None
 ) -> tuple[str, float, float] | None:
     """(precision, FLOPs per step, FLOPs per second) of a finished run; None if another machine or
-    another kind of device trained it, or its files are damaged.
+    another kind of device trained it, or if its files are damaged.
     """
     try:
-        result, run, provenance = folder.read_result(), folder.read_run(), folder.read_provenance()
+        result = folder.read_result()
+        run = folder.read_run()
+        provenance = folder.read_provenance()
         execution = folder.read_execution()
     except StoreError:
         return None
@@ -167,12 +188,13 @@ def _rate(
     lengths = lengths_in(results.corpus(result.corpus)) or Lengths.assumed()
     vocab_size = run.data["vocab_size"]
     assert isinstance(vocab_size, int)
-    on_cpu, processes = provenance.device == "cpu", provenance.processes
-    if device is not None and on_cpu != (device == "cpu"):
+    is_on_cpu = provenance.device == "cpu"
+    if (device == "cpu" and not is_on_cpu) or (device == "cuda" and is_on_cpu):
         return None
     flops = cost.flops_per_step(run.config, vocab_size, lengths)
-    # Runs on a GPU do not share it; one that was trained on several counts for each of them.
-    at_once = 1 / processes
-    if on_cpu:
-        at_once = max(1, node.cores // (provenance.threads * processes))
-    return precision, flops, at_once * flops * result.steps / result.seconds
+    rate_of_run = flops * result.steps / result.seconds
+    # Number of such runs that the device, a CPU or one GPU, can train at the same time.
+    n_parallel = 1 / provenance.processes
+    if is_on_cpu:
+        n_parallel = max(1, node.cores // (provenance.threads * provenance.processes))
+    return precision, flops, n_parallel * rate_of_run

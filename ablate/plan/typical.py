@@ -1,6 +1,7 @@
-"""Typical spreads: those of the published studies, for a study without runs of its own.
+"""Typical spreads: standard deviations over seeds in the published studies, for a study that has no
+finished runs.
 
-`spreads.json` holds them; benchmarks/spreads.py computes it from the records in `results/`.
+benchmarks/spreads.py computes `spreads.json` from the records in `results/`.
 """
 
 from __future__ import annotations
@@ -11,17 +12,20 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-GENERATED = "toy"  # its noise is no guide to that of natural text, nor the reverse
-SYNTHETIC = "synthetic"  # its items are made so that parts differ by hundreds of deviations
+# A generated corpus. Its spreads say nothing about natural text, and the reverse.
+GENERATED = "toy"
+# A task whose items are made so that rows differ by hundreds of standard deviations.
+SYNTHETIC = "synthetic"
 
 
 @dataclass(frozen=True)
 class PublishedSpread:
-    """Noise and effects of a published study in a metric.
+    """The noise and the differences of a published study in one metric.
 
-    is_main: whether it is the study's main metric; the other is perplexity.
-    sd: standard deviation of a score over seeds, which its rows share.
-    sentences: standard deviation of a difference over test sentences.
+    study: name of the study.
+    is_main: whether the metric is the study's main metric; else it is perplexity.
+    sd: standard deviation of a score over seeds, pooled over the rows.
+    sentences: standard deviation of a difference over resampled test sentences.
     differences: absolute mean difference of each row from its base.
     """
 
@@ -43,10 +47,11 @@ def published_spreads() -> tuple[PublishedSpread, ...]:
 
 
 def typical_spreads(task: str, metric: str, corpus: str) -> list[PublishedSpread]:
-    """The spreads of the published studies with this task and metric: those on the same corpus, or
-    else, for natural text, those on other natural text.
+    """The spreads of the published studies with this task and metric on the same corpus. If there
+    are none and the corpus is natural text, the spreads on other natural text.
     """
-    on_same_corpus, on_natural_text = [], []
+    on_same_corpus = []
+    on_natural_text = []
     for spread in published_spreads():
         if (spread.task, spread.metric) != (task, metric):
             continue
@@ -58,8 +63,11 @@ def typical_spreads(task: str, metric: str, corpus: str) -> list[PublishedSpread
 
 
 def published_differences(sds: float) -> tuple[int, int]:
-    """How many rows of the published studies of real tasks differ from base by at least this many
-    standard deviations over seeds, and the number of all these rows.
+    """Count the rows of the published studies, without synthetic tasks, in their main metrics.
+
+    Returns:
+        The number of rows that differ from base by at least `sds` standard deviations over seeds,
+        and the number of all rows.
     """
     larger = rows = 0
     for spread in published_spreads():

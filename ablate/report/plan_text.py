@@ -18,7 +18,7 @@ from ablate.plan.plan import Plan, PlanRow, RunStatus, epochs_lines, memory_line
 from ablate.report.terminal import STYLES, Label, counted, plain_table, print_wide, text_console
 from ablate.stats.designs import FactorialDesign
 from ablate.study import Study
-from ablate.study.choice import AWAITS, KEY
+from ablate.study.choice import AWAITS, TUNING
 
 
 def print_plan(plan: Plan) -> None:
@@ -150,7 +150,7 @@ def _states(row: PlanRow) -> str:
 
 def _print_trials(plan: Plan) -> None:
     """Print the trials of each row, and its choice."""
-    table = plain_table(KEY, "+candidates", "+steps", "runs", "chosen")
+    table = plain_table(TUNING, "+candidates", "+steps", "runs", "chosen")
     row_trials: dict[str, list[PlanRow]] = {}
     for trial in plan.trials:
         row_trials.setdefault(trial.row.group, []).append(trial)

@@ -1,4 +1,4 @@
-"""From a YAML file to rows and runs, every fault with its line."""
+"""Read a study file into rows and runs. Every fault has its line."""
 
 from ablate.study.reader import read_study
 from ablate.study.row import Row

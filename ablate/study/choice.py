@@ -1,8 +1,8 @@
-"""A choice among configurations of a row by trials: candidates, their losses, and the best.
+"""A choice of the configuration of a row by trials: the candidates, their losses, and the best one.
 
-A row has a choice by `tune`, whose candidates are a grid; all rows together have one of their
-decoding. Trials (`analysis/trials.py`) run first. Then `analysis/settle.py` gives the row its
-configuration, and it is a row like any other.
+With `tune`, each row has a choice among the points of a grid, and all rows have the same choice of
+decoding. Trials (`analysis/trials.py`) run first. Then `analysis/settle.py` sets the configuration
+of the row, and from then on it is a row like any other.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ablate.config import RowConfig
 from ablate.formatting import setting_text
 from ablate.stats.metrics import Metric
 
-# Words of tables and JSON for every kind of choice.
-KEY = "tuning"
+# Words in tables and JSON for every kind of choice.
+TUNING = "tuning"
 TRIAL = "tuning run"
-AWAITS = "awaits tuning"  # of a row whose trials are not complete
-# Added to the ids of a row that waits for its trials, so that no run has them.
+AWAITS = "awaits tuning"  # shown in place of the choice until all trials are complete
+# Part of the run ids of a row that waits for its trials, so that they differ from all real ids.
 UNDECIDED = " after tuning"
 
 
@@ -28,9 +28,9 @@ UNDECIDED = " after tuning"
 class Candidate:
     """A point of the grid.
 
-    values: of the fields that are chosen.
-    config: of the row with them.
-    trial: the same for the share of steps that the trials have.
+    values: values of the chosen fields, by field.
+    config: configuration of the row with these values.
+    trial: configuration of the trial, which may have fewer steps.
     """
 
     values: Mapping[str, Any]
@@ -47,33 +47,39 @@ class Candidate:
 class Choice:
     """The candidates of a row, and the choice among them.
 
-    losses: mean dev loss of each candidate over the seeds of the trials, in nats per token;
-        infinite if one diverged. Empty until every trial of the row is complete.
-    uniform: loss of uniform predictions, ln V.
-    metric: of the predictions for dev that choose decoding; the losses are then its scores, with
-        the sign that makes the best the smallest. None: the dev loss chooses.
-    legend: what the column of chosen values says.
+    candidates: candidates in the order of the grid.
+    uniform_loss: loss of uniform predictions, ln V.
+    losses: loss of each candidate, the smallest the best: the mean dev loss over the seeds of the
+        trials, in nats per token, infinite if one trial diverged. For decoding, the mean dev score
+        in `metric`, negated if more is better. Empty until every trial is complete.
+    metric: metric that chooses the decoding; None if the dev loss chooses.
+    legend: line below the table that explains the column of chosen values.
     by_base: whether base's trials make the choice, because the group has `tune: false`.
     """
 
     candidates: tuple[Candidate, ...]
-    uniform: float
+    uniform_loss: float
     losses: tuple[float, ...] = ()
     metric: Metric | None = None
     legend: str = ""
     by_base: bool = False
 
     def with_losses(self, losses: Sequence[Sequence[float | None]]) -> Choice:
-        """The candidates with their mean losses; without any if one is missing."""
+        """The choice with the mean loss of each candidate; without losses if one is None.
+
+        `losses` has a list for each candidate, with the loss of each trial or None if it is
+        missing.
+        """
         means: list[float] = []
-        for scores in losses:
-            if None in scores:
+        for trial_losses in losses:
+            known = [loss for loss in trial_losses if loss is not None]
+            if len(known) < len(trial_losses):
                 return replace(self, losses=())
-            means.append(math.fsum(filter(None, scores)) / len(scores))
+            means.append(math.fsum(known) / len(known))
         return replace(self, losses=tuple(means))
 
-    def except_for(self, names: Collection[str]) -> Choice | None:
-        """The choice of the other fields; None if there are none."""
+    def without_fields(self, names: Collection[str]) -> Choice | None:
+        """The choice without these fields; None if no field is left."""
         candidates = []
         for candidate in self.candidates:
             values = {name: value for name, value in candidate.values.items() if name not in names}
@@ -89,9 +95,8 @@ class Choice:
 
     @property
     def edges(self) -> tuple[str, ...]:
-        """Fields whose chosen value is the smallest or the largest number of their grid.
-
-        A better value may then be outside of the grid.
+        """The fields whose chosen value is the smallest or the largest number of the grid, so that
+        a better value may be outside of the grid.
         """
         edges: list[str] = []
         if self.chosen is None:
@@ -105,20 +110,22 @@ class Choice:
 
     @property
     def sensitivity(self) -> float | None:
-        """Mean over the grid of min(loss, ln V), less the smallest loss, in nats per token.
+        """The mean of min(loss, ln V) over the grid minus its smallest value, in nats per token.
+
+        A candidate that diverged counts as ln V.
 
         Source: Wortsman et al., "Small-scale proxies for large-scale Transformer training
-        instabilities" (2023), arXiv 2309.14322, with the loss of uniform predictions in place of
-        the loss at initialization. A candidate that diverged counts as ln V.
+        instabilities" (2023), arXiv 2309.14322. They cap losses at the loss at initialization; here
+        the cap is the loss of uniform predictions, ln V.
         """
         if not self.losses:
             return None
-        capped = [min(loss, self.uniform) for loss in self.losses]
+        capped = [min(loss, self.uniform_loss) for loss in self.losses]
         return sum(capped) / len(capped) - min(capped)
 
     @property
     def has_diverged(self) -> bool:
-        """Whether every candidate diverged, so that the choice is the first of the grid."""
+        """Whether every candidate diverged, so that the first candidate is chosen."""
         return bool(self.losses) and math.isinf(min(self.losses))
 
     @property
@@ -127,7 +134,7 @@ class Choice:
         chosen = self.chosen
         if chosen is None:
             return AWAITS
-        notes = list(map("edge of {}".format, self.edges))
+        notes = [f"edge of {name}" for name in self.edges]
         if self.has_diverged:
             notes = ["all diverged"]
         elif notes and len(chosen.values) == 1:
@@ -137,16 +144,18 @@ class Choice:
         return chosen.label
 
     def as_json(self) -> dict[str, Any]:
-        """The choice for scripts; losses that are infinite are null."""
+        """The choice as JSON values; infinite losses are null."""
         chosen = self.chosen
         losses = self.losses or (math.inf,) * len(self.candidates)
-        kind, sign = "loss", 1
+        kind = "loss"
+        sign = 1
         content: dict[str, Any] = {"chosen": dict(chosen.values) if chosen else None}
         content["edges"] = list(self.edges)
         if self.metric is None:
             content["sensitivity"] = self.sensitivity
         else:
-            kind, sign = "score", -1 if self.metric.more_is_better else 1
+            kind = "score"
+            sign = -1 if self.metric.more_is_better else 1  # `losses` has negated scores
             content |= {"metric": self.metric.name, "split": "dev"}
         content["grid"] = []
         for candidate, loss in zip(self.candidates, losses, strict=True):

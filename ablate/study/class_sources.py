@@ -1,4 +1,4 @@
-"""The custom classes that a study names."""
+"""Pin the custom classes of a study to their source code."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ CLASS_FIELDS = class_fields(RowConfig)
 
 
 class ClassSources:
-    """Pins `module:Class` to the hash of its source; each source is read once.
+    """Pins each `module:Class` to the hash of its source. Each source is read once.
 
-    sources: the sources by their hash.
+    Attributes:
+        sources: source code of the classes, by its hash.
     """
 
     def __init__(self, folder: Path, report: Report) -> None:
@@ -29,7 +30,9 @@ class ClassSources:
         self._pinned: dict[Reference, Reference | Invalid] = {}
 
     def resolve(self, settings: Mapping[str, Node]) -> dict[str, Node]:
-        """Pin every `module:Class` in the settings; a missing class is reported and left out."""
+        """Pin every `module:Class` in settings. A class that is not found is reported and left
+        out.
+        """
         resolved = dict(settings)
         for name in settings.keys() & CLASS_FIELDS:
             pinned = self.pin(settings[name])
@@ -40,13 +43,15 @@ class ClassSources:
         return resolved
 
     def pin(self, node: Node) -> Node | None:
-        """A reference with its hash, any other value as it is; None, reported, if not found."""
+        """A reference with its hash; any other value as it is. None if the class is not found,
+        which is reported.
+        """
         if isinstance(node.value, list):  # a pattern over the layers
             entries = list(map(self.pin, node.value))
             return None if None in entries else Node(entries, node.mark)
         written = parse_reference(node.value)
         if written is None:
-            return self._imported(node)
+            return self._check_import_path(node)
         if written not in self._pinned:
             self._pinned[written] = self._pin(written)
         pinned = self._pinned[written]
@@ -55,8 +60,10 @@ class ClassSources:
             return None
         return Node(str(pinned), node.mark)
 
-    def _imported(self, node: Node) -> Node | None:
-        """A value that is no reference; None, reported, for an import path of nothing."""
+    def _check_import_path(self, node: Node) -> Node | None:
+        """A value that is not a `module:Class`. None, and reported, if it is an import path that
+        does not exist.
+        """
         try:
             imported = parse_import(node.value)
             if imported is not None:
@@ -80,14 +87,14 @@ class ClassSources:
 
     @contextmanager
     def faults_of_task(self, name: str) -> Iterator[None]:
-        """Convert what a task of this name raises within the context, if it is the user's own.
+        """Convert an exception that a custom task raises within the context.
 
         Raises:
-            StudyError: in one line, with file and line.
+            StudyError: one line with the file and the line of the exception.
         """
         try:
             yield
-        except (Exception, SystemExit) as error:  # a module of the user's may exit
+        except (Exception, SystemExit) as error:  # the user's module may call sys.exit
             task = parse_reference(name)
             if task is None or isinstance(error, AblateError):
                 raise

@@ -1,4 +1,7 @@
-"""Groups that are designs, whose rows are analyzed together."""
+"""Groups of rows that are designs: factorials, and paths between base and a target configuration.
+
+A design has parts, each a field or a named group of fields. Its rows are analyzed together.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,12 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 
 @dataclass(frozen=True)
 class Cell:
-    """A row of a design: its title, behind the group's name, and its settings."""
+    """A row of a design.
+
+    title: part of the row's label after the group's name.
+    settings: settings of the row as written.
+    mark: position in the file.
+    """
 
     title: str
     settings: Settings
@@ -36,7 +44,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Part:
-    """A field, or a named group of fields: its settings at each level, and the levels' texts."""
+    """A part of a design: a field, or a named group of fields.
+
+    name: name of the field or of the group of fields.
+    mark: position in the file.
+    low: settings at the low level; empty for the values of base.
+    high: settings at the high level.
+    texts: text of the low and of the high level in labels.
+    """
 
     name: str
     mark: Mark
@@ -48,91 +63,125 @@ class Part:
 def factorial(
     group: str, parts: Sequence[Part], fraction: Fraction
 ) -> tuple[list[Cell], FactorialDesign]:
-    """The rows of a factorial group."""
+    """Make the rows and the design of a factorial group."""
     cells = []
     for levels in fraction.cells():
-        settings, titles = Settings(), []
+        settings = Settings()
+        titles = []
         for part in parts:
-            is_high = levels[part.name] > 0
-            settings.update((part.low, part.high)[is_high])
-            titles.append(f"{part.name}={part.texts[is_high]}")
+            low_text, high_text = part.texts
+            if levels[part.name] > 0:
+                settings.update(part.high)
+                titles.append(f"{part.name}={high_text}")
+            else:
+                settings.update(part.low)
+                titles.append(f"{part.name}={low_text}")
         cells.append(Cell(" ".join(titles), settings, parts[0].mark))
     texts = {part.name: part.texts for part in parts}
-    labels, of_groups = _labels(group, cells), _settings_of(parts)
-    return cells, FactorialDesign(group, fraction, labels, texts, of_groups)
+    labels = tuple(_label(group, cell) for cell in cells)
+    return cells, FactorialDesign(group, fraction, labels, texts, _settings_texts(parts))
 
 
 def path(group: str, way: Path, parts: Sequence[Part]) -> tuple[list[Cell], PathDesign]:
-    """The rows of a group with one part changed, or left as in base, at a time, or with one part
-    more in each.
+    """Make the rows and the design of a path from base, which changes no part, to the target, which
+    changes all parts.
+
+    A row changes one part of base (`add-one-in`), all parts but one (`leave-one-out`), or the first
+    parts (`cumulative`), where the last row is the target.
     """
-    whole, cells = Cell("all", together(parts), parts[0].mark), []
+    target = Cell("all", _high_settings(parts), parts[0].mark)
+    cells = []
     for index, part in enumerate(parts):
-        title, changed = f"+ {part.name}", [part]
+        title = f"+ {part.name}"
+        changed = [part]
         if way == "leave-one-out":
-            title, changed = f"all - {part.name}", [*parts[:index], *parts[index + 1 :]]
+            title = f"all - {part.name}"
+            changed = [*parts[:index], *parts[index + 1 :]]
         elif way == "cumulative":
-            title, changed = f"up to {part.name}", list(parts[: index + 1])
-        cells.append(Cell(title, together(changed), part.mark))
-    (label,) = _labels(group, [whole])
+            title = f"up to {part.name}"
+            changed = list(parts[: index + 1])
+        cells.append(Cell(title, _high_settings(changed), part.mark))
+    all_cells = [target, *cells]
     if way == "cumulative":
-        cells[-1] = whole
-    rows, names, settings = _labels(group, cells), names_of(parts), _settings_of(parts)
-    design = PathDesign(group, way, names, rows, label, settings)
-    return (cells if way == "cumulative" else [whole, *cells]), design
+        cells[-1] = target
+        all_cells = cells
+    design = PathDesign(
+        group,
+        way,
+        parts=_names(parts),
+        rows=tuple(_label(group, cell) for cell in cells),
+        target=_label(group, target),
+        settings=_settings_texts(parts),
+    )
+    return all_cells, design
 
 
-def _labels(group: str, cells: Sequence[Cell]) -> tuple[str, ...]:
-    return tuple(f"{group} {cell.title}" for cell in cells)
+def _label(group: str, cell: Cell) -> str:
+    return f"{group} {cell.title}"
 
 
-def _settings_of(parts: Iterable[Part]) -> dict[str, str]:
+def _settings_texts(parts: Iterable[Part]) -> dict[str, str]:
+    """The text of each part's settings, by name; without factors that have a text for each level,
+    which labels show.
+    """
     texts = {}
     for part in parts:
-        if not part.low:  # else it is a factor with two levels, which labels show
-            values = ((standard_name(key) or key, part.high[key].to_python()) for key in part.high)
-            texts[part.name] = settings_text(dict(values))
+        if not part.low:
+            values = {}
+            for key, node in part.high.items():
+                values[standard_name(key) or key] = node.to_python()
+            texts[part.name] = settings_text(values)
     return texts
 
 
-def names_of(parts: Sequence[Part]) -> tuple[str, ...]:
-    """The names of parts."""
+def _names(parts: Sequence[Part]) -> tuple[str, ...]:
     return tuple(part.name for part in parts)
 
 
-def together(parts: Iterable[Part]) -> Settings:
-    """The settings of the high levels of all parts."""
+def _high_settings(parts: Iterable[Part]) -> Settings:
+    """The settings of the high levels of all parts, in one mapping."""
     settings = Settings()
     for part in parts:
         settings.update(part.high)
     return settings
 
 
-def parts_of(way: str, most: int, field: Mapping[str, Any]) -> Any:
-    """The type of the parts of a design: fields, or groups of them; of a path, also a preset."""
+def _parts_type(way: str, most: int, field: Mapping[str, Any]) -> Any:
+    """The pydantic type of the parts of a design.
+
+    Args:
+        way: the key of the group.
+        most: largest number of parts.
+        field: JSON Schema of a part that is a field.
+
+    Returns:
+        A type whose values are the parts; or, for a path that ends at a preset, the settings of the
+        end.
+    """
 
     def check(value: Any) -> list[Part] | Settings:
         value = mapping_of(value, "fields, and of named groups of fields")
         if way in PATHS and "preset" in value:
             return Settings.from_file(value)  # its parts depend on base
         if not 2 <= len(value) <= most:
-            needs = f"needs 2 to {most} fields or named groups of fields; got {len(value)}"
-            raise Misplaced(f"{way} {needs}")
+            rule = f"needs 2 to {most} fields or named groups of fields; got {len(value)}"
+            raise Misplaced(f"{way} {rule}")
         parts: list[Part] = []
         faults: list[Fault] = []
-        owner: dict[str, str] = {}
+        part_of_field: dict[str, str] = {}
         for name, mark, node in value.node.items():
-            of_part = list(nested(name, _part_faults(way, name, node)))
-            if of_part:
-                faults += of_part
+            part_faults = list(nested(name, _part_faults(way, name, node)))
+            if part_faults:
+                faults += part_faults
                 continue
-            parts.append(_part(way, name, mark, node))
-            for key in parts[-1].high:
+            part = _part(way, name, mark, node)
+            parts.append(part)
+            for key in part.high:
                 changed = standard_name(key) or key
-                if changed in owner:
-                    both = f'"{name}" and "{owner[changed]}" both set {changed}'
+                if changed in part_of_field:
+                    both = f'"{name}" and "{part_of_field[changed]}" both set {changed}'
                     faults.append(Fault(both, path=(name, KEY)))
-                owner[changed] = name
+                part_of_field[changed] = name
         if faults:
             raise Misplaced(*faults, depth=0)
         return parts
@@ -145,10 +194,17 @@ def parts_of(way: str, most: int, field: Mapping[str, Any]) -> Any:
     return Annotated[Any, PlainValidator(check), WithJsonSchema(schema)]
 
 
-def parts_to(
+def parts_of_path(
     way: str, mark: Mark, base: Mapping[str, Any], end: Mapping[str, Any], resolve: Resolve
 ) -> list[Part]:
-    """The parts in which base and the end of a path differ, by the settings of both.
+    """The parts in which base and the end of a path differ.
+
+    Args:
+        way: the key of the group, for messages.
+        mark: position of the end in the file.
+        base: settings of base.
+        end: settings of the end, with a preset.
+        resolve: makes a configuration from settings.
 
     Raises:
         ValidationError, Invalid: the settings are not valid, or there are fewer than two parts.
@@ -157,13 +213,13 @@ def parts_to(
     if len(steps) < 2:
         differ = f"base and preset {end['preset']} differ in {listed(steps or ['nothing'])}"
         raise Invalid(Fault(f"{way} needs two parts or more; {differ}", tuple(base)))
-    made = []
+    parts = []
     for name, fields in steps.items():
         high = Settings()
         for field, value in fields.items():
             high[field] = _node(value, mark)
-        made.append(Part(name, mark, Settings(), high, ("off", "on")))
-    return made
+        parts.append(Part(name, mark, Settings(), high, ("off", "on")))
+    return parts
 
 
 def _node(value: Any, mark: Mark) -> Node:
@@ -173,7 +229,7 @@ def _node(value: Any, mark: Mark) -> Node:
 
 
 def _part(way: str, name: str, mark: Mark, node: Node) -> Part:
-    """A part without faults; base's values are the low level of a group of fields."""
+    """Make a part from a node without faults. The low level of a group of fields is base."""
     if isinstance(node.value, dict):
         return Part(name, mark, Settings(), Settings(node.fields()), ("off", "on"))
     if way != "factorial":
@@ -184,10 +240,11 @@ def _part(way: str, name: str, mark: Mark, node: Node) -> Part:
 
 
 def _part_faults(way: str, name: str, node: Node) -> Iterator[Fault]:
+    """Yield the faults of the name and the settings of a part."""
     if isinstance(node.value, dict):
         if not _NAME.fullmatch(name) or standard_name(name) is not None:
-            needs = "allowed: letters, digits, - and _, but not a field"
-            invalid = f'"{name[:60]}" is not a valid name for a group of fields; {needs}'
+            rule = "allowed are letters, digits, - and _, but not the name of a field"
+            invalid = f'"{name[:60]}" is not a valid name for a group of fields; {rule}'
             yield Fault(invalid, path=(KEY,))
         elif not node.value:
             yield Fault(f'"{name}" needs at least one field')
@@ -218,27 +275,28 @@ def _text(node: Node) -> str:
 
 _SCALAR = {"type": ["string", "number", "boolean", "null"]}
 _LEVELS = {"type": "array", "minItems": 2, "maxItems": 2, "items": _SCALAR}
-Factors = parts_of("factorial", MAX_FACTORS, _LEVELS)
-Added = parts_of("add-one-in", MAX_PARTS, _SCALAR)
-LeftOut = parts_of("leave-one-out", MAX_PARTS, _SCALAR)
-Cumulated = parts_of("cumulative", MAX_PARTS, _SCALAR)
+Factors = _parts_type("factorial", MAX_FACTORS, _LEVELS)
+Added = _parts_type("add-one-in", MAX_PARTS, _SCALAR)
+LeftOut = _parts_type("leave-one-out", MAX_PARTS, _SCALAR)
+Cumulated = _parts_type("cumulative", MAX_PARTS, _SCALAR)
 
 
 def fraction_of(parts: Sequence[Part], generators: Mapping[str, str], resolution: int) -> Fraction:
-    """The fraction that `generators` or `resolution` states; the full design without them.
+    """The fraction of a factorial by `generators` or by `resolution`; the full factorial if both
+    are empty.
 
     Raises:
-        Misplaced: it does not exist, by path from the group.
+        Misplaced: the fraction does not exist; the faults have their paths from the group.
     """
-    factors = names_of(parts)
+    factors = _names(parts)
     if resolution and generators:
-        both, remedy = "resolution follows from generators", "remove one of them"
-        raise Misplaced(Fault(both, remedy=remedy, path=("resolution", KEY)))
+        problem = "resolution follows from generators"
+        raise Misplaced(Fault(problem, remedy="remove one of them", path=("resolution", KEY)))
     if resolution:
         fraction = smallest_fraction(factors, resolution)
         if not fraction.generators:
-            what = f"no fraction of {len(factors)} factors has resolution {resolution}"
-            raise Misplaced(Fault(what, remedy="remove resolution", path=("resolution",)))
+            problem = f"no fraction of {len(factors)} factors has resolution {resolution}"
+            raise Misplaced(Fault(problem, remedy="remove resolution", path=("resolution",)))
         return fraction
     basic = [name for name in factors if name not in generators]
     read = []
@@ -251,8 +309,8 @@ def fraction_of(parts: Sequence[Part], generators: Mapping[str, str], resolution
             if name not in basic:
                 meant = meant_name(name, basic)
                 remedy = "" if meant else _product(basic)
-                what = f'"{name}" is no factor without a generator'
-                fault = Fault(what, subject=factor, remedy=remedy, meant=meant)
+                problem = f'"{name}" is not a factor, or has a generator itself'
+                fault = Fault(problem, subject=factor, remedy=remedy, meant=meant)
                 raise Misplaced(fault.nested("generators", factor))
             if name in names[:index]:
                 fault = Fault("a factor is repeated", subject=factor, remedy=_product(basic))

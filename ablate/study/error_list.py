@@ -1,4 +1,4 @@
-"""The errors of a study file, all of them reported at once."""
+"""Collect the errors of a study file, to report all of them at once."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from pathlib import Path
 from ablate.errors import Fault, Mark, StudyError, as_fault
 from ablate.formatting import plural
 
-MAX_PRINTED = 100  # errors in the message
-MAX_ERRORS = 1000  # errors after which reading stops
+MAX_PRINTED = 100  # number of errors in the message
+MAX_ERRORS = 1000  # number of errors after which reading stops
 
 
 class ErrorList:
-    """Faults with their positions; each once."""
+    """Faults with their positions, without duplicates."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._faults: dict[Fault, Mark] = {}  # with their positions
+        self._faults: dict[Fault, Mark] = {}  # fault -> its position
 
     def __len__(self) -> int:
         return len(self._faults)
 
     def report(self, mark: Mark, fault: Fault | str) -> None:
-        """Record a fault; reading goes on, so that all are reported at once.
+        """Record a fault at a position.
 
         Raises:
-            StudyError: there are too many faults to go on.
+            StudyError: the number of faults has reached MAX_ERRORS.
         """
         self._faults.setdefault(as_fault(fault).located(mark), mark)
         if len(self) >= MAX_ERRORS:
             raise self.as_error()
 
     def as_error(self) -> StudyError:
-        """The faults in the file's order, at most MAX_PRINTED of them."""
+        """The exception with the faults in file order, at most MAX_PRINTED of them."""
         faults = sorted(
             self._faults, key=lambda fault: (self._faults[fault].line, self._faults[fault].column)
         )

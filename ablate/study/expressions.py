@@ -1,6 +1,7 @@
-"""Parse and evaluate `require` and `where`: conditions over a row's fields.
+"""Parse and evaluate `require` and `where`: conditions over the fields of a row.
 
-Python parses the text, and only nodes of a whitelist are evaluated here; `eval` is never called.
+Python parses the text into a syntax tree, and this module evaluates it without `eval`. Nodes
+outside of a whitelist are refused.
 Allowed are numbers, strings, true, false, null, fields and symbols; + - * / // %; comparisons and
 `in [...]`; and, or, not.
 """
@@ -32,7 +33,7 @@ _WORDS = {"true": True, "false": False, "null": None}
 
 
 class Expression:
-    """A parsed condition; `text` holds it as written."""
+    """A parsed condition; `text` is the condition as written."""
 
     def __init__(self, text: str) -> None:
         """Parse a condition.
@@ -45,7 +46,7 @@ class Expression:
             raise Invalid(
                 f"the condition has {len(text)} characters; at most {MAX_LENGTH} are allowed"
             )
-        try:  # Python warns of "1if" and "\\d" on stderr: errors here
+        try:  # Python only warns of "1if" and "\\d": here they are errors
             with warnings.catch_warnings(action="error"):
                 self.tree = ast.parse(self.text, mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError, Warning):
@@ -55,12 +56,12 @@ class Expression:
         self._check_whitelist()
 
     def _check_whitelist(self) -> None:
-        """Check every node, level by level, also nodes that evaluation may skip."""
-        # Level by level and not recursively: deep nesting must not exhaust the stack.
+        """Refuse nodes outside of the whitelist, also in parts that evaluation may skip."""
+        # Without recursion, so that deep nesting cannot exhaust the stack.
         level: list[ast.AST] = [self.tree]
         for _ in range(MAX_DEPTH):
             for node in level:
-                if isinstance(node, ast.expr) and not _allowed(node):
+                if isinstance(node, ast.expr) and not _is_allowed(node):
                     written = ast.get_source_segment(self.text, node)
                     raise Invalid(f'"{written}" is not allowed in a condition')
             level = list(chain.from_iterable(map(ast.iter_child_nodes, level)))
@@ -75,10 +76,10 @@ class Expression:
         return list(dict.fromkeys(n.id for n in nodes))
 
     def check_names(self, names: Collection[str]) -> None:
-        """Check that every name in the condition is a field.
+        """Check that every name in the condition is one of `names`.
 
         Raises:
-            Invalid: for the first name that is not, with the nearest field.
+            Invalid: a name is unknown. The message has the nearest name.
         """
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Name) and node.id not in names and node.id not in _WORDS:
@@ -90,8 +91,8 @@ class Expression:
         """Whether the condition holds for these values of the fields.
 
         Raises:
-            Invalid: the condition cannot be evaluated: values of different types, division by
-                zero, overflow.
+            Invalid: the condition combines values of different types, divides by zero, or
+                overflows.
         """
         try:
             return bool(_value(self.tree, {**_WORDS, **names}))
@@ -101,7 +102,8 @@ class Expression:
             raise Invalid(f'"{self.text}" divides by zero or overflows') from None
 
 
-def _allowed(node: ast.expr) -> bool:
+def _is_allowed(node: ast.expr) -> bool:
+    """Whether a node is on the whitelist, apart from its children."""
     match node:
         case ast.Constant(value=value):
             return isinstance(value, (int, float, str))
@@ -115,10 +117,11 @@ def _allowed(node: ast.expr) -> bool:
 
 
 def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
-    """The value of an expression of the whitelist.
+    """The value of an expression whose nodes are on the whitelist.
 
     Raises:
-        ValueError: a name is no field.
+        Invalid: a name is not in `names`.
+        TypeError: values of different types are combined or compared.
     """
     match node:
         case ast.Constant(value=constant):
@@ -150,7 +153,11 @@ def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
 
 
 def _number(node: ast.expr, names: Mapping[str, Any]) -> Any:
-    """An operand of arithmetic, never a string: a string times a number could fill the memory."""
+    """The value of an operand of arithmetic.
+
+    Raises:
+        TypeError: the operand is not a number. A string times a number could fill the memory.
+    """
     value = _value(node, names)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError

@@ -1,8 +1,8 @@
-"""Match the cost of a row to base: choose a field's value with equal parameters or FLOPs.
+"""Match the cost of a row to the cost of base: find the value of one field, the free field, with
+which the row has as many parameters or FLOPs as base.
 
-Source: rows at equal cost, as in "Do Transformer Modifications Transfer Across Implementations and
-Applications?" (Narang et al., 2021), where parameters and FLOPs of all variants are kept near the
-baseline's.
+Source: "Do Transformer Modifications Transfer Across Implementations and Applications?" (Narang et
+al., 2021), where all variants have about as many parameters and FLOPs as the baseline.
 """
 
 from __future__ import annotations
@@ -27,28 +27,31 @@ from ablate.errors import Fault, Invalid, listed, unknown_name
 from ablate.formatting import scaled
 from ablate.parts.sizes import MAX_SIZE
 from ablate.parts.variant import classes_of
-from ablate.study.settings import required_alone
+from ablate.study.settings import one_required
 from ablate.study.typed import Misplaced, Placed
 
-Cost = Literal["params", "active_params", "flops"]
-# Free fields of each cost, with the range that is searched.
+CostKind = Literal["params", "active_params", "flops"]
+# The fields that may be chosen to match each kind of cost.
+FREE_FIELDS: dict[str, tuple[str, ...]] = {
+    "params": ("d_ff", "d_model", "n_layers"),
+    "active_params": ("d_ff", "d_model", "n_layers"),
+    "flops": ("d_ff", "d_model", "n_layers", "train_steps"),
+}
+# The smallest and the largest value that is tried, by free field.
 RANGES: dict[str, tuple[int, int]] = {
     "d_ff": (1, MAX_SIZE),
     "d_model": (2, MAX_SIZE),
     "n_layers": (1, 256),
     "train_steps": (1, MAX_STEPS),
 }
-FREE_FIELDS: dict[str, tuple[str, ...]] = {
-    "params": ("d_ff", "d_model", "n_layers"),
-    "active_params": ("d_ff", "d_model", "n_layers"),
-    "flops": ("d_ff", "d_model", "n_layers", "train_steps"),
-}
-_NEARBY = 8  # candidates tried on either side of a value that is not valid
+_NEARBY = 8  # number of values tried to find a valid one
 
 
-def _free(cost: Cost) -> Any:
-    """The type of a free field of a cost, by name or by symbol."""
-    allowed = FREE_FIELDS[cost]
+def _free_field(kind: CostKind) -> Any:
+    """The pydantic type of the keys `params`, `active_params` and `flops`: the name or the symbol
+    of the free field.
+    """
+    allowed = FREE_FIELDS[kind]
 
     def check(value: Any) -> Any:
         if isinstance(value, (dict, list)):
@@ -57,8 +60,8 @@ def _free(cost: Cost) -> Any:
         if field in allowed:
             return field
         if field in RANGES:
-            what = f'"{value}" does not change {cost}'
-            raise Invalid(Fault(what, remedy=f"use {listed(allowed)}"))
+            problem = f'"{value}" does not change {kind}'
+            raise Invalid(Fault(problem, remedy=f"use {listed(allowed)}"))
         raise Invalid(unknown_name("free field", str(value), allowed))
 
     names = [*allowed, *(symbol for symbol, name in SYMBOLS.items() if name in allowed)]
@@ -66,23 +69,25 @@ def _free(cost: Cost) -> Any:
 
 
 class Match(Placed):
-    """The key `match` of a study, a group or a row: one free field, for one cost."""
+    """The key `match` of a study or of a group: one kind of cost, and its free field."""
 
     model_config = ConfigDict(
         json_schema_extra={
-            "description": "each row gets the value of a free field that gives it the cost of base",
-            "oneOf": required_alone(FREE_FIELDS),
+            "description": "each row gets the value of the free field at which it costs as much as "
+            "base",
+            "oneOf": one_required(FREE_FIELDS),
         }
     )
 
-    params: _free("params") = None  # type: ignore[valid-type]
-    active_params: _free("active_params") = None  # type: ignore[valid-type]
-    flops: _free("flops") = None  # type: ignore[valid-type]
+    params: _free_field("params") = None  # type: ignore[valid-type]
+    active_params: _free_field("active_params") = None  # type: ignore[valid-type]
+    flops: _free_field("flops") = None  # type: ignore[valid-type]
     within: float = Field(0.01, ge=0, le=0.5)
     """largest relative difference from base; unset: 0.01"""
-    # The corpus has no say in the length: ids must not depend on it.
+    # Not the length of the corpus: the matched value, and so the run id, must not depend on the
+    # text.
     tokens: int = Field(ASSUMED_LENGTH, ge=1, le=60_000)
-    """tokens per sentence that FLOPs are counted with; unset: 30"""
+    """tokens per sentence for which FLOPs are counted; unset: 30"""
 
     @model_validator(mode="after")
     def _has_one_cost(self) -> Match:
@@ -93,42 +98,50 @@ class Match(Placed):
         return self
 
     @property
-    def cost(self) -> Cost:
-        """`params` of the model, `active_params` that one token meets, or `flops` of a training."""
-        return next(cost for cost in get_args(Cost) if getattr(self, cost))
+    def kind(self) -> CostKind:
+        """Kind of cost: `params` of the model, `active_params` that one token uses, or `flops` of a
+        training.
+        """
+        return next(kind for kind in get_args(CostKind) if getattr(self, kind))
 
     @property
     def field(self) -> str:
         """Standard name of the free field."""
-        return str(getattr(self, self.cost))
+        return str(getattr(self, self.kind))
 
-    def of(self, config: RowConfig, vocab_size: int) -> float:
-        """Cost of a configuration.
+    def cost_of(self, config: RowConfig, vocab_size: int) -> float:
+        """Cost of a configuration, in parameters or in FLOPs of one training.
 
         Raises:
-            ValueError: the number of steps is not known, so that FLOPs are not either.
+            ValueError: FLOPs are asked for, and the number of steps is not known.
         """
-        if self.cost == "params":
+        if self.kind == "params":
             return parameters(config, vocab_size)
-        if self.cost == "active_params":
+        if self.kind == "active_params":
             return parameters(config, vocab_size) - idle_parameters(config)
         flops = training_flops(config, vocab_size, Lengths.of_length(self.tokens))
         if flops is None:
             raise ValueError(
-                "FLOPs are known with train_steps only, and not with epochs or patience alone"
+                "matching FLOPs needs train_steps: with only epochs or patience, the number of "
+                "steps is unknown"
             )
         return flops
 
 
 @dataclass(frozen=True)
 class Matched:
-    """A field that was chosen so that a row costs what base costs.
+    """The free field of a row, with the value at which the row costs as much as base.
 
-    target, reached: cost of base and of the row, in parameters or in FLOPs of one training.
-    tokens: tokens per sentence that FLOPs were counted with.
+    cost: kind of cost.
+    field: standard name of the free field.
+    value: value of the free field.
+    target: cost of base, in parameters or in FLOPs of one training.
+    reached: cost of the row, in the same unit.
+    within: largest relative difference that is allowed.
+    tokens: tokens per sentence for which FLOPs were counted.
     """
 
-    cost: Cost
+    cost: CostKind
     field: str
     value: int
     target: float
@@ -158,9 +171,9 @@ class Matched:
             f"matched: the field that brings the row's {names[self.cost]} within "
             f"{100 * self.within:g} % of base's"
         )
-        # The column FLOPs counts the corpus's real lengths, with which the difference may be
-        # larger than the tolerance.
-        if self.cost == "flops" and self.tokens is not None:
+        # The table's FLOPs are computed with the real lengths of the corpus, so there the
+        # difference may be larger than the tolerance.
+        if self.cost == "flops":
             line += f", counted for sentences of {self.tokens} tokens"
         return f"{line}."
 
@@ -172,50 +185,51 @@ class Matched:
         return scaled(cost, "FLOP")
 
     def as_json(self) -> dict[str, Any]:
-        """The match for scripts."""
+        """The match as JSON values."""
         content = asdict(self)
         content["base"], content["row"] = content.pop("target"), content.pop("reached")
         return content
 
 
 def signed_percent(share: float) -> str:
-    """A signed share in percent, with one digit: `+0.1 %`, and `0.0 %` where it would be a zero."""
+    """A share in percent with its sign and one digit: `+0.1 %`; `0.0 %` if it rounds to zero."""
     text = f"{100 * share:+.1f} %"
     return text.replace("+0.0 %", "0.0 %").replace("-0.0 %", "0.0 %")
 
 
 class NoMatch(ValueError):  # noqa: N818
-    """No value of the free field is valid, or none comes near enough to base's cost."""
+    """No value of the free field is valid, or no valid value comes near enough to base's cost."""
 
 
 def match_row(
     match: Match,
     settings: Mapping[str, Any],
     base: RowConfig,
-    vocab_sizes: Callable[[RowConfig], int],
+    vocab_size_of: Callable[[RowConfig], int],
     resolve: Resolve = resolve_row,
 ) -> Matched:
-    """Find the value of the free field that brings the cost of a row nearest to base's.
+    """Find the value of the free field that brings the cost of a row nearest to the cost of base.
 
     Args:
-        match: names the cost and the free field.
-        settings: of the row, base's included, by standard name; the value of the free field is
-            where the search begins.
-        base: resolved.
-        vocab_sizes: the vocabulary size of a configuration.
-        resolve: makes a configuration of settings; raises ValueError where they are not valid.
+        match: the kind of cost, the free field and the tolerance.
+        settings: settings of base and of the row, by standard name. If the row already costs as
+            much as base, its value of the free field is kept.
+        base: configuration of base.
+        vocab_size_of: returns the vocabulary size of a configuration.
+        resolve: makes a configuration from settings; raises ValueError if they are not valid.
 
     Raises:
-        NoMatch: with the nearest value, if one is valid.
+        NoMatch: no value is near enough. The message has the nearest value, if one is valid.
     """
-    inherited = _try(settings, resolve)
+    inherited = _resolve_valid(settings, resolve)
     for config in (base, inherited):
-        for custom in classes_of(config, ModelConfig) if config else ():
-            name = str(custom).partition("@")[0]
+        own_classes = classes_of(config, ModelConfig) if config else []
+        if own_classes:
+            name = str(own_classes[0]).partition("@")[0]
             raise NoMatch(f"the cost of {name} is not known, so nothing can be matched to it")
     try:
-        target = match.of(base, vocab_sizes(base))
-        search = _Search(match, settings, target, vocab_sizes, resolve)
+        target = match.cost_of(base, vocab_size_of(base))
+        search = _Search(match, settings, target, vocab_size_of, resolve)
         nearest = search.nearest(inherited)
     except NoMatch:
         raise
@@ -223,82 +237,109 @@ def match_row(
         raise NoMatch(str(error)) from None
     if nearest is None:
         raise NoMatch(f"no value of {match.field} is valid here")
-    value, config = nearest
-    reached = search.cost(config)
-    matched = Matched(match.cost, match.field, value, target, reached, match.within, match.tokens)
+    matched = Matched(
+        match.kind, match.field, nearest.value, target, nearest.cost, match.within, match.tokens
+    )
     if abs(matched.difference) > match.within:
         raise NoMatch(
             f"no {match.field} gives base's {matched.amount(target)} within "
-            f"{100 * match.within:g} %; the nearest, {match.field}={value}, gives "
-            f"{matched.amount(reached)} ({signed_percent(matched.difference)})"
+            f"{100 * match.within:g} %; the nearest, {match.field}={nearest.value}, gives "
+            f"{matched.amount(nearest.cost)} ({signed_percent(matched.difference)})"
         )
     return matched
 
 
-def _try(settings: Mapping[str, Any], resolve: Resolve) -> RowConfig | None:
+def _resolve_valid(settings: Mapping[str, Any], resolve: Resolve) -> RowConfig | None:
+    """The configuration of settings; None if they are not valid."""
     try:
         return resolve(settings)
-    except ValueError:  # ValidationError is one
+    except ValueError:  # includes ValidationError
         return None
 
 
 @dataclass(frozen=True)
+class _Candidate:
+    """A valid value of the free field, with the cost of the row at this value."""
+
+    value: int
+    cost: float
+
+
+@dataclass(frozen=True)
 class _Search:
-    """Bisection over the valid values of a field; the cost does not fall as the field grows."""
+    """Bisection over the valid values of the free field. The cost does not fall as the value grows.
+
+    Values are searched in steps of `unit`; an index counts these steps.
+    """
 
     match: Match
     settings: Mapping[str, Any]
     target: float
-    vocab_sizes: Callable[[RowConfig], int]
+    vocab_size_of: Callable[[RowConfig], int]
     resolve: Resolve
 
     @cached_property
     def unit(self) -> int:
-        """d_model is a multiple of the h of every layer where a head size follows from it."""
-        derived = None in map(self.settings.get, ("d_k", "d_v"))
-        if self.match.field != "d_model" or not derived:
+        """Step between values. If d_k or d_v is derived from d_model, then d_model must be
+        divisible by the number of heads of every layer; else the step is 1.
+        """
+        is_derived = self.settings.get("d_k") is None or self.settings.get("d_v") is None
+        if self.match.field != "d_model" or not is_derived:
             return 1
-        config = _try({**self.settings, "d_k": 2, "d_v": 2}, self.resolve)
+        # Any valid head sizes do, because only the numbers of heads are read.
+        config = _resolve_valid({**self.settings, "d_k": 2, "d_v": 2}, self.resolve)
         if config is None:
             return 1
         return math.lcm(*(layer.n_heads for layer in config.all_layers))
 
     @property
     def ends(self) -> tuple[int, int]:
-        """The smallest and the largest value that is searched, in units."""
+        """The smallest and the largest index."""
         low, high = RANGES[self.match.field]
-        return -(-low // self.unit), high // self.unit
+        return math.ceil(low / self.unit), high // self.unit
 
-    def nearest(self, inherited: RowConfig | None) -> tuple[int, RowConfig] | None:
-        """The value with the nearest cost, with its configuration; the inherited one if equal."""
-        if inherited is not None and self.cost(inherited) == self.target:
-            return getattr(inherited, self.match.field), inherited
-        # The first multiple of the unit whose cost, or that of the next valid one, is enough.
+    def nearest(self, inherited: RowConfig | None) -> _Candidate | None:
+        """The candidate whose cost is nearest to the target; None if no value is valid.
+
+        Args:
+            inherited: configuration of the row without a match, which is kept if its cost equals
+                the target; None if it is not valid.
+        """
+        if inherited is not None and self._cost(inherited) == self.target:
+            return _Candidate(getattr(inherited, self.match.field), self.target)
         low, high = self.ends
-        first = low + bisect_left(range(low, high), True, key=self._is_enough)
-        candidates = list(filter(None, (self.valid(first - 1, -1), self.valid(first, 1))))
-        smallest = self.valid(low, 1)
-        if smallest and candidates:
-            value, config = candidates[-1]
-            if value != smallest[0] and self.cost(config) == self.cost(smallest[1]):
-                what = f"{self.match.field} does not change the {self.match.cost} of this row"
-                raise NoMatch(what)
-        return min(candidates, key=lambda at: abs(self.cost(at[1]) - self.target), default=None)
+        # The smallest index whose next valid value costs at least the target.
+        first = low + bisect_left(range(low, high), True, key=self._reaches_target)
+        below = self._next_valid(first - 1, -1)
+        above = self._next_valid(first, 1)
+        candidates = [candidate for candidate in (below, above) if candidate is not None]
+        if not candidates:
+            return None
+        smallest = self._next_valid(low, 1)
+        largest = candidates[-1]
+        # The cost does not fall, so with equal costs at both ends it is constant.
+        if smallest and largest.value != smallest.value and largest.cost == smallest.cost:
+            raise NoMatch(f"{self.match.field} does not change the {self.match.kind} of this row")
+        return min(candidates, key=lambda candidate: abs(candidate.cost - self.target))
 
-    def _is_enough(self, index: int) -> bool:
-        larger = self.valid(index, 1)
-        return larger is None or self.cost(larger[1]) >= self.target
+    def _reaches_target(self, index: int) -> bool:
+        """Whether the next valid value costs at least the target, or there is none."""
+        candidate = self._next_valid(index, 1)
+        return candidate is None or candidate.cost >= self.target
 
-    def cost(self, config: RowConfig) -> float:
-        return self.match.of(config, self.vocab_sizes(config))
+    def _cost(self, config: RowConfig) -> float:
+        return self.match.cost_of(config, self.vocab_size_of(config))
 
-    def valid(self, index: int, direction: int) -> tuple[int, RowConfig] | None:
-        """The nearest valid value from `index` units on, upwards or downwards."""
+    def _next_valid(self, index: int, direction: Literal[1, -1]) -> _Candidate | None:
+        """The first valid value from an index on, upwards (1) or downwards (-1); None if there is
+        none nearby.
+        """
         low, high = self.ends
         for step in range(index, index + direction * _NEARBY, direction):
             if low <= step <= high:
                 value = step * self.unit
-                config = _try({**self.settings, self.match.field: value}, self.resolve)
+                settings = {**self.settings, self.match.field: value}
+                config = _resolve_valid(settings, self.resolve)
                 if config is not None:
-                    return value, config
+                    return _Candidate(value, self._cost(config))
         return None

@@ -1,4 +1,6 @@
-"""The sections `metrics`, `judge` and `margin`: what is scored, what verdicts are by, margins."""
+"""The sections `metrics`, `judge` and `margin`: the metrics of a study, the metrics of its
+verdicts, and the margins of equivalence.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from ablate.tasks import Task
 def read_metrics(
     file: StudyFile, sections: Mapping[str, Node], task: Task, report: Report
 ) -> StudyMetrics:
-    """The metrics of a study. Faults are reported."""
+    """Read the metrics of a study. Faults are reported."""
     shown = _check_metrics(file.metrics, sections.get("metrics"), task, report)
     judge = _check_judge(file.judge, sections.get("judge"), task, shown, report)
     margins = _check_margins(file.margin, sections.get("margin"), task, shown, judge, report)
@@ -25,7 +27,7 @@ def read_metrics(
 def _check_metrics(
     written: Sequence[str], node: Node | None, task: Task, report: Report
 ) -> tuple[str, ...]:
-    """The study's metrics; the task's default if there are none. Unknown ones are reported."""
+    """The metrics in `metrics`, or the defaults of the task. Faults are reported."""
     if node is None:
         return task.default_metrics
     measured = _always_measured(task)
@@ -36,14 +38,14 @@ def _check_metrics(
 def _check_judge(
     written: Sequence[str], node: Node | None, task: Task, metrics: Sequence[str], report: Report
 ) -> tuple[str, ...]:
-    """The metrics that verdicts are by; none for the first of `metrics`. Reports unknown ones."""
+    """The metrics in `judge`; empty without the section. Faults are reported."""
     if node is None:
         return ()
     return _each_once(written, node, _scored(task, metrics), (), report)
 
 
 def _scored(task: Task, metrics: Sequence[str]) -> Collection[str]:
-    """The metrics that a study has scores of."""
+    """The metrics in which a study has scores."""
     return dict.fromkeys((*(metrics or task.default_metrics), *_always_measured(task)))
 
 
@@ -54,7 +56,9 @@ def _each_once(
     measured: Collection[str],
     report: Report,
 ) -> tuple[str, ...]:
-    """The metrics as written. Unknown, repeated and always measured ones are reported."""
+    """The metrics as written. Unknown and repeated metrics are reported, and metrics in `measured`,
+    which are always measured.
+    """
     entries = [node]
     if isinstance(node.value, list):
         entries = node.value
@@ -62,7 +66,8 @@ def _each_once(
         if name in measured:
             always = Fault(f"{name} is always measured", remedy="list only other metrics")
             report(entry.mark, always)
-        elif name == "perplexity" and PPL.name in allowed:  # whose letters are too different
+        # The names are too different for `unknown_name` to find the one that is meant.
+        elif name == "perplexity" and PPL.name in allowed:
             report(entry.mark, f'unknown metric "{name}"; did you mean "{PPL.name}"?')
         elif name not in allowed:
             report(entry.mark, unknown_name("metric", name, allowed))
@@ -79,14 +84,15 @@ def _check_margins(
     judged: Sequence[str],
     report: Report,
 ) -> dict[str, float]:
-    """The margins by metric; a single number belongs to the main metric."""
+    """The margins by metric. A single number is the margin of the first metric of the verdicts."""
     if node is None:
         return {}
     if not isinstance(written, Mapping):
         if len(judged) > 1:
             margins = ", ".join(f"{name}: {written:g}" for name in judged)
             report(node.mark, f"margin: verdicts are by {len(judged)} metrics; write {{{margins}}}")
-        return {(*judged, *metrics, *task.default_metrics)[0]: written}
+        main, *_ = judged or metrics or task.default_metrics
+        return {main: written}
     measured = _scored(task, metrics)
     for name, mark, _ in node.items():
         if name not in measured:
@@ -95,7 +101,9 @@ def _check_margins(
 
 
 def _always_measured(task: Task) -> tuple[str, ...]:
-    """Perplexities, where the verdicts use another metric."""
+    """The metrics that need no predictions, such as perplexity, if the task has other metrics by
+    default; they are always measured.
+    """
     if task.default_metrics[0] == PPL.name:
         return ()
     return tuple(metric.name for metric in task.model_metrics)

@@ -1,4 +1,4 @@
-"""Names of studies, groups of rows and sizes: each names files, and columns of tables."""
+"""Names of studies, groups of rows and sizes. They become names of files and texts in tables."""
 
 from __future__ import annotations
 
@@ -15,12 +15,20 @@ _STUDY = r"^(?!.*\.\.)(?!(runs|corpora)$)[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 
 def folded_name(name: str) -> str:
-    """A name as some file systems compare it: without case, spaces and dots at its end."""
+    """A key that is equal for names that some file systems do not distinguish: without upper case,
+    and without spaces and dots at the end.
+    """
     return name.rstrip(" .").casefold()
 
 
 def _name(kind: str, pattern: str, allowed: str) -> Any:
-    """The type of the names of groups or of sizes; the row of base has its own."""
+    """The pydantic type of the names of groups or sizes. `base` is reserved for the row of base.
+
+    Args:
+        kind: kind of name, for messages.
+        pattern: regular expression of a valid name.
+        allowed: the rule in words, for messages.
+    """
 
     def check(name: str) -> str:
         if not re.match(pattern, name) or folded_name(name) == "base" or name.endswith("\n"):
@@ -48,13 +56,13 @@ def _study_name(value: Any) -> str:
         raise Misplaced(Fault("the study has no name", remedy='add "study: NAME"'))
     name = str(value)
     if folded_name(name) in _RESERVED:
-        what = "is reserved for a folder of the results root; choose another name"
+        problem = "is reserved for a folder of the results root; choose another name"
     elif not re.match(_STUDY, name) or name.endswith("\n"):
         allowed = 'letters, digits, "-", "_" and "." (at most 64 characters)'
-        what = f"is not a valid study name; allowed: {allowed}"
+        problem = f"is not a valid study name; allowed: {allowed}"
     else:
         return name
-    raise Misplaced(f'"{name[:60]}" {what}')
+    raise Misplaced(f'"{name[:60]}" {problem}')
 
 
 StudyName = Annotated[
@@ -67,7 +75,7 @@ StudyName = Annotated[
 
 
 def refuse_similar(kind: str) -> BeforeValidator:
-    """Refuse names of a mapping that file systems, and people, do not tell from an earlier one."""
+    """Refuse a name in a mapping that file systems and readers may confuse with an earlier name."""
 
     def check(value: Any) -> Any:
         if not isinstance(value, Located):
@@ -77,10 +85,11 @@ def refuse_similar(kind: str) -> BeforeValidator:
         for name, mark, _ in value.node.items():
             earlier, line = seen.setdefault(folded_name(name), (name, mark.line))
             if earlier != name:
-                where = f'"{earlier}" on line {line}'
-                what = "only in case, or at its end; rename one"
-                differs = f'{kind} "{name}" differs from {where} {what}'
-                faults.append(Fault(differs, path=(name, KEY)))
+                problem = (
+                    f'{kind} "{name}" differs from "{earlier}" on line {line} only in upper case, '
+                    f"or in spaces and dots at the end"
+                )
+                faults.append(Fault(problem, remedy="rename one of them", path=(name, KEY)))
         if faults:
             raise Misplaced(*faults)
         return value

@@ -1,7 +1,7 @@
-"""Read a study file: collect every error with its position, then resolve each row against base.
+"""Read a study file: collect all errors with their positions, and resolve each row against base.
 
-In the order of reading: sections with `--set`, name, task, data, seeds, metrics, base, rows. Then
-the rows are checked against the data.
+The sections are read in this order: task, data, metrics, base, sizes and rows. Then the rows are
+checked against the task and its data.
 """
 
 from __future__ import annotations
@@ -35,11 +35,14 @@ from ablate.tasks import Task
 
 
 def read_study(path: Path, selection: Selection | None = None) -> Study:
-    """Read a study file, and select a part of it by the command line's `--set`, `--rows` and
-    `--seeds`.
+    """Read a study file with the options `--set`, `--rows` and `--seeds` of the command line.
+
+    Args:
+        path: path of the study file.
+        selection: the options; None for none.
 
     Raises:
-        StudyError: the file or `--set` has errors; it holds all of them.
+        StudyError: the file or `--set` has errors; the exception has all of them.
         UsageError: `--rows` or `--seeds` selects an unknown row or invalid seeds.
     """
     selection = selection or Selection()
@@ -60,7 +63,8 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
             root.mark, 'the study needs a "data" section, such as {corpus: toy, vocab_size: 350}'
         )
     task, task_name = read_task(sections.get("task"), classes, report)
-    data, metrics = None, StudyMetrics((), (), {})
+    data = None
+    metrics = StudyMetrics((), (), {})
     if task:
         # The class of the task knows the fields of `data`.
         if "data" in sections:
@@ -79,7 +83,7 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
             _check_task(task, metrics.shown, data, rows, reader.written, sections, report)
     if not errors:
         _check_seeds(rows, file, sections, report)
-    # Settings are resolved up to here although some are invalid, so that all errors are found.
+    # Only now, so that all errors are found.
     if errors or task is None or data is None:
         raise errors.as_error()
     whole = Whole(rows, file.all_seeds, reader.dropped)
@@ -90,7 +94,7 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
         notes=(*reader.notes(), *notes_on_seeds(selection.seeds)),
         data_mark=sections["data"].mark,
         classes=classes.sources,
-        # A selection of all that there is changes nothing.
+        # A selection of all rows and seeds is no modification.
         is_modified=(selected, seeds) != (rows, whole.seeds) or selection.has_settings,
     )
     return Study(
@@ -109,10 +113,10 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
 
 
 def _selected_seeds(file: StudyFile, text: str | None, n_rows: int) -> Seeds:
-    """The seeds of `--seeds` in the place of the study's, which looks determine.
+    """The seeds of `--seeds`; all seeds of the study without the option.
 
     Raises:
-        UsageError: as `select_seeds` does, and for a study with looks.
+        UsageError: as `select_seeds`, and if the study has looks, which determine its seeds.
     """
     if text is not None and isinstance(file.seeds, Looks):
         mark = file.seeds.node("looks").mark
@@ -130,12 +134,12 @@ def _check_task(
     sections: Mapping[str, Node],
     report: Report,
 ) -> None:
-    """Report the rows that do not fit the task, its data and the metrics, at a field that is named.
+    """Report the faults of rows that do not fit the task, its data or the metrics.
 
-    A row differs from base by the fields that it writes, so these come first, then the fields of
-    base, then those of `data`.
+    A fault is reported once, for the first row that has it, at a field that it names: a field that
+    the row writes, else a field of base, else a field of `data`.
     """
-    # fault -> the first row with it, and where no field has it: base concerns every row
+    # fault -> the first row that has it, and the position if no named field is written
     faults: dict[Fault, tuple[str, Mark]] = {}
     metrics_mark = sections.get("metrics", sections["data"]).mark
     for row in rows:
@@ -145,8 +149,8 @@ def _check_task(
             faults.setdefault(as_fault(fault), (row.label, metrics_mark))
     base_fields = written[rows[0].label]
     data_fields = {f"data.{name}": node for name, node in sections["data"].fields().items()}
-    for fault, (label, section) in faults.items():
-        mark = written_mark(fault, [written[label], base_fields, data_fields], section)
+    for fault, (label, section_mark) in faults.items():
+        mark = written_mark(fault, [written[label], base_fields, data_fields], section_mark)
         fault = with_causes(fault, {**merge(base_fields, written[label]), **data_fields})
         report(mark, fault.about(f'row "{label}"'))
 
@@ -154,16 +158,15 @@ def _check_task(
 def _check_seeds(
     rows: Sequence[Row], file: StudyFile, sections: Mapping[str, Node], report: Report
 ) -> None:
-    """Report seeds that need a row to judge if there is none, and too many runs."""
-    bases, seeds = sum(row.is_base for row in rows), file.all_seeds
-    purpose = ""
-    if isinstance(file.seeds, Looks):
-        purpose, mark = "looks", file.seeds.node("looks").mark
-    elif isinstance(file.seeds, SeedsOfBase):
-        purpose, mark = "more seeds for base", sections["seeds"].mark
-    if purpose and bases == len(rows):
-        remedy = "list the seeds instead, as in [1, 2, 3]"
-        report(mark, f"{purpose}: the study has no row to judge; {remedy}")
+    """Report looks or more seeds for base in a study that has only base, and too many runs."""
+    seeds = file.all_seeds
+    bases = sum(row.is_base for row in rows)
+    if bases == len(rows):
+        problem = "the study has no row to judge; list the seeds instead, as in [1, 2, 3]"
+        if isinstance(file.seeds, Looks):
+            report(file.seeds.node("looks").mark, f"looks: {problem}")
+        elif isinstance(file.seeds, SeedsOfBase):
+            report(sections["seeds"].mark, f"more seeds for base: {problem}")
     runs = len(rows) * len(seeds.rows) + bases * len(seeds.further)
     if runs > MAX_RUNS:
         report(

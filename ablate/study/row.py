@@ -1,4 +1,4 @@
-"""A row of a study: a configuration, what it changes of base, and what trials choose for it."""
+"""A row of a study: its configuration, its changes from base, and its choices by trials."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from ablate.study.matching import Matched
 class Row:
     """A configuration of the study, compared with base.
 
-    label: stable and readable, such as `A h=1 d_k=512`; `base` for base.
+    label: stable and readable name, such as `A h=1 d_k=512`; `base` for base.
     group: name of the group that makes the row.
-    config: the resolved configuration.
-    evaluated: name of the test set, as in `data.evaluated`; None for a trial, which is not decoded,
-        and scored by its last evaluation.
-    changed: the fields that differ from base, with the row's values; empty for base.
-    matched: the field that gives the row base's cost; None without `match`.
-    choice: among the candidates of the row; None without any.
-    decoding_choice: among decodings, the same for all rows but for the fields that the row sets;
-        None without candidates.
-    base: label of the row that it is compared with; a base's own label.
-    size: of a study at several sizes.
+    config: resolved configuration.
+    evaluated: name of the test set, as in `data.evaluated`; None for a trial, which is not decoded
+        and is scored by its last evaluation.
+    changed: fields that differ from base, with the row's values; empty for base.
+    matched: field whose value `match` has chosen; None without `match`.
+    choice: choice among the row's candidates; None without candidates.
+    decoding_choice: choice of the decoding, the same for all rows except for fields that the row
+        sets; None without candidates.
+    base: label of the row with which this row is compared; the row's own label if it is a base.
+    size: name of the size in a study at several sizes; else empty.
     is_labeled: whether the study writes the label, which then does not show the settings.
-    has_parts: whether the label has names of a design's parts in the place of their settings.
+    has_parts: whether the label has the names of a design's parts instead of their settings.
     """
 
     label: str
@@ -49,20 +49,22 @@ class Row:
 
     @cached_property
     def decoding(self) -> str:
-        """Id of the row's decoding, by its fields and the test split; NO_DECODING for none."""
+        """Id of the row's decoding, from its decoding fields and the test set; NO_DECODING if the
+        row is not decoded.
+        """
         if not self.is_decoded:
             return NO_DECODING
-        undecided = UNDECIDED * self.awaits_decoding
-        return decoding_id(self.config, f"{self.evaluated}{undecided}")
+        test = f"{self.evaluated}{UNDECIDED}" if self.awaits_decoding else str(self.evaluated)
+        return decoding_id(self.config, test)
 
     @property
     def is_decoded(self) -> bool:
-        """Whether the row is decoded and scored on a test set, and not a trial."""
+        """Whether the row is decoded and scored on a test set; False for a trial."""
         return self.evaluated is not None
 
     @property
     def is_base(self) -> bool:
-        """Whether other rows are compared with this row; every size has its base."""
+        """Whether the row is a base, with which other rows are compared. Every size has a base."""
         return self.base == self.label
 
     @property
@@ -72,34 +74,38 @@ class Row:
 
     @property
     def own_choice(self) -> Choice | None:
-        """The choice by trials of the row itself."""
+        """The choice if the row has its own trials; else None."""
         return None if self.choice is None or self.choice.by_base else self.choice
 
     @property
     def awaits_choice(self) -> bool:
-        """Whether the row is not trained yet, because trials are missing."""
+        """Whether the row cannot be executed yet, because trials are missing.
+
+        Base is executed before the decoding is chosen, because its predictions choose it.
+        """
         return self.awaits_values or (self.awaits_decoding and not self.is_base)
 
     @property
     def awaits_values(self) -> bool:
-        """Whether the configuration that is trained is not known yet."""
+        """Whether the trained configuration is not known yet."""
         return self.choice is not None and self.choice.chosen is None
 
     @property
     def awaits_decoding(self) -> bool:
-        """Whether base has not yet shown how to decode."""
+        """Whether the decoding is not chosen yet."""
         return self.decoding_choice is not None and self.decoding_choice.chosen is None
 
 
-_SAY_POSITIONS = ("architecture", "context", "positional_encoding")
+# The default of max_positions follows from these fields.
+_FIELDS_OF_POSITIONS = ("architecture", "context", "positional_encoding")
 
 
 def changes(config: RowConfig, base: RowConfig) -> dict[str, Any]:
-    """The fields that differ from base and have an effect in `config`, with its values."""
+    """The fields that differ from base and have an effect in `config`, with their values there."""
     inactive = {*inactive_fields(config)}
     changed = {}
-    # The number of learned positions that a study leaves out follows from these.
-    if any(getattr(config, name) != getattr(base, name) for name in _SAY_POSITIONS):
+    # Then a difference in max_positions follows from another change, and is not a change itself.
+    if any(getattr(config, name) != getattr(base, name) for name in _FIELDS_OF_POSITIONS):
         inactive.add("max_positions")
     for name, value in config.model_dump().items():
         if value != getattr(base, name) and name not in inactive:

@@ -18,9 +18,9 @@ from ablate.config.resolve import SYMBOL_OF, standard_name, unchecked_values
 from ablate.errors import Fault, Invalid, Mark, faults_in
 from ablate.fields import field_faults
 from ablate.formatting import enumeration, setting_text
-from ablate.stats.designs import Design, PathDesign
+from ablate.stats.designs import Design, FactorialDesign
 from ablate.study.choice import Choice
-from ablate.study.designs import Part, parts_to
+from ablate.study.designs import Part, parts_of_path
 from ablate.study.error_list import ErrorList
 from ablate.study.matching import Match, Matched, NoMatch, match_row
 from ablate.study.row import Row, changes
@@ -32,20 +32,21 @@ from ablate.study.settings_reader import SettingsReader
 from ablate.study.study_file import StudyFile
 from ablate.study.yaml_nodes import Node, plain_values
 
-MAX_NAMED = 6  # rows that a note names
+MAX_NAMED = 6  # largest number of rows that a note names
 EVALUATED_ONCE = "eval_every is above train_steps, so that only the end of training is evaluated"
-_KINDS_OF_LAYERS = {"mixer", "attention", "positional_encoding"}
-# Fields that leave the weights as they are.
+_LAYER_KINDS = {"mixer", "attention", "positional_encoding"}
+# Fields that do not affect the trained weights.
 _NOT_TRAINED = {*DecodingConfig.model_fields, *NOT_IDENTITY}
 
 
 class RowReader:
     """Reads the rows of a study. Errors are reported.
 
-    written: the fields that each row writes, by label and standard name; for a base, all of its
-        fields.
-    designs: in the order of sizes, and of the file.
-    dropped: number of rows that `where` drops.
+    Attributes:
+        written: fields that each row writes, by the row's label and the standard name of the field;
+            for a base, all of its fields.
+        designs: designs in the order of sizes, then of the file.
+        dropped: number of rows that `where` drops.
     """
 
     def __init__(
@@ -55,9 +56,13 @@ class RowReader:
         data: CorpusConfig | None,
         errors: ErrorList,
     ) -> None:
-        # Without data, which are then not valid, rows are neither matched nor tuned.
-        self.file, self.settings, self.data, self.tune = file, settings, data, file.tune
-        self.errors, self.report = errors, errors.report
+        self.file = file
+        self.settings = settings
+        # None if the section `data` has errors: then rows are neither matched nor tuned.
+        self.data = data
+        self.tune = file.tune
+        self.errors = errors
+        self.report = errors.report
         self.tuner = None
         if file.tune and data:
             self.tuner = RowTuner(file.tune, settings, data, self.report)
@@ -65,40 +70,44 @@ class RowReader:
         self._decoding: Choice | None = None
         self.designs: list[Design] = []
         self.dropped = 0
-        self._size_fields: dict[str, Mark] = {}  # by standard name; the first position
+        self._size_fields: dict[str, Mark] = {}  # field -> position in the first size that sets it
         self._fields_of_all_sizes: frozenset[str] = frozenset()
-        self._equal_to_base: dict[str, Mark] = {}  # rows by label
-        self._repeated: dict[str, Mark] = {}  # rows by label
-        self._remarks: dict[str, dict[str, Mark]] = {}  # what a note says -> rows by label
-        self._of_base: dict[str, Node] = {}
+        self._equal_to_base: dict[str, Mark] = {}  # label of a row -> its position
+        self._repeated: dict[str, Mark] = {}  # label of a row -> its position
+        self._remarks: dict[str, dict[str, Mark]] = {}  # remark -> label of a row -> its position
+        self._base_settings: dict[str, Node] = {}
 
     def read(self, base: dict[str, Node]) -> list[Row]:
-        """The rows of all sizes, the first base first."""
-        read: list[Row] = []
-        self._of_base = base
+        """Read the rows of all sizes, the rows of the first size first and its base at the head.
+
+        Args:
+            base: settings of the section `base`, by standard name.
+        """
+        rows: list[Row] = []
+        self._base_settings = base
         for size, settings in self._read_sizes(base).items():
-            read += self._read_size(settings, size)
-        for index, row in enumerate(read):
+            rows += self._read_size(settings, size)
+        for index, row in enumerate(rows):
             if row.is_base:  # the base of a further size shows its changes from the first base
-                changed = changes(row.config, read[0].config)
-                read[index] = replace(row, changed=changed)
-        for row in read:
+                changed = changes(row.config, rows[0].config)
+                rows[index] = replace(row, changed=changed)
+        for row in rows:
             self._note_single_evaluation(row)
-        self._note_untested_departures(read)
-        return read
+        self._note_untested_departures(rows)
+        return rows
 
     def _note_untested_departures(self, rows: Sequence[Row]) -> None:
-        """Remember the parts in which base differs from its preset though no row changes them: the
-        table then does not say what they do.
+        """Remember the fields of the model in which base differs from its preset and which no row
+        changes: the table does not show what such a change does.
         """
-        preset = self._of_base.get("preset")
+        preset = self._base_settings.get("preset")
         if preset is None or preset.value not in PRESETS or not rows:
             return
         tested = {name for row in rows for name in row.changed}
         values = PRESETS[preset.value]
         departures = []
         for name in itertools.chain(*PARTS.values()):
-            if name in values and name in self._of_base and name not in tested:
+            if name in values and name in self._base_settings and name not in tested:
                 value = getattr(rows[0].config, name)
                 if value != values[name]:
                     departures.append(f"{name}={setting_text(value)}")
@@ -107,23 +116,23 @@ class RowReader:
             self._remark("base", [f"{remark}, which no row tests"], preset.mark)
 
     def _note_single_evaluation(self, row: Row) -> None:
-        """Remember a row that itself sets `eval_every` above `train_steps`, or the reverse."""
+        """Remember a row that sets `eval_every` or `train_steps` so that `eval_every` is larger."""
         written = self.written.get(row.label, {})
-        every = written.get("eval_every") or self._of_base.get("eval_every")
+        every = written.get("eval_every") or self._base_settings.get("eval_every")
         steps = row.config.train_steps
         if every is None or steps is None or row.config.eval_every <= steps:
             return
-        if not written.keys().isdisjoint(("eval_every", "train_steps")):
+        if "eval_every" in written or "train_steps" in written:
             self._remarks.setdefault(EVALUATED_ONCE, {})[row.label] = every.mark
 
     def check_overridden(self, overrides: Sequence[str]) -> None:
-        """Report fields of `--set` and of sizes whose value no row has."""
+        """Report fields of `--set` and of sizes whose value is overridden in every row."""
         tuned: Set[str] = set()
         if self.tune:
             tuned = self.tune.grid.keys() | self.tune.decoding.keys()
         for name in tuned & self._size_fields.keys():
-            where = self._size_fields[name]
-            self.report(where, _chosen_elsewhere(name, "is chosen by tune at every size"))
+            mark = self._size_fields[name]
+            self.report(mark, _chosen_elsewhere(name, "is chosen by tune at every size"))
         for text in overrides:
             key = text.partition("=")[0].strip().removeprefix("base.")
             name = standard_name(key) or key
@@ -138,43 +147,47 @@ class RowReader:
             )
 
     def notes(self) -> Iterator[str]:
-        """Yield a line for each kind of rows that are probably not meant, at the first, and for
-        each list in base that may be meant as values to compare.
+        """Yield one line for each kind of probably unintended rows, placed at its first row, and
+        for a list in base that may be meant as values to compare.
         """
-        kinds = (
-            (self._equal_to_base, "rows with the settings of base, which show no difference"),
-            (self._repeated, "rows that are written twice, and trained once"),
-        )
-        for rows, kind in (*kinds, *((rows, kind) for kind, rows in self._remarks.items())):
+        rows_by_remark = {
+            "rows with the settings of base, which show no difference": self._equal_to_base,
+            "rows that are written twice, and trained once": self._repeated,
+            **self._remarks,
+        }
+        for remark, rows in rows_by_remark.items():
             if rows:
                 named = list(rows)[:MAX_NAMED]
                 if len(rows) > MAX_NAMED:
                     named.append("...")
                 first = next(iter(rows.values()))
-                yield str(Fault(f"{kind}: {', '.join(named)}", place=first))
+                yield str(Fault(f"{remark}: {', '.join(named)}", place=first))
 
-        yield from self._lists_of_base()
+        yield from self._note_list_in_base()
 
-    def _lists_of_base(self) -> Iterator[str]:
-        """Yield a line for each pattern that stands alone in base: other tools compare the values
-        of a list.
+    def _note_list_in_base(self) -> Iterator[str]:
+        """Yield a line if base has a single list. It is a pattern, which gives the layers different
+        values in turn, but users of tools for sweeps may mean values to compare.
         """
-        lists = {name: node for name, node in self._of_base.items() if isinstance(node.value, list)}
-        # Of several parts, or of kinds of layers, it is surely a pattern.
-        if len(lists) > 1 or not lists.keys().isdisjoint(_KINDS_OF_LAYERS):
+        lists = {}
+        for name, node in self._base_settings.items():
+            if isinstance(node.value, list):
+                lists[name] = node
+        # Several lists, or a list of kinds of layers, are surely meant as patterns.
+        if len(lists) != 1 or lists.keys() & _LAYER_KINDS:
             return
-        for name, node in lists.items():
-            key = SYMBOL_OF.get(name, name)
-            values = f"[{', '.join(map(setting_text, node.to_python()))}]"
-            remedy = f"to compare values, write rows: {{{key}: {{each: {{{key}: {values}}}}}}}"
-            what = "is a pattern, whose values the layers have in turn"
-            yield str(Fault(what, (name,), key, values, remedy=remedy, place=node.mark))
+        ((name, node),) = lists.items()
+        key = SYMBOL_OF.get(name, name)
+        values = f"[{', '.join(map(setting_text, node.to_python()))}]"
+        remedy = f"to compare values, write rows: {{{key}: {{each: {{{key}: {values}}}}}}}"
+        problem = "is a pattern, which gives its values to the layers in turn"
+        yield str(Fault(problem, (name,), key, values, remedy=remedy, place=node.mark))
 
     def _read_sizes(self, base: dict[str, Node]) -> dict[str, dict[str, Node]]:
-        """Base's settings by size; without sizes, base's settings under ""."""
+        """Base's settings by size; without sizes, base's settings with the key ""."""
         sizes: dict[str, dict[str, Node]] = {}
-        size_of: dict[tuple[Any, ...], str] = {}  # configuration -> the first size with it
-        set_by_all: list[Set[str]] = []
+        first_size: dict[tuple[Any, ...], str] = {}  # trained settings -> the first size with them
+        fields_by_size: list[Set[str]] = []
         for name, fields in self.file.sizes.items():
             mark = self.file.node("sizes").value[name][0]
             written = self.settings.read(fields, base)
@@ -182,30 +195,35 @@ class RowReader:
             config = self.settings.resolve(sizes[name], mark)
             if config is not None:
                 trained = tuple(config.model_dump(exclude=_NOT_TRAINED).items())
-                earlier = size_of.setdefault(trained, name)
+                earlier = first_size.setdefault(trained, name)
                 if earlier != name:
-                    same = f'has the settings of size "{earlier}" in training'
+                    same = f'has the same training settings as size "{earlier}"'
                     self.report(mark, f'size "{name}" {same}')
             for field, node in written.items():
                 self._size_fields.setdefault(field, node.mark)
-            set_by_all.append(written.keys() | _preset_fields(written))
-        if set_by_all:
-            self._fields_of_all_sizes = frozenset.intersection(*map(frozenset, set_by_all))
+            fields_by_size.append(written.keys() | _preset_fields(written))
+        if fields_by_size:
+            self._fields_of_all_sizes = frozenset.intersection(*map(frozenset, fields_by_size))
         return sizes or {"": base}
 
     def _read_size(self, settings: dict[str, Node], size: str) -> Iterable[Row]:
-        """The rows of one size, base first."""
+        """Read the rows of one size, base first.
+
+        Args:
+            settings: base's settings at this size, by standard name.
+            size: name of the size; empty without sizes.
+        """
         base = self._base(settings, size)
         rows = {base.label: base}
-        parts_to = partial(self._parts_to, settings)
+        path_parts = partial(self._path_parts, settings)
         designs: dict[Design, Mark] = {}
-        for spec in expand_groups(self.file.groups(), self.report, parts_to, size):
+        for spec in expand_groups(self.file.groups(), self.report, path_parts, size):
             if spec.design is not None:
                 designs.setdefault(spec.design, spec.mark)
             written = self.settings.by_name(spec.settings)
             for name in (written.keys() | _preset_fields(written)) & self._size_fields.keys():
                 mark = written[name if name in written else "preset"].mark
-                remedy = "a row must differ from base at every size"
+                remedy = "remove it from the row or from sizes"
                 self.report(mark, Fault("is set by sizes", (name,), name, remedy=remedy))
             draft = _Draft(spec, _prefix(size) + spec.label, merge(settings, written), written)
             if self._is_dropped(draft):
@@ -222,8 +240,10 @@ class RowReader:
         self.designs += designs
         return rows.values()
 
-    def _parts_to(self, base: dict[str, Node], way: str, end: Settings) -> list[Part]:
-        """The parts between base and the end of a path; none, reported, if it is not valid."""
+    def _path_parts(self, base: dict[str, Node], way: str, end: Settings) -> list[Part]:
+        """The parts in which base and the end of a path differ; empty if the end is not valid,
+        which is reported.
+        """
         written = self.settings.by_name(end)
         if self.settings.resolve(merge(base, written), end.mark, written=written) is None:
             return []
@@ -232,7 +252,7 @@ class RowReader:
             self._remark(f"preset {written['preset'].value}", remarks, end.mark)
         try:
             start, last = self.settings.values(base), plain_values(written)
-            return parts_to(way, end.mark, start, last, self.settings.configure)
+            return parts_of_path(way, end.mark, start, last, self.settings.configure)
         except ValidationError as error:
             faults = field_faults(error)
         except ValueError as error:
@@ -245,9 +265,9 @@ class RowReader:
         label = f"{_prefix(size)}base"
         config = self.settings.configure(self.settings.values(settings))
         self.written[label] = settings
-        for node in settings.values():
-            self._remark(label, self.settings.remarks(settings), node.mark)
-            break
+        first = next(iter(settings.values()), None)
+        if first is not None:
+            self._remark(label, self.settings.remarks(settings), first.mark)
         choice = None
         if self.tuner:
             choice = self.tuner.candidates(label, settings, {}, config)
@@ -259,8 +279,9 @@ class RowReader:
         )  # fmt: skip
 
     def _row(self, draft: _Draft, config: RowConfig, matched: Matched | None, base: Row) -> Row:
-        """A row with a valid configuration."""
-        spec, choice = draft.spec, None
+        """Make a row from its draft and its valid configuration."""
+        spec = draft.spec
+        choice: Choice | None = None
         self._check_require(draft, config)
         if self.tuner:
             settings = draft.settings
@@ -269,7 +290,7 @@ class RowReader:
             if spec.options.is_tuned:
                 choice = self.tuner.candidates(draft.label, settings, draft.written, config)
             else:
-                choice = self.tuner.as_base(settings, draft.written)
+                choice = self.tuner.candidates_of_base(settings, draft.written)
             rule = self._rule(spec)
             if rule and matched and choice:
                 self.tuner.check_cost(rule, spec, config, choice)
@@ -279,8 +300,10 @@ class RowReader:
         if matched is not None and matched.cost != "flops":
             unread = map(self.settings.unread, (base.config, config))
             self._remark(draft.label, unread, spec.mark)
-        # A design may need base among its rows, and a tuned base differs from a row as written.
-        if not changed and spec.design is None and (choice is None) == (base.choice is None):
+        # A row of a design is not noted, because a design may need a row equal to base. If only one
+        # of row and base is tuned, they become different.
+        only_one_is_tuned = (choice is None) != (base.choice is None)
+        if not changed and spec.design is None and not only_one_is_tuned:
             self._equal_to_base[draft.label] = spec.mark
         return Row(
             draft.label,
@@ -294,35 +317,44 @@ class RowReader:
             size=base.size,
             is_labeled=bool(spec.options.label),
             has_parts=bool(spec.design and spec.design.settings),
-            decoding_choice=self._decoding and self._decoding.except_for(draft.written.keys()),
+            decoding_choice=self._decoding and self._decoding.without_fields(draft.written.keys()),
         )
 
     def _remark(self, label: str, remarks: Iterable[str], mark: Mark) -> None:
-        """Keep remarks on a row for a note."""
+        """Remember remarks on a row for `notes`."""
         for remark in filter(None, remarks):
             self._remarks.setdefault(remark, {})[label] = mark
 
     @property
     def _test_set(self) -> str:
+        """Name of the evaluated test set."""
         return self.data.evaluated if self.data else ""
 
     def _rule(self, spec: RowSpec) -> Match | None:
+        """The rule of the row's group, or of the study; None without one or for `match: false`."""
         if "match" in spec.options.written:
             return spec.options.match or None
         return self.file.match or None
 
     def _configure(self, draft: _Draft, base: RowConfig) -> tuple[RowConfig | None, Matched | None]:
-        """Resolve a row, with the value that `match` chooses; (None, None) after an error."""
-        settings, written, mark = draft.settings, draft.written, draft.spec.mark
+        """Resolve a row, with the value that `match` chooses.
+
+        Returns:
+            The configuration, and how it was matched or None; (None, None) after an error.
+        """
+        settings = draft.settings
+        written = draft.written
+        mark = draft.spec.mark
         rule = self._rule(draft.spec)
         if rule is None or self.data is None or rule.field in written:
             combined = draft.spec.options.way in ("zip", "grid", "factorial")
             config = self.settings.resolve(settings, mark, written=written, combined=combined)
             if rule is not None and rule.field in written:
-                where = written[rule.field].mark
-                self.report(where, _chosen_elsewhere(rule.field, "is chosen by match"))
+                chosen = _chosen_elsewhere(rule.field, "is chosen by match")
+                self.report(written[rule.field].mark, chosen)
             return config, None
-        data, before = self.data, len(self.errors)
+        data = self.data
+        n_errors = len(self.errors)
         try:
             matched = match_row(
                 rule,
@@ -332,16 +364,16 @@ class RowReader:
                 self.settings.configure,
             )
         except NoMatch as error:
-            # An invalid setting is the better message.
+            # If a setting is invalid, report the setting and not the failed match.
             self.settings.resolve(settings, mark, written=written)
-            if len(self.errors) == before:
+            if len(self.errors) == n_errors:
                 self._report_row(rule.mark, draft, Fault(str(error), tuple(settings)))
             return None, None
-        chosen = {**settings, rule.field: Node(matched.value, rule.mark)}
-        return self.settings.resolve(chosen, mark, written={*written, rule.field}), matched
+        with_match = {**settings, rule.field: Node(matched.value, rule.mark)}
+        return self.settings.resolve(with_match, mark, written={*written, rule.field}), matched
 
     def _is_dropped(self, draft: _Draft) -> bool:
-        """Whether `where` drops the row, which may not be valid, since it is not resolved yet."""
+        """Whether `where` drops the row. Errors in its settings are left to `resolve`."""
         where = draft.spec.options.where
         if where is None:
             return False
@@ -352,10 +384,11 @@ class RowReader:
             for fault in error.faults:
                 self._report_row(draft.spec.mark, draft, fault)
         except (TypeError, ZeroDivisionError, IndexError):
-            pass  # a value of the wrong type or an empty pattern, which `resolve` reports
+            pass  # a value of the wrong type, or an empty pattern
         return False
 
     def _check_require(self, draft: _Draft, config: RowConfig) -> None:
+        """Report a row that violates the condition `require` of its group."""
         require = draft.spec.options.require
         if require is None:
             return
@@ -376,45 +409,57 @@ class RowReader:
         self.report(mark, with_causes(fault, draft.settings))
 
     def _compare_with_first(self, spec: RowSpec, config: RowConfig, first: Row) -> None:
-        """Report a second row of a label that differs from the first; note one that does not."""
-        differs, tune = "", self.tune
+        """Report a second row with the label of `first` if it differs from `first`; else note
+        it.
+        """
+        difference = ""
+        has_grid = bool(self.tune and self.tune.grid)
         is_tuned = first.own_choice is not None
         if first.config != config:
-            differs = "with other settings"
-        elif tune and tune.grid and is_tuned != spec.options.is_tuned:
-            differs = "one tuned and one not"
+            difference = "with other settings"
+        elif has_grid and is_tuned != spec.options.is_tuned:
+            difference = "one tuned and one not"
         elif spec.design is None:
             self._repeated[first.label] = spec.mark
-        if differs:
-            second = f'a second row "{spec.label}", {differs}'
+        if difference:
+            second = f'a second row "{spec.label}", {difference}'
             self.report(spec.mark, Fault(second, remedy="use another group"))
 
     def _check_designs(self, designs: Mapping[Design, Mark], rows: Mapping[str, Row]) -> None:
         """Report designs in which a part changes nothing, so that two rows are equal.
 
         Args:
-            designs: of one size.
-            rows: of that size by label, base first.
+            designs: designs of one size, with their positions.
+            rows: rows of that size by label, base first.
         """
+        base = next(iter(rows))
         for design, mark in designs.items():
-            labels = list(design.rows)
-            if isinstance(design, PathDesign):
-                labels.insert(0, design.target)
-                if design.way != "leave-one-out":
-                    labels.insert(0, next(iter(rows)))
-            # By hash, because the pairs of a thousand rows are half a million.
+            # The first row with each configuration: comparing all pairs of a thousand rows is slow.
             first: dict[RowConfig, Row] = {}
-            for row in filter(None, map(rows.get, labels)):
+            for label in _compared_labels(design, base):
+                row = rows.get(label)
+                if row is None:
+                    continue
                 same = first.setdefault(row.config, row)
                 if same is not row:
                     equal = f'rows "{same.name}" and "{row.name}" have equal settings'
                     fields = (*self.written[same.label], *self.written[row.label])
                     fault = Fault(f"{equal}: a part has no effect", fields)
-                    self.report(mark, with_causes(fault, self._of_base))
+                    self.report(mark, with_causes(fault, self._base_settings))
                     break
 
 
+def _compared_labels(design: Design, base: str) -> list[str]:
+    """Labels of the rows that a design compares with each other."""
+    if isinstance(design, FactorialDesign):
+        return list(design.rows)
+    if design.way == "leave-one-out":  # compares the target with each row, and no row with base
+        return [design.target, *design.rows]
+    return [base, design.target, *design.rows]
+
+
 def _chosen_elsewhere(field: str, problem: str) -> Fault:
+    """The fault of a field that is written although its value is chosen elsewhere."""
     return Fault(problem, (field,), field, remedy="remove it")
 
 
@@ -422,7 +467,10 @@ def _chosen_elsewhere(field: str, problem: str) -> Fault:
 class _Draft:
     """A row before it is resolved.
 
-    settings: of base and of the row, by standard name. written: of the row alone.
+    spec: the row as its group makes it.
+    label: label of the row, with its size.
+    settings: settings of base and of the row, by standard name.
+    written: settings of the row only, by standard name.
     """
 
     spec: RowSpec
@@ -443,5 +491,5 @@ def _preset_fields(settings: Mapping[str, Node]) -> frozenset[str]:
 
 
 def _with_symbols(values: dict[str, Any]) -> dict[str, Any]:
-    """The values that conditions see: by standard name and by symbol."""
+    """The values that conditions can read, by standard name and by symbol."""
     return {**values, **{symbol: values[name] for name, symbol in SYMBOL_OF.items()}}

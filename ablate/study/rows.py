@@ -1,4 +1,4 @@
-"""The section `rows`: groups of rows by `each`, `zip`, `grid` and `set`, and by designs."""
+"""The section `rows`: groups, which make rows by `each`, `zip`, `grid` or `set`, or by a design."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ from ablate.study.designs import (
 from ablate.study.expressions import Expression
 from ablate.study.matching import Match
 from ablate.study.names import folded_name
-from ablate.study.settings import Fields, Lists, Settings, required_alone
-from ablate.study.typed import KEY, Misplaced, Placed, choice
+from ablate.study.settings import Fields, Lists, Settings, one_required
+from ablate.study.typed import KEY, Misplaced, Placed, union_by_kind
 from ablate.study.yaml_nodes import Report
 
 MAX_ROWS = 10_000
 MAX_LABEL = 60  # characters
-_OF_LISTS = ("each", "zip", "grid")
-WAYS = (*_OF_LISTS, "set", *DESIGNS)
-FRACTIONS = ("generators", "resolution")  # keys beside `factorial`
-# Without the characters of patterns and lists of rows on the command line, and of Markdown.
+WAYS = ("each", "zip", "grid", "set", *DESIGNS)  # keys that make rows
+FRACTION_KEYS = ("generators", "resolution")  # keys beside `factorial`
+# A label has no character with a meaning in patterns and lists of rows on the command line, or in
+# Markdown.
 _LABEL = r'^[^\s*?\[\],"|<>]([^*?\[\],"|<>]*[^\s*?\[\],"|<>])?$'
 
 
 def _condition(value: Any) -> Expression:
     if isinstance(value, (dict, list)):
-        value = ""  # which is no condition
+        value = ""  # is refused, since an empty text is not a condition
     condition = Expression(str(value))
     condition.check_names((*field_names(), *SYMBOLS))
     return condition
@@ -65,27 +65,27 @@ Condition = Annotated[Any, PlainValidator(_condition), WithJsonSchema({"type": "
 
 def _check_label(label: str) -> str:
     if len(label) > MAX_LABEL or not label.isprintable() or not re.match(_LABEL, label):
-        needs = f'1 to {MAX_LABEL} printable characters, none of * ? [ ] , " | < >'
-        what = f"must have {needs}, and no space at its ends"
-        raise Misplaced(f'label "{label[:MAX_LABEL]}" {what}')
+        characters = f'1 to {MAX_LABEL} printable characters, none of * ? [ ] , " | < >'
+        rule = f"must have {characters}, and no space at its ends"
+        raise Misplaced(f'label "{label[:MAX_LABEL]}" {rule}')
     return label
 
 
 def _check_tune(value: Any) -> Any:
     if value is not False:
-        raise Invalid("a group can only have false; the section `tune` has the grid")
+        raise Invalid("must be false in a group; the grid belongs in the section `tune`")
     return value
 
 
-MatchOption = choice({"a mapping": Match, "false": Literal[False]})
+MatchOption = union_by_kind({"a mapping": Match, "false": Literal[False]})
 
 
 class Group(Placed):
-    """A group of rows as written: one of WAYS, and options."""
+    """A group of rows as the study writes it: one key of WAYS, and options."""
 
     model_config = ConfigDict(
         json_schema_extra={
-            "oneOf": required_alone(WAYS),
+            "oneOf": one_required(WAYS),
             "dependencies": {"label": ["set"]},
         }
     )
@@ -115,13 +115,14 @@ class Group(Placed):
     where: Condition = None
     """a condition over the row's fields; rows that violate it are dropped"""
     match: MatchOption = False  # type: ignore[valid-type]
-    """replaces the study's; false: not for this group"""
+    """replaces the study's `match`; false: rows of this group are not matched"""
     tune: Annotated[Literal[False], BeforeValidator(_check_tune)] = False
-    """false: the rows have the values chosen for base, except those that they set"""
+    """false: the rows have the values chosen for base, except for fields that they set"""
     generators: dict[str, str] = Field({}, min_length=1)
-    """of a fractional factorial: a factor and the product that its level is, as in D: A * B * C"""
+    """for a fractional factorial: a factor, and the product of factors that gives its level, as in
+    D: A * B * C"""
     resolution: int = Field(0, ge=3, le=5)
-    """of a fractional factorial: the smallest fraction with at least this resolution"""
+    """for a fractional factorial: use the smallest fraction with at least this resolution"""
 
     @classmethod
     def unknown_key(cls, key: str) -> Fault | str:
@@ -138,20 +139,20 @@ class Group(Placed):
 
     @property
     def way(self) -> str:
-        """The key that says how the group makes rows."""
+        """The key by which the group makes rows."""
         return next(key for key in self.written if key in WAYS)
 
     @property
     def is_tuned(self) -> bool:
-        """Whether the rows are tuned, if the study says so."""
-        return "tune" not in self.written
+        """Whether the rows are tuned in a study with the section `tune`."""
+        return "tune" not in self.written  # its only value is false
 
     @model_validator(mode="after")
     def _is_whole(self) -> Group:
         ways = [way for way in WAYS if way.replace("-", "_") in self.model_fields_set]
         if len(ways) != 1:
-            needs = f"exactly one of the keys {listed(WAYS)}; got {len(ways) or 'none'}"
-            raise Misplaced(f"a group needs {needs}")
+            rule = f"exactly one of the keys {listed(WAYS)}; got {len(ways) or 'none'}"
+            raise Misplaced(f"a group needs {rule}")
         faults = list(self._faults_of_way(ways[0]))
         if faults:
             raise Misplaced(*faults)
@@ -169,29 +170,37 @@ class Group(Placed):
             message = f'label is the name of one row, so it is a key beside "set"; got "{way}"'
             yield Fault(message, path=("label",))
         if way in DESIGNS and "where" in written:
-            what = f"where would drop rows that {way} needs"
-            yield Fault(what, remedy="use require", path=("where", KEY))
-        for key in FRACTIONS:
+            problem = f"where would drop rows that {way} needs"
+            yield Fault(problem, remedy="use require", path=("where", KEY))
+        for key in FRACTION_KEYS:
             if key in written and way != "factorial":
                 yield Fault(f"{key} belongs to factorial", path=(key, KEY))
         if way == "factorial":
-            self.fraction()
+            self.fraction()  # raises its faults
 
     def fraction(self) -> Fraction:
-        """The fraction of a factorial."""
+        """The fraction of a factorial group.
+
+        Raises:
+            Misplaced: `generators` or `resolution` is not valid.
+        """
         return fraction_of(self.factorial, self.generators, self.resolution)
 
 
-Groups = choice({"a mapping": Group, "a list": list[Group]})
+Groups = union_by_kind({"a mapping": Group, "a list": list[Group]})
 
 
 @dataclass(frozen=True)
 class RowSpec:
     """A row before it is resolved: the settings that the study writes for it.
 
-    group: name of the group. options: its keys, such as conditions.
-    title: behind the group's name, in a design; empty for the settings as written.
-    design: that the row belongs to.
+    group: name of the group.
+    options: the group, with options such as conditions.
+    mark: position of the row in the file.
+    settings: settings as written.
+    title: part of the label after the group's name, for a row of a design; empty to show the
+        settings there.
+    design: design of the row; None outside of designs.
     """
 
     group: str
@@ -203,7 +212,7 @@ class RowSpec:
 
     @property
     def label(self) -> str:
-        """Stable name of the row: its group and its settings as written, `A h=1 d_k=512`."""
+        """Stable name of the row: the group and the settings as written, `A h=1 d_k=512`."""
         if self.options.label:
             return self.options.label
         if self.title:
@@ -214,55 +223,65 @@ class RowSpec:
         return " ".join(words)
 
 
-PartsTo = Callable[[str, Settings], list[Part]]  # the parts of a way to an end; none if reported
+# (key of WAYS, settings of the end of a path) -> the parts in which base and the end differ; empty
+# after an error, which is reported.
+PartsOfPath = Callable[[str, Settings], list[Part]]
 
 
 def expand_groups(
-    groups: Iterable[tuple[str, Group]], report: Report, parts_to: PartsTo, size: str
+    groups: Iterable[tuple[str, Group]], report: Report, parts_of_path: PartsOfPath, size: str
 ) -> list[RowSpec]:
-    """The rows of all groups, in the order of the file. Errors are reported."""
+    """Make the rows of all groups, in the order of the file. Errors are reported."""
     specs: list[RowSpec] = []
     for name, options in groups:
-        specs += expand_group(name, options, report, MAX_ROWS - len(specs), parts_to, size)
+        specs += expand_group(name, options, report, MAX_ROWS - len(specs), parts_of_path, size)
     return _without_clashes(specs, report)
 
 
 def _without_clashes(specs: Sequence[RowSpec], report: Report) -> list[RowSpec]:
-    """The rows, without rows whose written label names base, another row or another group."""
+    """Leave out rows whose `label` is the name of base, of another row or of another group. They
+    are reported.
+    """
     labels = Counter(folded_name(spec.label) for spec in specs)
     groups = Counter(folded_name(spec.group) for spec in specs)
     kept = []
     for spec in specs:
         name = folded_name(spec.label)
-        # The only row of a group may have the name of the group.
-        others = groups[name] - (name == folded_name(spec.group))
+        rows_of_name = groups[name]  # rows of a group with this name
+        if name == folded_name(spec.group):
+            rows_of_name -= 1  # the only row of a group may have the name of the group
         kind = ""
         if name == "base":
             kind = "base"
         elif labels[name] > 1:
             kind = "another row"
-        elif others:
+        elif rows_of_name:
             kind = "a group with other rows"
         if not spec.options.label or not kind:
             kept.append(spec)
             continue
-        where = spec.options.node("label").mark
-        taken = f'label "{spec.label}" is also the name of {kind}'
-        report(where, Fault(taken, remedy="choose another"))
+        mark = spec.options.node("label").mark
+        problem = f'label "{spec.label}" is also the name of {kind}'
+        report(mark, Fault(problem, remedy="choose another label"))
     return kept
 
 
 def expand_group(
-    group: str, options: Group, report: Report, max_rows: int, parts_to: PartsTo, size: str = ""
+    group: str,
+    options: Group,
+    report: Report,
+    max_rows: int,
+    parts_of_path: PartsOfPath,
+    size: str = "",
 ) -> list[RowSpec]:
-    """The rows of a group; none if they are more than `max_rows`, which is reported."""
+    """Make the rows of a group; empty, and reported, if there are more than `max_rows` rows."""
     way = options.way
     parts = options.leave_one_out or options.add_one_in or options.cumulative
-    if isinstance(parts, Settings):
-        parts = parts_to(way, parts)
+    if isinstance(parts, Settings):  # the end of the path is a preset
+        parts = parts_of_path(way, parts)
         if not parts:
             return []
-    # Counted before any row is made, since a grid can be astronomically large.
+    # Count the rows before making any, since a grid can be astronomically large.
     count = _count(options, parts)
     if count > max_rows:
         report(
@@ -285,6 +304,7 @@ def expand_group(
 
 
 def _count(options: Group, parts: Sequence[Part]) -> int:
+    """Number of rows of a group. `parts` are the parts of a path."""
     match options.way:
         case "each":
             return sum(map(len, options.each.lists()))
@@ -302,6 +322,7 @@ def _count(options: Group, parts: Sequence[Part]) -> int:
 
 
 def _expand(way: str, fields: Settings) -> Iterator[Settings]:
+    """Yield the settings of each row of a group that is not a design."""
     if way == "set":
         yield fields
     elif way == "each":

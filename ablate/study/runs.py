@@ -1,11 +1,11 @@
-"""The runs that train rows of a study: what there is to execute, in order."""
+"""The runs that train the rows of a study, in the order of execution."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
@@ -19,12 +19,15 @@ from ablate.study.study import Study
 
 @dataclass(frozen=True)
 class Run:
-    """One training: a configuration with one seed. Rows that differ only in decoding share it.
+    """One training: a configuration with one seed. Rows that differ only in decoding share a run.
 
-    awaits_choice: whether the configuration is not known yet. The id then names no folder, and
-        nothing is trained.
-    decodings: configurations that decode the run, by decoding id; empty for a trial.
-    split: that they decode.
+    id: id of the run, and name of its folder.
+    config: configuration of the training.
+    data: data settings, with the vocabulary size of the row.
+    awaits_choice: whether the configuration is not known yet. Then the run has no folder, and it
+        cannot be executed.
+    decodings: configurations with which the run is decoded, by decoding id; empty for a trial.
+    split: the split that is decoded.
     """
 
     id: str
@@ -38,13 +41,14 @@ class Run:
 
 @dataclass(frozen=True)
 class Runs:
-    """The runs of some rows, in the order of execution: all rows with the first seed, then with the
-    next one, so that an interrupted study has a complete table.
+    """The runs of some rows of a study, in the order of execution: all rows with the first seed,
+    then all rows with the next seed, so that an interrupted study has a complete table.
 
-    study: that asks for them.
-    rows: base first; with the configurations that trials have chosen, where they are complete.
-    seeds: that the rows are trained with.
-    split: that is decoded.
+    study: the study.
+    rows: the rows, base first. A row whose trials are complete has the configuration that they
+        chose.
+    seeds: seeds with which the rows are trained.
+    split: the split that is decoded.
     """
 
     study: Study
@@ -69,13 +73,15 @@ class Runs:
 
     @cached_property
     def _by_row(self) -> dict[tuple[str, int], Run]:
-        """The runs by (label of the row, seed); all runs of a training share its decodings."""
+        """The runs by (label of the row, seed). Runs with the same id share one mapping of
+        decodings.
+        """
         runs: dict[tuple[str, int], Run] = {}
         decodings_by_id: dict[str, dict[str, RowConfig]] = {}
         for row in self.rows:
             data, config = fold_vocab_size(self.study.data, row.config)
             task = self.study.task_name
-            # Without a configuration yet, its ids must belong to no training.
+            # The configuration is not known yet, so the ids must differ from all real ids.
             if row.awaits_values:
                 task += f"{UNDECIDED} {row.label}"
             for seed, id in run_ids(data, config, self.seeds_of(row), task).items():
@@ -87,7 +93,7 @@ class Runs:
         return runs
 
     def of(self, row: Row) -> list[Run]:
-        """The row's runs in the order of the seeds."""
+        """The runs of a row, in the order of the seeds."""
         return [self._by_row[row.label, seed] for seed in self.seeds_of(row)]
 
     def seeds_of(self, row: Row) -> tuple[int, ...]:
@@ -95,13 +101,13 @@ class Runs:
         return self.seeds.base if row.is_base else self.seeds.rows
 
     def data_of(self, row: Row) -> CorpusConfig:
-        """The data settings with the row's vocabulary size."""
+        """The data settings of the study, with the vocabulary size of a row."""
         return fold_vocab_size(self.study.data, row.config)[0]
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Names of the metrics that show what the runs give; of runs that only make a choice,
-        perplexity.
+        """Names of the metrics to show for the runs: perplexity for trials, else the metrics of the
+        study.
         """
         if self.split == "dev" or not self.base.is_decoded:
             return (PPL.name,)
@@ -116,7 +122,7 @@ class Runs:
         return replace(self, rows=tuple(row for row in self.rows if row.label in labels))
 
     def common(self, other: Runs) -> Runs:
-        """The runs of the rows and seeds that both have."""
+        """The runs of the rows and seeds that are in both `self` and `other`."""
         return self.with_rows(other.by_label).with_seeds(self.seeds.common(other.seeds))
 
     @property
@@ -130,32 +136,32 @@ class Runs:
         return {row.label: row for row in self.rows}
 
     def base_of(self, row: Row) -> Row:
-        """The row that a row is compared with."""
+        """The row with which a row is compared."""
         return self.by_label.get(row.base, self.base)
 
     @cached_property
     def comparisons(self) -> dict[str, int]:
-        """Number of comparisons with each base of the file, by its label, whatever part of the rows
-        is here: Holm's correction covers all of them.
+        """Number of comparisons with each base, by the label of base. All rows of the file count,
+        even if only some are selected, because Holm's correction covers all comparisons.
         """
         whole = Runs(self.study, self.study.whole.rows, self.study.whole.seeds.first(1))
         counts = whole._distinct_rows
         for label, count in self._distinct_rows.items():
-            # A choice of decoding can make rows differ that are equal as written.
+            # Rows that are equal as written can differ once their decoding is chosen.
             counts[label] = max(counts[label], count)
         return counts
 
     @cached_property
     def repeated(self) -> dict[str, str]:
-        """The rows that have the same scores as an earlier one, by label, with its label: one
-        comparison, which is tested once.
+        """The rows that have the same runs and decoding as an earlier row: label -> label of the
+        earlier row. Both rows are one comparison, which is tested once.
         """
-        first: dict[tuple[Any, ...], str] = {}
+        first: dict[tuple[str, str, str], str] = {}
         repeated = {}
         for row in self.rows:
             if row.is_base:
                 continue
-            key = row.base, row.decoding, self.of(row)[0].id
+            key = (row.base, row.decoding, self.of(row)[0].id)
             earlier = first.setdefault(key, row.label)
             if earlier != row.label:
                 repeated[row.label] = earlier
@@ -163,7 +169,9 @@ class Runs:
 
     @property
     def _distinct_rows(self) -> dict[str, int]:
-        """Number of comparisons with each base, by its label."""
+        """Number of rows that are compared with each base, without repeated rows, by the label of
+        base.
+        """
         counts = {row.label: 0 for row in self.rows if row.is_base}
         for row in self.rows:
             if not row.is_base and row.label not in self.repeated:
@@ -172,5 +180,5 @@ class Runs:
 
 
 def runs_of(study: Study) -> Runs:
-    """The runs of the rows as written, before trials have chosen anything."""
+    """The runs of the rows as written, before trials have chosen configurations."""
     return Runs(study, study.rows, study.seeds)

@@ -1,6 +1,6 @@
-"""JSON Schema of the study file, for editors; generated from the models of the file.
+"""Generate the JSON Schema of the study file, for editors, from the pydantic models of the file.
 
-It describes the values of single fields. Rules over several fields are checked by `ablate plan`.
+It describes the values of single fields. `ablate plan` checks the rules over several fields.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ablate.config.identity import DEFAULT_TASK
 from ablate.config.model import LAYER_FIELDS
 from ablate.config.presets import PRESETS
 from ablate.config.resolve import SYMBOLS
-from ablate.study.settings import REFERENCE, required_alone
+from ablate.study.settings import REFERENCE, one_required
 from ablate.study.study_file import StudyFile
 from ablate.tasks import TASKS, Task, meaning_of
 
@@ -29,14 +29,14 @@ TITLE = "A study of ablate"
 
 
 class _Untitled(GenerateJsonSchema):
-    """Schemas without the titles of fields, which repeat their names."""
+    """Generates schemas without titles of fields, which would repeat the names."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
 
 
 class _Generator(_Untitled):
-    """Schemas without the defaults of keys, which a study leaves out."""
+    """Generates schemas without defaults, because their keys are left out of a study."""
 
     def default_schema(self, schema: Any) -> Schema:
         return self.generate_inner(schema["schema"])
@@ -48,12 +48,12 @@ def schema() -> Schema:
     file = json.loads(text.replace(f'"{REFERENCE}"', '"$ref"'))
     models = file.pop("$defs")
     definitions = {**_fields(), "settings": _settings(_value), "lists": _settings(_list), **models}
-    rules = [_of_task(task) for task in TASKS.values()]
+    rules = [_task_rule(task) for task in TASKS.values()]
     return {"$schema": DRAFT, **file, "title": TITLE, "allOf": rules, "definitions": definitions}
 
 
 def schema_text() -> str:
-    """The schema as a JSON file holds it."""
+    """The schema as the text of a JSON file."""
     return json.dumps(schema(), indent=1) + "\n"
 
 
@@ -71,7 +71,7 @@ def _fields() -> Schema:
     fields = whole["properties"]
     for name, field in fields.items():
         field["description"] = meaning_of(name)
-    # A study may leave them out or set them to null: they are derived.
+    # A study may leave out fields without a default, or set them to null: they are derived.
     for name in whole["required"]:
         description = fields[name].pop("description")
         fields[name] = {"description": description, "anyOf": [fields[name], {"type": "null"}]}
@@ -89,7 +89,10 @@ def _fields() -> Schema:
 
 
 def _settings(schema_of: Callable[[str], Schema]) -> Schema:
-    """Schema of a mapping of fields, each by its name or by the paper's letter, but not by both."""
+    """Schema of a mapping of fields, each by its name or by the letter of the paper.
+
+    `schema_of` returns the schema of a field's value.
+    """
     properties = {letter: schema_of(name) for letter, name in SYMBOLS.items()}
     for name in (*RowConfig.model_fields, "preset"):
         properties[name] = schema_of(name)
@@ -97,13 +100,15 @@ def _settings(schema_of: Callable[[str], Schema]) -> Schema:
         "type": "object",
         "additionalProperties": False,
         "properties": properties,
-        # A field must not be given by its letter and by its name.
+        # A field must not be given by both its letter and its name.
         "not": {"anyOf": [{"required": [letter, name]} for letter, name in SYMBOLS.items()]},
     }
 
 
 def _data(section: type[CorpusConfig]) -> Schema:
-    """Schema of a data section; the corpus decides which fields are required or allowed."""
+    """Schema of the section `data` of a task. The corpus determines which fields are required or
+    allowed.
+    """
     whole = section.model_json_schema(schema_generator=_Untitled)
     properties = whole["properties"]
     names: list[Schema] = [{"enum": list(section.corpora())}]
@@ -118,7 +123,7 @@ def _data(section: type[CorpusConfig]) -> Schema:
             directions = {"direction": {"enum": list(named.directions)}}
             rules.append(_if_corpus(name, {"properties": directions}))
         if named.is_generated:
-            absent = {"anyOf": required_alone(section.located_by)}
+            absent = {"anyOf": one_required(section.located_by)}
             rules.append(_if_corpus(name, {"not": absent}))
     schema: Schema = {
         "additionalProperties": False,
@@ -130,8 +135,8 @@ def _data(section: type[CorpusConfig]) -> Schema:
     return schema
 
 
-def _of_task(task: Task) -> Schema:
-    """Constrain the data section and the metrics of a task of ablate."""
+def _task_rule(task: Task) -> Schema:
+    """The rule for studies of a built-in task: the fields of `data`, and the metrics."""
     metric = {"enum": [metric.name for metric in task.prediction_metrics]}
     metrics = {"anyOf": [metric, {"type": "array", "items": metric}]}
     condition: Schema = {"properties": {"task": {"const": task.name}}}

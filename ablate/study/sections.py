@@ -23,20 +23,28 @@ from ablate.study.typed import keys_of
 from ablate.study.yaml_nodes import Node, Report, parse_yaml, plain_scalar
 from ablate.tasks import TASKS, Task, load_task
 
-GIVEN_FOLDER = Mark("folder of the data")  # place of `Selection.data_folder`
+GIVEN_FOLDER = Mark("folder of the data")  # position of `Selection.data_folder`
 
 
 def with_overrides(
     root: Node, overrides: Sequence[str], data_folder: str | None, report: Report
 ) -> Node:
-    """The file with the values of `--set`, and with a folder of the data that a program gives.
+    """Set the values of `--set`, and the folder of the data if a program gives it.
+
+    Faults of `--set` are reported.
+
+    Args:
+        root: the file.
+        overrides: texts of `--set`.
+        data_folder: replaces `data.folder`; None to keep it.
+        report: records a fault with its position.
 
     Raises:
         StudyError: the file is not a mapping.
     """
     if not isinstance(root.value, dict):
-        needs = f"a study must be a mapping of {listed(keys_of(StudyFile))}"
-        raise root.mark.error(f"{needs}; got {root.kind}")
+        rule = f"a study must be a mapping of {listed(keys_of(StudyFile))}"
+        raise root.mark.error(f"{rule}; got {root.kind}")
     sections = dict(root.value)
     for text in overrides:
         mark = override_mark(text)
@@ -58,11 +66,11 @@ def override_mark(text: str) -> Mark:
 def _parse_override(text: str, mark: Mark) -> tuple[str, Node]:
     """Parse the FIELD=VALUE of `--set` into the field and its value.
 
-    VALUE is all of the text: `/x/my #1 data` has no comment, and `a: b` is no mapping. Quotes and
-    brackets at its beginning are read as in a study.
+    VALUE is a plain text or number: `/x/my #1 data` has no comment, and `a: b` is not a mapping.
+    Only a VALUE that begins with a quote or a bracket is read as YAML.
 
     Raises:
-        Invalid: it is not of this form, or VALUE is not YAML.
+        Invalid: the text is not of this form, or VALUE is not YAML.
     """
     key, equals, value = (part.strip() for part in text.partition("="))
     if not (key and equals and value):
@@ -72,7 +80,7 @@ def _parse_override(text: str, mark: Mark) -> tuple[str, Node]:
     try:
         node = parse_yaml(value, "VALUE")
     except StudyError as error:
-        # Its position is in a value of a few characters, which nobody takes for a file.
+        # Drop the position: VALUE has a single line.
         (fault,) = error.faults
         raise Invalid(replace(fault, place=None, subject="")) from None
     return key, Node(node.value, mark)
@@ -102,7 +110,9 @@ def _override(sections: dict[str, tuple[Mark, Node]], key: str, node: Node) -> N
 
 
 def read_task(node: Node | None, classes: ClassSources, report: Report) -> tuple[Task | None, str]:
-    """The task and its name: a task of ablate, or a reference to a class, pinned to its source."""
+    """Read the task and its name: a built-in task, or a reference to a class that is pinned to its
+    source. (None, "") after an error, which is reported.
+    """
     if node is None:
         return TASKS[DEFAULT_TASK], DEFAULT_TASK
     name = node.value
@@ -110,10 +120,9 @@ def read_task(node: Node | None, classes: ClassSources, report: Report) -> tuple
         return TASKS[name], name
     if not isinstance(name, str) or parse_reference(name) is None:
         report(node.mark, unknown_name("task", str(node.to_python()), TASKS))
-        # The rest of the file is read for the task that is probably meant.
-        for near in get_close_matches(str(name), TASKS, n=1):
-            return TASKS[near], near
-        return None, ""
+        # Read the rest of the file for the task that is probably meant.
+        nearest = get_close_matches(str(name), TASKS, n=1)
+        return (TASKS[nearest[0]], nearest[0]) if nearest else (None, "")
     pinned = classes.pin(node)
     reference = parse_reference(pinned.value) if pinned else None
     if reference is None:
@@ -122,12 +131,19 @@ def read_task(node: Node | None, classes: ClassSources, report: Report) -> tuple
         return load_task(reference, classes.sources[str(reference.digest)]), str(reference)
     except StudyError as error:
         for fault in error.faults:
-            report(node.mark, str(fault))  # with its place in the file of the class
+            report(node.mark, str(fault))  # the text has the line in the file of the class
         return None, ""
 
 
 def read_data(section: Node, task: Task, folder: Path, report: Report) -> CorpusConfig | None:
-    """Read the fields of `data`; None, with the errors reported, if they are not valid."""
+    """Read the fields of `data`; None after an error, which is reported.
+
+    Args:
+        section: the section `data`.
+        task: the task of the study.
+        folder: folder of the study file.
+        report: records a fault with its position.
+    """
     settings = {}
     for key, mark, node in section.items():
         fault = next(value_faults(key, node), None)
@@ -149,23 +165,25 @@ def read_data(section: Node, task: Task, folder: Path, report: Report) -> Corpus
         return data.model_copy(update={"folder": path})
     except ValidationError as error:
         faults = field_faults(error, task.data_config)
-        # What else must be given follows from the corpus.
+        # The corpus determines which other fields are needed.
         faults = [replace(fault, fields=(*fault.fields, "corpus")) for fault in faults]
         report_fields(faults, settings, section.mark, report, settings)
     except ValueError as error:
-        where = settings.get("corpus", section).mark
-        report_fields(faults_in(error), settings, where, report, settings)
+        mark = settings.get("corpus", section).mark
+        report_fields(faults_in(error), settings, mark, report, settings)
     return None
 
 
 def _data_folder(folder: Node, beside: Path, report: Report) -> str:
-    """Path of `data.folder`: relative to the study file; given by `--set`, as it is."""
+    """Path of `data.folder`: relative to the study file if the file writes it, or to the current
+    folder if `--set` or a program gives it.
+    """
     if folder.mark == GIVEN_FOLDER:
         return str(folder.value)
     try:
         path = home_path(folder.value)
         if "://" in folder.value:
-            raise Invalid(f"{folder.value}: an address is written in train, dev and test")
+            raise Invalid(f"{folder.value}: write addresses in train, dev and test instead")
     except ValueError as error:
         for fault in faults_in(error):
             report(folder.mark, fault.about("folder"))

@@ -1,4 +1,4 @@
-"""The section `seeds`: a list, more seeds for base than for the rows, or looks."""
+"""The section `seeds`: a list of seeds, more seeds for base than for the other rows, or looks."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from ablate.errors import Fault, Invalid, not_allowed, unknown_name
 from ablate.fields import value_text
 from ablate.stats.power import MAX_SEEDS
-from ablate.study.typed import Misplaced, Placed, choice
+from ablate.study.typed import Misplaced, Placed, union_by_kind
 
 _RANGE = re.compile(r"(?:(\d{1,9}) ?- ?)?(\d{1,9})")  # `3`, or `1-3`
-_MOST_WRITTEN = 20  # seeds in a message
+_MAX_SHOWN = 20  # largest number of seeds that a message lists
 
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 
@@ -28,12 +28,12 @@ def _distinct(seeds: list[int]) -> list[int]:
     return seeds
 
 
-def _as_list(value: Any) -> Any:
-    """Refuse a number of seeds, or a range, with the list that it probably means."""
+def _refuse_number(value: Any) -> Any:
+    """Refuse a number or a range in place of a list of seeds; the fault shows the list."""
     range_ = _RANGE.fullmatch(str(value).strip())
     if isinstance(value, (int, str)) and not isinstance(value, bool) and range_:
         first, last = int(range_[1] or 1), int(range_[2])
-        if first <= last < first + _MOST_WRITTEN:
+        if first <= last < first + _MAX_SHOWN:
             seeds = list(range(first, last + 1))
             raise Invalid(not_allowed(value_text(value), "a list", f"write {seeds}"))
     return value
@@ -44,7 +44,7 @@ SeedList = Annotated[
     AfterValidator(_distinct),
     Field(min_length=1, max_length=MAX_SEEDS, json_schema_extra={"uniqueItems": True}),
 ]
-WrittenSeeds = Annotated[SeedList, BeforeValidator(_as_list)]
+WrittenSeeds = Annotated[SeedList, BeforeValidator(_refuse_number)]
 
 
 class SeedsOfBase(Placed):
@@ -54,18 +54,18 @@ class SeedsOfBase(Placed):
 
     rows: int = Field(ge=1, le=MAX_SEEDS)
     """every row has the seeds 1 to this number"""
-    # `_are_more` has its bound, and a message with the rows' seeds.
+    # `_check_base` checks the lower bound, which depends on `rows`.
     base: int = Field(le=MAX_SEEDS, json_schema_extra={"minimum": 3})
     """base has the seeds 1 to this number"""
 
     @classmethod
     def unknown_key(cls, key: str) -> Fault:
-        """The fault of a key that no mapping of seeds has."""
+        """The fault of a key that a mapping of seeds does not have."""
         return unknown_name("key", key, ("rows", "base", "looks"))
 
     @model_validator(mode="after")
-    def _are_more(self) -> SeedsOfBase:
-        # A single further seed shows no spread, so that its weight could not be estimated.
+    def _check_base(self) -> SeedsOfBase:
+        # A single further seed has no standard deviation, so its weight could not be estimated.
         least = self.rows + 2
         if self.base < least:
             few = f"{self.base} seeds; at least {least}, two more than the rows have"
@@ -86,30 +86,32 @@ class Looks(Placed):
     study are 1 to the last of these numbers.
     """
 
-    # From 2 on: one seed shows no spread.
+    # At least 2, because one seed has no standard deviation.
     looks: Annotated[
         list[Annotated[int, Field(ge=2, le=MAX_SEEDS)]],
         Field(min_length=2, json_schema_extra={"uniqueItems": True}),
         AfterValidator(_increasing),
     ]
-    """numbers of seeds at which the study is judged, increasing; it ends at the first at which
-    every row is settled"""
+    """numbers of seeds at which the study is judged, increasing; the study ends at the first look
+    at which every row is settled"""
 
 
-SeedsSection = choice(
+SeedsSection = union_by_kind(
     {"a list": WrittenSeeds, "a mapping with looks": Looks, "a mapping": SeedsOfBase}
 )
-SECTION_OF = {"looks": "write seeds: {looks: [3, 5, 8]}"}  # keys that belong into the section
+# Keys of this section that users write at the top of a study -> the remedy.
+REMEDIES = {"looks": "write seeds: {looks: [3, 5, 8]}"}
 
 
 @dataclass(frozen=True)
 class Seeds:
     """The seeds of a study, or of some of its runs.
 
-    rows: of every row.
-    further: of base alone.
-    trials: of the trials of rows with a choice.
-    looks: numbers of seeds at which the study is judged; empty for once, with all.
+    rows: seeds of every row.
+    further: further seeds of base.
+    trials: seeds of the trials of tuned rows.
+    looks: numbers of seeds at which the study is judged; empty if it is judged once, with all
+        seeds.
     """
 
     rows: tuple[int, ...]
@@ -119,27 +121,27 @@ class Seeds:
 
     @property
     def base(self) -> tuple[int, ...]:
-        """The seeds of base."""
+        """All seeds of base."""
         return *self.rows, *self.further
 
     @property
     def plan(self) -> tuple[int, ...]:
-        """Numbers of seeds at which the study is judged; a single number in most studies."""
+        """Numbers of seeds at which the study is judged; only one number without looks."""
         return self.looks or (len(self.rows),)
 
     def first(self, count: int) -> Seeds:
-        """The first seeds of every row, without further ones."""
+        """The first `count` seeds of every row, without further seeds of base."""
         return replace(self, rows=self.rows[:count], further=())
 
     def common(self, other: Seeds) -> Seeds:
-        """The seeds that both have."""
+        """The seeds in both `self` and `other`."""
         rows = tuple(seed for seed in self.rows if seed in other.rows)
         further = tuple(seed for seed in self.further if seed in other.further)
         return replace(self, rows=rows, further=further)
 
 
 def seeds_of(section: list[int] | Looks | SeedsOfBase, trials: tuple[int, ...]) -> Seeds:
-    """The seeds that the section asks for, with the seeds of trials."""
+    """The seeds of a study, from its section `seeds` and the seeds of its trials."""
     if isinstance(section, Looks):
         looks = tuple(section.looks)
         return Seeds(_up_to(looks[-1]), trials=trials, looks=looks)

@@ -20,11 +20,15 @@ _RANGE = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
 
 @dataclass(frozen=True)
 class Selection:
-    """The options that change or select a study, as given: `--set`, `--rows` and `--seeds`.
+    """The options that change a study or select a part of it.
 
-    data_folder: replaces `data.folder`; for a program that knows the folder. It is used as it is,
-        and never parsed as a text of the user's is.
-    origin: the file of which the study's file is a copy; relative paths of its data begin there.
+    overrides: texts of `--set`.
+    rows: texts of `--rows`.
+    seeds: text of `--seeds`.
+    data_folder: path that replaces `data.folder`, given by a program. It is not parsed as `--set`
+        would be.
+    origin: the original of which the study file is a copy; relative paths of the data start from
+        its folder.
     """
 
     overrides: Sequence[str] = ()
@@ -35,13 +39,13 @@ class Selection:
 
     @property
     def has_settings(self) -> bool:
-        """Whether `--set` changes the study; the folder of the data is no part of it."""
+        """Whether `--set` changes the study. The folder of the data is not part of the study."""
         names = {text.partition("=")[0].strip() for text in self.overrides}
         return bool(names - {"data.folder"})
 
 
 def select_rows(study: str, rows: Sequence[Row], patterns: Sequence[str]) -> tuple[Row, ...]:
-    """The rows of a study that match `--rows`, with their bases; base is always among them.
+    """Select the rows that match `--rows`, with their bases. The first base is always selected.
 
     Raises:
         UsageError: no row or group matches a pattern.
@@ -56,7 +60,7 @@ def select_rows(study: str, rows: Sequence[Row], patterns: Sequence[str]) -> tup
 
 
 def select_seeds(seeds: Seeds, text: str | None, n_rows: int) -> Seeds:
-    """The seeds of `--seeds` in the place of the study's.
+    """Select the seeds of `--seeds`; all seeds of the study without the option.
 
     Raises:
         UsageError: the list is invalid, has a seed of the trials, or makes too many runs.
@@ -66,46 +70,47 @@ def select_seeds(seeds: Seeds, text: str | None, n_rows: int) -> Seeds:
         selected = replace(seeds, rows=_parse_seeds(text), further=())
         shared = sorted(set(selected.rows) & set(seeds.trials))
         if shared:
-            raise _wrong("--seeds", f"{shared[0]} is a seed of `tune`; choose others")
+            raise _usage_error("--seeds", f"{shared[0]} is a seed of `tune`; choose others")
     runs = n_rows * len(selected.rows)
     if runs > MAX_RUNS:
-        at_most = f"a study can have at most {MAX_RUNS:,}"
-        raise _wrong("--seeds", f"makes {runs:,} runs; {at_most}")
+        limit = f"a study can have at most {MAX_RUNS:,}"
+        raise _usage_error("--seeds", f"makes {runs:,} runs; {limit}")
     return selected
 
 
 def notes_on_seeds(text: str | None) -> Iterator[str]:
-    """Yield a note on `--seeds 3`, which may be meant as a number of seeds."""
+    """Yield a note on `--seeds 3`, which the user may have meant as a number of seeds."""
     if text is not None and text.strip().isdecimal() and 1 < int(text) <= MAX_SEEDS:
         number = int(text)
         yield f"--seeds {number} is one seed, number {number}; --seeds 1-{number} is {number} seeds"
 
 
-def _wrong(option: str, fault: Fault | str) -> UsageError:
+def _usage_error(option: str, fault: Fault | str) -> UsageError:
     return UsageError(as_fault(fault).located(Mark(option)))
 
 
 def _patterns(texts: Sequence[str]) -> list[str]:
     patterns = list(filter(None, map(str.strip, ",".join(texts).split(","))))
-    if not patterns:  # such as an unset variable of a script, which is not to mean base alone
-        raise _wrong("--rows", "names no row; leave it out for all rows, or name base")
+    if not patterns:  # such as an unset variable of a script, which must not select only base
+        raise _usage_error("--rows", "names no row; leave it out for all rows, or name base")
     return patterns
 
 
 def find_row(runs: Runs, name: str) -> Row:
-    """Return the row with this label, or the only row that a group's name or a pattern matches.
+    """Find the row with this label, or the only row that matches a group's name or a pattern.
 
     Raises:
         UsageError: no row or several rows match.
     """
-    rows, study = runs.rows, runs.study.name
+    rows = runs.rows
+    study = runs.study.name
     matches = [row for row in rows if row.label == name] or _matches(rows, name)
     if len(matches) == 1:
         return matches[0]
     if matches:
-        several = ", ".join(f'"{row.label}"' for row in matches)
-        what = f'"{name}" matches {len(matches)} rows of study "{study}"'
-        raise UsageError(f"{what}; choose one: {several}")
+        labels_of_matches = ", ".join(f'"{row.label}"' for row in matches)
+        problem = f'"{name}" matches {len(matches)} rows of study "{study}"'
+        raise UsageError(f"{problem}; choose one: {labels_of_matches}")
     labels, groups = _labels_and_groups(rows)
     meant = meant_name(name, [*labels, *groups])
     remedy = "" if meant else f"rows: {', '.join(labels)}"
@@ -114,7 +119,9 @@ def find_row(runs: Runs, name: str) -> Row:
 
 
 def _matches(rows: Sequence[Row], pattern: str) -> list[Row]:
-    """Rows by label, group, size, or a pattern with * and ?; labels also without the size."""
+    """The rows whose label, group or size equals a pattern, or whose label matches its * and ?.
+    Labels and groups also match without their size.
+    """
     return [row for row in rows if pattern in _names(row) or fnmatchcase(row.label, pattern)]
 
 
@@ -126,7 +133,7 @@ def _matching_rows(study: str, rows: Sequence[Row], pattern: str) -> list[Row]:
         remedy = "" if meant else f"groups: {', '.join(groups)}"
         problem = f'study "{study}" has no row or group "{pattern}"'
         fault = Fault(problem, remedy=remedy, code="unknown-name", meant=meant)
-        raise _wrong("--rows", fault)
+        raise _usage_error("--rows", fault)
     return matches
 
 
@@ -146,13 +153,13 @@ def _parse_seeds(text: str) -> tuple[int, ...]:
     for part in text.split(","):
         written = _RANGE.fullmatch(part.strip())
         if not written:
-            raise _wrong("--seeds", f'"{text}" is not a list of seeds, such as 1,2,3 or 1-3')
+            raise _usage_error("--seeds", f'"{text}" is not a list of seeds, such as 1,2,3 or 1-3')
         low, high = int(written[1]), int(written[2] or written[1])
         if high >= 2**32 or high < low or high - low >= MAX_SEEDS:
             allowed = f"seeds are 0 to {2**32 - 1}, at most {MAX_SEEDS} of them"
-            what = f'"{part.strip()}" is not a valid range of seeds'
-            raise _wrong("--seeds", f"{what}; {allowed}")
+            problem = f'"{part.strip()}" is not a valid range of seeds'
+            raise _usage_error("--seeds", f"{problem}; {allowed}")
         seeds += range(low, high + 1)
         if len(seeds) > MAX_SEEDS:
-            raise _wrong("--seeds", f"more than {MAX_SEEDS} seeds")
+            raise _usage_error("--seeds", f"more than {MAX_SEEDS} seeds")
     return tuple(dict.fromkeys(seeds))

@@ -1,4 +1,4 @@
-"""The fields that a study writes, with their positions."""
+"""Settings: the values of fields that a study writes, with their positions in the file."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ from ablate.study.error_list import MAX_ERRORS
 from ablate.study.typed import KEY, Misplaced, mapping_of
 from ablate.study.yaml_nodes import Node, Report
 
-# Names in other libraries for several fields together; a field declares a name for itself.
+# Names in other libraries that correspond to several fields. A name for a single field is declared
+# with the field.
 _SEVERAL_FIELDS = {
     "layer_types": 'mixer" or "attention" with a list of values, such as "mixer: [lstm, attention]',
     **dict.fromkeys(("bias", "use_bias"), 'attention_bias" or "feed_forward_bias'),
 }
 
-# Words in names of fields that ablate does not have -> the field whose class could provide them.
-_OF_CLASSES = {
+# Words in names of unknown fields -> the field whose own class could implement them.
+_CLASS_FIELDS_BY_WORD = {
     **dict.fromkeys(("qk", "kv", "attn", "attention", "softcap", "sink", "sinks"), "attention"),
     **dict.fromkeys(("rope", "position", "positions", "yarn"), "positional_encoding"),
     **dict.fromkeys(("norm", "layernorm", "rmsnorm"), "norm"),
     **dict.fromkeys(("activation", "act", "glu"), "activation"),
 }
 
-# Keys of a study that are often written among the fields -> their place.
-_KEYS = {
+# Keys of a study that are often written among the fields -> where they belong.
+_PLACES_OF_KEYS = {
     **dict.fromkeys(
         ("task", "data", "seeds", "metrics", "judge", "margin", "sizes", "rows"),
         "a section of the study",
@@ -50,8 +51,9 @@ _KEYS = {
         "a key of the group, beside its rows",
     ),
 }
-# Settings of a command and not of a study: the results do not depend on them.
-OPTIONS_OF_RUN = {
+# Options of the command line that are often written in a study -> how to give them. They are not
+# part of a study, because the results do not depend on them.
+RUN_OPTIONS = {
     **dict.fromkeys(("device", "gpu", "gpus", "cuda"), "ablate run STUDY --device cuda"),
     **dict.fromkeys(("jobs", "workers"), "ablate run STUDY --jobs N"),
     **dict.fromkeys(("results", "output", "output_dir"), "ablate run STUDY --results DIR"),
@@ -62,7 +64,10 @@ OPTIONS_OF_RUN = {
 
 
 class Settings(dict[str, Node]):
-    """Values by field name or symbol, as the study writes them, and where it does."""
+    """Values by field name or symbol, as the study writes them.
+
+    mark: position of the mapping in the file.
+    """
 
     mark = Mark("")
 
@@ -72,81 +77,94 @@ class Settings(dict[str, Node]):
 
     @classmethod
     def from_file(cls, value: Any) -> Settings:
-        """The fields of a mapping, each with a value; none if nothing is written.
+        """Read a mapping of fields, each with one value; None is an empty mapping.
 
         Raises:
-            Misplaced: with every unknown or repeated field, and every value of the wrong kind.
+            Misplaced: fields are unknown or repeated, or values have the wrong kind; it has all
+                faults.
         """
-        return cls._checked(value, _single_value_faults)
+        return cls._read(value, _single_value_faults)
 
     @classmethod
     def lists_from_file(cls, value: Any) -> Settings:
-        """The fields of a mapping, each with a list of values; raises Misplaced likewise."""
-        return cls._checked(value, _list_faults)
+        """Read a mapping of fields, each with a list of values; None is an empty mapping.
+
+        Raises:
+            Misplaced: fields are unknown or repeated, or values have the wrong kind; it has all
+                faults.
+        """
+        return cls._read(value, _list_faults)
 
     @classmethod
-    def _checked(cls, value: Any, check: Callable[[str, Node], Iterable[Fault]]) -> Settings:
+    def _read(cls, value: Any, faults_of: Callable[[str, Node], Iterable[Fault]]) -> Settings:
         settings = cls()
         if value is None:
             return settings
         value = mapping_of(value, "fields, such as {d_model: 64}")
-        # Nearest names take time, and a file may have more of them than are reported.
+        # Finding the nearest name takes time, and a file may have more faults than are reported.
         faults = list(islice(name_faults(value.node), MAX_ERRORS))
         misnamed = {fault.path[0] for fault in faults}
         for key, _, node in value.node.items():
             if key in misnamed:
                 continue
             settings[key] = node
-            faults += nested(key, check(key, node))
+            faults += nested(key, faults_of(key, node))
         if faults:
             raise Misplaced(*faults, depth=1)
         settings.mark = value.node.mark
         return settings
 
 
-REFERENCE = "reference"  # stands for `$ref`, which pydantic takes for a model of its own
+# Stands for `$ref` until `schema` replaces it, because pydantic resolves every `$ref` itself.
+REFERENCE = "reference"
 
 
 def schema_reference(definition: str) -> dict[str, str]:
-    """The JSON Schema of a definition that only the fields' table knows."""
+    """The JSON Schema that refers to a definition which `schema` adds, such as `settings`."""
     return {REFERENCE: f"#/definitions/{definition}"}
 
 
-def required_alone(names: Iterable[str]) -> list[Any]:
-    """JSON Schemas that each require one of these keys."""
+def one_required(names: Iterable[str]) -> list[Any]:
+    """JSON Schemas that each require one of these keys, for `oneOf` and `anyOf`."""
     return [{"required": [name]} for name in names]
 
 
-def _type(read: Callable[[Any], Settings], definition: str, besides: dict[str, Any]) -> Any:
-    schema = WithJsonSchema(
-        {next(iter(besides)): [schema_reference(definition), *besides.values()]}
-    )
-    return Annotated[Settings, PlainValidator(read), schema]
+def _settings_type(read: Callable[[Any], Settings], schema: dict[str, Any]) -> Any:
+    return Annotated[Settings, PlainValidator(read), WithJsonSchema(schema)]
 
 
-Values = _type(Settings.from_file, "settings", {"anyOf": {"type": "null"}})
-Fields = _type(Settings.from_file, "settings", {"allOf": {"minProperties": 1}})
-Lists = _type(Settings.lists_from_file, "lists", {"allOf": {"minProperties": 1}})
+_NOT_EMPTY = {"minProperties": 1}
+# Pydantic types of mappings of fields. `Values` may be empty.
+Values = _settings_type(
+    Settings.from_file, {"anyOf": [schema_reference("settings"), {"type": "null"}]}
+)
+Fields = _settings_type(Settings.from_file, {"allOf": [schema_reference("settings"), _NOT_EMPTY]})
+Lists = _settings_type(Settings.lists_from_file, {"allOf": [schema_reference("lists"), _NOT_EMPTY]})
 
 
 def name_faults(fields: Node) -> Iterable[Fault]:
-    """Unknown names, and each field that is given by name and by symbol."""
+    """Yield a fault for each unknown name, and for each field that is given twice, by name and by
+    symbol.
+    """
     written: dict[str, str] = {}  # standard name -> name or symbol in the study
     for key, _, _ in fields.items():
         name = "preset" if key == "preset" else standard_name(key)
         if name is None:
             yield unknown_field(key).nested(key, KEY)
         elif name in written:
-            what = f'"{key}" and "{written[name]}" are the same field'
-            yield Fault(what, (name,), path=(key, KEY))
+            problem = f'"{key}" and "{written[name]}" are the same field'
+            yield Fault(problem, (name,), path=(key, KEY))
         else:
             written[name] = key
 
 
 def unknown_field(key: str) -> Fault:
-    """The fault of an unknown field, with the nearest name: all are too many to be listed."""
+    """The fault of an unknown field, with a remedy or the nearest name. The list of all names would
+    be too long.
+    """
     names = (*field_names(), *SYMBOLS, "preset")
-    meant, remedy = "", _other_place(key, names)
+    meant = ""
+    remedy = _remedy_of_known_key(key, names)
     if not remedy:
         meant = fields_by_alias(RowConfig).get(key.lower()) or meant_name(key, names)
     if not remedy and not meant:
@@ -155,35 +173,38 @@ def unknown_field(key: str) -> Fault:
     return Fault(problem, remedy=remedy, code="unknown-name", meant=meant)
 
 
-def _other_place(key: str, names: Collection[str]) -> str:
-    """What to do with a key that is no field, but known; "" if it is not."""
+def _remedy_of_known_key(key: str, names: Collection[str]) -> str:
+    """The remedy for a key that is not a field but has a known meaning; "" for other keys."""
     if key.partition(":")[0] in names:
         return "a colon needs a space after it"
     if key.isdecimal():
         return "a number has no comma: 1,000 is written 1000"
     if key.lower() in _SEVERAL_FIELDS:
         return f'did you mean "{_SEVERAL_FIELDS[key.lower()]}"?'
-    if key in OPTIONS_OF_RUN:
-        return f"it is an option of the command line: {OPTIONS_OF_RUN[key]}"
-    if key in _KEYS:
-        return f"it is {_KEYS[key]}, and not a field"
+    if key in RUN_OPTIONS:
+        return f"it is an option of the command line: {RUN_OPTIONS[key]}"
+    if key in _PLACES_OF_KEYS:
+        return f"it is {_PLACES_OF_KEYS[key]}, and not a field"
     return ""
 
 
 def _list_of_fields(key: str) -> str:
-    """Where fields are listed, and the class that may have a field with this name."""
+    """The remedy for an unknown field: where fields are listed, and the kind of own class that
+    could implement it.
+    """
     fields = "`ablate init --schema` lists the fields"
     for word in key.split("_"):
-        if word in _OF_CLASSES:
-            own = f"a class of your own could have it: {_OF_CLASSES[word]}: module:Class"
-            return f"{fields}; {own}"
+        if word in _CLASS_FIELDS_BY_WORD:
+            field = _CLASS_FIELDS_BY_WORD[word]
+            return f"{fields}; a class of your own could have it: {field}: module:Class"
     return fields
 
 
 def value_faults(key: str, node: Node, remedy: str = "") -> Iterator[Fault]:
-    """What no field takes: lists but patterns, mappings, a NUL character, an unknown preset.
+    """Yield a fault for a value that no field accepts: a mapping, a list for a field that has no
+    patterns, a text with a NUL character, or an unknown preset.
 
-    `remedy` is for a list or a mapping.
+    `remedy` is the remedy for a list or a mapping.
     """
     if isinstance(node.value, list) and standard_name(key) in LAYER_FIELDS:
         for index, entry in enumerate(node.value):
@@ -215,13 +236,17 @@ def _list_faults(key: str, node: Node) -> Iterator[Fault]:
 
 
 def merge(base: Mapping[str, Node], written: Mapping[str, Node]) -> dict[str, Node]:
-    """Base's settings followed by the row's, so that a preset in the row overrides base's."""
+    """The settings of base, followed by the settings of the row, which override them. The order
+    counts: a preset of the row also overrides earlier fields of base.
+    """
     inherited = {name: node for name, node in base.items() if name not in written}
     return {**inherited, **written}
 
 
 def node_of(field: str, settings: Mapping[str, Node]) -> Node | None:
-    """What sets a field: its value, or the preset that has one for it; the last one counts."""
+    """The node that sets a field: its value, or a preset with a value for it; the last of them, as
+    it overrides the others. None if no node sets it.
+    """
     found = None
     for name, node in settings.items():
         if name == field or (name == "preset" and field in PRESETS.get(str(node.value), {})):
@@ -229,18 +254,19 @@ def node_of(field: str, settings: Mapping[str, Node]) -> Node | None:
     return found
 
 
-def written_mark(fault: Fault, places: Iterable[Mapping[str, Node]], mark: Mark) -> Mark:
+def written_mark(fault: Fault, mappings: Iterable[Mapping[str, Node]], mark: Mark) -> Mark:
     """Position of the first field of a fault that the file writes; else `mark`.
 
     Args:
-        fault: concerns several fields.
-        places: settings by standard name; all fields are looked up in the first, then in the next.
-        mark: position if the file writes none of them.
+        fault: a fault of several fields.
+        mappings: settings by standard name; all fields of the fault are looked up in the first
+            mapping, then in the next.
+        mark: position if the file writes no field of the fault.
     """
-    for place in places:
+    for settings in mappings:
         for field in fault.fields:
-            node = node_of(field, place)
-            if node is not None and node.mark.line:  # a value of --set has none
+            node = node_of(field, settings)
+            if node is not None and node.mark.line:  # a value of --set has no line
                 return node.mark
     return mark
 
@@ -260,15 +286,18 @@ def report_fields(
     written: Mapping[str, Node] | None = None,
     symbols: Mapping[Mark, str] | None = None,
 ) -> None:
-    """Report faults: each at its subject, if that is a field, else at the first of its fields.
+    """Report faults at the positions of their fields.
+
+    A fault whose subject is a field is reported at this field; else at the first of its fields that
+    is in `written`.
 
     Args:
-        faults: with fields by standard name.
-        settings: all that hold, by standard name.
-        mark: position for fields that the study does not write.
-        report: receives position and fault.
-        written: a fault of several fields is reported at the first of these that it names.
-        symbols: of fields, by position, where the study writes a symbol.
+        faults: faults whose fields have standard names.
+        settings: all settings of the configuration, by standard name.
+        mark: position if the study does not write the field.
+        report: records a fault with its position.
+        written: the settings of the row only, by standard name.
+        symbols: the symbol of each field that the study writes by its symbol, by position.
     """
     for fault in faults:
         if fault.subject in settings:

@@ -1,4 +1,4 @@
-"""Read the fields of base, of sizes and of rows, and resolve them into configurations."""
+"""Read the settings of base, of sizes and of rows, and resolve them into configurations."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ablate.config.reach import (
     Reach,
     fitted,
     idle_settings,
-    idle_windows,
+    idle_windows_note,
     is_limited,
     unread_positions,
-    untrained_positions,
+    untrained_positions_note,
 )
 from ablate.config.resolve import SYMBOLS, merged, resolve_row, standard_name
 from ablate.errors import Fault, Mark, faults_in
@@ -31,8 +31,12 @@ from ablate.tasks import Task
 
 
 class SettingsReader:
-    """Reads settings, and resolves them with the defaults of the task and by the lengths of its
+    """Reads settings, and resolves them with the defaults of the task and the lengths of the task's
     texts. Errors are reported.
+
+    Attributes:
+        defaults: the task's defaults, by standard name.
+        unused: fields that the task does not use -> the reason.
     """
 
     def __init__(
@@ -50,9 +54,10 @@ class SettingsReader:
             self.defaults = {**task.original_defaults, **task.defaults}
             if any(task.metrics[name].is_probe for name in metrics if name in task.metrics):
                 self.defaults["probes"] = True
-            cause = "metrics, which name what is measured"
-            self.unused = {**task.unused_fields, "probes": cause}
-        self._symbols: dict[Mark, str] = {}  # of fields that the study writes by their symbol
+            reason = "metrics, which name what is measured"
+            self.unused = {**task.unused_fields, "probes": reason}
+        # The symbol of each field that the study writes by its symbol, by position.
+        self._symbols: dict[Mark, str] = {}
         self._report_fields = partial(report_fields, report=report, symbols=self._symbols)
 
     def values(self, settings: Mapping[str, Node]) -> dict[str, Any]:
@@ -60,11 +65,12 @@ class SettingsReader:
         return {**self.defaults, **plain_values(settings)}
 
     def configure(self, values: Mapping[str, Any], written: Collection[str] = ()) -> RowConfig:
-        """`resolve_row`, and what follows from the lengths of the study's texts.
+        """Resolve a configuration, as `resolve_row` does, and fit its positions to the lengths of
+        the study's texts.
 
         Raises:
-            ValidationError, Invalid: as `resolve_row` does; InactiveSettings also for a field in
-                `written` that reaches further than any text.
+            ValidationError, Invalid: as `resolve_row`; InactiveSettings also if a field in
+                `written`, such as a window, is longer than all texts.
         """
         config = resolve_row(values, written)
         reach = self.reach(config)
@@ -76,41 +82,45 @@ class SettingsReader:
         return fitted(config, reach, "max_positions" in merged(values))
 
     def reach(self, config: RowConfig) -> Reach | None:
-        """Positions that the texts of a row take; None if they are not known, or limit nothing."""
+        """Numbers of positions of the longest texts of a row; None if they are not known, or if no
+        field of the row depends on them.
+        """
         if self.task is None or self.data is None or not is_limited(config):
             return None
         return self.task.longest_sequences(self.data, config)
 
     def remarks(self, settings: Mapping[str, Node]) -> Iterator[str]:
-        """Yield what no text of a valid row reaches, or no text of training, for a note: it may be
-        part of a preset.
+        """Yield remarks on a valid row whose windows are longer than all texts, or whose learned
+        positions are beyond all training texts. They are no faults, since a preset may set them.
         """
         values = self.values(settings)
         written = merged(values)
         is_local = "local" in entries_of(written.get("attention"))
         if not is_local and "learned" not in entries_of(written.get("positional_encoding")):
-            return  # rows are not resolved twice for nothing
+            return  # resolving the row a second time would take time for nothing
         config = resolve_row(values)
         reach = self.reach(config)
         if reach is not None:
-            yield idle_windows(config, reach)
-            yield untrained_positions(config, reach)
+            yield idle_windows_note(config, reach)
+            yield untrained_positions_note(config, reach)
 
     def unread(self, config: RowConfig) -> str:
-        """The note on learned positions that no text reaches, in a matched row or in its base."""
+        """A remark on learned positions beyond all texts, for a matched row or its base: they count
+        in the matched parameters. Empty if there are none.
+        """
         reach = self.reach(config)
         if reach is None or not (unread := unread_positions(config, reach)):
             return ""
         read = config.max_positions - unread
         return (
-            f"match counts {config.max_positions:,} learned positions, of which texts reach "
-            f"{read:,}; remove max_positions, so that it follows from them"
+            f"match counts {config.max_positions:,} learned positions, but the longest text has "
+            f"{read:,}; remove max_positions, so that it follows from the texts"
         )
 
     def by_name(self, written: Mapping[str, Node]) -> dict[str, Node]:
-        """Settings by standard name, with custom classes pinned.
+        """The settings by standard name, with custom classes pinned to their source.
 
-        A preset comes first: the fields beside it override it wherever it is written.
+        A preset is moved to the front, so that all fields written with it override it.
         """
         named: dict[str, Node] = {}
         for key, node in sorted(written.items(), key=lambda item: item[0] != "preset"):
@@ -120,18 +130,22 @@ class SettingsReader:
         return self.classes.resolve(named)
 
     def read(self, written: Settings, inherited: Mapping[str, Node]) -> dict[str, Node]:
-        """Settings by standard name. Invalid ones are reported and left out: rows are read, too.
+        """Read the settings of base or of a size, by standard name. Invalid settings are reported
+        and left out, so that rows can be read.
 
         Args:
-            written: the fields of a mapping.
-            inherited: settings that hold beside these.
+            written: the settings as written.
+            inherited: settings that these override.
         """
         if not written:
             return {}
         settings = self.by_name(written)
-        # Each field alone first: an invalid one of base would be reported again for every row.
+        # Check each field by itself: an invalid field of base would be reported again for each row.
         for name, value in list(settings.items()):
-            if name != "preset" and self.resolve({name: value}, value.mark, alone=True) is None:
+            if (
+                name != "preset"
+                and self.resolve({name: value}, value.mark, single_fields=True) is None
+            ):
                 del settings[name]
         if self.resolve(merge(inherited, settings), written.mark, written=settings) is None:
             return {}
@@ -141,32 +155,32 @@ class SettingsReader:
         self,
         settings: Mapping[str, Node],
         mark: Mark,
-        alone: bool = False,
+        single_fields: bool = False,
         written: Collection[str] = (),
         combined: bool = False,
     ) -> RowConfig | None:
-        """Resolve settings into a configuration; None, with the errors reported, if invalid.
+        """Resolve settings into a configuration; None if they are invalid, which is reported.
 
-        Settings without effect are reported, too, but leave a configuration, so that further errors
-        are found.
+        Settings without effect are also reported, but a configuration is returned, so that further
+        errors are found.
 
         Args:
-            settings: by standard name.
+            settings: settings by standard name.
             mark: position of errors that concern several fields.
-            alone: report only errors of the fields in `settings`, not of their combination with
-                defaults.
-            written: the fields that must have an effect.
-            combined: whether other rows have the written values, too, in other combinations.
+            single_fields: whether to report only errors of single fields, and not of their
+                combination with defaults.
+            written: fields that must have an effect.
+            combined: whether the row is from a group that combines values, as a grid does.
         """
         values = self.values(settings)
         own = {name: settings[name] for name in written if name in settings}
-        # Known before the values are valid.
+        # Report these even if values are invalid.
         self._report_fields(list(self._unused(values, written)), settings, mark)
         try:
             return self.configure(values, [name for name in written if name not in self.unused])
         except ValidationError as error:
             faults = field_faults(error)
-            if not alone or any(fault.subject in settings for fault in faults):
+            if not single_fields or any(fault.subject in settings for fault in faults):
                 self._report_fields(faults, settings, mark, written=own)
                 return None
         except InactiveSettings as error:
@@ -175,11 +189,11 @@ class SettingsReader:
                 faults = [_remedy_in_group(fault, written) for fault in faults]
             self._report_fields(faults, settings, mark)
             return self.configure(values)
-        except ValueError as error:  # before any other check
-            if not alone:
+        except ValueError as error:  # a setting that cannot be checked further
+            if not single_fields:
                 self._report_fields(faults_in(error), settings, mark, written=own)
                 for name in written:
-                    self.resolve({name: settings[name]}, mark, alone=True)
+                    self.resolve({name: settings[name]}, mark, single_fields=True)
                 return None
         return resolve_row(self.defaults)
 
@@ -187,13 +201,15 @@ class SettingsReader:
         """Yield a fault for every written field that the task does not use."""
         for name in written:
             if name in self.unused and values.get(name) is not None:
-                what = f"has no effect with {self.unused[name]}"
-                yield idle_fault(name, values[name], what)
+                problem = f"has no effect with {self.unused[name]}"
+                yield idle_fault(name, values[name], problem)
 
 
 def _remedy_in_group(fault: Fault, written: Collection[str]) -> Fault:
-    """The fault for a grid: without the field, the rows where it acts would change, too."""
-    _, *others = fault.fields
-    if fault.remedy and any(name in written for name in others):
-        return replace(fault, remedy="give the rows where it acts a group of their own")
+    """The fault of a field without effect, with a remedy for a grid: removing the field would also
+    change the rows where it has an effect.
+    """
+    _, *other_fields = fault.fields
+    if fault.remedy and any(name in written for name in other_fields):
+        return replace(fault, remedy="write the rows in which it has an effect as another group")
     return fault

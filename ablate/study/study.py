@@ -1,4 +1,4 @@
-"""A study: what its file and the command line ask for. It never changes."""
+"""A study as its file and the options of the command line define it. It never changes."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Source:
-    """The file that a study was read from.
+    """The file from which a study was read.
 
-    text: as read.
-    notes: lines about rows that are probably not meant, with their positions.
+    text: text of the file.
+    notes: lines about probably unintended rows, with their positions.
     data_mark: position of the section `data`.
-    classes: source code of custom classes, by its hash.
-    is_modified: whether `--set`, `--rows` or `--seeds` changes the study of the file.
+    classes: source code of the custom classes, by its hash.
+    is_modified: whether `--set`, `--rows` or `--seeds` makes the study differ from the file.
     """
 
     text: str = field(repr=False)
@@ -41,8 +41,10 @@ class Source:
 
 @dataclass(frozen=True)
 class Whole:
-    """What the file asks for, before `--rows` and `--seeds` select a part of it.
+    """All rows and seeds of the file, before `--rows` and `--seeds` select a part of them.
 
+    rows: all rows, base first.
+    seeds: all seeds.
     dropped: number of rows that `where` drops.
     """
 
@@ -52,7 +54,7 @@ class Whole:
 
     @property
     def runs(self) -> int:
-        """Number of runs; a shared run counts once for each row."""
+        """Number of runs; a run that several rows share counts once for each row."""
         bases = sum(row.is_base for row in self.rows)
         return len(self.rows) * len(self.seeds.rows) + bases * len(self.seeds.further)
 
@@ -61,9 +63,10 @@ class Whole:
 class StudyMetrics:
     """Names of the metrics of a study.
 
-    shown: in tables, beside perplexity.
-    judged: that verdicts are by, the main one first.
-    margins: by metric, the difference within which a row counts as as good as base.
+    shown: metrics in tables, beside perplexity.
+    judged: metrics of the verdicts, the main metric first.
+    margins: margin of equivalence by metric: a row whose difference from base is surely smaller is
+        as good as base.
     """
 
     shown: tuple[str, ...]
@@ -73,14 +76,19 @@ class StudyMetrics:
 
 @dataclass(frozen=True)
 class Study:
-    """A study as asked.
+    """A study with its options, before any results.
 
-    path: of its file.
-    rows: that are selected, base first; without the choices that trials make.
-    seeds: that are selected.
-    task_name: as run ids have it, with the hash of a custom task's source.
-    designs: groups whose rows are analyzed together.
-    whole: before the selection.
+    name: name of the study, and of its folder in the results root.
+    path: path of the study file.
+    data: data settings.
+    rows: selected rows, base first; without choices by trials.
+    seeds: selected seeds.
+    metrics: names of the metrics.
+    task: the task.
+    task_name: name of the task in run ids; it has the hash of a custom task's source.
+    designs: groups of rows that are analyzed together.
+    whole: all rows and seeds of the file.
+    source: the file from which the study was read.
     """
 
     name: str
@@ -108,10 +116,11 @@ class Study:
         return self.path.parent
 
     def prepare(self, data: CorpusConfig, corpora: Path, log: Callable[[str], None]) -> Corpus:
-        """Prepare the corpus of a row, or find the prepared one, as `Task.prepare` does.
+        """Prepare the corpus of a row, or open the prepared corpus, as `Task.prepare` does.
 
         Raises:
-            DataError: the corpus is missing or malformed; with the position of the section `data`.
+            DataError: the corpus is missing or malformed. The fault has the position of the section
+                `data`.
         """
         try:
             return self.task.prepare(data, self.data_folder, corpora, log)
@@ -119,12 +128,12 @@ class Study:
             raise DataError(*map(self.data_fault, error.faults)) from None
 
     def data_fault(self, fault: Fault) -> Fault:
-        """A fault of a corpus, with the position of the section `data`."""
+        """The fault of a corpus, placed at the section `data`."""
         return fault.about("data").located(self.source.data_mark)
 
     @property
     def custom_classes(self) -> tuple[Reference, ...]:
-        """Every custom class of the study: of its rows, of the candidates of their trials, and the
+        """Every custom class of the study: in rows and in candidates of their trials, and a custom
         task.
         """
         configs = [row.config for row in self.rows]
@@ -134,7 +143,7 @@ class Study:
         return self.classes_of(configs)
 
     def classes_of(self, configs: Iterable[RowConfig]) -> tuple[Reference, ...]:
-        """The custom classes of some configurations, each once, and the task, if it is custom."""
+        """The custom classes in some configurations, each once, and the task if it is custom."""
         classes: dict[Reference, None] = {}
         for config in configs:
             classes |= dict.fromkeys(classes_of(config))

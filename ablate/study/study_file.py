@@ -1,4 +1,4 @@
-"""The study file as a whole: its sections, their types and their meanings."""
+"""The study file: its sections, their types and their meanings."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from ablate.fields import value_text
 from ablate.own.reference import REFERENCE_PATTERN
 from ablate.study.names import GroupName, SizeName, StudyName, refuse_similar
 from ablate.study.rows import WAYS, Group, Groups, MatchOption
-from ablate.study.seeds import SECTION_OF, Seeds, SeedsSection, seeds_of
-from ablate.study.settings import OPTIONS_OF_RUN, Settings, Values
+from ablate.study.seeds import REMEDIES, Seeds, SeedsSection, seeds_of
+from ablate.study.settings import RUN_OPTIONS, Settings, Values
 from ablate.study.tuning import Tune
-from ablate.study.typed import KEY, Misplaced, Placed, choice, keys_of, mapping_of
+from ablate.study.typed import KEY, Misplaced, Placed, keys_of, mapping_of, union_by_kind
 from ablate.tasks import TASKS
 
 MAX_SIZES = 10
 
 
-def _no_key_of_a_group(value: Any) -> Any:
-    """Refuse a key of a group in the place of the group's name."""
+def _check_group_names(value: Any) -> Any:
+    """Refuse a key such as `each` in place of a group's name."""
     if value is None:
         return {}
     groups = mapping_of(value, "groups by name, such as size: {each: {N: [1, 2]}}")
@@ -43,8 +43,8 @@ def _no_key_of_a_group(value: Any) -> Any:
     return value
 
 
-def _data(value: Any) -> Any:
-    """The class of the task knows the fields of this section."""
+def _check_data(value: Any) -> Any:
+    """Refuse a value that is not a mapping. The fields are read later, by the class of the task."""
     return mapping_of(value, "the corpus and its settings, such as {corpus: toy, vocab_size: 350}")
 
 
@@ -52,16 +52,16 @@ def _as_list(value: Any) -> Any:
     return value if isinstance(value, list) else [value]
 
 
-def _no_percentage(value: Any) -> Any:
-    """Refuse `2%`, which would be taken for 0.02 whatever the metric."""
+def _refuse_percentage(value: Any) -> Any:
+    """Refuse `2%`, since a margin is not a share: it has the unit of the metric."""
     if isinstance(value, str) and value.strip().endswith("%"):
         allowed = "a difference in the metric's own unit, such as 0.5 in BLEU or 0.02 in bits/byte"
-        remedy = "of ppl, a ratio, 0.02 is 2 %"
+        remedy = "for ppl, a margin is a ratio, so 0.02 is 2 %"
         raise Invalid(not_allowed(value_text(value), allowed, remedy))
     return value
 
 
-Margin = Annotated[float, BeforeValidator(_no_percentage), Field(gt=0)]
+Margin = Annotated[float, BeforeValidator(_refuse_percentage), Field(gt=0)]
 Metrics = Annotated[
     list[str],
     BeforeValidator(_as_list),
@@ -87,7 +87,7 @@ class StudyFile(Placed):
     """name of the study, and of its folder in the results root"""
     task: Annotated[Any, WithJsonSchema(_TASK)] = DEFAULT_TASK
     """task of the runs; unset: translation; a task of your own as module:Class"""
-    data: Annotated[Any, PlainValidator(_data), WithJsonSchema({"type": "object"})] = None
+    data: Annotated[Any, PlainValidator(_check_data), WithJsonSchema({"type": "object"})] = None
     """the corpus, its splits and its tokenizer"""
     base: Values = Field(Settings())
     """the configuration that every row is compared with; unset fields have the paper's values"""
@@ -96,10 +96,11 @@ class StudyFile(Placed):
     metrics: Metrics = Field([])
     """metrics of the predictions; verdicts use the first; unset: the task's, such as [bleu]"""
     judge: Metrics = Field([])
-    """metrics that verdicts are by, such as [ppl, bleu]: each gets a verdict at an equal part of
-    the level; unset: the first of `metrics`"""
-    margin: choice({"a number": Margin, "a mapping": dict[str, Margin]}) = None  # type: ignore[valid-type]
-    """a row within this difference is as good as base; of the first metric, or by metric"""
+    """metrics of the verdicts, such as [ppl, bleu], each judged at an equal part of the
+    significance level; unset: the first of `metrics`"""
+    margin: union_by_kind({"a number": Margin, "a mapping": dict[str, Margin]}) = None  # type: ignore[valid-type]
+    """margin of equivalence: a row whose difference from base is surely smaller is as good as base;
+    a number for the first metric, or a number for each metric"""
     sizes: Annotated[dict[SizeName, Values], refuse_similar("size")] = Field(
         {}, min_length=2, max_length=MAX_SIZES, json_schema_extra={"additionalProperties": False}
     )
@@ -107,18 +108,18 @@ class StudyFile(Placed):
     match: MatchOption = Field(False)
     tune: Tune = None  # type: ignore[assignment]
     rows: Annotated[
-        dict[GroupName, Groups], refuse_similar("group"), BeforeValidator(_no_key_of_a_group)
+        dict[GroupName, Groups], refuse_similar("group"), BeforeValidator(_check_group_names)
     ] = Field({}, json_schema_extra={"additionalProperties": False, "type": ["object", "null"]})
     """groups of rows, each made with each, zip, grid, set, factorial, leave-one-out, add-one-in or
     cumulative"""
 
     @classmethod
     def unknown_key(cls, key: str) -> Fault | str:
-        """The fault of a key that is not a section: its place, if it belongs elsewhere."""
-        if key in OPTIONS_OF_RUN:
-            remedy = f"it is an option of the command line: {OPTIONS_OF_RUN[key]}"
-        elif key in SECTION_OF:
-            remedy = SECTION_OF[key]
+        """The fault of a key that is not a section, with its place if it belongs elsewhere."""
+        if key in RUN_OPTIONS:
+            remedy = f"it is an option of the command line: {RUN_OPTIONS[key]}"
+        elif key in REMEDIES:
+            remedy = REMEDIES[key]
         elif key in keys_of(Group):
             remedy = f"it is a key of a group of rows: rows: {{GROUP: {{{key}: ...}}}}"
         elif standard_name(key) is not None:
@@ -136,7 +137,7 @@ class StudyFile(Placed):
         return self
 
     def groups(self) -> Iterator[tuple[str, Group]]:
-        """Yield the groups of rows with their names; several may have one name."""
+        """Yield (name, group) for each group of rows; several groups may have the same name."""
         for name, group in self.rows.items():
             for options in group if isinstance(group, list) else [group]:
                 yield name, options

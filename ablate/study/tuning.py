@@ -1,8 +1,9 @@
-"""The section `tune`: fields that are chosen for each row on seeds that verdicts do not use.
+"""The section `tune`: fields whose values are chosen for each row, with seeds that no verdict uses.
 
-The tuning runs have one row for each candidate, a share of the steps, and no decoding, so that the
-test split has no part in the choice. Decoding fields are chosen by the predictions of base's own
-runs for the dev split. `analysis/trials.py` has these runs, and `analysis/settle.py` their choice.
+Each candidate is a row of the tuning runs, which train for a share of the steps and are not
+decoded, so that the test split has no part in the choice. Decoding fields are chosen by the
+predictions of base's runs for the dev split. `analysis/trials.py` makes these runs, and
+`analysis/settle.py` makes the choice.
 """
 
 from __future__ import annotations
@@ -25,16 +26,21 @@ from ablate.study.settings import schema_reference, unknown_field
 from ablate.study.typed import KEY, Misplaced, Placed, mapping_of
 from ablate.study.yaml_nodes import Node
 
-MAX_CANDIDATES = 1000  # for each row
-# Fields of the training's length: a row must not win because it was trained for longer.
+MAX_CANDIDATES = 1000  # of one row
+# Fields that determine the length of the training, or do not change the trained model.
 _LENGTH = ("train_steps", "epochs", "patience", "eval_every", "checkpoint_every", *NOT_IDENTITY)
+# Fields that cannot be tuned -> the reason.
 _UNTUNED = {
-    **dict.fromkeys(_LENGTH, "every candidate is trained and evaluated alike"),
-    **dict.fromkeys(RowDataConfig.model_fields, "perplexities of other data cannot be compared"),
+    **dict.fromkeys(
+        _LENGTH, "a candidate must not win because it was trained longer or evaluated more often"
+    ),
+    **dict.fromkeys(
+        RowDataConfig.model_fields, "perplexities on different data are not comparable"
+    ),
     **dict.fromkeys(
         DecodingConfig.model_fields,
-        "candidates are scored by perplexity, without decoding; write it under `decoding`, if at "
-        "all",
+        "candidates are scored by perplexity, without decoding; fields that can be chosen on dev "
+        "belong under `decoding`",
     ),
 }
 TUNED = tuple(name for name in field_names() if name not in _UNTUNED)
@@ -44,7 +50,7 @@ CHOSEN_ON_DEV = tuple(
 
 
 def _tuning_fault(key: str) -> Fault | None:
-    """Why a field cannot be tuned by the loss; None if it can."""
+    """The fault of a field that cannot be tuned by the loss; None if it can."""
     name = standard_name(key)
     if name is None:
         return unknown_field(key)
@@ -54,24 +60,31 @@ def _tuning_fault(key: str) -> Fault | None:
 
 
 def _decoding_fault(key: str) -> Fault | None:
+    """The fault of a field that cannot be chosen by the predictions for dev; None if it can."""
     if standard_name(key) in CHOSEN_ON_DEV:
         return None
     return unknown_name("field of decoding", key, CHOSEN_ON_DEV)
 
 
-def _grid(refusal: Callable[[str], Fault | None], fields: Iterable[str]) -> Any:
-    """The type of a grid: values of each field that is not refused."""
+def _grid(fault_of: Callable[[str], Fault | None], fields: Iterable[str]) -> Any:
+    """The pydantic type of a grid: a list of values for each field.
+
+    Args:
+        fault_of: returns the fault of a field that a grid may not have; else None.
+        fields: the fields that a grid may have, for the JSON Schema.
+    """
 
     def check(value: Any) -> Grid:
         value = mapping_of(value, "fields, each with a list of values")
         faults: list[Fault] = []
         grid: dict[str, tuple[Node, ...]] = {}
         for key, _, values in value.node.items():
-            name, refused = standard_name(key) or key, refusal(key)
-            if refused is None and name in grid:
-                refused = Fault(f'"{key}" is given twice')
-            if refused is not None:
-                faults.append(refused.nested(key, KEY))
+            name = standard_name(key) or key
+            fault = fault_of(key)
+            if fault is None and name in grid:
+                fault = Fault(f'"{key}" is given twice')
+            if fault is not None:
+                faults.append(fault.nested(key, KEY))
             elif not isinstance(values.value, list) or len(values.value) < 2:
                 faults.append(Fault(f'"{key}" needs a list of two or more values', path=(key,)))
             else:
@@ -79,8 +92,8 @@ def _grid(refusal: Callable[[str], Fault | None], fields: Iterable[str]) -> Any:
                 faults += _repeated(key, values)
         count = math.prod(map(len, grid.values()))
         if count > MAX_CANDIDATES:
-            at_most = f"at most {MAX_CANDIDATES:,} are allowed"
-            faults.append(Fault(f"makes {count:,} candidates for each row; {at_most}"))
+            problem = f"makes {count:,} candidates for each row"
+            faults.append(Fault(f"{problem}; at most {MAX_CANDIDATES:,} are allowed"))
         if faults:
             raise Misplaced(*faults, depth=1)
         return grid
@@ -96,7 +109,9 @@ def _grid(refusal: Callable[[str], Fault | None], fields: Iterable[str]) -> Any:
 
 
 def _repeated(key: str, values: Node) -> Iterator[Fault]:
-    """The first value that an earlier one equals; lists and mappings are refused elsewhere."""
+    """Yield a fault at the first value that equals an earlier value. Lists and mappings are refused
+    elsewhere.
+    """
     seen: list[tuple[type, Any]] = []  # with the type, because True == 1
     for index, node in enumerate(values.value):
         value = (bool if isinstance(node.value, bool) else object, node.value)
@@ -114,8 +129,8 @@ class Tune(Placed):
 
     model_config = ConfigDict(
         json_schema_extra={
-            "description": "each row gets values of its own for the fields of grid, chosen by dev "
-            "loss on other seeds; all rows get the same values for those of decoding",
+            "description": "each row gets its own values for the fields of `grid`, chosen by dev "
+            "loss with other seeds; all rows get the same values for the fields of `decoding`",
             "anyOf": [{"required": ["grid"]}, {"required": ["decoding"]}],
             "dependentRequired": {"grid": ["seeds"], "seeds": ["grid"]},
         }
@@ -126,8 +141,8 @@ class Tune(Placed):
     seeds: SeedList = Field(default_factory=list)
     """seeds of the tuning runs; none of them may be a seed of the study"""
     decoding: _grid(_decoding_fault, CHOSEN_ON_DEV) = Field(default_factory=dict)  # type: ignore[valid-type]
-    """values of each field of decoding; the combination with the best predictions of base for the
-    dev split is that of every row"""
+    """values of each decoding field; every row gets the combination with the best predictions of
+    base for the dev split"""
     share: float = Field(1.0, gt=0, le=1, alias="steps")
     """share of each row's train_steps; unset: 1"""
 
@@ -140,7 +155,7 @@ class Tune(Placed):
         return Fault(f'"{key}" is a field', remedy=f"write {section}: {{{key}: [VALUE, VALUE]}}")
 
     def faults(self, seeds_of_study: Collection[int]) -> Iterator[Fault]:
-        """What the keys lack beside each other, and the seeds that a verdict uses."""
+        """Yield the faults of keys that need another key, and of seeds that a verdict uses."""
         written = self.model_fields_set
         if "grid" in written and "seeds" not in written:
             yield Fault("tune needs seeds, because it has grid")
@@ -153,24 +168,24 @@ class Tune(Placed):
                 yield Fault(f"{key} needs at least one field", path=(key,))
         for index, seed in enumerate(self.seeds):
             if seed in seeds_of_study:
-                why = "tuning needs seeds that no verdict uses"
-                path = ("seeds", index)
-                yield Fault(f"seed {seed} is a seed of the study; {why}", path=path)
+                rule = "tuning needs seeds that no verdict uses"
+                yield Fault(f"seed {seed} is a seed of the study; {rule}", path=("seeds", index))
 
     def steps(self, train_steps: int) -> int:
-        """Steps of a tuning run."""
-        # Rounded up, so that a small share of few steps still trains.
-        # Rounded first, because 0.55 * 100 is 55.00000000000001 in floating point.
+        """Number of steps of a tuning run, for a row with `train_steps` steps."""
+        # `round` removes the error of floating point: 0.55 * 100 is 55.00000000000001. `ceil` makes
+        # a small share of few steps at least one step.
         return max(1, math.ceil(round(self.share * train_steps, 6)))
 
     @property
     def legend(self) -> str:
-        """What the column of chosen values says."""
+        """The line below a table that explains the column of chosen values."""
         count = math.prod(map(len, self.grid.values()))
+        seeds = "seed" if len(self.seeds) == 1 else "seeds"
         return (
-            f"tuned: the best of {count} values by dev loss, each row alike, with "
-            f"seed{'s' if len(self.seeds) > 1 else ''} {self.trials}; "
-            "edge: the smallest or largest of the grid, so that a better value may be outside."
+            f"tuned: the best of {count} values by dev loss, each row alike, with {seeds} "
+            f"{self.trials}; edge: the smallest or largest of the grid, so that a better value may "
+            "be outside."
         )
 
     @property

@@ -1,7 +1,7 @@
-"""Read a YAML file as a pydantic model: every fault at its line and column, all at once.
+"""Read a YAML file as a pydantic model, and report all faults with their lines and columns.
 
-A part with a fault is left out, and the rest is read again, so that the rules over several parts
-are checked, too.
+A part with a fault is left out and the rest is validated again, so that rules over several parts
+are also checked.
 """
 
 from __future__ import annotations
@@ -26,15 +26,17 @@ from ablate.study.yaml_nodes import Node, Report
 
 Model = TypeVar("Model", bound=BaseModel)
 
-KEY = "[key]"  # ends the path of a fault of a key, as in pydantic
+KEY = "[key]"  # last step of a path to a key and not to its value, as in pydantic
 
 
 class Misplaced(Invalid):
-    """Faults within a value that a validator finds, by their paths from it, and complete: without
-    the value's key as their subject.
+    """Faults at places within the value that a validator checks.
 
-    depth: number of steps of each path to what is left out; 0 for the whole value, None for the
-        place itself.
+    Each fault has its path from this value. Its text is complete, so that the key of the value is
+    not added as its subject.
+
+    depth: number of steps of each path that lead to the part to leave out: 0 to leave out the whole
+        value, None to leave out only the place of the fault.
     """
 
     def __init__(self, *faults: Fault | str, depth: int | None = None) -> None:
@@ -43,7 +45,7 @@ class Misplaced(Invalid):
 
 
 class Located(dict[str, Any]):
-    """A mapping of a file, with its node."""
+    """A mapping in a file, with its node."""
 
     def __init__(self, node: Node) -> None:
         super().__init__((key, located(part)) for key, _, part in node.items())
@@ -51,7 +53,7 @@ class Located(dict[str, Any]):
 
 
 def located(node: Node) -> Any:
-    """The value of a node, whose mappings keep their nodes."""
+    """The value of a node, in which every mapping is Located."""
     if isinstance(node.value, dict):
         return Located(node)
     if isinstance(node.value, list):
@@ -60,7 +62,7 @@ def located(node: Node) -> Any:
 
 
 class Keyed(Section):
-    """A mapping of a file: an unknown key is a fault at the key."""
+    """A model of a mapping in a file. An unknown key is a fault at the position of the key."""
 
     @model_validator(mode="before")
     @classmethod
@@ -84,7 +86,7 @@ class Keyed(Section):
 
 
 class Placed(Keyed):
-    """A mapping of a file that keeps its node, for faults of rules over several mappings."""
+    """A model that keeps the node of its mapping, to place faults that are found after reading."""
 
     _node: Node = PrivateAttr(default=Node({}, Mark("")))
 
@@ -102,16 +104,16 @@ class Placed(Keyed):
         return self._node.mark
 
     def node(self, key: str) -> Node:
-        """The value of a key that the file has."""
+        """The value of a key that the file writes."""
         node: Node = self._node.value[key][1]
         return node
 
 
 def mapping_of(value: Any, what: str) -> Any:
-    """The value, if it is a mapping, which is Located in a file.
+    """Return a value that is a mapping; a mapping in a file is Located.
 
     Raises:
-        Invalid: it is not; `what` names the keys.
+        Invalid: the value is not a mapping. The fault says that a mapping of `what` is allowed.
     """
     if not isinstance(value, dict):
         raise Invalid(not_allowed(value_text(value), f"a mapping of {what}"))
@@ -119,13 +121,15 @@ def mapping_of(value: Any, what: str) -> Any:
 
 
 def keys_of(model: type[BaseModel]) -> tuple[str, ...]:
-    """The keys that a mapping of a model may have."""
+    """The keys that a mapping may have, from its model."""
     return tuple(field.alias or name for name, field in model.model_fields.items())
 
 
-def choice(branches: Mapping[str, Any]) -> Any:
-    """The type of a value of one of several kinds, by the name of the kind: `false`, `a list`, `a
-    mapping with KEY` or `a mapping`. Another value is taken for the first.
+def union_by_kind(branches: Mapping[str, Any]) -> Any:
+    """The pydantic type of a value that may have several kinds.
+
+    `branches` has the type of each kind. The kinds are `false`, `a list`, `a mapping with KEY`, and
+    `a mapping`. A value of no such kind is validated by the first type.
     """
 
     def kind_of(value: Any) -> str:
@@ -148,21 +152,29 @@ def choice(branches: Mapping[str, Any]) -> Any:
 def read_model(
     model: type[Model], node: Node, name: str, report: Report
 ) -> tuple[Model | None, Node]:
-    """Read a mapping as a model of its valid part, and return it with the node of that part.
+    """Read a mapping as a model.
 
-    The node is the given one if there is no fault. The model is None if nothing is valid.
+    Args:
+        model: the model.
+        node: node of the mapping.
+        name: name of the mapping in messages.
+        report: records a fault with its position.
+
+    Returns:
+        The model of the valid parts, or None if the mapping as a whole is invalid; and the node of
+        the valid parts, which is `node` itself if there is no fault.
     """
-    incomplete: dict[int, Node] = {}  # by identity
+    incomplete: dict[int, Node] = {}  # the nodes from which a part is left out, by id()
     while True:
         try:
             return model.model_validate(located(node)), node
         except ValidationError as error:
             left_out = []
             for details in error.errors():
-                # One after the other: `report` stops the reading of a file with too many faults.
+                # Report each fault at once, because `report` stops after too many faults.
                 for place, fault, depth in _faults(_Place(node, name), details):
                     left_out.append(place.path[:depth])
-                    # It may come from what was left out of a mapping, and not from the file.
+                    # A fault of an incomplete node may be due to the part that is left out.
                     if id(place.node) not in incomplete:
                         report(place.mark, fault)
         if () in left_out:
@@ -173,7 +185,9 @@ def read_model(
 def _faults(
     start: _Place, details: Mapping[str, Any]
 ) -> Iterator[tuple[_Place, Fault, int | None]]:
-    """(place, fault, number of steps to the part that is left out) of each fault."""
+    """Yield (place, fault, number of steps to the part to leave out) for each fault in an error of
+    pydantic.
+    """
     loc = details["loc"]
     place = start.at(loc)
     error = details.get("ctx", {}).get("error")
@@ -189,9 +203,13 @@ def _faults(
 
 
 class _Place(NamedTuple):
-    """A place in a file.
+    """A place in a file: a value, or its key.
 
-    key: the last key on the way to it, or the name of the file.
+    node: node of the value.
+    key: last key on the path to the value; at the root, the name of the file in messages.
+    key_mark: position of this key.
+    path: path to the value.
+    is_key: whether the place is the key and not the value.
     """
 
     node: Node
@@ -205,12 +223,13 @@ class _Place(NamedTuple):
         return self.key_mark if self.is_key else self.node.mark
 
     def at(self, loc: Iterable[str | int]) -> _Place:
-        """The place at a `loc` of pydantic from here. Steps that the file does not have are names
-        of the branches of a union, or a missing key.
+        """The place at a `loc` of pydantic, relative to this place. Steps that the file does not
+        have are skipped: the name of a branch of a union, or a missing key.
         """
         place = self
         for step in loc:
-            value, path = place.node.value, (*place.path, step)
+            value = place.node.value
+            path = (*place.path, step)
             if isinstance(value, dict) and step in value:
                 mark, node = value[step]
                 place = _Place(node, str(step), mark, path)
@@ -222,24 +241,29 @@ class _Place(NamedTuple):
 
 
 def _without(node: Node, paths: Iterable[Steps], incomplete: dict[int, Node]) -> Node:
-    """The node without some parts; what loses one of its own is added to `incomplete`."""
-    inside: dict[str | int, list[Steps]] = {}
+    """A copy of a node without the parts at some paths. Copies of nodes that lose a direct child
+    are added to `incomplete`.
+    """
+    paths_by_step: dict[str | int, list[Steps]] = {}
     for step, *rest in paths:
-        inside.setdefault(step, []).append(tuple(rest))
+        paths_by_step.setdefault(step, []).append(tuple(rest))
     is_mapping = isinstance(node.value, dict)
     kept: Any = {}
     for step in node.value if is_mapping else range(len(node.value)):
-        below, entry = inside.get(step, []), node.value[step]
-        if () in below:
+        entry = node.value[step]
+        paths_below = paths_by_step.get(step, [])
+        if () in paths_below:
             continue
-        kept[step] = entry
-        if below and is_mapping:
-            kept[step] = entry[0], _without(entry[1], below, incomplete)
-        elif below:
-            kept[step] = _without(entry, below, incomplete)
+        if not paths_below:
+            kept[step] = entry
+        elif is_mapping:
+            mark, child = entry
+            kept[step] = mark, _without(child, paths_below, incomplete)
+        else:
+            kept[step] = _without(entry, paths_below, incomplete)
     if not is_mapping:
         kept = list(kept.values())
-    rest_of_it = Node(kept, node.mark)
+    copy = Node(kept, node.mark)
     if len(kept) < len(node.value) or id(node) in incomplete:
-        incomplete[id(rest_of_it)] = rest_of_it
-    return rest_of_it
+        incomplete[id(copy)] = copy
+    return copy

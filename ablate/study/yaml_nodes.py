@@ -1,7 +1,7 @@
 """Parse YAML into nodes that keep their line and column.
 
-A study may hold one document of mappings, lists and scalars. Aliases, tags, duplicate keys, deep
-nesting and large files are refused, so that a hostile file cannot take memory or time.
+A study is one document of mappings, lists and scalars. Aliases, tags, duplicate keys, deep nesting
+and large files are refused, so that a hostile file cannot exhaust memory or time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ NOT_YAML = "not valid YAML"  # subject of such faults
 
 _Loader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-# YAML 1.2's core schema: `no` is a string and 1e-9 a number; in PyYAML (1.1) the reverse.
+# Scalars of the core schema of YAML 1.2, where `no` is a string and 1e-9 a number. PyYAML follows
+# YAML 1.1, where `no` is false and 1e-9 a string.
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _TRUE = frozenset({"true", "True", "TRUE"})
 _FALSE = frozenset({"false", "False", "FALSE"})
@@ -47,14 +48,18 @@ Report = Callable[[Mark, Fault | str], None]  # receives the position of a fault
 
 @dataclass(frozen=True)
 class Node:
-    """A scalar, a list of nodes, or a dict of key -> (key's position, node); and its position."""
+    """A part of a YAML file.
+
+    value: a scalar, a list of nodes, or a dict of key -> (position of the key, node).
+    mark: position of the value.
+    """
 
     value: Any
     mark: Mark
 
     @property
     def kind(self) -> str:
-        """The value as error messages name it: `a list`, `nothing`, `"0.1"`."""
+        """The value as messages show it: `a list`, `nothing`, `"0.1"`."""
         if self.value in ({}, []):
             return "an empty mapping" if self.value == {} else "an empty list"
         if isinstance(self.value, dict):
@@ -64,7 +69,7 @@ class Node:
         return "nothing" if self.value is None else f'"{setting_text(self.value)}"'
 
     def items(self) -> Iterator[tuple[str, Mark, Node]]:
-        """Yield (key, key's position, value) of a mapping, in the file's order."""
+        """Yield (key, position of the key, value) for each entry of a mapping, in file order."""
         for key, (mark, node) in self.value.items():
             yield key, mark, node
 
@@ -114,15 +119,20 @@ def read_file(path: Path) -> str:
 
 
 def _is_utf16(content: bytes) -> bool:
-    """Whether text has the mark of UTF-16, or a NUL in every second byte, as Latin letters have."""
+    """Whether a text is UTF-16: it has the byte order mark, or every second byte is NUL, as in
+    Latin letters.
+    """
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return True
-    low, high = content[0:64:2], content[1:64:2]
-    return len(content) > 1 and any(low) != any(high)
+    even_bytes = content[0:64:2]
+    odd_bytes = content[1:64:2]
+    return len(content) > 1 and any(even_bytes) != any(odd_bytes)
 
 
 def nearest_study(path: Path) -> str:
-    """Return `; did you mean "m30k.yaml"?` for the YAML file beside `path` that is meant, or ""."""
+    """Return `; did you mean "m30k.yaml"?` for a YAML file with a similar path; "" if there is
+    none.
+    """
     return did_you_mean_path(path, lambda file: file.suffix in (".yaml", ".yml"))
 
 
@@ -148,19 +158,19 @@ def parse_yaml(text: str, source: str) -> Node:
 
 
 def _invalid(error: yaml.MarkedYAMLError, mark: Mark) -> StudyError:
-    """The error for text that is not YAML: at a key without a colon, or at the fault."""
+    """The error for a text that is not YAML, at `mark`; for a key without a colon, at the key."""
     start = error.context_mark
     if start and error.problem == "could not find expected ':'":
-        where = Mark(mark.source, start.line + 1, start.column + 1)
+        key_mark = Mark(mark.source, start.line + 1, start.column + 1)
         fault = Fault("a key without a colon", subject=NOT_YAML, remedy="write KEY: VALUE")
-        return where.error(fault)
-    # Each of PyYAML's loaders words the rest otherwise.
+        return key_mark.error(fault)
+    # The two loaders of PyYAML give different texts for this error.
     if start and error.context == "while parsing a block mapping":
-        keys = (
-            f"the mapping begins on line {start.line + 1}, and all of its keys in column "
+        remedy = (
+            f"the mapping begins on line {start.line + 1}, so all its keys must begin in column "
             f"{start.column + 1}"
         )
-        return mark.error(Fault("wrong indentation", subject=NOT_YAML, remedy=keys))
+        return mark.error(Fault("wrong indentation", subject=NOT_YAML, remedy=remedy))
     return mark.error(Fault(str(error.problem or error.context), subject=NOT_YAML))
 
 
@@ -180,7 +190,7 @@ class _Composer:
             )
         self.loader.get_event()  # the start of the document
         node = self.node(0)
-        self.loader.get_event()  # its end
+        self.loader.get_event()  # the end of the document
         if not self.loader.check_event(yaml.StreamEndEvent):
             second = self.loader.get_event()
             self.refuse(second, "a second YAML document starts here; one is allowed")
@@ -246,7 +256,7 @@ def plain_scalar(text: str) -> str | int | float | bool | None:
     """The value of an unquoted scalar by YAML 1.2's core schema.
 
     Raises:
-        Invalid: a number with too many digits, with a leading zero, or that is not finite.
+        Invalid: a number has too many digits or a leading zero, or is not finite.
     """
     if text in _NULL:
         return None

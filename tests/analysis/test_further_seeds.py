@@ -82,5 +82,9 @@ def test_a_budget_gives_them_up_first(fake):
     of_base = max(plan.seconds_of.values())
     whole, less = fit(plan, needed + 1.0), fit(plan, needed - of_base / 2)
     assert whole.runs == results.planned
-    assert (less.runs.seeds.rows, less.runs.seeds.further, less.base_waits) == ((1, 2, 3), (), True)
+    assert (less.runs.seeds.rows, less.runs.seeds.further, less.leaves_further_seeds) == (
+        (1, 2, 3),
+        (),
+        True,
+    )
     assert less.runs_left == 4

@@ -72,4 +72,4 @@ def test_runs_that_others_hold_are_left_to_them(fake):
     first = next_stage(results.study, results.results)
     finish(results, first.missing[:-1])
     end = advance(first, results.results)
-    assert (end.missing, end.left, end.is_over) == ((), {first.missing[-1]}, False)
+    assert (end.missing, end.skipped, end.is_over) == ((), {first.missing[-1]}, False)

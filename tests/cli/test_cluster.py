@@ -365,7 +365,7 @@ def test_a_budget_counts_the_gpus_of_the_jobs(here, monkeypatch, words, gpus):
         given.append(gpus)
         raise UsageError("enough")
 
-    monkeypatch.setattr("ablate.cli.run.WithinBudget", take)
+    monkeypatch.setattr("ablate.cli.run.BudgetLimit", take)
     monkeypatch.setattr("ablate.cli.run.visible_gpus", lambda: 5)
     assert inside("run", "small.yaml", "--budget", "1h", "--gpus-per-run", *words).err == "enough\n"
     assert given == [gpus]

@@ -191,10 +191,10 @@ def test_a_failed_run_is_tried_once_more_on_another_host(job, monkeypatch, hosts
     )
     assert (id in missing_runs(runs_of(study), folder.results, on_this_host)) is is_tried
     for is_asked in (False, True):  # `ablate run` waits to be asked
-        asked = failed_before(1.0, all_of_them=is_asked)
+        asked = failed_before(1.0, all_failures=is_asked)
         assert (id in missing_runs(runs_of(study), folder.results, asked)) is (killed or is_asked)
     assert id not in missing_runs(
-        runs_of(study), folder.results, failed_before(0.0, all_of_them=True)
+        runs_of(study), folder.results, failed_before(0.0, all_failures=True)
     )
 
 

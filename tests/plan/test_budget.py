@@ -8,7 +8,7 @@ import pytest
 
 from ablate.errors import UsageError
 from ablate.plan import budget as module
-from ablate.plan.budget import Budget, WithinBudget, base_alone, fit, unknown_rows
+from ablate.plan.budget import Budget, BudgetLimit, base_with_one_seed, fit, rows_without_estimate
 from ablate.plan.plan import plan_of
 from ablate.plan.progress import ProgressReader
 from ablate.study import runs_of
@@ -79,7 +79,7 @@ def test_a_finished_run_costs_nothing_and_an_interrupted_one_its_rest(fake):
 
 
 def test_nothing_fits_where_base_does_not(fake):
-    with pytest.raises(UsageError, match="base with one seed alone takes about 60 s"):
+    with pytest.raises(UsageError, match="only base with one seed takes about 60 s"):
         fitting(fake, 0.9)
 
 
@@ -93,9 +93,9 @@ def test_rows_that_cannot_be_estimated_are_named(tmp_path, fake):
     endless = study_from(
         tmp_path, FLAT.replace("{train_steps: 300}", "{train_steps: null, patience: 3}")
     )
-    assert unknown_rows(plan_of(runs_of(study), fake.results)) == ["D precision=bf16"]
+    assert rows_without_estimate(plan_of(runs_of(study), fake.results)) == ["D precision=bf16"]
     assert fit(plan_of(runs_of(study), fake.results), 1e9) is None
-    assert unknown_rows(plan_of(runs_of(endless), fake.results)) == [
+    assert rows_without_estimate(plan_of(runs_of(endless), fake.results)) == [
         "long train_steps=null patience=3"
     ]
     assert fit(plan_of(runs_of(endless), fake.results), 1e9) is None
@@ -149,7 +149,7 @@ def test_a_budget_too_small_for_any_missing_run_counts_them(fake):
 
 
 def test_base_alone_is_base_with_one_seed_and_the_rows_that_decode_it(fake):
-    alone = base_alone(fake.planned)
+    alone = base_with_one_seed(fake.planned)
     assert [run.id for run in alone] == [fake.folder("base", 1).id]
     assert [row.label for row in alone.rows] == [
         "base",
@@ -177,7 +177,7 @@ def test_a_budget_is_a_time(text, seconds):
 def test_a_budget_is_a_deadline_from_the_first_run_on(monkeypatch, text, gpus, minutes):
     now = [100.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
-    budget = WithinBudget(Budget.parse(text), gpus, print)
+    budget = BudgetLimit(Budget.parse(text), gpus, print)
     now[0] += 1e6  # before the first run
     assert budget.has_time()
     now[0] += 60 * minutes - 1

@@ -123,7 +123,7 @@ def rates(results):
     """By precision, for runs like base."""
     like = plan(results).rows[0].flops_per_step
     measured = measured_rates(results.results, [])
-    return {precision: of_runs.of(like) for precision, of_runs in measured.items()}
+    return {precision: of_runs.rate(like) for precision, of_runs in measured.items()}
 
 
 def test_time_is_unknown_until_a_run_has_finished(fake):
@@ -163,11 +163,11 @@ def test_the_rate_is_that_of_runs_whose_steps_are_as_large(fake):
     (small,) = (row for row in planned.rows if row.row.label == "C N=1")
     measured = measured_rates(results.results, [])["fp32"]
     assert wide.flops_per_step > 8 * small.flops_per_step
-    assert measured.of(wide.flops_per_step) == pytest.approx(small.flops / 20.0)
+    assert measured.rate(wide.flops_per_step) == pytest.approx(small.flops / 20.0)
     results.done("wide d_model=512", 1, 5.0, 25.0, seconds=100.0)
     measured = measured_rates(results.results, [])["fp32"]
-    assert measured.of(1.9 * wide.flops_per_step) == pytest.approx(wide.flops / 100.0)
-    assert measured.of(small.flops_per_step) == pytest.approx(small.flops / 20.0)
+    assert measured.rate(1.9 * wide.flops_per_step) == pytest.approx(wide.flops / 100.0)
+    assert measured.rate(small.flops_per_step) == pytest.approx(small.flops / 20.0)
 
 
 def test_the_rate_of_a_run_on_one_core_counts_all_cores(fake):
@@ -421,8 +421,9 @@ def test_the_plan_says_how_often_training_reads_its_text():
     """Of 100 records of 40 tokens, a batch of 20 tokens and 14 steps read 0.07 of the text."""
     lines = list(epochs_lines({"base": 0.07, "A": 0.07, "B": 1.5, "C": None}))
     assert lines[0] == "Epochs: 0.07 (base, A), 1.5 (B)."
-    assert lines[1].startswith("NOTE: training ends before it has read its text once, after 7% of")
-    assert "base, A;" in lines[1]
+    assert lines[1].startswith("NOTE: training ends after 7% of the training text in base, A;")
+    several = list(epochs_lines({"A": 0.5, "B": 0.07}))
+    assert "after 7% or more of the training text in A, B;" in several[1]
     assert list(epochs_lines({"base": 12.0, "A": 12.0})) == ["Epochs: 12."]
     assert list(epochs_lines({"base": None})) == []
     lengths = replace(Lengths.of_length(40), pairs=100, longer_tokens=4000)

@@ -106,7 +106,7 @@ def test_a_proposal_after_those_that_spend_the_level_is_not_tested():
     states = [proposal.state for proposal in stream.proposals.values()]
     assert states == [*["dropped"] * MAX_PROPOSALS, "untested"]
     (step,) = next_steps(stream)
-    assert step.startswith("The level is spent over 100 proposals")
+    assert step.startswith("The significance level is used up after 100 proposals")
 
 
 def test_the_command_says_what_to_run_next(tmp_path):

@@ -208,10 +208,10 @@ def test_rows_of_a_design_can_be_matched_and_tuned(read):
         ("{factorial: {N: [1, 2], h: [1, 2]}, generators: {h: N}}", "5:54: these generators confound main effects"),
         ("{factorial: {N: [1, 2], h: [1, 2]}, generators: {hh: N}}", '5:55: unknown factor "hh"'),
         ("{factorial: {N: [1, 2], h: [1, 2]}, generators: {h: N * NN}}",
-         '5:58: h: "NN" is no factor without a generator; '
+         '5:58: h: "NN" is not a factor, or has a generator itself; '
          'did you mean "N"?'),
         ("{factorial: {N: [1, 2], h: [1, 2]}, generators: {h: xyz}}",
-         '5:58: h: "xyz" is no factor without a generator; '
+         '5:58: h: "xyz" is not a factor, or has a generator itself; '
          "write a product such as N"),
         ("{factorial: {N: [1, 2], h: [1, 2]}, where: N > 1}", "5:42: where would drop rows that factorial needs"),
         ("{add-one-in: {N: 1, h: 2}, resolution: 3}", "5:33: resolution belongs to factorial"),

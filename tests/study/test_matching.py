@@ -78,7 +78,7 @@ def test_no_other_value_comes_nearer_to_the_cost_of_base(changes, kind_and_field
     )
     assert matched.value <= highest
     config = resolve_row({**values, field: matched.value})
-    assert Match(**{kind: field}).of(config, V) == matched.reached
+    assert Match(**{kind: field}).cost_of(config, V) == matched.reached
     # Its neighbors and every seventh other value: each one takes a millisecond.
     near = range(max(1, matched.value - 40), min(highest, matched.value + 40))
     nearest = by_brute_force(kind, field, changes, {*near, *range(1, highest, 7)})
@@ -206,7 +206,7 @@ def test_an_invalid_setting_of_a_matched_row_is_reported_as_without_the_key(faul
 def test_flops_need_a_number_of_steps(faults):
     text = HEAD.replace("train_steps: 300", "epochs: 2")
     (line,) = faults(f"{text}rows:\n  A: {{set: {{N: 1}}, match: {{flops: d_ff}}}}\n")
-    assert "FLOPs are known with train_steps only" in line
+    assert "matching FLOPs needs train_steps" in line
 
 
 def test_two_rows_of_one_name_that_are_matched_otherwise_are_refused(faults):

@@ -91,7 +91,7 @@ def test_the_margin_is_of_the_first_metric_or_of_each(read, text, margins):
         (
             "margin: 2%",
             'margin: "2%" is not allowed: must be a difference in the metric\'s own unit, '
-            "such as 0.5 in BLEU or 0.02 in bits/byte; of ppl, a ratio, 0.02 is 2 %",
+            "such as 0.5 in BLEU or 0.02 in bits/byte; for ppl, a margin is a ratio, so 0.02 is 2 %",
         ),
         ("margin: {ter: 1}", 'unknown metric "ter"'),
         ("margin: {ppl: [1]}", "ppl: [1] is not allowed: must be a valid number"),

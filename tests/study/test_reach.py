@@ -47,15 +47,13 @@ def test_a_window_is_full_attention_from_the_length_of_the_text_less_one_on():
 def test_a_window_that_is_written_must_be_shorter_than_the_texts(read, faults):
     base = "context: 32, attention: local, attention_window: 8"
     rows = "{each: {attention_window: [30, 31, 1000]}}"
-    all_of = "has no effect: it reaches all of the 32 tokens of a text; note that it is full"
+    all_of = "has no effect: it covers all 32 tokens of the longest text, so it is full"
     assert faults(study(base, rows)) == [
         f"table3.yaml:6:37: attention_window: 31 {all_of} attention",
         f"table3.yaml:6:41: attention_window: 1,000 {all_of} attention",
     ]
     (fault,) = faults(study("context: 16", "{each: {attention: [local]}}"))
-    assert (
-        "6:26: attention: local has no effect: attention_window=16 reaches all of the 16" in fault
-    )
+    assert "6:26: attention: local has no effect: attention_window=16 covers all 16" in fault
     for reaching in ("31", "[8, 31]"):
         (fault,) = faults(study(f"context: 32, attention: local, attention_window: {reaching}"))
         assert "attention_window: 31 has no effect" in fault
@@ -75,7 +73,7 @@ def test_a_window_that_is_written_must_be_shorter_than_the_texts(read, faults):
 def test_texts_of_evaluation_and_predictions_count(read, faults, head, base, tokens):
     local = "attention: local, attention_window: "
     (fault,) = faults(study(f"{base}, {local}{tokens - 1}", head=head))
-    assert f"reaches all of the {tokens} tokens" in fault
+    assert f"covers all {tokens} tokens" in fault
     assert read(study(f"{base}, {local}{tokens - 2}", head=head)).base.config.attention == "local"
 
 
@@ -88,7 +86,7 @@ def test_windows_of_a_preset_that_act_nowhere_are_noted_and_the_model_is_one_run
     assert windows.config.attention == "full"
     assert ids(found)[windows.label] == ids(found)[full.label]
     (note,) = found.source.notes
-    assert "attention_window=127 reaches all of the 64 tokens of a text, and so is full" in note
+    assert "attention_window=127 covers all 64 tokens of the longest text, so it is full" in note
     assert note.endswith(f": {windows.label}")
 
 
@@ -124,7 +122,7 @@ def test_learned_positions_that_no_training_text_reaches_are_noted(read):
     rows = "{each: {positional_encoding: [learned]}}"
     found = read(study("dropout: 0.0", rows, head=shorter))
     (note,) = found.source.notes
-    assert "up to 21 positions and training text up to 10: learned positions" in note
+    assert "up to 21 positions and training text up to 10: the vectors of later" in note
     assert note.endswith(f": {found.rows[1].label}")
     assert found.rows[1].config.max_positions == 21
     assert read(study("dropout: 0.0", rows, head=TRANSLATION)).source.notes == ()
@@ -194,7 +192,7 @@ def test_rows_are_matched_to_the_positions_that_are_read(read):
     counts = [parameters(row.config, 260) for row in found.rows]
     assert counts[1] - counts[0] == 16 * 258 - 64 * 64
     (note,) = read(study(f"{base}, max_positions: 1024", rows)).source.notes
-    assert "match counts 1,024 learned positions, of which texts reach 64" in note
+    assert "match counts 1,024 learned positions, but the longest text has 64" in note
 
 
 def test_a_longer_evaluation_needs_positions_that_are_written(read, faults):

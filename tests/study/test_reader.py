@@ -3,7 +3,7 @@
 import pytest
 
 from ablate.analysis.experiment import experiment_of
-from ablate.analysis.results import by_row
+from ablate.analysis.results import runs_by_row
 from ablate.config.identity import run_id
 from ablate.config.presets import PRESETS
 from ablate.errors import StudyError
@@ -463,12 +463,12 @@ def alternating(fields):
     [
         (
             "h: [1, 2, 4]",
-            "h: [1, 2, 4] is a pattern, whose values the layers have in turn; to compare values, write rows: "
+            "h: [1, 2, 4] is a pattern, which gives its values to the layers in turn; to compare values, write rows: "
             "{h: {each: {h: [1, 2, 4]}}}",
         ),
         (
             "norm: [layernorm, rmsnorm]",
-            "norm: [layernorm, rmsnorm] is a pattern, whose values the layers have in turn; to compare values, "
+            "norm: [layernorm, rmsnorm] is a pattern, which gives its values to the layers in turn; to compare values, "
             "write rows: {norm: {each: {norm: [layernorm, rmsnorm]}}}",
         ),
         ("attention: [full, local], attention_window: 8", None),
@@ -741,13 +741,15 @@ def test_groups_that_differ_only_in_case_or_at_the_end_are_refused_with_both_lin
         f"{{each: {{h: [1]}}}}\n"
     )
     where = f'"{names[1]}" on line 4'
-    message = f'group "{names[0]}" differs from {where} only in case, or at its end; rename one'
+    message = f'group "{names[0]}" differs from {where} only in upper case, or in spaces and dots at the end; rename one of them'
     assert faults(HEAD + rows) == [f"table3.yaml:6:3: {message}"]
 
 
 def test_sizes_that_differ_only_in_case_are_refused(faults):
     [line] = faults(HEAD + "sizes: {s: {N: 1}, S: {N: 2}}\nrows: {A: {each: {h: [4]}}}\n")
-    assert line.startswith('table3.yaml:3:20: size "S" differs from "s" on line 3 only in case')
+    assert line.startswith(
+        'table3.yaml:3:20: size "S" differs from "s" on line 3 only in upper case'
+    )
 
 
 def test_groups_with_different_names_are_read(read):
@@ -841,7 +843,7 @@ def test_an_invalid_row_does_not_hide_that_another_one_does_not_fit_the_data(fau
 @pytest.mark.parametrize(
     ("group", "remedy"),
     [
-        ("{grid: {parametrization: [standard, mup], base_width: [32]}}", "give the rows where it acts a group of their own"),
+        ("{grid: {parametrization: [standard, mup], base_width: [32]}}", "write the rows in which it has an effect as another group"),
         ("{grid: {d_model: [32, 64], base_width: [32]}}", "remove it"),
         ("{set: {parametrization: standard, base_width: 32}}", "remove it"),
     ],
@@ -859,7 +861,7 @@ def test_a_tab_as_indentation_is_named(faults):
 
 
 def corrected_for(study):
-    return experiment_of(runs_of(study), by_row([])).tests
+    return experiment_of(runs_of(study), runs_by_row([])).tests
 
 
 def test_a_part_of_a_study_is_corrected_for_all_rows_of_the_file(read):

@@ -201,13 +201,13 @@ def test_a_written_label_names_the_row_and_does_not_change_its_runs(read):
         ('{A: {set: {h: 4}, label: ""}}',
          '3:32: label "" must have 1 to 60 printable characters, none of * ? [ ] , " | < >, and no space at its ends'),
         ('{A: {set: {h: 4}, label: "a*"}}', '3:32: label "a*" must have 1 to 60 printable characters, none of * ? [ ] , " | < >, and no space at its ends'),
-        ("{A: {set: {h: 4}, label: Base}}", '3:32: label "Base" is also the name of base; choose another'),
+        ("{A: {set: {h: 4}, label: Base}}", '3:32: label "Base" is also the name of base; choose another label'),
         ("{A: {set: {h: 4}, label: b}, B: {set: {h: 2}}}",
-         '3:32: label "b" is also the name of a group with other rows; choose another'),
+         '3:32: label "b" is also the name of a group with other rows; choose another label'),
         ("{A: [{set: {h: 4}, label: a}, {set: {h: 2}}]}",
-         '3:33: label "a" is also the name of a group with other rows; choose another'),
+         '3:33: label "a" is also the name of a group with other rows; choose another label'),
         ("{A: {set: {h: 4}, label: B h=2}, B: {set: {h: 2}}}",
-         '3:32: label "B h=2" is also the name of another row; choose another'),
+         '3:32: label "B h=2" is also the name of another row; choose another label'),
     ],
 )  # fmt: skip
 def test_a_label_that_cannot_name_its_row_is_an_error_at_its_position(faults, rows, fault):

@@ -280,14 +280,14 @@ def test_tuning_runs_count_in_the_plan_and_in_a_budget(study, tmp_path):
         ("{grid: {lerning_rate: [0.1]}, seeds: [3]}", '5:15: unknown field "lerning_rate"; did you mean "learning'),
         ("{grid: {lr: [0.1]}, seeds: [3]}", '5:15: unknown field "lr"; did you mean "learning_rate"?'),
         ("{grid: {beam: [1]}, seeds: [3]}", "5:15: beam cannot be tuned: candidates are scored by perplexity"),
-        ("{grid: {train_steps: [1]}, seeds: [3]}", "5:15: train_steps cannot be tuned: every candidate is trained"),
+        ("{grid: {train_steps: [1]}, seeds: [3]}", "5:15: train_steps cannot be tuned: a candidate must not win because"),
         ("{grid: {learning_rate: 0.1}, seeds: [3]}", '5:30: "learning_rate" needs a list of two or more values'),
         ("{grid: {learning_rate: [-1.0, 0.1]}, seeds: [3]}", "5:31: learning_rate: -1.0 is not allowed"),
         ("{grid: {learning_rate: [0.1]}, seeds: [3]}", '5:30: "learning_rate" needs a list of two or more values'),
         ("{grid: {learning_rate: [0.1]}}", "5:7: tune needs seeds"),
         ("{grid: {learning_rate: [0.1, 0.2, 0.1]}, seeds: [3]}", '5:41: "learning_rate" has the value "0.1" twice'),
         ("{grid: {learning_rate: [0.1]}, seeds: [3], steps: 2}", '5:57: steps: 2 is not allowed: must be less than or equal to 1'),
-        ("{grid: {learning_rate: [0.1, 0.2]}, seeds: [3], steps: 0.3}", '5:7: row "base": tuning runs of 91 of 301'),
+        ("{grid: {learning_rate: [0.1, 0.2]}, seeds: [3], steps: 0.3}", '5:7: row "base": tuning runs train for 91 of 301'),
         ("{learning_rate: [0.1, 1], seeds: [3]}", '5:8: "learning_rate" is a field; write grid: {learning_rate: [VALUE, VALUE]}'),
         ("{beam: [1, 4]}", '5:8: "beam" is a field; write decoding: {beam: [VALUE, VALUE]}'),
         ("{gird: {learning_rate: [0.1]}, seeds: [3]}", '5:8: unknown key "gird"; did you mean "grid"?'),
@@ -306,7 +306,7 @@ def test_a_row_must_not_set_what_is_tuned(faults):
         "false`"
     )
     (line,) = faults(f"{HEAD}{TUNE}rows:\n  A: {{each: {{N: [1]}}, tune: true}}\n")
-    assert line.startswith("table3.yaml:7:29: tune: a group can only have false")
+    assert line.startswith("table3.yaml:7:29: tune: must be false in a group")
 
 
 def test_the_seeds_of_the_command_line_must_not_be_those_of_the_tuning(faults):
@@ -351,7 +351,7 @@ def test_without_a_choice_no_run_that_waits_is_executed_and_the_stages_end(study
         [True, True, False, False],
     ]
     tuning, rows = parts
-    assert (len(tuning.missing), tuning.at_once, len(rows.missing)) == (12, 12, 4)
+    assert (len(tuning.missing), tuning.max_parallel_runs, len(rows.missing)) == (12, 12, 4)
     assert (tuning.missing_later, rows.missing_later) == (
         rows.missing,
         (),
@@ -360,8 +360,8 @@ def test_without_a_choice_no_run_that_waits_is_executed_and_the_stages_end(study
         results.run(id).path.mkdir(parents=True, exist_ok=True)
         a_failure(hosts=("here", "there")).write(results.run(id).failure)
     stage = next_stage(study, results, on_some_host)
-    assert (stage.trials, stage.missing, stage.at_once) == (None, rows.missing, 4)
-    end = next_stage(study, results, on_some_host, left_to_others=rows.missing)
+    assert (stage.trials, stage.missing, stage.max_parallel_runs) == (None, rows.missing, 4)
+    end = next_stage(study, results, on_some_host, skipped=rows.missing)
     assert not end.missing
     assert "4 runs cannot begin" in end.obstacle
 
@@ -378,7 +378,7 @@ def test_a_matched_row_is_not_tuned_away_from_the_cost_of_base(faults, read, gri
     rows = f"rows:\n  A: {{set: {{n_kv_heads: 1}}, match: {{{match}}}}}\n"
     (line,) = faults(f"{HEAD}tune: {{grid: {{{grid}}}, seeds: [3]}}\n{rows}")
     assert line.startswith('table3.yaml:5:7: row "A n_kv_heads=1": tuning ')
-    assert f"changes its {cost}, which match makes those of base" in line
+    assert f"changes its {cost}, which match keeps equal to base" in line
     kept = read(
         f"{HEAD}tune: "
         f"{{grid: {{batch_tokens: [512, 1024]}}, seeds: [3]}}\n{rows.replace(match, 'params: d_ff')}"

@@ -6,7 +6,7 @@ import pytest
 from pydantic import AfterValidator, Field, model_validator
 
 from ablate.errors import Fault
-from ablate.study.typed import KEY, Misplaced, Placed, choice, read_model
+from ablate.study.typed import KEY, Misplaced, Placed, read_model, union_by_kind
 from ablate.study.yaml_nodes import parse_yaml
 
 
@@ -30,7 +30,7 @@ class Inner(Placed):
 class Outer(Placed):
     numbers: Numbers = Field([0])
     inner: Inner = Field(Inner())
-    either: choice({"a mapping": Inner, "a list": list[Inner]}) = Field([])
+    either: union_by_kind({"a mapping": Inner, "a list": list[Inner]}) = Field([])
     named: dict[str, Inner] = Field({})
 
     @model_validator(mode="after")

@@ -128,7 +128,7 @@ NO_REUSE = (
         ("a: {<<: {b: 1}}", f's.yaml:1:5: merge key "<<" {NO_REUSE}'),
         ("a: 1\nb\nc: 2", "s.yaml:2:1: not valid YAML: a key without a colon; write KEY: VALUE"),
         ("a:\n   b: 1\n c: 2", "s.yaml:3:2: not valid YAML: wrong indentation; "
-         "the mapping begins on line 1, and all of its keys in column 1"),
+         "the mapping begins on line 1, so all its keys must begin in column 1"),
         ("a: !!python/object:os.system x", 's.yaml:1:4: tag "tag:yaml.org,2002:python/object:os.system" is not supported'),
         ("a: !!int '3'", 's.yaml:1:4: tag "tag:yaml.org,2002:int" is not supported'),
         ("--- {a: 1}\n--- {b: 2}\n", "s.yaml:2:1: a second YAML document starts here; one is allowed"),
