@@ -45,13 +45,12 @@ def profile_file() -> Path:
     Raises:
         UsageError: the home folder in the path is not known.
     """
-    name, inside = "XDG_CONFIG_HOME", "ablate/clusters.yaml"
-    if os.environ.get(FILE_VARIABLE):
-        name, inside = FILE_VARIABLE, ""
+    variable = FILE_VARIABLE if os.environ.get(FILE_VARIABLE) else "XDG_CONFIG_HOME"
     try:
-        return home_path(os.environ.get(name) or "~/.config") / inside
+        path = home_path(os.environ.get(variable) or "~/.config")
     except ValueError as error:
-        raise UsageError(f"{name}: {error}") from None
+        raise UsageError(f"{variable}: {error}") from None
+    return path if variable == FILE_VARIABLE else path / "ablate" / "clusters.yaml"
 
 
 def find_profile(
@@ -121,8 +120,8 @@ def read_profiles(path: Path) -> dict[str, Engine]:
     return profiles
 
 
-class Unknown(Section):
-    """A profile whose engine is missing or wrong, of which nothing else is checked."""
+class _OnlyEngine(Section):
+    """The only field that is checked in a profile whose engine is missing or unknown."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -130,17 +129,20 @@ class Unknown(Section):
 
 
 def _read_profile(name: str, node: Node, report: Report) -> Engine | None:
-    written, what = node.to_python(), f'profile "{name}"'
-    if not isinstance(written, dict):
-        return read_model(Engine, node, what, report)[0]
-    named = str(written.get("engine"))
-    if named not in ENGINES:
-        read_model(Unknown, node, what, report)
+    content = node.to_python()
+    title = f'profile "{name}"'
+    if not isinstance(content, dict):
+        profile, _ = read_model(Engine, node, title, report)
+        return profile
+    engine = str(content.get("engine"))
+    if engine not in ENGINES:
+        read_model(_OnlyEngine, node, title, report)
         return None
     fields = dict(node.value)
     for key, mark, _ in node.items():
-        engines = [known for known, engine in ENGINES.items() if key in engine.model_fields]
-        if engines and named not in engines:
-            report(mark, f"{key}: has no effect with the engine {named}")
+        engines = [known for known, cls in ENGINES.items() if key in cls.model_fields]
+        if engines and engine not in engines:
+            report(mark, f"{key}: has no effect with the engine {engine}")
             del fields[key]
-    return read_model(ENGINES[named], Node(fields, node.mark), what, report)[0]
+    profile, _ = read_model(ENGINES[engine], Node(fields, node.mark), title, report)
+    return profile

@@ -136,18 +136,19 @@ class Ray(Engine):
             os.dup2(2, 1)  # print to the log from now on: the submitting process closes the pipe
             log(f"{plural(pilots, 'pilot')} on Ray at {self.address}")
             # Also if no node fits yet: an autoscaler starts nodes for waiting tasks.
-            waiting = _submit(ray, self, folder, python, pilots)
-            has_node, is_cancelled = not self.node_wait, False
+            pilot_of = _submit(ray, self, folder, python, pilots)  # index of the pilot by task
+            has_node = not self.node_wait
+            is_cancelled = False
             deadline = time.monotonic() + self.node_wait
-            while waiting:
-                done, _ = ray.wait(list(waiting), num_returns=1, timeout=WAIT_SECONDS)
+            while pilot_of:
+                done, _ = ray.wait(list(pilot_of), num_returns=1, timeout=WAIT_SECONDS)
                 for task in done:
-                    log(f"pilot {waiting.pop(task)}: {_outcome(ray, task)}")
+                    log(f"pilot {pilot_of.pop(task)}: {_outcome(ray, task)}")
                 reason = STOPPED if signals else folder.stop_reason()
                 if reason is not None and not is_cancelled:
                     is_cancelled = True
                     log(f"{reason.text}: pilots save and leave")
-                    for task in waiting:
+                    for task in pilot_of:
                         ray.cancel(task)
                 if not has_node and not is_cancelled:
                     is_last = time.monotonic() >= deadline
@@ -161,7 +162,7 @@ def require_ray() -> None:
     """Check that Ray is installed.
 
     Raises:
-        UsageError: it is not.
+        UsageError: Ray is not installed.
     """
     if find_spec("ray") is None:
         raise UsageError("Ray is not installed: pip install ray")

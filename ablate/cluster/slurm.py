@@ -29,8 +29,8 @@ from ablate.store.records import Setting
 from ablate.study import Run
 
 COMMAND_SECONDS = 60.0  # longest time for a command: a controller under load answers slowly
-REQUEUE_TRIES = 4
-REQUEUE_PAUSE = 3.0  # seconds between tries
+REQUEUE_ATTEMPTS = 4
+REQUEUE_PAUSE = 3.0  # seconds between two attempts
 # The closing job runs for seconds. It needs no GPU, but the same accounting as the pilots.
 CLOSING_TIME = "30min"
 CLOSING_INHERITS = ("account", "partition", "qos", "reservation", "constraint")
@@ -379,7 +379,8 @@ def slurm(*command: str) -> subprocess.CompletedProcess[str]:
 
 def _reason(done: subprocess.CompletedProcess[str]) -> str:
     """Why a command has failed, in one line: its fatal errors, or else all of its messages."""
-    fatal, reasons = [], []
+    fatal = []
+    reasons = []
     for line in done.stderr.splitlines():
         text = line.strip().removeprefix(f"{done.args[0]}: ")
         if text.startswith("fatal: "):
@@ -462,15 +463,15 @@ class SlurmTask(Allocation):
 
     @override
     def requeue(self) -> str:
-        for attempt in range(REQUEUE_TRIES):
+        for attempt in range(REQUEUE_ATTEMPTS):
+            if attempt > 0:
+                time.sleep(REQUEUE_PAUSE)
             done = slurm("scontrol", "requeue", self.name)
             if done.returncode == 0:
                 return ""
-            # Another try helps only if the controller is restarting.
+            # "Unable to contact" while the controller restarts; any other refusal is final.
             if "nable to contact" not in done.stderr:
                 break
-            if attempt < REQUEUE_TRIES - 1:
-                time.sleep(REQUEUE_PAUSE)
         return _reason(done)
 
 
@@ -481,7 +482,8 @@ def parse_seconds(text: str) -> float:
     parts = re.fullmatch(r"(?:(\d+)-)?(\d+(?::\d+){0,2})", text)
     if parts is None:
         return math.inf
-    days, numbers = parts[1], parts[2].split(":")
+    days = parts[1]
+    numbers = parts[2].split(":")
     # The first number is hours after a number of days, or if there are three; otherwise minutes.
     units = (3600, 60, 1) if days or len(numbers) == 3 else (60, 1)
     seconds = 86_400.0 * int(days or 0)

@@ -56,19 +56,20 @@ def submit_study(
     Raises:
         UsageError: the cluster refuses.
     """
-    study, runs = stage.study, with_trials(stage.planned)
+    study = stage.study
+    runs = with_trials(stage.planned)
     for note in profile.notes():
         log(note)
     for earlier in open_jobs(results, study.name):
-        log(f"note: job {earlier.id} of this study is open, too; both work on the same runs")
+        log(f"note: job {earlier.id} of this study is open too; both jobs work on the same runs")
     folder = freeze(study, results, selection, name, profile.resolved(runs), resources)
     try:
         submission = submit(folder, folder.read_job(), stage)
     except BaseException as error:
         folder.close(f"not submitted: {error}")
         raise
-    pilots, text = plural(submission.pilots, "pilot"), profile.submitted_text(folder, submission)
-    log(f"job {folder.id}: {pilots} on {name}, {text}")
+    pilots = plural(submission.pilots, "pilot")
+    log(f"job {folder.id}: {pilots} on {name}, {profile.submitted_text(folder, submission)}")
     log(f"logs: {folder.logs}")
     log(
         f"`ablate status {study.path} --watch` follows it, "
@@ -127,7 +128,7 @@ def _fixed_runs(study: Study) -> tuple[str, ...]:
 
 
 def _write_modules(folder: Path, sources: Mapping[str, bytes]) -> None:
-    """Write the sources of own classes, so that Python can import them from the folder."""
+    """Write the sources of users' classes, so that Python can import them from the folder."""
     packages: set[str] = set()
     for module in sources:
         parts = module.split(".")
@@ -207,7 +208,8 @@ def submit_again(folder: JobFolder, log: Callable[[str], None]) -> str | None:
         Why the job must be closed; None if it goes on.
     """
     job, study = open_job(folder)
-    engine, stage = engine_of(job), next_stage(study, folder.results, on_some_host)
+    engine = engine_of(job)
+    stage = next_stage(study, folder.results, on_some_host)
     submissions = folder.read_submissions()
     if not stage.missing:
         return stage.obstacle or NOTHING_LEFT.text
@@ -216,8 +218,8 @@ def submit_again(folder: JobFolder, log: Callable[[str], None]) -> str | None:
     if not engine.submits_again:
         log("runs are left for further pilots")
         return None
-    here = engine.allocation()
-    if any(here.name == before.closing for before in submissions[:-1]):
+    this_job = engine.allocation().name
+    if any(earlier.closing == this_job for earlier in submissions[:-1]):
         # Slurm repeats a closing job, such as after a failure of its node.
         log("submitted again already")
         return None

@@ -89,7 +89,7 @@ def launch(
 
     Raises:
         DataError: a corpus is missing or malformed.
-        StudyError: a plug-in does not fit its interface.
+        StudyError: a user's class does not fit its interface.
         StoreError: results on disk belong to other data or another version.
         MachineError: the disk is too small, or there is no GPU.
         Interrupted: a signal came; everything is saved.

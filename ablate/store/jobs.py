@@ -3,7 +3,7 @@ processes that the cluster starts, and that execute the runs of the study.
 
 results/<study>/jobs/<id>/
   job.json               the submission: options, selection of rows and seeds, ids of the runs
-  study/                 the study file and its plug-ins, as they were at submission
+  study/                 the study file and the sources of its classes, as they were at submission
   submission-<n>.json    the n-th submission of pilots
   pilots/<name>.json     last report of each pilot
   logs/                  output of the pilots and of the closing job

@@ -13,7 +13,7 @@ results/
     failure.json         reason of the last failure; absent otherwise
     log.txt              log lines of the workers
     lease                held by the one process that works on the run
-    sources/             source code of the plug-ins that the run uses
+    sources/             sources of the users' classes that the run uses
     result.json          written last: it exists if and only if the run is done or diverged
   corpora/<id>/          a prepared corpus, named by the hash of its content; or in ABLATE_CORPORA
   corpora/downloads/     resolved revisions of data sets on the Hub
@@ -105,7 +105,7 @@ class RunFolder:
     log = Inside("log.txt")  # log lines of the workers
     lease = Inside("lease")  # held by the process that works on the run
     checkpoints = Inside("checkpoints")
-    sources = Inside("sources")  # source code of plug-ins
+    sources = Inside("sources")  # sources of users' classes
 
     read_run = Reader(RunRecord, run)
     read_execution = Reader(Execution, execution)

@@ -27,7 +27,7 @@ MEMORY_VARIABLE = "ABLATE_MEMORY"
 # Environment variables that libraries read when they are loaded.
 LIBRARY_SETTINGS = {
     # Idle threads of OpenMP sleep rather than spin. On an older Xeon, two spinning threads lost
-    # three quarters of their speed beside a busy neighbor, and were slower without one, too
+    # three quarters of their speed beside a busy neighbor, and were slower without one too
     # (benchmarks/LOG.md, 2026-11-22, threads that sleep).
     "OMP_WAIT_POLICY": "passive",
     # With libgomp, they spin for about 0.1 ms first, which covers the gap between two products of a
