@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from ablate.analysis.missing_scores import score_missing
+from ablate.analysis.missing_scores import read_scored_runs
 from ablate.analysis.outcome import outcome_of
-from ablate.analysis.results import RunResult, log_of, measured_metrics, read_runs, signatures
+from ablate.analysis.results import RunResult, log_of, measured_metrics, signatures
 from ablate.analysis.settle import settle
 from ablate.config.resolve import SETTINGS
 from ablate.errors import StoreError, UsageError
@@ -101,9 +101,9 @@ def load(
         frame = steps_frame(planned, root)
         frame.attrs |= attrs
         return frame
-    faults = score_missing(planned, root)
+    runs, faults = read_scored_runs(planned, root)
     if per == "row":
-        outcome = outcome_of(planned, root)
+        outcome = outcome_of(planned, root, runs=runs)
         _refuse(faults, outcome.runs)
         for fault in outcome.experiment.notes.faults:
             # Such as a corpus whose lengths `flops` needs.
@@ -115,7 +115,6 @@ def load(
                 frame.insert(list(frame).index("changed"), name, values)
         frame.attrs |= attrs | {"signatures": outcome.experiment.signatures}
     else:
-        runs = read_runs(planned, root)
         _refuse(faults, runs)
         frame = runs_frame(planned, runs)
         frame.attrs |= attrs | {"signatures": signatures(planned, runs)}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ablate.analysis.results import measured_metrics
+from ablate.analysis.results import RunResult, measured_metrics, read_runs
 from ablate.errors import Damaged, StoreError
 from ablate.formatting import plural
-from ablate.store import Results, RunFolder, none_if_unreadable, score_cache
+from ablate.store import Results, RunFolder, score_cache
 from ablate.store.records import Decoding, Measurement
 from ablate.study import Runs
 from ablate.tasks import Task
@@ -32,7 +32,6 @@ class _Unscored(NamedTuple):
     folder: RunFolder
     id: str
     decoding: Decoding
-    cached: dict[str, Measurement]
     metrics: list[str]
 
 
@@ -41,7 +40,16 @@ def score_missing(
     results: Results,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[str]:
-    """Compute the missing scores of a study's predictions, and cache them.
+    """Compute scores as `read_scored_runs` does, and return a line for each fault."""
+    return read_scored_runs(planned, results, on_progress)[1]
+
+
+def read_scored_runs(
+    planned: Runs,
+    results: Results,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> tuple[list[RunResult], list[str]]:
+    """Read the runs of a study. The missing scores of their predictions are computed and cached.
 
     If no score is missing, no heavy module is loaded. A run without its corpus is skipped. A run
     with damaged predictions or a damaged corpus is skipped with a line in the returned list.
@@ -52,9 +60,10 @@ def score_missing(
         on_progress: called with the number of decodings scored so far, and the number of all.
 
     Returns:
-        A line for each fault because of which scores are missing.
+        The runs, and a line for each fault because of which scores are missing.
     """
-    unscored = _unscored(planned, results)
+    runs = read_runs(planned, results)
+    unscored = _unscored(planned, runs, results)
     faults: dict[str, None] = {}
     corpora: dict[str, Corpus | None] = {}
     for done, decoding in enumerate(unscored):
@@ -72,39 +81,28 @@ def score_missing(
             break
     if unscored:
         on_progress(len(unscored), len(unscored))
-    return list(faults)
+        runs = read_runs(planned, results)
+    return runs, list(faults)
 
 
-def _unscored(planned: Runs, results: Results) -> list[_Unscored]:
+def _unscored(planned: Runs, runs: Iterable[RunResult], results: Results) -> list[_Unscored]:
     """The decodings of a study that lack scores and can be scored."""
     on_predictions = planned.study.task.prediction_metric_names
     wanted = [metric for metric in measured_metrics(planned.study) if metric.name in on_predictions]
     unscored: dict[tuple[str, str], _Unscored] = {}
-    for row in planned.rows:
-        for run in planned.of(row):
-            folder = results.run(run.id)
-            if (run.id, row.decoding) in unscored:
-                continue
-            result = none_if_unreadable(folder.read_result)
-            if result is None or row.decoding not in result.decodings:
-                continue
-            decoding = result.decodings[row.decoding]
-            if decoding.sha256 is None:
-                continue
-            cached = dict[str, Measurement]()
-            with suppress(StoreError):  # a damaged cache is computed again
-                cached = score_cache.read_measurements(folder, row.decoding, decoding)
-            metrics = []
-            for metric in wanted:
-                measured = cached.get(metric.name)
-                # Older versions stored no parts of scores.
-                if measured is None or len(metric.parts) > len(measured.parts):
-                    metrics.append(metric.name)
-            if not metrics or score_cache.is_archived(folder, row.decoding):
-                continue
-            if results.has_corpus(decoding.corpus):
-                key = run.id, row.decoding
-                unscored[key] = _Unscored(folder, row.decoding, decoding, cached, metrics)
+    for run in runs:
+        decoding, id = run.decoding, run.row.decoding
+        if decoding is None or decoding.sha256 is None or not run.has_predictions:
+            continue
+        metrics = []
+        for metric in wanted:
+            score = run.scores.get(metric.name)
+            # A score that is not in the cache has no resamples. Older versions stored no parts.
+            if not isinstance(score, Measurement) or len(metric.parts) > len(score.parts):
+                metrics.append(metric.name)
+        if metrics and results.has_corpus(decoding.corpus):
+            folder = results.run(run.run.id)
+            unscored[run.run.id, id] = _Unscored(folder, id, decoding, metrics)
     return list(unscored.values())
 
 
@@ -114,7 +112,7 @@ def _score(
     """Score a decoding; `corpora` keeps open corpora by id, and None for a damaged corpus."""
     from ablate.data.corpus import Corpus  # loads numpy
 
-    folder, name, decoding, cached, metrics = unscored
+    folder, name, decoding, metrics = unscored
     id = decoding.corpus
     if id not in corpora:
         corpora[id] = None  # stays if opening fails, so that the fault is reported once
@@ -133,6 +131,9 @@ def _score(
             f"{folder.predictions(name)}: has {plural(len(items), 'line')}, and the "
             f"test split of corpus {id} has {plural(expected, 'item')}; restore the corpus"
         )
+    cached = dict[str, Measurement]()
+    with suppress(StoreError):  # a damaged cache is computed again
+        cached = score_cache.read_measurements(folder, name, decoding)
     measured = {metric: task.measure(metric, predictions, corpus) for metric in metrics}
     assert decoding.sha256 is not None
     score_cache.write_scores(

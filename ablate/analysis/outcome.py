@@ -57,7 +57,12 @@ class Outcome:
         return list(chain.from_iterable(self.by_label.values()))
 
 
-def outcome_of(planned: Runs, results: Results, faults: Sequence[str] = ()) -> Outcome:
+def outcome_of(
+    planned: Runs,
+    results: Results,
+    faults: Sequence[str] = (),
+    runs: Sequence[RunResult] | None = None,
+) -> Outcome:
     """Read the results of a study as far as they exist. If a file cannot be used, only the cells of
     its run are missing.
 
@@ -65,8 +70,10 @@ def outcome_of(planned: Runs, results: Results, faults: Sequence[str] = ()) -> O
         planned: the runs of the study, with all seeds.
         results: results root.
         faults: lines about scores that could not be computed, to show with the table.
+        runs: all runs of the study, as they were read; None to read them.
     """
-    runs = read_runs(planned, results)
+    if runs is None:
+        runs = read_runs(planned, results)
     error, changed, damage = error_of_verdicts(planned, results)
     position = position_of_runs(planned, runs)
     planned = position.runs

@@ -18,7 +18,7 @@ from ablate.cli.options import (
     StudyOptions,
 )
 from ablate.cli.output import Format, print_written
-from ablate.cli.scoring import scored_outcome
+from ablate.cli.scoring import scored_outcome, warn_of_changed_data
 from ablate.errors import Fault, UsageError
 from ablate.publication.archive import ARCHIVE, archive_of
 from ablate.publication.crate import METADATA, crate
@@ -41,6 +41,7 @@ def command(
     from ablate.page.sections import figure_files
 
     planned, root = StudyOptions(results).open(study)
+    warn_of_changed_data(planned, root)
     outcome = scored_outcome(planned, root)
     if not any(run.result for run in outcome.runs):
         problem = f"{study}: no run has a result in {results}"

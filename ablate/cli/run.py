@@ -12,7 +12,6 @@ import typer
 from rich.console import Console
 
 from ablate.analysis.missing import Retries, failed_before, forget_failures, on_some_host
-from ablate.analysis.outcome import outcome_of
 from ablate.analysis.stages import Stage, advance, execute_stages, first_stage
 from ablate.analysis.trials import with_trials
 from ablate.cli.arguments import flag, option
@@ -31,7 +30,7 @@ from ablate.cli.options import (
     print_notes,
 )
 from ablate.cli.output import Format, Quiet, progress_console
-from ablate.cli.scoring import score_with_progress
+from ablate.cli.scoring import scored_outcome
 from ablate.cli.stage_view import StageView
 from ablate.cluster.engine import Engine
 from ablate.cluster.submission import close_finished, submit_study
@@ -269,7 +268,7 @@ def _publish(planned: Runs, results: Results, console: Console, events: Events |
     study.
     """
     study = planned.study
-    outcome = outcome_of(planned, results, score_with_progress(planned, results))
+    outcome = scored_outcome(planned, results)
     if events is None:
         render.print_rich(outcome.table, console, against_paper=False)
     if study.source.is_modified:  # the published table belongs to the whole study

@@ -35,16 +35,8 @@ def warn_of_changed_data(planned: Runs, results: Results) -> None:
 
 
 def scored_outcome(planned: Runs, results: Results) -> Outcome:
-    """The outcome of a study. Missing scores are computed, and changed files are warned of."""
-    warn_of_changed_data(planned, results)
-    return outcome_of(planned, results, score_with_progress(planned, results))
-
-
-def score_with_progress(planned: Runs, results: Results) -> list[str]:
-    """Compute the missing scores of finished runs in the metrics of the study, with a progress bar.
-
-    Returns:
-        A line for each fault because of which a score is still missing.
+    """The outcome of a study, after the missing scores of finished runs in its metrics have been
+    computed, with a progress bar.
     """
     from rich.progress import Progress  # not at the top: `plan` and `status` do not need it
 
@@ -56,4 +48,5 @@ def score_with_progress(planned: Runs, results: Results) -> list[str]:
         def report(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total, visible=True)
 
-        return missing_scores.score_missing(planned, results, report)
+        runs, faults = missing_scores.read_scored_runs(planned, results, report)
+    return outcome_of(planned, results, faults, runs)

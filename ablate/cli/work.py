@@ -11,10 +11,9 @@ from typing import Annotated
 
 import typer
 
-from ablate.analysis.outcome import outcome_of
 from ablate.analysis.settle import settle
 from ablate.cli.arguments import flag, option
-from ablate.cli.scoring import score_with_progress
+from ablate.cli.scoring import scored_outcome
 from ablate.cluster.pilot import is_last_pilot, work
 from ablate.cluster.profiles import engine_of
 from ablate.cluster.ray_cluster import leave_with_input
@@ -82,7 +81,7 @@ def _close(folder: JobFolder) -> int:
     """
     _, study = open_job(folder)
     planned = settle(study, folder.results)
-    outcome = outcome_of(planned, folder.results, score_with_progress(planned, folder.results))
+    outcome = scored_outcome(planned, folder.results)
     render.print_rich(outcome.table, new_console(width=160), against_paper=False)
     reason = submit_again(folder, _log)
     try:
