@@ -9,16 +9,15 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ablate.cli.arguments import option
-from ablate.cli.naming import TrainedRun
+from ablate.cli.naming import NamedRun, TrainedRun
 from ablate.cli.output import Format
 from ablate.cli.standard_input import checked_text, input_lines, piped_text
 from ablate.errors import UsageError, listed
 from ablate.formatting import token_text
-from ablate.store import Results, RunFolder
+from ablate.store import Results
 from ablate.streams import echo, print_data, print_json
 
 if TYPE_CHECKING:
-    from ablate.study import Row
     from ablate.tasks import Task
 
 EXAMPLE = "echo 'a small dog sleeps' | ablate predict study.yaml 'A h=1' --seed 2"
@@ -34,14 +33,12 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 class Request:
     """A request for predictions of a trained run.
 
-    row: the row of the run; None if the run was named by its id.
     text: value of --text; None to read standard input.
     given: values of the given options, by name.
     """
 
-    folder: RunFolder
+    run: NamedRun
     root: Results
-    row: Row | None
     text: str | None
     given: Mapping[str, Any]
     format: Format
@@ -130,7 +127,7 @@ def command(
     if text is not None:
         text = checked_text(text, "--text")
     predict = {"lines": _translate, "continuation": _continue, "masks": _fill}[task.predicts]
-    predict(Request(run.folder, trained.root, run.row, text, given, format))
+    predict(Request(run, trained.root, text, given, format))
 
 
 def _refuse_without_effect(task: Task, given: Iterable[str]) -> None:
@@ -155,13 +152,13 @@ def _translate(ask: Request) -> None:
     lines = input_lines() if ask.text is None else ask.text.splitlines()
     from ablate.workers.inference import translate_text
 
-    predictions = translate_text(ask.folder, ask.root, lines, ask.given, ask.row, source)
+    predictions = translate_text(ask.run.folder, ask.root, lines, ask.given, ask.run.row, source)
     for number, line in enumerate(predictions, 1):
         if line is None:
             fault = "the prediction is not valid; the line is empty"
             echo(f"{source}:{number}: {fault}", err=True)
     if ask.format == "json":
-        print_json({"run": ask.folder.id, "predictions": predictions})
+        print_json({"run": ask.run.folder.id, "predictions": predictions})
         return
     for line in predictions:
         print_data(f"{line or ''}\n")
@@ -175,10 +172,12 @@ def _continue(ask: Request) -> None:
     count, draw = ask.given.get("count", 1), ask.given.get("draw", 1)
     from ablate.workers.inference import generated_texts
 
-    texts = generated_texts(ask.folder, ask.root, prompt or "", count, draw, settings, ask.row)
+    texts = generated_texts(
+        ask.run.folder, ask.root, prompt or "", count, draw, settings, ask.run.row
+    )
     if ask.format == "json":
         draws = [{"draw": draw + index, "text": text} for index, text in enumerate(texts)]
-        print_json({"run": ask.folder.id, "texts": draws})
+        print_json({"run": ask.run.folder.id, "texts": draws})
         return
     for index, continued in enumerate(texts):
         if index:
@@ -193,10 +192,10 @@ def _fill(ask: Request) -> None:
         raise UsageError("--text is missing: a text with <mask> in it, also on standard input")
     from ablate.workers.inference import fill
 
-    filled = fill(ask.folder, ask.root, text, ask.given.get("top", 5), ask.row)
+    filled = fill(ask.run.folder, ask.root, text, ask.given.get("top", 5), ask.run.row)
     if ask.format == "json":
         masks = [[asdict(candidate) for candidate in mask] for mask in filled.masks]
-        print_json({"run": ask.folder.id, "text": text, "filled": filled.text, "masks": masks})
+        print_json({"run": ask.run.folder.id, "text": text, "filled": filled.text, "masks": masks})
         return
     print_data(f"{filled.text}\n")
     for number, mask in enumerate(filled.masks, 1):
