@@ -52,9 +52,9 @@ class Row:
         """Id of the row's decoding, from its decoding fields and the test set; NO_DECODING if the
         row is not decoded.
         """
-        if not self.is_decoded:
+        if self.evaluated is None:
             return NO_DECODING
-        test = f"{self.evaluated}{UNDECIDED}" if self.awaits_decoding else str(self.evaluated)
+        test = self.evaluated + UNDECIDED if self.awaits_decoding else self.evaluated
         return decoding_id(self.config, test)
 
     @property
