@@ -91,7 +91,7 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
     seeds = _selected_seeds(file, selection.seeds, len(selected))
     source = Source(
         text,
-        notes=(*reader.notes(), *notes_on_seeds(selection.seeds)),
+        notes=(*reader.notes.lines(), *notes_on_seeds(selection.seeds)),
         data_mark=sections["data"].mark,
         classes=classes.sources,
         # A selection of all rows and seeds is no modification.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,17 +12,17 @@ from pydantic import ValidationError
 from ablate.config import DecodingConfig, RowConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import NOT_IDENTITY, fold_vocab_size
-from ablate.config.presets import PARTS, PRESETS
+from ablate.config.presets import PRESETS
 from ablate.config.resolve import SYMBOL_OF, standard_name, unchecked_values
 from ablate.errors import Fault, Invalid, Mark, faults_in
 from ablate.fields import field_faults
-from ablate.formatting import enumeration, setting_text
 from ablate.stats.designs import Design, FactorialDesign
 from ablate.study.choice import Choice
 from ablate.study.designs import Part, parts_of_path
 from ablate.study.error_list import ErrorList
 from ablate.study.matching import Match, Matched, NoMatch, match_row
 from ablate.study.row import Row, changes
+from ablate.study.row_notes import EQUAL_TO_BASE, REPEATED, RowNotes
 from ablate.study.row_tuning import RowTuner
 from ablate.study.rows import RowSpec, expand_groups
 from ablate.study.sections import override_mark
@@ -32,9 +31,6 @@ from ablate.study.settings_reader import SettingsReader
 from ablate.study.study_file import StudyFile
 from ablate.study.yaml_nodes import Node, plain_values
 
-MAX_NAMED = 6  # largest number of rows that a note names
-EVALUATED_ONCE = "eval_every is above train_steps, so that only the end of training is evaluated"
-_LAYER_KINDS = {"mixer", "attention", "positional_encoding"}
 # Fields that do not affect the trained weights.
 _NOT_TRAINED = {*DecodingConfig.model_fields, *NOT_IDENTITY}
 
@@ -47,6 +43,7 @@ class RowReader:
             for a base, all of its fields.
         designs: designs in the order of sizes, then of the file.
         dropped: number of rows that `where` drops.
+        notes: notes on settings that are probably not intended.
     """
 
     def __init__(
@@ -72,10 +69,8 @@ class RowReader:
         self.dropped = 0
         self._size_fields: dict[str, Mark] = {}  # field -> position in the first size that sets it
         self._fields_of_all_sizes: frozenset[str] = frozenset()
-        self._equal_to_base: dict[str, Mark] = {}  # label of a row -> its position
-        self._repeated: dict[str, Mark] = {}  # label of a row -> its position
-        self._remarks: dict[str, dict[str, Mark]] = {}  # remark -> label of a row -> its position
         self._base_settings: dict[str, Node] = {}
+        self.notes = RowNotes({})
 
     def read(self, base: dict[str, Node]) -> list[Row]:
         """Read the rows of all sizes, the rows of the first size first and its base at the head.
@@ -85,6 +80,7 @@ class RowReader:
         """
         rows: list[Row] = []
         self._base_settings = base
+        self.notes = RowNotes(base)
         for size, settings in self._read_sizes(base).items():
             rows += self._read_size(settings, size)
         for index, row in enumerate(rows):
@@ -92,38 +88,9 @@ class RowReader:
                 changed = changes(row.config, rows[0].config)
                 rows[index] = replace(row, changed=changed)
         for row in rows:
-            self._note_single_evaluation(row)
-        self._note_untested_departures(rows)
+            self.notes.add_single_evaluation(row, self.written[row.label])
+        self.notes.add_untested_departures(rows)
         return rows
-
-    def _note_untested_departures(self, rows: Sequence[Row]) -> None:
-        """Remember the fields of the model in which base differs from its preset and which no row
-        changes: the table does not show what such a change does.
-        """
-        preset = self._base_settings.get("preset")
-        if preset is None or preset.value not in PRESETS or not rows:
-            return
-        tested = {name for row in rows for name in row.changed}
-        values = PRESETS[preset.value]
-        departures = []
-        for name in itertools.chain(*PARTS.values()):
-            if name in values and name in self._base_settings and name not in tested:
-                value = getattr(rows[0].config, name)
-                if value != values[name]:
-                    departures.append(f"{name}={setting_text(value)}")
-        if departures:
-            remark = f"differs from preset {preset.value} in {enumeration(departures)}"
-            self._remark("base", [f"{remark}, which no row tests"], preset.mark)
-
-    def _note_single_evaluation(self, row: Row) -> None:
-        """Remember a row that sets `eval_every` or `train_steps` so that `eval_every` is larger."""
-        written = self.written.get(row.label, {})
-        every = written.get("eval_every") or self._base_settings.get("eval_every")
-        steps = row.config.train_steps
-        if every is None or steps is None or row.config.eval_every <= steps:
-            return
-        if "eval_every" in written or "train_steps" in written:
-            self._remarks.setdefault(EVALUATED_ONCE, {})[row.label] = every.mark
 
     def check_overridden(self, overrides: Sequence[str]) -> None:
         """Report fields of `--set` and of sizes whose value is overridden in every row."""
@@ -145,43 +112,6 @@ class RowReader:
             self.report(
                 override_mark(text), Fault(f"has no effect, because {source} every row", (name,))
             )
-
-    def notes(self) -> Iterator[str]:
-        """Yield one line for each kind of probably unintended rows, placed at its first row, and
-        for a list in base that may be meant as values to compare.
-        """
-        rows_by_remark = {
-            "rows with the settings of base, which show no difference": self._equal_to_base,
-            "rows that are written twice, and trained once": self._repeated,
-            **self._remarks,
-        }
-        for remark, rows in rows_by_remark.items():
-            if rows:
-                named = list(rows)[:MAX_NAMED]
-                if len(rows) > MAX_NAMED:
-                    named.append("...")
-                first = next(iter(rows.values()))
-                yield str(Fault(f"{remark}: {', '.join(named)}", place=first))
-
-        yield from self._note_list_in_base()
-
-    def _note_list_in_base(self) -> Iterator[str]:
-        """Yield a line if base has a single list. It is a pattern, which gives the layers different
-        values in turn, but users of tools for sweeps may mean values to compare.
-        """
-        lists = {}
-        for name, node in self._base_settings.items():
-            if isinstance(node.value, list):
-                lists[name] = node
-        # Several lists, or a list of kinds of layers, are surely meant as patterns.
-        if len(lists) != 1 or lists.keys() & _LAYER_KINDS:
-            return
-        ((name, node),) = lists.items()
-        key = SYMBOL_OF.get(name, name)
-        values = f"[{', '.join(map(setting_text, node.to_python()))}]"
-        remedy = f"to compare values, write rows: {{{key}: {{each: {{{key}: {values}}}}}}}"
-        problem = "is a pattern, which gives its values to the layers in turn"
-        yield str(Fault(problem, (name,), key, values, remedy=remedy, place=node.mark))
 
     def _read_sizes(self, base: dict[str, Node]) -> dict[str, dict[str, Node]]:
         """Base's settings by size; without sizes, base's settings with the key ""."""
@@ -249,7 +179,7 @@ class RowReader:
             return []
         if "preset" in written:
             remarks = self.settings.remarks(merge(base, written))
-            self._remark(f"preset {written['preset'].value}", remarks, end.mark)
+            self.notes.add(f"preset {written['preset'].value}", remarks, end.mark)
         try:
             start, last = self.settings.values(base), plain_values(written)
             return parts_of_path(way, end.mark, start, last, self.settings.configure)
@@ -267,7 +197,7 @@ class RowReader:
         self.written[label] = settings
         first = next(iter(settings.values()), None)
         if first is not None:
-            self._remark(label, self.settings.remarks(settings), first.mark)
+            self.notes.add(label, self.settings.remarks(settings), first.mark)
         choice = None
         if self.tuner:
             choice = self.tuner.candidates(label, settings, {}, config)
@@ -296,15 +226,15 @@ class RowReader:
                 self.tuner.check_cost(rule, spec, config, choice)
         changed = changes(config, base.config)
         self.written[draft.label] = draft.written
-        self._remark(draft.label, self.settings.remarks(draft.settings), spec.mark)
+        self.notes.add(draft.label, self.settings.remarks(draft.settings), spec.mark)
         if matched is not None and matched.cost != "flops":
             unread = map(self.settings.unread, (base.config, config))
-            self._remark(draft.label, unread, spec.mark)
+            self.notes.add(draft.label, unread, spec.mark)
         # A row of a design is not noted, because a design may need a row equal to base. If only one
         # of row and base is tuned, they become different.
         only_one_is_tuned = (choice is None) != (base.choice is None)
         if not changed and spec.design is None and not only_one_is_tuned:
-            self._equal_to_base[draft.label] = spec.mark
+            self.notes.add(draft.label, [EQUAL_TO_BASE], spec.mark)
         return Row(
             draft.label,
             _prefix(base.size) + spec.group,
@@ -319,11 +249,6 @@ class RowReader:
             has_parts=bool(spec.design and spec.design.settings),
             decoding_choice=self._decoding and self._decoding.without_fields(draft.written.keys()),
         )
-
-    def _remark(self, label: str, remarks: Iterable[str], mark: Mark) -> None:
-        """Remember remarks on a row for `notes`."""
-        for remark in filter(None, remarks):
-            self._remarks.setdefault(remark, {})[label] = mark
 
     @property
     def _test_set(self) -> str:
@@ -420,7 +345,7 @@ class RowReader:
         elif has_grid and is_tuned != spec.options.is_tuned:
             difference = "one tuned and one not"
         elif spec.design is None:
-            self._repeated[first.label] = spec.mark
+            self.notes.add(first.label, [REPEATED], spec.mark)
         if difference:
             second = f'a second row "{spec.label}", {difference}'
             self.report(spec.mark, Fault(second, remedy="use another group"))
