@@ -148,3 +148,32 @@ def test_the_negative_log_likelihood_is_the_cross_entropy(n):
     assert negative_log_likelihood(states, embedding, targets) == pytest.approx(
         float(expected), rel=1e-6
     )
+    capped = 2 * torch.tanh(states @ embedding.T / 2)
+    expected = F.cross_entropy(capped.detach().double(), targets, reduction="sum")
+    assert negative_log_likelihood(states, embedding, targets, 2.0) == pytest.approx(
+        float(expected), rel=1e-6
+    )
+
+
+@pytest.mark.parametrize("n", [1, CHUNK + 5])
+@pytest.mark.parametrize("cap", [None, 2.0])
+def test_smoothing_a_cap_a_z_loss_and_a_further_term_add_up(cap, n):
+    """Each alone and all together, against all logits at once in double precision."""
+    states, embedding, targets = case(n, 7)
+    exact = (states.detach().double() @ embedding.detach().double().T)  # fmt: skip
+    logits = exact if cap is None else cap * torch.tanh(exact / cap)
+    logs = logits.log_softmax(1)
+    smoothed = -(0.8 * logs.gather(1, targets[:, None]).sum() + 0.2 / 7 * logs.sum())
+    squares = logits.exp().sum(1).log().square().sum()
+    penalty = (logits[:, 0] * targets).sum()
+    for z_loss in (0.0, 0.3):
+        for weight in (0.0, 0.1):
+
+            def term(chunk, of_chunk, weight=weight):
+                return weight * (chunk[:, 0] * of_chunk).sum()
+
+            found = smoothed_cross_entropy(
+                states, embedding, targets, 0.2, cap, z_loss, term if weight else None
+            )
+            expected = smoothed + z_loss * squares + weight * penalty
+            assert float(found.detach()) == pytest.approx(float(expected), rel=1e-5)

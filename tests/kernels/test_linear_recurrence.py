@@ -141,10 +141,11 @@ def averages_by_loop(K, V, decay, bonus):
 
 @pytest.mark.parametrize("scale", [1.0, 300.0])
 @pytest.mark.parametrize("rate", [0.0, 0.1, 40.0])
-def test_decayed_averages_are_those_of_a_loop_however_large_weights_and_decays_are(scale, rate):
+@pytest.mark.parametrize("T", [9, 67])
+def test_decayed_averages_are_those_of_a_loop_however_large_weights_and_decays_are(scale, rate, T):
     torch.manual_seed(3)
-    K, V = scale * torch.randn(2, 9, 5), torch.randn(2, 9, 5)
-    decay, bonus = rate * torch.rand(2, 9, 5), torch.randn(5)
+    K, V = scale * torch.randn(2, T, 5), torch.randn(2, T, 5)
+    decay, bonus = rate * torch.rand(2, T, 5), torch.randn(5)
     found, _ = decayed_average(K, V, decay, bonus)
     expected = averages_by_loop(*(x.double() for x in (K, V, decay, bonus)))
     torch.testing.assert_close(found.double(), expected, atol=2e-4, rtol=1e-3)
