@@ -22,6 +22,7 @@ from ablate.report.plan_text import print_status
 from ablate.report.run_text import as_lines, progress_line, read_summary
 from ablate.store import Results, State, none_if_unreadable
 from ablate.store.jobs import JobFolder, jobs_of
+from ablate.store.records import Result
 from ablate.store.status import fault_in_result, last_lines
 from ablate.streams import echo, new_console, print_json
 from ablate.study import Run
@@ -116,16 +117,19 @@ def _show_runs(stage: Stage, root: Results, format: Format) -> None:
     """Show every run, the jobs on clusters, and the end of the log of each failed run."""
     plan: Plan = plan_of(stage.selected, root)
     details = []
+    runs = []
     for row in plan.all_rows:
         for run, state in row.runs:
-            id, detail = "" if run.awaits_choice else run.id, _detail(root, run, state)
-            details.append(RunStatus(row.row.label, run.seed, id, state, detail))
+            result = None  # read once for all that is said of the run
+            if not run.awaits_choice:
+                result = none_if_unreadable(root.run(run.id).read_result)
+            id, detail = "" if run.awaits_choice else run.id, _detail(root, run, state, result)
+            status = RunStatus(row.row.label, run.seed, id, state, detail)
+            details.append(status)
+            if format == "json":
+                facts = {**status._asdict(), "id": id or None, **_numbers(root, status, result)}
+                runs.append(facts | {"log": _log_of_failure(root, id, state)})
     if format == "json":
-        runs = []
-        for status in details:
-            log = _log_of_failure(root, status.id, status.state)
-            facts = {**status._asdict(), "id": status.id or None, **_numbers(root, status)}
-            runs.append(facts | {"log": log})
         content = {"study": plan.study.name, **stage.details, "runs": runs}
         print_json({**content, "jobs": _jobs(root, plan.study.name), "seconds_left": plan.seconds})
         return
@@ -141,12 +145,12 @@ def _show_runs(stage: Stage, root: Results, format: Format) -> None:
             echo("\n".join(f"  {line}" for line in lines))
 
 
-def _numbers(results: Results, status: RunStatus) -> dict[str, Any]:
+def _numbers(results: Results, status: RunStatus, result: Result | None) -> dict[str, Any]:
     """The progress, outcome or failure of a run for programs; nothing of a pending one."""
     if not status.id:
         return {}
     folder = results.run(status.id)
-    if result := none_if_unreadable(folder.read_result):
+    if result is not None:
         return {"steps": result.steps, "seconds": result.seconds, "reason": result.reason}
     numbers: dict[str, Any] = {}
     if progress := none_if_unreadable(folder.read_progress):
@@ -192,7 +196,7 @@ def _watch(stage: Stage, results: Results, format: Format) -> None:
             view.watch()
 
 
-def _detail(results: Results, run: Run, state: State) -> str:
+def _detail(results: Results, run: Run, state: State, result: Result | None) -> str:
     """Progress, outcome or failure of a run, as one line."""
     if run.awaits_choice:
         return AWAITS
@@ -201,10 +205,7 @@ def _detail(results: Results, run: Run, state: State) -> str:
         failure = none_if_unreadable(folder.read_failure)
         retried = "the next `ablate run`" if failure and failure.killed else "--retry-failed"
         return f"{failure.reason if failure else ''}; see {folder.log}; {retried} runs it again"
-    # Results of these states are whole, else the state would be another one.
-    if state in ("done", "diverged"):
-        result = folder.read_result()
-        assert result is not None
+    if state in ("done", "diverged") and result is not None:
         text = f"{plural(result.steps, 'step')} in {duration(result.seconds)}"
         if state == "diverged":
             text += f": {result.reason}"
@@ -212,7 +213,7 @@ def _detail(results: Results, run: Run, state: State) -> str:
     damage = fault_in_result(folder)
     if damage is not None:
         return str(damage)
-    if state == "pending" and (result := folder.read_result()):
+    if state == "pending" and result is not None:
         return f"trained, {plural(result.steps, 'step')}; still to be decoded"
     parts = []
     if progress := none_if_unreadable(folder.read_progress):
