@@ -55,7 +55,7 @@ class Stage:
 
     @property
     def study(self) -> Study:
-        """The study with its options, before results."""
+        """The study as the file and the options ask for it, without choices that trials made."""
         return self.planned.study
 
     @property
@@ -70,10 +70,10 @@ class Stage:
 
     @property
     def total_runs(self) -> int:
-        """Number of runs from which the number of GPUs per run follows.
+        """Number of runs that decides how many GPUs each run gets.
 
-        It is the number of the whole study, so that a run gets the same GPUs if only a part of the
-        study is executed, with --rows or --seeds.
+        It counts the runs of the whole study, so that a run gets the same number of GPUs if --rows
+        or --seeds select a part of the study.
         """
         return self.study.whole.runs if self.trials is None else len(self.trials.by_id)
 
@@ -150,7 +150,8 @@ def next_stage(
         skipped=frozenset(skipped),
     )
     if limit is not None:
-        selected = stage.selected.common(limit.select(stage.possible, results))
+        within_limit = limit.select(stage.possible, results)
+        selected = stage.selected.intersection(within_limit)
         stage = replace(stage, selected=selected, decides=stage.decides or limit.selects_again)
     return _with_missing(stage, results, retries)
 
@@ -181,12 +182,13 @@ def first_stage(
     retries: Retries = never,
     limit: Limit | None = None,
 ) -> Stage:
-    """Find the first stage of a study, as `next_stage` does, when finished runs may lack the scores
-    of a metric that is new in the study.
+    """Find the stage at which a command begins.
 
-    `log` receives a line for each score that cannot be computed.
+    Finished runs may lack the scores of a metric that was added to the study. A study with looks
+    needs these scores to find its stage, so they are computed first. `log` receives a line for each
+    score that cannot be computed; the other arguments are those of `next_stage`.
     """
-    if study.seeds.looks:  # the verdicts of a look decide which runs follow, and need the scores
+    if study.seeds.looks:
         for fault in score_missing(settle(study, results), results):
             log(fault)
     return next_stage(study, results, retries, limit=limit)
@@ -245,6 +247,6 @@ def execute_stages(
                 log(fault)
             record_judgment(planned, results)
         stage = advance(stage, results, retries, limit)
-        if faults:  # verdicts without these scores could select other runs than with them
+        if faults:  # with the missing scores, the verdicts might have selected other runs
             break
     return stage

@@ -95,11 +95,11 @@ def command(
     go_offline(offline)
     # Options are checked before the study, and the study before downloads and training.
     loggers = _loggers(log or (), detach, context)
-    time_limit = None if budget is None else Budget.parse(budget)
+    parsed_budget = None if budget is None else Budget.parse(budget)
     profile = cluster.profile()
     processes, used_device = per_run.resolve(device, visible_gpus() if profile is None else None)
     resources = Resources(device=used_device, jobs=jobs, processes=processes)
-    _refuse_without_effect(profile is not None, detach, budget is not None, bool(loggers))
+    _refuse_ineffective_options(profile is not None, detach, budget is not None, bool(loggers))
     study, results = options.read(file, may_be_new=True)
     refuse_other_study(study, results)
     print_notes(study)
@@ -108,10 +108,10 @@ def command(
     log_progress = partial(print_line, progress)
     retries = failed_before(began, retry_failed)
     if profile is not None and not retry_failed:
-        retries = on_some_host
+        retries = on_some_host  # pilots repeat a failed run on another host
     limit = None
-    if time_limit is not None:
-        limit = BudgetLimit(time_limit, _gpus(resources, study.whole.runs), log_progress)
+    if parsed_budget is not None:
+        limit = BudgetLimit(parsed_budget, _gpus(resources, study.whole.runs), log_progress)
     first = first_stage(study, results, log_progress, retries, limit)
     print_changes(first.planned, results)
     pilots = None
@@ -166,7 +166,7 @@ def _loggers(names: Sequence[str], detach: bool, context: typer.Context) -> Mapp
 
 
 def _interruption_line(view: StageView, on_cluster: bool) -> str:
-    """What has been saved, and which command goes on or ends the runs."""
+    """What has been saved, and which command resumes or ends the runs."""
     if on_cluster:
         command = f"`ablate cluster stop {view.stage.study.path}`"
         return f"The job goes on without this command; {command} ends it."
@@ -186,7 +186,7 @@ def _exit_code(
         did_not = f"{plural(states['pending'], 'run')} did not begin"
         print_line(console, f"--budget {limit.budget.text}: the time is over, and {did_not}.")
     if failed := states["failed"]:
-        remedy = "`ablate status` says why, and --retry-failed runs again what has failed."
+        remedy = "`ablate status` says why, and --retry-failed tries again."
         print_line(console, f"{plural(failed, 'run')} failed: {remedy}")
     if end.obstacle:
         print_line(console, end.obstacle)
@@ -208,7 +208,7 @@ def _train(
             launch(stage, view.results, live, resources, retries, control=control)
 
     end = execute_stages(first, view.results, execute, view.log, retries, limit)
-    if not first.missing:  # a launch would have found out whether the data have changed
+    if not first.missing:  # nothing was launched, so check here whether the data have changed
         prepare_runs(end.study, end.selected, view.results, view.log)
         view.copy_metrics(end)
     return end
@@ -234,9 +234,9 @@ def _submit(
 ) -> JobFolder | None:
     """Prepare the data of a stage here, and submit it to a cluster; None if no run is missing."""
     study, results = first.study, view.results
-    claim(study, results)  # the last job of the submission writes the table under the name
+    claim(study, results)  # the last job of the submission publishes under the study's name
     close_finished(results, study.name)
-    runs = first.selected.by_id | first.runs.by_id  # the rows may wait for trials
+    runs = first.selected.by_id | first.runs.by_id  # `first.runs` may be trials
     prepare_runs(study, runs.values(), results, view.log)
     if not first.missing:
         view.log("nothing to submit: every run has ended")
@@ -264,15 +264,15 @@ def _is_retried(job: JobFolder, runs: Runs) -> bool:
 
 
 def _publish(planned: Runs, results: Results, console: Console, events: Events | None) -> Table:
-    """Print the table of a study for people, and publish it if it is the table of the whole
-    study.
+    """Print the table of a study, unless events are printed, and publish it if it is the table of
+    the whole study.
     """
     study = planned.study
     outcome = scored_outcome(planned, results)
     if events is None:
         render.print_rich(outcome.table, console, against_paper=False)
     if study.source.is_modified:  # the published table belongs to the whole study
-        line = "is not updated: --set, --rows and --seeds change the study."
+        line = "is not updated: it has the whole study, without --set, --rows and --seeds."
         print_line(console, f"{results.study(study.name)} {line}")
         return outcome.table
     claim(study, results)
@@ -292,7 +292,7 @@ def _last_line(study: Study, results: Results, states: Counter[State], seconds: 
     return f"{study.name}: {ended}; results are in {folder}; {page}"
 
 
-def _refuse_without_effect(
+def _refuse_ineffective_options(
     on_cluster: bool, detach: bool, has_budget: bool, has_loggers: bool
 ) -> None:
     """Refuse options that would have no effect."""
@@ -304,4 +304,4 @@ def _refuse_without_effect(
             "and --rows and --seeds select a smaller part of the study"
         )
     if detach and has_loggers:
-        raise UsageError("--log needs this command to go on; leave out --detach")
+        raise UsageError("--log has an effect only while this command runs; leave out --detach")

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from ablate.data.corpus import Corpus
 
 TICK_SECONDS = 0.5
-MAX_DEATHS = 3  # number of workers that may die with a run, before the run counts as failed
+MAX_DEATHS = 3  # number of workers that may die during a run, before the run counts as failed
 # Seconds between two checks of a run that another launcher holds: first and largest value. The time
 # doubles with each check: if many launchers share a results root, most runs are held, and each
 # check reads files.
-BUSY_SECONDS = 2.0
-MAX_BUSY_SECONDS = 60.0
+HELD_SECONDS = 2.0
+MAX_HELD_SECONDS = 60.0
 
 
 class Watcher(Protocol):
@@ -52,7 +52,7 @@ class Watcher(Protocol):
 
     def finished(self, run: str, outcome: str, reason: str = "") -> None:
         """Called when a run is done, diverged, failed, or unsuitable for this machine. `reason` is
-        the line of the worker.
+        the one-line reason that the worker gave; empty without one.
         """
 
     def lost(self, run: str, reason: str) -> None:
@@ -114,7 +114,7 @@ class Scheduler:
 
         Args:
             executor: executes the jobs.
-            job_for: makes the job of a run for a slot; a true flag halves the micro-batch.
+            job_for: makes a job from (run, slot, halved); `halved` asks for half the micro-batch.
             folder_of: the folder of a run.
             outcome_of: the outcome of a run as its files tell it, whichever launcher has executed
                 it; None if the run is missing.
@@ -129,14 +129,14 @@ class Scheduler:
         self.control = control or Control()
         self.queue: deque[str] = deque()
         self.submitted: dict[str, Slot] = {}  # slot by run
-        self.busy: dict[str, float] = {}  # time of the next check, by id of the held run
+        self.held: dict[str, float] = {}  # time of the next check, by id of the held run
         self.checks: Counter[str] = Counter()  # number of checks, by id of the held run
         # Slot of the last check, by run. A run is checked by the same worker each time, because the
         # worker measures for how long the holder of the lease is silent.
         self.checked_in: dict[str, str] = {}
         self.last_event = time.monotonic()  # time when a job last ended here
         self.deaths: Counter[str] = Counter()  # number of workers that have died, by run
-        self.broken: set[str] = set()  # runs with which a worker has died by itself, not by a kill
+        self.crashed: set[str] = set()  # runs during which a worker crashed, without being killed
         self.starved: set[str] = set()  # runs whose last worker was killed for lack of memory
         self.stopping = False
         self.interrupts = 0  # number of times that SIGINT was received
@@ -171,8 +171,8 @@ class Scheduler:
             raise Interrupted
 
     def _may_continue(self) -> bool:
-        """Whether further runs may start although no job is running."""
-        if self.stopping or not (self.queue or self.busy) or not self.control.may_start():
+        """Whether to go on while no job is running, because further runs may start."""
+        if self.stopping or not (self.queue or self.held) or not self.control.may_start():
             return False
         return time.monotonic() - self.last_event < self.control.idle_seconds
 
@@ -182,7 +182,7 @@ class Scheduler:
         free = [slot for slot in self.executor.slots() if slot.name not in occupied]
         if not free or self.stopping or not self.control.may_start():
             return
-        self._requeue_busy()
+        self._requeue_held()
         for slot in free:
             if (run := self._next_missing(slot, {other.name for other in free})) is not None:
                 job = self.job_for(run, slot, run in self.starved)
@@ -199,9 +199,10 @@ class Scheduler:
         that was last checked in another free slot is left to that slot.
         """
         for run in list(self.queue):
-            if self.stopping:
+            if self.stopping:  # a signal has come since the loop began
                 return None
-            if self.checked_in.get(run, slot.name) in free - {slot.name}:
+            checked_in = self.checked_in.get(run)
+            if checked_in != slot.name and checked_in in free:
                 continue
             self.queue.remove(run)
             outcome = self.outcome_of(run)
@@ -210,11 +211,11 @@ class Scheduler:
             self.watcher.finished(run, outcome)
         return None
 
-    def _requeue_busy(self) -> None:
+    def _requeue_held(self) -> None:
         """Queue the runs of other launchers whose next check is due, unless they have ended."""
         now = time.monotonic()
-        for run in [run for run, check_time in self.busy.items() if check_time <= now]:
-            del self.busy[run]
+        for run in [run for run, check_time in self.held.items() if check_time <= now]:
+            del self.held[run]
             outcome = self.outcome_of(run)
             if outcome is not None:
                 self.watcher.finished(run, outcome)
@@ -227,10 +228,10 @@ class Scheduler:
             # A check costs a job and several file operations, and a long training holds its lease
             # for hours. The exponent is bounded, because a float would overflow.
             now = time.monotonic()
-            delay = min(MAX_BUSY_SECONDS, BUSY_SECONDS * 2.0 ** min(10, self.checks[event.run]))
+            delay = min(MAX_HELD_SECONDS, HELD_SECONDS * 2.0 ** min(10, self.checks[event.run]))
             self.checks[event.run] += 1
             self.checked_in[event.run] = slot.name
-            self.busy[event.run] = min(now + delay, self._last_check(now))
+            self.held[event.run] = min(now + delay, self._last_check(now))
             self.watcher.held(event.run)
             return
         self.last_event = time.monotonic()
@@ -240,11 +241,10 @@ class Scheduler:
             self._retry(event.run, "the worker was asked to stop")
 
     def _last_check(self, now: float) -> float:
-        """Time of the last check of held runs, shortly before this launch stops waiting for them;
-        infinite while jobs are running here, or if that time is over.
+        """Time of the last check of held runs: shortly before this launch stops waiting for them.
+        The later the check, the more surely it notices that the holder of a run has died.
 
-        It is late, because a holder that has died must have been silent for long enough to be
-        noticed.
+        Infinite, which means no such check, while jobs are running here, and once the time is over.
         """
         last = self.last_event + self.control.idle_seconds - 3 * TICK_SECONDS
         return math.inf if self.submitted or last <= now else last
@@ -257,7 +257,7 @@ class Scheduler:
         if lost.out_of_memory:
             self.starved.add(lost.run)
         if not lost.from_outside:
-            self.broken.add(lost.run)
+            self.crashed.add(lost.run)
         self._retry(lost.run, lost.reason)
 
     def _retry(self, run: str, reason: str) -> None:
@@ -281,7 +281,7 @@ class Scheduler:
                 folder,
                 reason,
                 none_if_unreadable(folder.read_failure),
-                killed=run not in self.broken,
+                killed=run not in self.crashed,
             )
         self.watcher.finished(run, "failed", reason)
 
@@ -298,7 +298,7 @@ class Scheduler:
         if not self.stopping:
             self._stop()
         elif number == signal.SIGINT and self.interrupts > 1:
-            self.executor.cancel()
+            self.executor.cancel()  # the second call kills
 
     def _stop(self) -> None:
         """Ask all jobs to save and leave, and start no further jobs."""

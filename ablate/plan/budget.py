@@ -275,7 +275,9 @@ class BudgetLimit:
         """
         if self.fitting is None:
             self.fitting = self._fit(plan_of(runs, results), results)
-        return base_with_one_seed(runs) if self.fitting is None else runs.common(self.fitting.runs)
+        if self.fitting is None:
+            return base_with_one_seed(runs)
+        return runs.intersection(self.fitting.runs)
 
     def _fit(self, plan: Plan, results: Results) -> Fit | None:
         """The part that fits; None while a run of base must be trained first."""

@@ -2,18 +2,19 @@
 
 A row is better or worse than base if its mean difference from base is significant in two tests:
 
-1. the pooled test, with the variance over seeds pooled over the rows, or with the row's own
+1. the pooled test. It uses the variance between seeds, pooled from all rows, or the row's own
    variance if that is larger. It has many degrees of freedom. Holm's method corrects it for the
    number of rows of the study.
-2. the row's own test, with the variance over the row's own seeds. It protects against a row that is
-   noisier than the others. It is not corrected for the number of rows, but each row that is an
-   outlier in noise makes it stricter.
+2. the row's own test. It uses the variance between the row's own seeds, and protects against rows
+   that are noisier than others. It is not corrected for the number of rows, but the more rows are
+   outliers in noise, the stricter it is for every row.
 
-Both tests add the variance over test sentences. A row that diverges more often than base can also
-be worse by its divergences (`Comparison.p_uncorrected`).
+Both tests add the variance between test sentences. A row that diverges more often than base can
+also be judged worse because of its divergences; `Comparison.p_uncorrected` has this rule.
 
 Most studies are judged once, with all their seeds. A study with several looks is judged at each
-look, at a part of the level (`ablate.stats.looks`), and a verdict holds at later looks.
+look, which uses a part of the significance level (`ablate.stats.looks`). A verdict that is reached
+at a look stays at later looks.
 docs/verdict.md has the formulas, and benchmarks/verdicts.py measures the error and the power.
 """
 
@@ -59,8 +60,8 @@ def verdicts(
     found_different = set()
     found_equivalent = set()
     for index, verdict in enumerate(earlier):
-        # A row without a test over seeds is worse by its divergences only: Holm's method never had
-        # a p value of its scores.
+        # A row that is worse only because it diverged has no test over seeds. Holm's method has not
+        # rejected it, so it does not count as found.
         if verdict.is_different and verdict.seed_test:
             found_different.add(index)
         if verdict.is_within_margin:
@@ -72,7 +73,7 @@ def verdicts(
         bootstrap_ps.append(1.0 if comparison.bootstrap is None else comparison.bootstrap.p)
     difference = holm_correction(difference_ps, n_tests, level, found_different)
     equivalence = holm_correction(equivalence_ps, n_tests, level, found_equivalent)
-    bootstrap = holm_correction(bootstrap_ps, n_tests)
+    bootstrap = holm_correction(bootstrap_ps, n_tests)  # for display: no verdict depends on it
     judged = []
     for index, comparison in enumerate(comparisons):
         corrected = _Corrected(difference[index], equivalence[index], bootstrap[index])
@@ -91,10 +92,11 @@ def verdicts_over_looks(
 ) -> list[list[Verdict]]:
     """Give verdicts at each look.
 
-    The probability of a false verdict at any look stays below the level, as in `verdicts` at a
-    single look. The levels of the looks sum to the level, so the minimum over the looks of
-    p / (fraction of the level that the look has) is a valid p value of the row. This minimum never
-    grows from look to look; therefore Holm's method withdraws no verdict.
+    The probability of a false verdict at any look stays below the significance level, as for a
+    single look. Each look uses a fraction of the level, and the fractions sum to 1. Therefore the
+    minimum of p / fraction over the looks is a valid p value of a row. A row that was significant
+    at an earlier look has this minimum from then on; `verdicts` passes such rows to Holm's method
+    as found, so that no verdict is withdrawn.
 
     Args:
         metric: the metric of the differences.
@@ -161,6 +163,7 @@ def _verdict(
     is_within = _is_equivalent(comparison, corrected.equivalence, margin)
     word = _word(metric, comparison, corrected.difference, is_within)
     word, is_within, settled_at = _carry_over(metric, row, word, is_within, look, earlier)
+    # All differences were shifted (`PairedScores.shift`), so the smallest possible one is, too.
     lower_bound = row.lower_bound + row.shift
     bootstrap = comparison.bootstrap
     if bootstrap is not None:
@@ -187,7 +190,7 @@ def _verdict(
         settled_at=settled_at,
         shift=row.shift,
         lower_bound=lower_bound,
-        compute_more_seeds=partial(comparison.more_seeds, level) if seed_test else None,
+        count_more_seeds=partial(comparison.more_seeds, level) if seed_test else None,
     )
 
 
@@ -216,7 +219,7 @@ def _word(metric: Metric, comparison: Comparison, test: HolmTest, is_within: boo
         base_never_diverges = row.base_ended > 0 and not row.base_diverged
         return "worse" if always_diverges and base_never_diverges else "diverged"
     if test.is_significant and row.diverged > row.base_diverged:
-        return "worse"  # `p_uncorrected` has asked for the row's own test where scores count
+        return "worse"  # `p_uncorrected` counts the scores only if they pass the row's own test
     if row.n == 1:
         return "cannot tell"
     if row.is_constant_zero and not row.diverged:
@@ -255,11 +258,14 @@ def _still_holds(metric: Metric, row: PairedScores, earlier: Verdict) -> bool:
     """Whether the mean and the divergences of a row do not contradict an earlier verdict."""
     mean = row.mean
     if earlier.word == "worse":
-        is_worse = mean is None or not metric.is_better(mean)
-        return is_worse and row.diverged >= row.base_diverged
+        # Without a mean, every run of the row has diverged.
+        is_not_better = mean is None or not metric.is_better(mean)
+        return is_not_better and row.diverged >= row.base_diverged
     if mean is None or row.diverged > row.base_diverged:
         return False
     if earlier.word == "better":
         return metric.is_better(mean)
-    is_near = earlier.margin is not None and abs(mean) < earlier.margin
-    return earlier.word == "as good as base" and is_near and not row.base_diverged
+    if earlier.word != "as good as base" or earlier.margin is None:
+        return False
+    has_divergence = row.diverged > 0 or row.base_diverged > 0
+    return abs(mean) < earlier.margin and not has_divergence

@@ -46,7 +46,7 @@ class Verdict:
         undecided.
     shift: number that was added to each difference (`PairedScores.shift`).
     lower_bound: the smallest possible difference (`PairedScores.lower_bound`).
-    compute_more_seeds: computes `more_seeds` on demand, because it takes some time; None without a
+    count_more_seeds: computes `more_seeds` on demand, because it takes some time; None without a
         test over seeds.
     base_has_learned: whether base scores above the level of chance. If not, further seeds would
         compare two models that have learned nothing.
@@ -72,7 +72,7 @@ class Verdict:
     shift: float = 0.0
     lower_bound: float = -math.inf
     base_has_learned: bool = True
-    compute_more_seeds: Callable[[], int | None] | None = field(
+    count_more_seeds: Callable[[], int | None] | None = field(
         default=None, repr=False, compare=False
     )
 
@@ -81,11 +81,11 @@ class Verdict:
         """Number of seeds to add so that a true difference as large as the observed one is found
         with a power of 80 %; None if the row is decided, or if no number of seeds suffices.
         """
-        if self.word != "cannot tell" or self.is_survivors_only or self.compute_more_seeds is None:
+        if self.word != "cannot tell" or self.is_survivors_only or self.count_more_seeds is None:
             return None
         if not self.base_has_learned:
             return None
-        return self.compute_more_seeds()
+        return self.count_more_seeds()
 
     @property
     def interval(self) -> tuple[float, float] | None:

@@ -121,9 +121,9 @@ class Runs:
         """The runs of some of the rows."""
         return replace(self, rows=tuple(row for row in self.rows if row.label in labels))
 
-    def common(self, other: Runs) -> Runs:
+    def intersection(self, other: Runs) -> Runs:
         """The runs of the rows and seeds that are in both `self` and `other`."""
-        return self.with_rows(other.by_label).with_seeds(self.seeds.common(other.seeds))
+        return self.with_rows(other.by_label).with_seeds(self.seeds.intersection(other.seeds))
 
     @property
     def base(self) -> Row:

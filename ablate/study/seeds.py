@@ -133,7 +133,7 @@ class Seeds:
         """The first `count` seeds of every row, without further seeds of base."""
         return replace(self, rows=self.rows[:count], further=())
 
-    def common(self, other: Seeds) -> Seeds:
+    def intersection(self, other: Seeds) -> Seeds:
         """The seeds in both `self` and `other`."""
         rows = tuple(seed for seed in self.rows if seed in other.rows)
         further = tuple(seed for seed in self.further if seed in other.further)

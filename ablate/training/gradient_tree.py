@@ -35,8 +35,8 @@ class GradientTree:
     """Sums gradients and losses over the parts of a batch, first on this rank, then over all ranks.
 
     Attributes:
-        has_gradient: for each parameter, whether it has a gradient from any part so far. The ranks
-            agree on this list before `sum`.
+        gradient_flags: for each parameter, whether it has a gradient from any part so far. The
+            ranks agree on this list before `sum_gradients`.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], ranks: Ranks) -> None:
@@ -50,7 +50,7 @@ class GradientTree:
 
     def clear(self) -> None:
         """Drop all parts that were added."""
-        self.has_gradient = [False] * len(self.parameters)
+        self.gradient_flags = [False] * len(self.parameters)
         self._subtrees: list[tuple[int, Tensor]] = []  # height and sum of each complete subtree
 
     def add(self, loss: Tensor) -> None:
@@ -63,7 +63,7 @@ class GradientTree:
             if parameter.grad is not None:
                 piece.copy_(parameter.grad.flatten())
                 parameter.grad = None
-                self.has_gradient[i] = True
+                self.gradient_flags[i] = True
         pieces[-1].copy_(loss)
         height = 0
         # As in a binary counter, two subtrees of equal height are merged, so that memory holds at
@@ -73,7 +73,7 @@ class GradientTree:
             height += 1
         self._subtrees.append((height, total))
 
-    def sum(self) -> Tensor:
+    def sum_gradients(self) -> Tensor:
         """Set the gradients to their sums over all parts of all ranks; return the summed loss."""
         # A single subtree, because the number of a rank's parts is a power of two.
         ((_, total),) = self._subtrees
@@ -82,6 +82,6 @@ class GradientTree:
         for i, (parameter, piece) in enumerate(zip(self.parameters, pieces, strict=True)):
             # An unused parameter has None, not zeros: an optimizer skips None, but moves a
             # parameter with a zero gradient by its momentum.
-            parameter.grad = piece.view_as(parameter) if self.has_gradient[i] else None
+            parameter.grad = piece.view_as(parameter) if self.gradient_flags[i] else None
         self.clear()
         return total[sum(self.lengths)]

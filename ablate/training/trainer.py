@@ -1,4 +1,4 @@
-"""The training loop (section 5), which can stop after every optimizer step and resume exactly.
+"""The training loop (section 5 of the paper). It can stop after every step and resume exactly.
 
 The inputs of a step are either computed from seed and step (the batch, the learning rate) or stored
 in the checkpoint (weights, optimizer state, the dropout generator, the state of early stopping). A
@@ -116,7 +116,8 @@ class Trainer:
         self.optimizer = make_optimizer(self.model, config, folder.sources)
         self.schedule = schedule_of(config, folder.sources)
         if on_gpu(device):
-            # Now, so that an out-of-memory in the first step already counts the optimizer state.
+            # The optimizer state is allocated before the first step, so that this step shows
+            # whether the micro-batch fits beside it.
             self.optimizer.allocate()
         self.tree = GradientTree(self.optimizer.parameters, ranks)  # used with several parts
         self.stop_agreed = False  # whether the ranks have voted to stop
@@ -191,9 +192,9 @@ class Trainer:
             self.random.set_state(random)
             self.loss_sum = loss_sum.clone()
         if self.parts > 1:
-            self.loss_sum += self.tree.sum()
-            # Checkpoints store the generator: give it a state that is the same on all ranks. No
-            # part has the index `parts`.
+            self.loss_sum += self.tree.sum_gradients()
+            # A checkpoint stores the generator of masks, so its state must be the same on all
+            # ranks. It is seeded as for a part with the index `parts`, which no part has.
             self.random.manual_seed(part_seed(self.seed, step, self.parts))
         self.optimizer.step(self._rate(step), decay_share(self.config, step, self.steps))
         self.loss_tokens += n_tokens
@@ -254,9 +255,9 @@ class Trainer:
         Divergence needs no vote, because all ranks have the same sums.
         """
         stop = self.ranks.size > 1 and self.context.stop_requested()
-        votes = self.ranks.vote([out_of_memory, stop, *self.tree.has_gradient])
-        any_out_of_memory, self.stop_agreed, *has_gradient = votes
-        self.tree.has_gradient = has_gradient
+        votes = self.ranks.vote([out_of_memory, stop, *self.tree.gradient_flags])
+        any_out_of_memory, self.stop_agreed, *gradient_flags = votes
+        self.tree.gradient_flags = gradient_flags
         return any_out_of_memory
 
     def _stop_requested(self) -> bool:
@@ -266,7 +267,7 @@ class Trainer:
     def _add_gradients(self, batch: Batch, n_tokens: int) -> Tensor:
         """Run forward and backward over a micro-batch, and return its summed loss.
 
-        Beside the loss and the gradients, no tensor outlives the call.
+        Apart from the loss and the gradients, no tensor outlives the call.
         """
         batch = batch.to(self.device)
         smoothing = self.config.label_smoothing
@@ -369,8 +370,9 @@ class Trainer:
         """Save a checkpoint.
 
         The checkpoint includes the loss since the last log line, so that a resumed run writes the
-        same next line. If the row averages weights, the file of weights has the averages, and the
-        optimizer state has the weights.
+        same next line. If the row averages weights, the two are swapped in a checkpoint: the file
+        of weights holds the averages, which are evaluated, and the file of the optimizer state
+        holds the weights.
         """
         if not self.ranks.is_first:
             return
@@ -404,16 +406,19 @@ class Trainer:
             self.context.log.info("resumed at step %d", self.progress.step)
 
     def _find_checkpoint(self) -> checkpoints.Checkpoint | None:
-        """Find the checkpoint to resume from, and cut the log to its step; None without one.
+        """Find the checkpoint to resume from, and cut the log to its step. Return None if there is
+        none.
 
-        If training had ended, there is nothing to resume: its progress is restored, and the run
-        only lacks its result.
+        If training has already ended and only the result is missing, restore the progress and
+        return None.
         """
         # `newest` quarantines damaged checkpoints, which only the holder of the lease may do.
         self.context.check_lease()
         checkpoint, skipped = checkpoints.newest(self.folder)
         for line in skipped:
             self.context.log.warning(line)
+        # After the end of training, the optimizer state may have been deleted. `newest` ignores
+        # checkpoints without it.
         if checkpoint is None and self._restore_ended_training():
             return None
         if checkpoint is not None and not self._cut_metrics(checkpoint.info):
@@ -442,8 +447,8 @@ class Trainer:
         return checkpoints.Checkpoint(folder=self.folder, **manifest)
 
     def _restore_ended_training(self) -> bool:
-        """Restore the progress of a training that had ended, if the checkpoint of its last step has
-        undamaged weights. Its optimizer state may be gone.
+        """Restore the progress of training that has ended, if the weights of the last step are
+        undamaged. The optimizer state is not needed.
 
         Returns:
             Whether training had ended. Otherwise, nothing is changed.

@@ -225,7 +225,7 @@ def test_with_detach_a_logger_of_the_environment_is_ignored_and_a_given_one_refu
     assert done.code == 0
     assert "note: ABLATE_LOG has no effect with --detach\n" in done.err
     refused = inside(*words, "--log", "tensorboard")
-    assert refused.refusal == "--log needs this command to go on; leave out --detach"
+    assert refused.refusal == "--log has an effect only while this command runs; leave out --detach"
 
 
 def test_nothing_of_a_damaged_file_is_passed_to_slurm(here, monkeypatch):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ablate.errors import Interrupted
 from ablate.launch import scheduler as module
 from ablate.launch.executor import Lost
-from ablate.launch.scheduler import BUSY_SECONDS, MAX_DEATHS, Control, Scheduler
+from ablate.launch.scheduler import HELD_SECONDS, MAX_DEATHS, Control, Scheduler
 from ablate.store import Results
 from ablate.store.records import Failure
 from ablate.workers.job import JobEvent
@@ -217,8 +217,8 @@ def test_a_busy_run_is_tried_again_after_a_while(schedule):
     assert recorder.runs_held == [A, A]
     assert schedule.attempts == [A, B, A, A]
     first, second, third = (now for run, _, _, now in schedule.executor.attempts if run == A)
-    assert second - first >= BUSY_SECONDS
-    assert third - second >= BUSY_SECONDS
+    assert second - first >= HELD_SECONDS
+    assert third - second >= HELD_SECONDS
 
 
 @pytest.mark.parametrize("outcome", ["done", "failed", "diverged"])
@@ -237,7 +237,7 @@ def test_a_busy_run_that_another_launcher_finishes_is_not_submitted_again(schedu
 
 
 def test_the_watcher_is_called_while_time_passes(schedule):
-    assert schedule({A: ["busy", "busy", "done"]}).ticks >= 2 * BUSY_SECONDS / module.TICK_SECONDS
+    assert schedule({A: ["busy", "busy", "done"]}).ticks >= 2 * HELD_SECONDS / module.TICK_SECONDS
 
 
 def send(*numbers):

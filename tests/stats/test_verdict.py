@@ -706,7 +706,7 @@ def test_a_verdict_without_details_says_its_word_alone():
 
 def test_verdicts_are_equal_whatever_computes_the_seeds_that_they_need():
     plain = Verdict(BLEU, "cannot tell", 3, -1.0)
-    other = Verdict(BLEU, "cannot tell", 3, -1.0, compute_more_seeds=lambda: 7)
+    other = Verdict(BLEU, "cannot tell", 3, -1.0, count_more_seeds=lambda: 7)
     assert (plain.ended, plain.more_seeds, other.more_seeds) == (0, None, 7)
     assert plain == other
     assert repr(plain) == repr(other)

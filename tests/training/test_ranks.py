@@ -200,8 +200,8 @@ def tree_sums(size, gradients, losses):
             for parameter, gradient in zip(parameters, gradients[part], strict=True):
                 parameter.grad = None if gradient is None else gradient.clone()
             tree.add(losses[part])
-        tree.has_gradient = ranks.vote(tree.has_gradient)
-        return [tree.sum(), *(parameter.grad for parameter in parameters)]
+        tree.gradient_flags = ranks.vote(tree.gradient_flags)
+        return [tree.sum_gradients(), *(parameter.grad for parameter in parameters)]
 
     return together(size, work)
 
