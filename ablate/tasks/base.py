@@ -41,6 +41,12 @@ if TYPE_CHECKING:
 
 
 ARCHITECTURES: tuple[str, ...] = get_args(ModelConfig.model_fields["architecture"].annotation)
+# Methods of earlier versions, and their present names: ablate would not call the former ones.
+FORMER_METHODS = {
+    "perplexity_by_chance": "unigram_perplexity",
+    "reach": "longest_sequences",
+    "idle_defaults": "original_defaults",
+}
 # Base classes of the settings from which a corpus can be prepared
 PREPARABLE = (DataConfig, LanguageData, SyntheticData)
 
@@ -128,6 +134,9 @@ class Task(ABC):
 
     def class_faults(self) -> Iterator[str]:
         """Yield a fault for class attributes that are missing or wrong."""
+        for former, name in FORMER_METHODS.items():
+            if hasattr(self, former):
+                yield f"{former} is not called any more: it is {name} since version 0.2"
         for name, expected in (
             ("name", str),
             ("architectures", tuple),
