@@ -185,7 +185,7 @@ def _compare(fake):
     most = largest_differences(
         texts, scores, 1, True, lambda items: fake.study.task.samples(corpus, items)
     )
-    print_comparison(replace(found, seed=1, sentences=most))
+    print_comparison(replace(found, seed=1, items=most))
 
 
 def test_a_corpus_is_shown_with_its_escapes(tmp_path):

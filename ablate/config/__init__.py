@@ -3,6 +3,7 @@
 from ablate.config.data import DataConfig
 from ablate.config.decoding import DecodingConfig
 from ablate.config.model import ModelConfig
+from ablate.config.resolve import resolve_row
 from ablate.config.row import RowConfig
 from ablate.config.training import TrainingConfig
 
@@ -12,4 +13,5 @@ __all__ = [
     "ModelConfig",
     "RowConfig",
     "TrainingConfig",
+    "resolve_row",
 ]

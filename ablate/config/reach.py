@@ -41,7 +41,7 @@ def idle_settings(c: RowConfig, reach: Reach) -> Iterator[Fault]:
     tokens = reach.read
     furthest = reach.read - 1
     windows = _idle_windows(c, reach)
-    is_full = f"covers all {tokens:,} tokens of the longest text, so it is full attention"
+    is_full = f"covers all {tokens:,} tokens of the longest text; note that it is full attention"
     for window in windows:
         problem = f"{window:,} has no effect: it {is_full}"
         yield Fault(problem, ("attention_window",), "attention_window")

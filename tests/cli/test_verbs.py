@@ -46,7 +46,7 @@ def test_help_names_every_command_once_in_its_group():
     }
     titles = ["Study", "Results", "Trained runs", "Housekeeping", "Corpora and clusters"]
     assert [title for title in found if title != "Options"] == titles
-    assert sorted(name for names in found.values() for name in names) == sorted([*VERBS, "data"])
+    assert sorted(name for names in found.values() for name in names) == sorted(VERBS)
 
 
 @pytest.mark.parametrize("words", [[], *(name.split() for name in commands())], ids=" ".join)

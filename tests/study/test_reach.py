@@ -47,7 +47,7 @@ def test_a_window_is_full_attention_from_the_length_of_the_text_less_one_on():
 def test_a_window_that_is_written_must_be_shorter_than_the_texts(read, faults):
     base = "context: 32, attention: local, attention_window: 8"
     rows = "{each: {attention_window: [30, 31, 1000]}}"
-    all_of = "has no effect: it covers all 32 tokens of the longest text, so it is full"
+    all_of = "has no effect: it covers all 32 tokens of the longest text; note that it is full"
     assert faults(study(base, rows)) == [
         f"table3.yaml:6:37: attention_window: 31 {all_of} attention",
         f"table3.yaml:6:41: attention_window: 1,000 {all_of} attention",

@@ -667,13 +667,13 @@ def test_an_error_in_an_own_function_has_its_line(own, tmp_path):
     [
         ({"optimizer": "schedule_free"}, "set schedule to constant"),
         ({**FREE, "ema_decay": 0.9}, "averages already"),
-        ({"optimizer": "a:B", "cautious_updates": True}, "not those of a:B"),
+        ({"optimizer": "a:B", "cautious_updates": True}, "not with a:B"),
         ({"train_steps": None, "patience": 2, "optimizer": "lion", "weight_decay": 0.1, "decay_schedule": "linear"},
          "decay_schedule=linear falls to its end"),
         ({"optimizer": "lyon"}, "did you mean"),
         ({"optimizer": "torch.optim.NAdam(0.5)"}, "are no arguments"),
         ({"optimizer": "torch.optim.NAdam(eps=1)"}, "eps is set by adam_eps; remove it here"),
-        ({"optimizer": "torch.optim.NAdam", "cautious_updates": True}, "not those of torch.optim.NAdam"),
+        ({"optimizer": "torch.optim.NAdam", "cautious_updates": True}, "not with torch.optim.NAdam"),
     ],
 )  # fmt: skip
 def test_settings_that_contradict_each_other_are_refused(settings, message):
