@@ -113,7 +113,7 @@ class Part:
         user's class also chooses it, because the class may read any field.
     parents: the larger parts that contain it; each of them must be there, too.
     condition: a further condition, as a function of a configuration.
-    reads: names of the fields that the condition reads, for messages.
+    condition_fields: names of the fields that `condition` reads, for messages.
     absent: words of messages about a part that is not there.
     remedy: words of messages: what to do about its fields.
     """
@@ -122,7 +122,7 @@ class Part:
     needs: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     parents: tuple[Part, ...] = ()
     condition: Callable[[Any], bool] | None = None
-    reads: tuple[str, ...] = ()
+    condition_fields: tuple[str, ...] = ()
     absent: str = "which is not chosen"
     remedy: str = "remove it"
 
@@ -147,7 +147,7 @@ class Part:
     @property
     def fields(self) -> tuple[str, ...]:
         """Names of the fields that decide whether the part is there."""
-        return (*self.needs, *self.reads)
+        return (*self.needs, *self.condition_fields)
 
     def __str__(self) -> str:
         """`it belongs to weight decay (weight_decay), which is not chosen`."""

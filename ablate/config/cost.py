@@ -117,13 +117,14 @@ def forward_flops(config: RowConfig, vocab_size: int, lengths: Lengths) -> float
             squares += n.source_squares + 2 * n.products
         elif not causal:
             tokens, squares = n.source_tokens, n.source_squares
-        stacks += count * times * _layer_cost(layer, Workload(causal, tokens, squares)).products
+        layer_cost = _layer_cost(layer, Workload(causal, tokens, squares))
+        stacks += count * times * layer_cost.multiplications
         if causal and c.has_both_stacks:
             over_source = attention.cost_over_source(
                 layer, n.source_tokens, n.target_tokens, n.products
             )
-            stacks += count * over_source.products
-    output = heads.products(c, vocab_size, matrices=1 + c.future_tokens)
+            stacks += count * over_source.multiplications
+    output = heads.multiplications(c, vocab_size, matrices=1 + c.future_tokens)
     return 2 * (stacks + output * predicted_tokens(c, n.target_tokens))
 
 

@@ -92,7 +92,7 @@ GROWTH = Part("a growing batch", {"batch_growth": (2, 4, 8, 16, 32, 64)})
 AFTER_WARMUP = Part(
     "the steps after the warm-up",
     condition=lambda c: not ends_in_warmup(c),
-    reads=("warmup_steps", "train_steps"),
+    condition_fields=("warmup_steps", "train_steps"),
     absent="of which there are none",
     remedy="lower warmup_steps, or remove it",
 )

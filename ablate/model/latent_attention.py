@@ -110,7 +110,7 @@ def _can_absorb(
     """Whether keys and values are linear in the latent vectors, apart from the rotation of the
     shared entries of keys, so that projections may be moved to queries and heads.
     """
-    if not c.has_plain_keys or encoding.acts_on_scores:
+    if not c.has_plain_keys_and_values or encoding.acts_on_scores:
         return False
     # A user's encoding may rotate all entries of a key, not only the shared ones.
     rotates_nothing = type(encoding).rotate is PositionalEncoding.rotate

@@ -1,5 +1,5 @@
-"""Attention (section 3.2): its fields, the rules for them, and its cost (parameters,
-multiplications, memory). ablate/model/ computes it.
+"""Attention (section 3.2 of the paper): its fields, the rules for them, and its cost (parameters,
+multiplications, memory). The computation itself is in ablate/model/.
 """
 
 from __future__ import annotations
@@ -21,45 +21,51 @@ CONVOLUTION_WIDTH = 4  # tokens under the short convolutions of attention, Mamba
 
 @dataclass(frozen=True)
 class Mechanism(Variant):
-    """Facts about an attention mechanism: the computation between the projections of self-attention
-    to queries, keys and values, and its output projection. Its class is constructed with config.
+    """Facts about an attention mechanism: what self-attention computes after projecting to queries,
+    keys and values, and before the output projection. The class that implements the mechanism takes
+    the configuration as its only argument.
 
-    forms_scores: whether it computes a score for every pair of tokens.
+    Functions of facts take `c`, the configuration of the layer.
+
+    forms_scores: whether the mechanism computes a score for every pair of tokens.
     parameters: number of trained parameters outside of the projections.
-    products: number of multiplications, as a function of (c, work); None: as many as attention with
-        a score for every pair of tokens needs.
+    multiplications: number of multiplications in a forward pass, as a function of (c, work); None
+        for a mechanism that needs the same number as full attention.
     activations: number of fp32 values per token that the backward pass needs, as a function of (c,
-        causal, length of a sentence); None: as many as attention with scores needs.
-    fault: the fault of a configuration that cannot have it, or None.
+        causal, length of a sentence); None for a mechanism that needs the same number as full
+        attention.
+    fault: returns why a configuration cannot use the mechanism; None if it can.
     """
 
     forms_scores: bool = True
     parameters: Callable[[Attention], int] = lambda c: 0
-    products: Callable[[Attention, Workload], int] | None = None
+    multiplications: Callable[[Attention, Workload], int] | None = None
     activations: Callable[[Attention, bool, int], int] | None = None
     fault: Callable[[Attention], Fault | None] = lambda c: None
 
 
-def _linear_products(c: Attention, work: Workload) -> int:
+def _linear_multiplications(c: Attention, work: Workload) -> int:
     """Multiplications of phi(K)^T V and phi(Q) (phi(K)^T V); in a causal stack, also of the scores
-    within a chunk and their products with V.
+    inside each chunk and the weighting of V by these scores.
     """
-    sums = 2 * c.n_heads * c.d_k * (c.d_v + 1) * work.tokens
+    columns = c.d_v + 1  # V, and a column of ones that gives the sum of the weights
+    without_scores = 2 * c.n_heads * c.d_k * columns * work.tokens
     if not work.causal:
-        return sums
+        return without_scores
     scores = min(work.scores, LINEAR_CHUNK * work.tokens)
-    return sums + scores * c.n_heads * (c.d_k + c.d_v + 1)
+    return without_scores + scores * c.n_heads * (c.d_k + columns)
 
 
 def _linear_activations(c: Attention, causal: bool, length: int) -> int:
-    """Queries and keys before and after phi, values and sums; in a causal stack, also the scores
-    within a chunk.
+    """In each head, queries before and after phi (2 d_k), keys before phi, after phi and after
+    masking (3 d_k), values and weighted sums of values (2 d_v); in a causal stack, also the scores
+    inside the chunk.
     """
     scores = min(length, LINEAR_CHUNK) if causal else 0
     return c.n_heads * (5 * c.d_k + 2 * c.d_v + scores)
 
 
-def _unpaired_heads(c: Attention) -> Fault | None:
+def _differential_fault(c: Attention) -> Fault | None:
     if c.n_heads % 2:
         return Fault(
             f"attention=differential takes heads in pairs, and h={c.n_heads} is odd",
@@ -80,10 +86,10 @@ ATTENTIONS = Variants(
     local=Mechanism("ablate.model.attention:LocalAttention"),
     differential=Mechanism(
         "ablate.model.attention:DifferentialAttention",
-        fault=_unpaired_heads,
+        fault=_differential_fault,
         parameters=lambda c: 4 * c.d_k,
-        # Each head of a pair is applied to the values of both heads, 2 d_v entries.
-        products=lambda c, work: work.scores * c.n_heads * (c.d_k + 2 * c.d_v),
+        # Each head attends to the values of both heads of its pair, with 2 d_v entries.
+        multiplications=lambda c, work: work.scores * c.n_heads * (c.d_k + 2 * c.d_v),
         # Q and K; the values of both heads and the output, 2 d_v each, and the normalized
         # difference, d_v; the weights.
         activations=lambda c, causal, length: c.n_heads * (2 * c.d_k + 5 * c.d_v + length),
@@ -91,19 +97,23 @@ ATTENTIONS = Variants(
     linear=Mechanism(
         "ablate.model.attention:LinearAttention",
         forms_scores=False,
-        products=_linear_products,
+        multiplications=_linear_multiplications,
         activations=_linear_activations,
     ),
 )
 
-ATTENTION = Part("attention", condition=lambda c: c.has_attention, reads=("mixer", "architecture"))
+ATTENTION = Part(
+    "attention",
+    condition=lambda c: c.has_attention,
+    condition_fields=("mixer", "architecture"),
+)
 SELF_ATTENTION = choice("mixer", "attention")
 OVER_SOURCE = Part("attention over the source", {"architecture": ("encoder-decoder",)})
 SOFTMAX = Part(
     "the softmax of scores",
     parents=(ATTENTION,),
     condition=lambda c: c.forms_scores,
-    reads=("attention", "architecture"),
+    condition_fields=("attention", "architecture"),
 )
 LOCAL = Part("attention=local", {"attention": ("local",)}, (SELF_ATTENTION,))
 LATENT = Part("latent attention", {"kv_rank": (SET,)}, (SELF_ATTENTION,))
@@ -114,9 +124,10 @@ ONE_STACK_ATTENTION = Part(
 VALUE_EMBEDDINGS = Part(
     "a value embedding", {"value_embeddings": ("added", "gated")}, (ONE_STACK_ATTENTION,)
 )
-# It needs a second layer, and attention in a model of one stack.
+# Layer 2 or later of a model with one stack, with attention.
 EARLIER_VALUES = Part("values of an earlier layer", parents=(SECOND_LAYER, ONE_STACK_ATTENTION))
-# Names that users write as `attention` or `mixer`, and the field that has this variant.
+# Variants that users may give as the value of `attention` or `mixer`, but which another field sets:
+# name of the variant -> name of that field.
 SHARED_KEYS = {"mla": "kv_rank", "gqa": "n_kv_heads", "mqa": "n_kv_heads"}
 SELF_ATTENTION_FACTS = Facts(part=SELF_ATTENTION, per_layer=True)
 ATTENTION_FACTS = Facts(part=ATTENTION, per_layer=True)
@@ -157,7 +168,7 @@ class Attention(Positions):
     attention_scale: Annotated[Literal["1/sqrt(d_k)", 1], only("1/sqrt(d_k)", 1), SOFTMAX_FACTS] = (
         "1/sqrt(d_k)"
     )
-    """factor of the attention scores (3.2.1)"""
+    """factor of the attention scores (section 3.2.1 of the paper)"""
     attention_bias: Annotated[
         Literal[False, True, "inputs", "output"],
         only(True, False, "inputs", "output"),
@@ -204,7 +215,7 @@ class Attention(Positions):
     a gain (`unit`)"""
 
     @property
-    def has_plain_keys(self) -> bool:
+    def has_plain_keys_and_values(self) -> bool:
         """Whether keys and values are used as they are projected, apart from positions."""
         changes_values = self.value_embeddings != "none" or self.value_residual
         changes_values |= self.exclude_own_value
@@ -238,7 +249,8 @@ def unset_equal_heads(values: dict[str, Any]) -> None:
     """
     if values["n_cross_heads"] == values["n_heads"]:
         values["n_cross_heads"] = None
-    # If cross-attention has another number of heads, an unset n_kv_heads would mean two numbers.
+    # An unset n_kv_heads means "equal to the number of query heads", which is another number in
+    # cross-attention if n_cross_heads is set.
     if values["n_kv_heads"] == values["n_heads"] and values["n_cross_heads"] is None:
         values["n_kv_heads"] = None
 
@@ -306,20 +318,21 @@ def cost(c: Attention, work: Workload, vocab_size: int) -> Cost:
         layers += _latent_projections(c)
     kernels = CONVOLUTION_WIDTH * convolved_width(c)
     others = mechanism.parameters(c) + kernels + value_table(c, vocab_size)
-    others += int(c.value_residual)  # its share
-    others += _latent_gains(c) + _vectors(c, c.n_heads, mechanism.forms_scores)
-    if mechanism.products is None:
+    others += int(c.value_residual)  # the trained share of the first layer's values
+    others += _latent_gains(c) + _sinks_and_gains(c, c.n_heads, mechanism.forms_scores)
+    if mechanism.multiplications is None:
         factor = POSITIONAL_ENCODINGS[c.positional_encoding].score_factor
-        products = factor * _score_products(c, c.n_heads) * work.scores
+        multiplications = factor * _multiplications_per_score(c, c.n_heads) * work.scores
     else:
-        products = mechanism.products(c, work)
-    inner = Cost(other_parameters=others, products=products + kernels * work.tokens)
+        multiplications = mechanism.multiplications(c, work)
+    multiplications += kernels * work.tokens
+    inner = Cost(other_parameters=others, multiplications=multiplications)
     return linear_cost(layers, work.tokens) + inner
 
 
 def cost_over_source(c: Attention, source: int, target: int, pairs: int) -> Cost:
-    """Cost of cross-attention. Keys and values are projected once; all else is computed in each of
-    the loops.
+    """Cost of cross-attention. Keys and values are projected once; the rest is computed each time
+    that the layer is applied (`loops` times).
 
     Args:
         c: the fields of the layer.
@@ -330,8 +343,10 @@ def cost_over_source(c: Attention, source: int, target: int, pairs: int) -> Cost
     heads = c.cross_heads
     keys = linear_cost(_keys_and_values(c, heads), source)
     layers = [_queries(c, heads), *_output_and_gate(c, heads)]
-    scores = c.loops * _score_products(c, heads) * pairs
-    inner = Cost(other_parameters=_vectors(c, heads, forms_scores=True), products=scores)
+    inner = Cost(
+        other_parameters=_sinks_and_gains(c, heads, forms_scores=True),
+        multiplications=c.loops * _multiplications_per_score(c, heads) * pairs,
+    )
     return keys + linear_cost(layers, c.loops * target) + inner
 
 
@@ -353,18 +368,19 @@ def _output_and_gate(c: Attention, heads: int) -> list[Projection]:
     return [output, Projection(c.d_model, gate_width(c, heads), _has_input_bias(c))]
 
 
-def _score_products(c: Attention, heads: int) -> int:
-    """Multiplications for one query and one key: in each head d_k for the score, and d_v for the
+def _multiplications_per_score(c: Attention, heads: int) -> int:
+    """Multiplications for one query and one key: in each head, d_k for the score and d_v for the
     weighted value.
     """
     return heads * (c.d_k + c.d_v)
 
 
-def _vectors(c: Attention, heads: int, forms_scores: bool) -> int:
-    """Number of sinks, and of gains of queries and keys."""
+def _sinks_and_gains(c: Attention, heads: int, forms_scores: bool) -> int:
+    """Number of sinks, plus number of gains in the normalization of queries and keys (qk_norm)."""
     widths = (heads + c.key_heads(heads)) * c.d_k
     gains = {"head": 2 * c.d_k, "width": widths}.get(c.qk_norm, 0)
-    return gains + (heads if c.attention_sinks and forms_scores else 0)
+    sinks = heads if c.attention_sinks and forms_scores else 0
+    return sinks + gains
 
 
 def gate_width(c: Attention, heads: int) -> int:
@@ -380,8 +396,8 @@ def convolved_width(c: Attention) -> int:
 
 
 def activation_bytes(c: Attention, heads: int, tensors: Tensors) -> int:
-    """Bytes per token that the backward pass of one attention needs: its input, Q, K, V, the heads,
-    their gates, and scores where they are stored.
+    """Bytes per token that the backward pass of one attention sub-layer needs: the input, Q, K, V,
+    the output of each head, the gates, and the scores if they are stored.
     """
     numbers = 2 * heads * (c.d_k + c.d_v)
     if c.attention_convolution != "none":
@@ -400,7 +416,7 @@ def activation_bytes(c: Attention, heads: int, tensors: Tensors) -> int:
 
 
 def _stores_scores(c: Attention, tensors: Tensors) -> bool:
-    """Whether attention computes its scores as a tensor, which torch's fused attention does not."""
+    """Whether attention stores its scores as a tensor, which torch's fused attention avoids."""
     changes_scores = c.attention_dropout > 0 or c.score_cap is not None or c.attention_sinks
     changes_scores |= POSITIONAL_ENCODINGS[c.positional_encoding].adds_to_scores
     has_causal_window = tensors.causal and c.attention == "local"
@@ -416,15 +432,15 @@ def shared_entries(c: Attention) -> int:
 
 
 def note_on_shared_keys(layers: Iterable[Attention]) -> str:
-    """Note on latent vectors that serve only values, because `rope` rotates whole keys; "" for
-    none.
+    """Note on latent attention whose keys are not projected from latent vectors, because `rope`
+    rotates all their entries; empty if no layer is concerned.
     """
     for layer in layers:
         if layer.kv_rank is not None and shared_entries(layer) == layer.d_k:
             return (
                 "rope rotates all entries of a key, and all heads share rotated entries, so only "
                 "values are projected from the latent vectors of kv_rank; with a rope_fraction "
-                "below 1, the other entries of keys are, too"
+                "below 1, the entries of keys that are not rotated are also projected from them"
             )
     return ""
 
@@ -462,7 +478,9 @@ def value_table(c: Attention, vocab_size: int) -> int:
 
 
 def _value_layers(c: Attention) -> list[Projection]:
-    """The projections of value embeddings to the width of the values, and to their gates."""
+    """The projection of value embeddings to the width of the values, and the projection of x to the
+    gates of the value embeddings.
+    """
     layers = []
     if c.value_embeddings != "none" and c.value_embedding_rank is not None:
         layers.append(Projection(c.value_embedding_rank, value_width(c)))

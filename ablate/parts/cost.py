@@ -48,20 +48,20 @@ class Cost:
     other_parameters: all other trained numbers, such as gains, biases, kernels and tables.
     idle_parameters: trained numbers that a token does not use, such as the experts that it is not
         sent to; they are also counted above.
-    products: multiplications of one forward pass.
+    multiplications: number of multiplications in one forward pass.
     """
 
     matrix_parameters: int = 0
     other_parameters: int = 0
     idle_parameters: int = 0
-    products: int = 0
+    multiplications: int = 0
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
             self.matrix_parameters + other.matrix_parameters,
             self.other_parameters + other.other_parameters,
             self.idle_parameters + other.idle_parameters,
-            self.products + other.products,
+            self.multiplications + other.multiplications,
         )
 
     def __mul__(self, times: int) -> Cost:
@@ -69,7 +69,7 @@ class Cost:
             self.matrix_parameters * times,
             self.other_parameters * times,
             self.idle_parameters * times,
-            self.products * times,
+            self.multiplications * times,
         )
 
     @property
@@ -93,9 +93,9 @@ def linear_cost(layers: Iterable[Projection], tokens: int) -> Cost:
         weights += layer.inputs * layer.outputs
         if layer.has_bias:
             biases += layer.outputs
-    return Cost(weights, biases, products=weights * tokens)
+    return Cost(weights, biases, multiplications=weights * tokens)
 
 
 def matrix_cost(weights: int, work: Workload) -> Cost:
     """Cost of matrices with this number of weights, each of which multiplies every token once."""
-    return Cost(weights, products=weights * work.tokens)
+    return Cost(weights, multiplications=weights * work.tokens)

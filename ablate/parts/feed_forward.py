@@ -139,7 +139,7 @@ def cost(c: FeedForward, work: Workload) -> Cost:
     weights = (projections + 1) * c.d_model * inner_width(c)
     biases = projections * inner_width(c) + c.d_model if c.feed_forward_bias else 0
     if c.n_experts is None:
-        return Cost(weights, biases, products=weights * work.tokens)
+        return Cost(weights, biases, multiplications=weights * work.tokens)
     networks = c.n_experts + c.shared_experts
     used = c.experts_per_token + c.shared_experts  # by a token
     router = c.d_model * c.n_experts
@@ -152,7 +152,7 @@ def cost(c: FeedForward, work: Workload) -> Cost:
         matrix_parameters=networks * weights + router,
         other_parameters=networks * biases + router_biases,
         idle_parameters=(networks - used) * (weights + biases),
-        products=(used * weights + router) * work.tokens,
+        multiplications=(used * weights + router) * work.tokens,
     )
 
 

@@ -48,6 +48,6 @@ def parameters(c: OutputHead, vocab_size: int) -> int:
     return total
 
 
-def products(c: OutputHead, vocab_size: int, matrices: int) -> int:
+def multiplications(c: OutputHead, vocab_size: int, matrices: int) -> int:
     """Multiplications for each predicted token, with this number of output matrices."""
     return matrices * vocab_size * c.d_model + transform_weights(c)

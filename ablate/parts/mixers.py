@@ -323,7 +323,9 @@ def cost(c: Mixers, work: Workload, vocab_size: int) -> Cost:
     mixer = MIXERS[c.mixer]
     if mixer.matrices is None:
         return attention.cost(c, work, vocab_size)
-    inner = Cost(other_parameters=mixer.vectors(c), products=mixer.elementwise(c) * work.tokens)
+    inner = Cost(
+        other_parameters=mixer.vectors(c), multiplications=mixer.elementwise(c) * work.tokens
+    )
     return matrix_cost(mixer.matrices(c, work.causal), work) + inner
 
 

@@ -63,7 +63,7 @@ SKIPPED = Part(
     SECOND_LAYER.name,
     parents=(ONE_STACK,),
     condition=lambda c: c.layer_skips != "unet" or SECOND_LAYER.missing(c) is None,
-    reads=SECOND_LAYER.reads,
+    condition_fields=SECOND_LAYER.condition_fields,
     absent=SECOND_LAYER.absent,
 )
 ONE_STACK_FACTS = Facts(part=ONE_STACK)
@@ -208,7 +208,7 @@ def cost(c: Residuals, work: Workload) -> Cost:
         others -= norms.parameters(c)
     # Once for each sub-layer, the streams are read, mixed and added to.
     mixed = sublayer_count(c) * c.streams * (c.streams + 1) * c.d_model * work.tokens
-    return _sublayer_cost(c, work) * count + Cost(other_parameters=others, products=mixed)
+    return _sublayer_cost(c, work) * count + Cost(other_parameters=others, multiplications=mixed)
 
 
 def _sublayer_cost(c: Residuals, work: Workload) -> Cost:
@@ -222,7 +222,7 @@ def _sublayer_cost(c: Residuals, work: Workload) -> Cost:
         return Cost(other_parameters=others)
     weights = c.d_model * (n + 2)
     # The weights are computed from each stream, before and after the sub-layer.
-    return Cost(weights, others + 2, products=2 * n * weights * work.tokens)
+    return Cost(weights, others + 2, multiplications=2 * n * weights * work.tokens)
 
 
 def activation_bytes(c: Residuals, tensors: Tensors) -> int:

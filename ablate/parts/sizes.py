@@ -23,17 +23,21 @@ ONE_STACK = Part("a model of one stack", {"architecture": ("decoder-only", "enco
 OPEN_DEPTH = Part(
     "stacks of N layers",
     condition=lambda c: c.has_open_depth,
-    reads=("architecture", "encoder_layers", "decoder_layers"),
+    condition_fields=("architecture", "encoder_layers", "decoder_layers"),
     absent="of which there are none",
 )
 SECOND_LAYER = Part(
     "a second layer",
     condition=lambda c: c.passes > 1 or c.future_tokens > 0,
-    reads=("n_layers", "encoder_layers", "decoder_layers", "loops"),
+    condition_fields=("n_layers", "encoder_layers", "decoder_layers", "loops"),
     absent="which is not there",
 )
 NETWORK = Part("the feed-forward network", {"feed_forward": ("network",)})
-HEADS = Part("a mixer with heads", condition=lambda c: c.has_heads, reads=("mixer", "architecture"))
+HEADS = Part(
+    "a mixer with heads",
+    condition=lambda c: c.has_heads,
+    condition_fields=("mixer", "architecture"),
+)
 
 
 class Sizes(Section):

@@ -301,7 +301,7 @@ def test_the_printed_plan_names_the_rows_that_repeat_others_or_share_whole_keys(
     text = " ".join(capsys.readouterr().out.split())
     named = "kv_rank=8 positional_encoding=rope rope_fraction=0.5"
     assert f"which verdicts count and test once: again {named} (once {named})." in text
-    assert "of keys are, too: whole kv_rank=8 positional_encoding=rope." in text
+    assert "are also projected from them: whole kv_rank=8 positional_encoding=rope." in text
 
 
 def test_the_printed_plan_has_active_parameters_where_experts_are_idle(fake, capsys):
