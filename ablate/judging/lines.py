@@ -1,7 +1,7 @@
 """Read scores from tables that other programs wrote. A line has one score, or all scores of a run.
 
-Lines that are left out, merged or interpreted are counted by row in notes. Lines that would make a
-verdict doubtful are refused.
+The notes say, for each row, how many lines were left out, merged or interpreted. Lines that would
+make a verdict doubtful are refused.
 """
 
 from __future__ import annotations
@@ -18,38 +18,40 @@ from typing import Any
 
 from ablate.errors import UsageError, listed, unknown_name
 from ablate.formatting import first_few, plural
-from ablate.judging.scores import Measurement, direction_of
+from ablate.judging.scores import RunMeasurement, direction_of
 from ablate.stats.metrics import LARGEST_SCORE
 
 EXPECTED_COLUMNS = (
     "expected the columns row, seed, metric and value, or row, seed and a column for each metric"
 )
-# Plain names (see `_plain`) that a column may have. Of several, the first with a value is used.
+# Plain names (see `_plain`) of columns. If a table has several columns of a kind, the first that is
+# not empty is used.
 ROW = ("ablate.row", "row", "group", "runname", "run name", "name")
 SEED = ("ablate.seed", "seed", "random_seed")
 STATE = ("ablate.outcome", "state", "status")
 RUN = ("run", "run_id")
-# Columns that identify the run of a line.
+# Names of columns that identify the run of a line.
 RUN_NAMES = (*RUN, "trial_id", "id", "name", "runname", "run name")
-# Steps of a training, without the prefix of an exporter, as in `trainer/global_step`.
+# Names of columns of training steps. A prefix, such as `trainer/`, is ignored.
 STEP = (
     "step", "global_step", "global step", "iteration", "training_iteration", "iter", "env_step",
     "epoch",
 )  # fmt: skip
-# Quantities that grow during a training. In a table of runs they may also be settings.
+# Names of columns of quantities that grow during training. In a table with a line for each run,
+# these quantities may also be settings.
 GROWING = (
     *STEP, "steps", "iterations", "iters", "num_steps", "env_steps", "num_env_steps", "epochs",
     "tokens", "samples", "examples",
 )  # fmt: skip
-# Columns that tell on what, or how, a score was measured. Scores with different values in such a
-# column cannot be compared.
+# Names of columns that tell on which text, or how, a score was measured. Scores with different
+# values in such a column cannot be compared.
 MEASURED = (
     "signature", "split", "eval_split", "test_set", "testset", "eval_set", "benchmark", "dataset",
     "task", "lang", "language", "lang_pair", "direction",
 )  # fmt: skip
 # States of runs in W&B, MLflow, ablate, Optuna, Ray Tune, Slurm and cloud services.
 DIVERGED = "diverged"
-USUAL = ("finished", "done")
+USUAL = ("finished", "done")  # read as finished without a note
 FINISHED = (
     *USUAL, "complete", "completed", "success", "successful", "succeeded", "terminated", "ok",
 )  # fmt: skip
@@ -92,7 +94,7 @@ class Line(dict[str, Any]):
 
 def read_measurements(
     lines: Sequence[Mapping[Any, Any]], metrics: Sequence[str] = (), row_columns: Sequence[str] = ()
-) -> tuple[list[Measurement], list[str]]:
+) -> tuple[list[RunMeasurement], list[str]]:
     """Read the scores in lines.
 
     Args:
@@ -118,7 +120,7 @@ def read_measurements(
     if len(scores) > 1 and not metrics:
         raise UsageError(
             "several metrics: name the metric of the verdicts with --metric NAME (metrics=[NAME] "
-            "in Python), and repeat it for metrics that are only shown; found "
+            "in Python), and repeat --metric for metrics that are only shown; found "
             f"{first_few(list(scores), 12)}"
         )
     names = list(dict.fromkeys(metrics or scores))
@@ -130,14 +132,14 @@ def read_measurements(
     table.check_steps(asked)
     table.check_measured(asked)
     diverged = _diverged_runs(scores)
-    measurements: list[Measurement] = []
+    measurements: list[RunMeasurement] = []
     for name in names:
         measurements += table.complete(name, scores[name], diverged, is_judged=name == names[0])
     _refuse_half_diverged(measurements)
     return measurements, table.notes
 
 
-Scores = dict[int, Measurement]  # index of a line -> its score in one metric
+ScoresByLine = dict[int, RunMeasurement]  # index of a line -> score in one metric
 
 
 class _Table:
@@ -190,7 +192,7 @@ class _Table:
             raise UsageError(self._clashes[plain])
 
     def _first_filled(self, names: Sequence[str]) -> str:
-        """The first of these columns that has a value; the first name if none has."""
+        """The first of these columns that is not empty; the first name if all are empty."""
         for name in names:
             if name in self.columns and any(_text(line, name) for line in self.lines):
                 self._check_unambiguous(name)
@@ -248,6 +250,7 @@ class _Table:
         unusual_states: dict[str, None] = {}
         finished: list[Line] = []
         for line in self.lines:
+            # A joined table may have the states of different lines in different columns.
             texts = (_text(line, name) for name in (column, *STATE))
             text = next(filter(None, texts), "")
             word = text.lower().replace(" ", "_")
@@ -351,10 +354,11 @@ class _Table:
             line.row = _SEED.sub("", line.row, count=1) or line.row
 
     def _number_runs(self, metrics: Sequence[str]) -> list[str]:
-        """The number of each line's run among the runs of its row, in the order of the lines.
+        """Number the runs of each row 1, 2, ... in order of appearance, and return the number for
+        each line.
 
-        Lines with the same name of a run belong to one run. Without a column that names the run,
-        the n-th line of a row with the same metric, item and resample belongs to the n-th run.
+        Lines with the same run name belong to one run. Without run names, the n-th line of a row
+        with the same metric, item and resample belongs to the n-th run.
         """
         names = [name for name in RUN_NAMES if name not in self.row_columns]
         run_column = self._first_filled(names)
@@ -364,10 +368,12 @@ class _Table:
         duplicates = Counter[str]()
         seen_lines: set[object] = set()
         for line in self.lines:
-            score = (line.row, *(_text(line, name) for name in ("metric", "item", "resample")))
-            score_counts[score] += 1
+            texts = [_text(line, name) for name in ("metric", "item", "resample")]
+            score_key = (line.row, *texts)
+            score_counts[score_key] += 1
             row_runs = numbers_by_run.setdefault(line.row, {})
-            run = _text(line, run_column) or score_counts[score]
+            # The count identifies the run of a line without a run name.
+            run = _text(line, run_column) or score_counts[score_key]
             numbers.append(str(row_runs.setdefault(run, len(row_runs) + 1)))
             content = (line.row, *((name, str(value)) for name, value in line.items()))
             if content in seen_lines:
@@ -399,7 +405,9 @@ class _Table:
         return [name for word in words for name in columns.get(word, [])]
 
     def _refuse_curves(self, metrics: Sequence[str]) -> None:
-        """Refuse lines of a row at several steps: evaluations of one training look like runs."""
+        """Refuse lines of a row at several steps: evaluations of one training would be mistaken for
+        several runs.
+        """
         columns = self._step_columns(GROWING, metrics)
         steps: dict[tuple[str, str], set[tuple[str, ...]]] = {}
         for line in self.lines:
@@ -413,9 +421,9 @@ class _Table:
                     f"last line of each run, and add its seed"
                 )
 
-    def check_steps(self, metric_scores: Mapping[str, Scores]) -> None:
-        """Refuse scores of different steps. If every line has a state, the runs have ended there,
-        and the scores are only noted.
+    def check_steps(self, metric_scores: Mapping[str, ScoresByLine]) -> None:
+        """Refuse scores of different steps. If every line has a state, these are the final steps of
+        the runs, and a note is enough.
         """
         replaced = Counter[str]()
         for line in self.lines:
@@ -424,7 +432,10 @@ class _Table:
         if replaced:
             counts = _counts_text(replaced)
             self.notes.append(f"Values replaced by later values at the same step: {counts}.")
-        column = self._first_filled([*self._step_columns(STEP, metric_scores), STEP[0]])
+        step_columns = self._step_columns(STEP, metric_scores)
+        if not step_columns:
+            return
+        column = self._first_filled(step_columns)
         for scores in metric_scores.values():
             row_steps: dict[str, dict[str, None]] = {}
             for index, score in scores.items():
@@ -433,16 +444,16 @@ class _Table:
             if len(set(itertools.chain.from_iterable(row_steps.values()))) < 2:
                 continue
             texts = [f"{row} {first_few(list(steps))}" for row, steps in row_steps.items()]
-            problem = f"scores of different steps: {first_few(texts)}"
             if all(line.state for line in self.lines):
-                self.notes.append(f"{problem.capitalize()}.")
+                self.notes.append(f"Scores of different steps: {first_few(texts)}.")
                 return
             raise UsageError(
-                f"{problem}; keep the scores of one step, or, if these are the last steps of the "
-                f'runs, remove the column "{self.columns.get(column, column)}"'
+                f"scores of different steps: {first_few(texts)}; keep the scores of one step, or, "
+                "if these are the last steps of the runs, remove the column "
+                f'"{self.columns[column]}"'
             )
 
-    def check_measured(self, metric_scores: Mapping[str, Scores]) -> None:
+    def check_measured(self, metric_scores: Mapping[str, ScoresByLine]) -> None:
         """Refuse scores of a metric that were measured on different text or in different ways."""
         for column in MEASURED:
             if column not in self.columns or column in self.row_columns:
@@ -462,13 +473,17 @@ class _Table:
                         "settings of the rows, remove the column"
                     )
 
-    def scores(self, metrics: Sequence[str]) -> dict[str, Scores]:
-        """The scores by metric. Empty cells are skipped. Scores of diverged runs are not finite."""
+    def scores(self, metrics: Sequence[str]) -> dict[str, ScoresByLine]:
+        """The scores by metric. Empty cells are skipped. Scores of diverged runs are not finite.
+
+        Raises:
+            UsageError: a score is not a number, or a run has two values of one metric.
+        """
         if {"metric", "value"} <= self.columns.keys():
             cells = self._value_cells()
         else:
             cells = self._metric_cells(metrics)
-        scores: dict[str, Scores] = {}
+        scores: dict[str, ScoresByLine] = {}
         seen: set[object] = set()
         for index, metric, cell in cells:
             line = self.lines[index]
@@ -487,14 +502,14 @@ class _Table:
                     f"has one value, or one for each item"
                 )
             seen.add(key)
-            scores.setdefault(metric, {})[index] = Measurement(
+            scores.setdefault(metric, {})[index] = RunMeasurement(
                 line.row, line.seed, metric, value, item, resample, self._run_id(line)
             )
         return scores
 
     def _run_id(self, line: Line) -> str:
-        """The id of the trained model of a line, which rows may share. Empty for a number, because
-        numbers count the runs of each row.
+        """The id of the trained model of a line, which rows may share. Empty if the cell is a plain
+        number, which only counts runs within a row and identifies no model.
         """
         text = _text(line, self._first_filled(RUN)).removesuffix(".0")
         return "" if text.isdecimal() else text
@@ -510,7 +525,8 @@ class _Table:
 
     def _metric_cells(self, metrics: Sequence[str]) -> Iterator[tuple[int, str, Any]]:
         """Yield (index of the line, metric, cell) for each line and each column of a metric. If
-        `metrics` is empty, every column counts whose name implies whether more is better.
+        `metrics` is empty, every column is taken as a metric if its name tells whether higher is
+        better; in a table of MLflow, every numeric column of `metrics.`.
         """
         is_mlflow = any(name.startswith("metrics.") for name in self.columns)
         numeric: dict[str, str] = {}  # metric -> column
@@ -544,16 +560,20 @@ class _Table:
         return any(_STARTS_WITH_DIGIT.match(_text(line, column)) for line in self.lines)
 
     def complete(
-        self, metric: str, scores: Scores, diverged: Collection[tuple[str, int]], is_judged: bool
-    ) -> list[Measurement]:
-        """The scores of a metric, with NaN for each run that has no score in it and diverged.
+        self,
+        metric: str,
+        scores: ScoresByLine,
+        diverged: Collection[tuple[str, int]],
+        is_judged: bool,
+    ) -> list[RunMeasurement]:
+        """The scores of a metric, with NaN for each diverged run that has no score in the metric.
 
         Args:
             metric: name of the metric.
             scores: scores in this metric, by line.
             diverged: (row, seed) of the runs that diverged in any metric.
-            is_judged: whether it is the metric of the verdicts. Then a run without a score that did
-                not diverge is refused; else such runs are noted.
+            is_judged: whether the verdicts use the metric. If so, a run that neither diverged nor
+                has a score is refused; otherwise such runs are counted in a note.
         """
         scored_runs = {(score.row, score.seed) for score in scores.values()}
         missing = Counter[str]()
@@ -565,7 +585,7 @@ class _Table:
             scored_runs.add(run)
             if run in diverged:
                 run_id = self._run_id(line)
-                completed[index] = Measurement(*run, metric, math.nan, run=run_id)
+                completed[index] = RunMeasurement(*run, metric, math.nan, run=run_id)
                 continue
             missing[line.row] += 1
             if is_judged:
@@ -583,7 +603,7 @@ def _counts_text(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.items())
 
 
-def _diverged_runs(metric_scores: Mapping[str, Scores]) -> set[tuple[str, int]]:
+def _diverged_runs(metric_scores: Mapping[str, ScoresByLine]) -> set[tuple[str, int]]:
     """(row, seed) of the runs with a score that is not finite."""
     runs = set()
     for scores in metric_scores.values():
@@ -593,10 +613,10 @@ def _diverged_runs(metric_scores: Mapping[str, Scores]) -> set[tuple[str, int]]:
     return runs
 
 
-def _refuse_half_diverged(scores: Iterable[Measurement]) -> None:
+def _refuse_half_diverged(scores: Iterable[RunMeasurement]) -> None:
     """Refuse runs that have diverged in one metric and not in another."""
-    # The first finite and the first other score of each run, by (row, seed, whether it is finite).
-    first: dict[tuple[str, int, bool], Measurement] = {}
+    # The first finite and the first non-finite score of each run, by (row, seed, is finite).
+    first: dict[tuple[str, int, bool], RunMeasurement] = {}
     for score in scores:
         first.setdefault((score.row, score.seed, math.isfinite(score.value)), score)
     for (row, seed, is_finite), score in first.items():
@@ -711,7 +731,7 @@ def _parse_score(cell: Any, line: Line, metric: str) -> float | None:
         if _DECIMAL_COMMA.fullmatch(text):
             remedy = "write a point in place of the decimal comma"
         raise UsageError(f'{line.place}: {metric} "{text[:60]}" is not a number; {remedy}')
-    # Results have the same limits. float() reads 1e400 as infinity.
+    # The results root allows the same range (LARGEST_SCORE). float() reads 1e400 as infinity.
     overflows = value is not None and math.isinf(value) and re.search(r"\d", text)
     if value is not None and (LARGEST_SCORE < abs(value) < math.inf or overflows):
         if len(text) > 12:

@@ -35,9 +35,9 @@ _MOST_DIGITS = 9  # of a score in a table
 
 
 @dataclass(frozen=True)
-class Measurement:
-    """A value of a metric: the score of a run, its score on a resampled test set, or its value for
-    one test item.
+class RunMeasurement:
+    """A value of a metric for a run: the score on the test set, the score on a resampled test set,
+    or the value for one test item.
 
     seed: seed of the run. Rows are paired by seed.
     value: value of the metric; not finite if the run diverged.
@@ -56,7 +56,7 @@ class Measurement:
 
 
 def scores_experiment(
-    measurements: Sequence[Measurement],
+    measurements: Sequence[RunMeasurement],
     name: str,
     base: str | None = None,
     directions: Mapping[str, bool] | None = None,
@@ -155,7 +155,7 @@ def _words(metric: str) -> set[str]:
 
 
 def metric_of(
-    name: str, measurements: Sequence[Measurement], directions: Mapping[str, bool]
+    name: str, measurements: Sequence[RunMeasurement], directions: Mapping[str, bool]
 ) -> Metric:
     """The metric with this name: a built-in metric, or a new one that is printed with as many
     digits as two significant digits of the standard deviation over seeds need.
@@ -237,10 +237,10 @@ def _lower_bound(metric: Metric) -> float:
 
 
 def _runs(
-    measurements: Sequence[Measurement], metrics: Mapping[str, Metric]
+    measurements: Sequence[RunMeasurement], metrics: Mapping[str, Metric]
 ) -> dict[str, list[Run]]:
     """The runs of each row, with their scores on the test set and on resampled test sets."""
-    measurements_by_run: dict[tuple[str, int], list[Measurement]] = {}
+    measurements_by_run: dict[tuple[str, int], list[RunMeasurement]] = {}
     for measurement in measurements:
         if metrics[measurement.metric].is_log and measurement.value <= 0:
             raise UsageError(
@@ -256,7 +256,7 @@ def _runs(
         if not all(math.isfinite(measurement.value) for measurement in run_measurements):
             row_runs.append(Run(id, seed, "diverged", "diverged"))
             continue
-        measurements_by_metric: dict[str, list[Measurement]] = {}
+        measurements_by_metric: dict[str, list[RunMeasurement]] = {}
         for measurement in run_measurements:
             measurements_by_metric.setdefault(measurement.metric, []).append(measurement)
         scores = {}
@@ -269,7 +269,7 @@ def _runs(
     return runs
 
 
-def _score(values: Sequence[Measurement], items: list[str]) -> Score:
+def _score(values: Sequence[RunMeasurement], items: list[str]) -> Score:
     """The score of a run in a metric, with its scores on resampled test sets.
 
     Args:

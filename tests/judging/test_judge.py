@@ -464,6 +464,15 @@ def test_scores_of_different_steps_are_noted_and_refused_without_a_state(tmp_pat
     assert "Better than base: wide" in text
 
 
+def test_a_note_on_different_steps_keeps_the_capitals_of_row_names(tmp_path):
+    lines = [{**line, "state": "finished", "step": 1000} for line in WIDE]
+    for line in lines:
+        if line["row"] == "wide":
+            line.update(row="Wide-GQA", step=500)
+    text = conclusions(csv_of(lines), tmp_path)
+    assert "Scores of different steps: base 1000, Wide-GQA 500, deep 1000." in text
+
+
 def scalars(tmp_path, values):
     """Files of TensorBoard, from (step, value) pairs by row and seed."""
     files = []
