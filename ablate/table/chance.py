@@ -83,7 +83,7 @@ def _row_with_exact_zero(table: Table, metric: Metric) -> TableRow | None:
     """The first row with exact predictions whose scores are printed as 0; None if there is none, or
     if a row with other scores has learned.
     """
-    exact = [row for row in table.rows if row.is_exact_at_zero(metric)]
+    exact = [row for row in table.rows if row.prints_zero_despite_exact(metric)]
     others = [row for row in table.rows if row not in exact]
     return exact[0] if exact and not any(row.has_learned(metric) for row in others) else None
 

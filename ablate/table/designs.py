@@ -311,7 +311,7 @@ def _differences(pairs: list[_Pair], metric: Metric, level: float) -> tuple[Effe
         test = paired_t_test(differences)
         estimates[index] = EffectEstimate(paired.mean)
         if test is not None:
-            reference_scores = reference.scores[name].with_seeds(paired.by_seed).transformed
+            reference_scores = reference.scores[name].only_seeds(paired.by_seed).transformed
             reference_mean = statistics.fmean(reference_scores.values())
             tested[index] = differences, metric.lower_bound(reference_mean)
             p_values.append(test.p)

@@ -64,8 +64,8 @@ class Scores:
                 differences[seed] = value - theirs[seed] + shift
         return Scores(differences)
 
-    def with_seeds(self, seeds: Collection[int]) -> Scores:
-        """The scores of these seeds, where they exist."""
+    def only_seeds(self, seeds: Collection[int]) -> Scores:
+        """The scores of these seeds; a seed without a score is skipped."""
         values = {seed: value for seed, value in self.by_seed.items() if seed in seeds}
         return replace(self, by_seed=values)
 

@@ -1,4 +1,4 @@
-"""The content of a table: each row with its scores over seeds, and its differences from base."""
+"""The content of a table: each row with the scores of its seeds, and the differences from base."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ablate.table.verdicts import scores_of, verdicts_on
 
 @dataclass(frozen=True)
 class TableRow(Row):
-    """A row with its scores over seeds, and its differences from base.
+    """A row with the scores of its seeds, and the differences from base.
 
-    scores: by metric.
-    deltas: differences from base, paired by seed, by metric; empty for base.
-    verdicts: by metric; empty for base.
+    scores: metric -> scores by seed.
+    deltas: metric -> differences from base, paired by seed; empty for base.
+    verdicts: metric -> verdict; empty for base.
     """
 
     scores: Mapping[str, Scores] = field(default_factory=dict)
@@ -29,17 +29,17 @@ class TableRow(Row):
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
 
     def part(self, metric: Metric, part: ScorePart) -> Scores:
-        """The values of a part of the scores, by seed; empty if the results lack this part."""
+        """The values of a part of the scores, by seed; empty if no run has stored this part."""
         values = {}
         for run in self.runs:
             score = run.scores.get(metric.name)
             if score and part.name in score.parts:
                 values[run.seed] = score.parts[part.name]
-        return Scores(values).with_seeds(self.scores[metric.name].by_seed)
+        return Scores(values).only_seeds(self.scores[metric.name].by_seed)
 
     def has_learned(self, metric: Metric) -> bool:
-        """Whether a score is better than chance, or a prediction is exact. Also True if there is no
-        score, or if the level of chance is unknown.
+        """Whether any score is better than chance, or any prediction is exact. Also True if there
+        is no score, or if the score of chance is unknown.
         """
         metric = self.learning_metric(metric)
         scores = self.scores[metric.name].by_seed
@@ -53,8 +53,8 @@ class TableRow(Row):
         )
 
     def learning_metric(self, metric: Metric) -> Metric:
-        """The metric that shows whether the row has learned: the given metric, or perplexity in the
-        place of a metric without a level of chance, such as a loss.
+        """The metric that shows whether the row has learned: the given metric, or perplexity if the
+        score of chance is unknown in the given metric, such as in a loss.
         """
         if (
             metric.has_known_chance
@@ -64,19 +64,19 @@ class TableRow(Row):
             return metric
         return PPL
 
-    def is_exact_at_zero(self, metric: Metric) -> bool:
+    def prints_zero_despite_exact(self, metric: Metric) -> bool:
         """Whether every score is printed as 0 although some predictions are exact."""
         scores = self.scores[metric.name].by_seed
         exact = self.part(metric, EXACT).by_seed
         is_zero = not any(round(score, metric.digits) for score in scores.values())
         return metric.more_is_better and is_zero and any(exact.values())
 
-    def with_seeds(self, seeds: Collection[int]) -> TableRow:
-        """The row with the scores and differences of these seeds."""
+    def only_seeds(self, seeds: Collection[int]) -> TableRow:
+        """The row with only the scores and differences of these seeds."""
         return replace(
             self,
-            scores={name: scores.with_seeds(seeds) for name, scores in self.scores.items()},
-            deltas={name: delta.with_seeds(seeds) for name, delta in self.deltas.items()},
+            scores={name: scores.only_seeds(seeds) for name, scores in self.scores.items()},
+            deltas={name: delta.only_seeds(seeds) for name, delta in self.deltas.items()},
         )
 
     @property
@@ -107,8 +107,8 @@ class Table:
 
     @staticmethod
     def build(experiment: Experiment) -> Table:
-        """The table of an experiment: compare each row with its base, with Holm's correction over
-        all rows.
+        """Make the table of an experiment: compare each row with its base, with Holm's correction
+        over all rows.
         """
         rows = []
         for row in experiment.rows:
@@ -122,7 +122,7 @@ class Table:
         return replace(table, rows=tuple(by_label.values()))
 
     def with_notes(self, notes: Notes) -> Table:
-        """The table with these notes in the place of its notes."""
+        """The table with its notes replaced by these notes."""
         return replace(self, experiment=replace(self.experiment, notes=notes))
 
     @property
@@ -144,7 +144,7 @@ class Table:
         if paper is None or len(paper.rows) == 1:
             return False
         counterparts = [row.recipe.paper for row in self.rows]
-        return all(row in counterparts for row in paper.rows)
+        return all(paper_row in counterparts for paper_row in paper.rows)
 
     @property
     def families(self) -> list[Family]:
@@ -168,15 +168,16 @@ class Table:
 
     @property
     def level(self) -> float:
-        """The level of the verdicts in a single metric: the judged metrics have equal shares of the
-        level of the last look.
+        """The significance level of the verdicts in one metric: the level of the last look, divided
+        equally between the judged metrics.
         """
         return self.experiment.looks.level / len(self.judged_metrics)
 
     @property
     def shown_metrics(self) -> tuple[Metric, ...]:
-        """The metrics with a column: perplexity per subword, the perplexity in which rows are
-        compared, and the metrics that the study shows or judges by.
+        """The metrics with a column, in this order and without repetition: perplexity per subword,
+        if it was measured; the perplexity by which rows are compared, such as perplexity per
+        character; the metrics that the study shows; and the metrics by which it judges.
         """
         experiment = self.experiment
         metrics = (experiment.perplexity, *experiment.shown, *experiment.judged)
@@ -191,7 +192,7 @@ class Table:
 
     @property
     def judged_metrics(self) -> tuple[Metric, ...]:
-        """The metrics that give the verdicts."""
+        """The metrics by which rows are judged."""
         return self.experiment.judged
 
     @property
@@ -201,11 +202,13 @@ class Table:
 
     @property
     def item_metric(self) -> Metric:
-        """The metric in which single test items are scored."""
+        """The metric in which single test items are scored: the first metric that the study shows
+        besides perplexity.
+        """
         return self.experiment.shown[0]
 
     def best(self, metric: Metric) -> float | None:
-        """The best mean over the rows with a score for every seed.
+        """The best mean of a row, among the rows with a score for every seed.
 
         None if rows cannot be compared in this metric, if all rows print the same mean, or if a row
         with missing seeds is better, because its final mean is not known. A row with diverged seeds
@@ -234,8 +237,8 @@ class Table:
         return best if choose([best, *incomplete_means]) == best else None
 
     def compare_pair(self, base: TableRow, compared: TableRow) -> TableRow:
-        """Compare a row with another row in the place of base, without a correction for further
-        rows. The noise of seeds is pooled over all rows of the size.
+        """Compare a row with another row in the place of base, without a correction for multiple
+        comparisons. The noise between seeds is pooled over all rows with the same base.
 
         Returns:
             The row with the differences and verdicts of this comparison.
@@ -247,11 +250,17 @@ class Table:
         return self._judge([(base, row) for row in rows], 1)[rows.index(compared)]
 
     def _judge(self, pairs: Sequence[tuple[TableRow, TableRow]], tests: int) -> list[TableRow]:
-        """The row of each pair (base, row), with its differences and verdicts.
+        """Judge the row of each pair (base, row).
+
+        Where base has further seeds, the mean of base changes by `verdict.shift`; the shift is
+        added to each difference.
 
         Args:
             pairs: rows with their bases.
             tests: number of rows that Holm's correction covers.
+
+        Returns:
+            The rows, with their differences and verdicts.
         """
         if not pairs:
             return []
@@ -276,4 +285,4 @@ class Table:
         seeds = set[int]()
         if look := experiment.looks.last:
             seeds = {*experiment.seeds[: look.seeds], *experiment.further_seeds}
-        return replace(self, rows=tuple(row.with_seeds(seeds) for row in self.rows))
+        return replace(self, rows=tuple(row.only_seeds(seeds) for row in self.rows))

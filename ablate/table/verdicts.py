@@ -57,11 +57,11 @@ def paired_scores(
     differences = scores_of(ours, metric).minus(shared).by_seed
     lower_bound = -math.inf
     if differences:
-        base_mean = statistics.fmean(shared.with_seeds(differences).transformed.values())
+        base_mean = statistics.fmean(shared.only_seeds(differences).transformed.values())
         lower_bound = metric.lower_bound(base_mean)
     base_scores = None
     if further:
-        further_scores = scores_of(base.runs, metric).with_seeds(further)
+        further_scores = scores_of(base.runs, metric).only_seeds(further)
         base_scores = BaseScores(shared.transformed, further_scores.transformed)
     resampled = resamples_of(ours, metric)
     base_resampled = resamples_of(theirs, metric)
