@@ -90,7 +90,7 @@ def prepare(
         corpus = content.prepare(data, root.corpora, print_note)
         corpus.verify(every=True)
         records = corpus.manifest.records
-        notes = [*corpus.manifest.notes]
+        notes = [*corpus.manifest.all_warnings]
         notes += content.task.notes_on_scores(corpus, content.metrics.shown)
         facts = {"corpus": corpus.id, "records": records, "vocab_size": data.vocab_size}
         prepared.append({**facts, "notes": notes})

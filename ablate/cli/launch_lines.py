@@ -29,7 +29,7 @@ def corpus_lines(runs: Runs, corpus: Corpus) -> Iterator[str]:
     for why, count in corpus.manifest.left_out.items():
         train += f", {count} left out ({why})"
     yield f"corpus {corpus.id}: {train}, dev {records['dev']:,}, test {records['test']:,}"
-    for line in corpus.manifest.notes:
+    for line in corpus.manifest.all_warnings:
         yield f"note: {line}"
     for line in study.task.notes_on_scores(corpus, runs.metrics):
         yield f"NOTE: {line}."

@@ -86,7 +86,7 @@ def description_of(corpus: Corpus) -> dict[str, Any]:
         "splits": splits,
         "left_out": manifest.left_out,
         "repaired": manifest.repaired,
-        "noticed": manifest.notes,
+        "noticed": manifest.all_warnings,
         "overlap": _overlap_json(manifest),
         "vocabulary": {"pieces": tokenizer.vocab_size, "kind": tokenizer.kind, "some": pieces},
         "sample": sample,

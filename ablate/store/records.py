@@ -1,8 +1,8 @@
 """Typed records: the content of every JSON file that a run, a corpus or a study keeps.
 
 A record reads and writes itself as one file. Unknown keys are ignored, so that a newer version may
-add keys; a missing or mistyped key is refused, with the file and the key. A field whose key has
-another name than the field has this key as its alias.
+add keys; a missing or mistyped key is refused, with the file and the key. If a key and its field
+have different names, the key is the field's alias.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from ablate.errors import Damaged, Fault, StoreError
 from ablate.stats.metrics import LARGEST_SCORE
 from ablate.store.files import open_file, read_bytes, read_json, write_json
 
-MAX_FAILED_HOSTS = 2  # hosts on which a run may fail, before the run itself counts as faulty
+MAX_FAILED_HOSTS = 2  # number of hosts on which a run may fail before it counts as faulty
 
 Outcome = Literal["done", "diverged"]
 Phase = Literal["starting", "training", "evaluating", "measuring", "decoding", "left"]
@@ -48,7 +48,7 @@ Setting = str | int | float | bool | None
 FileName = Annotated[str, Field(pattern=r"^[\w-]*$")]
 T = TypeVar("T")
 
-# A number that is read from a file, which anybody may have written. It is bounded, so that no
+# A number in a file. Anybody may have written the file, so the number is bounded: then no
 # calculation overflows, such as the squares of scores in a variance.
 Number = Annotated[float, Field(ge=-LARGEST_SCORE, le=LARGEST_SCORE, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]  # a non-negative integer, bounded too
@@ -126,7 +126,8 @@ class RunRecord(Record):
     """run.json: the settings of a run. Their hash is the run's id.
 
     task: name of the task, or a pinned reference to a user's class.
-    config: configuration of the row that began the run.
+    config: configuration of the row for which the run was first started; further rows may share the
+        run.
     data: settings of the corpus, as the run's task defines them, without `folder`.
     """
 
@@ -138,13 +139,13 @@ class RunRecord(Record):
 
     @field_serializer("config")
     def _identity_settings(self, config: RowConfig) -> dict[str, Any]:
-        # Without the fields that may change between launches, which the job has.
+        # Leave out the fields that may change between launches; the job of a launch has them.
         return config.model_dump(exclude=set(NOT_IDENTITY))
 
 
 class Execution(Record):
-    """execution.json: numeric settings, which change the last digits of sums. They are chosen when
-    the run first starts.
+    """execution.json: numerical settings, which change the last digits of sums. They are chosen
+    when the run first starts.
 
     training_hash: hash of the training and dev text.
     device: `cpu` or `cuda`, without an index.
@@ -153,8 +154,8 @@ class Execution(Record):
     halvings: number of times that the micro-batch was halved, after running out of memory.
     precision: precision of matrix products.
     deterministic: whether a GPU sums in a fixed order.
-    parts: number of parts into which each batch is divided; the largest number of processes that
-        can train the run together.
+    parts: number of parts into which each batch is divided, which is also the largest number of
+        processes that can train the run together.
     """
 
     training_hash: str = Field(alias="training")
@@ -228,7 +229,11 @@ class Provenance(Record):
 
 
 class Memory(Record):
-    """Memory of a host or a GPU, in bytes: in use (`held`) and in total."""
+    """Memory of a host or a GPU, in bytes.
+
+    held: memory in use.
+    total: all memory.
+    """
 
     held: Count
     total: Count
@@ -284,10 +289,10 @@ class Failure(Record):
     reason: description in one line.
     kind: name of the exception's class; empty without an exception.
     time: time of the failure, in seconds since the epoch.
-    killed: whether the workers of all attempts were killed (out of memory, or by a signal), and
-        raised no error; the next launch then tries again.
-    hosts: hosts on which the run has failed, the latest last. The jobs of a cluster (pilots) try
-        the run once more on another host.
+    killed: whether the workers of all attempts were killed (out of memory, or by a signal) without
+        raising an error; if so, the next launch tries again.
+    hosts: hosts on which the run has failed, the latest last. On a cluster, the run is tried once
+        more on another host.
     """
 
     reason: str
@@ -297,12 +302,12 @@ class Failure(Record):
     hosts: tuple[str, ...] = ()
 
     def may_succeed_on(self, host: str) -> bool:
-        """Whether this host should try the run, although other hosts have failed."""
+        """Whether this host should try the run, although it failed on other hosts."""
         return self.may_succeed_elsewhere and (self.killed or host not in self.hosts)
 
     @property
     def may_succeed_elsewhere(self) -> bool:
-        """Whether a host that has not tried the run should try it."""
+        """Whether a host on which the run has not failed should try it."""
         return self.killed or len(self.hosts) < MAX_FAILED_HOSTS
 
 
@@ -345,15 +350,15 @@ class Decoding(Record):
     test: name of the test set.
     corpus: id of the corpus.
     beam, alpha, length_penalty, max_extra_length, average_checkpoints: the decoding settings.
-    averaged: number of checkpoints averaged; fewer than `average_checkpoints` if training made
-        fewer.
+    averaged: number of checkpoints that were averaged; below `average_checkpoints` if training
+        saved fewer.
     scores: scores by metric.
     n_predictions: number of predictions; None if the task predicts nothing.
     sha256: hash of the file of predictions.
     seconds: duration of decoding.
     generated: texts that the model generated for the report.
-    cut: number of predictions that were truncated by a length limit, by the setting that limits;
-        None in results of earlier versions, which did not count them.
+    cut: for each setting that limits length, the number of predictions that it truncated; None in
+        results of earlier versions, which did not count truncated predictions.
     """
 
     test: str
@@ -440,11 +445,11 @@ class CheckpointHashes(Record):
 
 
 class CheckpointManifest(Record):
-    """<step>.json: makes a checkpoint valid.
+    """<step>.json: a checkpoint is valid only if this file exists and its hashes match.
 
     step: optimizer step after which the checkpoint was saved.
     scheduled: whether the row schedules a checkpoint at this step, so that averaging may use it.
-        All other checkpoints were saved for the sake of resuming, by the clock or on a signal.
+        Other checkpoints were saved only for resuming, after an interval of time or on a signal.
     """
 
     step: Count
@@ -464,7 +469,7 @@ class Measurement(Score):
 
 
 class ScoreSource(Record):
-    """The inputs of scores.
+    """The inputs from which scores were computed.
 
     format: format of the cache; see `score_cache.FORMAT`.
     predictions_sha256: hash of the file of predictions.
@@ -477,9 +482,9 @@ class ScoreSource(Record):
 
 
 class ScoreCache(Record):
-    """scores/<decoding>.json: scores that follow from the predictions and the corpus.
+    """scores/<decoding>.json: scores that were computed from predictions and a corpus.
 
-    source: the predictions and the corpus from which the scores were computed.
+    source: identifies the predictions and the corpus.
     metrics: scores by metric.
     """
 
@@ -492,18 +497,20 @@ class Overlap(Record):
 
     fields: for each text field, the number of test records whose text in this field occurs in the
         training split.
-    records: number of test records that occur with all their fields.
+    records: number of test records of which all fields occur together in one training record.
     """
 
     fields: dict[str, Count]
     records: Count
 
-    def shares(self, test: int) -> dict[str, float]:
-        """Shares of the `test` test records that occur, by text field and as `whole records`."""
+    def shares(self, n_test: int) -> dict[str, float]:
+        """Share of the test records (`n_test` in all) that occur in the training split, by text
+        field; with several fields, also for `whole records`.
+        """
         counts = dict(self.fields)
         if len(self.fields) > 1:
             counts["whole records"] = self.records
-        return {name: count / test for name, count in counts.items()}
+        return {name: count / n_test for name, count in counts.items()}
 
 
 class CorpusCounts(Record):
@@ -513,7 +520,7 @@ class CorpusCounts(Record):
     left_out: number of dropped training records, by reason.
     repaired: number of repairs of broken text, by split and kind.
     warnings: warnings by split.
-    noticed: warnings about all splits, in manifests of earlier versions.
+    legacy_warnings: warnings about all splits, in manifests of earlier versions.
     longest: number of tokens of the longest sequence.
     lengths: sums of lengths, from which costs are computed.
     overlap: overlap of the test and training splits; None if it was not counted: for language
@@ -524,15 +531,15 @@ class CorpusCounts(Record):
     left_out: dict[str, Count]
     repaired: dict[str, dict[str, Count]] = Field(default_factory=dict)
     warnings: dict[str, list[str]] = Field(default_factory=dict)
-    noticed: list[str] = Field(default_factory=list)
+    legacy_warnings: list[str] = Field(default_factory=list, alias="noticed")
     longest: Count
     lengths: dict[str, Count]
     overlap: Overlap | None = None
 
     @property
-    def notes(self) -> list[str]:
-        """The warnings about all splits."""
-        return [*chain.from_iterable(self.warnings.values()), *self.noticed]
+    def all_warnings(self) -> list[str]:
+        """The warnings about all splits, whichever version wrote the manifest."""
+        return [*chain.from_iterable(self.warnings.values()), *self.legacy_warnings]
 
 
 class Origin(Record):
@@ -564,7 +571,7 @@ class Origin(Record):
         return self.model_copy(update=fields)
 
     @model_serializer
-    def _set_fields(self) -> dict[str, JsonValue]:
+    def _without_unset(self) -> dict[str, JsonValue]:
         fields: dict[str, JsonValue] = {}
         for name, info in type(self).model_fields.items():
             if name in self.model_fields_set:
@@ -574,15 +581,15 @@ class Origin(Record):
 
 
 class CorpusManifest(CorpusCounts):
-    """corpus.json: makes a prepared corpus valid.
+    """corpus.json: a prepared corpus is valid only if this file exists and its hashes match.
 
-    format: format of the corpus; raised when a new version would prepare or store the same text
+    format: format of the corpus; increased when a new version prepares or stores the same text
         differently.
     training_hash: hash of everything that training and dev scores depend on.
     data: the settings that prepared the corpus, without `folder`.
     fields: names of the text fields; None means (source, target), as in manifests of the first
         version.
-    sources: origin of each split.
+    sources: origin of each split, by split.
     types: data types of the arrays, by suffix of the file.
     files: SHA-256 of each file, by name.
     sizes: bytes of each file, by name.
@@ -599,10 +606,10 @@ class CorpusManifest(CorpusCounts):
 
 
 class CorpusPointer(Record):
-    """corpora/<hash of settings>.json: the corpus last prepared from some settings.
+    """corpora/<hash of settings>.json: the corpus that was last prepared from these settings.
 
-    signature: sizes and modification times of the files of all splits, which show a change without
-        reading the files.
+    signature: sizes and modification times of the files of all splits; a difference shows that a
+        file was changed, without reading the files.
     """
 
     corpus: FileName
@@ -625,12 +632,12 @@ class TrainingText(Record):
 
 
 class EncodingState(Record):
-    """state.json of a corpus in preparation: the part of the training split that the second pass
-    has safely written, from which an interrupted preparation continues.
+    """state.json of a corpus in preparation: how much of the training split the second pass has
+    safely written. An interrupted preparation continues from there.
 
     done: number of records that passed the text filters and are encoded.
     ends: for each text field, the sizes in bytes of its two files, ids and offsets; None if nothing
-        is written yet.
+        has been written yet.
     left_out: number of records dropped for their length, by reason.
     """
 
@@ -675,8 +682,8 @@ class HubRevision(Record):
 class Judgment(Record):
     """How a study was judged.
 
-    plan: number of seeds at each look, such as (3, 5, 8); for a study without looks, only the
-        number of seeds, such as (5,).
+    plan: number of seeds at each look, such as (3, 5, 8); for a study without looks, one number,
+        such as (5,).
     base_runs: ids of base's runs.
     metrics: metrics of the verdicts; None if written before 2026-11-27.
     margins: margin of equivalence of each metric; None if written before 2026-11-27.
@@ -712,11 +719,13 @@ class MetricsLine(Record):
 
 
 def evaluation_at(path: Path, step: int | None) -> float | None:
-    """Dev perplexity in a metrics log at a step; None if the log has no perplexity there."""
+    """Dev perplexity at a step, from a metrics log; None if the log has none or cannot be read."""
     perplexity = None
     with suppress(StoreError):
         for line in read_metrics(path):
-            if line.step == step and (line.dev_perplexity or 0.0) > 0:
+            # Only a damaged log has a perplexity of 0 or less. It would have no logarithm.
+            is_valid = line.dev_perplexity is not None and line.dev_perplexity > 0
+            if line.step == step and is_valid:
                 perplexity = line.dev_perplexity
     return perplexity
 

@@ -192,7 +192,7 @@ def test_plain_text_is_no_warning():
 
 def test_warnings_are_recorded_in_the_manifest(files):
     corpus = files.write(test=[("the dog", "kana la .")] * 5).prepare()
-    assert corpus.manifest.notes[0] == (
+    assert corpus.manifest.all_warnings[0] == (
         "test (de): 100% of lines look Moses-tokenized; scores need plain text"
     )
 
@@ -213,7 +213,7 @@ def test_splits_in_other_forms_of_unicode_are_a_warning(files, train, dev, test,
         ]
 
     corpus = files.write(train=pairs(train, 50), dev=pairs(dev, 2), test=pairs(test, 2))
-    lines = corpus.prepare(vocab_size=25).manifest.notes
+    lines = corpus.prepare(vocab_size=25).manifest.all_warnings
     assert [
         line.partition(":")[0] + ":" + line.split(":")[1] for line in lines if "form" in line
     ] == noticed
@@ -244,7 +244,7 @@ def test_the_share_of_unknown_tokens_is_logged_and_a_large_one_is_a_warning(file
         "train source 0.0%, train target 0.0%, dev source 0.0%, dev target 0.0%, test source 0.0%"
     )
     assert f"unknown tokens: {zero}, test target {share:.1%}" in said
-    assert corpus.manifest.notes == [
+    assert corpus.manifest.all_warnings == [
         f"test (de): {share:.1%} of the tokens are unknown: their characters are not in the text "
         "of the vocabulary; data.byte_fallback encodes them as bytes"
     ]
@@ -256,7 +256,7 @@ def test_a_vocabulary_of_a_sample_says_what_it_lacks_in_training_text(files):
     settings = {**SETTINGS, "tokenizer_pairs": 5, "vocab_size": 30}
     corpus = prepare(TranslationData.resolve(settings), files.folder, files.corpora)
     share = corpus.split("train")["target"].unknown_share
-    said = [line for line in corpus.manifest.notes if line.startswith("train (de)")]
+    said = [line for line in corpus.manifest.all_warnings if line.startswith("train (de)")]
     assert [f"train (de): {share:.1%} of the tokens are unknown" in line for line in said] == [
         True
     ] * (share > 0.01)
@@ -266,7 +266,7 @@ def test_words_that_the_vocabulary_lacks_are_a_warning_however_few(files):
     train = [("the dog", "kana la")] * 5
     dev = [("the dog", "kana la")] * 150 + [("the dog", "kana mi")]
     files.write(train=train, dev=dev, test=dev[:1])
-    noticed = files.prepare(tokenizer="word", vocab_size=8).manifest.notes
+    noticed = files.prepare(tokenizer="word", vocab_size=8).manifest.all_warnings
     assert noticed == ["dev (de): 0.3% of the words are not in the vocabulary"]
 
 

@@ -554,10 +554,10 @@ def test_a_test_split_equal_to_the_training_split_is_a_warning(files):
     """
     line = "test is the same text as the training split: scores on it do not apply to other text"
     files.write()
-    assert files.prepare().manifest.notes == []
-    assert files.prepare(test="train").manifest.notes == [line]
+    assert files.prepare().manifest.all_warnings == []
+    assert files.prepare(test="train").manifest.all_warnings == [line]
     files.write(other=PAIRS["test"][:7])
-    assert files.prepare(test="other").manifest.notes == []
+    assert files.prepare(test="other").manifest.all_warnings == []
 
 
 def test_the_tokenizer_of_scores_makes_another_corpus_of_the_same_training_text(files):

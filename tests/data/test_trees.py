@@ -261,7 +261,7 @@ def test_splits_that_cannot_be_used_are_one_line(tmp_path, splits, message):
 
 def test_each_symbol_is_a_token_and_words_are_learned_apart(tmp_path):
     corpus = prepared(tmp_path, **GOOD)
-    assert corpus.manifest.notes == []  # a space before the full stop is right here
+    assert corpus.manifest.all_warnings == []  # a space before the full stop is right here
     pieces = corpus.tokenizer.pieces(list(range(corpus.tokenizer.vocab_size)))
     symbols = {"(S", ")S", "(NP", ")NP", "(VP", ")VP", "(PRT|ADVP", ")PRT|ADVP", "XX"}
     assert {piece[1:] for piece in pieces[4:13]} == symbols
