@@ -1,5 +1,5 @@
-"""Check a user's classes for parts of the model, before training: a model of one layer processes
-two short sentences, with the initial and with random parameters.
+"""Check the classes that a user wrote as parts of the model, before training: a model of one layer
+processes two short sentences, with its initial parameters and with random parameters.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ TARGET = torch.tensor([[2, 5, 9, 6, 4, 4, 7], [2, 7, 4, 10, 5, 8, 6]])
 OTHER_TARGET = TARGET.flip(0)
 VOCAB_SIZE = 11
 MAX_POSITIONS = 16  # more than the tokens of source and target together
-SEEDS = (1, 2, 3)  # seeds of random parameters
-# Parts and methods that may change their input in place, because nothing reads it afterwards:
-# neither the residual connection, nor the attention, nor the cache of keys and values.
+SEEDS = (1, 2, 3)  # seeds of the random parameters
+# Keys of `_checked` for functions that may change their input in place, because the residual
+# connection, the attention and the cache of keys and values do not read it afterwards: activations,
+# `embed` and `rotate` of a positional encoding, and `after` of a residual connection.
 _MAY_CHANGE_INPUT = ("activation", "embed", "rotate", "after")
 _MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))  # attributes that every module has
 
 
 def check_layers(config: ModelConfig, sources: Path) -> None:
-    """Check the classes that a model names, in each kind of layer: first each class with built-in
-    parts, then all classes together.
+    """Check the classes that a model names, in each distinct layer: first each class alone, with
+    built-in parts in the other places, then all classes together.
 
     Args:
         config: the fields of the model, with pinned references to classes.
@@ -59,8 +60,8 @@ def check_layers(config: ModelConfig, sources: Path) -> None:
 
 def _check_layer(config: ModelConfig, sources: Path) -> None:
     if config.score_cap is not None:
-        # `context.weights` applies both the cap and the sinks: a gradient of the sinks proves that
-        # the class calls it, and does not skip the cap.
+        # Turn the sinks on, as a probe: `context.weights` applies both the cap and the sinks, so if
+        # the sinks have a gradient (see `_check_attention`), the class does not skip the cap.
         config = config.model_copy(update={"attention_sinks": True})
     classes = {}
     for field in KINDS.keys() & class_fields(ModelConfig):
@@ -124,8 +125,8 @@ class LayerTrial(Trial):
     # The four comparisons
 
     def compare_futures(self) -> Iterator[Comparison]:
-        """Compare the states at the begin mark, which both targets share, between two targets that
-        differ in the tokens after it.
+        """Compare the states at the first token, which both targets share, between two targets with
+        different later tokens.
         """
         if isinstance(self.model, EncoderOnly):  # in an encoder, a token may depend on later tokens
             return
@@ -176,7 +177,7 @@ class LayerTrial(Trial):
         )
         fault = "draws from torch's global generator while training, so no run could be resumed"
         if "attention" in self.parts:
-            fault += "; see `context.weights`"
+            fault += "; let `context.weights` apply dropout"
         other_seed = self._states_in_training(TARGET, seed=2)
         yield Comparison(other_seed, self._states_in_training(TARGET), fault)
 
@@ -194,8 +195,10 @@ class LayerTrial(Trial):
                 self.model.load_state_dict(before)
 
     def _hint(self, decoding: bool = False) -> str:
-        """The hint for the author of a faulty part; `decoding`: whether only incremental decoding
-        is at fault.
+        """The hint for the author of a faulty part.
+
+        Args:
+            decoding: whether only incremental decoding is at fault.
         """
         for field, kind in KINDS.items():
             hint = kind.step_hint if decoding and kind.step_hint else kind.hint
@@ -204,12 +207,14 @@ class LayerTrial(Trial):
         return "each token must be treated alone"
 
     def _states(self, target: Tensor = TARGET) -> Tensor:
-        """States (B, T, d_model) in eval mode. An encoder-only model has states of padding too."""
+        """States (B, T, d_model) of the target in eval mode; for an encoder-only model, states
+        (B, S, d_model) of the source, including padding.
+        """
         return self._forward(self.model.eval(), target)
 
     def _states_in_training(self, target: Tensor, seed: int = 1) -> Tensor:
-        """States (B, T, d_model) in training mode, always with the same dropout masks; `seed` seeds
-        torch's global generator.
+        """The states of `_states` in training mode. The model's own dropout masks are always the
+        same; `seed` seeds torch's global generator.
         """
         self.model.train().random.manual_seed(1)
         with torch.random.fork_rng(devices=()):
@@ -246,8 +251,8 @@ def _randomize(model: Transformer, seed: int) -> None:
 # Results of a part
 
 
-# Expected shape of a result, computed from the arguments. The results of all other parts and
-# methods have the shape of their first argument.
+# Key of `_checked` -> expected shape of the result, computed from the arguments. For any other key,
+# the expected shape is the shape of the first tensor argument.
 _SHAPES: dict[str, Callable[..., tuple[int, ...]]] = {
     "attention": lambda Q, K, V, context: (*Q.shape[:3], V.shape[-1]),
     "bias": lambda layer, Q, queries, keys: (*Q.shape[:3], keys.shape[-1]),
@@ -262,19 +267,19 @@ def _wrap_with_checks(part: nn.Module, field: str) -> None:
         if all(getattr(type(part), method) is getattr(base, method) for method in methods):
             raise ClassFault(f"defines none of {', '.join(methods)}, so it has no effect")
     for method in methods:
-        kind = method if len(methods) > 1 else field
-        setattr(part, method, _checked(getattr(part, method), method, kind))
+        key = method if len(methods) > 1 else field
+        setattr(part, method, _checked(getattr(part, method), method, key))
 
 
-def _checked(function: Callable[..., Any], method: str, kind: str) -> Callable[..., Any]:
-    """Wrap a method, so that it raises an error if its result is not a tensor of the expected shape
+def _checked(function: Callable[..., Any], method: str, key: str) -> Callable[..., Any]:
+    """Wrap a method, so that it raises an error if the result is not a tensor of the expected shape
     (for a mixer, a tensor and a state), or if it changes an input in place that is read again.
 
     Args:
         function: the method of a part.
         method: name of the method.
-        kind: key into `_SHAPES` and `_MAY_CHANGE_INPUT`: the name of the method if the part has
-            several methods, else the field that names the part.
+        key: key into `_SHAPES` and `_MAY_CHANGE_INPUT`: the name of the method if the part has
+            several methods; otherwise the field that names the part.
     """
 
     @wraps(function)
@@ -282,25 +287,25 @@ def _checked(function: Callable[..., Any], method: str, kind: str) -> Callable[.
         inputs = [value for value in (*args, *keywords.values()) if isinstance(value, Tensor)]
         before = [value.clone() for value in inputs]
         result = function(*args, **keywords)
-        if kind not in _MAY_CHANGE_INPUT and not all(map(_is_same, inputs, before)):
+        if key not in _MAY_CHANGE_INPUT and not all(map(_is_same, inputs, before)):
             raise ClassFault(
                 f"{method} changes its input in place, which other parts of the model read; "
                 "make a new tensor",
                 method,
             )
-        if kind in ("bias", "values") and result is None:  # the encoding adds nothing here
+        if key in ("bias", "values") and result is None:  # the encoding adds nothing here
             return None
-        tensor = _mixed_tokens(result) if kind == "mixer" else result
+        tensor = _mixed_tokens(result) if key == "mixer" else result
         if not isinstance(tensor, Tensor):
             hint = "; is a return missing?" if tensor is None else ""
             raise ClassFault(
                 f"{method} returns {type(tensor).__name__}, not a tensor{hint}", method
             )
-        if kind != "values":  # the size d_v cannot be derived from the arguments of `values`
+        if key != "values":  # the size d_v cannot be derived from the arguments of `values`
             shape, expected = tuple(tensor.shape), tuple(inputs[0].shape)
-            if kind in _SHAPES:
-                expected = _SHAPES[kind](*args, **keywords)
-            if shape != expected and not (kind == "bias" and _is_broadcast(shape, expected)):
+            if key in _SHAPES:
+                expected = _SHAPES[key](*args, **keywords)
+            if shape != expected and not (key == "bias" and _is_broadcast(shape, expected)):
                 raise ClassFault(f"{method} returns shape {shape}; expected {expected}", method)
         return result
 
@@ -339,7 +344,7 @@ def _is_broadcast(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
 
 
 def _check_gradients(part: nn.Module, parameter_ids: set[int]) -> None:
-    """Refuse a parameter that would never learn.
+    """Refuse a parameter that would never be trained.
 
     Args:
         part: the part that is checked.
@@ -360,8 +365,8 @@ def _check_gradients(part: nn.Module, parameter_ids: set[int]) -> None:
 
 
 def _trainable_tensors(attribute: object) -> list[Tensor]:
-    """Trainable tensors in a plain attribute of a module, or in a list or dictionary there. Torch
-    does not register them as parameters.
+    """Trainable tensors that are a plain attribute of a module, or in a list or dictionary that is
+    one. Torch does not register such tensors as parameters.
     """
     values: Iterable[object] = [attribute]
     if isinstance(attribute, dict):

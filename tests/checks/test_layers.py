@@ -564,7 +564,7 @@ def test_of_several_classes_the_one_at_fault_is_named(tmp_path, pinned):
         ("attention", f"return F.dropout({FORMULA}, 0.1)", "",
          "gives other states when called again: nothing may be random in eval mode"),
         ("attention", f"return F.dropout({FORMULA}, 0.1, self.training)", "",
-         "draws from torch's global generator while training, so no run could be resumed; see `context.weights`"),
+         "draws from torch's global generator while training, so no run could be resumed; let `context.weights` apply dropout"),
         ("norm", "return x * self.gain", "import random\nself.gain = nn.Parameter(random.random() * torch.ones(d_model))",
          "has other initial weights when it is made again with the same seed"),
     ],
