@@ -133,7 +133,7 @@ def command(
             end = _train(first, view, resources, retries, limit)
         else:
             if retry_failed:
-                forget_failures(first.known_runs, results)
+                forget_failures(with_trials(first.planned), results)
             job = _submit(first, view, options.selection, str(cluster.on), profile, resources)
             if detach:
                 if events is not None and job is not None:

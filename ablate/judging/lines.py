@@ -461,6 +461,8 @@ class _Table:
             for metric, scores in metric_scores.items():
                 first_row: dict[str, str] = {}  # value of the column -> the first row with it
                 for index, score in scores.items():
+                    if not math.isfinite(score.value):  # a diverged run was not measured
+                        continue
                     text = _text(self.lines[index], column) or "none"
                     first_row.setdefault(text, score.row)
                 if len(first_row) > 1:
@@ -483,6 +485,7 @@ class _Table:
             cells = self._value_cells()
         else:
             cells = self._metric_cells(metrics)
+        run_column = self._first_filled(RUN)
         scores: dict[str, ScoresByLine] = {}
         seen: set[object] = set()
         for index, metric, cell in cells:
@@ -503,16 +506,9 @@ class _Table:
                 )
             seen.add(key)
             scores.setdefault(metric, {})[index] = RunMeasurement(
-                line.row, line.seed, metric, value, item, resample, self._run_id(line)
+                line.row, line.seed, metric, value, item, resample, _run_id(line, run_column)
             )
         return scores
-
-    def _run_id(self, line: Line) -> str:
-        """The id of the trained model of a line, which rows may share. Empty if the cell is a plain
-        number, which only counts runs within a row and identifies no model.
-        """
-        text = _text(line, self._first_filled(RUN)).removesuffix(".0")
-        return "" if text.isdecimal() else text
 
     def _value_cells(self) -> Iterator[tuple[int, str, Any]]:
         """Yield (index of the line, metric, cell) for each line of a table with one score a
@@ -575,6 +571,7 @@ class _Table:
             is_judged: whether the verdicts use the metric. If so, a run that neither diverged nor
                 has a score is refused; otherwise such runs are counted in a note.
         """
+        run_column = self._first_filled(RUN)
         scored_runs = {(score.row, score.seed) for score in scores.values()}
         missing = Counter[str]()
         completed = dict(scores)
@@ -584,7 +581,7 @@ class _Table:
                 continue
             scored_runs.add(run)
             if run in diverged:
-                run_id = self._run_id(line)
+                run_id = _run_id(line, run_column)
                 completed[index] = RunMeasurement(*run, metric, math.nan, run=run_id)
                 continue
             missing[line.row] += 1
@@ -656,6 +653,14 @@ def _check_name(kind: str, name: str) -> None:
 def _plain(name: str) -> str:
     """The name of a column in lower case, without a prefix such as `params.` or `config/`."""
     return _PREFIX.sub("", name.strip().lower())
+
+
+def _run_id(line: Line, column: str) -> str:
+    """The id of the trained model of a line, which rows may share. Empty if the cell is a plain
+    number, which only counts runs within a row and identifies no model.
+    """
+    text = _text(line, column).removesuffix(".0")
+    return "" if text.isdecimal() else text
 
 
 def _text(line: Mapping[str, Any], column: str) -> str:

@@ -82,6 +82,7 @@ def _facts(outcome: Outcome, results: Results) -> dict[str, Any]:
         "rows": rows,
         "sizes": _sizes(table),
         "model_settings": _departures(config, ModelConfig, SETTING_FIELDS),
+        "length_of_training": _length_of_training(config),
         "training_settings": _departures(config, TrainingConfig, _TRAINING_TEXT),
         "data_settings": list(_data_settings(outcome)),
         "cited_changes": _cited_changes(table),
@@ -135,6 +136,15 @@ def _cited_changes(table: Table) -> list[str]:
             if cite_setting(name, value):
                 cited[_setting(name, value)] = None
     return list(cited)
+
+
+def _length_of_training(config: RowConfig) -> str:
+    """`4,000 steps`, `8 epochs`, or the rule of early stopping."""
+    if config.epochs is not None:
+        return f"{config.epochs:g} epochs"
+    if config.train_steps is not None:
+        return f"{config.train_steps:,} steps"
+    return f"as many steps as early stopping allows (patience of {config.patience} evaluations)"
 
 
 def _data_settings(outcome: Outcome) -> Iterator[str]:

@@ -336,12 +336,18 @@ def compare(rows: Sequence[PairedScores], level: float) -> list[Comparison]:
         if row.shows_noise:
             group = (row.base_label, position if row.same_training else None)
             groups.setdefault(group, []).append(position)
-    comparisons = [Comparison(row, _bootstrap(row)) for row in rows]
+    compared: dict[int, Comparison] = {}
     for (_, separate), positions in groups.items():
         base = None if separate is not None else rows[positions[0]].base
         noise = seed_noise([rows[position].differences for position in positions], base)
         for index, position in enumerate(positions, 1):  # index 0 of `noise` is base
-            comparisons[position] = _comparison(rows[position], noise, index, level)
+            compared[position] = _comparison(rows[position], noise, index, level)
+    comparisons = []
+    for position, row in enumerate(rows):
+        if position in compared:
+            comparisons.append(compared[position])
+        else:
+            comparisons.append(Comparison(row, _bootstrap(row)))
     return comparisons
 
 

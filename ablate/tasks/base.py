@@ -46,6 +46,8 @@ FORMER_METHODS = {
     "perplexity_by_chance": "unigram_perplexity",
     "reach": "longest_sequences",
     "idle_defaults": "original_defaults",
+    "on_predictions": "prediction_metric_names",
+    "of_items": "item_predictions",
 }
 # Base classes of the settings from which a corpus can be prepared
 PREPARABLE = (DataConfig, LanguageData, SyntheticData)
@@ -136,7 +138,7 @@ class Task(ABC):
         """Yield a fault for class attributes that are missing or wrong."""
         for former, name in FORMER_METHODS.items():
             if hasattr(self, former):
-                yield f"{former} is not called any more: it is {name} since version 0.2"
+                yield f"{former} has another name in version 0.2; rename it to {name}"
         for name, expected in (
             ("name", str),
             ("architectures", tuple),

@@ -801,6 +801,12 @@ def test_scores_of_different_text_or_signature_are_refused(column, values, tmp_p
     assert judgments(csv_of([{**line, column: values[0]} for line in WIDE]), tmp_path)
 
 
+def test_a_diverged_run_was_not_measured_and_has_no_signature(tmp_path):
+    lines = [{**line, "signature": "tok:13a"} for line in WIDE]
+    diverged = {**lines[-1], "signature": "", "loss": "inf"}
+    assert judgments(csv_of([*lines[:-1], diverged]), tmp_path)
+
+
 def test_lines_with_a_mean_or_a_spread_are_no_runs(tmp_path):
     file = tmp_path / "scores.csv"
     file.write_text(csv_of(WIDE) + "\nbase,mean,3.107\nwide,mean,3.007\n")
