@@ -34,7 +34,7 @@ from ablate.store.records import (
     Score,
     ScoreCache,
 )
-from ablate.store.score_cache import source
+from ablate.store.score_cache import score_source
 from ablate.study import Run, Study, read_study, runs_of
 
 CORPUS = "0123456789ab"
@@ -80,14 +80,16 @@ def finish(content: Study, results: Results) -> list[Run]:
             folder.predictions(id).write_bytes(predictions)
             resamples = tuple(bleu + draw.gauss(0, 0.5) for _ in range(RESAMPLES))
             measured = Measurement(value=bleu, signature="nrefs:1", resamples=resamples)
-            of = source(sha256, CORPUS)
-            ScoreCache(of=of, metrics={"bleu": measured}).write(folder.scores(id), durable=False)
+            source = score_source(sha256, CORPUS)
+            ScoreCache(source=source, metrics={"bleu": measured}).write(
+                folder.scores(id), durable=False
+            )
             scores = {"ppl": bleu / 5, "ppl_char": bleu / 10, "bleu": bleu}
             decodings[id] = Decoding(
                 test="test", corpus=CORPUS, beam=config.beam, alpha=config.alpha,
                 max_extra_length=config.max_extra_length, average_checkpoints=1, averaged=1,
                 scores={name: Score(value=value, signature="nrefs:1") for name, value in scores.items()},
-                predictions=1000, sha256=sha256, seconds=1.0,
+                n_predictions=1000, sha256=sha256, seconds=1.0,
             )  # fmt: skip
         Result(
             id=run.id, corpus=CORPUS, outcome="done", steps=100, params=253_820, seconds=60.0,

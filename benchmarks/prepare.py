@@ -31,8 +31,8 @@ import psutil
 from ablate.config.data import TextFields
 from ablate.config.translation_data import TranslationData
 from ablate.data.corpus import Corpus
+from ablate.data.find_files import record_source
 from ablate.data.prepare import prepare
-from ablate.data.resolve_sources import files_source
 from ablate.launch.devices import worker_environment
 from ablate.store.machine import cores
 
@@ -47,7 +47,9 @@ def perturbed(folder: Path, pairs: int) -> Iterator[tuple[str, str]]:
     time on.
     """
     draw = random.Random(1)
-    originals = [record.texts for record in files_source(str(folder / "train"), FIELDS).documents()]
+    originals = [
+        record.texts for record in record_source(str(folder / "train"), FIELDS).documents()
+    ]
     for number in range(pairs):
         pair = originals[number % len(originals)]
         if number >= len(originals):
@@ -99,7 +101,7 @@ def ours(folder: Path, vocab_size: int) -> dict[str, float]:
     pairs = prepare(
         TranslationData.resolve(settings(folder, vocab_size)), folder, folder / "corpora",
         log=lambda line: log.append((time.monotonic(), line.partition(" ")[0].strip(":"))),
-    ).manifest.pairs["train"]  # fmt: skip
+    ).manifest.records["train"]  # fmt: skip
     end = time.monotonic()
     starts = [(began, "hashing"), *log, (end, "")]
     phases = {name: 0.0 for _, name in starts if name}
@@ -143,7 +145,7 @@ def sentencepiece(folder: Path, threads: int) -> dict[str, float]:
             seconds += time.monotonic() - began
             side.clear()
 
-    for record in files_source(str(folder / "train"), FIELDS).documents():
+    for record in record_source(str(folder / "train"), FIELDS).documents():
         for side, text in zip(texts, record.texts, strict=True):
             side.append(text)
         if len(texts[0]) == CHUNK:

@@ -774,7 +774,6 @@ def _any_verdict(
             },
             diverged=int(lost[row].sum()),
             base_diverged=int(lost[0].sum()),
-            ended=int(ended[row]),
             base_ended=int(ended[0]),
             pending=int(pending[row].sum()),
         )

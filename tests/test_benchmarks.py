@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import mutation
 from tests.forked import Forked
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -78,3 +79,12 @@ def test_the_watcher_of_the_pilots_takes_every_event():
 
     events = {name for name in vars(Watcher) if not name.startswith("_")}
     assert events <= set(dir(Timing))
+
+
+def test_each_equivalent_mutant_is_one_of_the_present_code():
+    known = mutation.equivalent()
+    for module in {place.module for place in known}:
+        file = f"ablate/{module}.py"
+        source = (BENCHMARKS.parent / file).read_text(encoding="utf-8")
+        places = {mutant.place for mutant in mutation.mutants_of(file, source)}
+        assert {place for place in known if place.module == module} <= places

@@ -184,6 +184,7 @@ def _setup(planned: Runs) -> Setup:
         decoding=_tuned(base.decoding_choice) if base.decoding_choice else None,
         vocabularies=vocabularies_of(planned),
         task=study.task.name,
+        file=str(study.path),
         paper=paper,
         is_as_paper=is_as_paper,
     )

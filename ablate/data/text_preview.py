@@ -51,7 +51,8 @@ def first_record(data: CorpusConfig, folder: Path, corpora: Path) -> list[str]:
         texts = []
         for label, text in zip(data.labels, record.texts, strict=True):
             texts.append(f'{label} "{ellipsis(text, SHOWN)}"')
-        lines.insert(0, f"{record.where(0).rpartition('/')[2]}: {', '.join(texts)}")
+        place = record.where(0).rpartition("/")[2]
+        lines.insert(0, f"First record of dev ({place}): {', '.join(texts)}")
     return lines
 
 

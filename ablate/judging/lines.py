@@ -541,7 +541,8 @@ class _Table:
                 wanted[name] = None
         if not wanted:
             raise UsageError(
-                "which column is the metric? give --metric NAME (metrics=[NAME] in Python); "
+                "which column is the metric? give --metric NAME (metrics=[NAME] in Python), and "
+                "--higher-is-better NAME or --lower-is-better NAME if the name does not tell; "
                 f"numeric columns: {first_few(list(numeric), 12) or 'none'}; {EXPECTED_COLUMNS}"
             )
         for name in wanted:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from shlex import quote
 from typing import Any, TypeVar
 
 from ablate.paper import PaperColumn, PaperRow, PaperTable
@@ -213,6 +214,7 @@ class Setup:
     vocabularies: the sizes of the vocabularies, sorted. Perplexities per subword are comparable
         only if there is a single one.
     task: name of the task.
+    file: path of the study file, as the user wrote it.
     paper: the table of the paper for the task.
     is_as_paper: whether base and the corpus equal base and the corpus of the paper.
     """
@@ -223,6 +225,7 @@ class Setup:
     decoding: Choice | None = None
     vocabularies: tuple[int, ...] = ()
     task: str = ""
+    file: str = ""
     paper: PaperTable | None = None
     is_as_paper: bool = False
 
@@ -306,8 +309,8 @@ class Experiment:
 
     @property
     def command(self) -> str:
-        """The command that prints the table."""
-        return "ablate table" if self.is_study else "ablate judge"
+        """The command that prints the table; without the file for scores of other code."""
+        return f"ablate table {quote(self.setup.file)}" if self.is_study else "ablate judge"
 
     @property
     def perplexity(self) -> Metric:

@@ -437,7 +437,7 @@ def test_intervals_are_those_of_the_verdicts(whole):
     found = {row.label: row for row in difference_rows(table, table.main_metric)}
     assert set(found) == {row.label for row in table.rows[1:]}
     verdict = table.rows[1].verdicts["bleu"]
-    assert (found["A h=1"].mean, found["A h=1"].low) == (verdict.mean, verdict.seed_test.low)
+    assert (found["A h=1"].mean, found["A h=1"].interval) == (verdict.mean, verdict.interval)
 
 
 # Properties of every figure, for as many rows as studies have, and labels of two factors

@@ -96,7 +96,7 @@ def test_a_training_is_one_curve_over_the_sizes_of_its_evaluation(synthetic, tmp
     lines, size = lines_over_test_sizes(table)
     base, load = (table.rows[place].scores["accuracy"] for place in (0, 3))
     assert size == "pairs"
-    assert [(line.row, line.points) for line in lines] == [("base", ((2, base), (3, load)))]
+    assert [(line.label, line.points) for line in lines] == [("base", ((2, base), (3, load)))]
     figure = draw_lines(lines, "x", "y")
     drawn = [line.get_data() for line in figure.axes[0].lines if line.get_gid() == "row:base"]
     values = [*base.by_seed.values(), *load.by_seed.values()]
@@ -213,7 +213,7 @@ def test_a_generator_of_ones_own_is_a_function_in_a_file(tmp_path, before):
 @pytest.mark.parametrize(
     ("before", "after", "fault"),
     [
-        ("draws.integers(data.symbols, length)", "np.random.randint(9, size=(len(draws), length))", "depends on those"),
+        ("draws.integers(data.symbols, length)", "np.random.randint(9, size=(len(draws), length))", "depends on items that are drawn with it"),
         ("5 + draws", "50 + draws", "inputs must be ids from 0 to 13, and are from 4 to"),
         ("5 + draws", "-5 + draws", "inputs must be ids from 0 to 13, and are from -"),
         ("return text[:, :-1], targets[:, 1:]", "return text", "a tuple of two arrays of numpy, inputs and targets; got ndarray"),
