@@ -140,7 +140,7 @@ def test_the_order_of_columns_without_names_is_said_with_an_example(here, verb):
     done = inside(*verb.split(), "de-en.yaml")
     assert done.code == 0
     assert "train.tsv, dev.tsv: no header; de is column 1, en is column 2" in done.out + done.err
-    example = 'dev.tsv:1: de "a red dog", en "ein roter Hund"'
+    example = 'First record of dev (dev.tsv:1): de "a red dog", en "ein roter Hund"'
     if verb == "data show":
         example = "  de: a red dog\n  -> en: ein roter Hund"
     assert example in done.out
@@ -153,7 +153,7 @@ def test_a_header_orders_the_columns_and_nothing_is_said(here):
         ("de-en", 'de "ein roter Hund", en "a red dog"'),
     ):
         done = inside("plan", f"{direction}.yaml")
-        assert f"dev.tsv:2: {example}" in done.out
+        assert f"First record of dev (dev.tsv:2): {example}" in done.out
         assert "column 1" not in done.out
         assert "WARNING" not in inside("data", "prepare", f"{direction}.yaml").err
 
