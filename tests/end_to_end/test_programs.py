@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from inspect import signature
 from itertools import pairwise
 from pathlib import Path
 
@@ -267,3 +268,11 @@ def test_the_page_for_agents_is_short_and_in_the_package():
     assert len(page.splitlines()) <= 60
     assert (ROOT / "SKILL.md").resolve() == ROOT / "ablate/SKILL.md"
     assert '"SKILL.md"' in (ROOT / "pyproject.toml").read_text()
+
+
+@pytest.mark.parametrize("name", ["run", "load", "judge"])
+def test_the_page_names_the_arguments_of_each_function(name):
+    page = (ROOT / "docs/programs.md").read_text()
+    (cell,) = re.findall(rf"^\| `{name}` \| (`(?:study|frame)`.*) \|$", page, re.M)
+    arguments = re.sub(r" \([^)]*\)", "", cell).replace("`", "").split(", ")
+    assert arguments == list(signature(getattr(ablate, name)).parameters)
