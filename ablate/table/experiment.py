@@ -261,8 +261,7 @@ class Experiment:
         the study that are not in `rows`, because Holm's correction covers all rows.
     looks: the looks of the experiment, planned and judged.
     error_rate: bound of the familywise error rate, the probability of any false verdict; above 0.05
-        if seeds were changed after a
-        verdict.
+        if seeds were changed after a verdict.
     signatures: how each metric was computed, by metric; several texts if runs differ.
     test_sets: name of the test set, by metric; only metrics of predictions for a test set.
     corpora: ids of the corpora of the runs; several if runs differ.
