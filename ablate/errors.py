@@ -206,7 +206,7 @@ class Invalid(ValueError):  # noqa: N818
         super().__init__("; ".join(fault.sentence for fault in self.faults))
 
 
-def nested(step: str | int, faults: Iterable[Fault]) -> Iterator[Fault]:
+def nested_faults(step: str | int, faults: Iterable[Fault]) -> Iterator[Fault]:
     """Add a key or an index before the path of each fault, as faults of the larger value."""
     for fault in faults:
         yield fault.nested(step)

@@ -14,7 +14,7 @@ from pydantic import PlainValidator, WithJsonSchema
 
 from ablate.config.resolve import standard_name
 from ablate.config.steps import Resolve, steps_between
-from ablate.errors import Fault, Invalid, Mark, listed, meant_name, nested, unknown_name
+from ablate.errors import Fault, Invalid, Mark, listed, meant_name, nested_faults, unknown_name
 from ablate.formatting import plural, setting_text, settings_text
 from ablate.stats.designs import PATHS, FactorialDesign, Path, PathDesign
 from ablate.stats.factorial import MAX_FACTORS, DesignGenerator, Fraction, smallest_fraction
@@ -170,7 +170,7 @@ def _parts_type(way: str, most: int, field: Mapping[str, Any]) -> Any:
         faults: list[Fault] = []
         part_of_field: dict[str, str] = {}
         for name, mark, node in value.node.items():
-            part_faults = list(nested(name, _part_faults(way, name, node)))
+            part_faults = list(nested_faults(name, _part_faults(way, name, node)))
             if part_faults:
                 faults += part_faults
                 continue
@@ -250,7 +250,7 @@ def _part_faults(way: str, name: str, node: Node) -> Iterator[Fault]:
             yield Fault(f'"{name}" needs at least one field')
         yield from name_faults(node)
         for key, _, value in node.items():
-            yield from nested(key, value_faults(key, value))
+            yield from nested_faults(key, value_faults(key, value))
         return
     unknown = list(name_faults(Node({name: (node.mark, node)}, node.mark)))
     if unknown:
@@ -264,7 +264,7 @@ def _part_faults(way: str, name: str, node: Node) -> Iterator[Fault]:
         yield Fault(f'"{name}" needs two levels, such as [low, high]; got {got}')
     else:
         for index, level in enumerate(node.value):
-            yield from nested(index, value_faults(name, level))
+            yield from nested_faults(index, value_faults(name, level))
         if node.value[0].to_python() == node.value[1].to_python():
             yield Fault(f'"{name}" has the same level twice', path=(1,))
 

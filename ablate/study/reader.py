@@ -17,7 +17,7 @@ from ablate.study.metrics import read_metrics
 from ablate.study.row import Row
 from ablate.study.row_reader import RowReader
 from ablate.study.sections import read_data, read_task, with_overrides
-from ablate.study.seeds import Looks, Seeds, SeedsOfBase
+from ablate.study.seeds import Seeds, SeedsOfBase, SeedsWithLooks
 from ablate.study.select import (
     MAX_RUNS,
     Selection,
@@ -118,7 +118,7 @@ def _selected_seeds(file: StudyFile, text: str | None, n_rows: int) -> Seeds:
     Raises:
         UsageError: as `select_seeds`, and if the study has looks, which determine its seeds.
     """
-    if text is not None and isinstance(file.seeds, Looks):
+    if text is not None and isinstance(file.seeds, SeedsWithLooks):
         mark = file.seeds.node("looks").mark
         message = "the study is judged at looks, which determine its seeds; remove --seeds"
         raise UsageError(Fault(f"{mark}: {message}", place=Mark("--seeds")))
@@ -163,7 +163,7 @@ def _check_seeds(
     bases = sum(row.is_base for row in rows)
     if bases == len(rows):
         problem = "the study has no row to judge; list the seeds instead, as in [1, 2, 3]"
-        if isinstance(file.seeds, Looks):
+        if isinstance(file.seeds, SeedsWithLooks):
             report(file.seeds.node("looks").mark, f"looks: {problem}")
         elif isinstance(file.seeds, SeedsOfBase):
             report(sections["seeds"].mark, f"more seeds for base: {problem}")

@@ -81,7 +81,7 @@ def _increasing(numbers: Sequence[int]) -> Sequence[int]:
     return numbers
 
 
-class Looks(Placed):
+class SeedsWithLooks(Placed):
     """Numbers of seeds at which a study is judged: `seeds: {looks: [3, 5, 8]}`. The seeds of the
     study are 1 to the last of these numbers.
     """
@@ -97,7 +97,7 @@ class Looks(Placed):
 
 
 SeedsSection = union_by_kind(
-    {"a list": WrittenSeeds, "a mapping with looks": Looks, "a mapping": SeedsOfBase}
+    {"a list": WrittenSeeds, "a mapping with looks": SeedsWithLooks, "a mapping": SeedsOfBase}
 )
 # Keys of this section that users write at the top of a study -> the remedy.
 REMEDIES = {"looks": "write seeds: {looks: [3, 5, 8]}"}
@@ -140,9 +140,9 @@ class Seeds:
         return replace(self, rows=rows, further=further)
 
 
-def seeds_of(section: list[int] | Looks | SeedsOfBase, trials: tuple[int, ...]) -> Seeds:
+def seeds_of(section: list[int] | SeedsWithLooks | SeedsOfBase, trials: tuple[int, ...]) -> Seeds:
     """The seeds of a study, from its section `seeds` and the seeds of its trials."""
-    if isinstance(section, Looks):
+    if isinstance(section, SeedsWithLooks):
         looks = tuple(section.looks)
         return Seeds(_up_to(looks[-1]), trials=trials, looks=looks)
     if isinstance(section, SeedsOfBase):

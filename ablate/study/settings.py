@@ -13,7 +13,7 @@ from ablate.config import RowConfig
 from ablate.config.model import LAYER_FIELDS
 from ablate.config.presets import PRESETS
 from ablate.config.resolve import SYMBOLS, field_names, standard_name
-from ablate.errors import Fault, Mark, meant_name, nested, unknown_name
+from ablate.errors import Fault, Mark, meant_name, nested_faults, unknown_name
 from ablate.fields import fields_by_alias
 from ablate.study.error_list import MAX_ERRORS
 from ablate.study.typed import KEY, Misplaced, mapping_of
@@ -108,7 +108,7 @@ class Settings(dict[str, Node]):
             if key in misnamed:
                 continue
             settings[key] = node
-            faults += nested(key, faults_of(key, node))
+            faults += nested_faults(key, faults_of(key, node))
         if faults:
             raise Misplaced(*faults, depth=1)
         settings.mark = value.node.mark
@@ -211,7 +211,7 @@ def value_faults(key: str, node: Node, remedy: str = "") -> Iterator[Fault]:
             if isinstance(entry.value, list):
                 yield Fault(f'"{key}" takes no pattern within its pattern', path=(index,))
             else:
-                yield from nested(index, value_faults(key, entry))
+                yield from nested_faults(index, value_faults(key, entry))
     elif isinstance(node.value, (dict, list)):
         yield Fault(f'"{key}" takes a single value; got {node.kind}', remedy=remedy)
     elif isinstance(node.value, str) and "\0" in node.value:
@@ -232,7 +232,7 @@ def _list_faults(key: str, node: Node) -> Iterator[Fault]:
         yield Fault(f'"{key}" needs a list of values; got {node.kind}')
         return
     for index, value in enumerate(node.value):
-        yield from nested(index, value_faults(key, value))
+        yield from nested_faults(index, value_faults(key, value))
 
 
 def merge(base: Mapping[str, Node], written: Mapping[str, Node]) -> dict[str, Node]:

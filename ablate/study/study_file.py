@@ -16,7 +16,7 @@ from pydantic import (
 
 from ablate.config.identity import DEFAULT_TASK
 from ablate.config.resolve import standard_name
-from ablate.errors import Fault, Invalid, nested, not_allowed, unknown_name
+from ablate.errors import Fault, Invalid, nested_faults, not_allowed, unknown_name
 from ablate.fields import value_text
 from ablate.own.reference import REFERENCE_PATTERN
 from ablate.study.names import GroupName, SizeName, StudyName, refuse_similar
@@ -131,7 +131,7 @@ class StudyFile(Placed):
     @model_validator(mode="after")
     def _tune_is_whole(self) -> StudyFile:
         if self.tune:
-            faults = list(nested("tune", self.tune.faults(self.all_seeds.base)))
+            faults = list(nested_faults("tune", self.tune.faults(self.all_seeds.base)))
             if faults:
                 raise Misplaced(*faults)
         return self
