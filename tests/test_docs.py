@@ -25,19 +25,19 @@ from ablate.config.catalogue import PARALLEL_CORPORA, TEXTS, TREEBANKS
 from ablate.config.language_data import LanguageData
 from ablate.config.parsing_data import ParsingData
 from ablate.config.presets import PRESETS
-from ablate.config.resolve import SYMBOL_OF, resolve_row
+from ablate.config.resolve import resolve_row
 from ablate.config.row import RowDataConfig
-from ablate.config.synthetic_data import GENERATORS
-from ablate.config.training import OPTIMIZERS, SCHEDULES
+from ablate.config.synthetic_data import GENERATORS, SyntheticData
+from ablate.config.training import SCHEDULES
 from ablate.config.translation_data import TranslationData
-from ablate.fields import meanings_of
 from ablate.model import build
 from ablate.study import read_study, runs_of
 from docs import hooks
 from tests.cli.inside import inside
 from tests.commands import PAGE, commands, page
 from tests.config.test_inactive import INACTIVE
-from tests.fields import SECTIONS, choices, own_part, takes_own_class, written
+from tests.fields import ROW, SECTIONS, TABLES, choices, written
+from tests.fields import page as page_of_fields
 
 ROOT = Path(__file__).parent.parent
 KUBERNETES = "1.31"
@@ -61,69 +61,69 @@ IN_GROUPS = ("data list", "data show", "data prepare", "cluster stop", "cluster 
 FIELDS = [(section, name) for section in SECTIONS for name in section.model_fields
           if (section, name) != (RowDataConfig, "vocab_size")]  # fmt: skip  # documented with the field of DataConfig
 
-WRITER = "`python -m tests.fields` writes it"
+
+def documented_fields(path):
+    """The default of each field in the tables of fields of a page."""
+    tables = path.read_text().split("\n| field | default | allowed | meaning |\n")[1:]
+    rows = [row for table in tables for row in ROW.finditer(table.split("\n\n")[0])]
+    assert len({row[1] for row in rows}) == len(rows)
+    return {row[1]: row[2] for row in rows}
 
 
-@pytest.mark.parametrize(("section", "name"), FIELDS)
-def test_every_field_is_documented_with_its_symbol_default_choices_and_meaning(section, name):
-    field = section.model_fields[name]
-    page = (ROOT / "docs/study.md").read_text()
-    lines = [
-        line
-        for line in page.splitlines()
-        if line.startswith(f"| `{name}`") and len(line.split(" | ")) == 4
-    ]
-    assert len(lines) == 1
-    line = lines[0].replace("\\|", "|")
-    assert meanings_of(section)[name] in line, WRITER
-    if name in SYMBOL_OF:
-        assert f"`{SYMBOL_OF[name]}`" in line
-    if not field.is_required():
-        assert line.split(" | ")[1].partition(";")[0] == (
-            "unset" if field.default is None else f"`{written(field.default)}`"
-        )
-    needed = [f"`{written(choice)}`" for choice in choices(field)]
-    if takes_own_class(field):
-        needed.append(f"[{own_part(field)}](components.md)")
-    allowed = line.split(" | ")[2]
-    assert [each for each in needed if each not in allowed] == [], WRITER
+def test_every_field_is_documented_once_with_its_default():
+    documented = documented_fields(ROOT / "docs/fields.md")
+    assert sorted(documented) == sorted(name for _, name in FIELDS)
+    for section, name in FIELDS:
+        field = section.model_fields[name]
+        if not field.is_required():
+            default = "unset" if field.default is None else f"`{written(field.default)}`"
+            assert documented[name].partition(";")[0] == default, name
 
 
-def test_every_documented_field_exists():
-    page = (ROOT / "docs/study.md").read_text()
-    documented = set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE))
-    ways = {"each", "zip", "grid", "set", "factorial", "cumulative"}
-    assert documented - ways - set(TranslationData.corpora()) == {name for _, name in FIELDS}
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.name)
+def test_the_tables_of_fields_are_up_to_date(path):
+    """Names and symbols, allowed values, meanings, and the settings that a field needs."""
+    text = path.read_text()
+    assert page_of_fields(text, TABLES[path]) == text, "`python -m tests.fields` writes it"
 
 
-def test_every_field_of_a_text_is_documented():
-    page = (ROOT / "docs/tasks.md").read_text().split("## Language models")[1].split("\n## ")[0]
-    lines = {line.split("`")[1]: line for line in page.splitlines() if line.startswith("| `")}
-    for name, meaning in meanings_of(LanguageData).items():
-        assert lines[name].endswith(f"| {meaning} |")
-    assert all(f"| `{name}` |" in page for name in TEXTS)
+def test_every_condition_of_a_field_is_one_that_the_package_checks():
+    """Each field that the page says to need another setting is refused without it: the oracle is
+    the list of refused settings of test_inactive.py.
+    """
+    text = (ROOT / "docs/fields.md").read_text()
+    conditional = {row[1] for row in ROW.finditer(text) if "Only with " in row[0]}
+    assert {name for name, *_ in INACTIVE} <= conditional
+
+
+def test_every_field_of_the_data_of_a_task_is_documented():
+    texts, items = (
+        documented_fields(ROOT / f"docs/{name}.md") for name in ("language-models", "synthetic")
+    )
+    assert set(texts) == set(LanguageData.model_fields)
+    assert set(items) == set(SyntheticData.model_fields) - {"vocab_size", "folder"}
+    page = (ROOT / "docs/language-models.md").read_text()
+    assert all(f"| `{corpus}` |" in page for corpus in TEXTS)
 
 
 def test_every_field_of_a_treebank_is_documented_there_or_with_translation():
-    page = (ROOT / "docs/tasks.md").read_text().split("### Treebanks")[1].split("### Scores")[0]
-    lines = {line.split("`")[1]: line for line in page.splitlines() if line.startswith("| `")}
+    path = ROOT / "docs/parsing.md"
+    page = path.read_text()
     shared = re.search(r"^((?:`\w+`[, and]*)+) are as for", page, re.MULTILINE)[1]
-    assert lines.keys() - TREEBANKS.keys() | set(re.findall(r"\w+(?=`)", shared)) == set(
-        ParsingData.model_fields
-    )
-    assert all(lines[name].endswith(f"| {meaning} |")
-               for name, meaning in meanings_of(ParsingData).items() if name in lines)  # fmt: skip
-    assert lines.keys() >= TREEBANKS.keys()
+    documented = documented_fields(path).keys() | set(re.findall(r"\w+(?=`)", shared))
+    assert documented == set(ParsingData.model_fields)
+    assert all(f"| `{corpus}` |" in page for corpus in TREEBANKS)
 
 
 def test_the_example_of_a_task_is_the_one_that_the_tests_train():
-    codes = re.findall(r"```python\n(.*?)```", (ROOT / "docs/tasks.md").read_text(), re.DOTALL)
-    examples = [ROOT / "tests/tasks" / name for name in ("sorting.py", "classification.py")]
-    assert codes == [example.read_text() for example in examples]
+    for name, example in (("synthetic", "sorting"), ("own-task", "classification")):
+        text = (ROOT / f"docs/{name}.md").read_text()
+        codes = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+        assert codes == [(ROOT / f"tests/tasks/{example}.py").read_text()]
 
 
 def test_the_calls_of_a_model_that_a_task_may_use_are_those_of_its_architecture():
-    page = (ROOT / "docs/tasks.md").read_text()
+    page = (ROOT / "docs/own-task.md").read_text()
     calls = dict(re.findall(r"^\| `(model.*?)` \| ([^|]+) \|", page, re.MULTILINE))
     tokens = torch.tensor([[1, 5, 4], [1, 6, 0]])
     for name in ("encoder-decoder", "decoder-only", "encoder-only"):
@@ -152,46 +152,88 @@ def test_the_calls_of_a_model_that_a_task_may_use_are_those_of_its_architecture(
             )
 
 
-def section(title):
-    """The text below a heading of docs/study.md."""
-    page = (ROOT / "docs/study.md").read_text()
-    return re.split(r"^#+ ", page.split(f"# {title}\n")[1], flags=re.MULTILINE)[0]
-
-
 def test_the_source_of_each_variant_is_documented():
-    """Except for those of the paper's base model, and those that leave a part out."""
-    table = section("Sources of the variants")
-    named = {
-        name
-        for field in ModelConfig.model_fields.values()
-        for name in choices(field)
-        if isinstance(name, str)
-    } | {*OPTIMIZERS, *SCHEDULES}
+    """Except for the paper's base model, and for variants that leave a part out."""
     fields = {**ModelConfig.model_fields, **TrainingConfig.model_fields}
-    base = {str(field.default) for field in fields.values()} - {"sinusoidal"}
-    others = {"all", "decoder", "pre", "none", "constant"}
-    assert [name for name in sorted(named - base - others) if f"| {name} |" not in table] == []
+    text = (ROOT / "docs/variants.md").read_text().split("## Differences")[0]
+    documented = set(
+        re.findall(r"^\| `(\w+)` \| (?:`([\w-]+)` )?\|[^|]+\|[^|]+\|$", text, re.MULTILINE)
+    )
+    named = set()
+    for name, field in fields.items():
+        if name not in ("decay_schedule", "precision"):
+            variants = {value for value in choices(field) if isinstance(value, str)}
+            named |= {(name, variant) for variant in variants - {str(field.default)}}
+    left_out = {pair for pair in named if pair[1] in ("none", "decoder", "constant")}
+    assert named - left_out - {("schedule", "linear")} - documented == set()
+    unknown = {
+        pair for pair in documented
+        if pair[0] not in {*fields, *RowDataConfig.model_fields}
+        or (pair[1] and pair[1] not in map(str, choices(fields[pair[0]])))
+    }  # fmt: skip
+    assert unknown == set()
 
 
-@pytest.mark.parametrize("name", sorted({name for name, *_ in INACTIVE}))
-def test_every_setting_without_effect_is_documented(name):
-    page = section("Settings without effect")
-    assert f"`{name}`" in page
+# An example of each combination that docs/fields.md says to be refused, in the order of the page.
+DECODER = {"architecture": "decoder-only", "positional_encoding": "none"}
+INVALID = [
+    {"d_model": 511, "h": 1},
+    {"d_k": 7, "positional_encoding": "rope"},
+    {**DECODER, "stream_scale": True, "embedding_skip": True},
+    {"h": 3, "d_model": 510, "attention": "differential", "positional_encoding": "none"},
+    {"attention": "differential", "positional_encoding": "relative"},
+    {**DECODER, "sublayers": "parallel", "feed_forward": "none", "norm_position": "pre"},
+    {"kv_rank": 16, "n_kv_heads": 1},
+    {**DECODER, "value_residual": True, "d_v": [16, 32]},
+    {"attention": ["full", "local", "full", "local", "full", "full", "full"]},
+    {**DECODER, "positional_encoding": ["sinusoidal", "rope"]},
+    {**DECODER, "sublayers": "parallel", "norm_position": "post"},
+    {**DECODER, "sublayers": "parallel_shared_norm", "norm_position": "sandwich"},
+    {"n_experts": 2, "experts_per_token": 3},
+    {"n_kv_heads": 3},
+    {"architecture": "decoder-only", "mixer": "lstm", "positional_encoding": "rope"},
+    {"attention": "linear", "positional_encoding": "rope"},
+    {"d_model": 511, "h": 1, "mixer": "lstm", "positional_encoding": "none"},
+    {"mixer": "mamba2", "positional_encoding": "none"},
+    {"architecture": "decoder-only", "tied_embeddings": "decoder"},
+    {"schedule": "cosine", "train_steps": None, "patience": 3},
+    {"batch_growth": 2, "epochs": 3},
+    {"optimizer": "schedule_free"},
+    {"optimizer": "mine:Optimizer", "cautious_updates": True},
+    {"parametrization": "mup"},
+    {"parametrization": "completep", "learning_rate": 0.1, "residual_scale": "depth"},
+    {"optimizer": "adamw"},
+]
+
+
+def test_every_combination_that_is_said_to_be_invalid_is_refused():
+    """The rest of the table concerns the lengths of data and custom classes."""
+    table = (ROOT / "docs/fields.md").read_text().split("| combination | reason |")[1]
+    rows = table.split("\n\n")[0].strip().splitlines()[1:]
+    assert rows[len(INVALID)].startswith("| `max_length` too long")
+    for row, settings in zip(rows, INVALID, strict=False):
+        with pytest.raises(ValueError, match=r"."):
+            print(row, resolve_row(settings, written=list(settings)))
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_every_schedule_is_documented(schedule):
-    assert f"\n| {schedule} |" in section("Optimizer, schedule and loss")
+def test_every_schedule_has_its_formula(schedule):
+    page = (ROOT / "docs/fields.md").read_text()
+    assert f"\n| {schedule} |" in page.split("| schedule | s ≤ w |")[1].split("\n\n")[0]
 
 
 def test_every_preset_and_corpus_is_documented():
-    page = (ROOT / "docs/study.md").read_text()
-    assert all(f"`{name}` is" in page for name in PRESETS)
+    table = (ROOT / "docs/study.md").read_text().split("| preset | content |")[1].split("\n\n")[0]
+    named = []
+    for row in table.strip().splitlines()[1:]:
+        named += re.findall(r"`([\w-]+)`", row.split("|")[1])
+    assert sorted(named) == sorted(PRESETS)
+    page = (ROOT / "docs/fields.md").read_text()
     assert all(f"| `{name}` |" in page for name in TranslationData.corpora())
 
 
 def test_every_generator_is_documented_with_its_settings_and_named_in_the_template():
-    page = (ROOT / "docs/tasks.md").read_text()
+    page = (ROOT / "docs/synthetic.md").read_text()
     table = page.split("<!-- generators -->")[1].split("<!-- /generators -->")[0]
     documented = {}
     for name, settings in re.findall(r"^\| `([a-z-]+)` \| ([^|]*) \|", table, re.MULTILINE):
@@ -227,7 +269,7 @@ def test_every_file_of_the_repository_that_is_named_exists(page):
         "cosine.py",
         "mine.py",
         "classification.py",
-    }  # of the user, in docs/components.md and docs/tasks.md
+    }  # of the user, in docs/components.md and docs/own-task.md
     assert names - modules == set()
 
 
@@ -478,7 +520,7 @@ def test_every_study_in_a_document_can_be_read(tmp_path):
     )  # the class of docs/components.md, which end_to_end/test_own.py trains
     shutil.copy(
         ROOT / "tests/tasks/classification.py", tmp_path
-    )  # of docs/tasks.md, which test_own_task.py trains
+    )  # of docs/own-task.md, which test_own_task.py trains
     for text in studies:
         path = tmp_path / "study.yaml"
         path.write_text(text)

@@ -1,4 +1,5 @@
-"""The examples in docs/report.md, docs/verdict.md, docs/index.md and the README agree with code and
+"""The examples in docs/report.md, docs/verdict.md, docs/statistics.md, docs/index.md and the
+README agree with code and
 results.
 """
 
@@ -134,10 +135,10 @@ def test_the_worked_example_of_a_verdict_follows_from_the_published_scores():
     from ablate.stats.noise import seed_noise
 
     text = " ".join(
-        (ROOT / "docs/verdict.md")
+        (ROOT / "docs/statistics.md")
         .read_text()
-        .split("**Worked example.**")[1]
-        .split("**Intervals.**")[0]
+        .split("### Worked example")[1]
+        .split("### Intervals")[0]
         .split()
     )
     base, *rows = json.loads((hooks.results() / "anatomy/table.json").read_text())["rows"]
@@ -194,7 +195,7 @@ def test_the_error_of_the_page_is_that_of_the_log():
     log = (ROOT / "benchmarks/LOG.md").read_text().split("| sd of base | rows |")[1]
     cells = re.findall(r"0\.\d{3}", log.split("\n\n")[0])
     assert len(cells) == 105
-    page = " ".join((ROOT / "docs/verdict.md").read_text().split())
+    page = " ".join((ROOT / "docs/statistics.md").read_text().split())
     assert f"at most {max(map(float, cells)):.3f} in these 105 cases" in page
 
 
@@ -214,7 +215,7 @@ def test_every_verdict_is_explained():
     assert [word for word in get_args(Word) if word and word not in page] == []
 
 
-# The verdicts that docs/tasks.md states of published orders: study, word, rows.
+# The verdicts that docs/synthetic.md states of published orders: study, word, rows.
 ORDERS = [
     ("recall", "worse", [f"mixers mixer={mixer} positional_encoding=none"
                          for mixer in ("lstm", "mamba2", "gated_linear_attention")]),
@@ -234,7 +235,7 @@ ORDERS = [
 
 
 @pytest.mark.parametrize(("study", "word", "rows"), ORDERS)
-def test_published_orders_come_out_as_the_page_of_tasks_says(study, word, rows):
+def test_published_orders_come_out_as_the_page_of_synthetic_tasks_says(study, word, rows):
     with (hooks.results() / study / "table.csv").open() as file:
         verdicts = {line["row"]: line["verdict_accuracy"] for line in csv.DictReader(file)}
     assert {row: verdicts[row] for row in rows} == dict.fromkeys(rows, word)

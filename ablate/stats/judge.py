@@ -15,7 +15,7 @@ also be judged worse because of its divergences; `Comparison.p_uncorrected` has 
 Most studies are judged once, with all their seeds. A study with several looks is judged at each
 look, which uses a part of the significance level (`ablate.stats.looks`). A verdict that is reached
 at a look stays at later looks.
-docs/verdict.md has the formulas, and benchmarks/verdicts.py measures the error and the power.
+docs/statistics.md has the formulas, and benchmarks/verdicts.py measures the error and the power.
 """
 
 from __future__ import annotations

@@ -117,8 +117,8 @@ def test_the_answers_are_those_of_a_brute_force_solver(name, settings, split):
     assert count >= 200
 
 
-def test_the_items_on_the_page_of_tasks_have_the_answers_of_the_solver():
-    page = (Path(__file__).parents[2] / "docs/tasks.md").read_text()
+def test_the_items_on_the_page_have_the_answers_of_the_solver():
+    page = (Path(__file__).parents[2] / "docs/synthetic.md").read_text()
     table = page.split("<!-- generators -->")[1].split("<!-- /generators -->")[0]
     shown = re.findall(r"^\| `([a-z-]+)` \| [^|]* \| `([^`]+)`", table, re.MULTILINE)
     assert {name for name, _ in shown} == set(SOLVERS)
