@@ -35,7 +35,7 @@ class TranslationData(DataConfig):
 
     corpus: str
     """toy, multi30k, iwslt2017, wmt14, files, or hf:OWNER/NAME@REVISION"""
-    direction: str
+    direction: str = Field(json_schema_extra={"pattern": f"^{_DIRECTION.pattern}$"})
     """languages as source-target, for example en-de or en-pt-BR"""
     train: str = Field(min_length=1)
     """training split: PREFIX (PREFIX.en and PREFIX.de, or .gz), a file with columns, or a folder"""

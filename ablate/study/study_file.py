@@ -61,7 +61,7 @@ def _refuse_percentage(value: Any) -> Any:
     return value
 
 
-Margin = Annotated[float, BeforeValidator(_refuse_percentage), Field(gt=0)]
+Margin = Annotated[float, Field(gt=0), BeforeValidator(_refuse_percentage)]
 Metrics = Annotated[
     list[str],
     BeforeValidator(_as_list),

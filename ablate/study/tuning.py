@@ -132,7 +132,7 @@ class Tune(Placed):
             "description": "each row gets its own values for the fields of `grid`, chosen by dev "
             "loss with other seeds; all rows get the same values for the fields of `decoding`",
             "anyOf": [{"required": ["grid"]}, {"required": ["decoding"]}],
-            "dependentRequired": {"grid": ["seeds"], "seeds": ["grid"]},
+            "dependencies": {"grid": ["seeds"], "seeds": ["grid"]},
         }
     )
 

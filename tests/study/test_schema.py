@@ -42,6 +42,25 @@ def test_the_schema_is_valid_json_schema():
     assert json.loads(json.dumps(SCHEMA)) == SCHEMA
 
 
+def keywords(node):
+    """Yield the keywords of a schema and of the schemas in it."""
+    if isinstance(node, list):
+        for entry in node:
+            yield from keywords(entry)
+    elif isinstance(node, dict):
+        yield from node
+        for key, value in node.items():
+            if key in ("properties", "definitions", "patternProperties"):
+                yield from keywords(list(value.values()))
+            elif key not in ("default", "enum", "const", "dependencies", "required"):
+                yield from keywords(value)
+
+
+def test_editors_know_every_keyword():
+    known = jsonschema.Draft7Validator.META_SCHEMA["properties"]
+    assert set(keywords(SCHEMA)) <= set(known)
+
+
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_every_study_of_the_repository_is_valid(path):
     assert faults(path.read_text()) == []
@@ -158,7 +177,12 @@ WRONG = [
     "study: x\ndata: {corpus: wmt14, direction: en-jp}",
     "study: x\ndata: {corpus: toy, vocab_size: many}",
     "study: x\ndata: {corpus: toy, vocabsize: 9}",
+    "study: x\ndata: {corpus: files, direction: de_en, train: a, dev: b, test: c, vocab_size: 9}",
     DATA + "bases: {}",
+    DATA + "margin: 0",
+    DATA + "margin: {bleu: -1}",
+    DATA + "tune: {grid: {learning_rate: [0.001, 0.002]}}",
+    DATA + "tune: {seeds: [101]}",
     DATA + "base: {drop_out: 0.1}",
     DATA + "base: {dropout: 1.0}",
     DATA + "base: {dropout: [0.1]}",
