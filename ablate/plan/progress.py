@@ -77,8 +77,7 @@ class StudyProgress:
     rows: progress of each row.
     states: state of each run, by id.
     share: completed share of the FLOPs, 0 to 1.
-    seconds_left: seconds until the end; None if no run is in progress, or its pace is not known
-        yet.
+    seconds_left: seconds until the end; None if the pace of the runs is not known.
     memory: (bytes held by workers, bytes in total) of each device.
     starting: number of pilots that are starting or in the queue of a cluster.
     """
@@ -331,10 +330,10 @@ class ProgressReader:
         return self.evaluations[id].update()
 
     def _seconds_left(self) -> float | None:
-        """Seconds until the end; None while no run is in progress, or its pace is not known."""
+        """Seconds until the end; None while the pace of the runs is not known."""
         working = [id for id in self.reports if self.states[id] == "running"]
         if not self.counts["running"]:
-            self.pace = Pace()
+            self.pace.pause()
         # The time in which workers start does not count. When they have started, resumed runs
         # report the step from which they resume.
         elif any(self.reports[id].phase != "starting" for id in working):

@@ -66,20 +66,33 @@ class Work:
 
 
 class Pace:
-    """The rate of the runs in progress, from the moment when the first of them began to work."""
+    """The rate of the runs in progress, from the moment when the first of them began to work.
+
+    A short time without a run in progress is part of the rate, such as the time between two runs
+    of a launcher with one slot. After PACE_SECONDS without a run, the rate is measured anew.
+    """
 
     def __init__(self) -> None:
-        self.began: float | None = None  # by time.monotonic()
+        self.began: float | None = None  # by time.monotonic(), as `paused`
+        self.paused: float | None = None
         self.completed_before = 0.0
 
     def begin(self, work: Work) -> None:
-        """Begin to measure when a run works; later calls have no effect."""
+        """Begin to measure when a run works, or go on after a pause."""
+        self._forget_after_long_pause()
+        self.paused = None
         if self.began is None:
             self.began = time.monotonic()
             self.completed_before = work.completed
 
+    def pause(self) -> None:
+        """Remember since when no run is in progress."""
+        if self.paused is None:
+            self.paused = time.monotonic()
+
     def seconds_left(self, work: Work) -> float | None:
         """Seconds until all work is completed; None while the pace is not known."""
+        self._forget_after_long_pause()
         if self.began is None:
             return None
         seconds = time.monotonic() - self.began
@@ -88,6 +101,10 @@ class Pace:
         if seconds < PACE_SECONDS or completed <= PACE_SHARE * mean_run:
             return None
         return (work.total - work.completed) * seconds / completed
+
+    def _forget_after_long_pause(self) -> None:
+        if self.paused is not None and time.monotonic() - self.paused > PACE_SECONDS:
+            self.began = None
 
 
 @dataclass(frozen=True)
@@ -135,7 +152,7 @@ def other_machine(results: Results, first: Iterable[str]) -> Machine:
     nodes = Counter[Machine]()
     for folder in _finished(results, first):
         provenance = none_if_unreadable(folder.read_provenance)
-        if provenance is not None and provenance.machine != here:
+        if provenance is not None and provenance.machine.kind != here.kind:
             nodes[provenance.machine] += 1
     for node, _ in nodes.most_common(1):
         return node
@@ -182,7 +199,10 @@ def _rate(
         execution = folder.read_execution()
     except StoreError:
         return None
-    if not result or not run or not provenance or provenance.machine != node or not result.seconds:
+    if not result or not run or not provenance or not result.seconds:
+        return None
+    # A run may use fewer cores than this command, for example in a job of a cluster.
+    if provenance.machine.kind != node.kind:
         return None
     precision = (execution and execution.precision) or run.config.precision or "fp32"
     lengths = lengths_in(results.corpus(result.corpus)) or Lengths.assumed()

@@ -184,6 +184,11 @@ class Machine(Record):
     cores: Count
     system: str
 
+    @property
+    def kind(self) -> tuple[str, str]:
+        """The processor and the system. Machines of one kind train at the same rate per core."""
+        return self.processor, self.system
+
 
 class CodeVersion(Record):
     """A version of ablate.

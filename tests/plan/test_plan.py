@@ -175,7 +175,11 @@ def test_the_rate_of_a_run_on_one_core_counts_all_cores(fake):
     results.done("base", 1, 5.0, 25.0, seconds=60.0)
     change(Provenance, results.folder("base", 1).provenance, threads=1)
     work = flops(plan(results))["base"]
-    assert rates(results) == {"fp32": pytest.approx(machine().cores * work / 60.0)}
+    expected = {"fp32": pytest.approx(machine().cores * work / 60.0)}
+    assert rates(results) == expected
+    larger = machine().model_copy(update={"cores": machine().cores + 1})
+    change(Provenance, results.folder("base", 1).provenance, machine=larger)
+    assert rates(results) == expected
 
 
 def test_the_rate_counts_the_steps_that_were_made(fake):

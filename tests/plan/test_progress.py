@@ -194,6 +194,28 @@ def test_the_start_of_a_resumed_run_says_nothing_about_its_pace(flat, clock):
     assert reader.read().seconds_left == pytest.approx(550.0)
 
 
+def test_the_pace_stays_known_between_two_runs_of_one_slot(flat, clock):
+    reader = ProgressReader(flat.planned, flat.results)
+    flat.at("base", 1, 0, alive=True)
+    reader.read()
+    clock(100.0)
+    flat.at("base", 1, 100, alive=False)  # the worker has ended, and the next has not started
+    assert reader.read().seconds_left == pytest.approx(500.0)
+    clock(20.0)
+    assert reader.read().seconds_left == pytest.approx(5 * 120.0)  # the pause takes time too
+    flat.at("base", 2, 0, alive=True)
+    assert reader.read().seconds_left == pytest.approx(5 * 120.0)
+    flat.at("base", 2, 0, alive=False)
+    reader.read()
+    clock(31.0)
+    assert reader.read().seconds_left is None  # nobody works on the study any more
+    flat.at("base", 2, 0, alive=True)
+    assert reader.read().seconds_left is None  # the pace is measured anew
+    clock(40.0)
+    flat.at("base", 2, 20, alive=True)
+    assert reader.read().seconds_left == pytest.approx(2 * 480.0)
+
+
 def test_until_a_pace_is_seen_the_time_left_is_unknown_whatever_past_runs_took(flat, clock):
     flat.done("base", 1, 5.0, 25.0, seconds=50.0)
     flat.done("decoding beam=1", 1, 5.0, 25.0, seconds=50.0)
