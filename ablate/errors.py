@@ -30,6 +30,8 @@ from ablate.formatting import ellipsis, printable, without_hashes
 # Least similarity (difflib's ratio) at which an unknown name is taken for an allowed name: that of
 # four letters, one of them wrong.
 NEAR = 0.75
+# Words of other tools and papers, which have other letters than the word that is meant.
+SYNONYMS = {"gpu": "cuda", "rotary": "rope"}
 
 EXIT_RUN_FAILED = 1
 EXIT_BAD_INPUT = 2  # the command line or the study
@@ -126,7 +128,11 @@ class Fault:
             text = f"{self.subject}: {text}"
         if self.allowed:
             text = f"{text}: must be {self.allowed}"
-        return f"{text}; {self.solution}" if self.solution else text
+        if not self.solution:
+            return text
+        if text.endswith("?"):
+            return f"{text} {self.solution[:1].upper()}{self.solution[1:]}"
+        return f"{text}; {self.solution}"
 
     @property
     def solution(self) -> str:
@@ -281,10 +287,13 @@ class Interrupted(Exception):  # noqa: N818
 
 def nearest_name(given: str, allowed: Iterable[str]) -> str | None:
     """The allowed name that is probably meant: a name with nearly the same letters as `given`, or a
-    name that contains all of its words, as `train_steps` contains `steps`. Case is ignored.
+    name that contains all of its words, as `train_steps` contains `steps`, or its synonym. Case is
+    ignored.
     """
     names = {name.lower(): name for name in allowed}
     given = given.lower()
+    if SYNONYMS.get(given) in names:
+        return names[SYNONYMS[given]]
     near = get_close_matches(given, names, n=1, cutoff=NEAR if len(given) > 3 else 0.6)
     if not near:
         words = set(given.split("_"))

@@ -39,10 +39,12 @@ StudyFile = Annotated[
 ]
 
 
-def _local_folder(folder: Path) -> Path:
-    """Refuse the address of a server, for which a folder such as `s3:` would be created, and a path
-    that is not valid text, which records and jobs could not contain.
+def local_folder(folder: Path) -> Path:
+    """Refuse a file, the address of a server, for which a folder such as `s3:` would be created,
+    and a path that is not valid text, which records and jobs could not contain.
     """
+    if folder.is_file():
+        raise typer.BadParameter(f'"{folder}" is a file; a folder is needed')
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(folder)):
         raise typer.BadParameter(
             f'"{folder}" is an address; results are in a folder of this machine'
@@ -55,13 +57,16 @@ def _local_folder(folder: Path) -> Path:
     return folder
 
 
+def _is_results_root(folder: Path) -> bool:
+    return (folder / "runs").is_dir()
+
+
 ResultsRoot = Annotated[
     Path,
     option(
         "Folder with the results of all studies.",
         "DIR",
-        file_okay=False,
-        callback=_local_folder,
+        callback=local_folder,
         envvar="ABLATE_RESULTS",
     ),
 ]
@@ -129,7 +134,7 @@ class StudyOptions:
         root = Results(self.results)
         content = read_study(study, self.selection)
         if self.results != DEFAULT_RESULTS and not self.results.exists():
-            near = did_you_mean_path(self.results, Path.is_dir)
+            near = did_you_mean_path(self.results, _is_results_root)
             if near or not may_be_new:
                 echo(f"note: --results {self.results} does not exist{near or ' yet'}", err=True)
         return content, root

@@ -16,6 +16,7 @@ from ablate.cli.options import (
     ResultsRoot,
     StudyFile,
     StudyOptions,
+    local_folder,
 )
 from ablate.cli.output import Format, print_written
 from ablate.cli.scoring import scored_outcome, warn_of_changed_data
@@ -32,7 +33,7 @@ def command(
     study: StudyFile = DEFAULT_STUDY,
     *,
     out: Annotated[
-        Path, option("Folder for the files.", "DIR", file_okay=False, show_default=False)
+        Path, option("Folder for the files.", "DIR", callback=local_folder, show_default=False)
     ],
     results: ResultsRoot = DEFAULT_RESULTS,
     format: Format = "text",

@@ -87,6 +87,8 @@ def _direction_warnings(data: CorpusConfig, corpus: Corpus) -> Iterator[str]:
     Columns without names are read in the order of `direction`, so one of the studies is wrong.
     """
     direction = data.model_dump().get("direction")
+    if direction is None:  # a task whose columns are not two languages
+        return
     text = corpus.manifest.sources["train"].sha256
     other_directions = set[str]()
     for path in corpus.folder.parent.glob(f"*/{MANIFEST}"):

@@ -110,8 +110,9 @@ def disk_faults(runs: Iterable[Run], results: Results, n_parallel: int) -> tuple
     # `disk_usage` needs a folder that exists, and the results root may not exist yet.
     root = results.root
     existing = next(folder for folder in (root, *root.absolute().parents) if folder.is_dir())
-    free = shutil.disk_usage(existing).free
-    if needed <= free:
+    disk = shutil.disk_usage(existing)
+    free = disk.free
+    if needed <= free or not disk.total:  # some file systems do not know their size
         return ()
     return (
         f"{root}: the missing runs need {size(needed)}, and {size(free)} are free; make room "

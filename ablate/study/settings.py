@@ -15,6 +15,7 @@ from ablate.config.presets import PRESETS
 from ablate.config.resolve import SYMBOLS, field_names, standard_name
 from ablate.errors import Fault, Mark, meant_name, nested_faults, unknown_name
 from ablate.fields import fields_by_alias
+from ablate.formatting import setting_text
 from ablate.study.error_list import MAX_ERRORS
 from ablate.study.typed import KEY, Misplaced, mapping_of
 from ablate.study.yaml_nodes import Node, Report
@@ -229,7 +230,9 @@ def _single_value_faults(key: str, node: Node) -> Iterator[Fault]:
 
 def _list_faults(key: str, node: Node) -> Iterator[Fault]:
     if not isinstance(node.value, list) or not node.value:
-        yield Fault(f'"{key}" needs a list of values; got {node.kind}')
+        is_single = not isinstance(node.value, (dict, list)) and node.value is not None
+        remedy = f"write {key}: [{setting_text(node.value)}]" if is_single else ""
+        yield Fault(f'"{key}" needs a list of values; got {node.kind}', remedy=remedy)
         return
     for index, value in enumerate(node.value):
         yield from nested_faults(index, value_faults(key, value))

@@ -87,7 +87,7 @@ def test_a_wrong_value_is_one_line_with_the_nearest_match(given, verb, words, li
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["paln"], 'ablate: no such command "paln"; did you mean "plan"?; see `ablate --help`'),
+        (["paln"], 'ablate: no such command "paln"; did you mean "plan"? See `ablate --help`'),
         (["data"], "ablate data: choose a command: list, show or prepare; see `ablate data --help`"),
         (["xyz"], 'ablate: no such command "xyz"; choose init, plan, '),
         (["plan"], "STUDY is missing: give a study's file; there is no study.yaml here"),
@@ -99,17 +99,18 @@ def test_a_wrong_value_is_one_line_with_the_nearest_match(given, verb, words, li
         ),
         (["plan", "STUDY", "more"], "ablate plan: got unexpected extra argument (more); see "),
         (["table", "STUDY", "--nonsense"], 'ablate table: no such option "--nonsense"; choose --results, --set, '),
-        (["table", "STUDY", "--formt", "csv"], 'ablate table: no such option "--formt"; did you mean "--format"?; '),
+        (["table", "STUDY", "--formt", "csv"], 'ablate table: no such option "--formt"; did you mean "--format"? See '),
         (["table", "STUDY", "--format", "csv", "--against", "paper"], "--against has no effect with --format csv"),
         (["table", "STUDY", "--against", "tradition"], 'ablate table: --against: "tradition" is not paper'),
         (["run", "STUDY", "--jobs", "0"], 'ablate run: --jobs: "0" is not allowed'),
         (["run", "STUDY", "--jobs", "x"], 'ablate run: --jobs: "x" is not allowed'),
         (["run", "STUDY", "--device", "tpu"], 'ablate run: --device: "tpu" is not auto, cpu or cuda'),
+        (["run", "STUDY", "--device", "gpu"], 'ablate run: --device: "gpu" is not auto, cpu or cuda; did you mean "cuda"? See '),
         (["run", "STUDY", "--budget", "soon"], '--budget: "soon" is not a time such as 2h, 90min, 1d12h or 8gpu-hours'),
         (["status", "STUDY", "--results"], "ablate status: option '--results' requires an argument; "),
         (["table", "STUDY", "--cost=1"], "ablate table: option '--cost' does not take a value; "),
         (["status", "zzz"], '"zzz" is neither a study file nor a run id'),
-        (["data", "list", "--results", __file__], f"ablate data list: --results: dir '{__file__}' is a file; see `"),
+        (["data", "list", "--results", __file__], f"ablate data list: --results: \"{__file__}\" is a file; a folder is needed; see `"),
         (["run", "STUDY", "--results", "r\udcff"], 'ablate run: --results: the path of "r\\udcff" is not text in UTF-8'),
         (["table", "STUDY", "--results", "s3://bucket/results"], 'ablate table: --results: "s3:/bucket/results" is an'),
         (["predict"], "ablate predict: RUN|STUDY is missing; "),
@@ -187,7 +188,7 @@ def test_a_study_without_its_suffix_is_suggested(here, folder, given_name, meant
 
 def test_a_mistyped_results_folder_is_noted(given):
     study, _, root = given
-    root.mkdir()
+    (root / "runs").mkdir(parents=True)
     wrong = root.with_name("resutls")
     near = f'note: --results {wrong} does not exist; did you mean "{root}"?\n'
     for verb in ("plan", "status", "table"):
@@ -196,6 +197,7 @@ def test_a_mistyped_results_folder_is_noted(given):
             inside(verb, study, "--results", wrong).err,
         ) == (0, near)
         assert inside(verb, *given).err == ""
+    root.with_name("elsewhere").mkdir()  # no results root, so it is not meant
     other = root.with_name("else")
     assert (
         inside("table", study, "--results", other).err

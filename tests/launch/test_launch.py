@@ -23,7 +23,7 @@ def free(monkeypatch):
     """Set the free bytes of every disk."""
 
     def free(n):
-        monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, n))
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(2 * n + 1, n + 1, n))
 
     return free
 

@@ -63,6 +63,17 @@ def test_the_smallest_gpu_of_this_machine_counts_where_nvidia_smi_answers(
     assert resources.memory_faults(*given) == ()
 
 
+def test_a_file_system_that_does_not_know_its_size_refuses_no_run(fake, monkeypatch):
+    usage = resources.shutil.disk_usage(fake.study.path.parent)
+    given = fake.planned.of(fake.planned.base), fake.results, 1
+    monkeypatch.setattr(resources.shutil, "disk_usage", lambda path: usage._replace(free=0))
+    assert len(resources.disk_faults(*given)) == 1
+    monkeypatch.setattr(
+        resources.shutil, "disk_usage", lambda path: usage._replace(total=0, free=0)
+    )
+    assert resources.disk_faults(*given) == ()
+
+
 @pytest.mark.parametrize("format", ["text", "json"])
 def test_plan_prints_and_ends_as_run_does_which_prepares_nothing(fake, given, monkeypatch, format):
     monkeypatch.setattr(resources, "visible_gpus", lambda: 0)

@@ -611,7 +611,7 @@ def test_all_errors_are_reported_at_once_in_the_files_order(faults):
         'table3.yaml:15:12: lists under "zip" must have equal lengths: h has 2, d_k has 1',
         'table3.yaml:16:14: unknown field "dropuot"; did you mean "dropout"?',
         "table3.yaml:16:37: beam: 0 is not allowed: must be greater than or equal to 1",
-        'table3.yaml:16:49: "d_k" needs a list of values; got "16"',
+        'table3.yaml:16:49: "d_k" needs a list of values; got "16"; write d_k: [16]',
         "table3.yaml:17:18: h=3 does not divide d_model=512; set d_k, or change h or d_model",
         'table3.yaml:18:18: row "F h=4 d_k=64": violates require: h * d_k == d_model (h=4, d_k=64, '
         "d_model=512)",

@@ -94,7 +94,7 @@ def test_a_list_makes_the_rows_of_all_its_entries(parts):
     ("text", "fault"),
     [
         ("{zip: {h: [1, 4], d_k: [512]}}", 's:1:7: lists under "zip" must have equal lengths: h has 2, d_k has 1'),
-        ("{each: {h: 4}}", 's:1:12: "h" needs a list of values; got "4"'),
+        ("{each: {h: 4}}", 's:1:12: "h" needs a list of values; got "4"; write h: [4]'),
         ("{grid: {h: []}}", 's:1:12: "h" needs a list of values; got an empty list'),
         ("{each: {d_model: [[1]]}}", 's:1:19: "d_model" takes a single value; got a list'),
         ("{set: {N: [1]}}", 's:1:11: "N" takes a single value; got a list; to compare values, write each: {N: [...]} in a group of rows'),

@@ -14,6 +14,7 @@ from ablate.errors import StoreError, StudyError
 from ablate.store import Results
 from ablate.study import read_study, runs_of
 from ablate.workers.inference import load_run
+from tests.cli.inside import inside
 from tests.end_to_end.test_plugins import begun
 from tests.trained import Trained
 
@@ -85,6 +86,12 @@ def test_it_is_learned_and_scored_by_its_own_metric(colors):
     assert base["accuracy"]["values"] == [100.0]  # one word decides, and it is always there
     assert row["delta_accuracy"]["n"] == 1
     assert row["against_base"]["accuracy"]["n"] == 1
+
+
+def test_its_columns_are_no_languages_that_another_study_could_exchange(copied):
+    for _ in range(2):
+        done = inside("data", "prepare", copied.file, "--results", copied.root)
+        assert (done.code, "WARNING" in done.out + done.err) == (0, False)
 
 
 def test_an_interrupted_run_of_it_resumes_to_the_same_bytes(colors, tmp_path):
