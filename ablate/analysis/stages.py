@@ -104,6 +104,11 @@ class Stage:
         return not self.missing and not self.skipped
 
     @property
+    def known_groups(self) -> list[Runs]:
+        """The runs of this stage and of the next."""
+        return [self.selected] if self.trials is None else [self.trials, self.selected]
+
+    @property
     def known_runs(self) -> list[Run]:
         """The missing runs of this stage and of later stages whose configurations are known."""
         runs = self.selected.by_id | self.runs.by_id

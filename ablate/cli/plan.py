@@ -30,7 +30,7 @@ from ablate.launch.devices import gpus_for_run
 from ablate.plan.budget import Budget, Fit, fit
 from ablate.plan.plan import Plan, plan_of
 from ablate.plan.power import power_json, power_of, power_warning
-from ablate.plan.resources import resource_faults
+from ablate.plan.resources import shortages
 from ablate.report.plan_text import print_plan
 from ablate.report.terminal import text_console
 from ablate.store import Results
@@ -113,7 +113,7 @@ def command(
         errors.append(DataError(*of_data))
     pilots = None if profile is None else profile.workers
     resources = Resources(device=device, processes=per_run_processes)
-    if of_machine := resource_faults(stage, root, resources, pilots):
+    if of_machine := shortages(stage, root, resources, pilots):
         errors.append(MachineError(*of_machine))
     shown = _Output(plan, stage, power, difference, limit, fitting, together, submission)
     if format == "json":

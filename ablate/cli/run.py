@@ -43,7 +43,7 @@ from ablate.launch.scheduler import Deadline
 from ablate.loggers import Start, select_loggers
 from ablate.plan.budget import Budget, BudgetLimit
 from ablate.plan.progress import saved_line
-from ablate.plan.resources import resource_faults
+from ablate.plan.resources import shortages
 from ablate.publication.folder import publish_results
 from ablate.publication.name import claim, refuse_other_study
 from ablate.store import Results, State, none_if_unreadable
@@ -119,8 +119,8 @@ def command(
         pilots = profile.workers
         if first.missing:  # else the cluster is not needed
             profile.check(with_trials(first.planned), resources.processes, resources.device)
-    if faults := resource_faults(first, results, resources, pilots):
-        raise MachineError(*faults)
+    if lines := shortages(first, results, resources, pilots):
+        raise MachineError(*lines)
     if study.custom_classes:
         classes = [f"{c.module}:{c.name} ({c.digest})" for c in study.custom_classes]
         log_progress(f"Executing the custom classes of the study: {', '.join(classes)}")

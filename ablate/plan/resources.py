@@ -24,31 +24,41 @@ from ablate.store.machine import cores, gpu_memory, memory, visible_gpus
 from ablate.study import Run, Runs
 
 
-def resource_faults(
+def shortages(
     stage: Stage, results: Results, resources: Resources, pilots: int | None = None
-) -> tuple[str, ...]:
-    """A line if the memory is too small for the largest row, and a line if the disk is too small.
+) -> list[str]:
+    """A line for the memory if the largest row does not fit, and a line for the disk if the runs do
+    not fit.
 
     Args:
         stage: the current stage of the study.
         results: results root; its disk is checked.
         resources: resources that the runs may occupy.
-        pilots: number of pilots of a cluster, whose memory is checked by its profile; None for this
-            machine.
+        pilots: number of pilots on a cluster, each of which trains one run at a time; their memory
+            is checked when the profile of the cluster is read. None for this machine.
     """
-    devices = visible_gpus() if device_kind(resources.device) == "cuda" else cores()
-    processes = resources.processes or 1
-    n_parallel = pilots or resources.jobs or max(1, devices // processes)
-    faults = disk_faults(stage.known_runs, results, n_parallel)
+    lines = []
     if pilots:
-        return faults
-    parts = [stage.selected] if stage.trials is None else [stage.trials, stage.selected]
-    return *memory_faults(parts, results, resources), *faults
+        n_parallel = pilots
+    else:
+        lines.append(memory_shortage(stage.known_groups, results, resources))
+        n_parallel = resources.jobs or _runs_at_once(resources)
+    lines.append(disk_shortage(stage.known_runs, results, n_parallel))
+    return list(filter(None, lines))
 
 
-def memory_faults(parts: Iterable[Runs], results: Results, resources: Resources) -> tuple[str, ...]:
+def _runs_at_once(resources: Resources) -> int:
+    """Number of runs that this machine trains at the same time."""
+    devices = visible_gpus() if device_kind(resources.device) == "cuda" else cores()
+    return max(1, devices // (resources.processes or 1))
+
+
+def memory_shortage(groups: Iterable[Runs], results: Results, resources: Resources) -> str:
     """A line if the largest row that must still be trained does not fit into the memory of its
-    device, even with the smallest micro-batches. Empty if the size of the memory is not known.
+    device, even with the smallest micro-batches. Empty if it fits, or if the size of the memory is
+    not known.
+
+    Only one run must fit: `launch/devices.py` makes fewer slots if several runs do not fit.
     """
     kind = device_kind(resources.device)
     processes = resources.processes or 1
@@ -58,66 +68,71 @@ def memory_faults(parts: Iterable[Runs], results: Results, resources: Resources)
         place = "a GPU of this machine"
         available = gpu_memory()
     if available is None:
-        return ()
+        return ""
     label = ""
-    largest = 0
+    largest = 0  # bytes of a process of the largest row
     remedy = ""
-    for runs in parts:
+    for runs in groups:
         for row in runs.rows:
             if all(results.run(run.id).has_result for run in runs.of(row)):
                 continue
-            part = math.ceil(row.config.batch_tokens / processes)
-            tokens = min(SMALLEST_MICRO_BATCH, part)
+            tokens_of_process = math.ceil(row.config.batch_tokens / processes)
+            tokens = min(SMALLEST_MICRO_BATCH, tokens_of_process)
             V = runs.data_of(row).vocab_size
             needed = peak_memory(row.config, V, tokens, kind, processes=processes)
             if needed > largest:
                 label = row.label
                 largest = needed
+                # The first base is in every selection of rows.
                 remedy = "" if row is runs.base else ", or leave the row out with --rows"
     # Each process of a run has its own GPU, and all processes share the memory of a CPU.
-    needed = largest + CUDA_CONTEXT if kind == "cuda" else processes * largest
-    if not largest or needed <= available:
-        return ()
+    total = largest + CUDA_CONTEXT if kind == "cuda" else processes * largest
+    if not largest or total <= available:
+        return ""
     return (
-        f"memory: {label} needs {size(needed)} even with the smallest micro-batches, and {place} "
-        f"has {size(available)}; make the model smaller{remedy}",
+        f"memory: {label} needs {size(total)} even with the smallest micro-batches, and {place} "
+        f"has {size(available)}; make the model smaller{remedy}"
     )
 
 
-def disk_faults(runs: Iterable[Run], results: Results, n_parallel: int) -> tuple[str, ...]:
-    """A line if the disk is too small for runs of which `n_parallel` are in training at the same
-    time.
+def disk_shortage(runs: Iterable[Run], results: Results, n_parallel: int) -> str:
+    """A line if the disk is too small for runs of which `n_parallel` train at the same time; empty
+    if it is large enough.
 
-    Every run leaves the weights that it averages. A run in training also holds its checkpoints.
+    Every run leaves the weights that it averages. A run in training also holds its checkpoints. The
+    files that an interrupted run has already written are subtracted from the bytes that this run
+    needs.
     """
-    kept = 0  # bytes that runs leave
-    written = 0  # bytes that runs have written so far
-    working: list[int] = []  # further bytes of each run while it trains
+    final = 0  # bytes that the runs still have to write and that stay
+    temporary: list[int] = []  # further bytes of each run while it trains
     for run in runs:
         folder = results.run(run.id)
+        if folder.has_result:  # lacks only a decoding, which needs little space
+            continue
         config = run.config
         V = run.data.vocab_size
+        written = 0
         if is_there(folder.checkpoints):
-            written += size_of(folder.checkpoints.glob("*.safetensors"))
-        if folder.has_result:  # lacks only a decoding
-            continue
+            written = size_of(folder.checkpoints.glob("*.safetensors"))
         averaged = config.average_checkpoints * BYTES * cost.parameters(config, V)
-        kept += averaged
         # The oldest checkpoint is removed only after the newest is complete.
-        working.append(max(0, cost.run_bytes(config, V, RESUMABLE + 1) - averaged))
+        largest = max(averaged, cost.run_bytes(config, V, RESUMABLE + 1))
+        still_averaged = max(0, averaged - written)
+        final += still_averaged
+        temporary.append(max(0, largest - written) - still_averaged)
     # In the worst case, the runs that need most are in training at the same time.
-    needed = kept + sum(heapq.nlargest(n_parallel, working)) - written
+    needed = final + sum(heapq.nlargest(n_parallel, temporary))
     # `disk_usage` needs a folder that exists, and the results root may not exist yet.
     root = results.root
     existing = next(folder for folder in (root, *root.absolute().parents) if folder.is_dir())
     disk = shutil.disk_usage(existing)
     free = disk.free
     if needed <= free or not disk.total:  # some file systems do not know their size
-        return ()
+        return ""
     return (
         f"{root}: the missing runs need {size(needed)}, and {size(free)} are free; make room "
         "(`ablate clean STUDY` lists removable files), use --results on another disk, or start "
-        "with fewer --rows",
+        "with fewer --rows"
     )
 
 
@@ -127,6 +142,5 @@ def refuse_full_disk(runs: Iterable[Run], results: Results, n_parallel: int) -> 
     Raises:
         MachineError: the disk is too small. The message has the needed and the free space.
     """
-    faults = disk_faults(runs, results, n_parallel)
-    if faults:
-        raise MachineError(*faults)
+    if shortage := disk_shortage(runs, results, n_parallel):
+        raise MachineError(shortage)

@@ -66,6 +66,24 @@ def test_files_that_the_runs_have_already_written_are_subtracted(tmp_path, free)
     refuse_full_disk(runs, Results(tmp_path), 1)
 
 
+@pytest.mark.parametrize("has_result", [True, False])
+def test_files_of_one_run_leave_no_room_for_another(tmp_path, free, has_result):
+    large, small = runs_of(LARGE, SMALL)
+    results = Results(tmp_path)
+    finished = results.run(large.id)
+    finished.checkpoints.mkdir(parents=True)
+    with (finished.checkpoints / "1.safetensors").open("wb") as file:
+        file.truncate(10**9)  # a sparse file, larger than all that the runs need
+    if has_result:  # it lacks only a decoding
+        finished.result.touch()
+    space = 9 * 4 * cost.parameters(SMALL, V)
+    free(space)
+    refuse_full_disk([large, small], results, 2)
+    free(space - 1)
+    with pytest.raises(MachineError):
+        refuse_full_disk([large, small], results, 2)
+
+
 def test_no_missing_run_needs_no_space(tmp_path, free):
     free(0)
     refuse_full_disk([], Results(tmp_path), 2)

@@ -39,14 +39,14 @@ def test_a_byte_too_few_for_the_smallest_micro_batch_of_the_largest_row_is_named
     bytes = needed(largest, processes=processes)
     given = [fake.planned], fake.results, Resources(device="cpu", processes=processes)
     monkeypatch.setattr(resources, "memory", lambda: bytes)
-    assert resources.memory_faults(*given) == ()
+    assert resources.memory_shortage(*given) == ""
     monkeypatch.setattr(resources, "memory", lambda: bytes - 1)
-    (line,) = resources.memory_faults(*given)
+    line = resources.memory_shortage(*given)
     assert line.startswith("memory: D d_ff=2048 needs ")
     assert "--rows" in line
     for seed in fake.study.seeds.rows:  # what has ended needs no memory
         fake.done("D d_ff=2048", seed, 5.0, 25.0)
-    assert resources.memory_faults(*given) == ()
+    assert resources.memory_shortage(*given) == ""
 
 
 @pytest.mark.parametrize("missing", [0, 1])
@@ -57,21 +57,21 @@ def test_the_smallest_gpu_of_this_machine_counts_where_nvidia_smi_answers(
     given = [fake.planned], fake.results, Resources()
     largest = max(needed(row, "cuda") for row in fake.planned.rows)
     monkeypatch.setattr(resources, "gpu_memory", lambda: largest + CUDA_CONTEXT - missing)
-    lines = resources.memory_faults(*given)
-    assert [("a GPU of this machine has" in line) for line in lines] == [True] * missing
+    line = resources.memory_shortage(*given)
+    assert ("a GPU of this machine has" in line) is bool(missing)
     monkeypatch.setattr(resources, "gpu_memory", lambda: None)
-    assert resources.memory_faults(*given) == ()
+    assert resources.memory_shortage(*given) == ""
 
 
 def test_a_file_system_that_does_not_know_its_size_refuses_no_run(fake, monkeypatch):
     usage = resources.shutil.disk_usage(fake.study.path.parent)
     given = fake.planned.of(fake.planned.base), fake.results, 1
     monkeypatch.setattr(resources.shutil, "disk_usage", lambda path: usage._replace(free=0))
-    assert len(resources.disk_faults(*given)) == 1
+    assert "0 B are free" in resources.disk_shortage(*given)
     monkeypatch.setattr(
         resources.shutil, "disk_usage", lambda path: usage._replace(total=0, free=0)
     )
-    assert resources.disk_faults(*given) == ()
+    assert resources.disk_shortage(*given) == ""
 
 
 @pytest.mark.parametrize("format", ["text", "json"])
