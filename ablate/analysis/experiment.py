@@ -18,10 +18,19 @@ from ablate.store import Results
 from ablate.store.corpora import lengths_in
 from ablate.store.records import Measurement, Provenance
 from ablate.study import Row, Runs
-from ablate.study import choice as tuning
+from ablate.study.choice import Choice
 from ablate.study.matching import Matched
-from ablate.table import experiment as tables
-from ablate.table.experiment import Choice, Cost, Experiment, Recipe, Score, Setup
+from ablate.table.experiment import (
+    CandidateLoss,
+    ChosenSettings,
+    Experiment,
+    ExperimentRow,
+    ExperimentRun,
+    Recipe,
+    RunScore,
+    Setup,
+    TrainingCost,
+)
 from ablate.table.looks import Looks
 from ablate.table.scores import Scores
 
@@ -58,8 +67,8 @@ def experiment_of(planned: Runs, runs: Mapping[str, Sequence[RunResult]]) -> Exp
     )
 
 
-def _row(row: Row, runs: Sequence[RunResult]) -> tables.Row:
-    return tables.Row(
+def _row(row: Row, runs: Sequence[RunResult]) -> ExperimentRow:
+    return ExperimentRow(
         row.label,
         row.group,
         row.base,
@@ -69,12 +78,12 @@ def _row(row: Row, runs: Sequence[RunResult]) -> tables.Row:
     )
 
 
-def _run(run: RunResult) -> tables.Run:
+def _run(run: RunResult) -> ExperimentRun:
     scores = {}
     for name, score in run.scores.items():
         resamples = score.resamples if isinstance(score, Measurement) else ()
-        scores[name] = Score(score.value, resamples, score.parts)
-    return tables.Run(
+        scores[name] = RunScore(score.value, resamples, score.parts)
+    return ExperimentRun(
         run.run.id,
         run.run.seed,
         run.state,
@@ -151,19 +160,19 @@ def _other_changes(row: Row) -> str:
     return settings_text({name: value for name, value in changed if name not in with_column})
 
 
-def _matched(matched: Matched) -> Choice:
+def _matched(matched: Matched) -> ChosenSettings:
     text = f"{matched.field}={matched.value}"
-    return Choice(text, matched.legend, matched.as_json())
+    return ChosenSettings(text, matched.legend, matched.as_json())
 
 
-def _tuned(choice: tuning.Choice) -> Choice:
+def _tuned(choice: Choice) -> ChosenSettings:
     """The choice of tuned fields or of the decoding, for a table."""
     candidates = []
     losses = choice.losses or [None] * len(choice.candidates)
     for candidate, loss in zip(choice.candidates, losses, strict=True):
         is_chosen = candidate == choice.chosen
-        candidates.append(tables.Candidate(candidate.label, loss, is_chosen))
-    return Choice(
+        candidates.append(CandidateLoss(candidate.label, loss, is_chosen))
+    return ChosenSettings(
         choice.text, choice.legend, choice.as_json(), tuple(candidates), choice.sensitivity
     )
 
@@ -209,7 +218,7 @@ def _other_settings(planned: Runs) -> dict[str, object]:
     return settings
 
 
-def _cost(planned: Runs, row: Row, runs: Sequence[RunResult], results: Results) -> Cost:
+def _cost(planned: Runs, row: Row, runs: Sequence[RunResult], results: Results) -> TrainingCost:
     """The cost of a row, measured in its finished runs."""
     seconds: dict[int, float] = {}  # by seed
     rates: dict[int, float] = {}  # by seed
@@ -232,7 +241,7 @@ def _cost(planned: Runs, row: Row, runs: Sequence[RunResult], results: Results) 
         steps = sum(steps_made) / len(steps_made)
     if steps is not None:
         flops = _flops_per_step(planned, row, lengths) * steps
-    return Cost(Scores(seconds), Scores(rates), flops, tuple(sorted(machines)))
+    return TrainingCost(Scores(seconds), Scores(rates), flops, tuple(sorted(machines)))
 
 
 def flops_per_step(planned: Runs, row: Row, runs: Sequence[RunResult], results: Results) -> float:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from ablate.errors import UsageError, unknown_name
 from ablate.formatting import first_few
 from ablate.stats.metrics import METRICS, PPL, Metric
-from ablate.table.experiment import Experiment, Row, Run, Score
+from ablate.table.experiment import Experiment, ExperimentRow, ExperimentRun, RunScore
 from ablate.table.looks import Looks
 
 BASES = ("base", "baseline", "control")  # default labels of base
@@ -102,7 +102,7 @@ def scores_experiment(
     for label in (base, *(label for label in seeds if label != base)):
         group = "base" if label == base else ""
         # Rows may share a run. `evaluation` tells their scores of it apart.
-        rows.append(Row(label, group, base, tuple(runs[label]), evaluation=label))
+        rows.append(ExperimentRow(label, group, base, tuple(runs[label]), evaluation=label))
     return Experiment(
         name,
         tuple(rows),
@@ -238,7 +238,7 @@ def _lower_bound(metric: Metric) -> float:
 
 def _runs(
     measurements: Sequence[RunMeasurement], metrics: Mapping[str, Metric]
-) -> dict[str, list[Run]]:
+) -> dict[str, list[ExperimentRun]]:
     """The runs of each row, with their scores on the test set and on resampled test sets."""
     measurements_by_run: dict[tuple[str, int], list[RunMeasurement]] = {}
     for measurement in measurements:
@@ -249,12 +249,12 @@ def _runs(
             )
         measurements_by_run.setdefault((measurement.row, measurement.seed), []).append(measurement)
     items: dict[str, list[str]] = {}
-    runs: dict[str, list[Run]] = {}
+    runs: dict[str, list[ExperimentRun]] = {}
     for (label, seed), run_measurements in measurements_by_run.items():
         row_runs = runs.setdefault(label, [])
         id = run_measurements[0].run or f"{label} {seed}"
         if not all(math.isfinite(measurement.value) for measurement in run_measurements):
-            row_runs.append(Run(id, seed, "diverged", "diverged"))
+            row_runs.append(ExperimentRun(id, seed, "diverged", "diverged"))
             continue
         measurements_by_metric: dict[str, list[RunMeasurement]] = {}
         for measurement in run_measurements:
@@ -265,11 +265,11 @@ def _runs(
                 scores[name] = _score(values, items.setdefault(name, []))
             except ValueError as error:
                 raise UsageError(f"{label}, seed {seed}: {error}") from None
-        row_runs.append(Run(id, seed, "done", scores=scores))
+        row_runs.append(ExperimentRun(id, seed, "done", scores=scores))
     return runs
 
 
-def _score(values: Sequence[RunMeasurement], items: list[str]) -> Score:
+def _score(values: Sequence[RunMeasurement], items: list[str]) -> RunScore:
     """The score of a run in a metric, with its scores on resampled test sets.
 
     Args:
@@ -293,11 +293,11 @@ def _score(values: Sequence[RunMeasurement], items: list[str]) -> Score:
         raise ValueError(f"{name} has two values; a run has one value, or one for each item")
     if item_values.keys() == {""}:
         resample_scores = [resamples[number] for number in sorted(resamples)]
-        return Score(item_values[""], tuple(resample_scores))
+        return RunScore(item_values[""], tuple(resample_scores))
     from ablate.stats.resampling import resampled_means  # loads numpy
 
     if not items:
         items += item_values
     if item_values.keys() != set(items) or "" in item_values or resamples:
         raise ValueError(f"{name} needs a value for the same items in every run, and only these")
-    return Score(*resampled_means([item_values[item] for item in items]))
+    return RunScore(*resampled_means([item_values[item] for item in items]))

@@ -24,7 +24,7 @@ from ablate.plotting import FORMATS, render
 from ablate.stats.metrics import Metric
 from ablate.table.curves import AXES, Curve, speed_ups
 from ablate.table.designs import DesignEffects, design_effects, effects_layout
-from ablate.table.experiment import Choice
+from ablate.table.experiment import ChosenSettings
 from ablate.table.ladder import Ladder, ladder_layout, ladders
 from ablate.table.layout import Layout
 from ablate.table.table import Table
@@ -205,7 +205,7 @@ def _effect_drawings(
 
 
 def _tuning(table: Table) -> Iterator[DesignSection]:
-    choices: dict[str, Choice] = {}
+    choices: dict[str, ChosenSettings] = {}
     labels: dict[str, None] = {}
     for row in table.rows:
         choice = row.recipe.tuned
@@ -221,7 +221,7 @@ def _tuning(table: Table) -> Iterator[DesignSection]:
     yield DesignSection("tuning", "Tuning", LOSSES_NOTE, [listing])
 
 
-def _losses(choice: Choice, labels: Iterable[str]) -> list[str]:
+def _losses(choice: ChosenSettings, labels: Iterable[str]) -> list[str]:
     texts = dict.fromkeys(labels, "awaited")
     for candidate in choice.candidates:
         if candidate.loss is None:

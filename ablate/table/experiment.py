@@ -30,7 +30,7 @@ def row_state(states: Iterable[S]) -> S:
 
 
 @dataclass(frozen=True)
-class Score:
+class RunScore:
     """The score of a run in one metric.
 
     resamples: the scores on the resampled test sets, which are the same for every run; empty if
@@ -44,7 +44,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Run:
+class ExperimentRun:
     """A run of a row: a training with one seed, and its evaluation.
 
     id: id of the training. Rows that decode the same training in several ways share the id.
@@ -60,13 +60,13 @@ class Run:
     seed: int
     state: str
     note: str = ""
-    scores: Mapping[str, Score] = field(default_factory=dict)
+    scores: Mapping[str, RunScore] = field(default_factory=dict)
     lacks_decoding: bool = False
     former_default: str = ""
 
 
 @dataclass(frozen=True)
-class Cost:
+class TrainingCost:
     """The cost of training a row.
 
     seconds: time of a training with its evaluations, by seed; only finished seeds.
@@ -94,7 +94,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class CandidateLoss:
     """A candidate value of a choice.
 
     loss: mean dev loss in nats per token; infinite if a run diverged, None until the runs end.
@@ -106,7 +106,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenSettings:
     """Settings that the program chose: by tuning runs, or to match the cost of base.
 
     text: the settings, as text of a cell.
@@ -120,7 +120,7 @@ class Choice:
     text: str
     legend: str
     content: Mapping[str, Any]
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[CandidateLoss, ...] = ()
     sensitivity: float | None = None
 
 
@@ -153,15 +153,15 @@ class Recipe:
     params: int = 0
     active_params: int = 0
     steps: int | None = None
-    cost: Cost = field(default_factory=Cost)
-    matched: Choice | None = None
-    tuned: Choice | None = None
+    cost: TrainingCost = field(default_factory=TrainingCost)
+    matched: ChosenSettings | None = None
+    tuned: ChosenSettings | None = None
     paper: PaperRow | None = None
     test_size: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True)
-class Row:
+class ExperimentRow:
     """A row of the table.
 
     label: unique label, such as `A h=1 d_k=512`.
@@ -177,7 +177,7 @@ class Row:
     label: str
     group: str
     base: str
-    runs: tuple[Run, ...]
+    runs: tuple[ExperimentRun, ...]
     size: str = ""
     evaluation: str = ""
     recipe: Recipe = field(default_factory=Recipe)
@@ -222,7 +222,7 @@ class Setup:
     settings: tuple[PaperColumn, ...] = ()
     base: str = ""
     designs: tuple[Design, ...] = ()
-    decoding: Choice | None = None
+    decoding: ChosenSettings | None = None
     vocabularies: tuple[int, ...] = ()
     task: str = ""
     file: str = ""
@@ -270,7 +270,7 @@ class Experiment:
     """
 
     name: str
-    rows: tuple[Row, ...]
+    rows: tuple[ExperimentRow, ...]
     seeds: tuple[int, ...]
     measured: tuple[Metric, ...]
     shown: tuple[Metric, ...]
@@ -287,7 +287,7 @@ class Experiment:
     setup: Setup = field(default_factory=Setup)
 
     @cached_property
-    def by_label(self) -> dict[str, Row]:
+    def by_label(self) -> dict[str, ExperimentRow]:
         """The rows by their labels."""
         return {row.label: row for row in self.rows}
 
@@ -322,7 +322,7 @@ class Experiment:
             return self.metrics[PPL_CHAR.name]
         return self.metrics[PPL.name]
 
-    def seeds_of(self, row: Row) -> tuple[int, ...]:
+    def seeds_of(self, row: ExperimentRow) -> tuple[int, ...]:
         """The seeds of a row."""
         return (*self.seeds, *self.further_seeds) if row.is_base else self.seeds
 

@@ -10,13 +10,13 @@ from typing import NamedTuple
 from ablate.formatting import number
 from ablate.stats.metrics import CHANCE_SCORE, EXACT, PPL, Metric, ScorePart
 from ablate.stats.verdict import Verdict, joint_word
-from ablate.table.experiment import Experiment, Notes, Row
+from ablate.table.experiment import Experiment, ExperimentRow, Notes
 from ablate.table.scores import Scores
 from ablate.table.verdicts import scores_of, verdicts_on
 
 
 @dataclass(frozen=True)
-class TableRow(Row):
+class TableRow(ExperimentRow):
     """A row with the scores of its seeds, and the differences from base.
 
     scores: metric -> scores by seed.

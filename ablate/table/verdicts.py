@@ -14,11 +14,11 @@ from ablate.stats.looks import Look, planned_looks
 from ablate.stats.metrics import Metric
 from ablate.stats.noise import BaseScores
 from ablate.stats.verdict import Verdict
-from ablate.table.experiment import Experiment, Row, Run
+from ablate.table.experiment import Experiment, ExperimentRow, ExperimentRun
 from ablate.table.scores import Scores
 
 
-def scores_of(runs: Iterable[Run], metric: Metric) -> Scores:
+def scores_of(runs: Iterable[ExperimentRun], metric: Metric) -> Scores:
     """The scores of runs in a metric."""
     values = {}
     for run in runs:
@@ -27,7 +27,7 @@ def scores_of(runs: Iterable[Run], metric: Metric) -> Scores:
     return Scores(values, metric.is_log)
 
 
-def resamples_of(runs: Iterable[Run], metric: Metric) -> dict[int, Sequence[float]]:
+def resamples_of(runs: Iterable[ExperimentRun], metric: Metric) -> dict[int, Sequence[float]]:
     """The scores of runs on the resampled test sets, on the scale of the metric, by seed; only runs
     with such scores.
     """
@@ -40,7 +40,11 @@ def resamples_of(runs: Iterable[Run], metric: Metric) -> dict[int, Sequence[floa
 
 
 def paired_scores(
-    metric: Metric, row: Row, base: Row, seeds: Sequence[int], further: Sequence[int] = ()
+    metric: Metric,
+    row: ExperimentRow,
+    base: ExperimentRow,
+    seeds: Sequence[int],
+    further: Sequence[int] = (),
 ) -> PairedScores:
     """Pair the scores of a row and of its base by seed.
 
@@ -86,7 +90,7 @@ def paired_scores(
     )
 
 
-def duplicates(rows: Iterable[Row]) -> dict[str, str]:
+def duplicates(rows: Iterable[ExperimentRow]) -> dict[str, str]:
     """The rows with the same runs and evaluation as an earlier row: label of the earlier row, by
     label. The two rows are one comparison, which is tested once.
     """
@@ -103,7 +107,7 @@ def duplicates(rows: Iterable[Row]) -> dict[str, str]:
 def verdicts_on(
     experiment: Experiment,
     metric: Metric,
-    pairs: Sequence[tuple[Row, Row]],
+    pairs: Sequence[tuple[ExperimentRow, ExperimentRow]],
     tests: int,
     looks: Sequence[Look],
 ) -> list[Verdict]:

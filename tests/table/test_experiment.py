@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ablate.stats.metrics import BITS_PER_BYTE, PPL, TRANSLATION_METRICS
-from ablate.table.experiment import Experiment, Row, Run, Score, row_state
+from ablate.table.experiment import Experiment, ExperimentRow, ExperimentRun, RunScore, row_state
 from ablate.table.looks import Looks
 from ablate.table.table import Table
 from ablate.table.verdicts import duplicates, open_rows
@@ -17,12 +17,14 @@ def row(label, scores, evaluation="", metric=BLEU):
     """A row with a run for each score, and one that diverged for None."""
     runs = []
     for seed, value in enumerate(scores, 1):
-        run = Run(f"{label} {seed}", seed, "diverged", "diverged")
+        run = ExperimentRun(f"{label} {seed}", seed, "diverged", "diverged")
         if value is not None:
-            run = Run(f"{label} {seed}", seed, "done", scores={metric.name: Score(value)})
+            run = ExperimentRun(
+                f"{label} {seed}", seed, "done", scores={metric.name: RunScore(value)}
+            )
         runs.append(run)
     group = "base" if label == "base" else label
-    return Row(label, group, "base", tuple(runs), evaluation=evaluation)
+    return ExperimentRow(label, group, "base", tuple(runs), evaluation=evaluation)
 
 
 def experiment(*rows, metric=BLEU, **more):
@@ -80,7 +82,7 @@ def test_rows_without_a_verdict_or_with_a_failed_run_are_open():
         row("A", [30.0, 30.2, 29.9]),
         row("B", [20.0, 20.3, 19.8]),
     )
-    failed = Run("C 1", 1, "failed", "out of luck")
+    failed = ExperimentRun("C 1", 1, "failed", "out of luck")
     c = replace(rows[1], label="C", runs=(failed, *rows[1].runs[1:]))
     by_hand = experiment(*rows, c)
     assert open_rows(by_hand, by_hand.looks.judged) == ("B", "C")

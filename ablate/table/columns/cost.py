@@ -8,7 +8,7 @@ from typing import Any
 
 from ablate.formatting import duration, millions, number, scaled
 from ablate.table.columns.column import Column, Form
-from ablate.table.experiment import Choice
+from ablate.table.experiment import ChosenSettings
 from ablate.table.layout import CHOSEN, REQUESTED, Warned
 from ablate.table.scores import mean_and_std
 from ablate.table.table import Table, TableRow
@@ -80,7 +80,7 @@ def _tuning_columns(table: Table) -> Iterator[Column]:
 
 
 def _choice_column(
-    key: str, head: str, get_choice: Callable[[TableRow], Choice | None], table: Table
+    key: str, head: str, get_choice: Callable[[TableRow], ChosenSettings | None], table: Table
 ) -> Column:
     """The settings that were chosen for each row."""
     choices = list(filter(None, map(get_choice, table.rows)))
