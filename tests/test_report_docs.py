@@ -285,3 +285,4 @@ def test_every_column_of_csv_that_is_no_setting_is_described(study):
 def test_the_first_page_has_the_hours_of_every_published_study():
     page = (ROOT / "docs/index.md").read_text()
     assert f"<!-- hours -->\n{hooks.hours_of_studies()}\n<!-- /hours -->" in page
+    assert f"{len(hooks.published())} published studies" in (ROOT / "README.md").read_text()
