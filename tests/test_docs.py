@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import os
@@ -30,8 +31,10 @@ from ablate.config.row import RowDataConfig
 from ablate.config.synthetic_data import GENERATORS, SyntheticData
 from ablate.config.training import SCHEDULES
 from ablate.config.translation_data import TranslationData
+from ablate.fields import facts_of
 from ablate.model import build
 from ablate.study import read_study, runs_of
+from ablate.tasks import SequenceToSequence
 from docs import hooks
 from tests.cli.inside import inside
 from tests.commands import PAGE, commands, page
@@ -120,6 +123,17 @@ def test_the_example_of_a_task_is_the_one_that_the_tests_train():
         text = (ROOT / f"docs/{name}.md").read_text()
         codes = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
         assert codes == [(ROOT / f"tests/tasks/{example}.py").read_text()]
+
+
+def test_the_attributes_of_a_task_on_the_page_are_those_of_the_class():
+    table = (ROOT / "docs/own-task.md").read_text().split("| attribute or method |")[1]
+    rows = table.split("\n\n")[0].splitlines()[2:]
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    annotated = {
+        name for cls in SequenceToSequence.__mro__ for name in inspect.get_annotations(cls)
+    }
+    assert {"predict", "output_terms"} <= named
+    assert named - annotated - set(dir(SequenceToSequence)) == set()
 
 
 def test_the_calls_of_a_model_that_a_task_may_use_are_those_of_its_architecture():
@@ -214,6 +228,14 @@ def test_every_combination_that_is_said_to_be_invalid_is_refused():
     for row, settings in zip(rows, INVALID, strict=False):
         with pytest.raises(ValueError, match=r"."):
             print(row, resolve_row(settings, written=list(settings)))
+
+
+def test_the_page_of_parts_counts_the_fields_that_take_a_list():
+    per_layer = [name for name, facts in facts_of(ModelConfig).items() if facts.per_layer]
+    row = (ROOT / "docs/parts.md").read_text().split("| patterns over layers")[1].split("\n")[0]
+    shown = [name for name in per_layer if f"`{name}: [" in row]
+    assert shown
+    assert f"; {len(per_layer) - len(shown)} other fields" in row
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -633,6 +655,34 @@ def test_the_command_lines_of_the_guides_run_in_order(tmp_path, monkeypatch, no_
     assert {"init", "plan", "run", "status", "table"} <= set(ran)
 
 
+def test_plans_are_printed_as_the_pages_show(tmp_path, monkeypatch):
+    """A page may leave out columns and rows."""
+    monkeypatch.chdir(tmp_path)
+    designs = (ROOT / "docs/designs.md").read_text()
+    shown = []
+    for study, output in re.findall(
+        r"```yaml\n(study:(?:(?!```).)*)```(?:(?!```yaml).)*?```text\n(.*?)```", designs, re.DOTALL
+    ):
+        name = f"study-{len(shown)}.yaml"
+        Path(name).write_text(study)
+        shown.append((("plan", name), output))
+    (power,) = re.findall(
+        r"```text\n(Detectable.*?)```", (ROOT / "docs/verdict.md").read_text(), re.DOTALL
+    )
+    arguments = ("plan", str(ROOT / "studies/anatomy.yaml"), "--seeds", "1-2")
+    assert len(shown) == 2
+    for words, output in [*shown, (arguments, power)]:
+        printed = [line.split() for line in inside(*words).out.splitlines()]
+        for line in output.splitlines():
+            assert any(is_part_of(line.split(), other) for other in printed), line
+
+
+def is_part_of(words, line):
+    """Whether a line has these words in this order, with or without others between them."""
+    rest = iter(line)
+    return all(word in rest for word in words)
+
+
 def test_the_live_table_in_the_guide_has_the_current_legend():
     from ablate.report.live_table import LEGEND
 
@@ -640,7 +690,7 @@ def test_the_live_table_in_the_guide_has_the_current_legend():
 
 
 def test_the_kubernetes_manifests_fit_the_schema_of_kubernetes():
-    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/clusters.md").read_text(), re.DOTALL)
+    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/kubernetes.md").read_text(), re.DOTALL)
     manifests = [yaml.safe_load(block) for block in blocks if "apiVersion:" in block]
     for manifest in manifests:
         kubernetes_validate.validate(manifest, KUBERNETES, strict=True)
