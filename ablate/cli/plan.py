@@ -24,7 +24,7 @@ from ablate.cli.options import (
 from ablate.cli.output import Format
 from ablate.cli.scoring import warn_of_changed_data
 from ablate.data.resolve_sources import source_faults
-from ablate.data.text_preview import first_record, is_learned_quickly
+from ablate.data.text_preview import first_record, is_prepared_quickly
 from ablate.errors import AblateError, DataError, Fault, MachineError, UsageError
 from ablate.launch.devices import gpus_for_run
 from ablate.plan.budget import Budget, Fit, fit
@@ -130,17 +130,17 @@ def command(
 
 
 def data_faults(study: Study, root: Results) -> list[Fault]:
-    """A fault for each missing split, or for each vocabulary that the text cannot give."""
+    """A fault for each missing split, or the faults of a small text and its vocabularies."""
     faults = list(source_faults(study.data, study.data_folder, root.corpora))
     if faults or type(study.task).prepare is not Task.prepare:  # which generates its own text
         return faults
     for data in dict.fromkeys(map(runs_of(study).data_of, study.rows)):
         where = study.data_folder, root.corpora
-        if known_lengths(data, root.corpora) is None and is_learned_quickly(data, *where):
-            from ablate.data.prepare import vocabulary_faults  # slow to import
+        if known_lengths(data, root.corpora) is None and is_prepared_quickly(data, *where):
+            from ablate.data.prepare import text_faults  # slow to import
 
-            faults += vocabulary_faults(data, *where)
-    return faults
+            faults += text_faults(data, *where)
+    return list(dict.fromkeys(faults))  # vocabularies of one text share the faults of the text
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from ablate.streams import echo, print_data, print_json
 if TYPE_CHECKING:
     from ablate.tasks import Task
 
-EXAMPLE = "echo 'a small dog sleeps' | ablate predict study.yaml 'A h=1' --seed 2"
+EXAMPLE = "echo 'these towers chase the child' | ablate predict study.yaml 'A h=1' --seed 2"
 # The options that have an effect, by the kind of prediction (`Task.predicts`).
 OPTIONS: dict[str, tuple[str, ...]] = {
     "lines": ("beam", "alpha"),
@@ -153,10 +153,12 @@ def _translate(ask: Request) -> None:
     from ablate.workers.inference import translate_text
 
     predictions = translate_text(ask.run.folder, ask.root, lines, ask.given, ask.run.row, source)
-    for number, line in enumerate(predictions, 1):
-        if line is None:
+    for number, (line, prediction) in enumerate(zip(lines, predictions, strict=True), 1):
+        if prediction is None:
             fault = "the prediction is not valid; the line is empty"
             echo(f"{source}:{number}: {fault}", err=True)
+        elif not prediction and line.strip():
+            echo(f"{source}:{number}: the prediction is empty", err=True)
     if ask.format == "json":
         print_json({"run": ask.run.folder.id, "predictions": predictions})
         return

@@ -130,8 +130,8 @@ def _open(path: Path, log: Log = lambda line: None) -> Corpus | None:
     return corpus
 
 
-def vocabulary_faults(data: CorpusConfig, folder: Path, corpora: Path) -> tuple[Fault, ...]:
-    """Learn the vocabulary as `prepare` would, and return its faults.
+def text_faults(data: CorpusConfig, folder: Path, corpora: Path) -> tuple[Fault, ...]:
+    """Read dev and test and learn the vocabulary as `prepare` would, and return their faults.
 
     Raises:
         DataError: splits are missing.
@@ -140,6 +140,7 @@ def vocabulary_faults(data: CorpusConfig, folder: Path, corpora: Path) -> tuple[
     with tempfile.TemporaryDirectory() as work:
         try:
             preparation.folder = Path(work)
+            preparation.check()
             preparation.learn()
         except DataError as error:
             return error.faults

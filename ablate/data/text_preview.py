@@ -18,7 +18,7 @@ from ablate.formatting import ellipsis
 from ablate.store.corpora import hashes_in, remembered
 
 LARGEST_COMPARED = 20_000_000  # bytes; the content of more text is not compared
-SMALL_TEXT = 2_000_000  # bytes of a text whose vocabulary is learned in less than a second
+SMALL_TEXT = 2_000_000  # bytes of files that are read, with their vocabulary, in about a second
 
 
 def column_orders(sources: Mapping[str, Source]) -> list[str]:
@@ -104,8 +104,9 @@ def _are_at_most(paths: Collection[str], size: int) -> bool:
     return not any(map(is_address, paths)) and sum(map(os.path.getsize, paths)) <= size
 
 
-def is_learned_quickly(data: CorpusConfig, folder: Path, corpora: Path) -> bool:
-    """Whether the vocabulary is learned in less than a second, so that a plan can try it.
+def is_prepared_quickly(data: CorpusConfig, folder: Path, corpora: Path) -> bool:
+    """Whether all files are read and the vocabulary is learned in about a second, so that a plan
+    can try it.
 
     False also for generated text whose vocabulary always has enough pieces.
 
@@ -117,8 +118,8 @@ def is_learned_quickly(data: CorpusConfig, folder: Path, corpora: Path) -> bool:
         return False
     if data.generated:
         return tokenizer != "bpe" or data.vocab_size > toy.PIECES
-    train = resolve_sources(data, folder, corpora)["train"]
-    if not train.is_local:
+    sources = resolve_sources(data, folder, corpora).values()
+    if not all(source.is_local for source in sources):
         return False
-    paths = list(train.location.paths())
+    paths = set(chain.from_iterable(source.location.paths() for source in sources))
     return bool(paths) and _are_at_most(paths, SMALL_TEXT)

@@ -13,8 +13,8 @@ import pytest
 
 from ablate.config.translation_data import TranslationData
 from ablate.data import build, prepare_records, sources, text_preview, toy
-from ablate.data.prepare import prepare, vocabulary_faults
-from ablate.data.text_preview import is_learned_quickly
+from ablate.data.prepare import prepare, text_faults
+from ablate.data.text_preview import is_prepared_quickly
 from ablate.data.tokenizer import UNK, encode
 from ablate.errors import Interrupted
 from ablate.store.records import CorpusManifest
@@ -465,10 +465,21 @@ def test_an_impossible_vocabulary_size_is_an_error_and_leaves_no_files(files):
 def test_the_fault_of_a_vocabulary_size_is_known_without_preparing(files, size, settings):
     files.write()
     data = TranslationData.resolve({**SETTINGS, **settings, "vocab_size": size})
-    planned = vocabulary_faults(data, files.folder, files.corpora)
+    planned = text_faults(data, files.folder, files.corpora)
     assert not files.corpora.exists()
     expected = [fault(files, **settings, vocab_size=size)] if size != 60 else []
     assert list(map(str, planned)) == expected
+
+
+@pytest.mark.parametrize("line", ["", "\n"])
+def test_faults_of_dev_and_test_are_known_without_preparing(files, line):
+    files.write()
+    test = files.folder / "test.de"
+    test.write_text(line + test.read_text().partition("\n")[2])
+    data = TranslationData.resolve(SETTINGS)
+    planned = text_faults(data, files.folder, files.corpora)
+    assert not files.corpora.exists()
+    assert [str(one).replace(f"{files.folder}/", "") for one in planned] == [fault(files)]
 
 
 def test_a_vocabulary_is_learned_beforehand_on_little_text_that_may_have_too_few_pieces(
@@ -478,14 +489,14 @@ def test_a_vocabulary_is_learned_beforehand_on_little_text_that_may_have_too_few
 
     def learns(**settings):
         data = TranslationData.resolve({**SETTINGS, **settings})
-        return is_learned_quickly(data, files.folder, files.corpora)
+        return is_prepared_quickly(data, files.folder, files.corpora)
 
     assert learns()
     monkeypatch.setattr(text_preview, "SMALL_TEXT", 1000)
     assert not learns()
     for size in (toy.PIECES, toy.PIECES + 1):
         data = TranslationData.resolve({"corpus": "toy", "vocab_size": size})
-        assert is_learned_quickly(data, files.folder, files.corpora) == (size > toy.PIECES)
+        assert is_prepared_quickly(data, files.folder, files.corpora) == (size > toy.PIECES)
 
 
 # Another test split

@@ -83,6 +83,13 @@ def test_a_prediction_that_is_no_tree_is_an_empty_line_and_a_note(parser):
     assert done.err == "standard input:1: the prediction is not valid; the line is empty\n"
 
 
+def test_an_empty_prediction_is_noted_unless_the_line_is_empty(parser, monkeypatch):
+    monkeypatch.setattr("ablate.workers.inference.translate_text", lambda *args: ["", ""])
+    done = parser.ask("predict", "base", stdin=b"the cat hears a bird .\n\n")
+    assert (done.code, done.out) == (0, "\n\n")
+    assert done.err == "standard input:1: the prediction is empty\n"
+
+
 def test_new_sentences_are_decoded_as_the_row_says(parser):
     """Rows that share an untrained run: constrained, it finds trees; within no extra tokens, base
     finds none.
