@@ -104,14 +104,16 @@ def with_recipes(
 
     Args:
         experiment: the experiment of the study.
-        planned: the runs of the study.
+        planned: the runs of the rows that get a recipe: all rows, or the selected rows.
         runs: the results of each row's runs, by the label of the row.
         results: results root, which has the sentence lengths of the corpora.
     """
     rows = []
     for row in experiment.rows:
-        recipe = _recipe(planned, planned.by_label[row.label], runs[row.label], results)
-        rows.append(replace(row, recipe=recipe))
+        if row.label in planned.by_label:
+            recipe = _recipe(planned, planned.by_label[row.label], runs[row.label], results)
+            row = replace(row, recipe=recipe)
+        rows.append(row)
     return replace(experiment, rows=tuple(rows), setup=_setup(planned))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from ablate.analysis.experiment import experiment_of, with_recipes
-from ablate.analysis.position import error_of_verdicts, position_of_runs
+from ablate.analysis.position import Position, error_of_verdicts, position_of_runs
 from ablate.analysis.provenance_diff import provenance_remarks
 from ablate.analysis.results import (
     RunResult,
@@ -17,7 +17,9 @@ from ablate.analysis.results import (
     runs_by_row,
     runs_with_seeds,
     signatures,
+    with_rows_of,
 )
+from ablate.analysis.settle import with_all_rows
 from ablate.analysis.short_texts import cause_of
 from ablate.config.lengths import ASSUMED_LENGTH
 from ablate.formatting import first_few, number, plural, shares_text
@@ -70,16 +72,18 @@ def outcome_of(
         planned: the runs of the study, with all seeds.
         results: results root.
         faults: lines about scores that could not be computed, to show with the table.
-        runs: all runs of the study, as they were read; None to read them.
+        runs: all runs of the study, as they were read, also of rows that `planned` does not have,
+            whose noise counts in the verdicts; None to read them.
     """
     if runs is None:
-        runs = read_runs(planned, results)
+        runs = read_runs(with_all_rows(planned, results), results)
     error, changed, damage = error_of_verdicts(planned, results)
-    position = position_of_runs(planned, runs)
+    position = _latest_position(planned, runs)
     planned = position.runs
     runs = runs_with_seeds(runs, planned.seeds.base)
+    experiment = experiment_of(with_rows_of(planned, runs), runs_by_row(runs))
+    runs = [run for run in runs if run.row.label in planned.by_label]
     by_label = runs_by_row(runs)
-    experiment = experiment_of(planned, by_label)
     experiment = with_recipes(experiment, planned, by_label, results)
     trained, decoded = set(), set()
     problems: dict[str, None] = {}
@@ -98,12 +102,23 @@ def outcome_of(
         signatures=signatures(planned, runs),
         corpora=corpora,
     )
-    table = Table.build(experiment)
+    table = Table.build(experiment).with_rows(planned.by_label)
     advice = tuple(_low_parts(table, planned, by_label))
     remarks = [*provenance_remarks(planned.study.task, runs), *advice, *changed]
     remarks += _overlaps(results, corpora)
     notes = Notes(tuple(remarks), advice, tuple(_archived(runs)), tuple(problems))
     return Outcome(planned, by_label, table.with_notes(notes))
+
+
+def _latest_position(planned: Runs, runs: Sequence[RunResult]) -> Position:
+    """The look of the selected rows, or the look of the whole study if that is later: a row has the
+    same scores and verdict in a table of selected rows as in the whole table.
+    """
+    position = position_of_runs(planned, runs)
+    whole = position_of_runs(with_rows_of(planned, runs), runs)
+    if len(whole.looks.judged) <= len(position.looks.judged):
+        return position
+    return Position(whole.runs.with_rows(planned.by_label), whole.looks)
 
 
 def _low_parts(

@@ -15,7 +15,14 @@ from dataclasses import dataclass, replace
 
 from ablate.analysis.experiment import experiment_of
 from ablate.analysis.missing import ENDED, Retries, has_ended, never
-from ablate.analysis.results import RunResult, read_runs, runs_by_row, runs_with_seeds
+from ablate.analysis.results import (
+    RunResult,
+    read_runs,
+    runs_by_row,
+    runs_with_seeds,
+    with_rows_of,
+)
+from ablate.analysis.settle import with_all_rows
 from ablate.errors import StoreError
 from ablate.formatting import enumeration, percent
 from ablate.stats.looks import planned_looks
@@ -56,7 +63,9 @@ def position_of(planned: Runs, results: Results, retries: Retries = never) -> Po
     Raises:
         StoreError: a result is damaged.
     """
-    runs = read_runs(planned, results) if planned.seeds.looks else []
+    runs: list[RunResult] = []
+    if planned.seeds.looks:
+        runs = read_runs(with_all_rows(planned, results), results)
     return position_of_runs(planned, runs, lambda run: has_ended(run, results, retries))
 
 
@@ -69,26 +78,35 @@ def position_of_runs(
 
     A look is judged once all its runs have ended. The study goes on to the next look if some row is
     not settled, or if a run failed, because it may still be repeated.
+
+    Args:
+        planned: the runs of the study, with all seeds.
+        runs: the results of all rows of the study. Rows that are not in `planned` contribute to the
+            noise of seeds, and decide nothing.
+        has_ended: whether a run needs no execution.
     """
     seeds = planned.seeds
     if not seeds.looks:
         return Position(planned, Looks.single_look(len(seeds.rows)))
     judged_names = set(planned.study.metrics.judged)
     looks = Looks(seeds.looks)
-    experiment = experiment_of(planned, runs_by_row(runs))
+    experiment = experiment_of(with_rows_of(planned, runs), runs_by_row(runs))
+    selected = [run for run in runs if run.row.label in planned.by_label]
     for look in planned_looks(seeds.looks):
         if look.seeds > len(seeds.rows):  # --seeds or a budget selects fewer seeds
             return Position(planned, replace(looks, next=look))
         until_look = planned.with_seeds(seeds.first(look.seeds))
         has_failed_run = False
-        for run in runs_with_seeds(runs, until_look.seeds.rows):
+        for run in runs_with_seeds(selected, until_look.seeds.rows):
             lacks_score = run.state == "done" and not run.scores.keys() >= judged_names
             if lacks_score or not has_ended(run):
                 return Position(until_look, replace(looks, next=look))
             if run.state == "failed":
                 has_failed_run = True
         judged = (*looks.judged, look)
-        looks = Looks(seeds.looks, judged, open_rows(experiment, judged))
+        undecided = open_rows(experiment, judged)
+        open_labels = tuple(label for label in undecided if label in planned.by_label)
+        looks = Looks(seeds.looks, judged, open_labels)
         if not looks.open_rows and not has_failed_run:
             return Position(until_look, looks)
     return Position(planned, looks)

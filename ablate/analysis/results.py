@@ -221,6 +221,12 @@ def runs_by_row(runs: Iterable[RunResult]) -> Mapping[str, Sequence[RunResult]]:
     return by_label
 
 
+def with_rows_of(planned: Runs, runs: Iterable[RunResult]) -> Runs:
+    """The runs with the rows of these results, which may be more rows than `planned` has."""
+    rows = {run.row.label: run.row for run in runs}
+    return replace(planned, rows=tuple(rows.values()))
+
+
 def runs_with_seeds(runs: Iterable[RunResult], seeds: Sequence[int]) -> list[RunResult]:
     """The runs whose seed is one of `seeds`."""
     return [run for run in runs if run.run.seed in seeds]

@@ -29,9 +29,27 @@ def settle(study: Study, results: Results) -> Runs:
     Raises:
         StoreError: a result cannot be read, or a result of a trial has lost its evaluations.
     """
-    written = runs_of(study)
-    tuned = Runs(study, _tuned_rows(written, results), study.seeds)
-    return Runs(study, _decoded_rows(tuned, results), study.seeds)
+    return _settled(runs_of(study), results)
+
+
+def with_all_rows(planned: Runs, results: Results) -> Runs:
+    """The runs with all rows of the file, also the rows that `--rows` leaves out. Verdicts use the
+    noise of all rows, so that they do not depend on the rows that a command selects.
+
+    Raises:
+        StoreError: as for `settle`.
+    """
+    study = planned.study
+    if len(planned.rows) == len(study.whole.rows):
+        return planned
+    whole = _settled(Runs(study, study.whole.rows, study.seeds), results)
+    return whole.with_seeds(planned.seeds)
+
+
+def _settled(written: Runs, results: Results) -> Runs:
+    """The runs with the configurations that trials have chosen so far."""
+    tuned = replace(written, rows=_tuned_rows(written, results))
+    return replace(tuned, rows=_decoded_rows(tuned, results))
 
 
 def _tuned_rows(runs: Runs, results: Results) -> tuple[Row, ...]:

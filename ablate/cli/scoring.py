@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ablate.analysis import missing_scores
 from ablate.analysis.outcome import Outcome, outcome_of
+from ablate.analysis.settle import with_all_rows
 from ablate.formatting import first_few
 from ablate.store import Results, none_if_unreadable
 from ablate.streams import echo, new_console
@@ -48,5 +49,6 @@ def scored_outcome(planned: Runs, results: Results) -> Outcome:
         def report(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total, visible=True)
 
-        runs, faults = missing_scores.read_scored_runs(planned, results, report)
+        whole = with_all_rows(planned, results)
+        runs, faults = missing_scores.read_scored_runs(whole, results, report)
     return outcome_of(planned, results, faults, runs)

@@ -96,7 +96,7 @@ class RowComparison:
         first, second = self.rows
         scores = {}
         for name, verdict in self.verdicts.items():
-            rows = [first.scores[name].as_json(), second.scores[name].as_json()]
+            rows = [row.scores[name].as_json(len(row.runs)) for row in self.rows]
             difference = verdict.as_json() | {"text": self.text_of(verdict)}
             scores[name] = {"rows": rows, "difference": difference}
             if name in self.table_verdicts:
@@ -104,7 +104,8 @@ class RowComparison:
         settings = [{"field": name, "values": values} for name, values in self.settings.items()]
         costs = []
         for row in self.rows:
-            costs.append({"params": row.recipe.params, **row.recipe.cost.as_json()})
+            cost = row.recipe.cost.as_json(len(row.runs))
+            costs.append({"params": row.recipe.params, **cost})
         return {
             "study": self.table.experiment.name,
             "rows": [first.label, second.label],
@@ -261,13 +262,14 @@ def _cost_texts(row: TableRow) -> tuple[str, str, str]:
 def _scores(comparison: RowComparison) -> None:
     first, second = comparison.rows
     table = plain_table("metric", f"+{first.label}", f"+{second.label}", "+difference")
-    seeds = len(comparison.table.experiment.seeds)
+    experiment = comparison.table.experiment
     for name, verdict in comparison.verdicts.items():
         metric = verdict.metric
-        first_score = mean_and_std(first.scores[name], metric.digits, seeds)
-        second_score = mean_and_std(second.scores[name], metric.digits, seeds)
-        difference = metric.difference_text(verdict.mean)
-        table.add_row(metric.title, first_score, second_score, difference)
+        cells = []
+        for row in comparison.rows:
+            seeds = len(experiment.seeds_of(row))
+            cells.append(mean_and_std(row.scores[name], metric.digits, seeds))
+        table.add_row(metric.title, *cells, metric.difference_text(verdict.mean))
     print_wide(table)
 
 

@@ -29,6 +29,7 @@ class PairedScores:
     unpaired: number of the row's seeds that ended without a difference and without diverging: a
         score of the row or of base is missing.
     base_ended: number of base's seeds that ended, by a score or by divergence.
+    base_pending: number of base's seeds that have not ended.
     pending: number of the row's seeds that have not ended.
     same_training: whether the row reuses base's trained models and differs only in how they are
         evaluated, such as in the beam size. The noise of such a row is estimated separately.
@@ -47,6 +48,7 @@ class PairedScores:
     base_diverged: int = 0
     unpaired: int = 0
     base_ended: int = 0
+    base_pending: int = 0
     pending: int = 0
     same_training: bool = False
     base: BaseScores | None = None

@@ -216,8 +216,10 @@ def _word(metric: Metric, comparison: Comparison, test: HolmTest, is_within: boo
         if not row.diverged:
             return ""
         always_diverges = row.ended > 1 and row.diverged == row.ended and not row.pending
-        base_never_diverges = row.base_ended > 0 and not row.base_diverged
-        return "worse" if always_diverges and base_never_diverges else "diverged"
+        base_never_diverges = row.base_ended > 0 and not row.base_diverged and not row.base_pending
+        # The test is significant if the row diverges significantly more often than base.
+        is_worse = (always_diverges and base_never_diverges) or test.is_significant
+        return "worse" if is_worse else "diverged"
     if test.is_significant and row.diverged > row.base_diverged:
         return "worse"  # `p_uncorrected` counts the scores only if they pass the row's own test
     if row.n == 1:

@@ -248,11 +248,10 @@ class Verdict:
         """
         if self.more_seeds is None:
             return ""
-        total = self.n + self.more_seeds
-        planned = self.n + self.pending if self.look.is_only else self.look.plan[-1]
-        if total <= planned:
+        still_to_run = self.pending + self.look.plan[-1] - self.look.seeds
+        if self.more_seeds <= still_to_run:
             return f"about {plural(self.more_seeds, 'more seed')}"
-        return f"a new study of {plural(total, 'seed')}"
+        return f"a new study of {plural(self.n + self.more_seeds, 'seed')}"
 
 
 def joint_word(verdicts: Sequence[Verdict]) -> str:

@@ -159,19 +159,29 @@ def _verdict_sentences(
 
 def _undecided_sentences(metric: Metric, rows: Sequence[RowVerdict]) -> list[str]:
     """Sentences about undecided rows, with the rows of the same reason in one sentence."""
-    sentences = []
-    survivors = [row for row in rows if row.verdict.is_survivors_only]
-    if survivors:
-        condition = "significant only over the seeds that did not diverge"
-        sentences.append(f"Undecided: {_labels(survivors)}; {condition}.")
-    rows = [row for row in rows if not row.verdict.is_survivors_only]
-    uninformative = [row for row in rows if row.verdict.is_uninformative]
-    if uninformative:
-        seeds = seeds_text(max(row.verdict.n for row in uninformative))
-        reason = f"with {seeds}, the interval covers every possible difference"
-        sentences.append(f"Undecided: {_labels(uninformative)}; {reason}.")
-    others = [row for row in rows if not row.verdict.is_uninformative]
-    return sentences + _underpowered_sentences(metric, others)
+    tested: list[RowVerdict] = []
+    by_reason: dict[str, list[RowVerdict]] = {}
+    for row in rows:
+        reason = _reason_without_limit(row.verdict)
+        same_rows = by_reason.setdefault(reason, []) if reason else tested
+        same_rows.append(row)
+    sentences = [f"Undecided: {_labels(same)}{reason}." for reason, same in by_reason.items()]
+    return sentences + _underpowered_sentences(metric, tested)
+
+
+def _reason_without_limit(verdict: Verdict) -> str:
+    """Why an undecided row has no detectable difference; empty if it has one."""
+    if verdict.is_early:
+        return f", {EARLY}"
+    if verdict.is_survivors_only:
+        return "; significant only over the seeds that did not diverge"
+    if verdict.is_uninformative:
+        return f"; with {seeds_text(verdict.n)}, the interval covers every possible difference"
+    if verdict.minimum_detectable is not None:
+        return ""
+    if verdict.n == 1:
+        return ", because one seed shows no spread"
+    return f", because the seeds show no spread in {verdict.metric.title}"
 
 
 def _base_sentence(table: Table, base: TableRow) -> str:
@@ -217,7 +227,10 @@ def _row_text(metric: Metric, row: RowVerdict) -> str:
     """`A h=1 (-4.1 BLEU [-7.0, -1.2])`."""
     verdict = row.verdict
     if verdict.mean is None:
-        return f"{row.label} (diverged with all {plural(verdict.diverged, 'seed')})"
+        seeds = f"all {plural(verdict.diverged, 'seed')}"
+        if verdict.diverged < verdict.ended:
+            seeds = f"{verdict.diverged} of {plural(verdict.ended, 'seed')}"
+        return f"{row.label} (diverged with {seeds})"
     text = f"{metric.difference_text(verdict.mean)} {metric.title}"
     if verdict.interval:
         text += f" {metric.interval_text(*verdict.interval)}"
@@ -258,18 +271,9 @@ def _underpowered_sentences(metric: Metric, rows: Sequence[RowVerdict]) -> list[
     """
     if not rows:
         return []
-    text = f"Undecided: {_labels(rows)}"
-    if any(row.verdict.is_early for row in rows):
-        return [f"{text}, {EARLY}."]
-    limits = [row.verdict.minimum_detectable for row in rows]
-    detectable = [limit for limit in limits if limit is not None]
-    if not detectable:
-        reason = f"the seeds show no spread in {metric.title}"
-        if all(row.verdict.n == 1 for row in rows):
-            reason = "one seed shows no spread"
-        return [f"{text}, because {reason}."]
-    sizes = map(metric.size_text, (min(detectable), max(detectable)))
-    text += f" (detectable difference: {' to '.join(dict.fromkeys(sizes))} {metric.title})."
+    detectable = [row.verdict.minimum_detectable or 0.0 for row in rows]
+    sizes = " to ".join(dict.fromkeys(map(metric.size_text, (min(detectable), max(detectable)))))
+    text = f"Undecided: {_labels(rows)} (detectable difference: {sizes} {metric.title})."
     candidates = [row for row in rows if row.verdict.more_seeds is not None]
     if not candidates:
         return [text]

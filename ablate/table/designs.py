@@ -16,6 +16,7 @@ from ablate.stats.designs import FactorialDesign, PathDesign
 from ablate.stats.factorial import Estimate, effects
 from ablate.stats.metrics import Metric
 from ablate.stats.significance import LEVEL, holm_correction, paired_t_test
+from ablate.table.experiment import Run
 from ablate.table.layout import Layout, TextColumn
 from ablate.table.table import Table, TableRow
 
@@ -191,10 +192,12 @@ def _factorial_notes(
     for row in cells:
         counts.append(0 if row is None else row.scores[table.main_metric.name].n)
     estimates = itertools.chain.from_iterable(by_metric.values())
-    if missing := counts.count(0):
+    if table.experiment.looks.last is None:
+        yield "No effects before the first look is complete."
+    elif missing := counts.count(0):
         yield (
-            f"{missing} of {plural(len(cells), 'cell')} have no score yet; effects need all of "
-            f"them."
+            f"{missing} of {plural(len(cells), 'cell')} have no score in this table; effects need "
+            f"all of them."
         )
     elif any(estimate.p is None for estimate in estimates):
         reason = (
@@ -207,16 +210,31 @@ def _factorial_notes(
             "effects."
         )
     yield from table.experiment.looks.note()
-    yield from _diverged_note(cells)
+    yield from _diverged_note(_runs_of(cells))
+    if by_metric:
+        yield from _unscored_note(table, _runs_of(cells))
 
 
-def _diverged_note(rows: Iterable[TableRow | None]) -> Iterator[str]:
-    count = 0
-    for row in filter(None, rows):
-        count += list(row.states.values()).count("diverged")
+def _diverged_note(runs: Iterable[Run]) -> Iterator[str]:
+    count = sum(run.state == "diverged" for run in runs)
     if count:
         have = "has" if count == 1 else "have"
         yield f"{plural(count, 'run')} diverged and {have} no score in these effects."
+
+
+def _unscored_note(table: Table, runs: Iterable[Run]) -> Iterator[str]:
+    count = 0
+    for run in runs:
+        count += run.state != "diverged" and table.main_metric.name not in run.scores
+    if count:
+        have = "has" if count == 1 else "have"
+        yield f"{plural(count, 'run')} {have} no score yet: some effects are over fewer seeds."
+
+
+def _runs_of(rows: Iterable[TableRow | None]) -> list[Run]:
+    """The runs of some rows, each row once."""
+    distinct = {row.label: row for row in rows if row is not None}
+    return list(itertools.chain.from_iterable(row.runs for row in distinct.values()))
 
 
 # Paths
@@ -269,6 +287,7 @@ def _path_effects(table: Table, group: str, designs: list[PathDesign]) -> Design
     by_metric = {}
     for metric in table.compared_metrics:
         by_metric[metric.name] = _differences(pairs, metric, table.level)
+    runs = _runs_of(itertools.chain.from_iterable((pair.row, pair.reference) for pair in pairs))
     ways = tuple(dict.fromkeys(design.way for design in designs))
     notes = [
         " ".join(meaning for way, meaning in _MEANINGS.items() if way in ways),
@@ -277,7 +296,8 @@ def _path_effects(table: Table, group: str, designs: list[PathDesign]) -> Design
         "if it would cover every possible difference.",
         *table.experiment.looks.note(),
         *_sum_note(table.main_metric, pairs, by_metric[table.main_metric.name]),
-        *_diverged_note(pair.row for pair in pairs),
+        *_diverged_note(runs),
+        *_unscored_note(table, runs),
     ]
     title = f"{group}: {enumeration(ways)}"
     return DesignEffects(group, title, names, False, by_metric, tuple(notes))

@@ -80,16 +80,17 @@ class TrainingCost:
     flops: float | None = None
     machines: tuple[str, ...] = ()
 
-    def as_json(self, timed: bool = True) -> dict[str, Any]:
+    def as_json(self, n_seeds: int, timed: bool = True) -> dict[str, Any]:
         """The cost for scripts.
 
         Args:
+            n_seeds: number of seeds of the row, as in `Scores.as_json`.
             timed: whether to add measured times, which differ between repetitions of a study.
         """
         content: dict[str, Any] = {}
         if timed:
-            content["seconds"] = self.seconds.as_json()
-            content["tokens_per_second"] = self.tokens_per_second.as_json()
+            content["seconds"] = self.seconds.as_json(n_seeds)
+            content["tokens_per_second"] = self.tokens_per_second.as_json(n_seeds)
         return {**content, "flops": self.flops}
 
 

@@ -19,7 +19,7 @@ from ablate.formatting import number
 from ablate.stats.metrics import Metric
 from ablate.stats.significance import LEVEL, PairedTTest, kendall_tau_b, paired_t_test
 from ablate.table.layout import Layout, TextColumn
-from ablate.table.scores import Scores
+from ablate.table.scores import Scores, count_of
 from ablate.table.table import Table
 
 
@@ -42,11 +42,13 @@ class RowOverSizes:
 
     rungs: in the order of the sizes in the study.
     level: level of the interval of the slope.
+    n_seeds: number of seeds with which rows are judged.
     """
 
     name: str
     rungs: tuple[Rung, ...]
     level: float = LEVEL
+    n_seeds: int = 0
 
     @property
     def signs(self) -> str:
@@ -89,12 +91,14 @@ class RowOverSizes:
 
     def as_json(self) -> dict[str, Any]:
         """The row as JSON values."""
-        slope = None
+        slope: dict[str, Any] | None = None
         if test := self.slope:
             slope = {"mean": test.mean, "low": test.low, "high": test.high, "p": test.p}
+            if len(self.slopes) < self.n_seeds:
+                slope["seeds"] = list(self.slopes)
         return {
             "row": self.name,
-            "differences": [rung.difference.as_json() for rung in self.rungs],
+            "differences": [rung.difference.as_json(self.n_seeds) for rung in self.rungs],
             "ranks": [rung.rank for rung in self.rungs],
             "sign": self.signs or None,
             "slope": slope,
@@ -161,10 +165,12 @@ def _ladder(table: Table, metric: Metric) -> Ladder:
             label = row.label
             rung = Rung(base.recipe.params, differences[label], ranks.get(label))
             rungs.setdefault(row.name, []).append(rung)
+    looks = table.experiment.looks
+    n_seeds = looks.last.seeds if looks.last else looks.plan[0]
     common = []
     for name, row_rungs in rungs.items():
         if len(row_rungs) == len(sizes):
-            common.append(RowOverSizes(name, tuple(row_rungs), table.level))
+            common.append(RowOverSizes(name, tuple(row_rungs), table.level, n_seeds))
     return Ladder(metric, sizes, tuple(common), tuple(table.experiment.looks.note()))
 
 
@@ -200,11 +206,15 @@ def ladder_layout(ladder: Ladder) -> Layout:
 
 
 def _ladder_cells(row: RowOverSizes, metric: Metric) -> list[str]:
-    differences = [metric.difference_text(rung.difference.mean) for rung in row.rungs]
+    differences = []
+    for rung in row.rungs:
+        text = metric.difference_text(rung.difference.mean)
+        differences.append(text + count_of(rung.difference.n, row.n_seeds))
     ranks = ", ".join(str(rung.rank or "?") for rung in row.rungs)
     test = row.slope
     interval = (test.low, test.high) if test else None
     slope = metric.difference_text(Scores(row.slopes).mean, interval, extra_digits=1)
+    slope += count_of(len(row.slopes), row.n_seeds)
     return [row.name, *differences, row.signs, ranks, slope]
 
 

@@ -69,13 +69,23 @@ class Scores:
         values = {seed: value for seed, value in self.by_seed.items() if seed in seeds}
         return replace(self, by_seed=values)
 
-    def as_json(self) -> dict[str, Any]:
-        """The scores as JSON values."""
+    def as_json(self, n_seeds: int = 0) -> dict[str, Any]:
+        """The scores as JSON values; with the seeds of the values, if fewer than `n_seeds` have
+        one: values of two rows at the same position could then have different seeds.
+        """
         values = list(self.by_seed.values())
-        return {"mean": self.mean, "std": self.std, "n": self.n, "values": values}
+        content = {"mean": self.mean, "std": self.std, "n": self.n, "values": values}
+        if 0 < self.n < n_seeds:
+            content["seeds"] = list(self.by_seed)
+        return content
 
 
 def mean_and_std(scores: Scores, digits: int, seeds: int) -> str:
     """Mean and standard deviation, such as `25.8 ±0.2`, or `25.8 ±0.2 (2/3)` with 2 of 3 seeds."""
     text = number(scores.mean, digits) + spread_text(scores.std, digits, scores.is_log)
-    return f"{text} ({scores.n}/{seeds})" if scores.n and scores.n < seeds else text
+    return text + count_of(scores.n, seeds)
+
+
+def count_of(n: int, seeds: int) -> str:
+    """` (2/3)` for a value over 2 of 3 seeds; empty if all seeds or none have a value."""
+    return f" ({n}/{seeds})" if 0 < n < seeds else ""

@@ -72,9 +72,10 @@ class TableRow(ExperimentRow):
         return metric.more_is_better and is_zero and any(exact.values())
 
     def only_seeds(self, seeds: Collection[int]) -> TableRow:
-        """The row with only the scores and differences of these seeds."""
+        """The row with only the runs, scores and differences of these seeds."""
         return replace(
             self,
+            runs=tuple(run for run in self.runs if run.seed in seeds),
             scores={name: scores.only_seeds(seeds) for name, scores in self.scores.items()},
             deltas={name: delta.only_seeds(seeds) for name, delta in self.deltas.items()},
         )
@@ -124,6 +125,13 @@ class Table:
     def with_notes(self, notes: Notes) -> Table:
         """The table with its notes replaced by these notes."""
         return replace(self, experiment=replace(self.experiment, notes=notes))
+
+    def with_rows(self, labels: Collection[str]) -> Table:
+        """The table with some of its rows, and the verdicts by the noise of all of them."""
+        rows = [row for row in self.experiment.rows if row.label in labels]
+        table_rows = [row for row in self.rows if row.label in labels]
+        experiment = replace(self.experiment, rows=tuple(rows))
+        return Table(experiment, tuple(table_rows))
 
     @property
     def by_label(self) -> dict[str, TableRow]:
@@ -265,13 +273,17 @@ class Table:
         if not pairs:
             return []
         looks = self.experiment.looks.judged
+        seeds = self.experiment.seeds
+        if looks:  # differences, intervals and verdicts have the seeds of the same look
+            seeds = seeds[: looks[-1].seeds]
         deltas: list[dict[str, Scores]] = [{} for _ in pairs]
         verdicts: list[dict[str, Verdict]] = [{} for _ in pairs]
         for metric in self.experiment.measured:
             judged = verdicts_on(self.experiment, metric, pairs, tests, looks)
             for index, ((base, row), verdict) in enumerate(zip(pairs, judged, strict=True)):
                 name = metric.name
-                deltas[index][name] = row.scores[name].minus(base.scores[name], verdict.shift)
+                scores = row.scores[name].only_seeds(seeds)
+                deltas[index][name] = scores.minus(base.scores[name], verdict.shift)
                 has_learned = base.has_learned(metric)
                 verdicts[index][name] = replace(verdict, base_has_learned=has_learned)
         compared = []
@@ -280,7 +292,9 @@ class Table:
         return compared
 
     def judged_part(self) -> Table:
-        """The table with only the scores that its verdicts use, up to the last judged look."""
+        """The table with only the runs and scores that its verdicts use, up to the last judged
+        look.
+        """
         experiment = self.experiment
         seeds = set[int]()
         if look := experiment.looks.last:

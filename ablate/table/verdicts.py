@@ -82,6 +82,7 @@ def paired_scores(
         base_diverged=base_states["diverged"],
         unpaired=states["done"] - len(differences),
         base_ended=base_states["done"] + base_states["diverged"],
+        base_pending=len(theirs) - base_states["done"] - base_states["diverged"],
         pending=len(ours) - states["done"] - states["diverged"],
         same_training={run.id for run in ours} == {run.id for run in theirs},
         base=base_scores,

@@ -55,6 +55,15 @@ def test_further_seeds_looks_margins_and_tuning_are_stated(fake):
     assert "tuned" in methods(tuned, fake().results)["Training"]
 
 
+def test_a_matched_field_and_a_decoding_chosen_on_dev_are_settings_that_the_tool_chose(fake):
+    decoding = SMALL + "tune: {decoding: {alpha: [0.6, 1.0]}}\n"
+    matched = SMALL + "  M: {set: {norm: rmsnorm}, match: {params: d_ff, within: 0.1}}\n"
+    for text in (decoding, matched):
+        assert "No setting was chosen by the tool" not in texts(fake(text))["Training"]
+    evaluation = texts(fake(decoding))["Evaluation"]
+    assert "The decoding was chosen by base's scores on dev" in evaluation
+
+
 def test_every_setting_that_differs_from_the_original_is_named(fake):
     settings = {
         "norm": "rmsnorm", "activation": "swiglu", "optimizer": "adamw", "weight_decay": 0.1, "adam_beta2": 0.95,

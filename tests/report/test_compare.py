@@ -228,6 +228,16 @@ def test_missing_and_diverged_seeds_are_listed(fake):
     assert found.as_json()["states"] == [{1: "done", 2: "pending"}, {1: "done", 2: "diverged"}]
 
 
+def test_the_scores_of_a_base_with_further_seeds_say_how_many_are_missing(tmp_path):
+    text = SMALL.replace("seeds: [1, 2, 3]", "seeds: {rows: 2, base: 5}")
+    fake = Fake(tmp_path / "results", study_from(tmp_path, text))
+    for label, seed in (("base", 1), ("base", 2), ("base", 4), ("A h=1", 1), ("A h=1", 2)):
+        fake.done(label, seed, ppl=5.0 + seed / 10, bleu=25.0 + seed / 10)
+    done = inside("compare", fake.study.path, "base", "A h=1", "--results", fake.results.root)
+    assert "(3/5)" in done.out
+    assert "(2/" not in done.out
+
+
 @pytest.mark.parametrize(
     ("name", "label"),
     [("base", "base"), ("A h=1", "A h=1"), ("D", "D dropout=0.3"), ("dec*", "decoding beam=1")],

@@ -155,6 +155,9 @@ def test_seeds_are_added_only_where_later_looks_have_them():
     too_few = replace(verdict, pending=more - 1)
     assert too_few.more_seeds_text == verdict.more_seeds_text
     assert replace(verdict, look=Look(1, (4, 3 + more))).more_seeds_text.startswith("a new study")
+    # At the last look, of which some seeds diverged, no seed is left to run.
+    last = replace(verdict, diverged=more, look=Look(2, (2, 4 + more)))
+    assert last.more_seeds_text.startswith("a new study")
 
 
 def test_a_share_of_the_level_makes_tests_stricter_and_p_values_comparable():
@@ -379,6 +382,18 @@ def test_d_a_row_that_always_or_nearly_always_diverges_is_worse():
     assert one(diverged=1, base_ended=1).word == "diverged"  # one seed shows no more than it did
     assert one(diverged=2, base_ended=3, pending=1).word == "diverged"  # a seed is missing
     assert one(diverged=3, base_ended=3, base_diverged=1).word == "diverged"  # as base does
+    assert one(diverged=3, base_ended=1, base_pending=2).word == "diverged"  # base may do so, too
+
+
+def test_d_a_row_without_any_score_is_worse_if_it_diverges_significantly_more_often():
+    # 8 of 8 against 1 of 8 by Fisher's exact test, doubled for the two ways to be worse.
+    p = stats.fisher_exact([[8, 0], [1, 7]], alternative="greater").pvalue
+    assert 2 * p < 0.05
+    assert (
+        one(diverged=8, base_ended=8, base_diverged=1).text == "worse: diverged with 8 of 8 seeds"
+    )
+    rows = [paired(diverged=8, base_ended=8, base_diverged=1), *[paired()] * round(0.025 / p)]
+    assert verdicts(BLEU, rows)[0].word == "diverged"  # as corrected for so many rows
 
 
 def test_d_a_base_that_diverges_makes_no_row_worse_by_its_surviving_seeds():

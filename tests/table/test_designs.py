@@ -78,7 +78,7 @@ def test_effects_wait_for_every_cell_and_a_diverged_run_is_noted(tmp_path):
     finish(fake, {row.label for row in fake.study.rows[:-1]})
     (found,) = design_effects(fake.table())
     assert found.by_metric == {}
-    assert "1 of 8 cells have no score yet; effects need all of them." in found.notes
+    assert "1 of 8 cells have no score in this table; effects need all of them." in found.notes
     fake.diverged(last, 1, 7, "the loss exploded")
     fake.done(last, 2, ppl=5.0, bleu=22.0)
     (found,) = design_effects(fake.table())

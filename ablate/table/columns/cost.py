@@ -44,7 +44,7 @@ def cost_columns(table: Table, form: Form) -> Iterator[Column]:
     parts["flops"] = ("flops",)
     yield Column(
         "cost",
-        value=lambda row: row.recipe.cost.as_json(form.timed),
+        value=lambda row: row.recipe.cost.as_json(len(row.runs), form.timed),
         legend=partial(_cost_legend, table),
         parts=parts,
     )

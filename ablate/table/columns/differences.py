@@ -18,6 +18,7 @@ from ablate.table.layout import (
     VERDICT,
     Essential,
 )
+from ablate.table.scores import count_of
 from ablate.table.table import Table, TableRow
 
 
@@ -119,9 +120,7 @@ def _cell(metric: Metric, text: Callable[[Verdict], str]) -> Callable[[TableRow]
 def _interval(seeds: int, verdict: Verdict) -> str:
     """`-4.5 [-9.1, +0.1]`, with the number of seeds if some are missing."""
     text = verdict.metric.difference_text(verdict.mean, verdict.interval)
-    if text and verdict.n < seeds:
-        text += f" ({verdict.n}/{seeds})"
-    return text
+    return text + count_of(verdict.n, seeds)
 
 
 def _difference_legend(table: Table, form: Form) -> Iterator[str]:

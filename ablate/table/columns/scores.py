@@ -48,16 +48,16 @@ def statistics_columns(name: str) -> dict[str, tuple[str, ...]]:
 
 def _scores(metric: Metric, row: TableRow) -> dict[str, Any]:
     """The scores in a metric, with their parts."""
-    content = row.scores[metric.name].as_json()
+    content = row.scores[metric.name].as_json(len(row.runs))
     for part in metric.parts:
         scores = row.part(metric, part)
         if scores.n:
-            content[part.name] = scores.as_json()
+            content[part.name] = scores.as_json(len(row.runs))
     return content
 
 
 def _difference(name: str, row: TableRow) -> dict[str, Any]:
-    return row.deltas.get(name, Scores()).as_json()
+    return row.deltas.get(name, Scores()).as_json(len(row.runs))
 
 
 def _cell(table: Table, metric: Metric, best: float | None, mark: Mark, row: TableRow) -> str:
