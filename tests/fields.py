@@ -46,6 +46,8 @@ ROW = re.compile(rf"^\| `(\w+)`[^|]* \| {CELL} \| ?{CELL} \| {CELL} \|$", re.MUL
 
 # The condition of a part that follows from several fields, by the name of the part.
 CONDITIONS = {
+    "a choice among experts": "`experts_per_token` below `n_experts`",
+    "a balance of experts": "`expert_balance` above 0",
     "stacks of N layers": "a stack whose depth is not set",
     "a second layer": "two or more layers",
     "attention": "`mixer: attention`",

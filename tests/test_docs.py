@@ -216,6 +216,8 @@ INVALID = [
     {"optimizer": "mine:Optimizer", "cautious_updates": True},
     {"parametrization": "mup"},
     {"parametrization": "completep", "learning_rate": 0.1, "residual_scale": "depth"},
+    {"output_initialization": "zero", "residual_scale": "rezero"},
+    {"schedule": "wsd", "decay_fraction": 0.001, "train_steps": 100, "warmup_steps": 10},
     {"optimizer": "adamw"},
 ]
 

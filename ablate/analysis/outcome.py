@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from ablate.analysis.equal_weights import equal_weights_remarks
 from ablate.analysis.experiment import experiment_of, with_recipes
 from ablate.analysis.position import Position, error_of_verdicts, position_of_runs
 from ablate.analysis.provenance_diff import provenance_remarks
@@ -104,7 +105,8 @@ def outcome_of(
     )
     table = Table.build(experiment).with_rows(planned.by_label)
     advice = tuple(_low_parts(table, planned, by_label))
-    remarks = [*provenance_remarks(planned.study.task, runs), *advice, *changed]
+    remarks = [*provenance_remarks(planned.study.task, runs), *equal_weights_remarks(by_label)]
+    remarks += [*advice, *changed]
     remarks += _overlaps(results, corpora)
     notes = Notes(tuple(remarks), advice, tuple(_archived(runs)), tuple(problems))
     return Outcome(planned, by_label, table.with_notes(notes))

@@ -26,7 +26,7 @@ def _all_parts() -> dict[str, tuple[str, ...]]:
     for name, facts in facts_of(ModelConfig).items():
         if name in part_of or name in SIZES or facts.part is None:
             continue
-        for choice in facts.part.needs:
+        for choice in facts.part.fields:
             if choice in part_of:
                 part_of[name] = part_of[choice]  # and it may choose further fields
                 parts[part_of[name]] += (name,)

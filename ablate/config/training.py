@@ -25,6 +25,7 @@ from ablate.fields import (
     only,
 )
 from ablate.own.reference import is_own, parse_import
+from ablate.parts.sizes import NETWORK
 from ablate.parts.variant import VariantName
 
 MAX_STEPS = 100_000_000
@@ -162,7 +163,7 @@ class TrainingConfig(Section):
     vector_rate: Factor = 1.0
     """learning rate of gains, biases and other vectors, as a multiple of the learning rate of
     matrices"""
-    feed_forward_rate: Factor = 1.0
+    feed_forward_rate: Annotated[Factor, Facts(part=NETWORK)] = 1.0
     """learning rate of the matrices of feed-forward networks, as a multiple of the learning rate of
     other matrices"""
     embedding_decay: Annotated[FactorOrZero, DECAY_FACTS] = 1.0
@@ -298,6 +299,28 @@ class TrainingConfig(Section):
                 f"batch_growth={self.batch_growth} needs the number of steps",
                 ("batch_growth", *limits),
                 remedy="set train_steps, and no epochs",
+            )
+        elif self.train_steps is not None:
+            yield from self._short_stage_faults(self.train_steps)
+
+    def _short_stage_faults(self, steps: int) -> Iterator[Fault]:
+        """Yield a fault for a fall of the learning rate, and for a stage of a growing batch, that
+        rounding to whole steps leaves without a step.
+        """
+        begin = round((1 - self.decay_fraction) * steps)
+        if self.schedule == "wsd" and begin == steps and not ends_in_warmup(self):
+            yield Fault(
+                f"decay_fraction={self.decay_fraction:g} of train_steps={steps} is less than a "
+                "step, so that schedule=wsd does not fall",
+                ("decay_fraction", "train_steps", "schedule"),
+                remedy=f"set decay_fraction to {1 / steps:.2g} or more",
+            )
+        if any(begin == end for begin, end, _ in self.batch_stages):
+            yield Fault(
+                f"batch_growth={self.batch_growth} within batch_growth_fraction="
+                f"{self.batch_growth_fraction:g} of train_steps={steps} leaves no step for a batch "
+                "size",
+                ("batch_growth", "batch_growth_fraction", "train_steps"),
             )
 
     def _optimizer_faults(self) -> Iterator[Fault]:

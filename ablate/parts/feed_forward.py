@@ -49,6 +49,22 @@ ACTIVATIONS = Variants(
 MIXTURE = Part("a mixture of experts", {"n_experts": (SET,)}, (NETWORK,))
 NETWORK_FACTS = Facts(part=NETWORK, per_layer=True)
 MIXTURE_FACTS = Facts(part=MIXTURE, per_layer=True)
+SHARED_EXPERT = Part("a shared expert", {"shared_experts": (SET,)}, (MIXTURE,))
+# If every token is sent to all experts, the balance loss is a constant.
+CHOICE_OF_EXPERTS = Part(
+    "a choice among experts",
+    parents=(MIXTURE,),
+    condition=lambda c: c.experts_per_token < c.n_experts,
+    condition_fields=("experts_per_token", "n_experts"),
+    absent="which is not there, because every token is sent to all experts",
+)
+BALANCE = Part(
+    "a balance of experts",
+    parents=(CHOICE_OF_EXPERTS,),
+    condition=lambda c: c.expert_balance > 0,
+    condition_fields=("expert_balance", "n_experts"),
+    absent="whose weight is 0",
+)
 
 
 class FeedForward(Sizes):
@@ -80,7 +96,7 @@ class FeedForward(Sizes):
     """number of experts that each token is sent to"""
     shared_experts: Annotated[int, MIXTURE_FACTS] = Field(0, ge=0, le=64)
     """number of further experts that process every token (DeepSeek-V3)"""
-    shared_expert_gate: Annotated[bool, MIXTURE_FACTS] = False
+    shared_expert_gate: Annotated[bool, Facts(part=SHARED_EXPERT, per_layer=True)] = False
     """multiply the output of shared experts by a sigmoid gate of each token, as in Qwen3-Next"""
     expert_weights: Annotated[Literal["softmax", "softmax_of_chosen", "sigmoid"], MIXTURE_FACTS] = (
         "softmax_of_chosen"
@@ -91,10 +107,14 @@ class FeedForward(Sizes):
     """factor of the weights of a token's experts (DeepSeek-V3)"""
     router_bias: Annotated[bool, MIXTURE_FACTS] = False
     """bias of the scores of experts, as in gpt-oss"""
-    expert_balance_by: Annotated[Literal["loss", "bias"], MIXTURE_FACTS] = "loss"
+    expert_balance_by: Annotated[Literal["loss", "bias"], Facts(part=BALANCE, per_layer=True)] = (
+        "loss"
+    )
     """how tokens are spread evenly over experts: by a term of the training loss, or by a trained
     bias of each expert that changes only which experts are chosen (DeepSeek-V3)"""
-    expert_balance: Annotated[float, MIXTURE_FACTS] = Field(0.01, ge=0.0, le=10.0)
+    expert_balance: Annotated[float, Facts(part=CHOICE_OF_EXPERTS, per_layer=True)] = Field(
+        0.01, ge=0.0, le=10.0
+    )
     """weight of the term of the training loss that grows with the uneven use of experts (Switch
     Transformer; Fedus et al., 2022)"""
 

@@ -17,6 +17,7 @@ from pydantic import Field
 
 from ablate.errors import Fault
 from ablate.fields import EXPORTED, Facts, choice
+from ablate.formatting import setting_text
 from ablate.parts.embeddings import Embeddings
 from ablate.parts.mixers import Mixers
 from ablate.parts.residual import Residuals
@@ -61,6 +62,25 @@ def faults(c: Initialization) -> Iterator[Fault]:
             "parametrization=completep already scales the outputs of sub-layers, so residual_scale "
             f"must be none; it is {c.residual_scale}",
             ("parametrization", "residual_scale"),
+        )
+    if c.output_initialization == "zero":
+        yield from _zero_output_faults(c)
+
+
+def _zero_output_faults(c: Initialization) -> Iterator[Fault]:
+    """Yield a fault if the gradients of a layer are zero as well as its outputs, so that training
+    cannot change the layer.
+    """
+    field = None
+    if not c.residual:
+        field = "residual"
+    elif c.residual_scale == "rezero":
+        field = "residual_scale"
+    if field is not None:
+        yield Fault(
+            f"output_initialization=zero with {field}={setting_text(getattr(c, field))} makes the "
+            "outputs and the gradients of sub-layers zero, so that they are never trained",
+            ("output_initialization", field),
         )
 
 

@@ -126,3 +126,24 @@ def test_wsd_stays_at_its_peak_and_then_falls_in_a_line():
     assert {found[step] for step in range(WARMUP, 56)} == {1.0}
     assert [found[step] for step in (55, 83, LAST + 1)] == pytest.approx([1.0, 0.5, 0.0])
     assert rates("wsd", decay_fraction=1.0) == pytest.approx(rates("linear"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"schedule": "wsd", "decay_fraction": 0.04}, "decay_fraction=0.04 of train_steps=10 is"),
+        ({"batch_growth": 4, "batch_growth_fraction": 0.05}, "batch_growth=4 within .* no step"),
+        ({"batch_growth": 8, "batch_growth_fraction": 0.1}, "batch_growth=8 within .* no step"),
+    ],
+)
+def test_a_share_of_the_steps_that_is_no_step_is_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        resolve_row({"train_steps": 10, "warmup_steps": 2, "batch_tokens": 1000, **fields})
+
+
+def test_a_share_of_one_step_is_allowed():
+    fields = {"train_steps": 10, "warmup_steps": 2, "batch_tokens": 1000}
+    config = resolve_row({**fields, "schedule": "wsd", "decay_fraction": 0.1, "learning_rate": 1.0})
+    assert [learning_rate(config, step, 10) for step in (9, 10)] == [1.0, 0.5]
+    grown = resolve_row({**fields, "batch_growth": 8, "batch_growth_fraction": 0.3})
+    assert grown.batch_stages == [(0, 1, 8), (1, 2, 4), (2, 3, 2)]

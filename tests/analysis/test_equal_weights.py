@@ -1,0 +1,45 @@
+"""A setting that has left all weights unchanged is named below the table."""
+
+from ablate.store.records import FileHash
+from tests.report.fakes import Fake, study_from
+
+STUDY = """\
+study: small
+data: {corpus: toy, vocab_size: 200}
+base: {N: 2, d_model: 64, d_ff: 128, h: 4, train_steps: 100}
+seeds: [1, 2]
+rows:
+  A: {each: {eval_every: [10, 20], dropout: [0.3]}}
+  B: {set: {dropout: 0.3, epochs: 1000, beam: 1}}
+  decoding: {each: {beam: [1]}}
+"""
+WEIGHTS = {
+    "base": "ab", "A eval_every=10": "ab", "A eval_every=20": "ab", "A dropout=0.3": "cd",
+    "B dropout=0.3 epochs=1000 beam=1": "cd", "decoding beam=1": "ab",
+}  # fmt: skip
+
+
+def remarks(tmp_path, seeds, weights):
+    results = Fake(tmp_path / "results", study_from(tmp_path, STUDY))
+    assert weights.keys() == results.planned.by_label.keys()
+    for label, hashes in weights.items():
+        for seed in seeds:
+            weights_file = FileHash(file="weights", sha256=hashes[seed - 1])
+            results.done(label, seed, 10.0, 20.0, weights=weights_file)
+    return results.table().experiment.notes.remarks
+
+
+def test_rows_with_equal_weights_are_named_with_the_fields_in_which_they_differ(tmp_path):
+    assert remarks(tmp_path, (1, 2), WEIGHTS) == (
+        "NOTE: the same weights as base with every seed: A eval_every=10, A eval_every=20. The "
+        "difference in eval_every had no effect on training.",
+        "NOTE: the same weights as A dropout=0.3 with every seed: B dropout=0.3 epochs=1000 beam=1. "
+        "The difference in epochs had no effect on training.",
+    )  # fmt: skip
+
+
+def test_one_seed_with_other_weights_is_an_effect(tmp_path):
+    weights = {label: f"{hashes[0]}x" for label, hashes in WEIGHTS.items()}
+    weights |= {"A eval_every=10": "ay", "A eval_every=20": "az"}
+    weights["B dropout=0.3 epochs=1000 beam=1"] = "cw"
+    assert remarks(tmp_path, (1, 2), weights) == ()
