@@ -162,8 +162,8 @@ def _translate(ask: Request) -> None:
     if ask.format == "json":
         print_json({"run": ask.run.folder.id, "predictions": predictions})
         return
-    for line in predictions:
-        print_data(f"{line or ''}\n")
+    for prediction in predictions:
+        print_data(f"{prediction or ''}\n")
 
 
 def _continue(ask: Request) -> None:

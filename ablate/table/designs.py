@@ -16,7 +16,7 @@ from ablate.stats.designs import FactorialDesign, PathDesign
 from ablate.stats.factorial import Estimate, effects
 from ablate.stats.metrics import Metric
 from ablate.stats.significance import LEVEL, holm_correction, paired_t_test
-from ablate.table.experiment import Run
+from ablate.table.experiment import ExperimentRun
 from ablate.table.layout import Layout, TextColumn
 from ablate.table.table import Table, TableRow
 
@@ -215,14 +215,14 @@ def _factorial_notes(
         yield from _unscored_note(table, _runs_of(cells))
 
 
-def _diverged_note(runs: Iterable[Run]) -> Iterator[str]:
+def _diverged_note(runs: Iterable[ExperimentRun]) -> Iterator[str]:
     count = sum(run.state == "diverged" for run in runs)
     if count:
         have = "has" if count == 1 else "have"
         yield f"{plural(count, 'run')} diverged and {have} no score in these effects."
 
 
-def _unscored_note(table: Table, runs: Iterable[Run]) -> Iterator[str]:
+def _unscored_note(table: Table, runs: Iterable[ExperimentRun]) -> Iterator[str]:
     count = 0
     for run in runs:
         count += run.state != "diverged" and table.main_metric.name not in run.scores
@@ -231,7 +231,7 @@ def _unscored_note(table: Table, runs: Iterable[Run]) -> Iterator[str]:
         yield f"{plural(count, 'run')} {have} no score yet: some effects are over fewer seeds."
 
 
-def _runs_of(rows: Iterable[TableRow | None]) -> list[Run]:
+def _runs_of(rows: Iterable[TableRow | None]) -> list[ExperimentRun]:
     """The runs of some rows, each row once."""
     distinct = {row.label: row for row in rows if row is not None}
     return list(itertools.chain.from_iterable(row.runs for row in distinct.values()))
