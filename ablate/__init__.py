@@ -27,3 +27,8 @@ def __getattr__(name: str) -> Any:
     if name not in public:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return public[name]
+
+
+def __dir__() -> list[str]:
+    """The public functions, for completion in a notebook, though they are not imported yet."""
+    return [*__all__, "__version__"]

@@ -76,6 +76,14 @@ class Mark:
         numbers = [str(number) for number in (self.line, self.column) if number]
         return ":".join((self.source, *numbers))
 
+    @classmethod
+    def parse(cls, text: str) -> Mark:
+        """The place that `str` has printed."""
+        match = re.fullmatch(r"(.*?)(?::(\d+))?(?::(\d+))?", text, re.DOTALL)
+        assert match is not None
+        source, line, column = match.groups("0")
+        return cls(source, int(line), int(column))
+
     def error(self, fault: Fault | str) -> StudyError:
         """The error at this position."""
         return StudyError(as_fault(fault).located(self))

@@ -24,6 +24,7 @@ from ablate.store.records import MetricsLine
 from ablate.study import Runs, read_study
 from ablate.table.conclusion import conclusion
 from ablate.table.render import rows_frame
+from ablate.table.table import Table
 
 PER = ("row", "run", "step")
 
@@ -66,7 +67,9 @@ def load(
 
     Returns:
         The frame. `frame.attrs` has the name of the study (`study`), the metrics of the verdicts
-        (`judge`) and, by row or run, how each metric was computed (`signatures`).
+        (`judge`), by row or run how each metric was computed (`signatures`), and by row the metrics
+        whose standard deviations, differences and intervals are natural logarithms (`log_scale`):
+        their means are geometric means, in the metric's own unit.
 
     Raises:
         ValueError: `per` or `against` has another value, or `against` is used with other lines than
@@ -113,6 +116,7 @@ def load(
             if name not in frame:
                 values = [getattr(row.config, name) for row in planned.rows]
                 frame.insert(list(frame).index("changed"), name, values)
+        attrs["log_scale"] = _log_scale(outcome.table)
         frame.attrs |= attrs | {"signatures": outcome.experiment.signatures}
     else:
         _refuse(faults, runs)
@@ -175,10 +179,16 @@ def judge(
     judgments = rows_frame(table)
     judgments.attrs = {
         "judge": [metric.name for metric in table.judged_metrics],
+        "log_scale": _log_scale(table),
         "conclusion": conclusion(table),
         "remarks": list(table.experiment.notes.remarks),
     }
     return judgments
+
+
+def _log_scale(table: Table) -> list[str]:
+    """The metrics whose standard deviations and differences are natural logarithms."""
+    return [metric.name for metric in table.shown_metrics if metric.is_log]
 
 
 def _check_arguments(

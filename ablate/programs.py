@@ -90,7 +90,7 @@ def _error_of(event: dict[str, Any]) -> AblateError:
         details = ("problem", "subject", "given", "allowed", "meant", "code")
         known = {name: content[name] for name in details if name in content}
         if "place" in content:
-            known["place"] = errors.Mark(content["place"])
+            known["place"] = errors.Mark.parse(content["place"])
         known["remedy"] = content.get("remedy", "")
         known["fields"] = tuple(content.get("fields", ()))
         known["causes"] = tuple(map(errors.Mark, content.get("causes", ())))

@@ -35,3 +35,7 @@ def test_public_names_are_attributes_and_unknown_ones_are_not(package):
     assert all(getattr(package, name) is not None for name in package.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = package.nothing
+
+
+def test_completion_offers_the_public_functions_alone():
+    assert [name for name in dir(ablate) if not name.startswith("_")] == ["judge", "load", "run"]

@@ -12,7 +12,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from ablate.errors import UsageError
+from ablate.errors import UsageError, did_you_mean_path
 from ablate.judging.lines import EXPECTED_COLUMNS, Line
 
 _TENSORBOARD = re.compile(r"(?:run-)?(.+)-tag-(.+)")  # name of a file: run, tag
@@ -70,6 +70,8 @@ def _lines(file: Path) -> Iterator[Line]:
     """The lines of a file, whose format follows from its first character."""
     try:
         text = file.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise UsageError(f"{file}: no such file{did_you_mean_path(file, Path.is_file)}") from None
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}") from None
     except UnicodeDecodeError:

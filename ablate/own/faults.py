@@ -73,7 +73,10 @@ def describe(
     """
     modules = {reference.file: reference.written_file for reference in classes if reference.digest}
     remedy = _arguments(classes) if isinstance(error, TypeError) else ""
-    for frame in traceback.extract_tb(error.__traceback__):
+    frames = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, NotImplementedError) and frames:
+        remedy = f"define {frames[-1].name}"  # the method of a base class that raises it
+    for frame in frames:
         file = modules.get(Path(frame.filename).name)
         if file is not None:
             place, remedy = Mark(file, frame.lineno or 0), ""

@@ -134,6 +134,7 @@ def test_load_by_row_has_the_numbers_of_the_table(results):
     assert frame.attrs == {
         "study": "small",
         "judge": ["bleu"],
+        "log_scale": ["ppl"],
         "signatures": table.experiment.signatures,
     }
     assert list(frame["verdict"][1:]) == list(frame["verdict_bleu"][1:])

@@ -238,6 +238,7 @@ def test_an_error_has_the_documented_keys_and_comes_back_in_python(agent):
 def test_a_fault_survives_the_way_through_json(fault):
     (again,) = _error_of(StudyError(fault).as_json()).faults
     assert str(again) == str(fault)
+    assert again.place == fault.place
 
 
 def test_every_kind_of_error_has_a_code_of_its_own_and_a_documented_exit_code():

@@ -100,7 +100,7 @@ def test_scalars_of_tensorboard_are_judged_by_their_last_value(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "line"),
     [
-        ("nothing.csv", None, "nothing.csv: No such file or directory"),
+        ("nothing.csv", None, "nothing.csv: no such file"),
         ("run-a_seed1-tag-loss.csv", "Wall time,Step,Value\n1,,2\n", "loss.csv: line 2: a Step or a Wall time is not a number"),
         ("wide.csv", "row,seed,loss\na,1,2,3,4\n", "wide.csv:2: has more cells than the header"),
         ("far.csv", "row,seed,loss\na,1,1e200\n", "loss 1e200 is not allowed: must be between"),

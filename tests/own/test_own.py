@@ -10,6 +10,7 @@ from ablate.config import ModelConfig, RowConfig
 from ablate.config.resolve import resolve_row
 from ablate.errors import Fault
 from ablate.formatting import setting_text
+from ablate.own.faults import describe
 from ablate.own.reference import Reference, parse_reference
 from ablate.own.source import pin_reference, source_hash
 from ablate.parts.variant import VariantName, class_fields, classes_of
@@ -152,6 +153,17 @@ def test_a_module_may_be_a_package(folder):
     (folder / "pack").mkdir()
     (folder / "pack" / "__init__.py").write_bytes(MINE)
     assert pin_reference(Reference("pack", "Other"), folder)[1] == MINE
+
+
+def test_a_method_that_a_class_must_define_is_named():
+    class Base:
+        def step(self):
+            raise NotImplementedError
+
+    with pytest.raises(NotImplementedError) as caught:
+        Base().step()
+    fault = describe([Reference("mine", "SignMomentum")], caught.value)
+    assert str(fault) == "mine:SignMomentum: NotImplementedError; define step"
 
 
 def test_pinning_imports_nothing(folder):
