@@ -679,6 +679,16 @@ def test_plans_are_printed_as_the_pages_show(tmp_path, monkeypatch):
             assert any(is_part_of(line.split(), other) for other in printed), line
 
 
+def test_scores_of_other_code_are_judged_as_the_page_shows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs/judge.md").read_text()
+    scores, command, output = re.findall(r"```(?:text|bash)\n(.*?)```", page, re.DOTALL)[:3]
+    Path("scores.csv").write_text(scores)
+    printed = [line.split() for line in inside(*command.split()[1:]).out.splitlines()]
+    for line in output.splitlines():
+        assert any(is_part_of(line.split(), other) for other in printed), line
+
+
 def is_part_of(words, line):
     """Whether a line has these words in this order, with or without others between them."""
     rest = iter(line)
