@@ -27,8 +27,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ablate.launch.control import Control
 from ablate.launch.executor import Lost, Slot
-from ablate.launch.scheduler import Control, Scheduler
+from ablate.launch.scheduler import Scheduler
 from ablate.store import Results
 from ablate.store.files import write_bytes
 from ablate.store.lease import Lease

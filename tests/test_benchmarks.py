@@ -74,7 +74,7 @@ def test_the_mutation_of_a_module_runs():
 
 
 def test_the_watcher_of_the_pilots_takes_every_event():
-    from ablate.launch.scheduler import Watcher
+    from ablate.launch.control import Watcher
     from benchmarks.pilots import Timing
 
     events = {name for name in vars(Watcher) if not name.startswith("_")}

@@ -36,10 +36,10 @@ from ablate.cluster.engine import Engine
 from ablate.cluster.submission import close_finished, submit_study
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, Interrupted, MachineError, UsageError
 from ablate.formatting import duration, plural
+from ablate.launch.control import Deadline
 from ablate.launch.devices import gpus_for_run
 from ablate.launch.launch import launch, outcome_of_launch
 from ablate.launch.preparation import prepare_runs
-from ablate.launch.scheduler import Deadline
 from ablate.loggers import Start, select_loggers
 from ablate.plan.budget import Budget, BudgetLimit
 from ablate.plan.progress import saved_line

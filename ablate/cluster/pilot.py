@@ -24,9 +24,9 @@ from ablate.cluster.profiles import engine_of
 from ablate.cluster.submission import open_job, steps_of
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, AblateError, Interrupted
 from ablate.formatting import duration, plural
+from ablate.launch.control import Control
 from ablate.launch.executor import Slot, devices_text
 from ablate.launch.launch import Share, launch, outcome_of_launch
-from ablate.launch.scheduler import Control
 from ablate.plan.progress import run_labels
 from ablate.store import State
 from ablate.store.jobs import (

@@ -21,11 +21,12 @@ from ablate.analysis.results import run_state
 from ablate.analysis.stages import Stage
 from ablate.config import DecodingConfig
 from ablate.config.identity import NOT_IDENTITY
+from ablate.launch.control import Control, Watcher
 from ablate.launch.devices import micro_batch, runs_of_pilot
 from ablate.launch.executor import Demand, Executor, Slot
 from ablate.launch.local import local_executor
 from ablate.launch.preparation import prepare_runs
-from ablate.launch.scheduler import Control, Scheduler, Watcher
+from ablate.launch.scheduler import Scheduler
 from ablate.plan.resources import refuse_full_disk
 from ablate.store import Results, State
 from ablate.store.jobs import DEFAULT_RESOURCES, Resources
@@ -66,7 +67,7 @@ ALONE = Share(0, 1, report_seconds=1.0)
 def launch(
     stage: Stage,
     results: Results,
-    observer: Watcher,
+    watcher: Watcher,
     resources: Resources = DEFAULT_RESOURCES,
     retries: Retries = never,
     *,
@@ -79,7 +80,7 @@ def launch(
     Args:
         stage: the stage.
         results: the results root.
-        observer: receives the events of the launch.
+        watcher: receives the events of the launch.
         resources: resources that the runs may occupy.
         retries: decides which failed runs are repeated.
         executor_for: makes the executor.
@@ -108,7 +109,7 @@ def launch(
     # executor is made later, if a run is missing.
     if resources.device == "cuda":
         executor = executor_for(demand)
-    corpora = prepare_runs(study, stage.runs, results, observer.log)
+    corpora = prepare_runs(study, stage.runs, results, watcher.log)
     missing = [id for id in stage.missing if is_missing(runs[id], results, retries)]
     if not missing:
         return
@@ -116,14 +117,14 @@ def launch(
     for id in missing:
         damage = damage_of_run(runs[id], results)
         if damage is not None:  # in place of the usual remedy, which is this command
-            observer.log(str(replace(damage, remedy="it is made again")))
+            watcher.log(str(replace(damage, remedy="it is made again")))
         # A retried run has not failed yet. But pilots must know the hosts on which it has failed.
         if share is ALONE:
             results.run(id).failure.unlink(missing_ok=True)
     executor = executor or executor_for(demand)
     slots = executor.slots()
     refuse_full_disk(stage.known_runs, results, len(slots))
-    observer.announce(corpora[stage.runs.data_of(stage.runs.base)], slots, len(missing))
+    watcher.announce(corpora[stage.runs.data_of(stage.runs.base)], slots, len(missing))
 
     def job_for(id: str, slot: Slot, halve_micro_batch: bool) -> Job:
         corpus = corpora[runs[id].data]
@@ -133,7 +134,7 @@ def launch(
         run = runs[id]
         return None if is_missing(run, results, retries) else run_state(run, results)
 
-    Scheduler(executor, job_for, results.run, outcome_of, observer, control).run(missing)
+    Scheduler(executor, job_for, results.run, outcome_of, watcher, control).run(missing)
 
 
 def outcome_of_launch(runs: Iterable[Run], results: Results) -> Counter[State]:

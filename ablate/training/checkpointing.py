@@ -15,8 +15,9 @@ from ablate.config import TrainingConfig
 from ablate.errors import StoreError
 from ablate.store import RunFolder, checkpoints
 from ablate.store.records import TrainingState
-from ablate.training.context import RunContext
+from ablate.training.hooks import RunHooks
 from ablate.training.metrics_log import MetricsLog
+from ablate.training.progress import TrainingProgress
 
 # Number of checkpoints that wait in memory while the disk refuses them. With one more, the run
 # fails.
@@ -95,7 +96,7 @@ class CheckpointSaver:
         config: TrainingConfig,
         metrics: MetricsLog,
         keep: int,
-        context: RunContext,
+        hooks: RunHooks,
     ) -> None:
         """Prepare for saving.
 
@@ -105,13 +106,13 @@ class CheckpointSaver:
             metrics: metrics log, which is flushed before each checkpoint, so that it never ends
                 before a checkpoint's step.
             keep: number of checkpoints that averaging uses.
-            context: hooks that the saver calls.
+            hooks: functions that the saver calls.
         """
         self.folder = folder.checkpoints
         self.config = config
         self.metrics = metrics
         self.keep = keep
-        self.context = context
+        self.hooks = hooks
         self.waiting: list[Snapshot] = []
         self.last_save = time.monotonic()
 
@@ -141,7 +142,7 @@ class CheckpointSaver:
             # Each waiting checkpoint is a copy of the weights and the optimizer state.
             if len(self.waiting) > MAX_WAITING:
                 raise
-            self.context.log.warning(
+            self.hooks.log.warning(
                 "step %d could not be saved (%s: %s); the checkpoint before it is unchanged, and "
                 "training goes on",
                 snapshot.info.step,
@@ -168,20 +169,20 @@ class CheckpointSaver:
             snapshot.state,
             snapshot.info,
             snapshot.scheduled,
-            self.context.check_lease,
+            self.hooks.check_lease,
         )
-        self.context.check_lease()
+        self.hooks.check_lease()
         try:
             # After the checkpoint: until it is complete, a resume needs the old checkpoints.
             checkpoints.prune(self.folder, self._needed_steps(snapshot.info))
         except (OSError, StoreError) as error:
-            self.context.log.warning(
+            self.hooks.log.warning(
                 "old checkpoints could not be removed (%s); the next save tries again", error
             )
 
     def _needed_steps(self, newest: TrainingState) -> set[int]:
         """Steps whose weights averaging may still use."""
-        chosen = newest.step if self.config.patience is None else newest.best_step
+        chosen = TrainingProgress.at(newest).chosen_step(self.config.patience)
         steps = [checkpoint.step for checkpoint in checkpoints.scheduled(self.folder)]
         up_to_chosen = [step for step in steps if step <= chosen]
         # With patience, a later step may become the best.

@@ -21,7 +21,7 @@ from ablate.errors import Interrupted
 from ablate.kernels import ranks as collectives
 from ablate.kernels.device import visible_device
 from ablate.kernels.ranks import use_ranks
-from ablate.training import Diverged, RunContext
+from ablate.training import Diverged, RunHooks
 from ablate.workers.job import RankCommand, RankStart
 from ablate.workers.ranks import use_loopback
 from ablate.workers.run_inputs import RunInputs
@@ -65,7 +65,7 @@ def _follow(start: RankStart) -> None:
             inputs = inputs.set_up(device, command.execution)
             if command.decoding is None:
                 with suppress(Interrupted, Diverged):  # the first rank handles these errors
-                    inputs.trainer(command.execution, command.keep, RunContext()).fit()
+                    inputs.trainer(command.execution, command.keep, RunHooks()).fit()
             else:
                 assert command.result is not None
                 inputs.evaluate(command.decoding, command.result, lambda phase: None)

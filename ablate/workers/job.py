@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, field_validator
 from ablate.config import DecodingConfig
 from ablate.store.records import Execution, Result, Setting
 
-EventOutcome = Literal["done", "diverged", "interrupted", "failed", "busy", "unsuitable"]
+EventOutcome = Literal["done", "diverged", "interrupted", "failed", "held", "unsuitable"]
 
 # The two lines of the protocol that are not JSON: a worker's first line, and an executor's last.
 READY = "ready\n"
@@ -100,7 +100,7 @@ class JobEvent(_Message):
     """The end of work on a job.
 
     run: id of the run.
-    outcome: `done`, `diverged`, `interrupted`, `failed`; `busy` if another process holds the run's
+    outcome: `done`, `diverged`, `interrupted`, `failed`; `held` if another process holds the run's
         lease; `unsuitable` if the run cannot continue on this device, and is left unchanged.
     reason: one line that explains `failed` or `unsuitable`; empty for all other outcomes.
     """

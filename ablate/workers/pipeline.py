@@ -16,7 +16,7 @@ from ablate.store.files import quarantine, remove_temporaries, sha256, write_byt
 from ablate.store.lease import LeaseLost
 from ablate.store.records import Decoding, FileHash, Outcome, Phase, Result, Score
 from ablate.store.score_cache import fault_in_predictions, score_source, write_scores
-from ablate.training import Diverged, RunContext, TrainingOutcome
+from ablate.training import Diverged, RunHooks, TrainingOutcome
 from ablate.training.checkpointing import averaged_steps, count_due
 from ablate.workers.execution import choose_execution
 from ablate.workers.job import Job, RankCommand
@@ -25,7 +25,7 @@ from ablate.workers.ranks import rank_group, send
 from ablate.workers.run_inputs import RunInputs
 
 
-def execute(job: Job, context: RunContext) -> Outcome:
+def execute(job: Job, hooks: RunHooks) -> Outcome:
     """Execute the run of a job, or only its missing decodings. The caller holds its lease.
 
     Raises:
@@ -33,20 +33,20 @@ def execute(job: Job, context: RunContext) -> Outcome:
         StoreError: files on disk cannot be used.
         OSError: the disk refused a file that the result needs.
     """
-    return _Pipeline(job, context).execute()
+    return _Pipeline(job, hooks).execute()
 
 
 class _Pipeline:
     """Executes one run in the process that holds its lease."""
 
-    def __init__(self, job: Job, context: RunContext) -> None:
+    def __init__(self, job: Job, hooks: RunHooks) -> None:
         inputs = RunInputs.read(job)
         self.job = job
         self.request = job.run
         self.folder = inputs.folder
-        self.log = context.log
-        self.check_lease = context.check_lease
-        self.stop_requested = context.stop_requested
+        self.log = hooks.log
+        self.check_lease = hooks.check_lease
+        self.stop_requested = hooks.stop_requested
         # If `ablate table` is writing to scores/ at this moment, it loses its temporary file, and
         # continues without the cache.
         for directory in self.folder.folders:
@@ -61,8 +61,8 @@ class _Pipeline:
         self.reporter = ProgressReporter(
             self.folder, self.execution.threads, self.inputs.device, job.device, job.report_seconds
         )
-        self.context = replace(
-            context,
+        self.hooks = replace(
+            hooks,
             on_step=self.reporter.after_step,
             on_evaluation=lambda: self.reporter.enter("evaluating"),
             on_out_of_memory=self._remember_smaller_micro_batch,
@@ -149,7 +149,7 @@ class _Pipeline:
         decodings = self.request.decodings.values()
         keep = max((decoding.average_checkpoints for decoding in decodings), default=1)
         send(RankCommand(execution=self.execution, keep=keep))
-        trainer = self.inputs.trainer(self.execution, keep, self.context)
+        trainer = self.inputs.trainer(self.execution, keep, self.hooks)
         params = sum(parameter.numel() for parameter in trainer.model.parameters())
         try:
             outcome = trainer.fit()

@@ -21,7 +21,7 @@ from ablate.kernels.device import on_gpu, prepare
 from ablate.own.reference import source_file
 from ablate.store import RunFolder, checkpoints
 from ablate.tasks import Task
-from ablate.training import RunContext, StepReport, Trainer
+from ablate.training import RunHooks, StepReport, Trainer
 
 DEV_ITEMS = 16  # number of items of the dev split to evaluate
 
@@ -75,7 +75,7 @@ def check_resume(
             nonlocal made
             made = report.step
 
-        context = RunContext(on_step=count, stop_requested=lambda: made >= until)
+        hooks = RunHooks(on_step=count, stop_requested=lambda: made >= until)
         trainer = Trainer(
             config,
             seed,
@@ -86,7 +86,7 @@ def check_resume(
             micro_batch_tokens=micro_batch_tokens,
             keep_checkpoints=1,
             dev=dev,
-            context=context,
+            hooks=hooks,
         )
         with suppress(Interrupted):
             trainer.fit()

@@ -20,7 +20,7 @@ from ablate.stats.metrics import CHANCE_SCORE, PPL
 from ablate.store import RunFolder, checkpoints
 from ablate.store.records import Execution, Phase, Result, Score
 from ablate.tasks import Task, task_of
-from ablate.training import RunContext, Trainer
+from ablate.training import RunHooks, Trainer
 from ablate.training.checkpointing import average
 from ablate.workers.job import Job
 
@@ -79,7 +79,7 @@ class RunInputs:
             config=self.config.model_copy(update={"precision": execution.precision}),
         )
 
-    def trainer(self, execution: Execution, keep: int, context: RunContext) -> Trainer:
+    def trainer(self, execution: Execution, keep: int, hooks: RunHooks) -> Trainer:
         """Make the trainer of this rank."""
         return Trainer(
             self.config,
@@ -90,7 +90,7 @@ class RunInputs:
             device=self.device,
             micro_batch_tokens=execution.current_micro_batch_tokens,
             keep_checkpoints=keep,
-            context=context,
+            hooks=hooks,
             parts=execution.parts,
             ranks=current_ranks(),
         )

@@ -28,7 +28,7 @@ from ablate.errors import EXIT_INTERRUPTED, Interrupted, StoreError, without_sec
 from ablate.store import RunFolder, none_if_unreadable
 from ablate.store.lease import TAKEN_OVER, Lease, LeaseLost
 from ablate.store.status import record_failure
-from ablate.training import RunContext
+from ablate.training import RunHooks
 from ablate.workers.execution import OtherDevice
 from ablate.workers.job import NO_MORE_JOBS, READY, EventOutcome, Job, JobEvent
 from ablate.workers.pipeline import execute
@@ -79,7 +79,7 @@ def main() -> int:
     torch.set_flush_denormal(True)
     events = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # output of libraries goes to standard error, so that it does not mix with events
-    leases: dict[str, Lease] = {}  # leases of busy runs; see `execute_if_free`
+    leases: dict[str, Lease] = {}  # of runs that others hold; see `execute_if_free`
     try:
         events.write(READY)
     except BrokenPipeError:
@@ -110,8 +110,8 @@ def execute_if_free(
     Args:
         job: the job.
         stop: called at each step; returns whether to save and stop.
-        leases: leases of busy runs by id. A lease measures for how long its holder has been silent,
-            so pass the same dictionary, empty at first, to all calls.
+        leases: leases of runs that other processes hold, by id. A lease measures for how long its
+            holder has been silent, so pass the same dictionary, empty at first, to all calls.
         log_descriptors: file descriptors that are redirected to the run's log during the job, such
             as 2 for messages of libraries.
     """
@@ -119,8 +119,8 @@ def execute_if_free(
     lease = leases.setdefault(folder.id, Lease(folder.lease))
     try:
         if not lease.try_to_take():
-            return JobEvent(run=folder.id, outcome="busy")
-        del leases[folder.id]  # the run is not busy any more
+            return JobEvent(run=folder.id, outcome="held")
+        del leases[folder.id]  # no other process holds the run any more
         try:
             return _execute_leased(
                 job, folder, lambda: stop() or lease.is_lost, lease, log_descriptors
@@ -146,13 +146,13 @@ def _execute_leased(
     ):
         log = run_logger(file.fileno())
         try:
-            outcome: EventOutcome = execute(job, RunContext(log, lease.check, stop))
+            outcome: EventOutcome = execute(job, RunHooks(log, lease.check, stop))
             return JobEvent(run=folder.id, outcome=outcome)
         except Interrupted:
             return JobEvent(run=folder.id, outcome="interrupted")
         except LeaseLost:
             log.warning(TAKEN_OVER)
-            return JobEvent(run=folder.id, outcome="busy")
+            return JobEvent(run=folder.id, outcome="held")
         except (
             OtherDevice
         ) as error:  # not a failure: a launcher with that device can finish the run

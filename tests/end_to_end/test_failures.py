@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from ablate.config import DecodingConfig
-from ablate.training import RunContext
+from ablate.training import RunHooks
 from ablate.workers.job import Job, RunRequest
 from ablate.workers.pipeline import execute
 from tests.end_to_end.studies import outcome
@@ -113,7 +113,7 @@ def diverged(copy, monkeypatch):
             folder=run.path, corpus=corpus, test="test", decodings=decodings, settings={}
         )
         job = Job(run=request, device="cpu", threads=1, micro_batch_tokens=512)
-        assert execute(job, RunContext()) == "diverged"
+        assert execute(job, RunHooks()) == "diverged"
     finally:
         torch.set_num_threads(threads)
     return copy

@@ -13,7 +13,7 @@ import torch
 from ablate.config import DecodingConfig
 from ablate.errors import Interrupted
 from ablate.store.records import Result
-from ablate.training import RunContext
+from ablate.training import RunHooks
 from ablate.workers.job import Job, RunRequest
 from ablate.workers.pipeline import execute
 from tests.cli.inside import inside
@@ -191,7 +191,7 @@ def begun(trained, steps):
     asked, threads = itertools.count(1), torch.get_num_threads()
     try:
         with pytest.raises(Interrupted):
-            execute(job, RunContext(stop_requested=lambda: next(asked) == steps))
+            execute(job, RunHooks(stop_requested=lambda: next(asked) == steps))
     finally:
         torch.set_num_threads(threads)
     return run

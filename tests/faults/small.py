@@ -147,14 +147,14 @@ class Small:
 
         def wait_and_work() -> int:
             mine: dict[str, lease.Lease] = {}
-            while (outcome := execute_if_free(self._job(run), _never, mine).outcome) == "busy":
+            while (outcome := execute_if_free(self._job(run), _never, mine).outcome) == "held":
                 time.sleep(TERM / 20)
             return 0 if outcome == "done" else FAILED
 
         pid = os.fork()
         if not pid:
             os._exit(
-                {"done": 0, "busy": 4}.get(
+                {"done": 0, "held": 4}.get(
                     execute_if_free(self._job(run), stop, {}).outcome, FAILED
                 )
             )

@@ -118,7 +118,7 @@ def is_alive(pid):
     return True
 
 
-@pytest.mark.parametrize("outcome", ["done", "diverged", "failed", "busy", "interrupted"])
+@pytest.mark.parametrize("outcome", ["done", "diverged", "failed", "held", "interrupted"])
 def test_the_event_of_a_worker_is_passed_on(local_executor, outcome):
     one = local_executor()
     one.submit(A, outcome)
@@ -136,7 +136,7 @@ def test_lines_that_a_sites_start_up_prints_before_a_worker_is_ready_are_no_even
 
 def test_a_slots_worker_is_kept_for_the_next_job_so_that_torch_is_loaded_once(local_executor):
     one = local_executor()
-    for run, outcome in ((A, "done"), (B, "diverged"), (C, "busy"), (D, "done")):
+    for run, outcome in ((A, "done"), (B, "diverged"), (C, "held"), (D, "done")):
         one.submit(run, outcome)
         one.event()
     assert len({pid for _, pid in one.attempts}) == 1

@@ -1,4 +1,4 @@
-"""The scheduler, with an executor that answers by a script: order, retries, busy runs, deaths and
+"""The scheduler, with an executor that answers by a script: order, retries, held runs, deaths and
 signals.
 """
 
@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from ablate.errors import Interrupted
 from ablate.launch import scheduler as module
+from ablate.launch.control import Control
 from ablate.launch.executor import Lost
-from ablate.launch.scheduler import HELD_SECONDS, MAX_DEATHS, Control, Scheduler
+from ablate.launch.scheduler import HELD_SECONDS, MAX_ATTEMPTS, Scheduler
 from ablate.store import Results
 from ablate.store.records import Failure
 from ablate.workers.job import JobEvent
@@ -166,13 +167,13 @@ def test_an_outcome_reaches_the_watcher(schedule, outcome, reason):
 
 @pytest.mark.parametrize("death", DEATHS)
 def test_a_run_whose_worker_died_is_tried_again_before_the_others(schedule, death):
-    recorder = schedule({A: [death] * (MAX_DEATHS - 1) + ["done"], B: ["done"]}, count=1)
+    recorder = schedule({A: [death] * (MAX_ATTEMPTS - 1) + ["done"], B: ["done"]}, count=1)
     assert recorder.outcomes == [(A, "done"), (B, "done")]
-    assert schedule.attempts == [A] * MAX_DEATHS + [B]
+    assert schedule.attempts == [A] * MAX_ATTEMPTS + [B]
     assert schedule.failure(A) is None
-    assert recorder.runs_lost == [(A, f"it was {death}")] * (MAX_DEATHS - 1)
+    assert recorder.runs_lost == [(A, f"it was {death}")] * (MAX_ATTEMPTS - 1)
     log = schedule.results.run(A).log.read_text().splitlines()
-    assert [line[20:] for line in log] == [f"it was {death}; started again"] * (MAX_DEATHS - 1)
+    assert [line[20:] for line in log] == [f"it was {death}; started again"] * (MAX_ATTEMPTS - 1)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +188,7 @@ def test_a_run_whose_worker_died_is_tried_again_before_the_others(schedule, deat
 def test_after_several_deaths_a_run_has_failed_and_the_others_continue(schedule, deaths, killed):
     recorder = schedule({A: [*deaths, "done"], B: ["done"]}, count=1)
     assert recorder.outcomes == [(A, "failed"), (B, "done")]
-    assert schedule.attempts == [A] * MAX_DEATHS + [B]
+    assert schedule.attempts == [A] * MAX_ATTEMPTS + [B]
     failure = schedule.failure(A)
     assert (failure.reason, failure.killed) == (f"it was {deaths[-1]}", killed)
     assert recorder.reasons[A] == failure.reason
@@ -211,8 +212,8 @@ def test_a_run_whose_worker_alone_was_stopped_continues(schedule):
     assert recorder.outcomes == [(A, "done"), (B, "done")]
 
 
-def test_a_busy_run_is_tried_again_after_a_while(schedule):
-    recorder = schedule({A: ["busy", "busy", "done"], B: ["done"]}, count=1)
+def test_a_held_run_is_tried_again_after_a_while(schedule):
+    recorder = schedule({A: ["held", "held", "done"], B: ["done"]}, count=1)
     assert recorder.outcomes == [(B, "done"), (A, "done")]
     assert recorder.runs_held == [A, A]
     assert schedule.attempts == [A, B, A, A]
@@ -230,14 +231,14 @@ def test_a_run_that_another_launcher_has_finished_is_not_submitted(schedule, out
 
 
 @pytest.mark.parametrize("outcome", ["done", "failed", "diverged"])
-def test_a_busy_run_that_another_launcher_finishes_is_not_submitted_again(schedule, outcome):
+def test_a_held_run_that_another_launcher_finishes_is_not_submitted_again(schedule, outcome):
     schedule.recorder.on_start = lambda run: schedule.elsewhere.update({run: outcome})
-    assert schedule({A: ["busy", "done"]}).outcomes == [(A, outcome)]
+    assert schedule({A: ["held", "done"]}).outcomes == [(A, outcome)]
     assert schedule.attempts == [A]
 
 
 def test_the_watcher_is_called_while_time_passes(schedule):
-    assert schedule({A: ["busy", "busy", "done"]}).ticks >= 2 * HELD_SECONDS / module.TICK_SECONDS
+    assert schedule({A: ["held", "held", "done"]}).ticks >= 2 * HELD_SECONDS / module.TICK_SECONDS
 
 
 def send(*numbers):
@@ -255,7 +256,7 @@ def test_a_signal_cancels_the_executor_and_starts_nothing_new(schedule, number):
     before = signal.getsignal(number)
     schedule.recorder.on_start = send(number)
     with pytest.raises(Interrupted):
-        schedule({A: [FOREVER], B: ["done"], C: ["busy", "done"]}, count=1)
+        schedule({A: [FOREVER], B: ["done"], C: ["held", "done"]}, count=1)
     assert schedule.attempts == [A]
     assert schedule.executor.cancelled == 1
     assert schedule.recorder.outcomes == []
@@ -339,7 +340,7 @@ def test_a_control_receives_its_signals(schedule):
 
 def test_a_launch_with_nothing_but_runs_of_others_ends_after_its_idle_time(schedule):
     control = Limits(idle=90.0)
-    recorder = schedule({A: ["busy"] * 99, B: ["done"]}, control=control)
+    recorder = schedule({A: ["held"] * 99, B: ["done"]}, control=control)
     assert recorder.outcomes == [(B, "done")]
     assert 90 <= schedule.clock.now - 1000 < 95
     assert set(recorder.runs_held) == {A}
@@ -351,14 +352,14 @@ def test_before_a_launch_leaves_runs_to_others_it_looks_once_more_whether_their_
     """A holder on another host counts as dead after 60 s of silence; the look before this one is
     too early for that.
     """
-    schedule({A: ["busy"] * 99}, control=Limits(idle=90.0))
+    schedule({A: ["held"] * 99}, control=Limits(idle=90.0))
     times = [now - 1000 for *_, now in schedule.executor.attempts]
     assert 87 < times[-1] < 90
     assert len(times) == 7
 
 
-def test_looks_at_a_busy_run_become_rarer_and_stay_in_one_slot(schedule):
-    schedule({A: ["busy"] * 9 + ["done"]}, count=3)
+def test_looks_at_a_held_run_become_rarer_and_stay_in_one_slot(schedule):
+    schedule({A: ["held"] * 9 + ["done"]}, count=3)
     times = [now for *_, now in schedule.executor.attempts]
     waits = [later - earlier for earlier, later in itertools.pairwise(times)]
     expected = [2, 4, 8, 16, 32, 60, 60, 60, 60]
@@ -372,7 +373,7 @@ def test_a_launch_with_full_slots_does_not_look_at_runs_of_others(schedule):
     schedule.elsewhere = SimpleNamespace(get=looks.append)
     schedule.recorder.on_start = lambda run: None
     with pytest.raises(Interrupted):
-        schedule({A: ["busy", "done"], B: [FOREVER]}, count=1, control=Limits(looks=500))
+        schedule({A: ["held", "done"], B: [FOREVER]}, count=1, control=Limits(looks=500))
     assert looks.count(A) == 1
 
 
@@ -394,7 +395,7 @@ def test_an_error_of_the_watcher_closes_the_executor(schedule):
     assert executor.closed
 
 
-SCRIPT = st.lists(st.sampled_from(["busy", "interrupted", *DEATHS]), max_size=5)
+SCRIPT = st.lists(st.sampled_from(["held", "interrupted", *DEATHS]), max_size=5)
 ENDS = st.sampled_from(["done", "diverged", "failed"])
 
 
@@ -411,5 +412,5 @@ def test_every_run_ends_exactly_once_whatever_happens(tmp_path_factory, scripts,
     assert Counter(run for run, _ in recorder.outcomes) == dict.fromkeys(named, 1)
     assert list(dict.fromkeys(schedule.attempts)) == list(named)
     for run, outcome in recorder.outcomes:
-        deaths = [answer for answer in named[run][:-1] if answer != "busy"]
-        assert outcome == ("failed" if len(deaths) >= MAX_DEATHS else named[run][-1])
+        deaths = [answer for answer in named[run][:-1] if answer != "held"]
+        assert outcome == ("failed" if len(deaths) >= MAX_ATTEMPTS else named[run][-1])

@@ -15,7 +15,7 @@ from ablate.data.prepare import prepare
 from ablate.kernels.ranks import ONLY_RANK, Ranks
 from ablate.store import RunFolder, checkpoints
 from ablate.tasks import Translation
-from ablate.training import RunContext, StepReport, Trainer, trainer
+from ablate.training import RunHooks, StepReport, Trainer, trainer
 
 TINY = {
     "n_layers": 1, "d_model": 14, "d_ff": 11, "n_heads": 3, "d_k": 5, "d_v": 7, "max_positions": 40, "dropout": 0.3,
@@ -101,7 +101,7 @@ class Training:
     task: object = None
 
     def prepare(self) -> Trainer:
-        """Make a trainer, which resumes if there is a checkpoint."""
+        """Make a trainer at its first step."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.trainer = Trainer(
             resolve_row({**TINY, **self.settings}),
@@ -113,7 +113,7 @@ class Training:
             device=torch.device("cpu"),
             micro_batch_tokens=self.micro_batch_tokens,
             keep_checkpoints=self.keep_checkpoints,
-            context=RunContext(
+            hooks=RunHooks(
                 log=logger_to(self.log_lines),
                 check_lease=self.check_lease,
                 stop_requested=lambda: (

@@ -16,7 +16,7 @@ from ablate.kernels.device import is_out_of_memory
 from ablate.model.experts import MixtureOfExperts
 from ablate.store import RunFolder, checkpoints
 from ablate.store.lease import LeaseLost
-from ablate.training import RunContext, checkpointing, trainer
+from ablate.training import RunHooks, checkpointing, trainer
 from ablate.training.checkpointing import (
     CheckpointSaver,
     Snapshot,
@@ -124,8 +124,8 @@ class Disk:
         self.config = resolve_row({"checkpoint_every": 4, "eval_every": 4, **settings})
         metrics = MetricsLog(self.folder.metrics)
         metrics.cut()
-        context = RunContext(log=logger_to(self.lines), check_lease=self._refuse)
-        self.saver = CheckpointSaver(self.folder, self.config, metrics, keep, context)
+        hooks = RunHooks(log=logger_to(self.lines), check_lease=self._refuse)
+        self.saver = CheckpointSaver(self.folder, self.config, metrics, keep, hooks)
 
     def _refuse(self):
         if self.full:
@@ -239,7 +239,7 @@ def test_a_process_that_has_lost_its_lease_removes_no_checkpoint(tmp_path):
         if (disk.folder.checkpoints / "000000012.json").exists():
             raise LeaseLost
 
-    disk.saver.context = RunContext(log=logger_to(disk.lines), check_lease=lost_after_the_manifest)
+    disk.saver.hooks = RunHooks(log=logger_to(disk.lines), check_lease=lost_after_the_manifest)
     with pytest.raises(LeaseLost):
         disk.save(12)
     assert disk.steps() == ([*before[0], 12], [*before[1], 12])
@@ -356,6 +356,7 @@ def test_a_process_that_has_lost_the_run_writes_no_line_into_its_log(training, u
     """It was suspended, another process took the run over, and now it continues."""
     zombie = training(evaluate=evaluate)
     old = zombie.prepare()
+    old.resume()
     for step in range(1, 6):
         old._step(step)
     training(evaluate=evaluate).fit()
@@ -512,7 +513,7 @@ def test_memory_too_small_for_a_single_sentence_is_a_failure(training):
     with pytest.raises(torch.OutOfMemoryError):
         run.fit()
     assert run.smaller
-    longest = max(int(run.trainer.train.lengths(run.trainer.order.at(1)).max()), 1)
+    longest = max(int(run.trainer.train_items.lengths(run.trainer.order.at(1)).max()), 1)
     assert run.trainer.micro_batch_tokens <= longest
 
 

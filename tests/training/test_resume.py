@@ -216,7 +216,7 @@ def test_only_a_process_with_the_lease_sets_a_damaged_checkpoint_aside(training)
     before = sorted(run.checkpoints.iterdir())
     run.check_lease = lost
     with pytest.raises(Lost):
-        run.prepare()
+        run.prepare().resume()
     assert sorted(run.checkpoints.iterdir()) == before
 
 
@@ -224,6 +224,7 @@ def test_a_finished_run_resumes_with_its_weights_while_its_state_is_there(traini
     run = training(evaluate=evaluate)
     run.fit()
     trainer = run.prepare()
+    trainer.resume()
     assert run.log_lines == [f"resumed at step {STEPS}"]
     final = load_file(checkpoints.newest(run.checkpoints)[0].weights)
     assert all(
@@ -243,7 +244,7 @@ def test_without_a_state_only_the_weights_of_the_last_step_decide_whether_traini
     checkpoints.prune(run.checkpoints, {8, STEPS}, finished=True)
     (weights,) = run.checkpoints.glob(f"*{damaged}.weights.safetensors")
     weights.write_bytes(b"damaged")
-    run.prepare()
+    run.prepare().resume()
     assert len(run.log_lines) == 1
     assert run.log_lines[0].endswith(line)
 

@@ -278,6 +278,7 @@ def test_a_finished_training_makes_no_further_step(training):
 
 def test_a_finished_training_has_closed_its_log(training):
     trainer = training().prepare()
+    trainer.resume()
     file = trainer.metrics._file
     os.fstat(file)
     trainer.fit()
@@ -289,10 +290,10 @@ def test_a_finished_training_has_closed_its_log(training):
 
 
 def test_the_dev_split_is_evaluated_unless_other_items_are_passed(training, toy):
-    whole = training().prepare().dev
+    whole = training().prepare().dev_items
     assert len(whole) == len(toy.split("dev")) > 0
     few = toy.split("train")
-    assert training("few", dev=few).prepare().dev is few
+    assert training("few", dev=few).prepare().dev_items is few
 
 
 def test_evaluations_happen_when_due_and_at_the_end(training):

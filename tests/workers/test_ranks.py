@@ -16,7 +16,7 @@ from ablate.launch.executor import Lost, Slot
 from ablate.launch.local import LocalExecutor
 from ablate.store import RunFolder, none_if_unreadable
 from ablate.store.lease import LeaseLost
-from ablate.training import RunContext
+from ablate.training import RunHooks
 from ablate.workers import ranks
 from ablate.workers.execution import choose_execution
 from ablate.workers.job import Job
@@ -67,7 +67,7 @@ def test_four_processes_give_the_bytes_of_one(job):  # noqa: F811
     begin(one, 4)
     lines = []
     for each in (four, one):
-        assert execute(each, RunContext(logger_to(lines))) == "done"
+        assert execute(each, RunHooks(logger_to(lines))) == "done"
         assert followers() == []
     assert [line for line in lines if "processes" in line] == ["4 processes work on this run"]
     assert content(four) == content(one)
@@ -80,17 +80,17 @@ def test_a_run_goes_from_two_processes_to_one_and_to_four(job):  # noqa: F811
     cut, whole = job(), job(OTHER)
     for each in (cut, whole):
         begin(each, 4)
-    assert execute(whole, RunContext()) == "done"
+    assert execute(whole, RunHooks()) == "done"
     for processes, asked in ((2, 3), (1, 4)):
         answers = iter([False] * asked)
         with pytest.raises(Interrupted):
             execute(
                 on(cut, processes),
-                RunContext(stop_requested=lambda answers=answers: next(answers, True)),
+                RunHooks(stop_requested=lambda answers=answers: next(answers, True)),
             )
         assert followers() == []
     lines = []
-    assert execute(on(cut, 4), RunContext(logger_to(lines))) == "done"
+    assert execute(on(cut, 4), RunHooks(logger_to(lines))) == "done"
     assert any(line.startswith("resumed at step") for line in lines)
     assert content(cut) == content(whole)
 
@@ -99,7 +99,7 @@ def test_more_processes_than_parts_are_not_started(job):  # noqa: F811
     one = job(train_steps=2)
     begin(one, 1)
     lines = []
-    assert execute(on(one, 4), RunContext(logger_to(lines))) == "done"
+    assert execute(on(one, 4), RunHooks(logger_to(lines))) == "done"
     assert not any("processes" in line for line in lines)
 
 
@@ -113,7 +113,7 @@ def test_a_run_whose_lease_is_lost_ends_all_processes_and_publishes_nothing(job)
             raise LeaseLost("taken")
 
     with pytest.raises(LeaseLost):
-        execute(on(job(), 2), RunContext(check_lease=check_lease))
+        execute(on(job(), 2), RunHooks(check_lease=check_lease))
     assert checks[-1] == 1
     assert followers() == []
     assert not RunFolder(job().run.folder).result.exists()
@@ -157,7 +157,7 @@ def test_if_one_process_is_killed_the_others_end_and_the_run_resumes(job, monkey
         assert "resumed at step" in folder.log.read_text()
     finally:
         executor.close()
-    assert execute(whole, RunContext()) == "done"
+    assert execute(whole, RunHooks()) == "done"
     assert content(hit) == content(whole)
     assert not follower.is_running()
 

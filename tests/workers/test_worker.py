@@ -21,7 +21,7 @@ from ablate.errors import Interrupted, StoreError
 from ablate.store import RunFolder, checkpoints, none_if_unreadable
 from ablate.store.lease import Lease, LeaseLost
 from ablate.store.records import Execution, Progress
-from ablate.training import RunContext
+from ablate.training import RunHooks
 from ablate.workers.job import NO_MORE_JOBS, READY, Job, JobEvent, RunRequest
 from ablate.workers.pipeline import execute
 from ablate.workers.run_inputs import RunInputs
@@ -144,7 +144,7 @@ def test_a_worker_saves_its_run_when_its_launcher_is_killed(job, tmp_path):
     assert (checkpoint.step > 0, skipped) == (True, [])
     lines = []
     with pytest.raises(Interrupted):
-        execute(endless, RunContext(logger_to(lines), stop_requested=lambda: True))
+        execute(endless, RunHooks(logger_to(lines), stop_requested=lambda: True))
     assert lines == [f"resumed at step {checkpoint.step}"]
 
 
@@ -198,13 +198,13 @@ def never():
     return False
 
 
-def test_a_run_whose_lease_is_held_is_busy_and_left_alone(job):
+def test_a_run_whose_lease_is_held_is_left_alone(job):
     one = job()
     folder = RunFolder(one.run.folder)
     lease = Lease(folder.lease)
     assert lease.try_to_take()
     before = sorted(path.name for path in folder.path.iterdir())
-    assert forked(lambda: execute_if_free(one, never, {}).model_dump())["outcome"] == "busy"
+    assert forked(lambda: execute_if_free(one, never, {}).model_dump())["outcome"] == "held"
     assert sorted(path.name for path in folder.path.iterdir()) == before
     lease.release()
 
@@ -326,7 +326,7 @@ def test_a_decoding_that_ends_after_the_lease_is_lost_leaves_the_files_of_the_ne
 
     def end():
         with pytest.raises((LeaseLost, Interrupted, StoreError, ValueError)) as caught:
-            execute(one, RunContext(logging.getLogger(), check_lease, lambda: bool(lost)))
+            execute(one, RunHooks(logging.getLogger(), check_lease, lambda: bool(lost)))
         return caught.type.__name__
 
     monkeypatch.setattr(RunInputs, "evaluate", evaluate)

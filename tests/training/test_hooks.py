@@ -1,22 +1,22 @@
-"""RunContext: the defaults do nothing, and each hook is called by a training at its moment."""
+"""RunHooks: the defaults do nothing, and each hook is called by a training at its moment."""
 
 import logging
 
 import pytest
 
 from ablate.errors import Interrupted
-from ablate.training import RunContext, StepReport
+from ablate.training import RunHooks, StepReport
 from tests.training.conftest import logger_to
 
 
 def test_the_defaults_do_nothing(capfd):
-    context = RunContext()
-    context.log.error("nobody reads this")
-    context.check_lease()
-    context.on_step(StepReport(1, None, None, None, 7))
-    context.on_evaluation()
-    context.on_out_of_memory(1)
-    assert context.stop_requested() is False
+    hooks = RunHooks()
+    hooks.log.error("nobody reads this")
+    hooks.check_lease()
+    hooks.on_step(StepReport(1, None, None, None, 7))
+    hooks.on_evaluation()
+    hooks.on_out_of_memory(1)
+    assert hooks.stop_requested() is False
     assert capfd.readouterr() == ("", "")
 
 
@@ -25,12 +25,12 @@ def test_the_default_logger_is_out_of_reach_of_the_applications_configuration():
     handler = logger_to(lines).handlers[0]
     logging.getLogger().addHandler(handler)
     try:
-        RunContext().log.warning("not for the application")
-        RunContext()
+        RunHooks().log.warning("not for the application")
+        RunHooks()
     finally:
         logging.getLogger().removeHandler(handler)
     assert lines == []
-    assert len(RunContext().log.handlers) == 1
+    assert len(RunHooks().log.handlers) == 1
 
 
 def test_a_training_reports_every_step_and_asks_for_a_stop_after_it(training):
