@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from ablate.data.tokenizer import BOS, EOS, PAD, UNK
 from ablate.decoding import beam_search
-from ablate.decoding.beam import best_continuations, length_penalty
+from ablate.decoding.beam import length_penalty
+from ablate.decoding.continuations import best_continuations
 from tests.model.small import ENCODINGS, diverse_model, sentences, unigram_model
 
 V = 7
