@@ -155,14 +155,18 @@ def optimizer_values(config: RowConfig, count: int) -> int:
     return values
 
 
-def hidden_weights(c: RowConfig, include_mixers: bool = True) -> int:
-    """Number of parameters in matrices of hidden layers, which Muon updates."""
+def hidden_weights(c: RowConfig, include_replacements: bool = True) -> int:
+    """Number of parameters in matrices of hidden layers, which Muon updates.
+
+    Args:
+        c: the row.
+        include_replacements: whether to count mixers that replace self-attention.
+    """
     total = heads.transform_weights(c)
     for (layer, causal, _), count in _distinct_layers(c):
         total += count * _trained_numbers(layer, causal).matrix_parameters
-        mixer_matrices = mixers.MIXERS[layer.mixer].matrices
-        if mixer_matrices is not None and not include_mixers:
-            total -= count * mixer_matrices(layer, causal)
+        if not include_replacements:
+            total -= count * mixers.MIXERS[layer.mixer].matrices(layer, causal)
     return total
 
 

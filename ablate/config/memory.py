@@ -91,7 +91,7 @@ def activation_bytes(c: RowConfig, tokens: int, length: int, bf16: bool, on_gpu:
             layers += times * (around + heads)
         if c.feed_forward != "none":
             layers += times * (around + feed_forward.activation_bytes(layer, tensors))
-    copies = operand * cost.hidden_weights(c, include_mixers=False) if bf16 else 0
+    copies = operand * cost.hidden_weights(c, include_replacements=False) if bf16 else 0
     if c.has_both_stacks:
         return copies + tokens * (layers + 2 * ends)
     return copies + tokens * sides * (layers + ends)

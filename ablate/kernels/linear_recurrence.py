@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ablate.kernels.device import on_gpu
-from ablate.parts.mixers import RECURRENCE_CHUNK, VECTOR_CHUNK
+from ablate.parts.mixer_variants import RECURRENCE_CHUNK, VECTOR_CHUNK
 
 
 def linear_recurrence(

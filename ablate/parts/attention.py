@@ -20,7 +20,7 @@ CONVOLUTION_WIDTH = 4  # tokens under the short convolutions of attention, Mamba
 
 
 @dataclass(frozen=True)
-class Mechanism(Variant):
+class AttentionVariant(Variant):
     """Facts about an attention mechanism: what self-attention computes after projecting to queries,
     keys and values, and before the output projection. The class that implements the mechanism takes
     the configuration as its only argument.
@@ -38,13 +38,13 @@ class Mechanism(Variant):
     """
 
     forms_scores: bool = True
-    parameters: Callable[[Attention], int] = lambda c: 0
-    multiplications: Callable[[Attention, Workload], int] | None = None
-    activations: Callable[[Attention, bool, int], int] | None = None
-    fault: Callable[[Attention], Fault | None] = lambda c: None
+    parameters: Callable[[AttentionFields], int] = lambda c: 0
+    multiplications: Callable[[AttentionFields, Workload], int] | None = None
+    activations: Callable[[AttentionFields, bool, int], int] | None = None
+    fault: Callable[[AttentionFields], Fault | None] = lambda c: None
 
 
-def _linear_multiplications(c: Attention, work: Workload) -> int:
+def _linear_multiplications(c: AttentionFields, work: Workload) -> int:
     """Multiplications of phi(K)^T V and phi(Q) (phi(K)^T V); in a causal stack, also of the scores
     inside each chunk and the weighting of V by these scores.
     """
@@ -56,7 +56,7 @@ def _linear_multiplications(c: Attention, work: Workload) -> int:
     return without_scores + scores * c.n_heads * (c.d_k + columns)
 
 
-def _linear_activations(c: Attention, causal: bool, length: int) -> int:
+def _linear_activations(c: AttentionFields, causal: bool, length: int) -> int:
     """In each head, queries before and after phi (2 d_k), keys before phi, after phi and after
     masking (3 d_k), values and weighted sums of values (2 d_v); in a causal stack, also the scores
     inside the chunk.
@@ -65,7 +65,7 @@ def _linear_activations(c: Attention, causal: bool, length: int) -> int:
     return c.n_heads * (5 * c.d_k + 2 * c.d_v + scores)
 
 
-def _differential_fault(c: Attention) -> Fault | None:
+def _differential_fault(c: AttentionFields) -> Fault | None:
     if c.n_heads % 2:
         return Fault(
             f"attention=differential takes heads in pairs, and h={c.n_heads} is odd",
@@ -81,10 +81,10 @@ def _differential_fault(c: Attention) -> Fault | None:
 
 
 ATTENTIONS = Variants(
-    custom=Mechanism(),
-    full=Mechanism("ablate.model.attention:FullAttention"),
-    local=Mechanism("ablate.model.attention:LocalAttention"),
-    differential=Mechanism(
+    custom=AttentionVariant(),
+    full=AttentionVariant("ablate.model.attention:FullAttention"),
+    local=AttentionVariant("ablate.model.attention:LocalAttention"),
+    differential=AttentionVariant(
         "ablate.model.attention:DifferentialAttention",
         fault=_differential_fault,
         parameters=lambda c: 4 * c.d_k,
@@ -94,7 +94,7 @@ ATTENTIONS = Variants(
         # difference, d_v; the weights.
         activations=lambda c, causal, length: c.n_heads * (2 * c.d_k + 5 * c.d_v + length),
     ),
-    linear=Mechanism(
+    linear=AttentionVariant(
         "ablate.model.attention:LinearAttention",
         forms_scores=False,
         multiplications=_linear_multiplications,
@@ -134,7 +134,7 @@ ATTENTION_FACTS = Facts(part=ATTENTION, per_layer=True)
 SOFTMAX_FACTS = Facts(part=SOFTMAX, per_layer=True)
 
 
-class Attention(Positions):
+class AttentionFields(Positions):
     """Fields of attention: self-attention, and cross-attention over the source."""
 
     n_kv_heads: Annotated[
@@ -255,7 +255,7 @@ def unset_equal_heads(values: dict[str, Any]) -> None:
         values["n_kv_heads"] = None
 
 
-def faults(c: Attention) -> Iterator[Fault]:
+def faults(c: AttentionFields) -> Iterator[Fault]:
     """Yield the faults of the self-attention of a layer."""
     fault = ATTENTIONS[c.attention].fault(c)
     if fault:
@@ -277,7 +277,7 @@ def faults(c: Attention) -> Iterator[Fault]:
         )
 
 
-def group_faults(c: Attention, heads: Mapping[str, int]) -> Iterator[Fault]:
+def group_faults(c: AttentionFields, heads: Mapping[str, int]) -> Iterator[Fault]:
     """Yield a fault for each number of query heads that n_kv_heads does not divide.
 
     Args:
@@ -294,7 +294,7 @@ def group_faults(c: Attention, heads: Mapping[str, int]) -> Iterator[Fault]:
             )
 
 
-def layer_faults(layers: Iterable[Attention]) -> Iterator[Fault]:
+def layer_faults(layers: Iterable[AttentionFields]) -> Iterator[Fault]:
     """Yield the faults of layers with self-attention that do not fit each other."""
     widths = {value_width(layer) for layer in layers if layer.value_residual}
     if len(widths) > 1:
@@ -308,7 +308,7 @@ def layer_faults(layers: Iterable[Attention]) -> Iterator[Fault]:
 # Costs
 
 
-def cost(c: Attention, work: Workload, vocab_size: int) -> Cost:
+def cost(c: AttentionFields, work: Workload, vocab_size: int) -> Cost:
     """Cost of self-attention."""
     mechanism = ATTENTIONS[c.attention]
     layers = [*_value_layers(c), *_output_and_gate(c, c.n_heads)]
@@ -330,7 +330,7 @@ def cost(c: Attention, work: Workload, vocab_size: int) -> Cost:
     return linear_cost(layers, work.tokens) + inner
 
 
-def cost_over_source(c: Attention, source: int, target: int, pairs: int) -> Cost:
+def cost_over_source(c: AttentionFields, source: int, target: int, pairs: int) -> Cost:
     """Cost of cross-attention. Keys and values are projected once; the rest is computed each time
     that the layer is applied (`loops` times).
 
@@ -350,32 +350,32 @@ def cost_over_source(c: Attention, source: int, target: int, pairs: int) -> Cost
     return keys + linear_cost(layers, c.loops * target) + inner
 
 
-def _has_input_bias(c: Attention) -> bool:
+def _has_input_bias(c: AttentionFields) -> bool:
     return c.attention_bias in (True, "inputs")
 
 
-def _queries(c: Attention, heads: int) -> Projection:
+def _queries(c: AttentionFields, heads: int) -> Projection:
     return Projection(c.d_model, heads * c.d_k, _has_input_bias(c))
 
 
-def _keys_and_values(c: Attention, heads: int) -> list[Projection]:
+def _keys_and_values(c: AttentionFields, heads: int) -> list[Projection]:
     sizes = [c.key_heads(heads) * size for size in (c.d_k, c.d_v)]
     return [Projection(c.d_model, size, _has_input_bias(c)) for size in sizes]
 
 
-def _output_and_gate(c: Attention, heads: int) -> list[Projection]:
+def _output_and_gate(c: AttentionFields, heads: int) -> list[Projection]:
     output = Projection(heads * c.d_v, c.d_model, c.attention_bias in (True, "output"))
     return [output, Projection(c.d_model, gate_width(c, heads), _has_input_bias(c))]
 
 
-def _multiplications_per_score(c: Attention, heads: int) -> int:
+def _multiplications_per_score(c: AttentionFields, heads: int) -> int:
     """Multiplications for one query and one key: in each head, d_k for the score and d_v for the
     weighted value.
     """
     return heads * (c.d_k + c.d_v)
 
 
-def _sinks_and_gains(c: Attention, heads: int, forms_scores: bool) -> int:
+def _sinks_and_gains(c: AttentionFields, heads: int, forms_scores: bool) -> int:
     """Number of sinks, plus number of gains in the normalization of queries and keys (qk_norm)."""
     widths = (heads + c.key_heads(heads)) * c.d_k
     gains = {"head": 2 * c.d_k, "width": widths}.get(c.qk_norm, 0)
@@ -383,19 +383,19 @@ def _sinks_and_gains(c: Attention, heads: int, forms_scores: bool) -> int:
     return sinks + gains
 
 
-def gate_width(c: Attention, heads: int) -> int:
+def gate_width(c: AttentionFields, heads: int) -> int:
     """Number of gates of the attention output for each token."""
     return {"none": 0, "head": heads, "element": heads * c.d_v}[c.attention_gate]
 
 
-def convolved_width(c: Attention) -> int:
+def convolved_width(c: AttentionFields) -> int:
     """Number of channels of the convolution in self-attention."""
     if c.attention_convolution == "qkv":
         return c.n_heads * c.d_k + c.kv_heads * (c.d_k + c.d_v)
     return c.d_model if c.attention_convolution == "input" else 0
 
 
-def activation_bytes(c: Attention, heads: int, tensors: Tensors) -> int:
+def activation_bytes(c: AttentionFields, heads: int, tensors: Tensors) -> int:
     """Bytes per token that the backward pass of one attention sub-layer needs: the input, Q, K, V,
     the output of each head, the gates, and the scores if they are stored.
     """
@@ -415,7 +415,7 @@ def activation_bytes(c: Attention, heads: int, tensors: Tensors) -> int:
     return total
 
 
-def _stores_scores(c: Attention, tensors: Tensors) -> bool:
+def _stores_scores(c: AttentionFields, tensors: Tensors) -> bool:
     """Whether attention stores its scores as a tensor, which torch's fused attention avoids."""
     changes_scores = c.attention_dropout > 0 or c.score_cap is not None or c.attention_sinks
     changes_scores |= POSITIONAL_ENCODINGS[c.positional_encoding].adds_to_scores
@@ -426,12 +426,12 @@ def _stores_scores(c: Attention, tensors: Tensors) -> bool:
 # Latent attention
 
 
-def shared_entries(c: Attention) -> int:
+def shared_entries(c: AttentionFields) -> int:
     """Number of rotated entries of a key, which all heads share in latent attention."""
     return rotated_entries(c) if c.positional_encoding == "rope" else 0
 
 
-def note_on_shared_keys(layers: Iterable[Attention]) -> str:
+def note_on_shared_keys(layers: Iterable[AttentionFields]) -> str:
     """Note on latent attention whose keys are not projected from latent vectors, because `rope`
     rotates all their entries; empty if no layer is concerned.
     """
@@ -445,7 +445,7 @@ def note_on_shared_keys(layers: Iterable[Attention]) -> str:
     return ""
 
 
-def _latent_projections(c: Attention) -> list[Projection]:
+def _latent_projections(c: AttentionFields) -> list[Projection]:
     """The projections to queries and latent vectors, and from latent vectors to keys and values."""
     assert c.kv_rank is not None
     shared, has_bias = shared_entries(c), _has_input_bias(c)
@@ -458,26 +458,26 @@ def _latent_projections(c: Attention) -> list[Projection]:
     return [*queries, latents, up]
 
 
-def _latent_gains(c: Attention) -> int:
+def _latent_gains(c: AttentionFields) -> int:
     return 0 if c.kv_rank is None else c.kv_rank + (c.query_rank or 0)
 
 
 # Values
 
 
-def value_width(c: Attention) -> int:
+def value_width(c: AttentionFields) -> int:
     """Number of entries in the values of one token in self-attention."""
     return c.kv_heads * c.d_v
 
 
-def value_table(c: Attention, vocab_size: int) -> int:
+def value_table(c: AttentionFields, vocab_size: int) -> int:
     """Number of entries in the table of value embeddings."""
     if c.value_embeddings == "none":
         return 0
     return vocab_size * (c.value_embedding_rank or value_width(c))
 
 
-def _value_layers(c: Attention) -> list[Projection]:
+def _value_layers(c: AttentionFields) -> list[Projection]:
     """The projection of value embeddings to the width of the values, and the projection of x to the
     gates of the value embeddings.
     """

@@ -10,14 +10,14 @@ from pydantic import Field
 from ablate.errors import Fault
 from ablate.fields import EXPORTED, Aliases, Facts, Part, only
 from ablate.parts import norms
-from ablate.parts.norms import NORM, Norms
+from ablate.parts.norms import NORM, NormFields
 from ablate.parts.sizes import ENCODER_ONLY, ONE_STACK
 
 EMBEDDING_NORM = Part("a norm in a model of one stack", NORM.needs, (ONE_STACK,))
 ONE_STACK_FACTS = Facts(part=ONE_STACK)
 
 
-class Embeddings(Norms):
+class Embeddings(NormFields):
     """The embeddings of a model."""
 
     embedding_scale: Annotated[Literal["sqrt(d_model)", 1], only("sqrt(d_model)", 1), EXPORTED] = (

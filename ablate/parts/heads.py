@@ -10,11 +10,11 @@ from pydantic import Field
 
 from ablate.fields import EXPORTED, Aliases, Facts, only
 from ablate.parts import norms
-from ablate.parts.norms import Norms
+from ablate.parts.norms import NormFields
 from ablate.parts.sizes import ENCODER_ONLY, Cap
 
 
-class OutputHead(Norms):
+class OutputHead(NormFields):
     """Fields of the output head, and of terms of the loss."""
 
     output_transform: Annotated[

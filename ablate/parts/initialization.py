@@ -19,14 +19,14 @@ from ablate.errors import Fault
 from ablate.fields import EXPORTED, Facts, choice
 from ablate.formatting import setting_text
 from ablate.parts.embeddings import Embeddings
-from ablate.parts.mixers import Mixers
+from ablate.parts.mixers import MixerFields
 from ablate.parts.residual import Residuals
 from ablate.parts.sizes import Depth, Size
 
 BASE_HEAD = 64  # the d_k at which muP scales scores as the paper does
 
 
-class Initialization(Embeddings, Residuals, Mixers):
+class Initialization(Embeddings, Residuals, MixerFields):
     """Fields of the initial weights and of the parametrization."""
 
     initialization: Annotated[Literal["xavier", "normal", "orthogonal"], EXPORTED] = "xavier"

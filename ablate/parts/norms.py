@@ -11,7 +11,7 @@ from ablate.parts.variant import Variant, VariantName, Variants
 
 
 @dataclass(frozen=True)
-class Norm(Variant):
+class NormVariant(Variant):
     """Facts about a normalization, whose class is constructed with d_model.
 
     vectors: number of trained vectors of d_model entries, such as a gain and a bias.
@@ -37,12 +37,12 @@ class NormPosition(Variant):
 
 
 NORMS = Variants(
-    custom=Norm(),
-    layernorm=Norm("ablate.model.norms:LayerNorm", vectors=2),
-    layernorm_no_bias=Norm("ablate.model.norms:layer_norm_without_bias", vectors=1),
-    rmsnorm=Norm("ablate.model.norms:RMSNorm", vectors=1),
-    unit=Norm("ablate.model.norms:unit_norm"),
-    dyt=Norm("ablate.model.norms:DynamicTanh", vectors=2, numbers=1),
+    custom=NormVariant(),
+    layernorm=NormVariant("ablate.model.norms:LayerNorm", vectors=2),
+    layernorm_no_bias=NormVariant("ablate.model.norms:layer_norm_without_bias", vectors=1),
+    rmsnorm=NormVariant("ablate.model.norms:RMSNorm", vectors=1),
+    unit=NormVariant("ablate.model.norms:unit_norm"),
+    dyt=NormVariant("ablate.model.norms:DynamicTanh", vectors=2, numbers=1),
 )
 NORM_POSITIONS = Variants(
     custom=NormPosition(),
@@ -61,7 +61,7 @@ NORM_BEFORE = Part(
 )
 
 
-class Norms(Sizes):
+class NormFields(Sizes):
     """Fields of the norms of a layer."""
 
     norm: Annotated[
@@ -82,7 +82,7 @@ class Norms(Sizes):
     LayerNorm Scaling; Sun et al., 2025)"""
 
 
-def parameters(c: Norms) -> int:
+def parameters(c: NormFields) -> int:
     """Number of trained numbers of one norm."""
     if c.norm_position == "none":
         return 0
@@ -90,11 +90,11 @@ def parameters(c: Norms) -> int:
     return norm.vectors * c.d_model + norm.numbers
 
 
-def sublayer_parameters(c: Norms) -> int:
+def sublayer_parameters(c: NormFields) -> int:
     """Number of trained numbers of the norms around a sub-layer."""
     return NORM_POSITIONS[c.norm_position].norms * parameters(c)
 
 
-def final_parameters(c: Norms) -> int:
+def final_parameters(c: NormFields) -> int:
     """Number of trained numbers of the norm at the end of a stack, whose last layer is `c`."""
     return parameters(c) if NORM_POSITIONS[c.norm_position].ends_with_norm else 0

@@ -15,7 +15,7 @@ from ablate.fields import PER_LAYER, Facts, Part
 from ablate.parts import norms
 from ablate.parts.cost import BYTES, Cost, Tensors, Workload
 from ablate.parts.feed_forward import FeedForward
-from ablate.parts.norms import Norms
+from ablate.parts.norms import NormFields
 from ablate.parts.sizes import ONE_STACK, SECOND_LAYER
 from ablate.parts.variant import Variant
 
@@ -70,7 +70,7 @@ ONE_STACK_FACTS = Facts(part=ONE_STACK)
 STACK_LAYER_FACTS = Facts(part=ONE_STACK, per_layer=True)
 
 
-class Residuals(Norms, FeedForward):
+class Residuals(NormFields, FeedForward):
     """Fields of the residual stream."""
 
     sublayers: Annotated[

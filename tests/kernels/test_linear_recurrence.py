@@ -5,7 +5,7 @@ import torch
 
 from ablate.kernels import linear_recurrence as kernels
 from ablate.kernels.linear_recurrence import decayed_average, linear_recurrence
-from ablate.parts.mixers import RECURRENCE_CHUNK as CHUNK
+from ablate.parts.mixer_variants import RECURRENCE_CHUNK as CHUNK
 
 B, H, D_K, D_V = 2, 3, 7, 5
 

@@ -9,7 +9,7 @@ from ablate.config.language_data import END_MARK
 from ablate.data.tokenizer import BOS, EOS
 from ablate.errors import StudyError
 from ablate.model.attention import LinearAttention
-from ablate.parts.attention import ATTENTIONS, Mechanism
+from ablate.parts.attention import ATTENTIONS, AttentionVariant
 from ablate.study import read_study
 from tests.model.small import ENCODINGS, V, small_model
 
@@ -67,7 +67,7 @@ class Unmasked(LinearAttention):
 
 
 def test_a_mechanism_without_masks_of_queries_is_refused(monkeypatch):
-    monkeypatch.setitem(ATTENTIONS, "full", Mechanism(f"{__name__}:Unmasked"))
+    monkeypatch.setitem(ATTENTIONS, "full", AttentionVariant(f"{__name__}:Unmasked"))
     with pytest.raises(StudyError, match="cannot tell documents apart"):
         small_model(architecture="decoder-only", document_masks=True)
 
