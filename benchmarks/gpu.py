@@ -43,7 +43,7 @@ from ablate.config.cost import FORWARD_AND_BACKWARD, forward_flops
 from ablate.config.lengths import Lengths
 from ablate.config.memory import peak_memory
 from ablate.data.batches import largest_padded_batch
-from ablate.data.corpus import length_sums
+from ablate.data.length_sums import length_sums
 from ablate.decoding.translate import translate_ids
 from ablate.kernels.device import prepare
 from ablate.launch.devices import worker_environment
@@ -150,12 +150,12 @@ class Bench:
                 began = time.perf_counter()
                 t._step(step)
                 launched += time.perf_counter() - began
-                of_batches.append(t.train.lengths(t.batches.items(step)))
+                of_batches.append(t.train_items.lengths(t.batches.items(step)))
             self.wait()
             made += len(steps)
         elapsed = time.perf_counter() - start
-        sums = length_sums(t.train.fields, of_batches)
-        lengths = Lengths.of_fields(sums, t.train.fields)
+        sums = length_sums(t.train_items.fields, of_batches)
+        lengths = Lengths.of_fields(sums, t.train_items.fields)
         flops = FORWARD_AND_BACKWARD * forward_flops(t.config, self.a.vocab, lengths) / elapsed
         peak = self.peak()
         self.emit(
@@ -178,7 +178,9 @@ class Bench:
 
     def estimate(self, t: Trainer) -> int:
         """The estimate of the peak memory, in bytes, for the largest batch."""
-        tokens = min(largest_padded_batch(t.train, t.config.batch_tokens), t.micro_batch_tokens)
+        tokens = min(
+            largest_padded_batch(t.train_items, t.config.batch_tokens), t.micro_batch_tokens
+        )
         return peak_memory(t.config, self.a.vocab, tokens, self.device.type)
 
     def kernels(self, t: Trainer) -> float | None:

@@ -88,7 +88,7 @@ def prepare(
     # Rows with different vocabularies use different corpora.
     for data in dict.fromkeys(map(runs_of(content).data_of, content.rows)):
         corpus = content.prepare(data, root.corpora, print_note)
-        corpus.verify(every=True)
+        corpus.verify(hash_large=True)
         records = corpus.manifest.records
         notes = [*corpus.manifest.all_warnings]
         notes += content.task.notes_on_scores(corpus, content.metrics.shown)

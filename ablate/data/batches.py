@@ -17,11 +17,25 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ablate.data.corpus import Split, TokenSequences, subset
+from ablate.data.corpus import Split, TokenSequences
 from ablate.data.tokenizer import BOS, EOS, PAD
 
 # Largest noise, in tokens, in the order by length, so that batches differ between epochs
 LENGTH_NOISE = 2.0
+_SUBSET_KEY = 20170612  # the date of the paper; another number would select other records
+
+
+def subset(count: int, fraction: float) -> NDArray[np.int64]:
+    """Indices of a random subset of `count` records, ascending.
+
+    All seeds use the same subset, and a larger subset contains all smaller subsets, so that runs
+    differ only in the amount of training data.
+    """
+    if fraction == 1:
+        return np.arange(count)
+    # Each record has a random number; the subset has the smallest numbers.
+    numbers = np.random.Generator(np.random.Philox(key=_SUBSET_KEY)).random(count)
+    return np.sort(np.argsort(numbers, kind="stable")[: max(1, round(fraction * count))])
 
 
 class BatchOrder:

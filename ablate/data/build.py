@@ -17,16 +17,10 @@ from pathlib import Path
 
 from ablate.config.identity import INTRODUCED_DATA, LATER_DATA, named_settings
 from ablate.config.language_data import MINIMAL_PAIRS
-from ablate.data.corpus import (
-    FORMAT,
-    OFFSETS,
-    Corpus,
-    SequenceWriter,
-    Split,
-    length_sums,
-    open_sequences,
-)
+from ablate.data.corpus import FORMAT, OFFSETS, Corpus, Split, TokenSequences
+from ablate.data.length_sums import length_sums
 from ablate.data.preparation import Preparation
+from ablate.data.sequence_writer import SequenceWriter
 from ablate.data.sources import Source
 from ablate.data.tokenizer import IDS
 from ablate.errors import StoreError
@@ -146,7 +140,7 @@ class Build:
                 if not self.preparation.has_same_vocabulary(corpus):
                     continue
                 # Verify every byte, because the new manifest will list the same files.
-                corpus.verify(every=True)
+                corpus.verify(hash_large=True)
                 return corpus
             except StoreError:
                 continue  # damaged, or of another format
@@ -240,7 +234,7 @@ class Build:
         for split in splits:
             shares = {}
             for field in self.data.fields:
-                shares[field] = open_sequences(self.folder, split, field).unknown_share
+                shares[field] = TokenSequences.open(self.folder, split, field).unknown_share()
                 all_shares[f"{split} {field}"] = shares[field]
             warnings = self.preparation.encoding_warnings(split, shares)
             self.warnings.setdefault(split, []).extend(warnings)
@@ -248,13 +242,15 @@ class Build:
 
     def _n_records(self) -> dict[str, int]:
         """Number of records of each split on disk."""
-        field = self.data.fields[0]
-        return {split: len(open_sequences(self.folder, split, field)) for split in self.sources}
+        counts = {}
+        for split in self.sources:
+            counts[split] = len(TokenSequences.open(self.folder, split, self.data.fields[0]))
+        return counts
 
     def _length_sums(self) -> Counter[str]:
         """The result of `length_sums` for the training split."""
         fields = self.data.fields
-        train = Split({field: open_sequences(self.folder, "train", field) for field in fields})
+        train = Split({field: TokenSequences.open(self.folder, "train", field) for field in fields})
         slices = (slice(start, start + _SUMMED) for start in range(0, len(train), _SUMMED))
         # `lengths` counts one end mark for every sequence.
         chunks = (train.lengths(rows) - 1 + self.preparation.end_marks for rows in slices)

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import os
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ablate.config.language_data import FIELD
-from ablate.config.lengths import product_of
-from ablate.data.tokenizer import IDS, UNK, Encoded, Tokenizer, load_tokenizer
+from ablate.data.tokenizer import IDS, UNK, Tokenizer, load_tokenizer
 from ablate.errors import Damaged, StoreError
 from ablate.store.corpora import MANIFEST, fields_of, names_other_files
 from ablate.store.files import verify
 from ablate.store.records import CorpusManifest
 
-FORMAT = 2  # raised when the same text would be prepared or stored differently
+FORMAT = 2  # increase it when the same text would be prepared or stored differently
 OFFSETS = np.dtype("<i8")
 TOKENIZER = "tokenizer.model"  # shared by all fields without a separate vocabulary
 LARGE = 64 << 20  # bytes; hashing larger files would delay the start of a run
-_SUBSET_KEY = 20170612
 _COUNTED = 10_000_000  # tokens among which unknown tokens are counted at once
 
 
@@ -46,17 +43,25 @@ class TokenSequences:
     def __getitem__(self, index: int) -> NDArray[np.uint32]:
         return self.ids[self.offsets[index] : self.offsets[index + 1]]
 
+    @classmethod
+    def open(cls, folder: Path, split: str, field: str) -> TokenSequences:
+        """Map one field of a split into memory: FOLDER/SPLIT.FIELD.ids and .offsets."""
+        path = folder / f"{split}.{field}.ids"
+        ids = np.empty(0, IDS)
+        if path.stat().st_size:  # an empty file cannot be mapped
+            ids = np.memmap(path, dtype=IDS, mode="r")
+        return cls(ids, np.memmap(path.with_suffix(".offsets"), dtype=OFFSETS, mode="r"))
+
     @cached_property
     def lengths(self) -> NDArray[np.int32]:
-        """Number of tokens of each sequence, with EOS."""
+        """Number of tokens of each sequence, with EOS, which `ids` does not contain."""
         # Offsets above 32 bits overflow, but their differences are right.
         lengths = np.subtract(self.offsets[1:], self.offsets[:-1], dtype=np.int32, casting="unsafe")
         lengths += 1
         return lengths
 
-    @property
     def unknown_share(self) -> float:
-        """The share of tokens that are not in the vocabulary."""
+        """Share of tokens that are not in the vocabulary. Reads all tokens."""
         unknown = 0
         # In chunks, because the mask of a large split may not fit into memory.
         for start in range(0, len(self.ids), _COUNTED):
@@ -89,58 +94,15 @@ class Split:
         """Names of the text fields."""
         return tuple(self._sequences)
 
-    def lengths(self, records: Sequence[int] | NDArray[np.int64] | slice) -> NDArray[np.int32]:
-        """Lengths of records in tokens, with EOS, (fields, records)."""
-        return np.stack([sequences.lengths[records] for sequences in self._sequences.values()])
+    def lengths(self, indices: Sequence[int] | NDArray[np.int64] | slice) -> NDArray[np.int32]:
+        """Number of tokens of records, with EOS. Shape (fields, records)."""
+        return np.stack([sequences.lengths[indices] for sequences in self._sequences.values()])
 
-    def first(self, records: int) -> Split:
+    def first(self, count: int) -> Split:
         """The first records of the split."""
-        beginnings = {}
-        for field, sequences in self._sequences.items():
-            beginnings[field] = sequences.first(records)
-        return Split(beginnings)
-
-
-def subset(records: int, fraction: float) -> NDArray[np.int64]:
-    """Indices of a random subset of records, ascending.
-
-    All seeds use the same subset, and a larger subset contains all smaller subsets, so that runs
-    differ only in the amount of training data.
-    """
-    if fraction == 1:
-        return np.arange(records)
-    # Each record has a random number; the subset has the smallest numbers.
-    numbers = np.random.Generator(np.random.Philox(key=_SUBSET_KEY)).random(records)
-    return np.sort(np.argsort(numbers, kind="stable")[: max(1, round(fraction * records))])
-
-
-def length_sums(fields: Sequence[str], parts: Iterable[NDArray[np.integer[Any]]]) -> Counter[str]:
-    """Sums over records from which costs are computed; lengths are in tokens with EOS.
-
-    Args:
-        fields: the text fields.
-        parts: lengths of some records, (fields, records) each.
-
-    Returns:
-        `pairs` (number of records); `FIELD_tokens` and `FIELD_squares` (sums of lengths and of
-        their squares); `longer_tokens` (sum of the longest field of each record); the product of
-        the first two fields, whose name is `product_of(fields)`; `longest` (a maximum, not a sum).
-    """
-    sums = Counter[str]()
-    longest = 0
-    for lengths in parts:
-        wide = lengths.astype(np.int64)  # products overflow 32 bits
-        sums["pairs"] += wide.shape[1]
-        for field, field_lengths in zip(fields, wide, strict=True):
-            sums[f"{field}_tokens"] += int(field_lengths.sum())
-        sums["longer_tokens"] += int(wide.max(axis=0).sum())
-        for index, field in enumerate(fields):
-            sums[f"{field}_squares"] += int((wide[index] ** 2).sum())
-            if index == 0 and len(fields) > 1:
-                sums[product_of(fields)] += int((wide[0] * wide[1]).sum())
-        longest = max(longest, int(wide.max(initial=0)))
-    sums["longest"] = longest
-    return sums
+        return Split(
+            {field: sequences.first(count) for field, sequences in self._sequences.items()}
+        )
 
 
 class Corpus:
@@ -167,7 +129,7 @@ class Corpus:
         self.manifest = manifest
         self.fields = fields_of(manifest)
         self._tokenizers: dict[str, Tokenizer] = {}
-        self._verified_names: set[str] = set()  # files that were compared with their hash
+        self._checked_names: set[str] = set()  # files that were compared with their hash
 
     @property
     def id(self) -> str:
@@ -192,7 +154,7 @@ class Corpus:
 
     def _tokenizer(self, name: str) -> Tokenizer:
         if name not in self._tokenizers:
-            self._tokenizers[name] = load_tokenizer(self._verified(name).read_bytes())
+            self._tokenizers[name] = load_tokenizer(self._path(name).read_bytes())
         return self._tokenizers[name]
 
     def split(self, name: str) -> Split:
@@ -205,8 +167,8 @@ class Corpus:
         sequences = {}
         for field in self.fields:
             for suffix in ("ids", "offsets"):
-                self._verified(f"{name}.{field}.{suffix}")
-            sequences[field] = open_sequences(self.folder, name, field)
+                self._path(f"{name}.{field}.{suffix}")
+            sequences[field] = TokenSequences.open(self.folder, name, field)
         return Split(sequences)
 
     def text(self, split: str, field: str) -> list[str]:
@@ -216,14 +178,14 @@ class Corpus:
             Damaged: the file is missing or differs from what was written.
         """
         split = self._test if split == "test" else split
-        lines = self._verified(f"{split}.{field}.txt").read_bytes().decode()
+        lines = self._path(f"{split}.{field}.txt").read_bytes().decode()
         return lines.split("\n")[:-1]  # splitlines() would split at U+2028 too
 
-    def verify(self, every: bool = False) -> None:
-        """Compare the files with the hashes taken when they were written.
+    def verify(self, hash_large: bool = False) -> None:
+        """Compare all files with the hashes taken when they were written.
 
         Args:
-            every: whether to hash large files too; otherwise only their sizes are compared.
+            hash_large: whether to hash large files too; otherwise only their sizes are compared.
 
         Raises:
             Damaged: a file differs; the message names the first such file.
@@ -232,79 +194,24 @@ class Corpus:
         if names_other_files(self.manifest):
             raise Damaged(f"{self.folder / MANIFEST}: lists a file outside its folder")
         for name in self.manifest.files:
-            self._verify(name, every)
+            self._check(name, hash_large)
 
-    def _verified(self, name: str) -> Path:
-        """The path of a file, which is verified at its first use."""
-        if name not in self._verified_names:
-            self._verify(name)
-            self._verified_names.add(name)
+    def _path(self, name: str) -> Path:
+        """The path of a file, which is compared with its hash at its first use."""
+        if name not in self._checked_names:
+            self._check(name)
+            self._checked_names.add(name)
         return self.folder / name
 
-    def _verify(self, name: str, every: bool = False) -> None:
-        """Compare a file with its hash; a large file only with its size, unless `every` is set."""
+    def _check(self, name: str, hash_large: bool = False) -> None:
+        """Compare a file with its hash, or a large file only with its size."""
         path = self.folder / name
         size = self.manifest.sizes.get(name)
         if name not in self.manifest.files:
             raise Damaged(f"{self.folder / MANIFEST}: does not list {name}")
-        try:
-            is_large = size is not None and path.stat().st_size == size > LARGE
-        except OSError:
-            is_large = False
-        if not is_large or every:
-            verify(path, self.manifest.files[name])
-
-
-def open_sequences(folder: Path, split: str, field: str) -> TokenSequences:
-    """Map one field of a split into memory: FOLDER/SPLIT.FIELD.ids and .offsets."""
-    path = folder / f"{split}.{field}.ids"
-    ids = np.empty(0, IDS)
-    if path.stat().st_size:  # an empty file cannot be mapped
-        ids = np.memmap(path, dtype=IDS, mode="r")
-    return TokenSequences(ids, np.memmap(path.with_suffix(".offsets"), dtype=OFFSETS, mode="r"))
-
-
-class SequenceWriter:
-    """Writes one field of a split chunk by chunk: FOLDER/SPLIT.FIELD.ids and .offsets."""
-
-    def __init__(
-        self, folder: Path, split: str, field: str, end: Sequence[int] | None = None
-    ) -> None:
-        """Start new files, or continue from `end`, the sizes that `commit` returned."""
-        self._paths = [folder / f"{split}.{field}.{suffix}" for suffix in ("ids", "offsets")]
-        self._files: list[BinaryIO] = []
-        self._end = end
-
-    def __enter__(self) -> SequenceWriter:
-        if self._end is None:
-            for path in self._paths:
-                path.unlink(missing_ok=True)  # may be a hard link to the file of another corpus
-                self._files.append(path.open("wb"))
-            # Offsets begin with 0, so that n + 1 of them delimit n sequences.
-            self._files[1].write(np.zeros(1, OFFSETS).tobytes())
-            return self
-        for path, size in zip(self._paths, self._end, strict=True):
-            file = path.open("r+b")
-            file.truncate(size)
-            file.seek(size)
-            self._files.append(file)
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        for file in self._files:
-            file.close()
-
-    def add(self, sentences: Encoded) -> None:
-        """Append sequences. The next call may continue the last one."""
-        ids, offsets = self._files
-        written = ids.tell() // IDS.itemsize
-        ids.write(sentences.ids.astype(IDS).tobytes())
-        offsets.write((written + np.cumsum(sentences.lengths)).astype(OFFSETS).tobytes())
-
-    def commit(self) -> tuple[int, int]:
-        """Flush to the disk, and return the sizes of both files in bytes."""
-        for file in self._files:
-            file.flush()
-            os.fsync(file.fileno())
-        ids, offsets = self._files
-        return ids.tell(), offsets.tell()
+        if size is not None and size > LARGE and not hash_large:
+            # A missing file, or a file of another size, is hashed: that reports the damage.
+            with suppress(OSError):
+                if path.stat().st_size == size:
+                    return
+        verify(path, self.manifest.files[name])

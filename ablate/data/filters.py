@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablate.config import DataConfig
-from ablate.data.corpus import TokenSequences, open_sequences
+from ablate.data.corpus import TokenSequences
 from ablate.data.sources import Document, Source
 from ablate.data.tokenizer import UNK, Encoded, Tokenizer
 from ablate.errors import DataError
@@ -264,7 +264,7 @@ def count_overlap(folder: Path, fields: Sequence[str]) -> Overlap:
 
 def _records(folder: Path, split: str, fields: Sequence[str]) -> Iterator[tuple[bytes, ...]]:
     """Yield the records of a split: the ids of each field as bytes."""
-    columns = [_texts(open_sequences(folder, split, field)) for field in fields]
+    columns = [_texts(TokenSequences.open(folder, split, field)) for field in fields]
     return zip(*columns, strict=True)
 
 

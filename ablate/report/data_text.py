@@ -66,7 +66,7 @@ def description_of(corpus: Corpus) -> dict[str, Any]:
             "pairs": count,
             "from": origin and origin.model_dump(mode="json"),
             "tokens": {field: _lengths(split[field]) for field in corpus.fields},
-            "unknown": {field: split[field].unknown_share for field in corpus.fields},
+            "unknown": {field: split[field].unknown_share() for field in corpus.fields},
         }
     longest = manifest.data.get("max_length") or MAX_SAMPLE_LENGTH
     assert isinstance(longest, int)

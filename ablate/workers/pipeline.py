@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -14,14 +14,22 @@ from ablate.kernels.device import visible_device
 from ablate.store import checkpoints, none_if_unreadable
 from ablate.store.files import quarantine, remove_temporaries, sha256, write_bytes
 from ablate.store.lease import LeaseLost
-from ablate.store.records import Decoding, FileHash, Outcome, Phase, Result, Score
+from ablate.store.records import (
+    Decoding,
+    FileHash,
+    Measurement,
+    Outcome,
+    Phase,
+    Result,
+    Score,
+)
 from ablate.store.score_cache import fault_in_predictions, score_source, write_scores
 from ablate.training import Diverged, RunHooks, TrainingOutcome
 from ablate.training.checkpointing import averaged_steps, count_due
 from ablate.workers.execution import choose_execution
 from ablate.workers.job import Job, RankCommand
 from ablate.workers.progress import ProgressReporter
-from ablate.workers.ranks import rank_group, send
+from ablate.workers.ranks import rank_group, send_command
 from ablate.workers.run_inputs import RunInputs
 
 
@@ -47,8 +55,8 @@ class _Pipeline:
         self.log = hooks.log
         self.check_lease = hooks.check_lease
         self.stop_requested = hooks.stop_requested
-        # If `ablate table` is writing to scores/ at this moment, it loses its temporary file, and
-        # continues without the cache.
+        # Killed workers have left temporary files. If `ablate table` is writing to scores/ at this
+        # moment, it loses its temporary file too, and continues without the cache.
         for directory in self.folder.folders:
             remove_temporaries(directory)
         self.task = inputs.task
@@ -70,14 +78,15 @@ class _Pipeline:
 
     def execute(self) -> Outcome:
         """Execute the run, and write a last progress report."""
-        size = min(len(self.job.devices), self.execution.parts)  # both are powers of two
+        # Both are powers of two, so every rank computes the same number of parts.
+        size = min(len(self.job.devices), self.execution.parts)
         try:
             with rank_group(self.job, size, self.inputs.device, self.log):
                 outcome = self._execute_stages()
         except LeaseLost:
             raise  # without a last report: the new holder of the lease writes the reports now
         except Interrupted:
-            self.check_lease()  # a lost lease also requests a stop
+            self.check_lease()  # if the lease was lost, which requests a stop, raise LeaseLost
             self.folder.failure.unlink(missing_ok=True)
             self.reporter.leave()
             raise
@@ -90,7 +99,7 @@ class _Pipeline:
         return outcome
 
     def _execute_stages(self) -> Outcome:
-        self._begin_attempt()
+        self._mark_failure_as_killed()
         earlier = self._read_result()
         result = earlier or self._train()
         decoding_error = None
@@ -106,13 +115,13 @@ class _Pipeline:
             raise decoding_error
         return result.outcome
 
-    def _begin_attempt(self) -> None:
-        """Mark an earlier failure as killed. If this attempt dies without recording a failure of
-        its own, the run then counts as killed, and is tried again.
+    def _mark_failure_as_killed(self) -> None:
+        """Mark the failure of an earlier attempt as killed. If this attempt dies without recording
+        a failure, the run then counts as killed, and is tried again.
         """
         failure = none_if_unreadable(self.folder.read_failure)
         if failure is None:
-            self.folder.failure.unlink(missing_ok=True)  # perhaps unreadable
+            self.folder.failure.unlink(missing_ok=True)  # there is none, or it cannot be read
         else:
             with suppress(OSError):  # on a full disk, the attempt continues
                 failure.model_copy(update={"killed": True}).write(self.folder.failure)
@@ -148,7 +157,7 @@ class _Pipeline:
         # Keep as many checkpoints as the largest average of all decodings needs.
         decodings = self.request.decodings.values()
         keep = max((decoding.average_checkpoints for decoding in decodings), default=1)
-        send(RankCommand(execution=self.execution, keep=keep))
+        send_command(RankCommand(execution=self.execution, keep=keep))
         trainer = self.inputs.trainer(self.execution, keep, self.hooks)
         params = sum(parameter.numel() for parameter in trainer.model.parameters())
         try:
@@ -157,12 +166,13 @@ class _Pipeline:
             self.log.warning("diverged at step %d: %s", error.step, error.reason)
             return self._result("diverged", params, error.step, reason=error.reason)
         scheduled = checkpoints.scheduled(self.folder.checkpoints, until=outcome.chosen_step)
-        averaged = scheduled[-keep:]
-        # Only once, because a failing disk would lose checkpoints again and again.
-        if retry and self._has_lost_checkpoints(averaged, keep, outcome):
+        to_average = scheduled[-keep:]
+        # Only once, because a failing disk would lose checkpoints again and again. After the second
+        # loss, decoding reports the missing weights.
+        if retry and self._has_lost_checkpoints(to_average, keep, outcome):
             checkpoints.remove_all(self.folder.checkpoints)
             return self._train(retry=False)  # from the first step
-        weights = averaged[-1].weights
+        weights = to_average[-1].weights
         return self._result(
             "done",
             params,
@@ -171,20 +181,20 @@ class _Pipeline:
             checkpoints_made=count_due(self.config, outcome.chosen_step),
             tokens=outcome.tokens,
             weights=FileHash(file=weights.name, sha256=sha256(weights)),
-            kept_steps=tuple(checkpoint.step for checkpoint in averaged),
+            kept_steps=tuple(checkpoint.step for checkpoint in to_average),
         )
 
     def _has_lost_checkpoints(
-        self, averaged: list[checkpoints.Checkpoint], keep: int, outcome: TrainingOutcome
+        self, to_average: list[checkpoints.Checkpoint], keep: int, outcome: TrainingOutcome
     ) -> bool:
         """Whether weights that averaging needs are damaged or lost; logs the first fault."""
         try:
-            for checkpoint in averaged:
+            for checkpoint in to_average:
                 checkpoints.verified_weights(checkpoint)
         except Damaged as error:
             self.log.warning("%s; the run starts over", error)
             return True
-        steps = [checkpoint.step for checkpoint in averaged]
+        steps = [checkpoint.step for checkpoint in to_average]
         if steps != averaged_steps(self.config, outcome.chosen_step, keep):
             self.log.warning(
                 "%s: has lost a checkpoint that averaging needs; the run starts over",
@@ -194,7 +204,9 @@ class _Pipeline:
         return False
 
     def _remember_smaller_micro_batch(self, tokens: int) -> None:
-        """Record the smaller micro-batch for a resumed run."""
+        """Record for a resumed run that the trainer has halved the micro-batch to this number of
+        tokens.
+        """
         self.execution = self.execution.halved()
         self.log.warning(
             "out of memory: the step is repeated in micro-batches of %d tokens", tokens
@@ -241,27 +253,23 @@ class _Pipeline:
 
     def _decode(self, id: str, config: DecodingConfig, result: Result) -> Decoding:
         """Evaluate with one set of decoding settings, and store the predictions and scores."""
-        send(RankCommand(execution=self.execution, decoding=config, result=result))
+        send_command(RankCommand(execution=self.execution, decoding=config, result=result))
         scores, predictions, generated, seconds = self.inputs.evaluate(
             config, result, self._between_batches
         )
         digest = None
+        measurements: dict[str, Measurement] = {}
         if predictions is not None:
             # A line break within a prediction would shift the lines of all later predictions.
             lines = [text.replace("\n", " ").replace("\r", " ") for text in predictions]
-            content = "".join(f"{line}\n" for line in lines).encode()
-            digest = hashlib.sha256(content).hexdigest()
-            self.check_lease()
-            write_bytes(self.folder.predictions(id), content)
-            measurements = {}
-            for name in self.task.default_metrics:
-                if name in self.task.prediction_metric_names:
-                    measurements[name] = self.task.measure(name, lines, self.corpus)
-                    scores[name] = Score(**measurements[name].model_dump(exclude={"resamples"}))
-            self._refuse_invalid_scores(scores)  # before the cache is written
+            digest = self._write_predictions(id, lines)
+            measurements = self._measure(lines)
+        for name, measurement in measurements.items():
+            scores[name] = Score(**measurement.model_dump(exclude={"resamples"}))
+        self._refuse_invalid_scores(scores)  # before they are cached
+        if digest is not None:
             with suppress(OSError):  # `ablate table` measures again if this cache is missing
                 write_scores(self.folder, id, score_source(digest, self.corpus.id), measurements)
-        self._refuse_invalid_scores(scores)  # without predictions, the check above is skipped
         return Decoding(
             test=self.request.test,
             corpus=self.corpus.id,
@@ -274,6 +282,21 @@ class _Pipeline:
             generated=generated,
             cut=predictions.cut if isinstance(predictions, Translations) else None,
         )
+
+    def _write_predictions(self, id: str, lines: Sequence[str]) -> str:
+        """Write the predictions, and return the SHA-256 of their file."""
+        content = "".join(f"{line}\n" for line in lines).encode()
+        self.check_lease()
+        write_bytes(self.folder.predictions(id), content)
+        return hashlib.sha256(content).hexdigest()
+
+    def _measure(self, lines: list[str]) -> dict[str, Measurement]:
+        """Measure the default metrics of predictions."""
+        measurements = {}
+        for name in self.task.default_metrics:
+            if name in self.task.prediction_metric_names:
+                measurements[name] = self.task.measure(name, lines, self.corpus)
+        return measurements
 
     def _refuse_invalid_scores(self, scores: Mapping[str, Score]) -> None:
         """Refuse scores that are not finite, and scores without a logarithm on a log scale."""

@@ -33,7 +33,7 @@ LOST_SECONDS = 2.0
 LOOPBACK = Path("/sys/class/net/lo")
 
 
-def send(command: RankCommand) -> None:
+def send_command(command: RankCommand) -> None:
     """Send the followers the command for the stage that this rank begins, if there are any."""
     ranks = current_ranks()
     if ranks.size > 1:

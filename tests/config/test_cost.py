@@ -15,7 +15,7 @@ from ablate.config.cost import checkpoint_bytes, flops_per_step, forward_flops, 
 from ablate.config.lengths import ASSUMED_LENGTH, Lengths
 from ablate.config.resolve import resolve_row
 from ablate.data.batches import collate
-from ablate.data.corpus import length_sums
+from ablate.data.length_sums import length_sums
 from ablate.kernels.cross_entropy import smoothed_cross_entropy
 from ablate.model import build
 from ablate.parts import mixers

@@ -17,8 +17,8 @@ from ablate.data.batches import (
     micro_batches,
     pad,
     pad_sequences,
+    subset,
 )
-from ablate.data.corpus import subset
 from ablate.data.tokenizer import BOS, EOS, PAD
 from tests.data.small import split_of_fields, split_of_lengths
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from ablate.config.lengths import Lengths
-from ablate.data.corpus import Corpus, Split, TokenSequences, length_sums
+from ablate.data.corpus import Corpus, Split, TokenSequences
+from ablate.data.length_sums import length_sums
 from ablate.errors import StoreError
 from tests.data.small import PAIRS
 

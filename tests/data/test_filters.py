@@ -10,9 +10,9 @@ import pytest
 
 from ablate.config.translation_data import TranslationData
 from ablate.data import filters
-from ablate.data.corpus import SequenceWriter
 from ablate.data.filters import count_overlap, markup_warnings, within_limits
 from ablate.data.prepare import prepare
+from ablate.data.sequence_writer import SequenceWriter
 from ablate.data.sources import Document
 from ablate.data.tokenizer import Encoded
 from ablate.store.corpora import overlap_in

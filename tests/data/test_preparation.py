@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ablate.config.translation_data import TranslationData
 from ablate.data import prepare_records
-from ablate.data.corpus import subset
+from ablate.data.batches import subset
 from ablate.data.filters import form_warnings, markup_warnings
 from ablate.data.prepare import prepare
 from ablate.data.sources import Document
@@ -238,8 +238,8 @@ def test_the_share_of_unknown_tokens_is_logged_and_a_large_one_is_a_warning(file
     corpus = prepare(settings, files.folder, files.corpora, said.append)
     target = corpus.split("test")["target"]
     share = np.mean(np.array(target.ids) == UNK)
-    assert target.unknown_share == share == 1 / len(target.ids)
-    assert corpus.split("train")["target"].unknown_share == 0
+    assert target.unknown_share() == share == 1 / len(target.ids)
+    assert corpus.split("train")["target"].unknown_share() == 0
     zero = (
         "train source 0.0%, train target 0.0%, dev source 0.0%, dev target 0.0%, test source 0.0%"
     )
@@ -255,7 +255,7 @@ def test_a_vocabulary_of_a_sample_says_what_it_lacks_in_training_text(files):
     files.write(train=train)
     settings = {**SETTINGS, "tokenizer_pairs": 5, "vocab_size": 30}
     corpus = prepare(TranslationData.resolve(settings), files.folder, files.corpora)
-    share = corpus.split("train")["target"].unknown_share
+    share = corpus.split("train")["target"].unknown_share()
     said = [line for line in corpus.manifest.all_warnings if line.startswith("train (de)")]
     assert [f"train (de): {share:.1%} of the tokens are unknown" in line for line in said] == [
         True

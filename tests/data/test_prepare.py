@@ -527,7 +527,7 @@ def test_reusing_a_corpus_for_a_new_test_split_equals_preparing_it_alone(
         second.manifest.records == alone.manifest.records == {**first.manifest.records, "test": 7}
     )
     assert second.text("test", "target") == [target for _, target in PAIRS["test"][:7]]
-    first.verify(every=True)
+    first.verify(hash_large=True)
 
 
 def test_a_damaged_or_differently_prepared_corpus_is_not_reused(files):
@@ -535,7 +535,7 @@ def test_a_damaged_or_differently_prepared_corpus_is_not_reused(files):
     assert files.prepare(test="other", max_length=50).training_hash != first.training_hash
     (first.folder / "train.source.ids").write_bytes(b"\0" * 8)
     whole = files.prepare(test="other")
-    whole.verify(every=True)
+    whole.verify(hash_large=True)
     assert whole.training_hash == first.training_hash
 
 
@@ -543,7 +543,7 @@ def test_a_corpus_whose_manifest_names_no_sources_is_not_reused(files):
     first = files.write(other=PAIRS["test"][:7]).prepare()
     change(CorpusManifest, first.folder / "corpus.json", sources={})
     second = files.prepare(test="other")
-    second.verify(every=True)
+    second.verify(hash_large=True)
     assert second.training_hash == first.training_hash
 
 
@@ -554,9 +554,9 @@ def test_a_file_shared_by_two_corpora_is_replaced_and_not_modified(files):
         "{}"
     )  # damaged: it is prepared again at the same path
     (first.folder / "corpus.json").rename(first.folder / "hidden")  # and nothing can be reused
-    files.prepare(test="other").verify(every=True)
+    files.prepare(test="other").verify(hash_large=True)
     (first.folder / "hidden").rename(first.folder / "corpus.json")
-    first.verify(every=True)
+    first.verify(hash_large=True)
 
 
 def test_a_test_split_equal_to_the_training_split_is_a_warning(files):

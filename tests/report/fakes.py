@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ablate.analysis.outcome import Outcome, outcome_of
-from ablate.data.corpus import SequenceWriter
+from ablate.data.sequence_writer import SequenceWriter
 from ablate.data.tokenizer import Encoded
 from ablate.store import Results, RunFolder
 from ablate.store.files import sha256, write_bytes
