@@ -2,8 +2,8 @@
 none is left for it.
 
 Any number of pilots share a results root, because each run is held by a lease. A pilot saves and
-leaves when the cluster warns of the time limit, when `ablate cluster stop` asks it to, and when
-several runs in a row fail on its host.
+exits when the cluster warns of the time limit, when `ablate cluster stop` asks it to, and when
+several runs fail on its host one after another.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ablate.analysis.missing import ENDED, on_some_host, on_this_host
 from ablate.analysis.stages import Stage, execute_stages, first_stage
@@ -24,7 +24,7 @@ from ablate.cluster.profiles import engine_of
 from ablate.cluster.submission import open_job, steps_of
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, AblateError, Interrupted
 from ablate.formatting import duration, plural
-from ablate.launch.control import Control
+from ablate.launch.control import Control, Watcher
 from ablate.launch.executor import Slot, devices_text
 from ablate.launch.launch import Share, launch, outcome_of_launch
 from ablate.plan.progress import run_labels
@@ -35,8 +35,8 @@ from ablate.store.jobs import (
     REPORT_SECONDS,
     REQUEUED,
     ClusterJob,
+    Exit,
     JobFolder,
-    Leave,
     PilotPhase,
     PilotReport,
 )
@@ -48,18 +48,31 @@ if TYPE_CHECKING:
 STOP_SECONDS = 2.0  # between two checks for a request to stop
 LIMIT_SECONDS = 60.0  # between two requests for the time limit, which an administrator may change
 QUICK_SECONDS = 60.0  # a run that fails so soon after its start may have failed because of the host
-MAX_QUICK_FAILURES = 2  # number of different runs that fail in a row before the pilot leaves
+MAX_QUICK_FAILURES = 2  # number of different runs that fail one after another before it exits
 
 
-class Pilot(Control):
+class _Start(NamedTuple):
+    """The start of a run in a slot.
+
+    time: time of the start, by time.monotonic().
+    step: step of the training at that time.
+    """
+
+    time: float
+    step: int
+
+
+class Pilot(Control, Watcher):
     """Receives the events of the scheduler on this node, and decides when to stop starting runs,
-    when to leave, and whether to requeue.
+    when to exit, and whether to requeue.
     """
 
     signals = (*Control.signals, signal.SIGUSR1)
 
     def __init__(self, folder: JobFolder, job: ClusterJob, log: Callable[[str], None]) -> None:
-        self.folder, self.job, self.log = folder, job, log
+        self.folder = folder
+        self.job = job
+        self.log = log
         self.engine = engine_of(job)
         # Asked of the engine: in a Ray cluster that Slurm has started, Slurm's variables in the
         # environment describe the whole Ray cluster, not this pilot.
@@ -67,19 +80,19 @@ class Pilot(Control):
         self.name = self.allocation.name
         self.results = folder.results
         self.labels: dict[str, str] = {}  # labels of the runs that may be started, by id
-        self.idle_seconds = float(self.engine.idle)
-        # By id of each run in a slot: time of the start, and the step of the training at that time.
-        self.begun: dict[str, tuple[float, int]] = {}
-        self.received: list[int] = []  # signals
+        self.idle_seconds = float(self.engine.idle)  # of `Control`
+        self.begun: dict[str, _Start] = {}  # by id of each run in a slot
+        self.signals_received: list[int] = []
         self.quick_failures: set[str] = set()  # ids of runs
-        self.reason: Leave | None = None  # why the pilot is to leave
-        self.has_progress = False  # whether a run has made steps here
+        self.exit: Exit | None = None  # why the pilot must exit
+        self.has_progress = False  # whether a run has ended or made steps here
+        # The time limit of the allocation, by time.monotonic().
+        self.deadline = float("inf")
         self.is_draining = False  # whether the time limit is too near to start a run
         # Times of the next check for a stop, of the next query of the limit, of the next report.
         self.next_stop = 0.0
         self.next_limit = 0.0
         self.next_report = 0.0
-        self.deadline = float("inf")
         self.report = PilotReport(
             **process_mark().model_dump(),
             name=self.name,
@@ -87,50 +100,54 @@ class Pilot(Control):
             time=time.time(),
             starts=1 + self.allocation.restarts,
         )
-        self.write()
+        self.write_report()
 
     # Questions of the scheduler
 
     def may_start(self) -> bool:
         """Whether the time limit leaves room for another run."""
+        self._update_limit()
+        # If somebody has removed the results, a run that starts now would create its folder again.
+        return not self.is_draining and self.folder.job.exists()
+
+    def _update_limit(self) -> None:
+        """Note whether the time limit, which is asked for now and then, is too near to start a run."""
         now = time.monotonic()
         if now >= self.next_limit:
             self.next_limit = now + LIMIT_SECONDS
-            left = self.allocation.seconds_left()
-            if left is not None:  # otherwise the deadline of the last answer stays
-                self.deadline = now + left
-        drains = self.deadline - now < self.allocation.grace + START_SECONDS
-        if drains and not self.is_draining:
+            seconds_left = self.allocation.seconds_left()
+            if seconds_left is not None:  # otherwise the deadline of the last answer stays
+                self.deadline = now + seconds_left
+        was_draining = self.is_draining
+        self.is_draining = self.deadline - now < self.allocation.grace + START_SECONDS
+        if self.is_draining and not was_draining:
             self.log(
                 f"{duration(self.deadline - now)} until the time limit: no further run is started"
             )
-        self.is_draining = drains
-        # If somebody has removed the results, a run that starts now would create its folder again.
-        return not drains and self.folder.job.exists()
 
     def must_stop(self) -> bool:
-        """Whether to save and leave, because somebody has asked for it or this host is at fault."""
+        """Whether to save and exit, because somebody has asked for it or this host is at fault."""
         now = time.monotonic()
-        if not self.reason and now >= self.next_stop:
+        if not self.exit and now >= self.next_stop:
             self.next_stop = now + STOP_SECONDS
             if not self.folder.job.exists():
-                self.leave_for(Leave("failed", f"{self.folder.path} is gone"))
+                self.request_exit(Exit("failed", f"{self.folder.path} is gone"))
             elif reason := self.folder.stop_reason():
-                self.leave_for(reason)
+                self.request_exit(reason)
             elif len(self.quick_failures) >= MAX_QUICK_FAILURES:
                 runs, host = len(self.quick_failures), socket.gethostname()
-                self.leave_for(Leave("failed", f"{runs} runs in a row failed at once on {host}"))
-        return self.reason is not None
+                self.request_exit(Exit("failed", f"{runs} runs in a row failed at once on {host}"))
+        return self.exit is not None
 
-    def leave_for(self, reason: Leave) -> None:
-        """Record why the pilot leaves, unless there is an earlier reason, and log it."""
-        self.reason = self.reason or reason
+    def request_exit(self, reason: Exit) -> None:
+        """Record why the pilot must exit, unless there is an earlier reason, and log it."""
+        self.exit = self.exit or reason
         self.log(f"{reason.text}: saving")
-        self.write("saving")
+        self.write_report("saving")
 
     def on_signal(self, number: int) -> None:
         """Remember a signal of the cluster."""
-        self.received.append(number)
+        self.signals_received.append(number)
 
     # Events of the scheduler
 
@@ -139,13 +156,13 @@ class Pilot(Control):
         self.log(
             f"{plural(missing, 'run')} to do, {len(slots)} at once on {devices_text(slots[0])}"
         )
-        self.write("working", slots=len(slots), device=slots[0].device)
+        self.write_report("working", slots=len(slots), device=slots[0].device)
 
     def started(self, run: str) -> None:
         """Remember and log a run that was started."""
-        self.begun[run] = (time.monotonic(), steps_of(self.results.run(run)))
+        self.begun[run] = _Start(time.monotonic(), steps_of(self.results.run(run)))
         self.log(f"started  {self.labels[run]}")
-        self.write()
+        self.write_report()
 
     def held(self, run: str) -> None:
         """Forget a run that another pilot holds."""
@@ -156,12 +173,12 @@ class Pilot(Control):
         """Log a run that is done, has diverged or failed, or does not suit this host; count it."""
         if run not in self.begun:  # another pilot has finished it
             return
-        start, first_step = self.begun.pop(run)
-        is_quick = time.monotonic() - start < QUICK_SECONDS
-        if outcome == "failed" and is_quick and steps_of(self.results.run(run)) <= first_step:
+        start = self.begun.pop(run)
+        is_quick = time.monotonic() - start.time < QUICK_SECONDS
+        if outcome == "failed" and is_quick and steps_of(self.results.run(run)) <= start.step:
             self.quick_failures.add(run)
         elif outcome in ("done", "diverged", "failed"):
-            self.quick_failures.clear()
+            self.quick_failures.clear()  # this host can train
             self.has_progress = True
         line = f"{outcome:8} {self.labels[run]}"
         if reason:
@@ -170,7 +187,7 @@ class Pilot(Control):
         ended = self.report.ended
         if outcome in ("done", "diverged"):
             ended += 1
-        self.write(ended=ended)
+        self.write_report(ended=ended)
 
     def lost(self, run: str, reason: str) -> None:
         """Log a run whose worker has died, and which starts again."""
@@ -179,16 +196,16 @@ class Pilot(Control):
     def tick(self) -> None:
         """Write a report if the next one is due."""
         if time.monotonic() >= self.next_report:
-            self.write()
+            self.write_report()
 
-    def write(
-        self, phase: PilotPhase | None = None, why: Leave | None = None, **changes: int | str
+    def write_report(
+        self, phase: PilotPhase | None = None, exit: Exit | None = None, **changes: int | str
     ) -> None:
         """Update fields of the report of this pilot, and write it.
 
         Args:
             phase: the new phase; None to keep it.
-            why: why the pilot leaves; None to keep the recorded reason.
+            exit: why the pilot exits; None to keep the recorded reason.
             changes: other fields of the report.
         """
         self.next_report = time.monotonic() + REPORT_SECONDS
@@ -198,8 +215,8 @@ class Pilot(Control):
             "running": tuple(self.labels[run] for run in self.begun),
             **changes,
         }
-        if why is not None:
-            update |= {"left_for": why.kind, "reason": why.text}
+        if exit is not None:
+            update |= {"left_for": exit.kind, "reason": exit.text}
         self.report = self.report.model_copy(update=update)
         if not self.folder.job.exists():  # somebody has removed the results: do not write again
             return
@@ -208,7 +225,7 @@ class Pilot(Control):
 
     # The end
 
-    def leave(self, states: Counter[State] | None) -> int:
+    def finish(self, states: Counter[State] | None) -> int:
         """Requeue this pilot if the cluster ends it and work is left, and write the last report.
 
         Args:
@@ -221,47 +238,47 @@ class Pilot(Control):
         for number in self.signals:
             signal.signal(number, signal.SIG_IGN)  # requeueing ends this allocation by a signal
         has_progress = self.has_progress
-        for run, (_, step) in self.begun.items():
-            has_progress = has_progress or steps_of(self.results.run(run)) > step
+        for run, start in self.begun.items():
+            has_progress = has_progress or steps_of(self.results.run(run)) > start.step
         self.begun.clear()
-        left = 0
+        reason = self.exit
         if states is not None:
-            left = states.total() - sum(states[state] for state in ENDED)
-        reason = self.reason
+            n_remaining = states.total() - sum(states[state] for state in ENDED)
+            if not n_remaining:
+                reason = NOTHING_LEFT
+            elif not self.is_draining:
+                reason = Exit("finished", f"{plural(n_remaining, 'run')} left to other pilots")
         code = 0
-        if states is not None and not left:
-            reason = NOTHING_LEFT
-        elif states is not None and not self.is_draining:
-            reason = Leave("finished", f"{plural(left, 'run')} left to other pilots")
-        elif reason is None:
+        if reason is None:
             reason = self._requeue(has_progress)
             code = EXIT_INTERRUPTED
         elif reason.kind == "failed":
             code = EXIT_RUN_FAILED
-        self.write("left", reason)
+        self.write_report("left", reason)
         self.log(f"left: {reason.text}")
         return code
 
-    def _requeue(self, has_progress: bool) -> Leave:
+    def _requeue(self, has_progress: bool) -> Exit:
         """Requeue the allocation, unless somebody has cancelled it or its time is too short for a
-        step. Return the reason to leave.
+        step. Return the reason to exit.
         """
         allocation = self.allocation
         if not allocation.has_queue:
-            return Leave("stopped", "interrupted")
+            return Exit("stopped", "interrupted")
         state, restarts = allocation.state()
         if restarts > allocation.restarts:
-            return Leave("requeued", "requeued by Slurm")
-        warned = signal.SIGUSR1 in self.received or self.is_draining
-        if not warned and state not in ("RUNNING", ""):
+            return Exit("requeued", "requeued by Slurm")
+        warned = signal.SIGUSR1 in self.signals_received or self.is_draining
+        if not warned and state not in ("RUNNING", ""):  # empty if the cluster does not answer
             return CANCELLED
         if not has_progress:
-            left = allocation.seconds_left()
-            if self.is_draining or (left is not None and left < allocation.grace):
+            seconds_left = allocation.seconds_left()
+            is_over = seconds_left is not None and seconds_left < allocation.grace
+            if self.is_draining or is_over:
                 text = "not requeued: its time limit came before any step was made"
-                return Leave("failed", text)
+                return Exit("failed", text)
         refused = allocation.requeue()
-        return Leave("failed", f"not requeued: {refused}") if refused else REQUEUED
+        return Exit("failed", f"not requeued: {refused}") if refused else REQUEUED
 
     def release_waiting(self) -> None:
         """Cancel the pilots that still wait in the queue, so that the closing job can start."""
@@ -292,9 +309,10 @@ def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:
     job, study = open_job(folder)
     pilot = Pilot(folder, job, log)
 
+    # Until the scheduler installs its handlers.
     def before_launch(number: int, frame: FrameType | None) -> None:
         pilot.on_signal(number)
-        if len(pilot.received) == 1:  # further signals must not interrupt the leaving
+        if len(pilot.signals_received) == 1:  # further signals must not interrupt `finish`
             raise Interrupted
 
     for number in pilot.signals:
@@ -318,12 +336,12 @@ def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:
         if stage.sentence:
             log(stage.sentence)
     except Interrupted:
-        return pilot.leave(None)
+        return pilot.finish(None)
     except AblateError as error:
-        pilot.write("left", Leave("failed", error.lines[0]))
+        pilot.write_report("left", Exit("failed", error.lines[0]))
         raise
-    code = pilot.leave(outcome_of_launch(stage.selected, folder.results))
-    if not pilot.reason and stage.is_over:
+    code = pilot.finish(outcome_of_launch(stage.selected, folder.results))
+    if not pilot.exit and stage.is_over:
         pilot.release_waiting()
     return code
 

@@ -179,7 +179,7 @@ def start_driver(folder: JobFolder, python: str, pilots: int) -> str:
     """
     require_ray()
     log, (read, write) = folder.logs / "driver.log", os.pipe()
-    command = [*folder.work_command(python), "--drive", str(pilots)]
+    command = [*folder.pilot_command(python), "--drive", str(pilots)]
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -305,7 +305,7 @@ def _submit(ray: Any, profile: Ray, folder: JobFolder, python: str, pilots: int)
     )
     pilot_of = {}
     for i in range(pilots):
-        command = [*folder.work_command(python), "--attached", "--index", str(i)]
+        command = [*folder.pilot_command(python), "--attached", "--index", str(i)]
         pilot_of[task.remote(command, environment, str(folder.logs / f"pilot-{i}.log"))] = i
     return pilot_of
 

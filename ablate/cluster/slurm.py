@@ -341,7 +341,7 @@ class Slurm(Engine):
 
 def write_scripts(folder: JobFolder, setup: Sequence[str], python: str) -> None:
     """Write the batch scripts of the pilots and of the closing job."""
-    program = shlex.join(folder.work_command(python))
+    program = shlex.join(folder.pilot_command(python))
     pilot = [
         "#!/bin/bash",
         # Stop if `setup` fails: without its modules, a pilot would fail every run or use the CPU.

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ablate.errors import Fault
 from ablate.parts import attention
-from ablate.parts.attention import ATTENTIONS, CONVOLUTION_WIDTH
+from ablate.parts.attention import ATTENTIONS, CONVOLUTION_WIDTH, AttentionFields
 from ablate.parts.cost import BYTES, Cost, Tensors, Workload, matrix_cost
 from ablate.parts.positions import rotation_fault
 from ablate.parts.sizes import Sizes
 from ablate.parts.variant import Variant
-
-if TYPE_CHECKING:
-    from ablate.parts.mixers import MixerFields
 
 RECURRENCE_CHUNK = 64  # tokens in a chunk of a recurrence with one decay for each head
 # The chunk of a recurrence with a decay for each row of its state, which is halved this often.
@@ -37,19 +33,19 @@ class MixerVariant(Variant):
     reads_both_ways: bool = False
     has_heads: bool = False
 
-    def fault(self, c: MixerFields) -> Fault | None:
-        """Why a configuration cannot have the mixer; None if it can."""
+    def fault(self, c: AttentionFields, name: str) -> Fault | None:
+        """Why a configuration cannot have the mixer with this name; None if it can."""
         return None
 
     def matrices(self, c: Sizes, causal: bool) -> int:
         """Number of weights in the matrices of a mixer that replaces self-attention."""
         return 0
 
-    def cost(self, c: MixerFields, work: Workload, vocab_size: int) -> Cost:
+    def cost(self, c: AttentionFields, work: Workload, vocab_size: int) -> Cost:
         """Cost of the mixer of a layer."""
         return attention.cost(c, work, vocab_size)
 
-    def activation_bytes(self, c: MixerFields, tensors: Tensors) -> int:
+    def activation_bytes(self, c: AttentionFields, tensors: Tensors) -> int:
         """Bytes per token that the backward pass of the mixer needs."""
         activations = ATTENTIONS[c.attention].activations
         if activations is None:
@@ -82,7 +78,7 @@ class Replacement(MixerVariant):
         """Number of fp32 values per token that the backward pass needs."""
         raise NotImplementedError
 
-    def cost(self, c: MixerFields, work: Workload, vocab_size: int) -> Cost:
+    def cost(self, c: AttentionFields, work: Workload, vocab_size: int) -> Cost:
         """Cost of the mixer of a layer."""
         others = Cost(
             other_parameters=self._vectors(c),
@@ -90,7 +86,7 @@ class Replacement(MixerVariant):
         )
         return matrix_cost(self.matrices(c, work.causal), work) + others
 
-    def activation_bytes(self, c: MixerFields, tensors: Tensors) -> int:
+    def activation_bytes(self, c: AttentionFields, tensors: Tensors) -> int:
         """Bytes per token that the backward pass of the mixer needs."""
         return BYTES * self._activations(c, tensors.causal)
 
@@ -111,11 +107,11 @@ class TorchRnn(Replacement):
     stored: int = 0
     stored_causal: int = 0
 
-    def fault(self, c: MixerFields) -> Fault | None:
+    def fault(self, c: AttentionFields, name: str) -> Fault | None:
         """The fault of an odd d_model, of which each direction has half."""
         if c.has_encoder and c.d_model % 2:
             return Fault(
-                f"d_model={c.d_model} is odd, and in the encoder each direction of mixer={c.mixer} "
+                f"d_model={c.d_model} is odd, and in the encoder each direction of mixer={name} "
                 "has half of d_model",
                 ("d_model", "mixer"),
             )
@@ -224,7 +220,7 @@ class LinearRecurrence(Replacement):
 class Retention(LinearRecurrence):
     """Retention, which rotates queries and keys."""
 
-    def fault(self, c: MixerFields) -> Fault | None:
+    def fault(self, c: AttentionFields, name: str) -> Fault | None:
         """The fault of an odd d_k, or of a rotation that does not fit."""
         if c.d_k % 2:
             return Fault(
@@ -240,7 +236,7 @@ class RGLRU(Replacement):
 
     has_heads: bool = True
 
-    def fault(self, c: MixerFields) -> Fault | None:
+    def fault(self, c: AttentionFields, name: str) -> Fault | None:
         """The fault of blocks that are not square."""
         if c.d_k != c.d_v:
             return Fault(

@@ -132,7 +132,7 @@ def faults(c: MixerFields) -> Iterator[Fault]:
             f"mixer={c.mixer} reads in one direction, and needs architecture=decoder-only",
             ("mixer", "architecture"),
         )
-    elif fault := mixer.fault(c):
+    elif fault := mixer.fault(c, c.mixer):
         yield fault
     heads = {}  # number of query heads, by the field that has it
     if c.has_self_attention:

@@ -1,5 +1,7 @@
-"""The files of a cluster job. A job is a study, frozen at submission, that pilots work on:
-processes that the cluster starts, and that execute the runs of the study.
+"""The files of a cluster job: a study, frozen at submission, and the pilots that work on it.
+
+A pilot is a process that the cluster starts, and that executes runs of the study. A closing job is
+a job of the cluster that starts after all pilots have ended, and submits pilots again or closes.
 
 results/<study>/jobs/<id>/
   job.json               the submission: options, selection of rows and seeds, ids of the runs
@@ -7,7 +9,7 @@ results/<study>/jobs/<id>/
   submission-<n>.json    the n-th submission of pilots
   pilots/<name>.json     last report of each pilot
   logs/                  output of the pilots and of the closing job
-  stop                   exists if the pilots must save and leave
+  stop                   exists if the pilots must save and exit
   closed.json            written at the end of the job, when no further submission follows
 """
 
@@ -30,36 +32,37 @@ from ablate.store.processes import is_working
 from ablate.store.records import ProcessMark, Record, none_if_unreadable
 
 REPORT_SECONDS = 10.0  # seconds between two reports of a pilot
-MOST_JOBS_IN_A_SECOND = 99
+MAX_JOBS_IN_A_SECOND = 99
 
 # Only digits, because the ids are arguments of scancel.
 ClusterId = Annotated[str, Field(pattern=r"^[0-9]{1,20}$")]
 Device = Literal["auto", "cpu", "cuda"]
 PilotPhase = Literal["starting", "working", "saving", "left"]
-LeaveKind = Literal["", "finished", "stopped", "cancelled", "requeued", "failed"]
+ExitKind = Literal["", "finished", "stopped", "cancelled", "requeued", "failed"]
 
 
 @dataclass(frozen=True)
-class Leave:
-    """Why a pilot leaves or a job ends: a `kind` for programs, and a `text` for people."""
+class Exit:
+    """Why a pilot exits or a job ends: a `kind` for programs, and a `text` for people."""
 
-    kind: LeaveKind
+    kind: ExitKind
     text: str
 
 
-STOPPED = Leave("stopped", "stopped on request")  # by `ablate cluster stop`
-NOTHING_LEFT = Leave("finished", "nothing is left to do")
-CANCELLED = Leave("cancelled", "cancelled")  # by somebody, through the cluster
-REQUEUED = Leave("requeued", "requeued")  # the cluster will start the pilot again
+STOPPED = Exit("stopped", "stopped on request")  # by `ablate cluster stop`
+NOTHING_LEFT = Exit("finished", "nothing is left to do")
+CANCELLED = Exit("cancelled", "cancelled")  # by somebody, through the cluster
+REQUEUED = Exit("requeued", "requeued")  # the cluster will start the pilot again
 
 
 class Resources(Record):
     """The part of a machine that runs may occupy.
 
     device: type of the devices; `auto` uses GPUs if there are any.
-    jobs: number of runs at once; None for one run on each device, or on each core.
+    jobs: number of runs at once; None for one run per GPU, or per core on a CPU.
     processes: number of processes that train a run together, each on a device; a power of two. None
-        for the largest number with which no run has to wait longer.
+        for the largest number with which the devices still execute as many runs at once as there
+        are.
     """
 
     device: Device = "auto"
@@ -73,10 +76,10 @@ DEFAULT_RESOURCES = Resources()
 class ClusterJob(Record):
     """job.json: everything that the pilots of a job need.
 
-    id: id of the job: the name of its folder.
+    id: name of the job's folder.
     study: name of the study.
     profile: name of the cluster profile.
-    settings: content of the profile, as `cluster.profiles` reads it.
+    settings: content of the profile.
     python: absolute path of the interpreter.
     origin: path of the study file at submission.
     overrides: the `--set` options.
@@ -109,7 +112,8 @@ class Submission(Record):
     pilots: number of pilots.
     ids: the cluster's ids of the job arrays, or of Ray's driver.
     closing: the cluster's id of the closing job; None without one.
-    work: number of steps that the runs of the study had made; progress is measured from there.
+    work: number of steps that all runs of the study had made at the time of the submission. The
+        job is not submitted again without further steps.
     time: time of the submission, in seconds since the epoch.
     """
 
@@ -136,8 +140,8 @@ class PilotReport(ProcessMark):
     running: labels of the runs that it executes now.
     ended: number of runs that have ended in this pilot.
     starts: number of times that the cluster has started the pilot: 1, plus the requeues.
-    left_for: why the pilot left, for programs; see `Leave`.
-    reason: why the pilot left, for people.
+    left_for: why the pilot exited, for programs (`Exit.kind`); empty while it works.
+    reason: why the pilot exited, for people (`Exit.text`).
     """
 
     name: str
@@ -148,7 +152,7 @@ class PilotReport(ProcessMark):
     running: tuple[str, ...] = ()
     ended: int = 0
     starts: int = 1
-    left_for: LeaveKind = ""
+    left_for: ExitKind = ""
     reason: str = ""
 
     @property
@@ -175,7 +179,7 @@ class JobFolder:
     job = Inside("job.json")  # a `ClusterJob`
     study = Inside("study/study.yaml")  # as it was at submission
     logs = Inside("logs")
-    stop = Inside("stop")  # exists if the pilots must save and leave
+    stop = Inside("stop")  # exists if the pilots must save and exit
     closed = Inside("closed.json")  # a `JobEnd`
 
     @property
@@ -189,7 +193,7 @@ class JobFolder:
         # By the path results/<study>/jobs/<id>, because a node may mount the root elsewhere.
         return Results(self.path.absolute().parents[2])
 
-    def work_command(self, python: str) -> list[str]:
+    def pilot_command(self, python: str) -> list[str]:
         """The command that starts a pilot of the job."""
         return [python, "-m", "ablate", "work", "--job", str(self.path)]
 
@@ -233,7 +237,11 @@ class JobFolder:
         return [report for report in reports if report is not None]
 
     def awaited(self) -> int:
-        """Number of pilots that wait in the queue, or have not yet written their first report."""
+        """Number of pilots that wait in the queue, or have not yet written their first report.
+
+        The next submission follows only when all pilots of the last one have ended, so a report
+        that is newer than a submission is a report of its pilots.
+        """
         submissions = self.read_submissions()
         if self.is_closed or not submissions:
             return 0
@@ -251,16 +259,18 @@ class JobFolder:
         """Whether the job has ended: no further submission follows."""
         return os.path.lexists(self.closed)  # also a broken link takes the name
 
-    def request_stop(self, why: Leave = STOPPED) -> None:
-        """Ask all pilots to save and leave."""
-        write_bytes(self.stop, f"{why.kind}\n".encode())
+    def request_stop(self, reason: Exit = STOPPED) -> None:
+        """Ask all pilots to save and exit."""
+        write_bytes(self.stop, f"{reason.kind}\n".encode())
 
-    def stop_reason(self) -> Leave | None:
-        """Why the pilots must leave; None without a request."""
+    def stop_reason(self) -> Exit | None:
+        """Why the pilots must exit; None without a request. A request that cannot be read, or that
+        somebody has made by hand, means STOPPED.
+        """
         try:
             kind = read_bytes(self.stop)
         except StoreError:
-            kind = b""
+            return STOPPED
         if kind is None:
             return None
         return NOTHING_LEFT if kind.strip() == NOTHING_LEFT.kind.encode() else STOPPED
@@ -302,7 +312,7 @@ def new_job(results: Results, study: str) -> JobFolder:
     parent = results.study(study).absolute() / "jobs"
     parent.mkdir(parents=True, exist_ok=True)
     now = time.strftime("%Y%m%d-%H%M%S")
-    for number in range(1, MOST_JOBS_IN_A_SECOND + 1):
+    for number in range(1, MAX_JOBS_IN_A_SECOND + 1):
         path = parent / (now if number == 1 else f"{now}-{number}")
         try:
             path.mkdir()  # fails if another submission has this folder

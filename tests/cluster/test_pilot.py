@@ -247,7 +247,7 @@ def test_a_pilot_reports_its_runs_and_its_end(pilot):
     assert (report_of(one).running, report_of(one).is_alive) == (("base seed 1",), True)
     one.finished(one.runs[0], "done")
     one.finished(one.runs[1], "done")  # another pilot's
-    assert one.leave(Counter(done=4)) == 0
+    assert one.finish(Counter(done=4)) == 0
     report = report_of(one)
     assert (report.phase, report.ended, report.reason, report.is_alive) == (
         "left", 1, "nothing is left to do", False,
@@ -257,7 +257,7 @@ def test_a_pilot_reports_its_runs_and_its_end(pilot):
 
 def test_runs_that_others_hold_are_left_to_them(pilot):
     one = pilot()
-    assert one.leave(Counter(done=2, running=2)) == 0
+    assert one.finish(Counter(done=2, running=2)) == 0
     assert report_of(one).reason == "2 runs left to other pilots"
 
 
@@ -282,7 +282,7 @@ def test_a_pilot_that_the_cluster_ends_goes_back_into_the_queue_if_that_helps(
     progress(one.results, one.runs[0], steps)
     for number in signals:
         one.on_signal(number)
-    assert one.leave(None) == 130
+    assert one.finish(None) == 130
     assert (report_of(one).reason, FakeTask.answers.get("requeued", False)) == (reason, requeued)
 
 
@@ -294,14 +294,14 @@ def test_a_pilot_that_was_asked_to_stop_is_not_requeued(pilot):
     assert one.must_stop()
     one.started(one.runs[0])
     progress(one.results, one.runs[0], 5)
-    assert one.leave(None) == 0  # it has done what it was asked to: nobody is to start it again
+    assert one.finish(None) == 0  # it has done what it was asked to: nobody is to start it again
     assert (report_of(one).reason, "requeued" in FakeTask.answers) == ("stopped on request", False)
 
 
 def test_a_pilot_whose_time_limit_allows_no_run_is_not_requeued_for_ever(pilot):
     one = pilot(left=80.0)
     assert not one.may_start()
-    one.leave(Counter(pending=4))
+    one.finish(Counter(pending=4))
     assert report_of(one).reason == "not requeued: its time limit came before any step was made"
     assert "requeued" not in FakeTask.answers
 
@@ -313,7 +313,7 @@ def test_no_run_is_started_shortly_before_the_warning(pilot, left, may_start):
     """The grace is 30 s, and a run needs 60 s to be worth its start."""
     one = pilot(left=left)
     assert one.may_start() is may_start
-    assert one.leave(Counter(done=1, pending=3)) == (0 if may_start else 130)
+    assert one.finish(Counter(done=1, pending=3)) == (0 if may_start else 130)
 
 
 def test_a_pilot_leaves_a_host_on_which_runs_fail_at_once(pilot):
@@ -324,7 +324,7 @@ def test_a_pilot_leaves_a_host_on_which_runs_fail_at_once(pilot):
         one.finished(run, "failed", "no CUDA")
     one.next_stop = 0.0
     assert one.must_stop()
-    assert one.leave(None) == 1
+    assert one.finish(None) == 1
     assert report_of(one).reason == f"2 runs in a row failed at once on {socket.gethostname()}"
     assert "requeued" not in FakeTask.answers
 
@@ -343,7 +343,7 @@ def test_a_pilot_with_nothing_left_to_do_is_not_requeued_however_near_its_time_l
     one = pilot(left=80.0)
     assert not one.may_start()
     one.has_progress = True
-    assert one.leave(Counter(done=3, diverged=1)) == 0
+    assert one.finish(Counter(done=3, diverged=1)) == 0
     assert (report_of(one).reason, "requeued" in FakeTask.answers) == (
         "nothing is left to do",
         False,
@@ -369,7 +369,7 @@ def test_a_pilot_never_requeues_an_allocation_that_its_job_did_not_submit(job, m
     one = Pilot(folder, folder.read_job(), lambda line: None)
     assert one.name == f"{socket.gethostname()}-{os.getpid()}"
     assert one.may_start()
-    assert one.leave(None) == 130
+    assert one.finish(None) == 130
     assert report_of(one).reason == "interrupted"
 
 
@@ -377,18 +377,18 @@ def test_a_second_signal_of_the_cluster_does_not_keep_a_pilot_from_leaving_in_or
     pilot, monkeypatch
 ):
     one = pilot()
-    leave = Pilot.leave
+    finish = Pilot.finish
 
     def execute_stages(*arguments):
         os.kill(os.getpid(), signal.SIGUSR1)
         time.sleep(5)
 
-    def leave_late(self, states):
+    def finish_late(self, states):
         os.kill(os.getpid(), signal.SIGTERM)
-        return leave(self, states)
+        return finish(self, states)
 
     monkeypatch.setattr(module, "execute_stages", execute_stages)
-    monkeypatch.setattr(Pilot, "leave", leave_late)
+    monkeypatch.setattr(Pilot, "finish", finish_late)
     assert module.work(one.folder, 0, lambda line: None) == 130
     assert report_of(one).reason == "requeued"
 
@@ -505,14 +505,14 @@ def test_a_pilot_leaves_nothing_where_its_results_root_was_removed(pilot):
     assert not one.may_start()
     record_failure(one.results.run(one.runs[0]), "run.json: is missing", None)
     assert one.must_stop()
-    assert one.leave(None) == 1
+    assert one.finish(None) == 1
     assert not root.exists()
 
 
 def test_outside_of_slurm_a_pilot_only_saves(pilot):
     one = pilot(in_slurm=False)
     assert one.may_start()
-    assert one.leave(None) == 130
+    assert one.finish(None) == 130
     assert (one.name, report_of(one).reason) == (
         f"{socket.gethostname()}-{os.getpid()}",
         "interrupted",
