@@ -24,7 +24,7 @@ from ablate.cluster.profiles import engine_of
 from ablate.cluster.submission import open_job, steps_of
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, AblateError, Interrupted
 from ablate.formatting import duration, plural
-from ablate.launch.control import Control, Watcher
+from ablate.launch.control import Control
 from ablate.launch.executor import Slot, devices_text
 from ablate.launch.launch import Share, launch, outcome_of_launch
 from ablate.plan.progress import run_labels
@@ -62,9 +62,9 @@ class _Start(NamedTuple):
     step: int
 
 
-class Pilot(Control, Watcher):
-    """Receives the events of the scheduler on this node, and decides when to stop starting runs,
-    when to exit, and whether to requeue.
+class Pilot(Control):
+    """Receives the events of the scheduler on this node, as a `Watcher`, and decides when to stop
+    starting runs, when to exit, and whether to requeue.
     """
 
     signals = (*Control.signals, signal.SIGUSR1)
@@ -111,7 +111,7 @@ class Pilot(Control, Watcher):
         return not self.is_draining and self.folder.job.exists()
 
     def _update_limit(self) -> None:
-        """Note whether the time limit, which is asked for now and then, is too near to start a run."""
+        """Note whether the time limit, asked for now and then, is too near to start a run."""
         now = time.monotonic()
         if now >= self.next_limit:
             self.next_limit = now + LIMIT_SECONDS

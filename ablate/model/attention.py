@@ -1,5 +1,5 @@
-"""Attention mechanisms: the computation of the heads (section 3.2.1). multi_head.py has the
-projections.
+"""Attention mechanisms: the computation of the heads (section 3.2.1 of the paper). multi_head.py
+has the projections.
 
 A mechanism maps Q (B, h, T, d_k), K (B, h, S, d_k) and V (B, h, S, d_v) to heads (B, h, T, d_v). To
 add a mechanism, write a class here and name it in ablate/parts/attention.py.
@@ -20,8 +20,8 @@ from ablate.model.layers import ParameterKinds
 from ablate.model.norms import UnitNorm
 from ablate.parts.attention import LINEAR_CHUNK
 
-# Avoids a division by 0 where all weights of linear attention are 0; the value of its authors.
-EPS = 1e-6
+# Avoids a division by 0 where all weights of linear attention are 0; as in the authors' code.
+LINEAR_EPS = 1e-6
 
 
 class AttentionMechanism(nn.Module):
@@ -29,7 +29,8 @@ class AttentionMechanism(nn.Module):
 
     Attributes:
         forms_scores: whether it computes a score for each pair of tokens and passes the scores to
-            `context.weights`, which applies cap, mask, sinks, softmax and dropout.
+            `context.weights`, which applies cap, mask, sinks, softmax and dropout. For a built-in
+            mechanism, it equals `forms_scores` in ablate/parts/attention.py.
         supports_bias: whether it adds `context.bias` to the scores and `context.values` to the
             heads. A mechanism without this support cannot be combined with a positional encoding
             that defines `bias` or `values`.
@@ -46,6 +47,7 @@ class AttentionMechanism(nn.Module):
     supports_query_masks = False
 
     def __init__(self, config: ModelConfig) -> None:
+        """Make a mechanism; subclasses read the configuration of the layer."""
         super().__init__()
 
     def reset_parameters(self, init: torch.Generator) -> None:
@@ -67,18 +69,24 @@ class FullAttention(AttentionMechanism):
     def forward(self, Q: Tensor, K: Tensor, V: Tensor, context: AttentionContext) -> Tensor:
         """(B, h, T, d_v)."""
         if context.is_plain:
-            # With `is_causal`, torch aligns the first query with the first key. That is wrong in
-            # decoding, where there are fewer queries than keys.
-            causal = context.causal and self.window is None and Q.shape[2] == K.shape[2]
-            causal = causal and context.query_mask is None
-            mask = None if causal else context.mask(self.window)
-            return F.scaled_dot_product_attention(
-                Q, K, V, attn_mask=mask, is_causal=causal, scale=context.scale
+            # With `is_causal`, padding needs no mask, because it comes after every token. But torch
+            # aligns the first query with the first key, which is wrong in decoding, where there are
+            # fewer queries than keys.
+            is_causal = (
+                context.causal
+                and self.window is None
+                and context.query_mask is None
+                and Q.shape[2] == K.shape[2]
             )
-        # Scores are computed in fp32 at least, as the tensors of the positional encoding are.
+            mask = None if is_causal else context.mask(self.window)
+            return F.scaled_dot_product_attention(
+                Q, K, V, attn_mask=mask, is_causal=is_causal, scale=context.scale
+            )
+        Q = Q * context.scale
+        # Scores are computed in fp32 or more, like the tensors of the positional encoding.
         dtype = V.dtype
-        precise = torch.promote_types(V.dtype, torch.float32)
-        Q, K, V = (x.to(precise) for x in (Q * context.scale, K, V))
+        precise = torch.promote_types(dtype, torch.float32)
+        Q, K, V = Q.to(precise), K.to(precise), V.to(precise)
         scores = Q @ K.transpose(-1, -2)  # (B, h, T, S)
         bias = context.bias(Q)
         weights = context.weights(scores if bias is None else scores + bias, self.window)
@@ -121,9 +129,10 @@ class DifferentialAttention(FullAttention):
         pair_values = torch.cat(V.chunk(2, dim=1), dim=-1).repeat(1, 2, 1, 1)  # (B, h, S, 2 d_v)
         first, second = super().forward(Q, K, pair_values, context).chunk(2, dim=1)
         q_1, k_1, q_2, k_2 = self.lambdas.view(4, -1)
+        # The exponent of the paper is -0.3 (l - 1) with l from 1; `layer` counts from 0.
         lambda_init = 0.8 - 0.6 * math.exp(-0.3 * context.layer)
-        factor = (q_1 @ k_1).exp() - (q_2 @ k_2).exp() + lambda_init
-        pairs = (1 - lambda_init) * self.norm(first - factor * second)  # (B, h / 2, T, 2 d_v)
+        lambda_ = (q_1 @ k_1).exp() - (q_2 @ k_2).exp() + lambda_init
+        pairs = (1 - lambda_init) * self.norm(first - lambda_ * second)  # (B, h / 2, T, 2 d_v)
         # Split each pair into its two heads: (B, h, T, d_v).
         return pairs.unflatten(3, (2, -1)).transpose(2, 3).flatten(1, 2).to(V.dtype)
 
@@ -150,7 +159,7 @@ class LinearAttention(AttentionMechanism):
         V = torch.cat([V, torch.ones_like(V[..., :1])], dim=-1)  # (B, h, S, d_v + 1)
         # (B, h, T, d_v + 1)
         sums = _causal_sums(Q, K, V) if context.causal else Q @ (K.transpose(-1, -2) @ V)
-        return sums[..., :-1] / (sums[..., -1:] + EPS)
+        return sums[..., :-1] / (sums[..., -1:] + LINEAR_EPS)
 
     def _explicit(self, Q: Tensor, K: Tensor, V: Tensor, context: AttentionContext) -> Tensor:
         """Compute the same heads from explicit weights (B, h, T, S), for analysis and decoding."""
@@ -158,7 +167,9 @@ class LinearAttention(AttentionMechanism):
         mask = context.mask()
         if mask is not None:
             weights = weights * mask
-        return context.drop(weights / (weights.sum(-1, keepdim=True) + EPS)) @ V
+        weights = weights / (weights.sum(-1, keepdim=True) + LINEAR_EPS)
+        # For `on_weights`: linear attention has no dropout of its weights.
+        return context.drop(weights) @ V
 
 
 def _causal_sums(Q: Tensor, K: Tensor, V: Tensor) -> Tensor:

@@ -166,7 +166,7 @@ class AttentionContext:
         return weights if self.dropout is None else self.dropout(weights)
 
     def values(self, weights: Tensor) -> Tensor | None:
-        """The term that the positional encoding adds to the heads (B, h, T, d_v), or None.
+        """Values that the positional encoding adds to the heads (B, h, T, d_v), or None.
 
         Args:
             weights: attention weights (B, h, T, S).

@@ -164,7 +164,7 @@ def test_causal_linear_attention_is_exact_across_chunks(T):
     out = mechanism("linear")(Q, K, V, AttentionContext(places(T), places(T), causal=True))
     phi_Q, phi_K = (torch.where(x > 0, x + 1, x.exp()) for x in (Q, K))
     weights = torch.einsum("bhtd,bhsd->bhts", phi_Q, phi_K) * torch.ones(T, T).tril()
-    expected = weights @ V / (weights.sum(-1, keepdim=True) + attention.EPS)
+    expected = weights @ V / (weights.sum(-1, keepdim=True) + attention.LINEAR_EPS)
     torch.testing.assert_close(out, expected, atol=1e-10, rtol=1e-10)
 
 
