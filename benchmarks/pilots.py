@@ -33,7 +33,7 @@ from ablate.launch.scheduler import Scheduler
 from ablate.store import Results
 from ablate.store.files import write_bytes
 from ablate.store.lease import Lease
-from ablate.workers.job import Job, JobEvent, RunRequest
+from ablate.workers.assignment import Assignment, RunRequest, WorkerEvent
 
 SPAWN = multiprocessing.get_context("fork")
 COUNTED = {
@@ -56,22 +56,22 @@ class SleepingExecutor:
     def __init__(self, slots: int, seconds: float) -> None:
         self._slots = [Slot(f"{i}", "cpu", 1, 1e9) for i in range(slots)]
         self.seconds = seconds
-        self.done: queue.SimpleQueue[JobEvent | Lost] = queue.SimpleQueue()
+        self.done: queue.SimpleQueue[WorkerEvent | Lost] = queue.SimpleQueue()
         self.leases: dict[str, Lease] = {}
         self.busy = self.published = self.refused = 0
 
     def slots(self) -> list[Slot]:
         return self._slots
 
-    def submit(self, job: Job, slot: Slot) -> None:
+    def submit(self, job: Assignment, slot: Slot) -> None:
         threading.Thread(target=self._work, args=(job,), daemon=True).start()
 
-    def _work(self, job: Job) -> None:
+    def _work(self, job: Assignment) -> None:
         lease = self.leases.setdefault(job.run.id, Lease(job.run.folder / "lease"))
         result = job.run.folder / "result.json"
         if not lease.try_to_take():
             self.busy += 1
-            self.done.put(JobEvent(run=job.run.id, outcome="busy"))
+            self.done.put(WorkerEvent(run=job.run.id, outcome="busy"))
             return
         try:
             if not result.exists():
@@ -82,9 +82,9 @@ class SleepingExecutor:
             self.refused += 1
         finally:
             lease.release()
-        self.done.put(JobEvent(run=job.run.id, outcome="done"))
+        self.done.put(WorkerEvent(run=job.run.id, outcome="done"))
 
-    def events(self, timeout: float) -> list[JobEvent | Lost]:
+    def events(self, timeout: float) -> list[WorkerEvent | Lost]:
         try:
             found = [self.done.get(timeout=timeout)]
         except queue.Empty:
@@ -160,11 +160,11 @@ def pilot(
     first = index * len(ids) // pilots
     own = ids[first:] + ids[:first]
 
-    def job_for(id: str, slot: Slot, halve: bool) -> Job:
+    def job_for(id: str, slot: Slot, halve: bool) -> Assignment:
         request = RunRequest(
             folder=results.run(id).path, corpus=root, test="", decodings={}, settings={}
         )
-        return Job(run=request, device="cpu", threads=1, micro_batch_tokens=1)
+        return Assignment(run=request, device="cpu", threads=1, micro_batch_tokens=1)
 
     def outcome_of(id: str) -> str | None:
         return "done" if results.run(id).result.exists() else None

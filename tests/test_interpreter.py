@@ -11,7 +11,7 @@ import pytest
 import ablate
 from ablate.interpreter import python_command
 from ablate.launch.local import WORKER
-from ablate.workers.job import READY
+from ablate.workers.assignment import READY
 from tests.end_to_end.studies import TINY, write_study
 
 SCRIPT = "import sys\nfrom ablate.cli import main\nsys.exit(main())\n"  # as installers write it

@@ -52,7 +52,7 @@ class Control:
     """Decides when a launch starts runs, and when it ends. By default, it goes on until every run
     has ended.
 
-    signals: signals that ask all jobs to save and leave.
+    signals: signals that ask all workers to save and exit.
     idle_seconds: seconds to wait for runs of other launchers, with no other work, before the launch
         ends.
     """
@@ -65,7 +65,7 @@ class Control:
         return True
 
     def must_stop(self) -> bool:
-        """Whether all jobs must save and leave now. Called about twice a second."""
+        """Whether all workers must save and exit now. Called about twice a second."""
         return False
 
     def on_signal(self, number: int) -> None:

@@ -1,4 +1,4 @@
-"""The interface of an executor: where jobs run."""
+"""The interface of an executor, which executes assignments in slots."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 from ablate.config import RowConfig
 from ablate.store.jobs import DEFAULT_RESOURCES, Resources
-from ablate.workers.job import Job, JobEvent
+from ablate.workers.assignment import Assignment, WorkerEvent
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class Demand:
 
 @dataclass(frozen=True)
 class Slot:
-    """A place for one job.
+    """A place for one assignment.
 
     name: name of the slot, unique for its executor.
     device: device of the first process, such as `cpu` or `cuda:1`.
     threads: number of torch's threads in each process.
     memory: bytes on each device for weights, optimizer state and activations.
-    peers: devices of the further processes that work on the same job.
+    peers: devices of the further processes that work on the same assignment.
     has_bf16: whether the GPUs multiply in bf16.
     """
 
@@ -64,12 +64,12 @@ def devices_text(slot: Slot) -> str:
 
 @dataclass(frozen=True)
 class Lost:
-    """The end of a job without an event, because its process died.
+    """The end of an assignment without an event, because its process died.
 
     run: id of the run.
     reason: one line for people.
     from_outside: whether the process was killed by a signal from outside, so that nothing suggests
-        that the job would fail again.
+        that the assignment would fail again.
     out_of_memory: whether the system has killed the process for lack of memory.
     """
 
@@ -80,23 +80,25 @@ class Lost:
 
 
 class Executor(Protocol):
-    """Runs jobs in slots. One job occupies a slot until an event or its loss is reported for it."""
+    """Executes assignments in slots. An assignment occupies its slot until its event or its loss
+    is reported.
+    """
 
     def slots(self) -> Sequence[Slot]:
-        """All slots. A slot without a job is free."""
+        """All slots. A slot without an assignment is free."""
 
-    def submit(self, job: Job, slot: Slot) -> None:
-        """Start a job in a free slot."""
+    def submit(self, assignment: Assignment, slot: Slot) -> None:
+        """Start an assignment in a free slot."""
 
-    def events(self, timeout: float) -> list[JobEvent | Lost]:
-        """Wait up to `timeout` seconds, and return the events of submitted jobs.
+    def events(self, timeout: float) -> list[WorkerEvent | Lost]:
+        """Wait up to `timeout` seconds, and return the events of submitted assignments.
 
         Raises:
-            MachineError: no job can be started here.
+            MachineError: no assignment can be started here.
         """
 
     def cancel(self) -> None:
-        """Ask all jobs to save and leave. A second call kills them."""
+        """Ask all workers to save and exit. A second call kills them."""
 
     def close(self) -> None:
-        """Release all resources. Jobs that still run are killed."""
+        """Release all resources, and kill the workers that are left."""

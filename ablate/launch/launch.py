@@ -31,7 +31,7 @@ from ablate.plan.resources import refuse_full_disk
 from ablate.store import Results, State
 from ablate.store.jobs import DEFAULT_RESOURCES, Resources
 from ablate.study import Run
-from ablate.workers.job import Job, RunRequest
+from ablate.workers.assignment import Assignment, RunRequest
 
 if TYPE_CHECKING:
     from ablate.data.corpus import Corpus
@@ -126,15 +126,15 @@ def launch(
     refuse_full_disk(stage.known_runs, results, len(slots))
     watcher.announce(corpora[stage.runs.data_of(stage.runs.base)], slots, len(missing))
 
-    def job_for(id: str, slot: Slot, halve_micro_batch: bool) -> Job:
+    def assignment_for(id: str, slot: Slot, halve_micro_batch: bool) -> Assignment:
         corpus = corpora[runs[id].data]
-        return _job(runs[id], results, corpus, slot, halve_micro_batch, share.report_seconds)
+        return _assignment(runs[id], results, corpus, slot, halve_micro_batch, share.report_seconds)
 
     def outcome_of(id: str) -> str | None:
         run = runs[id]
         return None if is_missing(run, results, retries) else run_state(run, results)
 
-    Scheduler(executor, job_for, results.run, outcome_of, watcher, control).run(missing)
+    Scheduler(executor, assignment_for, results.run, outcome_of, watcher, control).run(missing)
 
 
 def outcome_of_launch(runs: Iterable[Run], results: Results) -> Counter[State]:
@@ -151,14 +151,14 @@ def _largest_batch(corpus: Corpus, batch_tokens: int, fraction: float) -> int:
     return largest_padded_batch(corpus.split("train"), batch_tokens, fraction)
 
 
-def _job(
+def _assignment(
     run: Run,
     results: Results,
     corpus: Corpus,
     slot: Slot,
     halve_micro_batch: bool,
     report_seconds: float,
-) -> Job:
+) -> Assignment:
     decodings = {}
     for id, config in run.decodings.items():
         fields = config.model_dump(include=set(DecodingConfig.model_fields))
@@ -174,7 +174,7 @@ def _job(
     largest = None
     if slot.device != "cpu":  # a CPU's micro-batches are small in any case
         largest = _largest_batch(corpus, run.config.batch_tokens, run.config.train_fraction)
-    return Job(
+    return Assignment(
         run=request,
         device=slot.device,
         peers=slot.peers,

@@ -14,25 +14,27 @@ from ablate.interpreter import python_command
 from ablate.launch.devices import local_slots, worker_environment
 from ablate.launch.executor import Demand, Lost, Slot
 from ablate.store.machine import count_oom_kills
-from ablate.workers.job import READY, Job, JobEvent
+from ablate.workers.assignment import READY, Assignment, WorkerEvent
 
 WORKER = python_command("ablate.workers.worker")
-# Time in which a worker without a job must exit by itself. Unloading libraries and the context of a
-# GPU takes a while.
+# Time in which a worker without an assignment must exit by itself. Unloading libraries and the
+# context of a GPU takes a while.
 EXIT_SECONDS = 30.0
 # Exit codes of a process that a signal from outside has ended.
 _FROM_OUTSIDE = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP}
 
 
 class _Worker:
-    """A worker process, and the job that it executes."""
+    """A worker process, and the assignment that it executes."""
 
     def __init__(self, slot: Slot, command: Sequence[str]) -> None:
         self.slot = slot
-        self.job: Job | None = None
+        self.assignment: Assignment | None = None
         self.ready = False  # whether the worker has loaded its libraries
         self.rest = b""  # the incomplete line at the end of its output
-        self.oom_kills: int | None = None  # number of kills for lack of memory before the job
+        self.oom_kills: int | None = (
+            None  # number of kills for lack of memory before the assignment
+        )
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -45,10 +47,10 @@ class _Worker:
         assert self.process.stdout is not None
         self.input, self.output = self.process.stdin, self.process.stdout
 
-    def submit(self, job: Job) -> None:
-        self.job, self.oom_kills = job, count_oom_kills()
+    def submit(self, assignment: Assignment) -> None:
+        self.assignment, self.oom_kills = assignment, count_oom_kills()
         with suppress(BrokenPipeError):  # the worker has died, which `read_lines` will notice
-            self.input.write(job.to_line().encode())
+            self.input.write(assignment.to_line().encode())
             self.input.flush()
 
     def read_lines(self) -> list[str] | None:
@@ -76,7 +78,7 @@ class _Worker:
 
 
 class LocalExecutor:
-    """Runs each job in the worker process of its slot, which is kept for the next job."""
+    """Executes the assignments of a slot, one after another, in one worker process."""
 
     def __init__(self, slots: Sequence[Slot], command: Sequence[str] = WORKER) -> None:
         """Prepare; `command` starts a worker with the protocol of `ablate.workers.worker`."""
@@ -91,18 +93,18 @@ class LocalExecutor:
         """One slot for each worker."""
         return self._slots
 
-    def submit(self, job: Job, slot: Slot) -> None:
-        """Give a job to the worker of a slot."""
+    def submit(self, assignment: Assignment, slot: Slot) -> None:
+        """Give an assignment to the worker of a slot."""
         worker = self._workers.get(slot.name)
         if worker is None:
             worker = self._workers[slot.name] = _Worker(slot, self._command)
             self._selector.register(worker.output, selectors.EVENT_READ, slot.name)
-        assert worker.job is None, f"slot {slot.name} is occupied"
-        worker.submit(job)
+        assert worker.assignment is None, f"slot {slot.name} is occupied"
+        worker.submit(assignment)
         if self._cancellations:  # `cancel` was called by a signal while the worker was starting
             self._signal(worker)
 
-    def events(self, timeout: float) -> list[JobEvent | Lost]:
+    def events(self, timeout: float) -> list[WorkerEvent | Lost]:
         """Read the events of all workers; see `Executor.events`."""
         events = []
         for key, _ in self._selector.select(timeout):
@@ -111,8 +113,8 @@ class LocalExecutor:
                 events.append(event)
         return events
 
-    def _read(self, worker: _Worker) -> JobEvent | Lost | None:
-        """Read the event of a worker's job, or notice the worker's death."""
+    def _read(self, worker: _Worker) -> WorkerEvent | Lost | None:
+        """Read the event of a worker's assignment, or notice the worker's death."""
         lines = worker.read_lines()
         if lines is None:
             return self._lost(worker)
@@ -123,23 +125,25 @@ class LocalExecutor:
             del lines[: lines.index(READY) + 1]
         if not worker.ready or not lines:
             return None
-        (line,) = lines  # a worker has one job at a time
-        event = JobEvent.from_line(line)
-        worker.job = None
+        (line,) = lines  # a worker has one assignment at a time
+        event = WorkerEvent.from_line(line)
+        worker.assignment = None
         if event.outcome in ("failed", "interrupted"):
-            self._retire(worker)  # the worker exits after such an event, and can take no other job
+            self._retire(
+                worker
+            )  # the worker exits after such an event, and can take no other assignment
         return event
 
     def _lost(self, worker: _Worker) -> Lost | None:
         self._retire(worker)
-        if worker.job is None:
+        if worker.assignment is None:
             return None
         code = worker.process.returncode
         # If no worker has ever been ready, the next worker would fail in the same way.
         if code >= 0 and not (self._can_start or self._cancellations):
             raise MachineError(f"a worker could not start (exit code {code}); its output is above")
         return Lost(
-            run=worker.job.run.id,
+            run=worker.assignment.run.id,
             reason=_cause(code),
             # A crash ends with another signal, such as SIGSEGV, or with an exit code.
             from_outside=code in _FROM_OUTSIDE,
@@ -164,9 +168,9 @@ class LocalExecutor:
             worker.process.kill()
 
     def close(self) -> None:
-        """Let idle workers exit, and kill workers that have a job."""
+        """Let idle workers exit, and kill workers that have an assignment."""
         for worker in self._workers.values():
-            if worker.job is not None:
+            if worker.assignment is not None:
                 worker.process.kill()
             worker.close()
         self._workers.clear()

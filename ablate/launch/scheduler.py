@@ -16,7 +16,7 @@ from ablate.launch.control import Control, Watcher
 from ablate.launch.executor import Executor, Lost, Slot
 from ablate.store import RunFolder, none_if_unreadable
 from ablate.store.status import add_line, record_failure
-from ablate.workers.job import Job, JobEvent
+from ablate.workers.assignment import Assignment, WorkerEvent
 
 TICK_SECONDS = 0.5
 # A run counts as failed when this number of workers have died, or were stopped, before it ended.
@@ -65,7 +65,7 @@ class Scheduler:
     def __init__(
         self,
         executor: Executor,
-        job_for: Callable[[str, Slot, bool], Job],
+        assignment_for: Callable[[str, Slot, bool], Assignment],
         folder_of: Callable[[str], RunFolder],
         outcome_of: Callable[[str], str | None],
         watcher: Watcher,
@@ -74,8 +74,8 @@ class Scheduler:
         """Prepare for scheduling. All functions take the id of a run.
 
         Args:
-            executor: executes the jobs.
-            job_for: makes a job from (run, slot, halve_micro_batch).
+            executor: executes the assignments.
+            assignment_for: makes an assignment from (run, slot, halve_micro_batch).
             folder_of: the folder of a run.
             outcome_of: the outcome of a run as its files tell it, whichever launcher has executed
                 it; None if the run is missing.
@@ -83,14 +83,14 @@ class Scheduler:
             control: decides when runs start and when the launch ends.
         """
         self.executor = executor
-        self.job_for = job_for
+        self.assignment_for = assignment_for
         self.folder_of = folder_of
         self.outcome_of = outcome_of
         self.watcher = watcher
         self.control = control or Control()
         self.runs: dict[str, _RunState] = {}  # by id
         self.queue: deque[str] = deque()  # ids of runs that wait for a slot
-        self.last_event = time.monotonic()  # time when a job last ended here
+        self.last_event = time.monotonic()  # time when an assignment last ended here
         self.stopping = False
         self.interrupts = 0  # number of times that SIGINT was received
 
@@ -130,7 +130,7 @@ class Scheduler:
         return any(state.slot is not None for state in self.runs.values())
 
     def _may_continue(self) -> bool:
-        """Whether to go on while no job is running, because further runs may start."""
+        """Whether to go on while no run is being executed, because further runs may start."""
         waits = self.queue or any(state.is_held for state in self.runs.values())
         if self.stopping or not waits or not self.control.may_start():
             return False
@@ -148,10 +148,10 @@ class Scheduler:
             run = self._next_missing(slot, free_names)
             if run is not None:
                 state = self.runs[run]
-                job = self.job_for(run, slot, state.ran_out_of_memory)
+                assignment = self.assignment_for(run, slot, state.ran_out_of_memory)
                 state.ran_out_of_memory = False
                 state.slot = slot
-                self.executor.submit(job, slot)
+                self.executor.submit(assignment, slot)
                 self.watcher.started(run)
 
     def _next_missing(self, slot: Slot, free_names: set[str]) -> str | None:
@@ -186,8 +186,8 @@ class Scheduler:
             else:
                 self.queue.append(run)
 
-    def _on_event(self, event: JobEvent) -> None:
-        """Process the end of a job."""
+    def _on_event(self, event: WorkerEvent) -> None:
+        """Process the end of an assignment."""
         if event.outcome == "held":
             self._on_held(event.run)
             return
@@ -205,8 +205,8 @@ class Scheduler:
         state.checked_in = state.slot.name
         state.slot = None
         now = time.monotonic()
-        # A check costs a job and several file operations, and a long training holds its lease for
-        # hours. The exponent is bounded only to keep the number small.
+        # A check costs an assignment and several file operations, and a long training holds its
+        # lease for hours. The exponent is bounded only to keep the number small.
         delay = min(MAX_HELD_SECONDS, HELD_SECONDS * 2 ** min(state.checks, 10))
         state.checks += 1
         state.next_check = now + delay
@@ -255,11 +255,11 @@ class Scheduler:
         self.watcher.finished(run, "failed", reason)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        """Ask all jobs to save and leave at the first signal; kill them at a second SIGINT, which
+        """Ask all workers to save and exit at the first signal; kill them at a second SIGINT, which
         comes from the keyboard.
 
         Other repeated signals have no effect: a cluster sends several signals before it ends a job,
-        and jobs must be able to save in spite of them.
+        and workers must be able to save in spite of them.
         """
         self.control.on_signal(number)
         if number == signal.SIGINT:
@@ -270,6 +270,6 @@ class Scheduler:
             self.executor.cancel()  # the second call kills
 
     def _stop(self) -> None:
-        """Ask all jobs to save and leave, and start no further jobs."""
+        """Ask all workers to save and exit, and start no further runs."""
         self.stopping = True
         self.executor.cancel()

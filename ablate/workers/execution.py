@@ -24,7 +24,7 @@ from ablate.store import RunFolder, checkpoints
 from ablate.store.files import quarantine
 from ablate.store.machine import machine, output_of
 from ablate.store.records import PACKAGES, CodeVersion, Execution, Provenance
-from ablate.workers.job import Job
+from ablate.workers.assignment import Assignment
 
 
 class OtherDevice(StoreError):  # noqa: N818
@@ -32,15 +32,19 @@ class OtherDevice(StoreError):  # noqa: N818
 
 
 def choose_execution(
-    folder: RunFolder, job: Job, config: RowConfig, training_hash: str, log: logging.Logger
+    folder: RunFolder,
+    assignment: Assignment,
+    config: RowConfig,
+    training_hash: str,
+    log: logging.Logger,
 ) -> Execution:
     """Choose the numeric settings of a run: the settings with which it began, or else new ones.
 
-    `micro_batch_tokens` of the row takes precedence over the job. Each change is logged.
+    `micro_batch_tokens` of the row takes precedence over the assignment. Each change is logged.
 
     Args:
         folder: folder of the run.
-        job: the job, from which new settings are taken.
+        assignment: the assignment, from which new settings are taken.
         config: the row.
         training_hash: hash of the training and dev text.
         log: receives a line for each change.
@@ -50,10 +54,10 @@ def choose_execution(
             here.
         StoreError: the run began with other training or dev text.
     """
-    device_type = _device_type(job)
+    device_type = _device_type(assignment)
     execution = _read_execution(folder, log)
     if execution is None:
-        return _new_execution(folder, job, config, training_hash, log)
+        return _new_execution(folder, assignment, config, training_hash, log)
     folder.refuse_other_text(execution, training_hash)
     # The random state does not matter to a finished run, which is only decoded.
     if execution.device != device_type and not folder.has_result:
@@ -70,7 +74,7 @@ def choose_execution(
         )
         execution.write(folder.execution)
     # The last worker could not halve its micro-batch, because the system killed it for its memory.
-    if job.halve_micro_batch:
+    if assignment.halve_micro_batch:
         execution = execution.halved()
         execution.write(folder.execution)
         log.warning(
@@ -80,29 +84,33 @@ def choose_execution(
     return execution
 
 
-def _device_type(job: Job) -> str:
+def _device_type(assignment: Assignment) -> str:
     """`cpu` or `cuda`, without an index, because a run may resume on any GPU."""
-    return job.device.partition(":")[0]
+    return assignment.device.partition(":")[0]
 
 
 def _new_execution(
-    folder: RunFolder, job: Job, config: RowConfig, training_hash: str, log: logging.Logger
+    folder: RunFolder,
+    assignment: Assignment,
+    config: RowConfig,
+    training_hash: str,
+    log: logging.Logger,
 ) -> Execution:
     """Choose the numeric settings of a new run, and write them with the provenance."""
-    device = visible_device(job.device, job.devices)
+    device = visible_device(assignment.device, assignment.devices)
     precision = precision_on(device, config.precision)
     execution = Execution(
         training_hash=training_hash,
-        device=_device_type(job),
-        threads=job.threads,
-        micro_batch_tokens=config.micro_batch_tokens or job.micro_batch_tokens,
-        halvings=int(job.halve_micro_batch),
+        device=_device_type(assignment),
+        threads=assignment.threads,
+        micro_batch_tokens=config.micro_batch_tokens or assignment.micro_batch_tokens,
+        halvings=int(assignment.halve_micro_batch),
         precision=precision,
         deterministic=config.deterministic,
-        parts=len(job.devices),
+        parts=len(assignment.devices),
     )
     execution.write(folder.execution)
-    record = provenance(str(device), job.threads, precision, len(job.devices))
+    record = provenance(str(device), assignment.threads, precision, len(assignment.devices))
     packages = {**record.packages, **custom_packages(config)}
     record.model_copy(update={"packages": packages}).write(folder.provenance)
     log.info("matrix products in %s on %s", precision, device_name(str(device)))

@@ -22,7 +22,7 @@ from ablate.kernels import ranks as collectives
 from ablate.kernels.device import visible_device
 from ablate.kernels.ranks import use_ranks
 from ablate.training import Diverged, RunHooks
-from ablate.workers.job import RankCommand, RankStart
+from ablate.workers.assignment import RankCommand, RankStart
 from ablate.workers.ranks import use_loopback
 from ablate.workers.run_inputs import RunInputs
 
@@ -53,10 +53,10 @@ def _end_with_first_rank() -> None:
 
 def _follow(start: RankStart) -> None:
     """Go through the stages that the first rank commands."""
-    job = start.job
+    assignment = start.assignment
     use_loopback()
-    device = visible_device(job.devices[start.rank], job.devices)
-    inputs = RunInputs.read(job)
+    device = visible_device(assignment.devices[start.rank], assignment.devices)
+    inputs = RunInputs.read(assignment)
     with use_ranks(
         collectives.join(collectives.open_store(start.port), start.rank, start.size, device)
     ) as ranks:

@@ -26,31 +26,31 @@ from ablate.store.records import (
 from ablate.store.score_cache import fault_in_predictions, score_source, write_scores
 from ablate.training import Diverged, RunHooks, TrainingOutcome
 from ablate.training.checkpointing import averaged_steps, count_due
+from ablate.workers.assignment import Assignment, RankCommand
 from ablate.workers.execution import choose_execution
-from ablate.workers.job import Job, RankCommand
 from ablate.workers.progress import ProgressReporter
 from ablate.workers.ranks import rank_group, send_command
 from ablate.workers.run_inputs import RunInputs
 
 
-def execute(job: Job, hooks: RunHooks) -> Outcome:
-    """Execute the run of a job, or only its missing decodings. The caller holds its lease.
+def execute(assignment: Assignment, hooks: RunHooks) -> Outcome:
+    """Execute the run of an assignment, or only its missing decodings. The caller holds its lease.
 
     Raises:
         Interrupted: a stop was requested; the state is saved.
         StoreError: files on disk cannot be used.
         OSError: the disk refused a file that the result needs.
     """
-    return _Pipeline(job, hooks).execute()
+    return _Pipeline(assignment, hooks).execute()
 
 
 class _Pipeline:
     """Executes one run in the process that holds its lease."""
 
-    def __init__(self, job: Job, hooks: RunHooks) -> None:
-        inputs = RunInputs.read(job)
-        self.job = job
-        self.request = job.run
+    def __init__(self, assignment: Assignment, hooks: RunHooks) -> None:
+        inputs = RunInputs.read(assignment)
+        self.assignment = assignment
+        self.request = assignment.run
         self.folder = inputs.folder
         self.log = hooks.log
         self.check_lease = hooks.check_lease
@@ -62,12 +62,18 @@ class _Pipeline:
         self.task = inputs.task
         self.corpus = inputs.corpus
         self.execution = choose_execution(
-            self.folder, job, inputs.config, self.corpus.training_hash, self.log
+            self.folder, assignment, inputs.config, self.corpus.training_hash, self.log
         )
-        self.inputs = inputs.set_up(visible_device(job.device, job.devices), self.execution)
+        self.inputs = inputs.set_up(
+            visible_device(assignment.device, assignment.devices), self.execution
+        )
         self.config = self.inputs.config
         self.reporter = ProgressReporter(
-            self.folder, self.execution.threads, self.inputs.device, job.device, job.report_seconds
+            self.folder,
+            self.execution.threads,
+            self.inputs.device,
+            assignment.device,
+            assignment.report_seconds,
         )
         self.hooks = replace(
             hooks,
@@ -79,9 +85,9 @@ class _Pipeline:
     def execute(self) -> Outcome:
         """Execute the run, and write a last progress report."""
         # Both are powers of two, so every rank computes the same number of parts.
-        size = min(len(self.job.devices), self.execution.parts)
+        size = min(len(self.assignment.devices), self.execution.parts)
         try:
-            with rank_group(self.job, size, self.inputs.device, self.log):
+            with rank_group(self.assignment, size, self.inputs.device, self.log):
                 outcome = self._execute_stages()
         except LeaseLost:
             raise  # without a last report: the new holder of the lease writes the reports now

@@ -23,7 +23,7 @@ import torch
 from ablate.interpreter import python_command
 from ablate.kernels import ranks as collectives
 from ablate.kernels.ranks import current_ranks, use_ranks
-from ablate.workers.job import Job, RankCommand, RankStart
+from ablate.workers.assignment import Assignment, RankCommand, RankStart
 
 FOLLOWER = python_command("ablate.workers.follower")
 POLL_SECONDS = 0.2
@@ -41,7 +41,9 @@ def send_command(command: RankCommand) -> None:
 
 
 @contextmanager
-def rank_group(job: Job, size: int, device: torch.device, log: logging.Logger) -> Iterator[None]:
+def rank_group(
+    assignment: Assignment, size: int, device: torch.device, log: logging.Logger
+) -> Iterator[None]:
     """Start the followers of a run, and end them when the context ends."""
     if size == 1:
         yield
@@ -49,7 +51,11 @@ def rank_group(job: Job, size: int, device: torch.device, log: logging.Logger) -
     use_loopback()
     store = collectives.open_store()
     followers = _Followers(
-        [RankStart(job=job, rank=i, size=size, port=store.port) for i in range(1, size)], log
+        [
+            RankStart(assignment=assignment, rank=i, size=size, port=store.port)
+            for i in range(1, size)
+        ],
+        log,
     )
     try:
         with use_ranks(collectives.join(store, 0, size, device)):

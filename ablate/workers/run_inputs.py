@@ -22,7 +22,7 @@ from ablate.store.records import Execution, Phase, Result, Score
 from ablate.tasks import Task, task_of
 from ablate.training import RunHooks, Trainer
 from ablate.training.checkpointing import average
-from ablate.workers.job import Job
+from ablate.workers.assignment import Assignment
 
 CPU = torch.device("cpu")
 
@@ -42,25 +42,25 @@ class RunInputs:
     device: torch.device = CPU
 
     @staticmethod
-    def read(job: Job) -> RunInputs:
-        """Read the inputs of a job's run.
+    def read(assignment: Assignment) -> RunInputs:
+        """Read the inputs of the run of an assignment.
 
         Raises:
             StoreError: files on disk cannot be used.
         """
-        folder = RunFolder(job.run.folder)
+        folder = RunFolder(assignment.run.folder)
         record = folder.read_run()
         if record is None:
             raise StoreError(f"{folder.run}: is missing")
-        # run.json has the settings that determine the id; the job has the settings that may change
-        # between launches.
-        config = RowConfig(**{**record.config.model_dump(), **job.run.settings})
+        # run.json has the settings that determine the id; the assignment has the settings that may
+        # change between launches.
+        config = RowConfig(**{**record.config.model_dump(), **assignment.run.settings})
         return RunInputs(
             folder,
             record.seed,
             config,
             task_of(record.task, folder.sources),
-            Corpus(job.run.corpus, test=job.run.split),
+            Corpus(assignment.run.corpus, test=assignment.run.split),
         )
 
     def set_up(self, device: torch.device, execution: Execution) -> RunInputs:
@@ -71,7 +71,7 @@ class RunInputs:
             execution: numeric settings of the run: threads, precision, determinism.
         """
         prepare(device, execution.deterministic)
-        # The number with which the run began, not the job's: it determines the order of sums.
+        # The run keeps the number with which it began, which determines the order of sums.
         torch.set_num_threads(execution.threads)
         return replace(
             self,

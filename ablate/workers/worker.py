@@ -1,11 +1,11 @@
-"""A worker process: reads jobs from standard input and writes events to standard output, each as a
-line of JSON.
+"""A worker process: reads assignments from standard input and writes events to standard output,
+each as a line of JSON.
 
 An executor starts a worker with `python -m ablate.workers.worker`. The worker writes `ready` when
-its libraries are loaded, and executes one job after another, so that torch is loaded only once. It
-saves and exits on SIGTERM or SIGINT, when it loses the lease of its run, and when its standard
-input ends, which means that the launcher is gone. An empty line means that no more jobs follow: the
-worker finishes the jobs it has received, and exits.
+its libraries are loaded, and executes one assignment after another, so that torch is loaded only
+once. It saves and exits on SIGTERM or SIGINT, when it loses the lease of its run, and when its
+standard input ends, which means that the launcher is gone. An empty line means that no more
+assignments follow: the worker finishes the assignments that it has received, and exits.
 
 An executor that manages its own processes, such as Ray's, calls `execute_if_free` instead.
 """
@@ -29,34 +29,40 @@ from ablate.store import RunFolder, none_if_unreadable
 from ablate.store.lease import TAKEN_OVER, Lease, LeaseLost
 from ablate.store.status import record_failure
 from ablate.training import RunHooks
+from ablate.workers.assignment import (
+    NO_MORE_ASSIGNMENTS,
+    READY,
+    Assignment,
+    EventOutcome,
+    WorkerEvent,
+)
 from ablate.workers.execution import OtherDevice
-from ablate.workers.job import NO_MORE_JOBS, READY, EventOutcome, Job, JobEvent
 from ablate.workers.pipeline import execute
 
 
-class _Jobs:
-    """Jobs from standard input. A thread reads it, to notice its end while a job runs."""
+class _Assignments:
+    """Assignments from standard input. A thread reads it, to notice its end during a run."""
 
     def __init__(self, stop: threading.Event) -> None:
         self.stop = stop
         self.lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        threading.Thread(target=self._read, name="jobs", daemon=True).start()
+        threading.Thread(target=self._read, name="assignments", daemon=True).start()
 
     def _read(self) -> None:
         # A duplicate, because this thread would hold the lock of sys.stdin when Python exits.
         with os.fdopen(os.dup(0), encoding="utf-8") as stream:
             for line in stream:
-                if line == NO_MORE_JOBS:
+                if line == NO_MORE_ASSIGNMENTS:
                     self.lines.put(None)
                     return
                 self.lines.put(line)
         self.stop.set()
         self.lines.put(None)
 
-    def __iter__(self) -> _Jobs:
+    def __iter__(self) -> _Assignments:
         return self
 
-    def __next__(self) -> Job:
+    def __next__(self) -> Assignment:
         while True:
             try:
                 # With a timeout: a signal handler only sets `stop`, and does not interrupt get().
@@ -67,11 +73,11 @@ class _Jobs:
                 continue
             if line is None:
                 raise StopIteration
-            return Job.from_line(line)
+            return Assignment.from_line(line)
 
 
 def main() -> int:
-    """Execute jobs until standard input ends."""
+    """Execute assignments until standard input ends."""
     stop = threading.Event()  # set by a signal, or when standard input ends
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -84,8 +90,8 @@ def main() -> int:
         events.write(READY)
     except BrokenPipeError:
         return EXIT_INTERRUPTED
-    for job in _Jobs(stop):
-        event = execute_if_free(job, stop.is_set, leases, log_descriptors=(1, 2))
+    for assignment in _Assignments(stop):
+        event = execute_if_free(assignment, stop.is_set, leases, log_descriptors=(1, 2))
         try:
             events.write(event.to_line())
         except BrokenPipeError:
@@ -98,47 +104,47 @@ def main() -> int:
 
 
 def execute_if_free(
-    job: Job,
+    assignment: Assignment,
     stop: Callable[[], bool],
     leases: dict[str, Lease],
     log_descriptors: Sequence[int] = (),
-) -> JobEvent:
-    """Execute a job, unless another process holds the lease of its run.
+) -> WorkerEvent:
+    """Execute an assignment, unless another process holds the lease of its run.
 
     Every outcome is returned as an event. A failure is recorded in the run's folder too.
 
     Args:
-        job: the job.
+        assignment: the assignment.
         stop: called at each step; returns whether to save and stop.
         leases: leases of runs that other processes hold, by id. A lease measures for how long its
             holder has been silent, so pass the same dictionary, empty at first, to all calls.
-        log_descriptors: file descriptors that are redirected to the run's log during the job, such
-            as 2 for messages of libraries.
+        log_descriptors: file descriptors that are redirected to the run's log during the
+            assignment, such as 2 for messages of libraries.
     """
-    folder = RunFolder(job.run.folder)
+    folder = RunFolder(assignment.run.folder)
     lease = leases.setdefault(folder.id, Lease(folder.lease))
     try:
         if not lease.try_to_take():
-            return JobEvent(run=folder.id, outcome="held")
+            return WorkerEvent(run=folder.id, outcome="held")
         del leases[folder.id]  # no other process holds the run any more
         try:
             return _execute_leased(
-                job, folder, lambda: stop() or lease.is_lost, lease, log_descriptors
+                assignment, folder, lambda: stop() or lease.is_lost, lease, log_descriptors
             )
         finally:
             lease.release()
     except Exception as error:  # the disk refused the lease or the log
-        return JobEvent(run=folder.id, outcome="failed", reason=failure_reason(error, folder))
+        return WorkerEvent(run=folder.id, outcome="failed", reason=failure_reason(error, folder))
 
 
 def _execute_leased(
-    job: Job,
+    assignment: Assignment,
     folder: RunFolder,
     stop: Callable[[], bool],
     lease: Lease,
     log_descriptors: Sequence[int],
-) -> JobEvent:
-    """Execute a job while holding the lease of its run, and record a failure."""
+) -> WorkerEvent:
+    """Execute an assignment while holding the lease of its run, and record a failure."""
     earlier_failure = none_if_unreadable(folder.read_failure)  # the execution replaces the file
     with (
         folder.log.open("a", encoding="utf-8") as file,
@@ -146,18 +152,18 @@ def _execute_leased(
     ):
         log = run_logger(file.fileno())
         try:
-            outcome: EventOutcome = execute(job, RunHooks(log, lease.check, stop))
-            return JobEvent(run=folder.id, outcome=outcome)
+            outcome: EventOutcome = execute(assignment, RunHooks(log, lease.check, stop))
+            return WorkerEvent(run=folder.id, outcome=outcome)
         except Interrupted:
-            return JobEvent(run=folder.id, outcome="interrupted")
+            return WorkerEvent(run=folder.id, outcome="interrupted")
         except LeaseLost:
             log.warning(TAKEN_OVER)
-            return JobEvent(run=folder.id, outcome="held")
+            return WorkerEvent(run=folder.id, outcome="held")
         except (
             OtherDevice
         ) as error:  # not a failure: a launcher with that device can finish the run
             log.info("%s", error)
-            return JobEvent(run=folder.id, outcome="unsuitable", reason=str(error))
+            return WorkerEvent(run=folder.id, outcome="unsuitable", reason=str(error))
         except (Exception, SystemExit) as error:  # a user's class may call sys.exit
             log.error(traceback.format_exc().rstrip())
             reason = failure_reason(error, folder)
@@ -165,7 +171,7 @@ def _execute_leased(
             with suppress(LeaseLost, OSError):
                 lease.check()
                 record_failure(folder, reason, earlier_failure, kind=type(error).__name__)
-            return JobEvent(run=folder.id, outcome="failed", reason=reason)
+            return WorkerEvent(run=folder.id, outcome="failed", reason=reason)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import torch
 
 from ablate.config import DecodingConfig
 from ablate.training import RunHooks
-from ablate.workers.job import Job, RunRequest
+from ablate.workers.assignment import Assignment, RunRequest
 from ablate.workers.pipeline import execute
 from tests.end_to_end.studies import outcome
 from tests.records import a_failure
@@ -112,7 +112,7 @@ def diverged(copy, monkeypatch):
         request = RunRequest(
             folder=run.path, corpus=corpus, test="test", decodings=decodings, settings={}
         )
-        job = Job(run=request, device="cpu", threads=1, micro_batch_tokens=512)
+        job = Assignment(run=request, device="cpu", threads=1, micro_batch_tokens=512)
         assert execute(job, RunHooks()) == "diverged"
     finally:
         torch.set_num_threads(threads)

@@ -14,7 +14,7 @@ from ablate.config import DecodingConfig
 from ablate.errors import Interrupted
 from ablate.store.records import Result
 from ablate.training import RunHooks
-from ablate.workers.job import Job, RunRequest
+from ablate.workers.assignment import Assignment, RunRequest
 from ablate.workers.pipeline import execute
 from tests.cli.inside import inside
 from tests.end_to_end.studies import outcome
@@ -187,7 +187,7 @@ def begun(trained, steps):
     request = RunRequest(
         folder=run.path, corpus=corpus, test="test", decodings=decodings, settings={}
     )
-    job = Job(run=request, device="cpu", threads=1, micro_batch_tokens=512)
+    job = Assignment(run=request, device="cpu", threads=1, micro_batch_tokens=512)
     asked, threads = itertools.count(1), torch.get_num_threads()
     try:
         with pytest.raises(Interrupted):

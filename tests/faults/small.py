@@ -30,7 +30,7 @@ from ablate.publication.folder import publish
 from ablate.store import Results, RunFolder, lease
 from ablate.training import trainer
 from ablate.workers import execution
-from ablate.workers.job import Job, RunRequest
+from ablate.workers.assignment import Assignment, RunRequest
 from ablate.workers.worker import execute_if_free
 from tests.data.small import PAIRS, SETTINGS, Files
 from tests.faults.inject import Disk, Fault, install
@@ -165,7 +165,7 @@ class Small:
         lease.TERM_SECONDS = usual
         return [first, other]
 
-    def _job(self, run: RunFolder) -> Job:
+    def _job(self, run: RunFolder) -> Assignment:
         fields = set(DecodingConfig.model_fields)
         decodings = {
             decoding_id(self.config, "test"): DecodingConfig(
@@ -180,7 +180,7 @@ class Small:
             decodings=decodings,
             settings=settings,
         )
-        return Job(run=request, device="cpu", threads=1, micro_batch_tokens=FITTING)
+        return Assignment(run=request, device="cpu", threads=1, micro_batch_tokens=FITTING)
 
     def operations(self) -> list[str]:
         """File operations of an undisturbed run, in order."""

@@ -6,7 +6,7 @@ import pytest
 
 from ablate.launch.executor import Slot
 from ablate.store import Results
-from ablate.workers.job import Job, RunRequest
+from ablate.workers.assignment import Assignment, RunRequest
 
 
 def slots(count: int) -> list[Slot]:
@@ -14,12 +14,12 @@ def slots(count: int) -> list[Slot]:
     return [Slot(f"{i}", "cpu", 1, 1e9) for i in range(count)]
 
 
-def a_job(results: Results, run: str, slot: Slot, halve_micro_batch: bool = False) -> Job:
+def a_job(results: Results, run: str, slot: Slot, halve_micro_batch: bool = False) -> Assignment:
     """The job of a run whose folder is empty."""
     request = RunRequest(
         folder=results.run(run).path, corpus=Path("/none"), test="test", decodings={}, settings={}
     )
-    return Job(
+    return Assignment(
         run=request,
         device=slot.device,
         threads=slot.threads,

@@ -26,7 +26,7 @@ from ablate.store.checkpoints import newest
 from ablate.store.jobs import Resources
 from ablate.study import Selection, read_study, runs_of
 from ablate.table.render import as_json
-from ablate.workers.job import Job, JobEvent
+from ablate.workers.assignment import Assignment, WorkerEvent
 from ablate.workers.worker import execute_if_free
 from tests.forked import SERVER
 
@@ -54,7 +54,7 @@ def run_job(line: str, outcomes: "multiprocessing.Queue[str]") -> None:
     """Execute a job in this process, which a signal asks to save and leave."""
     asked = []
     signal.signal(signal.SIGTERM, lambda *_: asked.append(True))
-    outcomes.put(execute_if_free(Job.from_line(line), lambda: bool(asked), {}).to_line())
+    outcomes.put(execute_if_free(Assignment.from_line(line), lambda: bool(asked), {}).to_line())
 
 
 class ProcessExecutor:
@@ -74,7 +74,7 @@ class ProcessExecutor:
 
     def events(self, timeout):
         try:
-            event = JobEvent.from_line(self._outcomes.get(timeout=timeout))
+            event = WorkerEvent.from_line(self._outcomes.get(timeout=timeout))
         except queue.Empty:
             dead = [run for run, process in self._processes.items() if process.exitcode]
             return [Lost(run, f"exit code {self._processes.pop(run).exitcode}") for run in dead]

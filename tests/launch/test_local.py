@@ -13,7 +13,7 @@ from ablate.launch import local
 from ablate.launch.executor import Lost
 from ablate.launch.local import LocalExecutor
 from ablate.store import Results, machine
-from ablate.workers.job import JobEvent
+from ablate.workers.assignment import WorkerEvent
 from tests.launch.conftest import a_job, slots
 
 A, B, C, D = (letter * 12 for letter in "abcd")
@@ -122,7 +122,7 @@ def is_alive(pid):
 def test_the_event_of_a_worker_is_passed_on(local_executor, outcome):
     one = local_executor()
     one.submit(A, outcome)
-    assert one.event() == JobEvent(run=A, outcome=outcome)
+    assert one.event() == WorkerEvent(run=A, outcome=outcome)
 
 
 def test_lines_that_a_sites_start_up_prints_before_a_worker_is_ready_are_no_events(
@@ -131,7 +131,7 @@ def test_lines_that_a_sites_start_up_prints_before_a_worker_is_ready_are_no_even
     monkeypatch.setenv("PRINTS", "1")
     one = local_executor()
     one.submit(A, "done")
-    assert one.event() == JobEvent(run=A, outcome="done")
+    assert one.event() == WorkerEvent(run=A, outcome="done")
 
 
 def test_a_slots_worker_is_kept_for_the_next_job_so_that_torch_is_loaded_once(local_executor):
@@ -171,10 +171,10 @@ def test_slots_work_at_the_same_time(local_executor):
     two = local_executor(2)
     two.submit(A, "wait", slot=0)
     two.submit(B, "done", slot=1)
-    assert two.event() == JobEvent(run=B, outcome="done")
+    assert two.event() == WorkerEvent(run=B, outcome="done")
     two.wait_for_attempts(2)
     two.executor.cancel()
-    assert two.event() == JobEvent(run=A, outcome="interrupted")
+    assert two.event() == WorkerEvent(run=A, outcome="interrupted")
 
 
 def test_an_occupied_slot_takes_no_second_job(local_executor):
@@ -205,7 +205,7 @@ def test_the_death_of_a_worker_is_a_loss_with_its_cause(local_executor, plan, re
         run=B, reason=reason, from_outside=from_outside, out_of_memory=lost.out_of_memory
     )
     one.submit(B, "done")
-    assert one.event() == JobEvent(run=B, outcome="done")
+    assert one.event() == WorkerEvent(run=B, outcome="done")
 
 
 def test_workers_that_end_before_they_are_ready_are_an_error_of_the_executor(
@@ -247,7 +247,7 @@ def test_cancelling_once_lets_workers_save_and_twice_kills_them(local_executor):
     two.submit(B, "hang", slot=1)
     two.wait_for_attempts(2)
     two.executor.cancel()
-    assert two.event() == JobEvent(run=A, outcome="interrupted")
+    assert two.event() == WorkerEvent(run=A, outcome="interrupted")
     two.executor.cancel()
     lost = two.event()
     assert (lost.run, lost.from_outside) == (B, True)
@@ -260,7 +260,7 @@ def test_a_job_submitted_after_cancelling_is_cancelled_too(local_executor):
     one.executor.cancel()
     one.submit(A, "wait")
     event = one.event()
-    assert event == JobEvent(run=A, outcome="interrupted") or (
+    assert event == WorkerEvent(run=A, outcome="interrupted") or (
         isinstance(event, Lost) and event.from_outside
     )
 

@@ -20,7 +20,7 @@ from ablate.launch.executor import Lost
 from ablate.launch.scheduler import HELD_SECONDS, MAX_ATTEMPTS, Scheduler
 from ablate.store import Results
 from ablate.store.records import Failure
-from ablate.workers.job import JobEvent
+from ablate.workers.assignment import WorkerEvent
 from tests.launch.conftest import Recorder, a_job, slots
 
 A, B, C, D = (letter * 12 for letter in "abcd")
@@ -89,7 +89,9 @@ class ScriptedExecutor:
                 ]
             outcome = "interrupted" if answer == FOREVER else answer
             return [
-                JobEvent(run=run, outcome=outcome, reason="a reason" if outcome == "failed" else "")
+                WorkerEvent(
+                    run=run, outcome=outcome, reason="a reason" if outcome == "failed" else ""
+                )
             ]
         self.clock.now += timeout
         return []

@@ -11,8 +11,8 @@ from ablate.kernels import device as device_module
 from ablate.store import RunFolder, checkpoints
 from ablate.store.records import PACKAGES
 from ablate.workers import execution as execution_module
+from ablate.workers.assignment import Assignment, RunRequest
 from ablate.workers.execution import choose_execution, custom_packages
-from ablate.workers.job import Job, RunRequest
 from tests.records import RUN, a_result, an_execution, save_checkpoint
 from tests.training.conftest import logger_to
 
@@ -33,7 +33,7 @@ def executed(
     request = RunRequest(
         folder=folder.path, corpus=Path("/corpus"), test="test", decodings={}, settings={}
     )
-    job = Job(
+    job = Assignment(
         run=request,
         device=device,
         peers=peers,

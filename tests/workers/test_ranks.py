@@ -18,8 +18,8 @@ from ablate.store import RunFolder, none_if_unreadable
 from ablate.store.lease import LeaseLost
 from ablate.training import RunHooks
 from ablate.workers import ranks
+from ablate.workers.assignment import Assignment
 from ablate.workers.execution import choose_execution
-from ablate.workers.job import Job
 from ablate.workers.pipeline import execute
 from ablate.workers.run_inputs import RunInputs
 from tests.forked import Forked
@@ -122,7 +122,7 @@ def test_a_run_whose_lease_is_lost_ends_all_processes_and_publishes_nothing(job)
 @pytest.mark.parametrize("processes", [3, 6])
 def test_only_powers_of_two_are_accepted(job, processes):  # noqa: F811
     with pytest.raises(ValueError, match=f"processes is {processes}, not a power of two"):
-        Job(**{**job().model_dump(), "peers": ("cpu",) * (processes - 1)})
+        Assignment(**{**job().model_dump(), "peers": ("cpu",) * (processes - 1)})
 
 
 def test_if_one_process_is_killed_the_others_end_and_the_run_resumes(job, monkeypatch):  # noqa: F811

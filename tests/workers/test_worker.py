@@ -22,7 +22,13 @@ from ablate.store import RunFolder, checkpoints, none_if_unreadable
 from ablate.store.lease import Lease, LeaseLost
 from ablate.store.records import Execution, Progress
 from ablate.training import RunHooks
-from ablate.workers.job import NO_MORE_JOBS, READY, Job, JobEvent, RunRequest
+from ablate.workers.assignment import (
+    NO_MORE_ASSIGNMENTS,
+    READY,
+    Assignment,
+    RunRequest,
+    WorkerEvent,
+)
 from ablate.workers.pipeline import execute
 from ablate.workers.run_inputs import RunInputs
 from ablate.workers.worker import execute_if_free, failure_reason, run_logger
@@ -50,7 +56,7 @@ def job(toy, tmp_path):  # noqa: F811
             decodings={"abc": decoding},
             settings={},
         )
-        return Job(run=request, device="cpu", threads=1, micro_batch_tokens=1000)
+        return Assignment(run=request, device="cpu", threads=1, micro_batch_tokens=1000)
 
     return job
 
@@ -76,7 +82,7 @@ def test_a_worker_whose_parent_is_gone_works_until_its_input_ends(job, tmp_path)
     for one in (first, second):
         shell.stdin.write(one.to_line())
         shell.stdin.flush()
-        assert JobEvent.from_line(shell.stdout.readline()) == JobEvent(
+        assert WorkerEvent.from_line(shell.stdout.readline()) == WorkerEvent(
             run=one.run.id, outcome="done"
         )
         assert RunFolder(one.run.folder).read_result().outcome == "done"
@@ -91,7 +97,7 @@ def test_jobs_from_a_file_are_all_executed_if_it_ends_with_an_empty_line(job):
     text = "".join(one.to_line() for one in jobs)
     whole = subprocess.run(
         WORKER,
-        input=text + NO_MORE_JOBS,
+        input=text + NO_MORE_ASSIGNMENTS,
         stdout=subprocess.PIPE,
         env=ENVIRONMENT,
         text=True,
@@ -99,7 +105,7 @@ def test_jobs_from_a_file_are_all_executed_if_it_ends_with_an_empty_line(job):
         check=True,
     )
     assert whole.stdout == READY + "".join(
-        JobEvent(run=one.run.id, outcome="done").to_line() for one in jobs
+        WorkerEvent(run=one.run.id, outcome="done").to_line() for one in jobs
     )
 
 
@@ -107,10 +113,10 @@ LAUNCHER = """
 import sys, time
 from ablate.launch.executor import Slot
 from ablate.launch.local import LocalExecutor
-from ablate.workers.job import Job
+from ablate.workers.assignment import Assignment
 slot = Slot("0", "cpu", 1, 1e9)
 executor = LocalExecutor([slot])
-executor.submit(Job.from_line(sys.stdin.readline()), slot)
+executor.submit(Assignment.from_line(sys.stdin.readline()), slot)
 time.sleep(600)
 """
 
@@ -151,13 +157,13 @@ def test_a_worker_saves_its_run_when_its_launcher_is_killed(job, tmp_path):
 NOISY = """
 import os, signal, sys
 from ablate.workers import worker
-from ablate.workers.job import JobEvent
+from ablate.workers.assignment import WorkerEvent
 def noisy(job, stop, leases, log_descriptors):
     print("a line that a library prints", flush=True)
     os.write(1, b"and one that it writes below Python\\n")
     worker.run_logger(2).info("a log line")
     os.kill(os.getpid(), signal.SIGTERM)
-    return JobEvent(run=job.run.id, outcome="interrupted" if stop() else "done")
+    return WorkerEvent(run=job.run.id, outcome="interrupted" if stop() else "done")
 worker.execute_if_free = noisy
 sys.exit(worker.main())
 """
@@ -170,7 +176,7 @@ def test_only_events_are_written_to_standard_output_and_a_signal_ends_the_worker
         timeout=90, check=False,
     )  # fmt: skip
     assert done.returncode == 130
-    assert done.stdout == READY + JobEvent(run=one.run.id, outcome="interrupted").to_line()
+    assert done.stdout == READY + WorkerEvent(run=one.run.id, outcome="interrupted").to_line()
     assert done.stderr.splitlines()[:2] == [
         "a line that a library prints",
         "and one that it writes below Python",

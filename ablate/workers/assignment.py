@@ -1,4 +1,6 @@
-"""Messages between an executor, its workers and their ranks: jobs, events and commands, as JSON."""
+"""Messages between an executor, its workers and their ranks, as JSON: assignments, events and
+commands.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ EventOutcome = Literal["done", "diverged", "interrupted", "failed", "held", "uns
 
 # The two lines of the protocol that are not JSON: a worker's first line, and an executor's last.
 READY = "ready\n"
-NO_MORE_JOBS = "\n"
+NO_MORE_ASSIGNMENTS = "\n"
 
 
 class _Message(BaseModel):
@@ -63,7 +65,7 @@ class RunRequest(_Message):
         return self.folder.name
 
 
-class Job(_Message):
+class Assignment(_Message):
     """One run to execute, by one process on each of its devices.
 
     device: device of the first process, such as `cpu` or `cuda:0`.
@@ -96,8 +98,8 @@ class Job(_Message):
         return (self.device, *self.peers)
 
 
-class JobEvent(_Message):
-    """The end of work on a job.
+class WorkerEvent(_Message):
+    """The end of work on an assignment.
 
     run: id of the run.
     outcome: `done`, `diverged`, `interrupted`, `failed`; `held` if another process holds the run's
@@ -118,7 +120,7 @@ class RankStart(_Message):
     port: port of the store at which the ranks meet.
     """
 
-    job: Job
+    assignment: Assignment
     rank: int
     size: int
     port: int
