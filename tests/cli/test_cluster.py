@@ -23,6 +23,7 @@ from ablate.store.jobs import ClusterJob, PilotReport, Resources, Submission, jo
 from ablate.store.processes import process_mark
 from ablate.study import Selection, read_study, runs_of
 from tests.cli.inside import inside
+from tests.report.fakes import Fake
 
 ROOT = Path(__file__).parents[2]
 STUDY = """\
@@ -214,6 +215,20 @@ def test_a_job_without_a_scheduler_is_carried_out_by_pilots_that_somebody_starts
     closing = inside("work", "--job", str(job.path), "--close")
     assert closing.code == 0
     assert (here / "results" / "small" / "table.md").exists()
+
+
+def test_retry_failed_forgets_the_failures_of_every_look_so_that_pilots_repeat_them(here):
+    study = STUDY.replace("seeds: [1]", "seeds: {looks: [2, 3]}")
+    (here / "small.yaml").write_text(study)
+    fake = Fake(here / "results", read_study(here / "small.yaml"))
+    failed = [fake.folder("A h=1", 1), fake.folder("A h=1", 3)]  # of the first look and the last
+    for seed in (1, 3):
+        fake.failed("A h=1", seed, "RuntimeError: out of luck")
+    words = ("run", "small.yaml", "--on", "manual", "--device", "cpu", "--detach")
+    assert inside(*words).code == 0
+    assert all(folder.failure.exists() for folder in failed)
+    assert inside(*words, "--retry-failed").code == 0
+    assert not any(folder.failure.exists() for folder in failed)
 
 
 def test_with_detach_a_logger_of_the_environment_is_ignored_and_a_given_one_refused(
