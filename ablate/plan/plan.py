@@ -31,30 +31,23 @@ from ablate.study.choice import TUNING
 
 @dataclass(frozen=True)
 class PlanRow:
-    """A row with its cost in closed form.
+    """A row with its runs. Its cost in closed form is computed when it is first read.
 
     V: vocabulary size.
-    params: number of trained parameters.
-    flops_per_step: FLOPs of one optimizer step.
-    steps: number of optimizer steps; None if the configuration does not determine it.
-    checkpoint_bytes: size of one checkpoint.
-    peak_memory: peak memory of one process in bytes, with the largest micro-batches that training
-        tries: `micro_batch_tokens` if it is set; else, on a GPU, the whole batch or the process's
-        part of it, and on a CPU at most CPU_MICRO_BATCH tokens.
     runs: runs with their states, in the order of the seeds.
-    lengths: sentence lengths of the corpus; None until the corpus is prepared, and for training
-        items that are generated without end.
+    lengths: sentence lengths of the corpus; None until the corpus is prepared.
+    is_drawn: whether every training item is newly generated, so that there are no epochs.
+    device: kind of device for which memory is estimated.
+    processes: number of processes that train one run.
     """
 
     row: Row
     V: int
-    params: int
-    flops_per_step: float
-    steps: int | None
-    checkpoint_bytes: int
-    peak_memory: int
     runs: tuple[tuple[Run, State], ...]
     lengths: Lengths | None = None
+    is_drawn: bool = False
+    device: PlannedDevice = "cpu"
+    processes: int = 1
 
     @property
     def label(self) -> str:
@@ -66,6 +59,11 @@ class PlanRow:
         """Configuration of the row."""
         return self.row.config
 
+    @cached_property
+    def params(self) -> int:
+        """Number of trained parameters."""
+        return cost.parameters(self.config, self.V)
+
     @property
     def active_params(self) -> int:
         """Number of parameters that a token uses: without experts to which it is not routed."""
@@ -73,15 +71,51 @@ class PlanRow:
 
     @property
     def epochs(self) -> float | None:
-        """Number of passes over the training text; None if `lengths` is None."""
-        if self.lengths is None:
+        """Number of passes over the training text; None until the corpus is prepared, and for items
+        that are newly generated.
+        """
+        if self.lengths is None or self.is_drawn:
             return None
         return cost.epochs(self.config, self.lengths)
+
+    @property
+    def steps(self) -> int | None:
+        """Number of optimizer steps; None if the configuration does not determine it."""
+        return cost.steps(self.config, self.lengths)
+
+    @cached_property
+    def flops_per_step(self) -> float:
+        """FLOPs of one optimizer step."""
+        return cost.flops_per_step(self.config, self.V, self.lengths or Lengths.assumed())
 
     @property
     def flops(self) -> float | None:
         """FLOPs of one training; None if the number of steps is not known yet."""
         return None if self.steps is None else self.flops_per_step * self.steps
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """Size of one checkpoint."""
+        return cost.checkpoint_bytes(self.config, self.V)
+
+    @property
+    def peak_memory(self) -> int:
+        """Peak memory of one process in bytes, with the largest micro-batches that training tries:
+        `micro_batch_tokens` if it is set; else, on a GPU, the whole batch or the process's part of
+        it, and on a CPU at most CPU_MICRO_BATCH tokens.
+        """
+        part = math.ceil(self.config.batch_tokens / self.processes)
+        limit = CPU_MICRO_BATCH if self.device == "cpu" else part
+        tokens = min(part, self.config.micro_batch_tokens or limit)
+        length = None
+        if self.lengths is not None and self.config.context is None:
+            # The memory of attention is proportional to the sum of T² over the sentences of a
+            # batch, which has a given sum of T. So the mean length per token counts,
+            # sum T² / sum T.
+            length = self.lengths.target_squares // self.lengths.target_tokens
+        return peak_memory(
+            self.config, self.V, tokens, self.device, processes=self.processes, length=length
+        )
 
     def completed_share(self, report: Progress | None) -> float:
         """The share of the steps of an unfinished run that its last report has, 0 to 1."""
@@ -300,8 +334,19 @@ def plan_of(
     def plan_rows(runs: Runs) -> tuple[PlanRow, ...]:
         rows = []
         for row in runs.rows:
-            lengths = lengths_by_data[runs.data_of(row)]
-            rows.append(_plan_row(runs, row, results, lengths, kind, processes))
+            data = runs.data_of(row)
+            states = [(run, state_of(results.run(run.id), row.decoding)) for run in runs.of(row)]
+            rows.append(
+                PlanRow(
+                    row,
+                    data.vocab_size,
+                    tuple(states),
+                    lengths_by_data[data],
+                    is_drawn(runs.study.data),
+                    kind,
+                    processes,
+                )
+            )
         return tuple(rows)
 
     # The plan shows the lengths of base, or says that lengths are assumed, as soon as they are
@@ -330,38 +375,6 @@ def lengths_of(runs: Runs, results: Results) -> dict[CorpusConfig, Lengths | Non
         data: known_lengths(data, results.corpora)
         for data in dict.fromkeys(map(runs.data_of, runs.rows))
     }
-
-
-def _plan_row(
-    planned: Runs,
-    row: Row,
-    results: Results,
-    lengths: Lengths | None,
-    device: PlannedDevice,
-    processes: int,
-) -> PlanRow:
-    V = planned.data_of(row).vocab_size
-    part = math.ceil(row.config.batch_tokens / processes)
-    limit = CPU_MICRO_BATCH if device == "cpu" else part
-    tokens = min(part, row.config.micro_batch_tokens or limit)
-    length = None
-    if lengths is not None and row.config.context is None:
-        # The memory of attention is proportional to the sum of T² over the sentences of a batch,
-        # which has a given sum of T. So the mean length per token counts, sum T² / sum T.
-        length = lengths.target_squares // lengths.target_tokens
-
-    runs = [(run, state_of(results.run(run.id), row.decoding)) for run in planned.of(row)]
-    return PlanRow(
-        row=row,
-        V=V,
-        params=cost.parameters(row.config, V),
-        flops_per_step=cost.flops_per_step(row.config, V, lengths or Lengths.assumed()),
-        steps=cost.steps(row.config, lengths),
-        checkpoint_bytes=cost.checkpoint_bytes(row.config, V),
-        peak_memory=peak_memory(row.config, V, tokens, device, processes=processes, length=length),
-        runs=tuple(runs),
-        lengths=None if is_drawn(planned.study.data) else lengths,
-    )
 
 
 def is_drawn(data: CorpusConfig) -> bool:
