@@ -11,7 +11,6 @@ from ablate.analysis.trials import with_trials
 from ablate.config.data import CorpusConfig
 from ablate.store import Results, none_if_unreadable
 from ablate.store.records import Provenance, Result
-from ablate.store.status import fault_in_result
 
 
 class PublishedRun(NamedTuple):
@@ -61,7 +60,7 @@ def provenance_of(outcome: Outcome, results: Results) -> TableProvenance:
     runs = {}
     for run in with_trials(outcome.planned):
         folder = results.run(run.id)
-        result = None if fault_in_result(folder) else folder.read_result()
+        result = none_if_unreadable(folder.read_result)
         if result is None:
             continue
         record = none_if_unreadable(folder.read_provenance)
