@@ -15,6 +15,7 @@ from ablate.page.points import (
     COSTS,
     ForestRow,
     cost_points,
+    curves_in_figures,
     difference_rows,
     panels,
     rows_on_axis,
@@ -86,12 +87,13 @@ def _interval_title(row: ForestRow, metric: Metric) -> str:
     return text
 
 
-def learning_curves(curves: Sequence[Curve]) -> Iterator[tuple[str, list[Drawing]]]:
+def learning_curves(table: Table, curves: Sequence[Curve]) -> Iterator[tuple[str, list[Drawing]]]:
     """Yield the title of each axis with curves, and its figures: a file with all panels, then a
     figure of each panel for the page.
     """
+    shown = curves_in_figures(table, curves)
     for axis, name in AXES.items():
-        groups = panels([curve.over(axis) for curve in curves])
+        groups = panels([curve.over(axis) for curve in shown])
         if groups:
             suffix = f"-{axis}".removesuffix("-step")
             draw_all = partial(draw_curves, groups)

@@ -210,7 +210,7 @@ def draw_curves(groups: Sequence[Panel], *, compared: Sequence[Panel] = ()) -> F
         height += LINE_HEIGHT * max(lines[start : start + n_columns])
     if len(groups) > 1:
         height += n_rows * TITLE_HEIGHT
-    costs, _ = _costs_and_perplexities(compared)
+    costs = list(chain.from_iterable(panel.cost_range for panel in compared))
     figure, all_axes = new_figure(width * n_columns, height, n_rows, n_columns)
     for axes in all_axes[len(groups) :]:
         axes.remove()
@@ -224,7 +224,7 @@ def draw_curves(groups: Sequence[Panel], *, compared: Sequence[Panel] = ()) -> F
             text = _folded(title, KEY_LETTERS)
             axes.set_title(text, size=SMALL, weight="bold", loc="left")
         # The same range in all panels, because readers compare their curves.
-        _, perplexities = _costs_and_perplexities(axis_panels)
+        perplexities = list(chain.from_iterable(panel.perplexity_range for panel in axis_panels))
         set_range(axes.yaxis, perplexities, log=is_spread(perplexities))
         set_range(axes.xaxis, [0, *costs], log=False, amounts=True)
         axes.grid(axis="y")
@@ -236,13 +236,6 @@ def draw_curves(groups: Sequence[Panel], *, compared: Sequence[Panel] = ()) -> F
             _draw_curve(axes, curve, panel.color(curve.label), name)
         _legend_below(figure, axes, panel.curves)
     return figure
-
-
-def _costs_and_perplexities(panels: Iterable[Panel]) -> tuple[list[float], list[float]]:
-    """The costs and the perplexities of all evaluations."""
-    evaluations = chain.from_iterable(panel.evaluations for panel in panels)
-    costs, perplexities = map(list, zip(*evaluations, strict=True))
-    return costs, perplexities
 
 
 def _draw_curve(axes: Axes, curve: Curve, color: str, name: str) -> None:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from ablate.formatting import duration, setting_text, settings_text
+from ablate.formatting import duration, plural, setting_text, settings_text
 from ablate.page.drawings import costs, differences, learning_curves
 from ablate.page.html import Best, environment, table_context
-from ablate.page.points import equal_costs
+from ablate.page.points import MAX_ROWS, equal_costs, rows_in_figures
 from ablate.page.sections import Listing, design_sections
 from ablate.plotting import PALETTE
 from ablate.table.columns.layouts import sortable_layout
@@ -96,7 +96,7 @@ def page(
     return _page(
         table,
         {row.label: f"runs-{index}" for index, row in enumerate(table.rows)},
-        curves=list(learning_curves(curves)),
+        curves=list(learning_curves(table, curves)),
         designs=design_sections(table, curves),
         costs=list(costs(table)),
         equal_costs=equal_costs(table),
@@ -125,9 +125,21 @@ def _page(table: Table, links: Mapping[str, str], **sections: Any) -> str:
         **table_context(table, sortable_layout(table, Best, "bold:"), is_page=True, links=links),
         csv=comma_separated(table).encode(),
         differences=list(differences(table)),
+        selection=_selection(table),
         intervals_shown=any(verdict.seed_test for verdict in verdicts),
         palette=PALETTE,
         **sections,
+    )
+
+
+def _selection(table: Table) -> str:
+    """Which rows the figures show; empty if they show all rows."""
+    count = len(table.rows) - len(rows_in_figures(table))
+    if not count:
+        return ""
+    return (
+        f"Figures show base and the {MAX_ROWS} rows with the largest differences from base in "
+        f"{table.main_metric.title}; they leave out {plural(count, 'row')}, which the table has."
     )
 
 

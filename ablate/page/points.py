@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from heapq import nlargest
 from itertools import chain
 from statistics import median
 from typing import TypeVar
@@ -20,6 +21,8 @@ from ablate.table.table import Table, TableRow
 
 COSTS = {"flops": "training FLOPs", "seconds": "training time (s)", "params": "parameters"}
 SAME_COST = 1.001  # costs are equal up to this ratio of the largest to the smallest one
+# Number of rows in a figure: with more, it is too long to read and the page too slow to use.
+MAX_ROWS = 100
 # A row is off the axis if its reach is more than this factor times the median reach of the rows.
 OUTLIER_FACTOR = 5.0
 # A panel has its own axis if a perplexity is larger than this factor times the median of the rows'
@@ -47,7 +50,19 @@ class Panel:
         return [curve.highest for curve in self.curves if curve.group != "base"]
 
     @cached_property
-    def evaluations(self) -> list[tuple[float, float]]:
+    def cost_range(self) -> tuple[float, float]:
+        """The smallest and the largest cost of any evaluation."""
+        costs = [cost for cost, _ in self._evaluations]
+        return min(costs), max(costs)
+
+    @cached_property
+    def perplexity_range(self) -> tuple[float, float]:
+        """The smallest and the largest perplexity of any evaluation."""
+        perplexities = [perplexity for _, perplexity in self._evaluations]
+        return min(perplexities), max(perplexities)
+
+    @property
+    def _evaluations(self) -> list[tuple[float, float]]:
         """(cost, perplexity) of each evaluation of each curve."""
         points: list[tuple[float, float]] = []
         for curve in self.curves:
@@ -228,9 +243,35 @@ def _panel(title: str, curves: list[Curve]) -> Panel:
     return Panel(title, tuple(curves), tuple(short.values()))
 
 
+def rows_in_figures(table: Table) -> set[str]:
+    """The labels of the rows that figures show: all rows; in a study with more than MAX_ROWS rows
+    beside the bases, the bases and the MAX_ROWS rows with the largest differences from base in the
+    main metric.
+    """
+    distances = {}
+    shown = set()
+    for row in table.rows:
+        verdict = row.verdicts.get(table.main_metric.name)
+        if row.is_base:
+            shown.add(row.label)
+        elif verdict is None or verdict.mean is None:
+            distances[row.label] = 0.0
+        else:
+            distances[row.label] = abs(verdict.mean)
+    shown.update(nlargest(MAX_ROWS, distances, key=distances.__getitem__))
+    return shown
+
+
+def curves_in_figures(table: Table, curves: Iterable[Curve]) -> list[Curve]:
+    """The curves of the rows in figures."""
+    shown = rows_in_figures(table)
+    return [curve for curve in curves if curve.label in shown]
+
+
 def difference_rows(table: Table, metric: Metric) -> list[ForestRow]:
-    """The difference of each row from base; empty while no row has a difference."""
-    rows = [row for row in table.rows if metric.name in row.verdicts]
+    """The difference from base of each row in figures; empty while no row has a difference."""
+    shown = rows_in_figures(table)
+    rows = [row for row in table.rows if metric.name in row.verdicts and row.label in shown]
     short = _names(rows)
     drawn = []
     for row in rows:
@@ -272,7 +313,9 @@ def speed_up_rows(curves: Sequence[Curve]) -> dict[str, list[ForestRow]]:
 
 
 def cost_points(table: Table, cost: str) -> list[Point]:
-    """The rows with a score and a cost (a key of COSTS); empty if all costs are equal."""
+    """The rows in figures with a score and a cost (a key of COSTS); empty if the costs of all rows
+    are equal.
+    """
     rows = [row for row in _scored(table) if _cost(row, cost)]
     short = _names(rows)
     drawn = []
@@ -294,7 +337,8 @@ def cost_points(table: Table, cost: str) -> list[Point]:
     costs = [point.cost for point in drawn]
     if not costs or max(costs) / min(costs) <= SAME_COST:
         return []
-    return drawn
+    shown = rows_in_figures(table)
+    return [point for point in drawn if point.label in shown]
 
 
 def equal_costs(table: Table) -> list[str]:

@@ -19,7 +19,13 @@ from ablate.page.figures import (
     draw_speed_ups,
     effect_label,
 )
-from ablate.page.points import COSTS, effect_rows, lines_over_test_sizes, speed_up_rows
+from ablate.page.points import (
+    COSTS,
+    curves_in_figures,
+    effect_rows,
+    lines_over_test_sizes,
+    speed_up_rows,
+)
 from ablate.plotting import FORMATS, render
 from ablate.stats.metrics import Metric
 from ablate.table.curves import AXES, Curve, speed_ups
@@ -69,7 +75,7 @@ def figure_files(
     Equal results give equal bytes.
     """
     drawings = list(differences(table))
-    for _, axis_drawings in learning_curves(curves):
+    for _, axis_drawings in learning_curves(table, curves):
         drawings += axis_drawings
     drawings += costs(table)
     for section in design_sections(table, curves):
@@ -90,7 +96,7 @@ def design_sections(table: Table, curves: Sequence[Curve]) -> list[DesignSection
         *_ladders(table),
         *_effects(table),
         *_tuning(table),
-        *_speed_ups(curves),
+        *_speed_ups(table, curves),
     ]
 
 
@@ -234,14 +240,14 @@ def _losses(choice: ChosenSettings, labels: Iterable[str]) -> list[str]:
     return list(texts.values())
 
 
-def _speed_ups(curves: Sequence[Curve]) -> Iterator[DesignSection]:
+def _speed_ups(table: Table, curves: Sequence[Curve]) -> Iterator[DesignSection]:
     rows = []
     for row, row_ratios in speed_ups(curves).items():
         texts = [row_ratios[axis].text for axis in AXES]
         if any(texts):
             rows.append((row, *texts))
     drawings = []
-    for axis, ratios in speed_up_rows(curves).items():
+    for axis, ratios in speed_up_rows(curves_in_figures(table, curves)).items():
         name = AXES[axis]
         titles = {}
         for ratio in ratios:

@@ -1,6 +1,7 @@
 """Figures have a mark and a whole name for every row, and are written as files for a paper."""
 
 import re
+from html import unescape
 from itertools import combinations
 from types import SimpleNamespace
 from xml.etree import ElementTree
@@ -11,6 +12,7 @@ from matplotlib.transforms import Bbox
 from scipy import stats
 
 from ablate.analysis.curves import curves_of
+from ablate.formatting import plural
 from ablate.page.figures import (
     draw_curves,
     draw_half_normal,
@@ -24,6 +26,7 @@ from ablate.page.points import (
     ForestRow,
     Point,
     cost_points,
+    curves_in_figures,
     difference_rows,
     equal_costs,
     panels,
@@ -71,6 +74,27 @@ def curve(row, group, scale=1.0):
         group,
         {1: ((10, 90.0 * scale), (20, 5.0 * scale)), 2: ((10, 80.0 * scale), (20, 4.0 * scale))},
     )
+
+
+def test_figures_of_many_rows_show_base_and_the_largest_differences(whole, monkeypatch):
+    table = whole.table()
+    curves = curves_of(whole.outcome(), whole.results)
+    everything = difference_rows(table, table.main_metric)
+    distances = {row.label: abs(row.mean or 0.0) for row in everything}
+    largest = sorted(distances, key=distances.__getitem__)[-2:]
+    monkeypatch.setattr("ablate.page.points.MAX_ROWS", 2)
+    assert len(everything) > 2
+    shown = [row for row in everything if row.label in largest]
+    assert difference_rows(table, table.main_metric) == shown
+    assert {one.label for one in curves_in_figures(table, curves)} <= {"base", *largest}
+    assert {point.label for point in cost_points(table, "seconds")} <= {"base", *largest}
+    page = unescape(whole.page())
+    told = f"leave out {plural(len(everything) - 2, 'row')}, which the table has"
+    assert told in page
+    drawn = set(
+        re.findall(r'data-row="([^"]*)"', "".join(re.findall(r"<svg.*?</svg>", page, re.S)))
+    )
+    assert drawn == {"base", *largest}
 
 
 def marks(figure, row):

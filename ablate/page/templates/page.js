@@ -49,8 +49,13 @@
 
   document.getElementById("help").hidden = false;  // without the script nothing can be sorted or hidden
   const restore = document.getElementById("restore");
+  const marks = new Map();  // label of a row -> its elements, here and in the figures
+  document.querySelectorAll("[data-row]").forEach((element) => {
+    const label = element.dataset.row;
+    if (!marks.has(label)) marks.set(label, []);
+    marks.get(label).push(element);
+  });
   const setHidden = (element, hidden) => hidden ? element.setAttribute("hidden", "") : element.removeAttribute("hidden");
-  const marked = (label) => Array.from(document.querySelectorAll("[data-row]")).filter((e) => e.dataset.row === label);
   const count = () => {
     const hidden = rows.filter((row) => row.hidden).length;
     restore.hidden = hidden === 0;
@@ -67,7 +72,7 @@
     row.cells[0].prepend(button);
     button.addEventListener("click", () => {
       crossed.add(row.dataset.row);
-      marked(row.dataset.row).forEach((element) => setHidden(element, true));
+      marks.get(row.dataset.row).forEach((element) => setHidden(element, true));
       count();
       restore.focus();
     });
@@ -90,12 +95,14 @@
 
   // Pointing at a row, here or in a figure, lets the other rows of all figures fade.
   const main = document.querySelector("main");
+  let pointed;
   main.addEventListener("pointerover", (event) => {
     const label = event.target.closest("[data-row]")?.dataset.row;
+    if (label === pointed) return;
     main.classList.toggle("pointed", label !== undefined);
-    document.querySelectorAll("svg [data-row]").forEach((element) => {
-      element.classList.toggle("current", element.dataset.row === label);
-    });
+    marks.get(pointed)?.forEach((element) => element.classList.remove("current"));
+    marks.get(label)?.forEach((element) => element.classList.add("current"));
+    pointed = label;
   });
 
   // The values of a mark beside the pointer at once; without the script a browser shows its <title> after a while.
