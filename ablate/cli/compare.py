@@ -15,7 +15,7 @@ from ablate.cli.options import (
     StudyOptions,
 )
 from ablate.cli.output import Format
-from ablate.cli.scoring import scored_outcome, warn_of_changed_data
+from ablate.cli.scoring import scored_outcome, warn_of_changes
 from ablate.errors import Damaged, Fault, UsageError
 from ablate.report.compare import add_items, compare_rows, print_comparison
 from ablate.streams import echo, print_json
@@ -42,7 +42,7 @@ def command(
     if before is after:
         problem = f'"{first}" and "{second}" are the same row, {before.label}'
         raise UsageError(Fault(problem, remedy="give two rows"))
-    warn_of_changed_data(planned, root)
+    warn_of_changes(planned, root)
     outcome = scored_outcome(planned, root)
     print_faults(outcome.table)
     comparison = compare_rows(outcome, before, after, root)

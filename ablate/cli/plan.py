@@ -22,7 +22,7 @@ from ablate.cli.options import (
     print_notes,
 )
 from ablate.cli.output import Format
-from ablate.cli.scoring import warn_of_changed_data
+from ablate.cli.scoring import warn_of_changes
 from ablate.data.resolve_sources import source_faults
 from ablate.data.text_preview import first_record, is_prepared_quickly
 from ablate.errors import AblateError, DataError, Fault, MachineError, UsageError
@@ -86,7 +86,7 @@ def command(
     print_notes(content)
     stage = next_stage(content, root)
     print_changes(stage.planned, root)
-    warn_of_changed_data(stage.planned, root)
+    warn_of_changes(stage.planned, root)
     plan = plan_of(stage.possible, root, device, per_run_processes)
     power = power_of(stage.planned, root, spread)
     if difference is not None and not power:

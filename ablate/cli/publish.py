@@ -19,7 +19,7 @@ from ablate.cli.options import (
     local_folder,
 )
 from ablate.cli.output import Format, print_written
-from ablate.cli.scoring import scored_outcome, warn_of_changed_data
+from ablate.cli.scoring import scored_outcome, warn_of_changes
 from ablate.errors import Fault, UsageError
 from ablate.publication.archive import ARCHIVE, archive_of
 from ablate.publication.crate import METADATA, crate
@@ -42,7 +42,7 @@ def command(
     from ablate.page.sections import figure_files
 
     planned, root = StudyOptions(results).open(study)
-    warn_of_changed_data(planned, root)
+    warn_of_changes(planned, root)
     outcome = scored_outcome(planned, root)
     if not any(run.result for run in outcome.runs):
         problem = f"{study}: no run has a result in {results}"

@@ -11,7 +11,7 @@ from ablate.cli.arguments import option
 from ablate.cli.formats import print_faults
 from ablate.cli.options import DEFAULT_STUDY, StudyFile, StudyOptions
 from ablate.cli.output import Format, print_written
-from ablate.cli.scoring import scored_outcome, warn_of_changed_data
+from ablate.cli.scoring import scored_outcome, warn_of_changes
 from ablate.errors import Damaged, Fault, UsageError
 from ablate.publication.folder import without_paths
 from ablate.publication.name import claim
@@ -60,7 +60,7 @@ def command(
         )
     if out is None:
         claim(content, root)
-    warn_of_changed_data(planned, root)
+    warn_of_changes(planned, root)
     outcome = scored_outcome(planned, root)
     print_faults(outcome.table)
     curves = curves_of(outcome, root)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from ablate.analysis import missing_scores
 from ablate.analysis.outcome import Outcome, outcome_of
 from ablate.analysis.settle import with_all_rows
-from ablate.formatting import first_few
+from ablate.config.resolve import SYMBOL_OF
+from ablate.errors import AblateError
+from ablate.formatting import first_few, plural, setting_text
 from ablate.store import Results, none_if_unreadable
 from ablate.streams import echo, new_console
-from ablate.study import Runs
+from ablate.study import Runs, read_study, runs_of
 
 
-def warn_of_changed_data(planned: Runs, results: Results) -> None:
-    """Warn if the files of the study's text may have changed since base was trained."""
+def warn_of_changes(planned: Runs, results: Results) -> None:
+    """Warn if base, or the files of the study's text, may have changed since base was trained."""
     study = planned.study
     used: set[str] = set()  # ids of the corpora of base's results
     # Base's runs are enough, because all rows use the same files.
@@ -22,6 +24,7 @@ def warn_of_changed_data(planned: Runs, results: Results) -> None:
         if result is not None:
             used.update(decoding.corpus for decoding in result.decodings.values())
     if not used:
+        _note_earlier_base(planned, results)
         return
     from ablate.data.text_preview import changed_files  # loads readers of every format
 
@@ -31,6 +34,35 @@ def warn_of_changed_data(planned: Runs, results: Results) -> None:
         echo(
             f"note: {first_few(changed)} may have changed since these results were made; "
             f"`ablate run` compares the content",
+            err=True,
+        )
+
+
+def _note_earlier_base(planned: Runs, results: Results) -> None:
+    """Say in which settings base differs from the base of the last published table of the study, if
+    runs of that base have results: the runs are not lost, but this study has others.
+    """
+    file = results.root / planned.study.name / "study.yaml"
+    try:
+        earlier = runs_of(read_study(file))
+    except AblateError:  # there is none, or it was written by hand
+        return
+    ended = [run for run in earlier.of(earlier.base) if results.run(run.id).has_result]
+    if not ended:
+        return
+    before, now = (
+        {**runs.study.data.model_dump(), **runs.base.config.model_dump()}
+        for runs in (earlier, planned)
+    )
+    changes = []
+    for name, value in now.items():
+        if value != before.get(name):
+            field = SYMBOL_OF.get(name, name)
+            changes.append(f"{field}: {setting_text(before.get(name))} -> {setting_text(value)}")
+    if changes:
+        echo(
+            f"note: base has no result, but the base of {file} has results of "
+            f"{plural(len(ended), 'run')}. Changed since then: {first_few(changes)}",
             err=True,
         )
 

@@ -13,7 +13,7 @@ from ablate.cli.logs import show_logs
 from ablate.cli.naming import SeedOfRow, find_run
 from ablate.cli.options import DEFAULT_STUDY, StudyOptions, present_study
 from ablate.cli.output import Format
-from ablate.cli.scoring import warn_of_changed_data
+from ablate.cli.scoring import warn_of_changes
 from ablate.errors import StoreError, UsageError
 from ablate.formatting import duration, plural
 from ablate.plan.plan import Plan, RunStatus, plan_of
@@ -98,7 +98,7 @@ def command(
     if watch:
         _watch(stage, root, format)
     else:
-        warn_of_changed_data(stage.planned, root)
+        warn_of_changes(stage.planned, root)
         _show_runs(stage, root, format)
 
 

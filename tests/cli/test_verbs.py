@@ -323,3 +323,22 @@ def test_a_plan_shows_the_part_that_fits_into_a_budget(fake, given):
     assert fits["seeds"] == [1]
     assert fits["rows"] == ["base", "A h=1", "A h=2", "D dropout=0.3", "decoding beam=1"]
     assert fits["seconds"] <= 360
+
+
+def test_a_base_that_was_edited_after_its_results_is_said_with_its_changes(fake, given):
+    path = fake.study.path
+    folder = fake.results.root / fake.study.name
+    folder.mkdir(parents=True)
+    (folder / "study.yaml").write_bytes(path.read_bytes())
+    edited = path.read_text().replace("train_steps: 100", "train_steps: 160")
+    assert edited != path.read_text()
+    path.write_text(edited)
+    assert "earlier base" not in inside("plan", *given).err  # which has no results either
+    fake.done("base", 1, 5.0, 25.0)
+    for verb in ("plan", "status", "table"):
+        assert inside(verb, *given).err == (
+            f"note: base has no result, but the base of {folder / 'study.yaml'} has results of 1 "
+            "run. Changed since then: train_steps: 100 -> 160\n"
+        )
+    path.write_bytes((folder / "study.yaml").read_bytes())
+    assert inside("table", *given).err == ""
