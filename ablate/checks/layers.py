@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ablate.checks.properties import Comparison, Trial, check_classes
+from ablate.checks.properties import Comparison, PropertyCheck, check_classes
 from ablate.config import ModelConfig
 from ablate.model import Transformer, build
 from ablate.model.attention import AttentionMechanism
@@ -75,17 +75,17 @@ def _check_layer(config: ModelConfig, sources: Path) -> None:
         left_out = classes.keys() - selected
         defaults = {field: ModelConfig.model_fields[field].default for field in left_out}
         layer = config.model_copy(update=defaults)
-        check_classes(selected, sources, partial(_make_trial, layer, selected, sources))
+        check_classes(selected, sources, partial(_make_check, layer, selected, sources))
 
 
-def _make_trial(config: ModelConfig, classes: Mapping[str, Reference], sources: Path) -> LayerTrial:
+def _make_check(config: ModelConfig, classes: Mapping[str, Reference], sources: Path) -> LayerCheck:
     model = build(config, VOCAB_SIZE, seed=1, sources=sources)
     twin = build(config, VOCAB_SIZE, seed=1, sources=sources)
     parts = {field: load_class(classes[field], sources, nn.Module) for field in classes}
-    return LayerTrial(model, twin, parts)
+    return LayerCheck(model, twin, parts)
 
 
-class LayerTrial(Trial):
+class LayerCheck(PropertyCheck):
     """A model of one layer.
 
     model: the model.

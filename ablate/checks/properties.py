@@ -1,4 +1,4 @@
-"""The five properties of a part, and how the trial of a part checks them."""
+"""The five properties of a part, and the check of a user's class for them."""
 
 from __future__ import annotations
 
@@ -40,10 +40,24 @@ class Comparison:
         return x.shape == y.shape and torch.allclose(x, y, atol=tolerance)
 
 
-class Trial:
-    """A part at work on small inputs. The trial of a kind of part overrides the methods of the
+class PropertyCheck:
+    """A part at work on small inputs. The subclass for a kind of part overrides the methods of the
     properties that the kind must have.
     """
+
+    def run(self) -> None:
+        """Check the properties of the part.
+
+        Raises:
+            ClassFault: the part lacks a property.
+        """
+        self.check_results()
+        with torch.no_grad():  # with gradients, some processors sum in another order
+            _refuse_unequal(self.compare_repetitions(), exact=True)
+            for _ in self.vary_parameters():
+                _refuse_unequal(self.compare_futures())
+                _refuse_unequal(self.compare_padding())
+                _refuse_unequal(self.compare_steps())
 
     def check_results(self) -> None:
         """Results have the type, the shape and the range that the program expects.
@@ -77,25 +91,10 @@ class Trial:
         return ()
 
     def vary_parameters(self) -> Iterator[None]:
-        """Yield with the initial parameters set, then with others. The initial parameters may hide
-        a fault, such as a gate that begins at 0.
+        """Yield with the initial parameters, then with other parameters. The initial parameters may
+        hide a fault, such as a gate that begins at 0.
         """
         yield
-
-
-def check(trial: Trial) -> None:
-    """Check the properties of a part.
-
-    Raises:
-        ClassFault: the part lacks a property.
-    """
-    trial.check_results()
-    with torch.no_grad():  # with gradients, some processors sum in another order
-        _refuse_unequal(trial.compare_repetitions(), exact=True)
-        for _ in trial.vary_parameters():
-            _refuse_unequal(trial.compare_futures())
-            _refuse_unequal(trial.compare_padding())
-            _refuse_unequal(trial.compare_steps())
 
 
 def _refuse_unequal(comparisons: Iterable[Comparison], exact: bool = False) -> None:
@@ -108,14 +107,14 @@ def _refuse_unequal(comparisons: Iterable[Comparison], exact: bool = False) -> N
 
 
 def check_classes(
-    classes: Mapping[str, Reference], sources: Path, make: Callable[[], Trial]
+    classes: Mapping[str, Reference], sources: Path, make: Callable[[], PropertyCheck]
 ) -> None:
-    """Check a user's classes together in one trial.
+    """Check a user's classes together.
 
     Args:
         classes: references to the classes, by the fields that name them.
         sources: folder with the sources of classes.
-        make: makes the trial, in which the classes are at work.
+        make: makes the check, in which the classes are at work.
 
     Raises:
         StudyError: a class fails, or lacks a property; one line with file and line number.
@@ -123,6 +122,6 @@ def check_classes(
     references = list(classes.values())
     with faults_of(references, sources):
         try:
-            check(make())
+            make().run()
         except StudyError as error:
             raise placed(error, references, sources) from None

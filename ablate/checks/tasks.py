@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from ablate.checks.properties import Comparison, Trial, check
+from ablate.checks.properties import Comparison, PropertyCheck
 from ablate.config import RowConfig
 from ablate.data.corpus import Corpus, Split
 from ablate.formatting import plural
@@ -49,7 +49,7 @@ def check_task(
         split = task.at_step(task.items(corpus, "train", config), seed=1, step=1)
         vocab_size = corpus.tokenizer.vocab_size
         model = build(config.single_layer(), vocab_size, seed=1, sources=sources).eval()
-        check(TaskTrial(task, model, split, config.label_smoothing))
+        TaskCheck(task, model, split, config.label_smoothing).run()
         _check_scores(task, corpus)
 
 
@@ -60,7 +60,7 @@ class _Measured(NamedTuple):
     targets: int
 
 
-class TaskTrial(Trial):
+class TaskCheck(PropertyCheck):
     """A task with a pair of items: the shortest and the longest of some training items."""
 
     def __init__(

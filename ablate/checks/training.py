@@ -13,7 +13,7 @@ from safetensors.torch import load as from_bytes
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
-from ablate.checks.properties import Comparison, Trial, check, check_classes
+from ablate.checks.properties import Comparison, PropertyCheck, check_classes
 from ablate.config import RowConfig
 from ablate.errors import StudyError
 from ablate.formatting import single_line
@@ -38,18 +38,18 @@ def check_training(config: RowConfig, sources: Path) -> None:
     Raises:
         StudyError: a class or a function fails, or lacks a property.
     """
-    for field, trial in TRIALS.items():
+    for field, make_check in CHECKS.items():
         value = getattr(config, field)
         reference = parse_reference(value)
         if reference is not None:
-            check_classes({field: reference}, sources, partial(trial, config, sources))
+            check_classes({field: reference}, sources, partial(make_check, config, sources))
         elif is_own(value):  # a class of an installed package
-            _check_installed(field, value, trial(config, sources))
+            _check_installed(field, value, make_check(config, sources))
 
 
-def _check_installed(field: str, value: str, trial: TrainingTrial) -> None:
+def _check_installed(field: str, value: str, check: TrainingCheck) -> None:
     try:
-        check(trial)
+        check.run()
     except StudyError:
         raise
     except ClassFault as fault:
@@ -58,7 +58,7 @@ def _check_installed(field: str, value: str, trial: TrainingTrial) -> None:
         raise StudyError(f"{field}={value}: {describe([], error)}") from None
 
 
-class TrainingTrial(Trial):
+class TrainingCheck(PropertyCheck):
     """The optimizer, the schedule or the loss term of a row. `sources` is the folder with the
     sources of user's classes.
     """
@@ -67,7 +67,7 @@ class TrainingTrial(Trial):
         self.config, self.sources = config, sources
 
 
-class OptimizerTrial(TrainingTrial):
+class OptimizerCheck(TrainingCheck):
     """An optimizer that makes 24 steps on a matrix and a vector."""
 
     def check_results(self) -> None:
@@ -134,7 +134,7 @@ def _train(model: nn.Module, optimizer: Optimizer, steps: range, rate: float) ->
         optimizer.step(rate * (step % 4 + 1))
 
 
-class ScheduleTrial(TrainingTrial):
+class ScheduleCheck(TrainingCheck):
     """A schedule, called for up to a hundred steps from the end of the warm-up to the last step."""
 
     def __init__(self, config: RowConfig, sources: Path) -> None:
@@ -183,7 +183,7 @@ class ScheduleTrial(TrainingTrial):
             yield Comparison(again, share, fault)
 
 
-class LossTermTrial(TrainingTrial):
+class LossTermCheck(TrainingCheck):
     """A loss term, called for five tokens and for some of them."""
 
     def __init__(self, config: RowConfig, sources: Path) -> None:
@@ -235,8 +235,8 @@ class LossTermTrial(TrainingTrial):
         raise ClassFault(f"returns {shown}, not a finite number as a tensor without dimensions")
 
 
-TRIALS: dict[str, type[TrainingTrial]] = {
-    "optimizer": OptimizerTrial,
-    "schedule": ScheduleTrial,
-    "loss_term": LossTermTrial,
+CHECKS: dict[str, type[TrainingCheck]] = {
+    "optimizer": OptimizerCheck,
+    "schedule": ScheduleCheck,
+    "loss_term": LossTermCheck,
 }

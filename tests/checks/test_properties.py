@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from ablate.checks.layers import VOCAB_SIZE, LayerTrial
-from ablate.checks.properties import Trial, check
-from ablate.checks.tasks import TaskTrial
-from ablate.checks.training import TRIALS
+from ablate.checks.layers import VOCAB_SIZE, LayerCheck
+from ablate.checks.properties import PropertyCheck
+from ablate.checks.tasks import TaskCheck
+from ablate.checks.training import CHECKS
 from ablate.config import ModelConfig, RowConfig
 from ablate.config.resolve import resolve_row
 from ablate.config.training import OPTIMIZERS, SCHEDULES
@@ -70,9 +70,9 @@ def test_a_part_of_a_layer_has_all_properties(made, field, name, architecture):
         cls = MultiHeadAttention
     else:
         cls = made[VARIANTS[field][name].build]
-    trial = LayerTrial(model, twin, {field: cls})
-    assert [part for part, _ in trial.modules()]
-    check(trial)
+    check = LayerCheck(model, twin, {field: cls})
+    assert [part for part, _ in check.modules()]
+    check.run()
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_part_of_a_layer_has_all_properties(made, field, name, architecture):
 )
 def test_an_optimizer_and_a_schedule_have_their_properties(field, name):
     config = resolve_row({field: name, **NEEDS.get(name, {})})
-    check(TRIALS[field](config, Path()))
+    CHECKS[field](config, Path()).run()
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -97,12 +97,12 @@ def test_a_task_has_its_properties(tmp_path, name):
     corpus = study.prepare(run.data, tmp_path, lambda line: None)
     split = study.task.at_step(study.task.items(corpus, "train", run.config), seed=1, step=1)
     model = build(run.config, corpus.tokenizer.vocab_size, 1).eval()
-    check(TaskTrial(study.task, model, split, 0.1))
+    TaskCheck(study.task, model, split, 0.1).run()
 
 
 # The table of kinds
 
-TRIED = {**dict.fromkeys(KINDS, LayerTrial), **TRIALS, "task": TaskTrial}
+CHECKED = {**dict.fromkeys(KINDS, LayerCheck), **CHECKS, "task": TaskCheck}
 # The method of each property, in the order of the table.
 METHODS = {
     "shapes": "check_results",
@@ -115,7 +115,7 @@ METHODS = {
 
 def test_the_kinds_are_the_fields_that_take_a_class_and_the_task():
     assert KINDS.keys() == class_fields(RowConfig) | {"task"}
-    layers = {field for field, trial in TRIED.items() if trial is LayerTrial}
+    layers = {field for field, check in CHECKED.items() if check is LayerCheck}
     assert layers == class_fields(ModelConfig)
 
 
@@ -131,6 +131,6 @@ def test_the_page_of_custom_components_has_the_properties_of_each_kind():
         tried = {
             field
             for field in columns
-            if getattr(TRIED[field], method) is not getattr(Trial, method)
+            if getattr(CHECKED[field], method) is not getattr(PropertyCheck, method)
         }
         assert marked == tried

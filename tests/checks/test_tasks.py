@@ -8,8 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ablate.checks.properties import check
-from ablate.checks.tasks import TaskTrial, two_items
+from ablate.checks.tasks import TaskCheck, two_items
 from ablate.errors import StudyError
 from ablate.launch.preparation import prepare_runs
 from ablate.own.faults import ClassFault
@@ -193,8 +192,8 @@ def test_two_items_together_are_compared_with_each_alone(losses, changed, said):
         n_targets=n_targets, collate=collate, loss_terms=loss_terms, output_terms=output_terms
     )
     if said is None:
-        check(TaskTrial(task, "model", SPLIT, 0.1))
+        TaskCheck(task, "model", SPLIT, 0.1).run()
         return
     with pytest.raises(ClassFault) as caught:
-        check(TaskTrial(task, "model", SPLIT, 0.1))
+        TaskCheck(task, "model", SPLIT, 0.1).run()
     assert caught.value.text.startswith(said)
