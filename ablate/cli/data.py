@@ -6,6 +6,7 @@ from functools import partial
 
 import typer
 
+from ablate.cli.launch_lines import training_records_text
 from ablate.cli.options import (
     DEFAULT_RESULTS,
     DEFAULT_STUDY,
@@ -19,7 +20,6 @@ from ablate.cli.options import (
 )
 from ablate.cli.output import Format
 from ablate.cli.usage import Command, CommandGroup
-from ablate.formatting import plural
 from ablate.report.data_text import (
     description_of,
     named_corpora,
@@ -89,13 +89,19 @@ def prepare(
     for data in dict.fromkeys(map(runs_of(content).data_of, content.rows)):
         corpus = content.prepare(data, root.corpora, print_note)
         corpus.verify(hash_large=True)
-        records = corpus.manifest.records
         notes = [*corpus.manifest.all_warnings]
         notes += content.task.notes_on_scores(corpus, content.metrics.shown)
-        facts = {"corpus": corpus.id, "records": records, "vocab_size": data.vocab_size}
-        prepared.append({**facts, "notes": notes})
+        prepared.append(
+            {
+                "corpus": corpus.id,
+                "records": corpus.manifest.records,
+                "left_out": corpus.manifest.left_out,
+                "vocab_size": data.vocab_size,
+                "notes": notes,
+            }
+        )
         if format == "text":
-            train = plural(records["train"], "record")
+            train = training_records_text(corpus.manifest)
             echo(f"{corpus.folder}: {train}, V={data.vocab_size:,}")
             for line in notes:
                 print_note(f"note: {line}")

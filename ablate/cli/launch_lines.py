@@ -12,7 +12,7 @@ from ablate.plan.plan import epochs_lines, is_drawn
 from ablate.stats.metrics import Metric
 from ablate.store import RunFolder, none_if_unreadable
 from ablate.store.corpora import lengths_in
-from ablate.store.records import Score, evaluation_at
+from ablate.store.records import CorpusManifest, Score, evaluation_at
 from ablate.study import Run, Runs
 
 if TYPE_CHECKING:
@@ -25,9 +25,7 @@ def corpus_lines(runs: Runs, corpus: Corpus) -> Iterator[str]:
     """
     study = runs.study
     records = corpus.manifest.records
-    train = plural(records["train"], "record")
-    for why, count in corpus.manifest.left_out.items():
-        train += f", {count} left out ({why})"
+    train = training_records_text(corpus.manifest)
     yield f"corpus {corpus.id}: {train}, dev {records['dev']:,}, test {records['test']:,}"
     for line in corpus.manifest.all_warnings:
         yield f"note: {line}"
@@ -42,6 +40,14 @@ def corpus_lines(runs: Runs, corpus: Corpus) -> Iterator[str]:
         if runs.data_of(row) == data_of_base:
             epochs[row.label] = cost.epochs(row.config, lengths)
     yield from epochs_lines(epochs)
+
+
+def training_records_text(manifest: CorpusManifest) -> str:
+    """`198 records, 2 left out (empty)`: the size of a training split."""
+    text = plural(manifest.records["train"], "record")
+    for why, count in manifest.left_out.items():
+        text += f", {count:,} left out ({why})"
+    return text
 
 
 def devices_line(slots: Sequence[Slot], missing: int, runs: int) -> str:

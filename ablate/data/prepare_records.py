@@ -18,7 +18,7 @@ from ablate.data import filters
 from ablate.data.corpus import FORMAT, Corpus
 from ablate.data.preparation import Chunk, Preparation, digest
 from ablate.data.sources import Document, Source
-from ablate.data.tokenizer import Encoded, Tokenizer, encode
+from ablate.data.tokenizer import FIRST_TOKEN, Encoded, Tokenizer, encode
 from ablate.data.vocabulary import has_reserved, train_tokenizer
 from ablate.errors import DataError
 from ablate.formatting import plural
@@ -167,6 +167,22 @@ class RecordPreparation(Preparation):
                 warnings.append(
                     f"{prefix} tokens are unknown: their characters are not in the text of the "
                     "vocabulary; data.byte_fallback encodes them as bytes"
+                )
+        if has_words and split == "train":
+            warnings += self._unused_entries_warnings()
+        return warnings
+
+    def _unused_entries_warnings(self) -> list[str]:
+        """Warn of entries that fill a vocabulary of words because the text has too few."""
+        V = self.data.vocab_size
+        warnings = []
+        for tokenizer in dict(zip(self.models, self._tokenizers(), strict=True)).values():
+            unused = tokenizer.texts()[FIRST_TOKEN:].count("")
+            if unused:
+                warnings.append(
+                    f"{unused:,} of data.vocab_size={V:,} entries are no words of the training "
+                    "split: they are never read, and count as parameters; decrease data.vocab_size "
+                    f"to {V - unused:,}"
                 )
         return warnings
 

@@ -61,6 +61,17 @@ def test_prepare_builds_one_corpus_per_vocabulary_size(written):
     assert (again.code, again.out, again.err) == (0, first.out, "")
 
 
+def test_prepare_counts_the_records_that_are_left_out(written):
+    words = ["data", "prepare", "own.yaml", "--set", "data.max_train_length=25", "--rows", "base"]
+    done = inside(*words)
+    assert done.code == 0, done.err
+    (content,) = json.loads(inside(*words, "--format", "json").out)["corpora"]
+    n = content["records"]["train"]
+    assert 0 < n < 200
+    assert content["left_out"] == {"too long": 200 - n}
+    assert done.out.endswith(f": {n} records, {200 - n} left out (too long), V=80\n")
+
+
 def test_prepare_verifies_every_byte_and_rebuilds_a_damaged_corpus(written):
     inside("data", "prepare", "own.yaml")
     ids = min((written / "results/corpora").glob("*/train.source.ids"))

@@ -16,7 +16,7 @@ from ablate.data.batches import subset
 from ablate.data.filters import form_warnings, markup_warnings
 from ablate.data.prepare import prepare
 from ablate.data.sources import Document
-from ablate.data.tokenizer import UNK
+from ablate.data.tokenizer import FIRST_TOKEN, UNK
 from ablate.data.vocabulary import random_sample
 from tests.data.small import PAIRS, SETTINGS
 from tests.data.test_prepare import fault
@@ -268,6 +268,17 @@ def test_words_that_the_vocabulary_lacks_are_a_warning_however_few(files):
     files.write(train=train, dev=dev, test=dev[:1])
     noticed = files.prepare(tokenizer="word", vocab_size=8).manifest.all_warnings
     assert noticed == ["dev (de): 0.3% of the words are not in the vocabulary"]
+
+
+def test_entries_of_a_vocabulary_of_words_that_are_no_words_are_counted(files):
+    files.write()
+    words = {word for pair in PAIRS["train"] for text in pair for word in text.split()}
+    fitting = len(words) + FIRST_TOKEN
+    assert files.prepare(tokenizer="word", vocab_size=fitting).manifest.all_warnings == []
+    assert files.prepare(tokenizer="word", vocab_size=fitting + 1234).manifest.all_warnings == [
+        f"1,234 of data.vocab_size={fitting + 1234:,} entries are no words of the training split: "
+        f"they are never read, and count as parameters; decrease data.vocab_size to {fitting}"
+    ]
 
 
 # Text with what SentencePiece reserves
