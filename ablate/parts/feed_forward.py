@@ -141,6 +141,17 @@ def faults(c: FeedForward) -> Iterator[Fault]:
         )
 
 
+def remarks(c: FeedForward) -> Iterator[str]:
+    """Yield a remark on a router that the cross-entropy does not train."""
+    has_router = c.feed_forward != "none" and c.is_mixture
+    if has_router and c.experts_per_token == 1 and c.expert_weights != "softmax":
+        yield (
+            f"experts_per_token=1 with expert_weights={c.expert_weights} gives the expert of a "
+            "token the weight 1, so that cross-entropy does not train the router; "
+            "expert_weights=softmax, as in Switch Transformer, trains it"
+        )
+
+
 def largest_balance(c: FeedForward) -> float:
     """Balance term of a layer in the training loss if all tokens are sent to the same experts."""
     return c.expert_balance * (c.n_experts or 0)

@@ -3,20 +3,39 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from ablate.config import RowConfig
+from ablate.config.identity import NOT_IDENTITY
 from ablate.config.presets import PARTS, PRESETS
 from ablate.config.resolve import SYMBOL_OF
 from ablate.errors import Fault, Mark
 from ablate.formatting import enumeration, setting_text
+from ablate.parts import feed_forward
 from ablate.study.row import Row
 from ablate.study.yaml_nodes import Node
 
 MAX_NAMED = 6  # largest number of rows that a note names
 EQUAL_TO_BASE = "rows with the settings of base, which show no difference"
+TRAINED_ALIKE = (
+    "rows with the weights of base, because they change only when a run is evaluated or saved, or "
+    "how it is executed"
+)
 REPEATED = "rows that are written twice, and trained once"
 EVALUATED_ONCE = "eval_every is above train_steps, so that only the end of training is evaluated"
 _LAYER_KINDS = {"mixer", "attention", "positional_encoding"}
+
+
+def is_trained_alike(row: RowConfig, changed: Collection[str]) -> bool:
+    """Whether a row that differs from base in the fields `changed` has base's weights, because none
+    of them changes training.
+    """
+    unchanging = {*NOT_IDENTITY}
+    if row.patience is None:
+        unchanging.add("eval_every")
+        if row.average_checkpoints == 1:
+            unchanging.add("checkpoint_every")
+    return bool(changed) and unchanging.issuperset(changed)
 
 
 class RowNotes:
@@ -25,8 +44,12 @@ class RowNotes:
     def __init__(self, base: Mapping[str, Node]) -> None:
         """Start without remarks; `base` has the settings of base, by standard name."""
         self.base = base
-        # Remark -> label of a row -> position. The first two remarks come first in the notes.
-        self._rows: dict[str, dict[str, Mark]] = {EQUAL_TO_BASE: {}, REPEATED: {}}
+        # Remark -> label of a row -> position. These remarks come first in the notes.
+        self._rows: dict[str, dict[str, Mark]] = {
+            EQUAL_TO_BASE: {},
+            TRAINED_ALIKE: {},
+            REPEATED: {},
+        }
 
     def add(self, label: str, remarks: Iterable[str], mark: Mark) -> None:
         """Add remarks on the row at a position; an empty remark is left out."""
@@ -41,6 +64,15 @@ class RowNotes:
             return
         if "eval_every" in written or "train_steps" in written:
             self.add(row.label, [EVALUATED_ONCE], every.mark)
+
+    def add_layers(self, row: Row, written: Mapping[str, Node]) -> None:
+        """Add remarks on the experts of a row."""
+        remarks = [text for layer in row.config.all_layers for text in feed_forward.remarks(layer)]
+        for settings in (written, self.base):
+            for name in ("experts_per_token", "expert_weights", "n_experts", "preset"):
+                if name in settings:
+                    self.add(row.label, remarks, settings[name].mark)
+                    return
 
     def add_untested_departures(self, rows: Sequence[Row]) -> None:
         """Add the fields of the model in which base differs from its preset and which no row

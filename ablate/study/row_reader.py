@@ -22,7 +22,13 @@ from ablate.study.designs import Part, parts_of_path
 from ablate.study.error_list import ErrorList
 from ablate.study.matching import Match, Matched, NoMatch, match_row
 from ablate.study.row import Row, changes
-from ablate.study.row_notes import EQUAL_TO_BASE, REPEATED, RowNotes
+from ablate.study.row_notes import (
+    EQUAL_TO_BASE,
+    REPEATED,
+    TRAINED_ALIKE,
+    RowNotes,
+    is_trained_alike,
+)
 from ablate.study.row_tuning import RowTuner
 from ablate.study.rows import RowSpec, expand_groups
 from ablate.study.sections import override_mark
@@ -89,6 +95,7 @@ class RowReader:
                 rows[index] = replace(row, changed=changed)
         for row in rows:
             self.notes.add_single_evaluation(row, self.written[row.label])
+            self.notes.add_layers(row, self.written[row.label])
         self.notes.add_untested_departures(rows)
         return rows
 
@@ -233,8 +240,11 @@ class RowReader:
         # A row of a design is not noted, because a design may need a row equal to base. If only one
         # of row and base is tuned, they become different.
         only_one_is_tuned = (choice is None) != (base.choice is None)
-        if not changed and spec.design is None and not only_one_is_tuned:
-            self.notes.add(draft.label, [EQUAL_TO_BASE], spec.mark)
+        if spec.design is None and not only_one_is_tuned:
+            if not changed:
+                self.notes.add(draft.label, [EQUAL_TO_BASE], spec.mark)
+            elif is_trained_alike(config, changed):
+                self.notes.add(draft.label, [TRAINED_ALIKE], spec.mark)
         return Row(
             draft.label,
             _prefix(base.size) + spec.group,

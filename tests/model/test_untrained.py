@@ -8,6 +8,7 @@ import torch
 from ablate.config import RowConfig
 from ablate.kernels.cross_entropy import smoothed_cross_entropy
 from ablate.model import build
+from ablate.parts import feed_forward
 from tests.model.small import SIZES, V, sentences, shape
 
 ONE_STACK = {"architecture": "decoder-only", "norm_position": "pre"}
@@ -63,3 +64,18 @@ def test_the_balance_of_experts_that_all_tokens_use_is_a_constant():
     name = "decoder.0.feed_forward.router.weight"
     torch.testing.assert_close(with_balance[name], without_balance[name])
     assert bool(with_balance[name].any())
+
+
+@pytest.mark.parametrize(
+    ("weights", "trained"), [("softmax", True), ("softmax_of_chosen", False), ("sigmoid", False)]
+)
+def test_the_router_of_a_single_expert_is_trained_only_by_the_softmax_over_all(weights, trained):
+    fields = {"experts_per_token": 1, "expert_weights": weights, "expert_balance": 0.0}
+    found, _ = gradients(n_experts=3, **fields)
+    size = found["decoder.0.feed_forward.router.weight"].abs().max().item()
+    assert (size > 1e-6) == trained
+    remarks = list(feed_forward.remarks(shape(n_experts=3, **fields)))
+    assert bool(remarks) == (not trained)
+    assert all(f"expert_weights={weights} " in remark for remark in remarks)
+    assert not [*feed_forward.remarks(shape(n_experts=3, **{**fields, "experts_per_token": 2}))]
+    assert not [*feed_forward.remarks(shape())]

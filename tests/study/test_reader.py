@@ -507,8 +507,8 @@ def test_an_evaluation_that_no_training_reaches_is_said(read, base, row, named):
     if named is None:
         assert study.source.notes == ()
         return
-    (note,) = study.source.notes
     said = "eval_every is above train_steps, so that only the end of training is evaluated"
+    (note,) = [note for note in study.source.notes if said in note]
     assert note.endswith(f": {said}: {named}")
 
 
@@ -760,6 +760,34 @@ def test_groups_with_different_names_are_read(read):
 
 
 # --- rows that add nothing -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("base", "row", "noted"),
+    [
+        ("{}", "eval_every: 10", True),
+        ("{}", "checkpoint_every: 10", True),
+        ("{}", "deterministic: true, micro_batch_tokens: 3000", True),
+        ("{patience: 3}", "eval_every: 10", False),
+        ("{average_checkpoints: 2}", "checkpoint_every: 10", False),
+        ("{}", "checkpoint_every: 10, beam: 1", False),
+    ],
+)
+def test_rows_that_change_nothing_of_training_are_noted(read, study_file, base, row, noted):
+    notes = read(f"{HEAD}base: {base}\nrows:\n  A: {{set: {{{row}}}}}\n").source.notes
+    text = (
+        "rows with the weights of base, because they change only when a run is evaluated or saved"
+    )
+    assert any(text in note for note in notes) == noted
+
+
+def test_a_router_that_is_not_trained_is_noted_where_it_is_written(read, study_file):
+    base = "base: {n_experts: 4, dropout: 0.2}\n"
+    (note,) = read(
+        f"{HEAD}{base}rows:\n  A: {{each: {{experts_per_token: [1, 3]}}}}\n"
+    ).source.notes
+    assert note.startswith(f"{study_file}:5:34: experts_per_token=1 with expert_weights=")
+    assert note.endswith("trains it: A experts_per_token=1")
 
 
 def test_rows_equal_to_base_and_repeated_values_are_noted_with_their_positions(read, study_file):
