@@ -60,11 +60,12 @@ def _check_installed(field: str, value: str, check: TrainingCheck) -> None:
 
 class TrainingCheck(PropertyCheck):
     """The optimizer, the schedule or the loss term of a row. `sources` is the folder with the
-    sources of user's classes.
+    sources of the users' classes.
     """
 
     def __init__(self, config: RowConfig, sources: Path) -> None:
-        self.config, self.sources = config, sources
+        self.config = config
+        self.sources = sources
 
 
 class OptimizerCheck(TrainingCheck):
@@ -140,7 +141,8 @@ class ScheduleCheck(TrainingCheck):
     def __init__(self, config: RowConfig, sources: Path) -> None:
         super().__init__(config, sources)
         self.schedule = schedule_of(config, sources)
-        begin, self.last = config.warmup_steps, config.train_steps
+        begin = config.warmup_steps
+        self.last = config.train_steps
         if self.last is None and config.epochs is not None:
             self.last = 10 * begin  # the real number depends on the corpus; any number will do
         end = max(begin + 1, self.last or 10 * begin)

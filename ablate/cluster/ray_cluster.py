@@ -169,7 +169,7 @@ def require_ray() -> None:
 
 
 def start_driver(folder: JobFolder, python: str, pilots: int) -> str:
-    """Start the driver in a session of its own, so that it survives this process and its shell.
+    """Start the driver in a new session, so that it survives this process and its shell.
 
     Returns:
         The process id of the driver.
@@ -344,7 +344,7 @@ def pilot_task() -> Callable[[Sequence[str], dict[str, str], str], int]:
             )
         try:
             # Not process.wait(), in which Ray cannot cancel a task. If this worker is killed, the
-            # standard input of the pilot ends, and the pilot leaves.
+            # standard input of the pilot ends, and the pilot exits.
             while process.poll() is None:
                 time.sleep(0.5)
         except BaseException:  # cancelled
@@ -357,7 +357,7 @@ def pilot_task() -> Callable[[Sequence[str], dict[str, str], str], int]:
 
 
 def leave_with_input() -> None:
-    """Wait until standard input ends, which means that the task has died; then save and leave."""
+    """Wait until standard input ends, which means that the task has died; then save and exit."""
     with suppress(OSError):
         while os.read(0, 1 << 10):
             pass

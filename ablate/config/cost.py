@@ -66,8 +66,8 @@ def _trained_numbers(c: ModelConfig, causal: bool, vocab_size: int = 0) -> Cost:
 
 def _layer_cost(c: ModelConfig, work: Workload, vocab_size: int = 0) -> Cost:
     """Cost of a layer without cross-attention."""
-    mixer, network = mixers.cost(c, work, vocab_size), feed_forward.cost(c, work)
-    return mixer + network + residual.cost(c, work)
+    mixer = mixers.cost(c, work, vocab_size)
+    return mixer + feed_forward.cost(c, work) + residual.cost(c, work)
 
 
 def idle_parameters(config: RowConfig) -> int:
@@ -109,14 +109,18 @@ def _trained(config: RowConfig, lengths: Lengths) -> Lengths:
 
 def forward_flops(config: RowConfig, vocab_size: int, lengths: Lengths) -> float:
     """FLOPs of one forward pass over all the pairs in `lengths`."""
-    c, n, stacks = config, lengths, 0
+    c = config
+    n = lengths
+    stacks = 0  # multiplications in all stacks
     for (layer, causal, times), count in _distinct_layers(c):
-        tokens, squares = n.target_tokens, n.target_squares
+        tokens = n.target_tokens
+        squares = n.target_squares
         if not c.has_both_stacks:  # source and target are one sequence: (S + T)^2 scores
             tokens += n.source_tokens
             squares += n.source_squares + 2 * n.products
         elif not causal:
-            tokens, squares = n.source_tokens, n.source_squares
+            tokens = n.source_tokens
+            squares = n.source_squares
         layer_cost = _layer_cost(layer, Workload(causal, tokens, squares))
         stacks += count * times * layer_cost.multiplications
         if causal and c.has_both_stacks:

@@ -208,7 +208,7 @@ def _canonical_model(config: RowConfig) -> dict[str, Any]:
         values["decoder_layers"] = decoder
     mixer = config.mixer
     if mixer in MIXERS and mixer != "attention" and config.has_both_stacks:
-        # The only heads are those of attention over the source.
+        # Only attention over the source has heads.
         values["n_heads"], values["n_cross_heads"] = config.cross_heads, None
     return values
 

@@ -38,7 +38,7 @@ PARTS = _all_parts()
 
 
 def _presets() -> dict[str, dict[str, Any]]:
-    """The presets. One without sizes has all parts, so that it keeps no part of base in a row."""
+    """The presets. A preset without sizes sets all parts, so that a row has no part of base."""
     defaults = {}
     for names in PARTS.values():
         for name in names:

@@ -22,8 +22,8 @@ def steps_between(
 ) -> Steps:
     """The parts in which two configurations differ, each as one step from start to end.
 
-    Each step is valid when taken alone, and so are all other steps without it. Parts that depend on
-    each other are joined to one step with the names of both, such as `positions-mixer`. A field
+    Each step is valid as the only step, and all other steps are valid without it. Parts that depend
+    on each other are joined to one step with the names of both, such as `positions-mixer`. A field
     that belongs to no part is a step with the name of the field.
 
     Args:

@@ -76,7 +76,8 @@ class TranslationData(DataConfig):
 
     def _columns_fault(self) -> str:
         """The problem of the two columns; empty if there is none."""
-        source, target = self.source_column, self.target_column
+        source = self.source_column
+        target = self.target_column
         if (source is None) != (target is None):
             return "source_column and target_column go together: name both, or neither"
         if type(source) is not type(target):

@@ -48,7 +48,7 @@ class Preparation(ABC):
     def __init__(
         self, data: Any, sources: Mapping[str, Source], log: Callable[[str], None]
     ) -> None:
-        """Set what is prepared, and how.
+        """Prepare the splits of a corpus from their sources.
 
         Args:
             data: settings of the corpus.

@@ -97,7 +97,8 @@ def train_tokenizer(
     """Train a vocabulary of exactly `vocab_size` pieces.
 
     The pieces of the kind `word` are the most frequent words between spaces; if the text has too
-    few words, the rest are `<unused0>`, `<unused1>` and so on. Any other word is unknown.
+    few words, the other pieces are `<unused0>`, `<unused1>` and so on. Any other word of a text is
+    unknown.
 
     Text is not normalized, so that every character of a reference can be produced. Signal handlers
     run during training.

@@ -45,10 +45,12 @@ class _Worker:
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.input, self.output = self.process.stdin, self.process.stdout
+        self.input = self.process.stdin
+        self.output = self.process.stdout
 
     def submit(self, assignment: Assignment) -> None:
-        self.assignment, self.oom_kills = assignment, count_oom_kills()
+        self.assignment = assignment
+        self.oom_kills = count_oom_kills()
         with suppress(BrokenPipeError):  # the worker has died, which `read_lines` will notice
             self.input.write(assignment.to_line().encode())
             self.input.flush()

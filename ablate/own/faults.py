@@ -20,7 +20,8 @@ class ClassFault(Exception):  # noqa: N818
 
     def __init__(self, text: str, *methods: str) -> None:
         super().__init__(text)
-        self.text, self.methods = text, methods
+        self.text = text
+        self.methods = methods
 
 
 @contextmanager

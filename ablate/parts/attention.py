@@ -331,8 +331,8 @@ def cost(c: AttentionFields, work: Workload, vocab_size: int) -> Cost:
 
 
 def cost_over_source(c: AttentionFields, source: int, target: int, pairs: int) -> Cost:
-    """Cost of cross-attention. Keys and values are projected once; the rest is computed each time
-    that the layer is applied (`loops` times).
+    """Cost of cross-attention. Keys and values are projected once; queries, scores and output are
+    computed each time that the layer is applied (`loops` times).
 
     Args:
         c: the fields of the layer.

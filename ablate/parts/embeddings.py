@@ -90,4 +90,4 @@ def _matrices(c: Embeddings) -> int:
     """Number of different V x d_model matrices: source, target and output, after tying."""
     if c.tied_embeddings == "none":
         return 2 + c.has_both_stacks
-    return 1 + (c.tied_embeddings == "decoder")
+    return 2 if c.tied_embeddings == "decoder" else 1

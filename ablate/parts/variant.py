@@ -42,7 +42,7 @@ Entry = TypeVar("Entry", bound=Variant)
 
 
 class Variants(dict[str, Entry]):
-    """The facts about each built-in variant by name; any other name is that of a user's class.
+    """The facts about each built-in variant by name. Any other name names a user's class.
 
     custom: the facts that are assumed about a user's class.
     """
