@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from ablate.analysis.choices import runs_with_choices
 from ablate.analysis.missing_scores import read_scored_runs
 from ablate.analysis.outcome import outcome_of
 from ablate.analysis.results import RunResult, log_of, measured_metrics, signatures
-from ablate.analysis.settle import settle
 from ablate.config.resolve import SETTINGS
 from ablate.errors import StoreError, UsageError
 from ablate.formatting import settings_text
@@ -97,7 +97,7 @@ def load(
             f"the results root {folder} does not exist: no run has a result", stacklevel=2
         )
     root = Results(folder)
-    planned = settle(read_study(Path(study)), root)
+    planned = runs_with_choices(read_study(Path(study)), root)
     content = planned.study
     attrs: dict[str, Any] = {"study": content.name, "judge": list(content.metrics.judged)}
     if per == "step":

@@ -18,8 +18,8 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from ablate.analysis.choices import runs_with_choices
 from ablate.analysis.outcome import outcome_of
-from ablate.analysis.settle import settle
 from ablate.plan.power import power_of
 from ablate.store import Results
 from ablate.study import Runs, read_study
@@ -33,7 +33,9 @@ def spreads_in(folder: Path) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as unpacked, zipfile.ZipFile(folder / "records.zip") as file:
         file.extractall(unpacked)
         results = Results(Path(unpacked))
-        planned = settle(read_study(PUBLISHED.parent / f"studies/{folder.name}.yaml"), results)
+        planned = runs_with_choices(
+            read_study(PUBLISHED.parent / f"studies/{folder.name}.yaml"), results
+        )
         return spreads(planned, results, outcome_of(planned, results).table)
 
 

@@ -49,7 +49,7 @@ def experiment_of(planned: Runs, runs: Mapping[str, Sequence[RunResult]]) -> Exp
     for metric in metrics.values():
         if study.task.scores_items(metric):
             test_sets[metric.name] = study.data.test
-    looks = Looks.single_look(len(seeds.rows))
+    looks = Looks.judged_once(len(seeds.rows))
     if seeds.looks:
         looks = Looks(seeds.looks)
     return Experiment(

@@ -20,7 +20,7 @@ from ablate.analysis.results import (
     signatures,
     with_rows_of,
 )
-from ablate.analysis.settle import with_all_rows
+from ablate.analysis.choices import with_all_rows
 from ablate.analysis.short_texts import cause_of
 from ablate.config.lengths import ASSUMED_LENGTH
 from ablate.formatting import first_few, number, plural, shares_text

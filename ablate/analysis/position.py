@@ -22,7 +22,7 @@ from ablate.analysis.results import (
     runs_with_seeds,
     with_rows_of,
 )
-from ablate.analysis.settle import with_all_rows
+from ablate.analysis.choices import with_all_rows
 from ablate.errors import StoreError
 from ablate.formatting import enumeration, percent
 from ablate.stats.looks import planned_looks
@@ -32,7 +32,7 @@ from ablate.store.files import quarantine
 from ablate.store.records import Judgment, Judgments
 from ablate.study import Runs, Study
 from ablate.table.looks import Looks
-from ablate.table.verdicts import open_rows
+from ablate.table.verdicts import undecided_rows
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def position_of_runs(
     """
     seeds = planned.seeds
     if not seeds.looks:
-        return Position(planned, Looks.single_look(len(seeds.rows)))
+        return Position(planned, Looks.judged_once(len(seeds.rows)))
     judged_names = set(planned.study.metrics.judged)
     looks = Looks(seeds.looks)
     experiment = experiment_of(with_rows_of(planned, runs), runs_by_row(runs))
@@ -104,10 +104,9 @@ def position_of_runs(
             if run.state == "failed":
                 has_failed_run = True
         judged = (*looks.judged, look)
-        undecided = open_rows(experiment, judged)
-        open_labels = tuple(label for label in undecided if label in planned.by_label)
-        looks = Looks(seeds.looks, judged, open_labels)
-        if not looks.open_rows and not has_failed_run:
+        undecided = [label for label in undecided_rows(experiment, judged) if label in planned.by_label]
+        looks = Looks(seeds.looks, judged, tuple(undecided))
+        if not undecided and not has_failed_run:
             return Position(until_look, looks)
     return Position(planned, looks)
 
@@ -164,7 +163,7 @@ def _changed_text(study: Study, earlier: Sequence[Judgment], bound: float) -> st
     else:
         text += '"As good as base" is a claim about a margin that was stated before the results.'
     if study.source.is_modified:
-        text += f" This is a trial; the study's own verdicts: `ablate table {study.path}`."
+        text += f" These rows were changed by options; the study's own verdicts: `ablate table {study.path}`."
     return text
 
 

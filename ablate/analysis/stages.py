@@ -17,13 +17,16 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from ablate.analysis.choices import runs_with_choices
 from ablate.analysis.missing import Retries, missing_runs, never
 from ablate.analysis.missing_scores import score_missing
 from ablate.analysis.position import position_of, record_judgment
-from ablate.analysis.settle import obstacle_text, settle, trials_text
-from ablate.analysis.trials import pending_trials
+from ablate.analysis.tuning_runs import pending_tuning
+from ablate.formatting import plural
 from ablate.store import Results
+from ablate.store.status import fault_in_result
 from ablate.study import Run, Runs, Study
+from ablate.study.choice import TUNING_RUN
 from ablate.table.looks import Looks
 
 
@@ -34,7 +37,7 @@ class Stage:
     planned: all runs of the rows, with all seeds.
     selected: the planned runs to execute up to the current look, limited by `Limit`.
     looks: the looks that have been judged, and the next look.
-    trials: trials to execute first, because some rows wait for them; else None.
+    tuning: tuning runs to execute first, because some rows wait for them; else None.
     missing: ids of the runs to execute now, in order; empty if nothing is left to execute.
     missing_later: ids of the missing runs of `selected` that start after the runs of `missing`.
     decides: whether the results of the missing runs decide which runs follow.
@@ -46,7 +49,7 @@ class Stage:
     planned: Runs
     selected: Runs
     looks: Looks
-    trials: Runs | None = None
+    tuning: Runs | None = None
     missing: tuple[str, ...] = ()
     missing_later: tuple[str, ...] = ()
     decides: bool = False
@@ -55,7 +58,7 @@ class Stage:
 
     @property
     def study(self) -> Study:
-        """The study as the file and the options ask for it, without choices that trials made."""
+        """The study as the file and the options ask for it, without the choices of tuning runs."""
         return self.planned.study
 
     @property
@@ -65,8 +68,8 @@ class Stage:
 
     @property
     def runs(self) -> Runs:
-        """The runs of this stage, missing or not: the trials, or the runs of the rows."""
-        return self.selected if self.trials is None else self.trials
+        """The runs of this stage, missing or not: the tuning runs, or the runs of the rows."""
+        return self.selected if self.tuning is None else self.tuning
 
     @property
     def total_runs(self) -> int:
@@ -75,13 +78,13 @@ class Stage:
         It counts the runs of the whole study, so that a run gets the same number of GPUs if --rows
         or --seeds select a part of the study.
         """
-        return self.study.whole.runs if self.trials is None else len(self.trials.by_id)
+        return self.study.whole.runs if self.tuning is None else len(self.tuning.by_id)
 
     @property
     def max_parallel_runs(self) -> int:
         """The largest number of runs to execute at the same time, in this stage or the next."""
         next_runs = len(self.missing_later)
-        if self.trials is not None:
+        if self.tuning is not None:
             next_runs += sum(run.awaits_choice for run in self.selected)
         return max(len(self.missing), next_runs)
 
@@ -89,8 +92,8 @@ class Stage:
     def sentence(self) -> str:
         """What is executed now, in one line for the user; may be empty."""
         sentences = [self.looks.text]
-        if self.trials is not None:
-            sentences.append(trials_text(self.selected, self.trials))
+        if self.tuning is not None:
+            sentences.append(_tuning_sentence(self.selected, self.tuning))
         return " ".join(filter(None, sentences))
 
     @property
@@ -106,7 +109,7 @@ class Stage:
     @property
     def known_groups(self) -> list[Runs]:
         """The runs of this stage and of the next."""
-        return [self.selected] if self.trials is None else [self.trials, self.selected]
+        return [self.selected] if self.tuning is None else [self.tuning, self.selected]
 
     @property
     def known_runs(self) -> list[Run]:
@@ -145,7 +148,7 @@ def next_stage(
     Raises:
         StoreError: a result cannot be read.
     """
-    planned = settle(study, results)
+    planned = runs_with_choices(study, results)
     position = position_of(planned, results, retries)
     stage = Stage(
         planned,
@@ -162,22 +165,42 @@ def next_stage(
 
 
 def _with_missing(stage: Stage, results: Results, retries: Retries) -> Stage:
-    """The stage with its missing runs: trials first, then the runs of rows that wait for none."""
+    """The stage with its missing runs: first the tuning runs, then the runs of rows that wait for
+    no tuning run.
+    """
     missing = tuple(missing_runs(stage.selected, results, retries))
     waiting = sum(run.awaits_choice for run in stage.selected)
-    trials = pending_trials(stage.selected)
-    missing_trials: tuple[str, ...] = ()
-    if trials is not None:
-        missing_trials = tuple(missing_runs(trials, results, retries))
-    if set(missing_trials) - stage.skipped:
+    tuning = pending_tuning(stage.selected)
+    missing_tuning: tuple[str, ...] = ()
+    if tuning is not None:
+        missing_tuning = tuple(missing_runs(tuning, results, retries))
+    if set(missing_tuning) - stage.skipped:
         return replace(
-            stage, trials=trials, missing=missing_trials, missing_later=missing, decides=True
+            stage, tuning=tuning, missing=missing_tuning, missing_later=missing, decides=True
         )
     if set(missing) - stage.skipped:
         return replace(stage, missing=missing, decides=stage.decides or waiting > 0)
-    if waiting and not missing_trials:
-        return replace(stage, obstacle=obstacle_text(trials, waiting, results))
+    if waiting and not missing_tuning:
+        return replace(stage, obstacle=_obstacle(tuning, waiting, results))
     return stage
+
+
+def _tuning_sentence(runs: Runs, tuning: Runs) -> str:
+    """A sentence about the runs that are executed before the runs of rows."""
+    if tuning.base.is_decoded:
+        first = "Base is trained and decoded on dev"
+    else:
+        rows = plural(sum(row.own_choice is not None for row in runs.rows), "row")
+        first = f"{plural(len(tuning.by_id), TUNING_RUN)} for {rows}"
+    return f"{first}, then the runs themselves."
+
+
+def _obstacle(tuning: Runs | None, waiting: int, results: Results) -> str:
+    """The reason why `waiting` runs cannot begin although no tuning run is left to execute."""
+    faults = [fault_in_result(results.run(run.id)) for run in tuning or ()]
+    causes = [str(fault) for fault in faults if fault is not None]
+    cause = causes[-1] if causes else f"{TUNING_RUN}s have failed"
+    return f"{cause}; {plural(waiting, 'run')} cannot begin; see `ablate status`"
 
 
 def first_stage(
@@ -194,7 +217,7 @@ def first_stage(
     score that cannot be computed; the other arguments are those of `next_stage`.
     """
     if study.seeds.looks:
-        for fault in score_missing(settle(study, results), results):
+        for fault in score_missing(runs_with_choices(study, results), results):
             log(fault)
     return next_stage(study, results, retries, limit=limit)
 
@@ -245,8 +268,8 @@ def execute_stages(
             log(stage.sentence)
         execute(stage)
         faults: list[str] = []
-        if stage.looks.has_looks:  # the verdicts of a look decide which runs follow
-            planned = settle(stage.study, results)
+        if stage.looks.has_several:  # the verdicts of a look decide which runs follow
+            planned = runs_with_choices(stage.study, results)
             faults = score_missing(planned, results)
             for fault in faults:
                 log(fault)

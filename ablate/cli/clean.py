@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from ablate.analysis.trials import with_trials
+from ablate.analysis.tuning_runs import with_tuning_runs
 from ablate.cli.arguments import flag
 from ablate.cli.options import DEFAULT_STUDY, StudyFile, StudyOptions
 from ablate.cli.output import Format
@@ -36,7 +36,7 @@ def command(
     planned, root = options.open(study)
     freed = 0
     folders = []
-    for run in with_trials(planned):
+    for run in with_tuning_runs(planned):
         removable = removable_files(root.run(run.id), weights)
         if not removable.paths:
             continue

@@ -60,7 +60,9 @@ def devices_line(slots: Sequence[Slot], missing: int, runs: int) -> str:
 
 
 def scores_text(folder: RunFolder, run: Run, metrics: Iterable[Metric]) -> str:
-    """The scores of a finished run, such as `: PPL 4.92, BLEU 25.3`; of a trial, dev perplexity."""
+    """The scores of a finished run, such as `: PPL 4.92, BLEU 25.3`; the dev perplexity of a tuning
+    run.
+    """
     result = none_if_unreadable(folder.read_result)
     if result is None:  # damaged meanwhile; the table reports it
         return ""

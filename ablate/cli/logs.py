@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ablate.analysis.settle import settle
+from ablate.analysis.choices import runs_with_choices
 from ablate.cli.output import Format
 from ablate.store import Results
 from ablate.store.jobs import jobs_of
@@ -39,7 +39,7 @@ def _row_logs(
     study: Study, results: Results, name: str
 ) -> Iterator[tuple[str, Path, dict[str, Any]]]:
     """Yield a title, the path of the log, and the keys for JSON, of each run of a row."""
-    runs = settle(study, results)
+    runs = runs_with_choices(study, results)
     row = find_row(runs, name)
     for run in runs.of(row):
         facts = {"row": row.label, "seed": run.seed, "run": run.id}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from ablate.analysis.settle import settle
+from ablate.analysis.choices import runs_with_choices
 from ablate.cli.arguments import argument, option
 from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot
 from ablate.config import DecodingConfig
@@ -80,7 +80,7 @@ def _run_of_row(results: Results, path: Path, name: str, seed: int | None) -> Na
     if seed is not None and seed not in study.seeds.rows:  # as trained by `run --seeds`
         study = read_study(path, Selection(seeds=str(seed)))
         command = f"{command} --seeds {seed}"
-    runs = settle(study, results)
+    runs = runs_with_choices(study, results)
     row = find_row(runs, name)
     run = next(run for run in runs.of(row) if seed in (None, run.seed))
     folder = results.run(run.id)

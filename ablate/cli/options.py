@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ablate.analysis.settle import settle
+from ablate.analysis.choices import runs_with_choices
 from ablate.cli.arguments import argument, flag, option
 from ablate.errors import Fault, MachineError, UsageError, did_you_mean_path
 from ablate.store import Results
@@ -110,16 +110,16 @@ class StudyOptions:
         return [f"--{name}" for name in ("set", "rows", "seeds") if getattr(self, name)]
 
     def open(self, study: Path) -> tuple[Runs, Results]:
-        """Read a study, and settle the rows whose settings trials choose; see `read`.
+        """Read a study, with the choices of its tuning runs so far; see `read`.
 
         Returns:
             The runs of the study, and the results root.
 
         Raises:
-            StoreError: the result of a trial cannot be read.
+            StoreError: the result of a tuning run cannot be read.
         """
         content, root = self.read(study)
-        return settle(content, root), root
+        return runs_with_choices(content, root), root
 
     def read(self, study: Path, *, may_be_new: bool = False) -> tuple[Study, Results]:
         """Read a study with its selection, and open the results root.

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from ablate.analysis.stages import Stage, next_stage
-from ablate.analysis.trials import with_trials
+from ablate.analysis.tuning_runs import with_tuning_runs
 from ablate.cli.arguments import option
 from ablate.cli.cluster_options import ClusterOptions, PerRun, describe_per_run, submission_text
 from ablate.cli.options import (
@@ -104,7 +104,7 @@ def command(
     submission = None
     if profile is not None and cluster.on is not None:
         if plan.missing:
-            profile.check(with_trials(stage.planned), processes, used)
+            profile.check(with_tuning_runs(stage.planned), processes, used)
         submission = submission_text(cluster.on, profile, plan, stage, root, processes)
     fitting = None if limit is None else fit(plan, limit.available(gpus))
     # Missing text does not prevent a plan, which is printed; the exit code is that of `ablate run`.

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from ablate.analysis.missing import Retries, failed_before, forget_failures, on_some_host
 from ablate.analysis.stages import Stage, advance, execute_stages, first_stage
-from ablate.analysis.trials import with_trials
+from ablate.analysis.tuning_runs import with_tuning_runs
 from ablate.cli.arguments import flag, option
 from ablate.cli.cluster_options import PANEL, ClusterOptions, PerRun
 from ablate.cli.events import Events, print_event
@@ -118,7 +118,7 @@ def command(
     if profile is not None:
         pilots = profile.workers
         if first.missing:  # else the cluster is not needed
-            profile.check(with_trials(first.planned), resources.processes, resources.device)
+            profile.check(with_tuning_runs(first.planned), resources.processes, resources.device)
     if lines := shortages(first, results, resources, pilots):
         raise MachineError(*lines)
     if study.custom_classes:
@@ -133,7 +133,7 @@ def command(
             end = _train(first, view, resources, retries, limit)
         else:
             if retry_failed:
-                forget_failures(with_trials(first.planned), results)
+                forget_failures(with_tuning_runs(first.planned), results)
             job = _submit(first, view, options.selection, str(cluster.on), profile, resources)
             if detach:
                 if events is not None and job is not None:
@@ -236,7 +236,7 @@ def _submit(
     study, results = first.study, view.results
     claim(study, results)  # the last job of the submission publishes under the study's name
     close_finished(results, study.name)
-    runs = first.selected.by_id | first.runs.by_id  # `first.runs` may be trials
+    runs = first.selected.by_id | first.runs.by_id  # `first.runs` may be tuning runs
     prepare_runs(study, runs.values(), results, view.log)
     if not first.missing:
         view.log("nothing to submit: every run has ended")

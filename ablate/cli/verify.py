@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from ablate.analysis.trials import with_trials
+from ablate.analysis.tuning_runs import with_tuning_runs
 from ablate.cli.arguments import flag, option
 from ablate.cli.options import (
     DEFAULT_STUDY,
@@ -125,7 +125,7 @@ class _Resumed:
 def _check_stored(planned: Runs, results: Results) -> _Stored:
     """Compare the stored files of runs and corpora with their hashes."""
     report, runs, unfinished = Audit(), 0, 0
-    for run in with_trials(planned):
+    for run in with_tuning_runs(planned):
         folder = results.run(run.id)
         if folder.path.is_dir():
             runs += 1

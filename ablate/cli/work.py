@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from ablate.analysis.settle import settle
+from ablate.analysis.choices import runs_with_choices
 from ablate.cli.arguments import flag, option
 from ablate.cli.scoring import scored_outcome
 from ablate.cluster.pilot import is_last_pilot, work
@@ -80,7 +80,7 @@ def _close(folder: JobFolder) -> int:
         The exit code: 1 if a run has no result.
     """
     _, study = open_job(folder)
-    planned = settle(study, folder.results)
+    planned = runs_with_choices(study, folder.results)
     outcome = scored_outcome(planned, folder.results)
     render.print_rich(outcome.table, new_console(width=160), against_paper=False)
     reason = submit_again(folder, _log)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ablate.analysis.missing import on_some_host
 from ablate.analysis.stages import Stage, next_stage
-from ablate.analysis.trials import trials_of, with_trials
+from ablate.analysis.tuning_runs import tuning_runs_of, with_tuning_runs
 from ablate.cluster.engine import Engine
 from ablate.cluster.profiles import engine_of
 from ablate.errors import AblateError, Fault, StoreError
@@ -57,7 +57,7 @@ def submit_study(
         UsageError: the cluster refuses.
     """
     study = stage.study
-    runs = with_trials(stage.planned)
+    runs = with_tuning_runs(stage.planned)
     for note in profile.notes():
         log(note)
     for earlier in open_jobs(results, study.name):
@@ -121,10 +121,10 @@ def freeze(
 
 
 def _fixed_runs(study: Study) -> tuple[str, ...]:
-    """Ids of the runs that do not depend on results: trials, and runs of rows without trials."""
+    """Ids of the runs that do not depend on results: tuning runs, and runs of rows without them."""
     runs = runs_of(study)
     fixed = runs.with_rows({row.label for row in study.rows if row.choice is None})
-    return tuple(dict.fromkeys(run.id for run in (*(trials_of(runs) or ()), *fixed)))
+    return tuple(dict.fromkeys(run.id for run in (*(tuning_runs_of(runs) or ()), *fixed)))
 
 
 def _write_modules(folder: Path, sources: Mapping[str, bytes]) -> None:
@@ -184,9 +184,9 @@ def is_over(study: Study, results: Results) -> bool:
 
 
 def work_done(planned: Runs, results: Results) -> int:
-    """Number of steps that the runs and their trials have made, plus one for each result."""
+    """Number of steps that the runs and their tuning runs have made, plus one for each result."""
     total = 0
-    for run in with_trials(planned):
+    for run in with_tuning_runs(planned):
         folder = results.run(run.id)
         total += steps_of(folder) + folder.has_result
     return total

@@ -111,7 +111,7 @@ def scores_experiment(
         shown=tuple(metrics),
         judged=tuple(metrics[:1]),
         totals={base: len(rows) - 1},
-        looks=Looks.single_look(len(shared_seeds)),
+        looks=Looks.judged_once(len(shared_seeds)),
         further_seeds=tuple(seed for seed in seeds[base] if seed not in shared_seeds),
         margins={} if margin is None else {metrics[0].name: margin},
     )

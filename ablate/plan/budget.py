@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ablate.analysis.results import run_state
-from ablate.analysis.trials import trials_of
+from ablate.analysis.tuning_runs import tuning_runs_of
 from ablate.errors import UsageError
 from ablate.formatting import duration, plural, seconds_of
 from ablate.plan.plan import Plan, plan_of
@@ -209,9 +209,9 @@ def _runs_left(seconds: Mapping[str, float], ids: Collection[str]) -> int:
 
 
 def _ids(runs: Runs) -> set[str]:
-    """Ids of some runs, and of the trials of their rows."""
-    trials = trials_of(runs)
-    return {*runs.by_id, *(trials.by_id if trials else ())}
+    """Ids of some runs, and of the tuning runs of their rows."""
+    tuning = tuning_runs_of(runs)
+    return {*runs.by_id, *(tuning.by_id if tuning else ())}
 
 
 def base_with_one_seed(runs: Runs) -> Runs:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from ablate.analysis.trials import trials_of
+from ablate.analysis.tuning_runs import tuning_runs_of
 from ablate.config import RowConfig, cost
 from ablate.config.data import CorpusConfig
 from ablate.config.lengths import ASSUMED_LENGTH, Lengths
@@ -152,7 +152,7 @@ class Plan:
     seconds_of: estimated seconds left of each unfinished run, by id; None until a run has finished
         on this machine.
     trained: ids of the runs that lack only a decoding.
-    trials: rows of the trials; their runs count in all totals.
+    tuning: rows of the tuning runs, which count in all totals.
     device: device for which time and memory are estimated.
     processes: number of processes that train one run.
     """
@@ -162,7 +162,7 @@ class Plan:
     lengths: Lengths | None
     seconds_of: dict[str, float] | None
     trained: frozenset[str] = frozenset()
-    trials: tuple[PlanRow, ...] = ()
+    tuning: tuple[PlanRow, ...] = ()
     device: PlannedDevice = "cpu"
     processes: int = 1
 
@@ -187,8 +187,8 @@ class Plan:
 
     @property
     def all_rows(self) -> tuple[PlanRow, ...]:
-        """The rows of trials and of the study, in the order of execution."""
-        return *self.trials, *self.rows
+        """The rows of tuning runs and of the study, in the order of execution."""
+        return *self.tuning, *self.rows
 
     @cached_property
     def runs(self) -> dict[str, PlannedRun]:
@@ -252,8 +252,8 @@ class Plan:
         if self.planned.base.decoding_choice is not None:
             content["decoding"] = self.planned.base.decoding_choice.as_json()
         content["rows"] = list(map(self._row_json, self.rows))
-        if self.trials:
-            content[TUNING] = list(map(self._row_json, self.trials))
+        if self.tuning:
+            content[TUNING] = list(map(self._row_json, self.tuning))
         for design in self.study.designs:
             if isinstance(design, FactorialDesign):
                 content.setdefault("designs", []).append(_design_json(design))
@@ -314,7 +314,7 @@ def plan_of(
     device: Device = "auto",
     processes: int = 1,
 ) -> Plan:
-    """Plan runs and the trials of their rows, without training and without reading the corpus.
+    """Plan runs and the tuning runs of their rows, without training and without reading the corpus.
 
     Args:
         runs: runs of the rows.
@@ -327,7 +327,7 @@ def plan_of(
     Raises:
         StoreError: a result is damaged.
     """
-    trials = trials_of(runs)
+    tuning = tuning_runs_of(runs)
     kind = device_kind(device)
     lengths_by_data = lengths_of(runs, results)
 
@@ -357,7 +357,7 @@ def plan_of(
         plan_rows(runs),
         lengths=None if None in lengths_by_data.values() else base_lengths,
         seconds_of=None,
-        trials=plan_rows(trials) if trials else (),
+        tuning=plan_rows(tuning) if tuning else (),
         device=kind,
         processes=processes,
     )

@@ -288,7 +288,7 @@ class ProgressReader:
         )
 
     def _scores(self, folder: RunFolder, row: Row, result: Result) -> Mapping[str, Score]:
-        """The scores of a finished run; for a trial, the dev perplexity of its chosen step."""
+        """The scores of a finished run; for a tuning run, the dev perplexity of its chosen step."""
         if row.is_decoded:
             return result.decodings[row.decoding].scores
         perplexity = evaluation_at(folder.metrics, result.chosen_step)

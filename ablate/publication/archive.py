@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 
-from ablate.analysis.trials import dev_runs_of, trials_of
+from ablate.analysis.tuning_runs import dev_runs_of, tuning_runs_of
 from ablate.errors import StoreError
 from ablate.store import Results
 from ablate.store.corpora import MANIFEST
@@ -33,7 +33,7 @@ def archive_of(planned: Runs, results: Results) -> bytes:
     and the record of how the study was judged. Of a failed run it has the kind of exception.
 
     Args:
-        planned: the runs that are archived, with their trials.
+        planned: the runs that are archived, with their tuning runs.
         results: the results root that has them.
 
     Raises:
@@ -86,7 +86,7 @@ def _refuse_link(file: Path) -> None:
 
 
 def _files(planned: Runs, results: Results) -> Iterator[Path]:
-    for run in itertools.chain(trials_of(planned) or (), dev_runs_of(planned) or (), planned):
+    for run in itertools.chain(tuning_runs_of(planned) or (), dev_runs_of(planned) or (), planned):
         if run.awaits_choice:
             continue
         folder = results.run(run.id)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ablate.analysis.experiment import machine_text
 from ablate.analysis.outcome import Outcome
-from ablate.analysis.trials import with_trials
+from ablate.analysis.tuning_runs import with_tuning_runs
 from ablate.store import Results, none_if_unreadable
 from ablate.store.layout import RunFolder
 from ablate.store.records import Provenance
@@ -63,7 +63,7 @@ def compute_of(outcome: Outcome, results: Results) -> Compute:
     """The cost of every run of a study, tuning runs and failed runs included."""
     rows = outcome.planned.by_id
     cost = Compute(flops=_flops(outcome))
-    for run in with_trials(outcome.planned):
+    for run in with_tuning_runs(outcome.planned):
         if not run.awaits_choice:
             cost.add(results.run(run.id), is_tuning=run.id not in rows)
     return cost

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ablate.analysis.outcome import Outcome
-from ablate.analysis.trials import with_trials
+from ablate.analysis.tuning_runs import with_tuning_runs
 from ablate.config.data import CorpusConfig
 from ablate.store import Results, none_if_unreadable
 from ablate.store.records import Provenance, Result
@@ -58,7 +58,7 @@ def provenance_of(outcome: Outcome, results: Results) -> TableProvenance:
     """Read the provenance of a table from the records of every run with a result."""
     provenances: list[Provenance | None] = []
     runs = {}
-    for run in with_trials(outcome.planned):
+    for run in with_tuning_runs(outcome.planned):
         folder = results.run(run.id)
         result = none_if_unreadable(folder.read_result)
         if result is None:

@@ -24,8 +24,8 @@ from ablate.study.choice import AWAITS, TUNING
 def print_plan(plan: Plan) -> None:
     """Print every row with its cost, the totals, and the assumptions behind them."""
     _print_rows(plan)
-    if plan.trials:
-        _print_trials(plan)
+    if plan.tuning:
+        _print_tuning(plan)
     console = text_console()
     for line in _lines_below(plan):
         console.print(line)
@@ -148,18 +148,18 @@ def _states(row: PlanRow) -> str:
     return counted(state for _, state in row.runs)
 
 
-def _print_trials(plan: Plan) -> None:
-    """Print the trials of each row, and its choice."""
+def _print_tuning(plan: Plan) -> None:
+    """Print the tuning runs of each row, and its choice."""
     table = plain_table(TUNING, "+candidates", "+steps", "runs", "chosen")
-    row_trials: dict[str, list[PlanRow]] = {}
-    for trial in plan.trials:
-        row_trials.setdefault(trial.row.group, []).append(trial)
+    candidates: dict[str, list[PlanRow]] = {}  # by label of the tuned row
+    for tuning_row in plan.tuning:
+        candidates.setdefault(tuning_row.row.group, []).append(tuning_row)
     for row in plan.rows:
-        trials = row_trials.get(row.row.label)
-        if trials and row.row.own_choice:
-            runs = chain.from_iterable(trial.runs for trial in trials)
+        tuning = candidates.get(row.row.label)
+        if tuning and row.row.own_choice:
+            runs = chain.from_iterable(tuning_row.runs for tuning_row in tuning)
             states = counted(state for _, state in runs)
-            cells = (str(len(trials)), thousands(trials[0].steps), states)
+            cells = (str(len(tuning)), thousands(tuning[0].steps), states)
             table.add_row(Label(row.row.label), *cells, Text(row.row.own_choice.text))
     print_wide(table)
 

@@ -28,7 +28,7 @@ from ablate.stats.comparison import Comparison, PairedScores, compare
 from ablate.stats.looks import SINGLE_LOOK, Look
 from ablate.stats.metrics import Metric
 from ablate.stats.significance import HolmTest, holm_correction
-from ablate.stats.verdict import DIFFERENT, SETTLED, Verdict, Word
+from ablate.stats.verdict import DECIDED, DIFFERENT, Verdict, Word
 
 
 def verdicts(
@@ -162,7 +162,7 @@ def _verdict(
     row = comparison.row
     is_within = _is_equivalent(comparison, corrected.equivalence, margin)
     word = _word(metric, comparison, corrected.difference, is_within)
-    word, is_within, settled_at = _carry_over(metric, row, word, is_within, look, earlier)
+    word, is_within, decided_at = _carry_over(metric, row, word, is_within, look, earlier)
     # All differences were shifted (`PairedScores.shift`), so the smallest possible one is, too.
     lower_bound = row.lower_bound + row.shift
     bootstrap = comparison.bootstrap
@@ -177,7 +177,7 @@ def _verdict(
         row.n,
         row.mean,
         seed_test=seed_test,
-        p_seeds=corrected.difference.p if seed_test else None,
+        p_holm=corrected.difference.p if seed_test else None,
         minimum_detectable=comparison.detectable_difference(level, row.n) if seed_test else None,
         bootstrap=bootstrap,
         p_bootstrap=corrected.bootstrap.p if bootstrap else None,
@@ -187,7 +187,7 @@ def _verdict(
         margin=margin,
         is_within_margin=is_within,
         look=look,
-        settled_at=settled_at,
+        decided_at=decided_at,
         shift=row.shift,
         lower_bound=lower_bound,
         count_more_seeds=partial(comparison.more_seeds, level) if seed_test else None,
@@ -249,10 +249,10 @@ def _carry_over(
     if earlier is not None and word not in DIFFERENT and _still_holds(metric, row, earlier):
         word = earlier.word
         is_within = is_within or earlier.is_within_margin
-    if word not in SETTLED:
+    if word not in DECIDED:
         return word, is_within, None
     if earlier is not None and earlier.word == word:
-        return word, is_within, earlier.settled_at
+        return word, is_within, earlier.decided_at
     return word, is_within, look.number
 
 

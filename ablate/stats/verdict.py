@@ -19,7 +19,7 @@ from ablate.stats.significance import LEVEL
 
 Word = Literal["worse", "better", "as good as base", "cannot tell", "no difference", "diverged", ""]
 DIFFERENT = ("worse", "better")
-SETTLED = (*DIFFERENT, "as good as base", "no difference")  # no further seeds are needed
+DECIDED = (*DIFFERENT, "as good as base", "no difference")  # no further seeds are needed
 EARLY = "before the first look"  # why rows are not judged yet
 
 
@@ -30,7 +30,7 @@ class Verdict:
     n: number of seeds with a score of both.
     mean: mean difference over these seeds; None without a seed.
     seed_test: test of the mean; None with fewer than two seeds, or if the seeds show no spread.
-    p_seeds: p value of the pooled test after Holm's correction over the rows of the study.
+    p_holm: p value of the pooled test after Holm's correction over the rows of the study.
     minimum_detectable: the detectable difference: the true difference that is found with a power
         of 80 %, with this noise and this correction.
     bootstrap: paired bootstrap over test sentences, which does not decide the verdict. Its interval
@@ -42,7 +42,7 @@ class Verdict:
     margin: the study's margin of equivalence; None if it has none.
     is_within_margin: whether the difference is significantly smaller than the margin.
     look: the last look that has been judged; the first look if none has been judged (`is_early`).
-    settled_at: number of the look at which the verdict was reached; None while the row is
+    decided_at: number of the look at which the verdict was reached; None while the row is
         undecided.
     shift: number that was added to each difference (`PairedScores.shift`).
     lower_bound: the smallest possible difference (`PairedScores.lower_bound`).
@@ -57,7 +57,7 @@ class Verdict:
     n: int
     mean: float | None
     seed_test: SeedTest | None = None
-    p_seeds: float | None = None
+    p_holm: float | None = None
     minimum_detectable: float | None = None
     bootstrap: BootstrapTest | None = None
     p_bootstrap: float | None = None
@@ -68,7 +68,7 @@ class Verdict:
     is_within_margin: bool = False
     look: Look = SINGLE_LOOK
     is_early: bool = False
-    settled_at: int | None = None
+    decided_at: int | None = None
     shift: float = 0.0
     lower_bound: float = -math.inf
     base_has_learned: bool = True
@@ -115,9 +115,9 @@ class Verdict:
         """Larger p value of the pooled test and of the row's own test, each on a scale on which the
         test is significant below 0.05; None without a test.
         """
-        if self.p_seeds is None or self.seed_test is None:
+        if self.p_holm is None or self.seed_test is None:
             return None
-        return max(self.p_seeds, min(1.0, self.seed_test.p_own * LEVEL / self.seed_test.own_level))
+        return max(self.p_holm, min(1.0, self.seed_test.p_own * LEVEL / self.seed_test.own_level))
 
     @property
     def is_different(self) -> bool:
@@ -125,9 +125,9 @@ class Verdict:
         return self.word in DIFFERENT
 
     @property
-    def is_settled(self) -> bool:
+    def is_decided(self) -> bool:
         """Whether the row needs no more seeds."""
-        return self.word in SETTLED
+        return self.word in DECIDED
 
     @property
     def text(self) -> str:
@@ -151,8 +151,8 @@ class Verdict:
             noise = f"the noise of the test {self.metric.item}s ({p_equation(self.p_bootstrap)})"
             side = "beyond" if self.p_bootstrap < LEVEL else "within"
             phrases.append(f"{side} {noise}, not the seeds' noise")
-        if self.settled_at is not None and not self.look.is_only:
-            phrases.append(f"since {Look(self.settled_at, self.look.plan).text}")
+        if self.decided_at is not None and not self.look.is_only:
+            phrases.append(f"since {Look(self.decided_at, self.look.plan).text}")
         return "; ".join(phrases)
 
     @property
@@ -199,7 +199,7 @@ class Verdict:
             "low": low,
             "high": high,
             "p": p,
-            "p_holm": self.p_seeds,
+            "p_holm": self.p_holm,
             "p_own": p_own,
             "p_adjusted": self.p,
             "minimum_detectable": self.minimum_detectable,
@@ -209,7 +209,7 @@ class Verdict:
             "diverged": self.diverged,
         }
         if not self.look.is_only:
-            content["settled_at_look"] = self.settled_at
+            content["settled_at_look"] = self.decided_at
         return {**content, "test_set": test_set}
 
     def _seeds_phrase(self, reference: str) -> str:

@@ -1,8 +1,9 @@
-"""A choice of the configuration of a row by trials: the candidates, their losses, and the best one.
+"""A choice of the configuration of a row by tuning runs: the candidates, their losses, and the
+best candidate.
 
 With `tune`, each row has a choice among the points of a grid, and all rows have the same choice of
-decoding. Trials (`analysis/trials.py`) run first. Then `analysis/settle.py` sets the configuration
-of the row, and from then on it is a row like any other.
+decoding. The tuning runs (`analysis/tuning_runs.py`) are executed first. Then `analysis/choices.py`
+sets the configuration of the row, and from then on it is a row like any other.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from ablate.stats.metrics import Metric
 
 # Words in tables and JSON for every kind of choice.
 TUNING = "tuning"
-TRIAL = "tuning run"
-AWAITS = "awaits tuning"  # shown in place of the choice until all trials are complete
-# Part of the run ids of a row that waits for its trials, so that they differ from all real ids.
-UNDECIDED = " after tuning"
+TUNING_RUN = "tuning run"
+AWAITS = "awaits tuning"  # shown in place of the choice until all tuning runs are complete
+# Part of the run ids of a row that waits for its tuning runs. They differ from all real ids.
+AFTER_TUNING = " after tuning"
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,13 @@ class Candidate:
 
     values: values of the chosen fields, by field.
     config: configuration of the row with these values.
-    trial: configuration of the trial, which may have fewer steps.
+    trained: configuration of the tuning run, which may have fewer steps; `config` itself if the
+        candidate has no tuning run.
     """
 
     values: Mapping[str, Any]
     config: RowConfig
-    trial: RowConfig
+    trained: RowConfig
 
     @property
     def label(self) -> str:
@@ -48,17 +50,18 @@ class Choice:
     """The candidates of a row, and the choice among them.
 
     candidates: candidates in the order of the grid.
-    uniform_loss: loss of uniform predictions, ln V.
-    losses: loss of each candidate, the smallest the best: the mean dev loss over the seeds of the
-        trials, in nats per token, infinite if one trial diverged. For decoding, the mean dev score
-        in `metric`, negated if more is better. Empty until every trial is complete.
+    uniform_loss: loss of uniform predictions, ln V, for `sensitivity`; None if the choice has no
+        sensitivity.
+    losses: loss of each candidate; the smallest is the best: the mean dev loss over the seeds of
+        the tuning runs, in nats per token, infinite if one of them diverged. For decoding, the mean
+        dev score in `metric`, negated if more is better. Empty until every tuning run is complete.
     metric: metric that chooses the decoding; None if the dev loss chooses.
     legend: line below the table that explains the column of chosen values.
-    by_base: whether base's trials make the choice, because the group has `tune: false`.
+    by_base: whether base's tuning runs make the choice, because the group has `tune: false`.
     """
 
     candidates: tuple[Candidate, ...]
-    uniform_loss: float
+    uniform_loss: float | None = None
     losses: tuple[float, ...] = ()
     metric: Metric | None = None
     legend: str = ""
@@ -67,13 +70,13 @@ class Choice:
     def with_losses(self, losses: Sequence[Sequence[float | None]]) -> Choice:
         """The choice with the mean loss of each candidate; without losses if one is None.
 
-        `losses` has a list for each candidate, with the loss of each trial or None if it is
+        `losses` has a list for each candidate, with the loss of each tuning run, or None if it is
         missing.
         """
         means: list[float] = []
-        for trial_losses in losses:
-            known = [loss for loss in trial_losses if loss is not None]
-            if len(known) < len(trial_losses):
+        for losses_of_candidate in losses:
+            known = [loss for loss in losses_of_candidate if loss is not None]
+            if len(known) < len(losses_of_candidate):
                 return replace(self, losses=())
             means.append(math.fsum(known) / len(known))
         return replace(self, losses=tuple(means))
@@ -85,6 +88,11 @@ class Choice:
             values = {name: value for name, value in candidate.values.items() if name not in names}
             candidates.append(replace(candidate, values=values))
         return replace(self, candidates=tuple(candidates)) if candidates[0].values else None
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of the fields that the choice sets."""
+        return tuple(self.candidates[0].values)
 
     @property
     def chosen(self) -> Candidate | None:
@@ -118,7 +126,7 @@ class Choice:
         instabilities" (2023), arXiv 2309.14322. They cap losses at the loss at initialization; here
         the cap is the loss of uniform predictions, ln V.
         """
-        if not self.losses:
+        if not self.losses or self.uniform_loss is None:
             return None
         capped = [min(loss, self.uniform_loss) for loss in self.losses]
         return sum(capped) / len(capped) - min(capped)

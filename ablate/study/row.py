@@ -1,4 +1,4 @@
-"""A row of a study: its configuration, its changes from base, and its choices by trials."""
+"""A row of a study: its configuration, its changes from base, and its choices by tuning runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ablate.config import RowConfig
 from ablate.config.identity import decoding_id
 from ablate.config.inactive import inactive_fields
 from ablate.store.status import NO_DECODING
-from ablate.study.choice import UNDECIDED, Choice
+from ablate.study.choice import AFTER_TUNING, Choice
 from ablate.study.matching import Matched
 
 
@@ -21,8 +21,8 @@ class Row:
     label: stable and readable name, such as `A h=1 d_k=512`; `base` for base.
     group: name of the group that makes the row.
     config: resolved configuration.
-    evaluated: name of the test set, as in `data.evaluated`; None for a trial, which is not decoded
-        and is scored by its last evaluation.
+    evaluated: name of the test set, as in `data.evaluated`; None for a tuning run, which is
+        not decoded and is scored by its last evaluation.
     changed: fields that differ from base, with the row's values; empty for base.
     matched: field whose value `match` has chosen; None without `match`.
     choice: choice among the row's candidates; None without candidates.
@@ -54,12 +54,12 @@ class Row:
         """
         if self.evaluated is None:
             return NO_DECODING
-        test = self.evaluated + UNDECIDED if self.awaits_decoding else self.evaluated
+        test = self.evaluated + AFTER_TUNING if self.awaits_decoding else self.evaluated
         return decoding_id(self.config, test)
 
     @property
     def is_decoded(self) -> bool:
-        """Whether the row is decoded and scored on a test set; False for a trial."""
+        """Whether the row is decoded and scored on a test set; False for a tuning run."""
         return self.evaluated is not None
 
     @property
@@ -74,12 +74,12 @@ class Row:
 
     @property
     def own_choice(self) -> Choice | None:
-        """The choice if the row has its own trials; else None."""
+        """The choice if the row has its own tuning runs; else None."""
         return None if self.choice is None or self.choice.by_base else self.choice
 
     @property
     def awaits_choice(self) -> bool:
-        """Whether the row cannot be executed yet, because trials are missing.
+        """Whether the row cannot be executed yet, because tuning runs are missing.
 
         Base is executed before the decoding is chosen, because its predictions choose it.
         """

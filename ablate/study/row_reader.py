@@ -29,7 +29,7 @@ from ablate.study.row_notes import (
     RowNotes,
     is_trained_alike,
 )
-from ablate.study.row_tuning import RowTuner
+from ablate.study.row_tuning import CandidateReader
 from ablate.study.rows import RowSpec, expand_groups
 from ablate.study.sections import override_mark
 from ablate.study.settings import Settings, merge, with_causes
@@ -68,7 +68,7 @@ class RowReader:
         self.report = errors.report
         self.tuner = None
         if file.tune and data:
-            self.tuner = RowTuner(file.tune, settings, data, self.report)
+            self.tuner = CandidateReader(file.tune, settings, data, self.report)
         self.written: dict[str, Mapping[str, Node]] = {}
         self._decoding: Choice | None = None
         self.designs: list[Design] = []
@@ -207,9 +207,9 @@ class RowReader:
             self.notes.add(label, self.settings.remarks(settings), first.mark)
         choice = None
         if self.tuner:
-            choice = self.tuner.candidates(label, settings, {}, config)
+            choice = self.tuner.choice(label, settings, {}, config)
             if self.settings.task and self._decoding is None:
-                self._decoding = self.tuner.decoding(settings, self.settings.task)
+                self._decoding = self.tuner.decoding_choice(settings, self.settings.task)
         return Row(
             label, "base", config, self._test_set, choice=choice, base=label, size=size,
             decoding_choice=self._decoding,
@@ -225,9 +225,9 @@ class RowReader:
             if matched is not None:
                 settings = {**settings, matched.field: Node(matched.value, spec.mark)}
             if spec.options.is_tuned:
-                choice = self.tuner.candidates(draft.label, settings, draft.written, config)
+                choice = self.tuner.choice(draft.label, settings, draft.written, config)
             else:
-                choice = self.tuner.candidates_of_base(settings, draft.written)
+                choice = self.tuner.choice_of_base(settings, draft.written)
             rule = self._rule(spec)
             if rule and matched and choice:
                 self.tuner.check_cost(rule, spec, config, choice)

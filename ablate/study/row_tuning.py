@@ -1,4 +1,4 @@
-"""Make the candidates of tuned rows, by the section `tune` of a study."""
+"""Make the choice of each tuned row: its candidates, from the section `tune` of a study."""
 
 from __future__ import annotations
 
@@ -22,28 +22,29 @@ from ablate.tasks import Task
 
 
 @dataclass(frozen=True)
-class RowTuner:
-    """Makes the candidates of rows. Errors are reported.
+class CandidateReader:
+    """Makes the choice of each row: its candidates, from the section `tune`. Faults are reported.
 
     tune: section `tune` of the study.
-    settings: resolves settings.
+    reader: resolves settings.
     data: section `data` of the study.
     report: records a fault with its position.
     """
 
     tune: Tune
-    settings: SettingsReader
+    reader: SettingsReader
     data: CorpusConfig
     report: Report
 
-    def candidates(
+    def choice(
         self,
         label: str,
         settings: Mapping[str, Node],
         written: Mapping[str, Node],
         config: RowConfig,
     ) -> Choice | None:
-        """Make the candidates of a row; None after an error, and if `tune` has no grid.
+        """The choice of a row among the points of the grid; None if `tune` has no grid, or after a
+        fault of the candidates.
 
         Args:
             label: label of the row, for messages.
@@ -51,77 +52,82 @@ class RowTuner:
             written: settings of the row only, by standard name.
             config: configuration of the row before tuning.
         """
-        for name in (self.tune.grid.keys() | self.tune.decoding.keys()) & written.keys():
-            remedy = "remove it, or give the group `tune: false`"
-            fault = Fault("is chosen by tune", (name,), name, remedy=remedy)
-            self.report(written[name].mark, fault)
+        for name, node in written.items():
+            if name in self.tune.grid or name in self.tune.decoding:
+                remedy = "remove it, or give the group `tune: false`"
+                self.report(node.mark, Fault("is chosen by tune", (name,), name, remedy=remedy))
         if not self.tune.grid:
             return None
-        trial_steps = self._trial_steps(label, config, settings)
-        if trial_steps is None:
+        changes = self._changes_of_tuning_run(label, config, settings)
+        if changes is None:
             return None
-        candidates = self._grid_candidates(self.tune.grid, settings, written, trial_steps)
+        candidates = self._candidates(self.tune.grid, settings, written, changes)
         if not candidates:
             return None
-        return Choice(candidates, math.log(self._vocab_size(config)), legend=self.tune.legend)
+        return Choice(
+            candidates, uniform_loss=math.log(self._vocab_size(config)), legend=self.tune.legend
+        )
 
-    def candidates_of_base(
+    def choice_of_base(
         self, settings: Mapping[str, Node], written: Mapping[str, Node]
     ) -> Choice | None:
-        """Make the candidates of a row with `tune: false`, which takes the values chosen for base:
-        the row with the values of each candidate of base, except for fields that the row sets.
-
-        None after an error, and if the row sets all fields of the grid.
+        """The choice of a row with `tune: false`, which follows the choice of base. A candidate is
+        the row with the values of one candidate of base; fields that the row itself sets keep their
+        value. None if the row sets all fields of the grid, or after a fault.
         """
+        if self.tune.grid.keys() <= written.keys():
+            return None
         candidates = []
         for point in grid_points(self.tune.grid):
             inherited = {name: node for name, node in point.items() if name not in written}
-            # Only the row's own settings must have an effect: a value of base may have none here.
-            config = self.settings.resolve(
-                {**settings, **inherited}, self.tune.mark, written=written
-            )
-            if config is None or not inherited:
+            # A value taken from base may be without effect in this row, and that is no fault.
+            config = self.reader.resolve({**settings, **inherited}, self.tune.mark, written=written)
+            if config is None:
                 return None
-            candidates.append(Candidate(plain_values(inherited), config, config))
-        return Choice(tuple(candidates), uniform_loss=0.0, by_base=True)
+            candidates.append(Candidate(plain_values(inherited), config, trained=config))
+        return Choice(tuple(candidates), by_base=True)
 
-    def decoding(self, settings: Mapping[str, Node], task: Task) -> Choice | None:
-        """Make the candidates for the decoding of all rows, with the settings of base; None after
-        an error, and if `tune` has no candidates for decoding.
+    def decoding_choice(self, settings: Mapping[str, Node], task: Task) -> Choice | None:
+        """The choice of the decoding of all rows, with the settings of base; None if `tune` has no
+        candidates for decoding, or after a fault.
         """
         tune = self.tune
-        metrics = [name for name in task.default_metrics if name in task.prediction_metric_names]
         if not tune.decoding:
             return None
+        metrics = [name for name in task.default_metrics if name in task.prediction_metric_names]
         if not metrics:
             self.report(
                 tune.mark,
                 f"tune: decoding cannot be chosen, because task {task.name} makes no predictions",
             )
             return None
-        candidates = self._grid_candidates(tune.decoding, settings, {}, {})
+        candidates = self._candidates(tune.decoding, settings)
         if not candidates:
             return None
-        return Choice(candidates, uniform_loss=0.0, metric=task.metrics[metrics[0]])
+        return Choice(candidates, metric=task.metrics[metrics[0]])
 
-    def _grid_candidates(
+    def _candidates(
         self,
         grid: Grid,
         settings: Mapping[str, Node],
-        written: Mapping[str, Node],
-        trial: Mapping[str, Any],
+        written: Mapping[str, Node] | None = None,
+        changes: Mapping[str, Any] | None = None,
     ) -> tuple[Candidate, ...]:
-        """Make a candidate at each point of a grid; empty after an error.
+        """Make a candidate at each point of a grid; empty after a fault.
 
-        `trial` has the fields of the trials that differ from the row.
+        Args:
+            grid: values of each field.
+            settings: settings of base and of the row, by standard name.
+            written: settings of the row only, by standard name; None for none.
+            changes: fields of the tuning run that differ from the row; None for none.
         """
         candidates = []
         for point in grid_points(grid):
-            names = {*written, *point}
-            config = self.settings.resolve({**settings, **point}, self.tune.mark, written=names)
+            names = {*(written or ()), *point}
+            config = self.reader.resolve({**settings, **point}, self.tune.mark, written=names)
             if config is None:
                 return ()
-            trained = config.model_copy(update=trial)
+            trained = config.model_copy(update=changes)
             candidates.append(Candidate(plain_values(point), config, trained))
         return tuple(candidates)
 
@@ -130,23 +136,25 @@ class RowTuner:
         costs = {rule.cost_of(config, self._vocab_size(config))}
         for candidate in choice.candidates:
             costs.add(rule.cost_of(candidate.config, self._vocab_size(candidate.config)))
-        if rule.field in self.tune.grid or len(costs) > 1:
-            fields = " and ".join(self.tune.grid)
-            remedy = "set them in the group, with `tune: false`"
-            if rule.field in self.tune.grid:
-                remedy = "remove match from the group"
-            fault = Fault(
-                f"tuning {fields} changes its {rule.kind}, which match keeps equal to base",
-                (rule.field, *self.tune.grid),
-                f'row "{spec.label}"',
-                remedy=f"tune other fields, or {remedy}",
-            )
-            self.report(self.tune.mark, fault)
+        if rule.field in self.tune.grid:
+            remedy = "tune other fields, or remove match from the group"
+        elif len(costs) > 1:
+            remedy = "tune other fields, or set them in the group, with `tune: false`"
+        else:
+            return
+        fields = " and ".join(self.tune.grid)
+        fault = Fault(
+            f"tuning {fields} changes its {rule.kind}, which match keeps equal to base",
+            (rule.field, *self.tune.grid),
+            f'row "{spec.label}"',
+            remedy=remedy,
+        )
+        self.report(self.tune.mark, fault)
 
-    def _trial_steps(
+    def _changes_of_tuning_run(
         self, label: str, config: RowConfig, settings: Mapping[str, Node]
     ) -> dict[str, int] | None:
-        """The fields of the tuning runs that differ from the row; None after an error."""
+        """The fields of a tuning run that differ from the row; None after a fault."""
         tune = self.tune
         steps = config.train_steps
         warmup = config.warmup_steps
@@ -156,9 +164,11 @@ class RowTuner:
             fault = Fault("a share of the steps needs train_steps", ("train_steps",))
             self.report(tune.mark, fault.about(f'row "{label}"'))
             return None
-        if tune.steps(steps) <= warmup < steps:
+        tuning_steps = tune.steps(steps)
+        # A row that itself ends within its warm-up is trained as it is written.
+        if tuning_steps <= warmup and warmup < steps:
             fault = Fault(
-                f"tuning runs train for {tune.steps(steps)} of {steps} steps, which end before "
+                f"tuning runs train for {tuning_steps} of {steps} steps, which end before "
                 f"warmup_steps={warmup}",
                 ("warmup_steps", "train_steps"),
                 f'row "{label}"',
@@ -166,7 +176,9 @@ class RowTuner:
             )
             self.report(tune.mark, with_causes(fault, settings))
             return None
-        return {"train_steps": tune.steps(steps)}
+        return {"train_steps": tuning_steps}
 
     def _vocab_size(self, config: RowConfig) -> int:
-        return fold_vocab_size(self.data, config)[0].vocab_size
+        """The vocabulary size with which a row is trained."""
+        data, _ = fold_vocab_size(self.data, config)
+        return data.vocab_size

@@ -11,7 +11,7 @@ from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import fold_vocab_size, run_ids
 from ablate.stats.metrics import PPL
-from ablate.study.choice import UNDECIDED
+from ablate.study.choice import AFTER_TUNING
 from ablate.study.row import Row
 from ablate.study.seeds import Seeds
 from ablate.study.study import Study
@@ -26,7 +26,7 @@ class Run:
     data: data settings, with the vocabulary size of the row.
     awaits_choice: whether the configuration is not known yet. Then the run has no folder, and it
         cannot be executed.
-    decodings: configurations with which the run is decoded, by decoding id; empty for a trial.
+    decodings: configurations with which the run is decoded, by decoding id; empty for a tuning run.
     split: the split that is decoded.
     """
 
@@ -45,7 +45,7 @@ class Runs:
     then all rows with the next seed, so that an interrupted study has a complete table.
 
     study: the study.
-    rows: the rows, base first. A row whose trials are complete has the configuration that they
+    rows: the rows, base first. A row whose tuning runs are complete has the configuration that they
         chose.
     seeds: seeds with which the rows are trained.
     split: the split that is decoded.
@@ -83,7 +83,7 @@ class Runs:
             task = self.study.task_name
             # The configuration is not known yet, so the ids must differ from all real ids.
             if row.awaits_values:
-                task += f"{UNDECIDED} {row.label}"
+                task += f"{AFTER_TUNING} {row.label}"
             for seed, id in run_ids(data, config, self.seeds_of(row), task).items():
                 decodings = decodings_by_id.setdefault(id, {})
                 if row.is_decoded and not row.awaits_decoding:
@@ -106,9 +106,7 @@ class Runs:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Names of the metrics to show for the runs: perplexity for trials, else the metrics of the
-        study.
-        """
+        """Names of the metrics to show: metrics of the study, or perplexity for tuning runs."""
         if self.split == "dev" or not self.base.is_decoded:
             return (PPL.name,)
         return self.study.metrics.shown
@@ -180,5 +178,5 @@ class Runs:
 
 
 def runs_of(study: Study) -> Runs:
-    """The runs of the rows as written, before trials have chosen configurations."""
+    """The runs of the rows as written, before tuning runs have chosen configurations."""
     return Runs(study, study.rows, study.seeds)

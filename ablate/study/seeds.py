@@ -109,14 +109,14 @@ class Seeds:
 
     rows: seeds of every row.
     further: further seeds of base.
-    trials: seeds of the trials of tuned rows.
+    tuning: seeds of the tuning runs.
     looks: numbers of seeds at which the study is judged; empty if it is judged once, with all
         seeds.
     """
 
     rows: tuple[int, ...]
     further: tuple[int, ...] = ()
-    trials: tuple[int, ...] = ()
+    tuning: tuple[int, ...] = ()
     looks: tuple[int, ...] = ()
 
     @property
@@ -140,14 +140,14 @@ class Seeds:
         return replace(self, rows=rows, further=further)
 
 
-def seeds_of(section: list[int] | SeedsWithLooks | SeedsOfBase, trials: tuple[int, ...]) -> Seeds:
-    """The seeds of a study, from its section `seeds` and the seeds of its trials."""
+def seeds_of(section: list[int] | SeedsWithLooks | SeedsOfBase, tuning: tuple[int, ...]) -> Seeds:
+    """The seeds of a study, from its section `seeds` and the seeds of its tuning runs."""
     if isinstance(section, SeedsWithLooks):
         looks = tuple(section.looks)
-        return Seeds(_up_to(looks[-1]), trials=trials, looks=looks)
+        return Seeds(_up_to(looks[-1]), tuning=tuning, looks=looks)
     if isinstance(section, SeedsOfBase):
-        return Seeds(_up_to(section.rows), _up_to(section.base)[section.rows :], trials)
-    return Seeds(tuple(section), trials=trials)
+        return Seeds(_up_to(section.rows), _up_to(section.base)[section.rows :], tuning)
+    return Seeds(tuple(section), tuning=tuning)
 
 
 def _up_to(last: int) -> tuple[int, ...]:

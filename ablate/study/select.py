@@ -63,12 +63,12 @@ def select_seeds(seeds: Seeds, text: str | None, n_rows: int) -> Seeds:
     """Select the seeds of `--seeds`; all seeds of the study without the option.
 
     Raises:
-        UsageError: the list is invalid, has a seed of the trials, or makes too many runs.
+        UsageError: the list is invalid, has a seed of the tuning runs, or makes too many runs.
     """
     selected = seeds
     if text is not None:
         selected = replace(seeds, rows=_parse_seeds(text), further=())
-        shared = sorted(set(selected.rows) & set(seeds.trials))
+        shared = sorted(set(selected.rows) & set(seeds.tuning))
         if shared:
             raise _usage_error("--seeds", f"{shared[0]} is a seed of `tune`; choose others")
     runs = n_rows * len(selected.rows)

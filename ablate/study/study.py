@@ -81,7 +81,7 @@ class Study:
     name: name of the study, and of its folder in the results root.
     path: path of the study file.
     data: data settings.
-    rows: selected rows, base first; without choices by trials.
+    rows: selected rows, base first; without choices by tuning runs.
     seeds: selected seeds.
     metrics: names of the metrics.
     task: the task.
@@ -133,8 +133,8 @@ class Study:
 
     @property
     def custom_classes(self) -> tuple[Reference, ...]:
-        """Every custom class of the study: in rows and in candidates of their trials, and a custom
-        task.
+        """Every custom class of the study: in rows and in candidates of their tuning runs, and
+        a custom task.
         """
         configs = [row.config for row in self.rows]
         for row in self.rows:

@@ -144,5 +144,5 @@ class StudyFile(Placed):
 
     @property
     def all_seeds(self) -> Seeds:
-        """The seeds of rows, of base and of trials."""
+        """The seeds of rows, of base and of tuning runs."""
         return seeds_of(self.seeds, tuple(self.tune.seeds) if self.tune else ())

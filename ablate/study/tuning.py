@@ -2,8 +2,8 @@
 
 Each candidate is a row of the tuning runs, which train for a share of the steps and are not
 decoded, so that the test split has no part in the choice. Decoding fields are chosen by the
-predictions of base's runs for the dev split. `analysis/trials.py` makes these runs, and
-`analysis/settle.py` makes the choice.
+predictions of base's runs for the dev split. `analysis/tuning_runs.py` makes these runs, and
+`analysis/choices.py` makes the choice.
 """
 
 from __future__ import annotations
@@ -184,12 +184,12 @@ class Tune(Placed):
         seeds = "seed" if len(self.seeds) == 1 else "seeds"
         return (
             f"tuned: the best of {count} values by dev loss, each row alike, with {seeds} "
-            f"{self.trials}; edge: the smallest or largest of the grid, so that a better value may "
-            "be outside."
+            f"{self.seeds_and_steps}; edge: the smallest or largest of the grid, so that a better "
+            "value may be outside."
         )
 
     @property
-    def trials(self) -> str:
+    def seeds_and_steps(self) -> str:
         """Seeds and steps of the tuning runs: `101, 102 and 50 % of the steps`."""
         return f"{', '.join(map(str, self.seeds))} and {100 * self.share:g} % of the steps"
 

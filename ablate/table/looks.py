@@ -21,22 +21,22 @@ class Looks:
 
     plan: number of seeds at each look; most experiments have a single look.
     judged: the looks whose runs have all ended, so that the rows are judged.
-    open_rows: labels of the rows that are undecided at the last judged look.
+    undecided_rows: labels of the rows that are undecided at the last judged look.
     next: the look whose runs are missing; None if no look follows.
     """
 
     plan: tuple[int, ...]
     judged: tuple[Look, ...] = ()
-    open_rows: tuple[str, ...] = ()
+    undecided_rows: tuple[str, ...] = ()
     next: Look | None = None
 
     @staticmethod
-    def single_look(seeds: int) -> Looks:
+    def judged_once(seeds: int) -> Looks:
         """The looks of an experiment that is judged once, with this number of seeds."""
         return Looks((seeds,), planned_looks((seeds,)))
 
     @property
-    def has_looks(self) -> bool:
+    def has_several(self) -> bool:
         """Whether several looks were planned."""
         return len(self.plan) > 1
 
@@ -53,7 +53,7 @@ class Looks:
     @property
     def stopped_early(self) -> bool:
         """Whether every row was decided before the last look."""
-        if self.last is None or self.open_rows:
+        if self.last is None or self.undecided_rows:
             return False
         return self.last.seeds < self.plan[-1]
 
@@ -62,7 +62,7 @@ class Looks:
         """A line about the last judged look: the undecided rows, and the next look. Empty for a
         single look.
         """
-        if not self.has_looks:
+        if not self.has_several:
             return ""
         if self.last is None:
             assert self.next is not None
@@ -72,16 +72,16 @@ class Looks:
             return f"{look}: every row is decided, and the study stops here."
         state = "every row is decided"
         follows = "this was the last look"
-        if count := len(self.open_rows):
+        if count := len(self.undecided_rows):
             are = "is" if count == 1 else "are"
-            state = f"{plural(count, 'row')} {are} undecided ({first_few(self.open_rows)})"
+            state = f"{plural(count, 'row')} {are} undecided ({first_few(self.undecided_rows)})"
         if self.next:
             follows = f"the study goes on with {self.next.seeds} seeds"
         return f"{look}: {state}; {follows}."
 
     def sentences(self, error: float) -> Iterator[str]:
         """Yield `text`, and the spent part of the error rate; nothing for a single look."""
-        if not self.has_looks:
+        if not self.has_several:
             return
         yield self.text
         if self.last:
@@ -97,7 +97,7 @@ class Looks:
             error: bound of the familywise error rate.
             earlier_rows: labels of the rows whose verdict was reached at an earlier look.
         """
-        if self.last is None or not self.has_looks:
+        if self.last is None or not self.has_several:
             return
         text = (
             f"Judged at {self.last.text}, at the level {self.last.level:.3g}; all looks together "
@@ -109,7 +109,7 @@ class Looks:
 
     def note(self) -> Iterator[str]:
         """Yield the look and the level of effects and slopes; nothing for a single look."""
-        if self.last is not None and self.has_looks:
+        if self.last is not None and self.has_several:
             yield (
                 f"At {self.last.text}, at the level {self.last.level:.3g} that this look spends: "
                 f"intervals of at least {100 * (1 - self.last.level):.3g} %, p times "
@@ -118,12 +118,12 @@ class Looks:
 
     def as_json(self) -> dict[str, Any]:
         """The looks as JSON values, planned and judged; empty for a single look."""
-        if not self.has_looks:
+        if not self.has_several:
             return {}
         looks = {
             "plan": list(self.plan),
             "judged": list(map(Look.as_json, self.judged)),
-            "not_settled": list(self.open_rows) if self.judged else None,
+            "not_settled": list(self.undecided_rows) if self.judged else None,
             "stopped_early": self.stopped_early,
         }
         return {"looks": looks}

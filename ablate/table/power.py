@@ -56,7 +56,7 @@ class Power:
     def looks(self) -> tuple[Look, ...]:
         """The looks of the experiment; empty if it has a single look."""
         looks = self.experiment.looks
-        return planned_looks(looks.plan) if looks.has_looks else ()
+        return planned_looks(looks.plan) if looks.has_several else ()
 
     def detectable_difference(
         self, seeds: int, level: float = LEVEL, *, further: int | None = None

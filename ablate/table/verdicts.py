@@ -145,7 +145,7 @@ def verdicts_on(
     return [by_label[first_labels.get(row.label, row.label)] for _, row in pairs]
 
 
-def open_rows(experiment: Experiment, looks: Sequence[Look]) -> tuple[str, ...]:
+def undecided_rows(experiment: Experiment, looks: Sequence[Look]) -> tuple[str, ...]:
     """Labels of the rows that are undecided at the last of these looks in a judged metric, or that
     have a failed run.
     """
@@ -159,6 +159,6 @@ def open_rows(experiment: Experiment, looks: Sequence[Look]) -> tuple[str, ...]:
     for metric in experiment.judged:
         verdicts = verdicts_on(experiment, metric, pairs, experiment.tests, looks)
         for row, verdict in zip(rows, verdicts, strict=True):
-            if not verdict.is_settled:
+            if not verdict.is_decided:
                 undecided.add(row.label)
     return tuple(row.label for row in rows if row.label in undecided)

@@ -115,7 +115,7 @@ def test_rows_that_are_open_take_the_study_to_the_next_look_and_verdicts_of_the_
     for seed, value in ((1, 25.9), (2, 24.0), (3, 25.5)):
         results.done("D dropout=0.3", seed, 5.0, value)
     position = position_of(results.planned, results.results)
-    assert (position.runs.seeds.rows, position.looks.open_rows) == (
+    assert (position.runs.seeds.rows, position.looks.undecided_rows) == (
         (1, 2, 3, 4),
         ("D dropout=0.3",),
     )
@@ -150,7 +150,7 @@ def test_a_failed_run_holds_no_other_row_back_but_its_study_does_not_stop(given)
     finish(results, [1, 3], offset=-60.0, rows=["D dropout=0.3"])
     results.failed("D dropout=0.3", 2, "out of luck")
     position = position_of(results.planned, results.results)
-    assert (position.runs.seeds.rows, position.looks.open_rows) == (
+    assert (position.runs.seeds.rows, position.looks.undecided_rows) == (
         (1, 2, 3, 4),
         ("D dropout=0.3",),
     )
@@ -322,7 +322,7 @@ def test_every_size_must_be_settled(fake):
             far = 0.0 if row.is_base else -60.0 if row.size == "small" else (-1.0) ** seed
             results.done(row.label, seed, 5.0, BASE[seed] + far + noise(index, seed))
     position = position_of(results.planned, results.results)
-    assert {label.split()[0] for label in position.looks.open_rows} == {"large"}
+    assert {label.split()[0] for label in position.looks.undecided_rows} == {"large"}
 
 
 def test_effects_of_a_factorial_are_judged_at_the_look_with_its_level(fake):
@@ -403,7 +403,7 @@ def test_a_trial_after_a_verdict_names_the_study_and_with_one_seed_says_nothing(
     record_judgment(whole.planned, whole.results)
     root = str(whole.results.root)
     trial = inside("table", whole.study.path, "--seeds", "1-2", "--results", root)
-    (line,) = (line for line in trial.out.splitlines() if "a trial" in line)
+    (line,) = (line for line in trial.out.splitlines() if "changed by options" in line)
     assert line.startswith("The study was judged before: with 3 seeds by bleu")
     assert f"`ablate table {whole.study.path}`" in line
     single = fake(listed(3), rows=["A*"], seeds="1").table()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ablate.analysis.stages import next_stage
-from ablate.analysis.trials import trials_of
+from ablate.analysis.tuning_runs import tuning_runs_of
 from ablate.cli.cluster_options import submission_text
 from ablate.cluster import slurm
 from ablate.cluster.ray_cluster import Ray
@@ -274,8 +274,8 @@ def test_a_tuned_study_is_stopped_and_its_logs_are_shown_though_a_result_is_unre
     results = Results(here / "results")
     tune = "tune: {grid: {learning_rate: [0.1, 0.2]}, seeds: [9]}\n"
     (here / "small.yaml").write_text(STUDY + tune)
-    trials = trials_of(runs_of(read_study(here / "small.yaml")))
-    for run in trials:
+    tuning = tuning_runs_of(runs_of(read_study(here / "small.yaml")))
+    for run in tuning:
         write_json(results.run(run.id).result, {"format": 99})  # of a later version
     job = new_job(results, "small")
     a_job(job)

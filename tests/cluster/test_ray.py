@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from ablate.analysis.trials import with_trials
+from ablate.analysis.tuning_runs import with_tuning_runs
 from ablate.cluster import ray_cluster
 from ablate.cluster.engine import least_memory
 from ablate.cluster.profiles import find_profile, read_profiles
@@ -251,7 +251,7 @@ def test_the_memory_of_a_pilot_covers_the_tuning_runs(here):
     )
     tuned = read_study(here / "tuned.yaml")
     largest = read_study(here / "dummy.yaml", Selection(("batch_tokens=4000",)))
-    assert least_memory(with_trials(runs_of(tuned))) == least_memory(runs_of(largest))
+    assert least_memory(with_tuning_runs(runs_of(tuned))) == least_memory(runs_of(largest))
 
 
 NODES = [{"CPU": 16.0, "memory": 64e9}, {"CPU": 8.0, "GPU": 2.0, "memory": 32e9}]

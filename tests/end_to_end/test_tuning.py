@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
-from ablate.analysis.settle import settle
-from ablate.analysis.trials import trials_of
+from ablate.analysis.choices import runs_with_choices
+from ablate.analysis.tuning_runs import tuning_runs_of
 from ablate.store import Results
 from ablate.store.jobs import jobs_of
 from tests.cli.inside import inside
@@ -39,15 +39,15 @@ def test_a_tuned_study_is_trained_in_two_phases_and_then_complete(tuned, compute
     assert [len(stage.missing) for stage in computed] == [4, 2]  # each phase is found out once
     assert done.out.startswith("4 tuning runs for 2 rows, then the runs themselves.")
     results = Results(tuned.root)
-    runs = settle(tuned.study, results)
+    runs = runs_with_choices(tuned.study, results)
     assert [row.config.learning_rate for row in runs.rows] == [
         0.05,
         0.05,
     ]  # a rate of 1e-5 learns nothing in 3 steps
     assert {
-        len(list(results.run(run.id).path.glob("translations/*"))) for run in trials_of(runs)
+        len(list(results.run(run.id).path.glob("translations/*"))) for run in tuning_runs_of(runs)
     } == {0}
-    assert {results.run(run.id).read_result().steps for run in trials_of(runs)} == {3}
+    assert {results.run(run.id).read_result().steps for run in tuning_runs_of(runs)} == {3}
     rows = tuned.data("table")["rows"]
     assert [(row["state"], row["steps"], row["tuning"]["chosen"]) for row in rows] == [
         ("done", 6, {"learning_rate": 0.05})
@@ -90,7 +90,7 @@ def test_pilots_tune_and_then_train_the_chosen_rows(tuned):
     assert (
         inside("work", "--job", job.path, "--close").code == 0
     )  # the frozen study reads the same after the choice
-    runs = settle(tuned.study, results)
+    runs = runs_with_choices(tuned.study, results)
     assert [row.config.learning_rate for row in runs.rows] == [0.05, 0.05]
     before = stamps(tuned.root / "runs")
     assert tuned.run().code == 0

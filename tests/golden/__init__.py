@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ablate.analysis.trials import with_trials
+from ablate.analysis.tuning_runs import with_tuning_runs
 from ablate.study import read_study, runs_of
 from docs import hooks
 from tests.cli.inside import inside
@@ -39,7 +39,7 @@ def run_ids() -> str:
     """The ids of the runs of every study of the repository."""
     ids = {}
     for path in hooks.studies():
-        ids[path.stem] = sorted(run.id for run in with_trials(runs_of(read_study(path))))
+        ids[path.stem] = sorted(run.id for run in with_tuning_runs(runs_of(read_study(path))))
     return json.dumps(ids, indent=1) + "\n"
 
 

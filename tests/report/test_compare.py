@@ -52,7 +52,7 @@ def test_differing_settings_are_listed_with_both_values(compared):
 def test_the_verdict_is_on_the_second_row_without_correction_for_several_rows(compared):
     verdict = compared.verdicts["bleu"]
     assert (verdict.n, verdict.mean) == (2, 5.25)
-    assert verdict.p_seeds == pytest.approx(verdict.seed_test.p)
+    assert verdict.p_holm == pytest.approx(verdict.seed_test.p)
     assert list(compared.verdicts) == ["ppl", "bleu"]
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from ablate.analysis.choices import runs_with_choices
 from ablate.analysis.outcome import outcome_of
-from ablate.analysis.settle import settle
-from ablate.analysis.trials import with_trials
+from ablate.analysis.tuning_runs import with_tuning_runs
 from ablate.config.resolve import SETTINGS
 from ablate.judging.judge import judged
 from ablate.plan.typical import published_spreads
@@ -49,7 +49,7 @@ def unpacked(name, root):
 @pytest.fixture(scope="module", params=hooks.published())
 def published(request, tmp_path_factory):
     results = unpacked(request.param, tmp_path_factory.mktemp("records"))
-    planned = settle(read_study(ROOT / f"studies/{request.param}.yaml"), results)
+    planned = runs_with_choices(read_study(ROOT / f"studies/{request.param}.yaml"), results)
     return Published(
         hooks.results() / request.param, results, planned, outcome_of(planned, results).table
     )
@@ -62,7 +62,7 @@ def test_a_published_table_follows_from_the_records(published):
     assert markdown(table, against_paper=False) == (folder / "table.md").read_text()
     lines = comma_separated(table, timed=False).splitlines()
     assert_equal_numbers(lines, (folder / "table.csv").read_text().splitlines())
-    ids = {run.id for run in with_trials(published.planned)}
+    ids = {run.id for run in with_tuning_runs(published.planned)}
     assert ids == json.loads((folder / "provenance.json").read_text())["runs"].keys()
 
 

@@ -85,7 +85,7 @@ def test_a_row_stays_settled_although_later_seeds_blur_it():
     assert first == second == last == ["worse", "cannot tell"]
     verdict = over_looks(blurred, OPEN)[-1][0]
     assert verdict.p >= LEVEL
-    assert verdict.settled_at == 1
+    assert verdict.decided_at == 1
     assert verdict.text == "worse; since look 1 of 3 (3 of 8 seeds)"
     assert (
         verdicts(BLEU, [paired(*blurred), paired(*OPEN)], look=Look(3, PLAN))[0].word
@@ -172,7 +172,7 @@ def test_the_restatement_for_arrays_gives_the_verdicts_at_the_look_that_settles_
     for study, row_words, n in zip(scores, significant, seeds, strict=True):
         differences = study[1:] - study[0]
         found = over_looks(*(row.tolist() for row in differences))
-        last = next((at for at in found if all(one.is_settled for one in at)), found[-1])
+        last = next((at for at in found if all(one.is_decided for one in at)), found[-1])
         assert sum(at is last for at in found) == 1
         assert PLAN[[at is last for at in found].index(True)] == n
         # The arrays do not withdraw a verdict of an earlier look whose mean has changed its sign.

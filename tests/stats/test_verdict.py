@@ -278,7 +278,7 @@ def test_rows_of_several_bases_are_one_family_and_share_noise_with_their_base_al
     p_values = [verdict.seed_test.p for verdict in alone]
     assert [verdict.seed_test.p for verdict in together] == p_values
     expected = multipletests(p_values, method="holm")[1]
-    assert [verdict.p_seeds for verdict in together] == pytest.approx(expected)
+    assert [verdict.p_holm for verdict in together] == pytest.approx(expected)
 
 
 # --- one row is the paired t test ---
@@ -288,7 +288,7 @@ def test_rows_of_several_bases_are_one_family_and_share_noise_with_their_base_al
 def test_a_single_row_without_noise_of_sentences_is_the_paired_t_test_of_scipy(differences):
     verdict, expected = one(*differences), stats.ttest_1samp(differences, 0.0)
     interval = expected.confidence_interval(0.95)
-    assert verdict.p_seeds == pytest.approx(expected.pvalue)
+    assert verdict.p_holm == pytest.approx(expected.pvalue)
     assert (verdict.seed_test.low, verdict.seed_test.high) == pytest.approx(
         (interval.low, interval.high)
     )
@@ -404,7 +404,7 @@ def test_d_a_base_that_diverges_makes_no_row_worse_by_its_surviving_seeds():
 def test_e_equal_differences_are_no_proof():
     for differences in ((-2.0, -2.0), (-2.0, -2.0, -2.0)):
         verdict = one(*differences)
-        assert (verdict.word, verdict.p_seeds) == ("cannot tell", None)
+        assert (verdict.word, verdict.p_holm) == ("cannot tell", None)
         assert verdict.text == "cannot tell: the seeds show no spread in BLEU"
         assert one(*differences, spread=0.1).word == "cannot tell"
     (among, *_) = verdicts(BLEU, [paired(-2.0, -2.0), *noisy(6, seeds=2)])
@@ -415,7 +415,7 @@ def test_f_holm_covers_all_rows_from_the_beginning_so_that_filling_the_study_tak
     row = paired(-2.0, -2.4, -2.2)
     first = verdicts(BLEU, [row, *[PairedScores()] * 8])[0]
     alone = verdicts(BLEU, [row], tests=9)[0]
-    assert first.p_seeds == alone.p_seeds == pytest.approx(9 * one(-2.0, -2.4, -2.2).p_seeds)
+    assert first.p_holm == alone.p_holm == pytest.approx(9 * one(-2.0, -2.4, -2.2).p_holm)
     with_p_1 = [row, *[paired(1.0, -1.0, 0.0)] * 8]
     assert verdicts(BLEU, with_p_1)[0].seed_test.level == first.seed_test.level
 
@@ -659,13 +659,13 @@ def test_a_verdict_of_an_earlier_look_stays_while_mean_and_divergences_agree(
 ):
     within = earlier == "as good as base"
     past = Verdict(
-        BLEU, earlier, 3, 1.0, margin=0.5, is_within_margin=within, look=BEFORE, settled_at=1
+        BLEU, earlier, 3, 1.0, margin=0.5, is_within_margin=within, look=BEFORE, decided_at=1
     )
     differences = {} if mean is None else {1: mean}
     row = replace(paired(**counts), differences=differences)
     found = _carry_over(BLEU, row, "cannot tell", False, NOW, past)
-    settled_at = None if word == "cannot tell" else 1
-    assert found == (word, word == "as good as base", settled_at)
+    decided_at = None if word == "cannot tell" else 1
+    assert found == (word, word == "as good as base", decided_at)
 
 
 def test_a_verdict_of_this_look_goes_before_an_earlier_one_and_keeps_what_it_knows_of_the_margin():
@@ -677,12 +677,12 @@ def test_a_verdict_of_this_look_goes_before_an_earlier_one_and_keeps_what_it_kno
         margin=0.5,
         is_within_margin=True,
         look=BEFORE,
-        settled_at=1,
+        decided_at=1,
     )
     row = replace(paired(), differences={1: -0.2})
     assert _carry_over(BLEU, row, "worse", False, NOW, past) == ("worse", False, 2)
     assert _carry_over(BLEU, row, "worse", False, NOW, None) == ("worse", False, 2)
-    worse = Verdict(BLEU, "worse", 3, -0.2, margin=0.5, settled_at=1)
+    worse = Verdict(BLEU, "worse", 3, -0.2, margin=0.5, decided_at=1)
     assert _carry_over(BLEU, row, "cannot tell", True, NOW, worse) == ("worse", True, 1)
     assert _carry_over(BLEU, row, "worse", False, NOW, worse) == ("worse", False, 1)
 
@@ -692,7 +692,7 @@ def test_a_verdict_without_details_says_its_word_alone():
     assert (plain.text, plain.short, plain.p, plain.more_seeds) == ("worse", "worse", None, None)
     assert Verdict(BLEU, "cannot tell", 1, -1.0).short == "cannot tell"
     assert Verdict(BLEU, "worse", 3, -1.0, minimum_detectable=0.5).short == "worse"
-    assert (plain.detectable_text, plain.margin_text, plain.is_settled) == ("", "", True)
+    assert (plain.detectable_text, plain.margin_text, plain.is_decided) == ("", "", True)
     assert (
         Verdict(BLEU, "diverged", 0, None, diverged=1, ended=1).text
         == "diverged with its only seed"
@@ -728,7 +728,7 @@ def test_verdicts_are_equal_whatever_computes_the_seeds_that_they_need():
 
 
 def test_a_verdict_with_one_of_two_numbers_goes_on_without_it():
-    assert Verdict(BLEU, "cannot tell", 1, -1.0, p_seeds=0.2).p is None
+    assert Verdict(BLEU, "cannot tell", 1, -1.0, p_holm=0.2).p is None
     unseen = Verdict(BLEU, "cannot tell", 2, -1.0, minimum_detectable=0.5)
     assert unseen.text == "cannot tell: the seeds show no spread in BLEU"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ablate.analysis.trials import with_trials
+from ablate.analysis.tuning_runs import with_tuning_runs
 from ablate.config.cost import parameters
 from ablate.config.resolve import resolve_row
 from ablate.model import build
@@ -205,7 +205,7 @@ def test_a_longer_evaluation_needs_positions_that_are_written(read, faults):
 @pytest.mark.parametrize("path", sorted(ROOT.glob("results/*/study.yaml")), ids=str)
 def test_published_runs_keep_their_ids(path):
     published = json.loads((path.parent / "provenance.json").read_text())["runs"]
-    found = {run.id for run in with_trials(runs_of(read_study(path))) if not run.awaits_choice}
+    found = {run.id for run in with_tuning_runs(runs_of(read_study(path))) if not run.awaits_choice}
     assert found <= published.keys()
 
 

@@ -10,11 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ablate.analysis.choices import runs_with_choices
 from ablate.analysis.missing import on_some_host
 from ablate.analysis.outcome import outcome_of
-from ablate.analysis.settle import settle, trials_text
-from ablate.analysis.stages import execute_stages, next_stage
-from ablate.analysis.trials import dev_runs_of, pending_trials, trials_of, with_trials
+from ablate.analysis.stages import _tuning_sentence, execute_stages, next_stage
+from ablate.analysis.tuning_runs import (
+    dev_runs_of,
+    pending_tuning,
+    tuning_runs_of,
+    with_tuning_runs,
+)
 from ablate.config.identity import run_id
 from ablate.config.resolve import resolve_row
 from ablate.errors import StoreError
@@ -59,14 +64,16 @@ def finish(study, results, label, value, *losses, steps=151):
     """Finish the tuning runs of a candidate with these dev losses, one for each seed; None
     diverges.
     """
-    trials = trials_of(runs_of(study))
-    trial = next(row for row in trials.rows if row.label == f"{label}: learning_rate={value}")
-    finish_trial(study, results, trial, *losses, steps=steps)
+    tuning_runs = tuning_runs_of(runs_of(study))
+    tuning_row = next(
+        row for row in tuning_runs.rows if row.label == f"{label}: learning_rate={value}"
+    )
+    finish_tuning_run(study, results, tuning_row, *losses, steps=steps)
 
 
-def finish_trial(study, results, trial, *losses, steps=151):
-    trials = trials_of(runs_of(study))
-    for run, loss in zip(trials.of(trial), losses, strict=False):
+def finish_tuning_run(study, results, tuning_row, *losses, steps=151):
+    tuning_runs = tuning_runs_of(runs_of(study))
+    for run, loss in zip(tuning_runs.of(tuning_row), losses, strict=False):
         folder = results.run(run.id)
         a_run(
             run.id, seed=run.seed, config=run.config, data=run.data.model_dump(exclude={"folder"})
@@ -103,7 +110,7 @@ def test_without_the_key_and_for_rows_without_tuning_every_id_is_the_same(read, 
         for place in ("post", "pre")
         for seed in (1, 2)
     }
-    assert trials_of(runs_of(read(HEAD + ROWS.replace(", tune: false", "")))) is None
+    assert tuning_runs_of(runs_of(read(HEAD + ROWS.replace(", tune: false", "")))) is None
 
 
 def test_tuning_runs_are_ordinary_runs_with_a_share_of_the_steps(study):
@@ -118,35 +125,37 @@ def test_tuning_runs_are_ordinary_runs_with_a_share_of_the_steps(study):
         for change in ({}, {"norm_position": "pre"})
         for value in values
     ]
-    assert [run.id for run in trials_of(runs_of(study))] == expected
-    assert not any(run.decodings for run in trials_of(runs_of(study)))
-    assert list(with_trials(runs_of(study)))[: len(expected)] == list(trials_of(runs_of(study)))
+    assert [run.id for run in tuning_runs_of(runs_of(study))] == expected
+    assert not any(run.decodings for run in tuning_runs_of(runs_of(study)))
+    assert list(with_tuning_runs(runs_of(study)))[: len(expected)] == list(
+        tuning_runs_of(runs_of(study))
+    )
 
 
 def test_a_settled_row_is_the_row_that_one_would_write_by_hand(read, study, results):
     for value, loss in ((0.001, 3.0), (0.01, 2.0), (0.1, 2.5)):
         finish(study, results, "base", value, loss, loss)
         finish(study, results, "A norm_position=pre", value, loss - value * 20, loss - value * 20)
-    settled = settle(study, results)
+    settled = runs_with_choices(study, results)
     assert [row.config.learning_rate for row in settled.rows] == [0.01, 0.1, 0.02, 0.02]
     assert settled.rows[1].changed == {"norm_position": "pre", "learning_rate": 0.1}
     by_hand = read(f"{HEAD}rows:\n  A: {{set: {{norm_position: pre, learning_rate: 0.1}}}}\n")
     assert [run.id for run in settled.of(settled.rows[1])] == [
         run.id for run in runs_of(by_hand).of(by_hand.rows[1])
     ]
-    assert pending_trials(settled) is None
-    assert settle(settled.study, results) == settled
+    assert pending_tuning(settled) is None
+    assert runs_with_choices(settled.study, results) == settled
 
 
 def test_a_row_waits_until_each_of_its_tuning_runs_has_ended(study, results):
     finish(study, results, "base", 0.001, 3.0, 3.0)
     finish(study, results, "base", 0.01, 2.0, 2.0)
     finish(study, results, "base", 0.1, 2.5)
-    waiting = settle(study, results)
+    waiting = runs_with_choices(study, results)
     assert waiting.base.awaits_choice
-    assert pending_trials(waiting) is not None
+    assert pending_tuning(waiting) is not None
     finish(study, results, "base", 0.1, 2.5, 2.5)
-    half = settle(study, results)
+    half = runs_with_choices(study, results)
     assert [row.awaits_choice for row in half.rows] == [False, True, False, False]
     assert half.rows[1].changed == {"norm_position": "pre"}
 
@@ -186,7 +195,7 @@ def test_a_candidate_that_diverged_with_any_seed_is_the_worst(study, results):
     finish(study, results, "base", 0.001, 5.0, 5.0)
     finish(study, results, "base", 0.01, 1.0, None)
     finish(study, results, "base", 0.1, None, None)
-    tuning = settle(study, results).base.choice
+    tuning = runs_with_choices(study, results).base.choice
     assert tuning.losses == (pytest.approx(5.0), math.inf, math.inf)
     assert tuning.text == "learning_rate=0.001 (edge)"
     # min(loss, ln V) of 5.0, inf and inf is 5.0, ln 350 and ln 350.
@@ -197,7 +206,7 @@ def test_a_candidate_that_diverged_with_any_seed_is_the_worst(study, results):
 def test_if_every_candidate_diverged_the_first_is_trained_and_marked(study, results):
     for value in (0.001, 0.01, 0.1):
         finish(study, results, "base", value, None, None)
-    tuning = settle(study, results).base.choice
+    tuning = runs_with_choices(study, results).base.choice
     assert tuning.text == "learning_rate=0.001 (all diverged)"
     assert tuning.sensitivity == 0.0
 
@@ -225,24 +234,24 @@ def test_the_loss_is_that_of_the_chosen_step_and_its_loss_on_disk_is_an_error(st
         finish(
             study, results, "base", value, 2.0, 4.0
         )  # the log has a perplexity of 1 at an earlier step
-    assert settle(study, results).base.choice.losses == pytest.approx((3.0, 3.0, 3.0))
-    lost = results.run(next(iter(trials_of(runs_of(study)))).id)
+    assert runs_with_choices(study, results).base.choice.losses == pytest.approx((3.0, 3.0, 3.0))
+    lost = results.run(next(iter(tuning_runs_of(runs_of(study)))).id)
     lost.metrics.unlink()
     with pytest.raises(StoreError, match="has lost its last evaluation"):
-        settle(study, results)
+        runs_with_choices(study, results)
 
 
 def test_a_damaged_loss_chooses_no_value(study, results):
     """A digit that has changed would choose another value, and so train other runs."""
     for value, loss in ((0.001, 1.0), (0.01, 2.0), (0.1, 2.0)):
         finish(study, results, "base", value, loss, loss)
-    log = results.run([run.id for run in trials_of(runs_of(study))][1]).metrics
+    log = results.run([run.id for run in tuning_runs_of(runs_of(study))][1]).metrics
     log.write_text(log.read_text().replace("7.38905", "1.38905"))
     with pytest.raises(
         StoreError,
         match=f"^{log}: is damaged, or has lost its last evaluation; remove {log.parent}",
     ):
-        settle(study, results)
+        runs_with_choices(study, results)
 
 
 def test_a_grid_of_several_fields_is_their_product(read):
@@ -261,7 +270,7 @@ def test_tuning_runs_count_in_the_plan_and_in_a_budget(study, tmp_path):
     assert (
         len(plan.runs) == 2 * 3 * 2 + 4 * 2
     )  # two rows x three candidates x two seeds; four rows x two seeds
-    each = sum(row.flops for row in (*plan.trials, *plan.rows))
+    each = sum(row.flops for row in (*plan.tuning, *plan.rows))
     assert plan.flops == pytest.approx(2 * each)
     finish(study, fake.results, "base", 0.001, 3.0)
     measured = plan_of(runs_of(study), fake.results)
@@ -269,7 +278,7 @@ def test_tuning_runs_count_in_the_plan_and_in_a_budget(study, tmp_path):
     assert fit(measured, measured.seconds + 1).runs.seeds.rows == (1, 2)
     one = fit(measured, measured.seconds - 1)  # the tuning stays whole; a seed goes
     assert one.runs.seeds.rows == (1,)
-    tuning = sum(measured.seconds_of.get(run.id, 0.0) for run in trials_of(runs_of(study)))
+    tuning = sum(measured.seconds_of.get(run.id, 0.0) for run in tuning_runs_of(runs_of(study)))
     assert one.seconds > tuning
 
 
@@ -317,8 +326,8 @@ def test_rows_and_seeds_of_the_command_line_select_the_tuning_runs_of_these_rows
     path = tmp_path / "study.yaml"
     path.write_text(STUDY)
     part = runs_of(read_study(path, Selection(rows=["fixed"], seeds="7")))
-    assert [row.group for row in trials_of(part).rows] == ["base"] * 3
-    assert trials_of(part).seeds.rows == (101, 102)
+    assert [row.group for row in tuning_runs_of(part).rows] == ["base"] * 3
+    assert tuning_runs_of(part).seeds.rows == (101, 102)
 
 
 def test_launchers_take_rows_that_are_chosen_while_others_hold_tuning_runs(study, results):
@@ -360,7 +369,7 @@ def test_without_a_choice_no_run_that_waits_is_executed_and_the_stages_end(study
         results.run(id).path.mkdir(parents=True, exist_ok=True)
         a_failure(hosts=("here", "there")).write(results.run(id).failure)
     stage = next_stage(study, results, on_some_host)
-    assert (stage.trials, stage.missing, stage.max_parallel_runs) == (None, rows.missing, 4)
+    assert (stage.tuning, stage.missing, stage.max_parallel_runs) == (None, rows.missing, 4)
     end = next_stage(study, results, on_some_host, skipped=rows.missing)
     assert not end.missing
     assert "4 runs cannot begin" in end.obstacle
@@ -409,7 +418,7 @@ def test_steps_of_a_tuning_run_are_the_share_rounded_up_in_exact_arithmetic(
         .replace("train_steps: 301", f"train_steps: {total}")
     )
     (row, *_) = read(text.replace("warmup_steps: 100", "warmup_steps: 10")).rows
-    assert {one.trial.train_steps for one in row.choice.candidates} == {steps}
+    assert {one.trained.train_steps for one in row.choice.candidates} == {steps}
 
 
 AS_BASE = "rows:\n  A: {each: {h: [1, 2]}, tune: false}\n"
@@ -417,11 +426,13 @@ AS_BASE = "rows:\n  A: {each: {h: [1, 2]}, tune: false}\n"
 
 def test_a_row_with_tune_false_has_the_values_that_are_chosen_for_base(read, results):
     study = read(HEAD + TUNE + AS_BASE)
-    assert [row.group for row in trials_of(runs_of(study)).rows] == ["base"] * 3  # it has no trials
+    assert [row.group for row in tuning_runs_of(runs_of(study)).rows] == [
+        "base"
+    ] * 3  # it has no tuning runs
     assert all(row.awaits_choice for row in study.rows)
     for value, loss in ((0.001, 3.0), (0.01, 2.0), (0.1, 4.0)):
         finish(study, results, "base", value, loss, loss)
-    settled = settle(study, results)
+    settled = runs_with_choices(study, results)
     head = HEAD.replace("warmup_steps: 100", "warmup_steps: 100, learning_rate: 0.01")
     by_hand = read(head + AS_BASE.replace(", tune: false", ""))
     assert ids(settled) == ids(runs_of(by_hand))
@@ -429,7 +440,7 @@ def test_a_row_with_tune_false_has_the_values_that_are_chosen_for_base(read, res
     table = outcome_of(settled, results).table
     rows = json.loads(as_json(table))["rows"]
     assert [row["tuning"] is None for row in rows] == [False, True, True]
-    assert trials_text(runs_of(study), trials_of(runs_of(study))).startswith(
+    assert _tuning_sentence(runs_of(study), tuning_runs_of(runs_of(study))).startswith(
         "6 tuning runs for 1 row"
     )
 
@@ -447,9 +458,9 @@ def test_a_row_with_tune_false_has_the_other_values_that_are_chosen_for_base(rea
     losses = (3.0, 2.0, 4.0, 5.0)  # the best: 0.01 and 0.1
     base = replace(study.base, choice=study.base.choice.with_losses([(loss,) for loss in losses]))
     assert base.choice.chosen.values == {"learning_rate": 0.01, "weight_decay": 0.1}
-    for trial, loss in zip(trials_of(runs_of(study)).rows, losses, strict=True):
-        finish_trial(study, results, trial, loss, loss)
-    row = settle(study, results).rows[1]
+    for tuning_row, loss in zip(tuning_runs_of(runs_of(study)).rows, losses, strict=True):
+        finish_tuning_run(study, results, tuning_row, loss, loss)
+    row = runs_with_choices(study, results).rows[1]
     assert (row.config.learning_rate, row.config.weight_decay) == (0.02, 0.1)
     assert row.changed == {"learning_rate": 0.02}
 
@@ -463,7 +474,7 @@ def test_a_tuned_field_may_be_without_effect_in_a_row_with_tune_false(read):
 def test_a_row_with_tune_false_is_decoded_as_base(read, results):
     study = read(HEAD + ON_DEV + "rows:\n  A: {each: {h: [1]}, tune: false}\n")
     decode_on_dev(study, results, lambda alpha, beam, seed: alpha)
-    assert [row.config.alpha for row in settle(study, results).rows] == [1.5, 1.5]
+    assert [row.config.alpha for row in runs_with_choices(study, results).rows] == [1.5, 1.5]
 
 
 def test_a_value_that_tune_replaces_in_every_row_is_refused(faults, read):
@@ -489,10 +500,12 @@ def decode_on_dev(study, results, bleu):
     """Decode base's runs on dev; `bleu` gives the score of (alpha, beam, seed)."""
     for seed in dev_runs_of(runs_of(study)).seeds.rows:
         decodings = {}
-        for trial in dev_runs_of(runs_of(study)).rows:
-            run = next(run for run in dev_runs_of(runs_of(study)).of(trial) if run.seed == seed)
-            value = bleu(trial.config.alpha, trial.config.beam, seed)
-            decodings[trial.decoding] = a_decoding(test="dev", scores=some_scores(bleu=value))
+        for tuning_row in dev_runs_of(runs_of(study)).rows:
+            run = next(
+                run for run in dev_runs_of(runs_of(study)).of(tuning_row) if run.seed == seed
+            )
+            value = bleu(tuning_row.config.alpha, tuning_row.config.beam, seed)
+            decodings[tuning_row.decoding] = a_decoding(test="dev", scores=some_scores(bleu=value))
         a_result(run.id, chosen_step=301, decodings=decodings).write(results.run(run.id).result)
 
 
@@ -506,7 +519,7 @@ def test_decoding_is_chosen_by_the_mean_score_of_base_on_dev_and_is_that_of_ever
     # the best of seed 1 is alpha 0.0, and the best on average 1.5; beam 1 and 4 are equal
     scores = {(0.0, 1): 40.0, (0.0, 2): 20.0, (1.5, 1): 35.0, (1.5, 2): 33.0}
     decode_on_dev(study, results, lambda alpha, beam, seed: scores.get((alpha, seed), 30.0))
-    chosen = settle(study, results)
+    chosen = runs_with_choices(study, results)
     by_hand = read(HEAD.replace("N: 2,", "N: 2, alpha: 1.5, beam: 1,") + DECODED_SPLIT)
     # `fixed` has alpha 1.0, and the beam that is chosen
     assert [row.decoding for row in chosen.rows] == [row.decoding for row in by_hand.rows]
@@ -538,9 +551,9 @@ def test_rows_wait_until_base_is_decoded_with_every_candidate(read, results):
 
     damaged = next(iter(first))
     results.run(damaged.id).result.write_text("{}")
-    waiting = settle(study, results)
+    waiting = runs_with_choices(study, results)
     assert [run.awaits_choice for run in waiting.of(waiting.rows[1])] == [True, True]
-    assert pending_trials(waiting).split == "dev"
+    assert pending_tuning(waiting).split == "dev"
 
 
 def test_if_base_diverged_the_first_candidate_is_taken(read, results):
@@ -548,7 +561,7 @@ def test_if_base_diverged_the_first_candidate_is_taken(read, results):
     for run in runs_of(study).of(study.base):
         diverged = {"outcome": "diverged", "steps": 7, "reason": "the loss exploded"}
         a_result(run.id, **diverged).write(results.run(run.id).result)
-    settled = settle(study, results)
+    settled = runs_with_choices(study, results)
     assert (settled.base.config.alpha, settled.base.config.beam) == (0.0, 1)
     assert settled.base.decoding_choice.text.endswith("(all diverged)")
 

@@ -8,7 +8,7 @@ from ablate.stats.metrics import BITS_PER_BYTE, PPL, TRANSLATION_METRICS
 from ablate.table.experiment import Experiment, ExperimentRow, ExperimentRun, RunScore, row_state
 from ablate.table.looks import Looks
 from ablate.table.table import Table
-from ablate.table.verdicts import duplicates, open_rows
+from ablate.table.verdicts import duplicates, undecided_rows
 
 BLEU = TRANSLATION_METRICS[0]
 
@@ -34,7 +34,7 @@ def experiment(*rows, metric=BLEU, **more):
         "shown": (metric,),
         "judged": (metric,),
         "totals": {"base": len(rows) - 1},
-        "looks": Looks.single_look(len(seeds)),
+        "looks": Looks.judged_once(len(seeds)),
     }
     return Experiment("by hand", rows, seeds, **fields | more)
 
@@ -85,7 +85,7 @@ def test_rows_without_a_verdict_or_with_a_failed_run_are_open():
     failed = ExperimentRun("C 1", 1, "failed", "out of luck")
     c = replace(rows[1], label="C", runs=(failed, *rows[1].runs[1:]))
     by_hand = experiment(*rows, c)
-    assert open_rows(by_hand, by_hand.looks.judged) == ("B", "C")
+    assert undecided_rows(by_hand, by_hand.looks.judged) == ("B", "C")
 
 
 def test_the_state_of_a_row_is_the_one_that_asks_for_attention():

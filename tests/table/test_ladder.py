@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from ablate.analysis.trials import trials_of
+from ablate.analysis.tuning_runs import tuning_runs_of
 from ablate.plan.progress import ProgressReader
 from ablate.study import read_study, runs_of
 from ablate.table.ladder import ladder_layout, ladders
@@ -149,7 +149,7 @@ def test_all_sizes_are_one_family_of_tests(tmp_path):
         largest = 0.0
         for rank, verdict in enumerate(sorted(tested, key=lambda verdict: verdict.seed_test.p)):
             largest = max(largest, min(1.0, (9 - rank) * verdict.seed_test.p))
-            assert verdict.p_seeds == pytest.approx(largest)
+            assert verdict.p_holm == pytest.approx(largest)
     legend = markdown(table, against_paper=False)
     assert "Holm-corrected over 9 rows of all sizes" in legend
 
@@ -237,7 +237,7 @@ rows:
     study = study_from(tmp_path, text)
     widths = {row.size: row.matched.target for row in study.rows if row.matched}
     assert len(set(widths.values())) == 3
-    assert len(trials_of(runs_of(study)).rows) == len(study.rows) * 2
+    assert len(tuning_runs_of(runs_of(study)).rows) == len(study.rows) * 2
     assert [design.group for design in study.designs] == ["small F", "medium F", "large F"]
     assert {label for design in study.designs for label in design.rows} <= {
         row.label for row in study.rows
@@ -296,16 +296,16 @@ def test_set_of_a_field_that_every_size_sets_is_refused(tmp_path):
 
 
 def test_the_base_of_a_further_size_shows_its_tuned_value_as_a_change(tmp_path):
-    from ablate.analysis.settle import settle
+    from ablate.analysis.choices import runs_with_choices
 
     tune = "tune: {grid: {learning_rate: [0.01, 0.1]}, seeds: [9]}\n"
     study = study_from(tmp_path, f"{HEAD}{BASE}{SIZES}{tune}{ROWS}")
-    trials = Fake(tmp_path / "results", trials_of(runs_of(study)))
-    for row in trials_of(runs_of(study)).rows:
+    tuning = Fake(tmp_path / "results", tuning_runs_of(runs_of(study)))
+    for row in tuning_runs_of(runs_of(study)).rows:
         slow_is_best = row.group.startswith("small")
         ppl = 2.0 if (row.config.learning_rate == 0.01) == slow_is_best else 3.0
-        trials.logged(row.label, 9, {"step": row.config.train_steps, "dev_perplexity": ppl})
-        trials.done(row.label, 9, ppl, 0.0)
-    bases = [row for row in settle(study, trials.results).rows if row.is_base]
+        tuning.logged(row.label, 9, {"step": row.config.train_steps, "dev_perplexity": ppl})
+        tuning.done(row.label, 9, ppl, 0.0)
+    bases = [row for row in runs_with_choices(study, tuning.results).rows if row.is_base]
     assert [row.config.learning_rate for row in bases] == [0.01, 0.1, 0.1]
     assert [row.changed.get("learning_rate") for row in bases] == [None, 0.1, 0.1]

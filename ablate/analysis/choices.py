@@ -1,4 +1,4 @@
-"""Choose the configurations of rows by the results of their trials.
+"""Choose the configurations of rows by the results of their tuning runs.
 
 The choice depends only on the study and its finished runs, so every machine makes the same choice.
 """
@@ -10,26 +10,27 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ablate.analysis.trials import dev_runs_of, trial_rows, trials_of
+from ablate.analysis.tuning_runs import dev_runs_of, tuning_rows, tuning_runs_of
 from ablate.errors import Damaged, StoreError
-from ablate.formatting import plural
+from ablate.stats.metrics import Metric
 from ablate.store import Results, RunFolder, none_if_unreadable
 from ablate.store.files import verify
 from ablate.store.records import Result, evaluation_at
-from ablate.store.status import fault_in_result
 from ablate.study import Row, Runs, Study, runs_of
-from ablate.study.choice import TRIAL, Choice
+from ablate.study.choice import Choice
 from ablate.study.row import changes
 
+Losses = list[list[float | None]]  # for each candidate, a loss for each seed
 
-def settle(study: Study, results: Results) -> Runs:
-    """The runs of a study, with the configurations that trials have chosen so far. Rows whose
-    trials are not complete still await their choice.
+
+def runs_with_choices(study: Study, results: Results) -> Runs:
+    """The runs of a study, with the configurations that tuning runs have chosen so far. A row whose
+    tuning runs are not complete keeps its configuration as written, and awaits its choice.
 
     Raises:
-        StoreError: a result cannot be read, or a result of a trial has lost its evaluations.
+        StoreError: a result cannot be read, or a tuning run has lost its evaluations.
     """
-    return _settled(runs_of(study), results)
+    return _with_choices(runs_of(study), results)
 
 
 def with_all_rows(planned: Runs, results: Results) -> Runs:
@@ -37,34 +38,34 @@ def with_all_rows(planned: Runs, results: Results) -> Runs:
     noise of all rows, so that they do not depend on the rows that a command selects.
 
     Raises:
-        StoreError: as for `settle`.
+        StoreError: as for `runs_with_choices`.
     """
     study = planned.study
     if len(planned.rows) == len(study.whole.rows):
         return planned
-    whole = _settled(Runs(study, study.whole.rows, study.seeds), results)
+    whole = _with_choices(Runs(study, study.whole.rows, study.seeds), results)
     return whole.with_seeds(planned.seeds)
 
 
-def _settled(written: Runs, results: Results) -> Runs:
-    """The runs with the configurations that trials have chosen so far."""
-    tuned = replace(written, rows=_tuned_rows(written, results))
-    return replace(tuned, rows=_decoded_rows(tuned, results))
+def _with_choices(runs: Runs, results: Results) -> Runs:
+    """The runs with the configurations that tuning runs have chosen so far."""
+    runs = replace(runs, rows=_with_tuned_values(runs, results))
+    return replace(runs, rows=_with_chosen_decoding(runs, results))
 
 
-def _tuned_rows(runs: Runs, results: Results) -> tuple[Row, ...]:
-    """The rows with the values that trials have chosen for tuned fields."""
-    trials = trials_of(runs)
-    if trials is None:
+def _with_tuned_values(runs: Runs, results: Results) -> tuple[Row, ...]:
+    """All rows; a tuned row has the values that its tuning runs have chosen."""
+    tuning = tuning_runs_of(runs)
+    if tuning is None:
         return runs.rows
     rows: list[Row] = []
     choices: dict[str, Choice] = {}  # by label of the row
     for row in runs.rows:
         if row.choice is not None:
-            if row.choice.by_base:
+            if row.choice.by_base:  # base stands before its rows
                 choice = replace(row.choice, losses=choices[row.base].losses)
             else:
-                losses = _losses(trials, trial_rows(row), row.choice, results)
+                losses = _losses(tuning, tuning_rows(row), results)
                 choice = row.choice.with_losses(losses)
             choices[row.label] = choice
             config = choice.chosen.config if choice.chosen else row.config
@@ -73,66 +74,71 @@ def _tuned_rows(runs: Runs, results: Results) -> tuple[Row, ...]:
     return _with_changes(rows)
 
 
-def _decoded_rows(runs: Runs, results: Results) -> tuple[Row, ...]:
-    """The rows with the decoding that is best for base on dev. As long as a run of base is not
+def _with_chosen_decoding(runs: Runs, results: Results) -> tuple[Row, ...]:
+    """All rows, with the decoding that is best for base on dev. As long as a run of base is not
     decoded with each candidate, all rows still await the choice.
     """
     dev_runs = dev_runs_of(runs)
     choice = runs.base.decoding_choice
     if dev_runs is None or choice is None:
         return runs.rows
-    losses = []
-    for scores in _losses(dev_runs, dev_runs.rows, choice, results):
-        # Leave out seeds that diverged, because they did so for every candidate; unless all did.
-        losses.append([score for score in scores if score != math.inf] or scores)
-    choice = choice.with_losses(losses)
+    losses: Losses = []
+    for candidate_losses in _losses(dev_runs, dev_runs.rows, results, choice.metric):
+        # A seed that diverged did so for every candidate, so it is left out; unless all seeds did.
+        finite = [loss for loss in candidate_losses if loss != math.inf]
+        losses.append(finite if finite else candidate_losses)
+    choice_of_base = choice.with_losses(losses)
     rows = []
     for row in runs.rows:
         if row.decoding_choice is not None:
-            choice_of_row = replace(row.decoding_choice, losses=choice.losses)
-            values = {} if choice_of_row.chosen is None else choice_of_row.chosen.values
-            config = row.config.model_copy(update=dict(values))
-            row = replace(row, decoding_choice=choice_of_row, config=config)
+            choice = replace(row.decoding_choice, losses=choice_of_base.losses)
+            config = row.config
+            if choice.chosen is not None:
+                config = config.model_copy(update=dict(choice.chosen.values))
+            row = replace(row, decoding_choice=choice, config=config)
         rows.append(row)
     return _with_changes(rows)
 
 
-Losses = list[list[float | None]]  # for each candidate, a loss for each seed
-
-
-def _losses(trials: Runs, rows: Sequence[Row], choice: Choice, results: Results) -> Losses:
+def _losses(
+    runs: Runs, candidates: Sequence[Row], results: Results, metric: Metric | None = None
+) -> Losses:
     """The loss of each candidate with each seed, as for `Choice.losses`; infinite if the run
     diverged, None if it is missing.
 
-    `rows` has the row of each candidate.
+    Args:
+        runs: the runs of the candidates.
+        candidates: the row of each candidate.
+        results: results root.
+        metric: metric of the decoded dev split; None for the dev loss of the training.
 
     Raises:
         StoreError: a result has lost its score.
     """
     losses: Losses = []
-    for row in rows:
-        losses.append([_loss(results.run(run.id), row, choice) for run in trials.of(row)])
+    for row in candidates:
+        losses.append([_loss(results.run(run.id), row, metric) for run in runs.of(row)])
     return losses
 
 
-def _loss(folder: RunFolder, row: Row, choice: Choice) -> float | None:
+def _loss(folder: RunFolder, row: Row, metric: Metric | None) -> float | None:
     result = none_if_unreadable(folder.read_result)
     if result is None:
         return None
     if result.outcome == "diverged":
         return math.inf
-    if choice.metric is None:
+    if metric is None:
         return _dev_loss(folder, result)
     decoding = result.decodings.get(row.decoding)
     if decoding is None:
         return None
-    score = decoding.scores.get(choice.metric.name)
+    score = decoding.scores.get(metric.name)
     if score is None:
         raise StoreError(
-            f"{folder.result}: has no {choice.metric.name} on dev; remove {folder.path} to train "
+            f"{folder.result}: has no {metric.name} on dev; remove {folder.path} to train "
             f"the run again"
         )
-    return -score.value if choice.metric.more_is_better else score.value
+    return -score.value if metric.more_is_better else score.value
 
 
 def _dev_loss(folder: RunFolder, result: Result) -> float:
@@ -167,24 +173,6 @@ def _changes(row: Row, base: Row) -> dict[str, Any]:
     changed = changes(row.config, base.config)
     if base.awaits_choice or row.awaits_choice:
         for choice in filter(None, (row.choice, base.choice)):
-            for name in choice.candidates[0].values:
+            for name in choice.fields:
                 changed.pop(name, None)
     return changed
-
-
-def trials_text(runs: Runs, trials: Runs) -> str:
-    """A sentence about the runs that are executed before the runs of rows."""
-    first = "Base is trained and decoded on dev"
-    if trials.split == "test":
-        rows = plural(sum(row.own_choice is not None for row in runs.rows), "row")
-        first = f"{plural(len(trials.by_id), TRIAL)} for {rows}"
-    return f"{first}, then the runs themselves."
-
-
-def obstacle_text(trials: Runs | None, waiting: int, results: Results) -> str:
-    """The reason why `waiting` runs cannot begin although no trial is left to execute."""
-    cause = f"{TRIAL}s have failed"
-    for run in trials or ():
-        damage = fault_in_result(results.run(run.id))
-        cause = str(damage) if damage else cause
-    return f"{cause}; {plural(waiting, 'run')} cannot begin; see `ablate status`"
