@@ -163,7 +163,8 @@ def _changed_text(study: Study, earlier: Sequence[Judgment], bound: float) -> st
     else:
         text += '"As good as base" is a claim about a margin that was stated before the results.'
     if study.source.is_modified:
-        text += f" These rows were changed by options; the study's own verdicts: `ablate table {study.path}`."
+        text += " These rows were changed by options; the study's own verdicts: "
+        text += f"`ablate table {study.path}`."
     return text
 
 
