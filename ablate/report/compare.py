@@ -84,7 +84,7 @@ class RowComparison:
         of the study. Empty unless the first row is the base of the second.
         """
         first, second = self.rows
-        has_verdicts = second.base == first.label and self.table.experiment.tests > 1
+        has_verdicts = second.base == first.label and self.table.experiment.n_tests > 1
         return second.verdicts if has_verdicts else {}
 
     def text_of(self, verdict: Verdict) -> str:
@@ -278,8 +278,8 @@ def _significance(verdict: Verdict, text: str) -> Iterator[Text]:
     metric = verdict.metric
     yield Text(f"{metric.title}: ").append(text, STYLES.get(verdict.word, ""))
     noises = []
-    if verdict.interval and verdict.p is not None:
-        noises.append((f"{verdict.n} seeds", verdict.interval, verdict.p))
+    if verdict.interval and verdict.p_adjusted is not None:
+        noises.append((f"{verdict.n} seeds", verdict.interval, verdict.p_adjusted))
     if test := verdict.bootstrap:
         noises.append((f"test {metric.item}s", (test.low, test.high), test.p))
     for noise, interval, p in noises:
@@ -292,12 +292,12 @@ def _table_verdict(comparison: RowComparison, metric: str) -> Text:
     correction.
     """
     verdict = comparison.table_verdicts[metric]
-    rows = plural(comparison.table.experiment.tests, "row")
+    rows = plural(comparison.table.experiment.n_tests, "row")
     phrases = [f"  in the table, corrected for {rows}: {verdict.word}"]
     if verdict.interval:
         phrases.append(verdict.metric.interval_text(*verdict.interval))
-    if verdict.p is not None:
-        phrases.append(p_equation(verdict.p))
+    if verdict.p_adjusted is not None:
+        phrases.append(p_equation(verdict.p_adjusted))
     return Text(", ".join(phrases), style="dim")
 
 

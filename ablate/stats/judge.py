@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from ablate.stats.comparison import Comparison, PairedScores, compare
 from ablate.stats.looks import SINGLE_LOOK, Look
@@ -35,7 +34,7 @@ def verdicts(
     metric: Metric,
     rows: Sequence[PairedScores],
     *,
-    tests: int | None = None,
+    n_tests: int | None = None,
     margin: float | None = None,
     look: Look = SINGLE_LOOK,
     earlier: Sequence[Verdict] = (),
@@ -46,39 +45,42 @@ def verdicts(
     Args:
         metric: the metric of the differences.
         rows: all rows of the study except the bases, also rows without a score yet.
-        tests: number of rows that Holm's correction covers: all rows of the study, also rows that
-            are not finished or not printed. None means the number of `rows`. 1 means no correction.
+        n_tests: number of rows that Holm's correction covers: all rows of the study, also rows that
+            are not finished or not printed; None for the number of `rows`.
         margin: margin of equivalence, in the metric; None for no test of equivalence.
         look: the look at which the study is judged, with the scores up to it.
         earlier: the verdicts on the rows at the previous look.
-        share: part of the level. With m metrics it is 1 / m, so that the probability of a false
-            verdict in any of them stays below the level (Bonferroni's inequality).
+        share: share of the level for this metric. With m metrics it is 1 / m, so that the
+            probability of a false verdict in any of them stays below the level (Bonferroni's
+            inequality).
     """
     level = look.level * share
-    n_tests = max(1, len(rows) if tests is None else tests)
+    n_tests = max(1, len(rows) if n_tests is None else n_tests)
     comparisons = compare(rows, level)
-    found_different = set()
-    found_equivalent = set()
+    different_before = set()
+    equivalent_before = set()
     for index, verdict in enumerate(earlier):
-        # A row that is worse only because it diverged has no test over seeds. Holm's method has not
-        # rejected it, so it does not count as found.
+        # A row that is worse only because it diverged has no test over seeds, so Holm's method has
+        # not rejected it.
         if verdict.is_different and verdict.seed_test:
-            found_different.add(index)
+            different_before.add(index)
         if verdict.is_within_margin:
-            found_equivalent.add(index)
+            equivalent_before.add(index)
     difference_ps = [comparison.p_uncorrected(metric) for comparison in comparisons]
     equivalence_ps = [comparison.equivalence(margin).pooled for comparison in comparisons]
-    bootstrap_ps = []
-    for comparison in comparisons:
-        bootstrap_ps.append(1.0 if comparison.bootstrap is None else comparison.bootstrap.p)
-    difference = holm_correction(difference_ps, n_tests, level, found_different)
-    equivalence = holm_correction(equivalence_ps, n_tests, level, found_equivalent)
-    bootstrap = holm_correction(bootstrap_ps, n_tests)  # for display: no verdict depends on it
+    bootstraps = [comparison.bootstrap for comparison in comparisons]
+    bootstrap_ps = [1.0 if bootstrap is None else bootstrap.p for bootstrap in bootstraps]
+    differences = holm_correction(difference_ps, n_tests, level, different_before)
+    equivalences = holm_correction(equivalence_ps, n_tests, level, equivalent_before)
+    bootstrap_tests = holm_correction(bootstrap_ps, n_tests)  # for display: they decide no verdict
+    before: Sequence[Verdict | None] = earlier or [None] * len(rows)
     judged = []
-    for index, comparison in enumerate(comparisons):
-        corrected = _Corrected(difference[index], equivalence[index], bootstrap[index])
-        earlier_verdict = earlier[index] if earlier else None
-        judged.append(_verdict(metric, comparison, corrected, margin, look, earlier_verdict))
+    for comparison, difference, equivalence, bootstrap_test, verdict_before in zip(
+        comparisons, differences, equivalences, bootstrap_tests, before, strict=True
+    ):
+        corrected = _Corrected(difference, equivalence, bootstrap_test)
+        verdict = _verdict(metric, comparison, corrected, margin, look)
+        judged.append(_carry_over(verdict, comparison.row.base_diverged, verdict_before))
     return judged
 
 
@@ -86,7 +88,7 @@ def verdicts_over_looks(
     metric: Metric,
     looks: Sequence[tuple[Look, Sequence[PairedScores]]],
     *,
-    tests: int | None = None,
+    n_tests: int | None = None,
     margin: float | None = None,
     share: float = 1.0,
 ) -> list[list[Verdict]]:
@@ -94,14 +96,14 @@ def verdicts_over_looks(
 
     The probability of a false verdict at any look stays below the significance level, as for a
     single look. Each look uses a fraction of the level, and the fractions sum to 1. Therefore the
-    minimum of p / fraction over the looks is a valid p value of a row. A row that was significant
-    at an earlier look has this minimum from then on; `verdicts` passes such rows to Holm's method
-    as found, so that no verdict is withdrawn.
+    minimum of p / fraction over the looks so far is a valid p value of a row. A row that was
+    significant at an earlier look stays significant, because this minimum only falls; so `verdicts`
+    tells Holm's method that it has been rejected.
 
     Args:
         metric: the metric of the differences.
         looks: the looks, with the scores of all rows up to each of them.
-        tests: as in `verdicts`.
+        n_tests: as in `verdicts`.
         margin: as in `verdicts`.
         share: as in `verdicts`.
     """
@@ -109,7 +111,7 @@ def verdicts_over_looks(
     earlier: list[Verdict] = []
     for look, rows in looks:
         earlier = verdicts(
-            metric, rows, tests=tests, margin=margin, look=look, earlier=earlier, share=share
+            metric, rows, n_tests=n_tests, margin=margin, look=look, earlier=earlier, share=share
         )
         judged.append(earlier)
     return judged
@@ -156,13 +158,11 @@ def _verdict(
     corrected: _Corrected,
     margin: float | None,
     look: Look,
-    earlier: Verdict | None,
 ) -> Verdict:
-    """The verdict on a row at a look."""
+    """The verdict on a row by the scores up to a look, without earlier verdicts."""
     row = comparison.row
     is_within = _is_equivalent(comparison, corrected.equivalence, margin)
     word = _word(metric, comparison, corrected.difference, is_within)
-    word, is_within, decided_at = _carry_over(metric, row, word, is_within, look, earlier)
     # All differences were shifted (`PairedScores.shift`), so the smallest possible one is, too.
     lower_bound = row.lower_bound + row.shift
     bootstrap = comparison.bootstrap
@@ -187,28 +187,30 @@ def _verdict(
         margin=margin,
         is_within_margin=is_within,
         look=look,
-        decided_at=decided_at,
+        decided_at=look.number if word in DECIDED else None,
         shift=row.shift,
         lower_bound=lower_bound,
-        count_more_seeds=partial(comparison.more_seeds, level) if seed_test else None,
+        comparison=comparison if seed_test else None,
     )
 
 
-def _is_equivalent(comparison: Comparison, test: HolmTest, margin: float | None) -> bool:
-    """Whether both tests show that the difference is smaller than the margin."""
+def _is_equivalent(comparison: Comparison, pooled_test: HolmTest, margin: float | None) -> bool:
+    """Whether the pooled test and the row's own test show that the difference is smaller than the
+    margin.
+    """
     noise = comparison.noise
-    if noise is None or not test.is_significant:
+    if noise is None or not pooled_test.is_significant:
         return False
     return comparison.equivalence(margin).own < noise.own_level
 
 
-def _word(metric: Metric, comparison: Comparison, test: HolmTest, is_within: bool) -> Word:
-    """The verdict by the scores up to this look, without earlier verdicts.
+def _word(metric: Metric, comparison: Comparison, pooled_test: HolmTest, is_within: bool) -> Word:
+    """The word of the verdict by the scores up to this look, without earlier verdicts.
 
     Args:
         metric: the metric of the differences.
         comparison: the row.
-        test: the pooled test of the difference, after Holm's correction.
+        pooled_test: the pooled test of the difference, after Holm's correction.
         is_within: whether the row is equivalent to base within the margin.
     """
     row = comparison.row
@@ -218,56 +220,56 @@ def _word(metric: Metric, comparison: Comparison, test: HolmTest, is_within: boo
         always_diverges = row.ended > 1 and row.diverged == row.ended and not row.pending
         base_never_diverges = row.base_ended > 0 and not row.base_diverged and not row.base_pending
         # The test is significant if the row diverges significantly more often than base.
-        is_worse = (always_diverges and base_never_diverges) or test.is_significant
+        is_worse = (always_diverges and base_never_diverges) or pooled_test.is_significant
         return "worse" if is_worse else "diverged"
-    if test.is_significant and row.diverged > row.base_diverged:
-        return "worse"  # `p_uncorrected` counts the scores only if they pass the row's own test
+    # A row with more divergences than base is tested only for being worse: by its divergences, or
+    # by scores that pass the row's own test (`Comparison.p_uncorrected`).
+    if pooled_test.is_significant and row.diverged > row.base_diverged:
+        return "worse"
     if row.n == 1:
         return "cannot tell"
     if row.is_constant_zero and not row.diverged:
         return "no difference"
-    if test.is_significant and comparison.passes_own_test:
+    if pooled_test.is_significant and comparison.passes_own_test:
         return "better" if metric.is_better(row.mean) else "worse"
     return "as good as base" if is_within else "cannot tell"
 
 
-def _carry_over(
-    metric: Metric,
-    row: PairedScores,
-    word: Word,
-    is_within: bool,
-    look: Look,
-    earlier: Verdict | None,
-) -> tuple[Word, bool, int | None]:
-    """Carry an earlier verdict over to this look, unless this look finds the row better or worse,
-    or the scores contradict the earlier verdict.
+def _carry_over(verdict: Verdict, base_diverged: int, earlier: Verdict | None) -> Verdict:
+    """The verdict at this look, or the word of the earlier verdict: unless this look finds the row
+    better or worse, or its scores contradict the earlier verdict.
 
-    Returns:
-        The word, whether the difference is within the margin, and the number of the look at which
-        this verdict was reached (None while the row is undecided).
+    Args:
+        verdict: the verdict by the scores up to this look.
+        base_diverged: number of base's seeds that diverged.
+        earlier: the verdict at the look before; None at the first look.
     """
-    if earlier is not None and word not in DIFFERENT and _still_holds(metric, row, earlier):
+    if earlier is None:
+        return verdict
+    word = verdict.word
+    is_within = verdict.is_within_margin
+    if word not in DIFFERENT and _still_holds(verdict, base_diverged, earlier):
         word = earlier.word
         is_within = is_within or earlier.is_within_margin
-    if word not in DECIDED:
-        return word, is_within, None
-    if earlier is not None and earlier.word == word:
-        return word, is_within, earlier.decided_at
-    return word, is_within, look.number
+    decided_at = verdict.decided_at
+    if word in DECIDED and word == earlier.word:
+        decided_at = earlier.decided_at
+    return replace(verdict, word=word, is_within_margin=is_within, decided_at=decided_at)
 
 
-def _still_holds(metric: Metric, row: PairedScores, earlier: Verdict) -> bool:
-    """Whether the mean and the divergences of a row do not contradict an earlier verdict."""
-    mean = row.mean
+def _still_holds(verdict: Verdict, base_diverged: int, earlier: Verdict) -> bool:
+    """Whether the mean and the divergences of a row do not contradict the earlier verdict."""
+    metric = verdict.metric
+    mean = verdict.mean
     if earlier.word == "worse":
         # Without a mean, every run of the row has diverged.
         is_not_better = mean is None or not metric.is_better(mean)
-        return is_not_better and row.diverged >= row.base_diverged
-    if mean is None or row.diverged > row.base_diverged:
+        return is_not_better and verdict.diverged >= base_diverged
+    if mean is None or verdict.diverged > base_diverged:
         return False
     if earlier.word == "better":
         return metric.is_better(mean)
     if earlier.word != "as good as base" or earlier.margin is None:
         return False
-    has_divergence = row.diverged > 0 or row.base_diverged > 0
+    has_divergence = verdict.diverged > 0 or base_diverged > 0
     return abs(mean) < earlier.margin and not has_divergence

@@ -22,7 +22,7 @@ def detectable_difference(
     sentences: float = 0.0,
     level: float = LEVEL,
     further: int = 0,
-    tests: int | None = None,
+    n_tests: int | None = None,
 ) -> float:
     """Smallest true difference from base that a verdict finds with a power of 80 %.
 
@@ -39,17 +39,17 @@ def detectable_difference(
         sentences: standard deviation of a difference from base over test sentences.
         level: level of the verdicts, which is smaller in a study that is judged several times.
         further: number of seeds that only base has.
-        tests: number of rows that Holm's correction covers: more than `rows` in a study of several
-            bases; None for `rows`.
+        n_tests: number of rows that Holm's correction covers, which is larger than `rows` in a study
+            of several bases; None for `rows`.
     """
-    tests = rows if tests is None else tests
+    n_tests = rows if n_tests is None else n_tests
     generator = random.Random(0)  # a fixed seed, so that a plan prints the same number each time
     row_df = seeds - 1
     base_df = row_df + max(0, further - 1)
     pooled_df = row_df * rows + base_df
     base_share = seeds / (seeds + further)  # further seeds reduce the noise of base's mean
-    shared_t = critical_t(level / tests, pooled_df - row_df)
-    shared_z = critical_t(level / tests, math.inf)
+    shared_t = critical_t(level / n_tests, pooled_df - row_df)
+    shared_z = critical_t(level / n_tests, math.inf)
     row_t = critical_t(level, row_df)
     base_t = critical_t(level, base_df)
     z = critical_t(level, math.inf)
@@ -90,12 +90,12 @@ def seeds_needed(
     sd: float,
     sentences: float = 0.0,
     level: float = LEVEL,
-    tests: int | None = None,
+    n_tests: int | None = None,
 ) -> int | None:
     """Smallest number of seeds that detects a difference with a power of 80 %; None above 1000."""
 
     def is_enough(seeds: int) -> bool:
-        detectable = detectable_difference(seeds, rows, sd, sentences, level, tests=tests)
+        detectable = detectable_difference(seeds, rows, sd, sentences, level, n_tests=n_tests)
         return detectable <= difference
 
     return fewest_seeds(1, is_enough)

@@ -89,9 +89,9 @@ class HolmTest(NamedTuple):
 
 def holm_correction(
     p_values: Sequence[float],
-    tests: int,
+    n_tests: int,
     level: float = LEVEL,
-    found: Collection[int] = (),
+    rejected: Collection[int] = (),
 ) -> list[HolmTest]:
     """Correct several tests by Holm's step-down method. The probability of any false positive stays
     below the level.
@@ -105,23 +105,24 @@ def holm_correction(
 
     Args:
         p_values: p values of the tests.
-        tests: number m of all tests. Missing p values count as not significant, so that no verdict
-            is withdrawn when they come. 1 means no correction.
+        n_tests: number m of all tests; 1 means no correction. Missing p values count as not
+            significant, so that no verdict is withdrawn when they come.
         level: for all tests together.
-        found: indexes of tests that were significant at an earlier look; the method goes on with
-            the others.
+        rejected: indexes of the tests that were significant at an earlier look. The method goes on
+            with the other tests.
     """
-    if tests == 1:
+    if n_tests == 1:
         return [HolmTest(min(1.0, p * LEVEL / level), level) for p in p_values]
     corrected = {}
-    found_level = level / max(1, tests - len(found) + 1)
-    for index in found:
-        corrected[index] = HolmTest(min(1.0, p_values[index] * LEVEL / found_level), found_level)
-    open_tests = max(1, tests - len(found))
+    level_of_rejected = level / max(1, n_tests - len(rejected) + 1)
+    for index in rejected:
+        p = min(1.0, p_values[index] * LEVEL / level_of_rejected)
+        corrected[index] = HolmTest(p, level_of_rejected)
+    open_tests = max(1, n_tests - len(rejected))
     divisor = open_tests
     has_stopped = False
     highest = 0.0
-    ordered = sorted(set(range(len(p_values))).difference(found), key=p_values.__getitem__)
+    ordered = sorted(set(range(len(p_values))).difference(rejected), key=p_values.__getitem__)
     for step, index in enumerate(ordered):
         adjusted = min(1.0, p_values[index] * LEVEL * max(1, open_tests - step) / level)
         highest = max(highest, adjusted)

@@ -5,22 +5,34 @@ a margin, or undecided.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
 from ablate.formatting import p_text, plural, ratio
 from ablate.stats.bootstrap import BootstrapTest
-from ablate.stats.comparison import SeedTest
+from ablate.stats.comparison import Comparison, SeedTest
 from ablate.stats.looks import SINGLE_LOOK, Look
 from ablate.stats.metrics import Metric
 from ablate.stats.significance import LEVEL
 
 Word = Literal["worse", "better", "as good as base", "cannot tell", "no difference", "diverged", ""]
 DIFFERENT = ("worse", "better")
-DECIDED = (*DIFFERENT, "as good as base", "no difference")  # no further seeds are needed
-EARLY = "before the first look"  # why rows are not judged yet
+# A row with one of these verdicts needs no further seeds. "diverged" is not among them: either
+# seeds are pending, or base diverges too.
+DECIDED = (*DIFFERENT, "as good as base", "no difference")
+# Why a row is undecided; empty for a row with another verdict than "cannot tell".
+Obstacle = Literal[
+    "before the first look",
+    "one seed",
+    "no spread",
+    "divergence",
+    "uninformative interval",
+    "base at chance",
+    "noise",
+    "",
+]
 
 
 @dataclass(frozen=True)
@@ -31,8 +43,8 @@ class Verdict:
     mean: mean difference over these seeds; None without a seed.
     seed_test: test of the mean; None with fewer than two seeds, or if the seeds show no spread.
     p_holm: p value of the pooled test after Holm's correction over the rows of the study.
-    minimum_detectable: the detectable difference: the true difference that is found with a power
-        of 80 %, with this noise and this correction.
+    minimum_detectable: the detectable difference: the smallest true difference that is found with a
+        power of 80 %, with this noise and this correction.
     bootstrap: paired bootstrap over test sentences, which does not decide the verdict. Its interval
         is clipped to the possible differences. None without scores on resampled test sets.
     p_bootstrap: p value of `bootstrap` after Holm's correction over the rows.
@@ -41,13 +53,15 @@ class Verdict:
     pending: number of the row's seeds that have not ended.
     margin: the study's margin of equivalence; None if it has none.
     is_within_margin: whether the difference is significantly smaller than the margin.
-    look: the last look that has been judged; the first look if none has been judged (`is_early`).
+    look: the last look that has been judged; before the first look, this first look.
+    is_early: whether no look has been judged yet.
     decided_at: number of the look at which the verdict was reached; None while the row is
         undecided.
-    shift: number that was added to each difference (`PairedScores.shift`).
+    shift: number that was added to each difference, because base has more seeds than the row
+        (`PairedScores.shift`).
     lower_bound: the smallest possible difference (`PairedScores.lower_bound`).
-    count_more_seeds: computes `more_seeds` on demand, because it takes some time; None without a
-        test over seeds.
+    comparison: the row with its noise, from which `more_seeds` follows; None without a test over
+        seeds.
     base_has_learned: whether base scores above the level of chance. If not, further seeds would
         compare two models that have learned nothing.
     """
@@ -72,20 +86,37 @@ class Verdict:
     shift: float = 0.0
     lower_bound: float = -math.inf
     base_has_learned: bool = True
-    count_more_seeds: Callable[[], int | None] | None = field(
-        default=None, repr=False, compare=False
-    )
+    comparison: Comparison | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def more_seeds(self) -> int | None:
         """Number of seeds to add so that a true difference as large as the observed one is found
         with a power of 80 %; None if the row is decided, or if no number of seeds suffices.
         """
-        if self.word != "cannot tell" or self.is_survivors_only or self.count_more_seeds is None:
+        if self.comparison is None or self.seed_test is None or not self.base_has_learned:
             return None
-        if not self.base_has_learned:
+        if self.obstacle not in ("noise", "uninformative interval"):
             return None
-        return self.count_more_seeds()
+        return self.comparison.more_seeds(self.seed_test.level)
+
+    @property
+    def obstacle(self) -> Obstacle:
+        """Why the row is undecided, the first reason that holds; empty if it is not undecided."""
+        test = self.seed_test
+        if self.word != "cannot tell":
+            return ""
+        if self.is_early:
+            return "before the first look"
+        if self.n == 1:
+            return "one seed"
+        if test is None:
+            return "no spread"
+        if not test.low <= 0 <= test.high:
+            # A significant difference decides a row, unless other seeds of the row diverged.
+            return "divergence"
+        if self.is_uninformative:
+            return "uninformative interval"
+        return "noise" if self.base_has_learned else "base at chance"
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -103,21 +134,15 @@ class Verdict:
         return self.seed_test is not None and self.interval is None
 
     @property
-    def is_survivors_only(self) -> bool:
-        """Whether the difference is significant over the seeds that did not diverge, and the row is
-        undecided because other seeds diverged.
+    def p_adjusted(self) -> float | None:
+        """The p value to compare with 0.05: max(p_holm, p_own * 0.05 / own_level), where the second
+        is the p value of the row's own test, rescaled from the level of this test to 0.05. None
+        without a test.
         """
         test = self.seed_test
-        return self.word == "cannot tell" and test is not None and not test.low <= 0 <= test.high
-
-    @property
-    def p(self) -> float | None:
-        """Larger p value of the pooled test and of the row's own test, each on a scale on which the
-        test is significant below 0.05; None without a test.
-        """
-        if self.p_holm is None or self.seed_test is None:
+        if self.p_holm is None or test is None:
             return None
-        return max(self.p_holm, min(1.0, self.seed_test.p_own * LEVEL / self.seed_test.own_level))
+        return max(self.p_holm, min(1.0, test.p_own * LEVEL / test.own_level))
 
     @property
     def is_different(self) -> bool:
@@ -126,7 +151,7 @@ class Verdict:
 
     @property
     def is_decided(self) -> bool:
-        """Whether the row needs no more seeds."""
+        """Whether the row needs no further seeds."""
         return self.word in DECIDED
 
     @property
@@ -139,21 +164,26 @@ class Verdict:
         if self.word == "":
             return "no result yet"
         if self.n == 0:
-            seeds = f"{self.diverged} of {plural(self.ended, 'seed')}"
-            if self.ended == 1:
-                seeds = "its only seed"
-            prefix = "" if self.word == "diverged" else f"{self.word}: "
-            return f"{prefix}diverged with {seeds}"
+            return self._divergence_text()
         phrases = [self._seeds_phrase(reference)]
         if self.diverged:
             phrases.append(f"{self.diverged} of {plural(self.ended, 'seed')} diverged")
         if self.n == 1 and self.bootstrap is not None and self.p_bootstrap is not None:
-            noise = f"the noise of the test {self.metric.item}s ({p_equation(self.p_bootstrap)})"
             side = "beyond" if self.p_bootstrap < LEVEL else "within"
+            noise = f"the noise of the test {self.metric.item}s ({p_equation(self.p_bootstrap)})"
             phrases.append(f"{side} {noise}, not the seeds' noise")
         if self.decided_at is not None and not self.look.is_only:
             phrases.append(f"since {Look(self.decided_at, self.look.plan).text}")
         return "; ".join(phrases)
+
+    def _divergence_text(self) -> str:
+        """The verdict on a row without a score: `worse: diverged with 3 of 3 seeds`."""
+        seeds = f"{self.diverged} of {plural(self.ended, 'seed')}"
+        if self.ended == 1:
+            seeds = "its only seed"
+        if self.word == "diverged":
+            return f"diverged with {seeds}"
+        return f"{self.word}: diverged with {seeds}"
 
     @property
     def short(self) -> str:
@@ -171,7 +201,9 @@ class Verdict:
         """The detectable difference with the metric's number of decimals; empty if the row is
         undecided for another reason than its noise.
         """
-        if self.minimum_detectable is None or self.is_survivors_only or self.is_uninformative:
+        if self.minimum_detectable is None or self.is_uninformative:
+            return ""
+        if self.obstacle == "divergence":
             return ""
         return self.metric.size_text(self.minimum_detectable)
 
@@ -185,23 +217,19 @@ class Verdict:
     def as_json(self) -> dict[str, Any]:
         """The verdict as JSON; null for the results of tests that were not possible."""
         low, high = self.interval or (None, None)
-        std = p = p_own = test_set = None
-        if self.seed_test is not None:
-            std, p, p_own = self.seed_test.std, self.seed_test.p, self.seed_test.p_own
-        if (test := self.bootstrap) is not None:
-            test_set = {"low": test.low, "high": test.high, "p": test.p, "p_holm": self.p_bootstrap}
+        test = self.seed_test
         content = {
             "verdict": self.word,
             "text": self.text,
             "n": self.n,
             "mean": self.mean,
-            "std": std,
+            "std": test and test.std,
             "low": low,
             "high": high,
-            "p": p,
+            "p": test and test.p,
             "p_holm": self.p_holm,
-            "p_own": p_own,
-            "p_adjusted": self.p,
+            "p_own": test and test.p_own,
+            "p_adjusted": self.p_adjusted,
             "minimum_detectable": self.minimum_detectable,
             "more_seeds": self.more_seeds,
             "margin": self.margin,
@@ -210,7 +238,15 @@ class Verdict:
         }
         if not self.look.is_only:
             content["settled_at_look"] = self.decided_at
-        return {**content, "test_set": test_set}
+        content["test_set"] = None
+        if (bootstrap := self.bootstrap) is not None:
+            content["test_set"] = {
+                "low": bootstrap.low,
+                "high": bootstrap.high,
+                "p": bootstrap.p,
+                "p_holm": self.p_bootstrap,
+            }
+        return content
 
     def _seeds_phrase(self, reference: str) -> str:
         """The verdict with the reason, by the tests over seeds."""
@@ -221,24 +257,24 @@ class Verdict:
             if not self.is_within_margin:
                 return self.word
             return f"{self.word}, but within {self.margin_text} {title} of {reference}"
-        if self.is_early:
-            return f"cannot tell before {self.look.text}"
-        if self.n == 1:
-            return "cannot tell: one seed shows no spread"
-        if self.seed_test is None or self.minimum_detectable is None:
-            return f"cannot tell: the seeds show no spread in {title}"
-        if self.is_survivors_only:
-            condition = "over the seeds that did not diverge"
-            return f"cannot tell: the difference is significant only {condition}"
-        if self.is_uninformative:
-            seeds = seeds_text(self.n)
-            return f"cannot tell: with {seeds}, the interval covers every possible difference"
-        if not self.base_has_learned:
-            return f"cannot tell: {reference} has learned nothing, and needs more steps"
+        match self.obstacle:
+            case "before the first look":
+                return f"cannot tell before {self.look.text}"
+            case "one seed":
+                return "cannot tell: one seed shows no spread"
+            case "no spread":
+                return f"cannot tell: the seeds show no spread in {title}"
+            case "divergence":
+                condition = "over the seeds that did not diverge"
+                return f"cannot tell: the difference is significant only {condition}"
+            case "uninformative interval":
+                seeds = seeds_text(self.n)
+                return f"cannot tell: with {seeds}, the interval covers every possible difference"
+            case "base at chance":
+                return f"cannot tell: {reference} has learned nothing, and needs more steps"
         detectable = f"detectable difference: {self.detectable_text} {title}"
-        if self.more_seeds is None:
-            return f"cannot tell ({detectable}; no number of seeds would find the observed one)"
-        return f"cannot tell ({detectable}; {self.more_seeds_text} would find the observed one)"
+        seeds = self.more_seeds_text or "no number of seeds"
+        return f"cannot tell ({detectable}; {seeds} would find the observed one)"
 
     @property
     def more_seeds_text(self) -> str:
@@ -263,8 +299,8 @@ def joint_word(verdicts: Sequence[Verdict]) -> str:
         if verdict.word not in ("", "cannot tell"):
             titles.setdefault(verdict.word, []).append(verdict.metric.title)
     if not titles:
-        # `cannot tell` before the empty word of a metric without a score.
-        return max(verdict.word for verdict in verdicts)
+        is_undecided = any(verdict.word == "cannot tell" for verdict in verdicts)
+        return "cannot tell" if is_undecided else ""
     phrases = []
     for word, metric_titles in titles.items():
         if len(metric_titles) == len(verdicts):
@@ -299,5 +335,6 @@ def p_equation(p: float) -> str:
     """`p = 0.03`, `p < 0.001`; with more digits if the rounded value would equal the level."""
     if p < 0.001:
         return "p < 0.001"
-    short = f"{p:.2g}"
-    return f"p = {p_text(p) if p != LEVEL == float(short) else short}"
+    if p != LEVEL and round(p, 3) == LEVEL:
+        return f"p = {p_text(p)}"
+    return f"p = {p:.2g}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from ablate.formatting import enumeration, number, percent, plural, spread_text
 from ablate.stats.metrics import Metric
 from ablate.stats.significance import LEVEL
-from ablate.stats.verdict import EARLY, Verdict, Word, joint_word, seeds_text
+from ablate.stats.verdict import Verdict, Word, joint_word, seeds_text
 from ablate.table.chance import chance_sentences, comparable_rows, unlearned_sentences
 from ablate.table.designs import base_name, bound_notes
 from ablate.table.table import Table, TableRow
@@ -39,13 +39,13 @@ def conclusion(table: Table) -> list[str]:
         metric = table.main_metric
         rows = [_row_verdict(row, metric) for row in comparable[metric.name]]
         sentences += unlearned[metric.name]
-        sentences += _verdict_sentences(metric, rows, experiment.tests, experiment.error_rate)
+        sentences += _verdict_sentences(metric, rows, experiment.n_tests, experiment.error_rate)
     else:
         joint = _joint_words(table, comparable)
         sentences += _joint_sentences(table, comparable, joint)
         for metric in table.judged_metrics:
             rows = _rows_to_report(metric, comparable[metric.name], joint)
-            verdicts = _verdict_sentences(metric, rows, experiment.tests, error=None)
+            verdicts = _verdict_sentences(metric, rows, experiment.n_tests, error=None)
             for sentence in (*unlearned[metric.name], *verdicts):
                 sentences.append(f"By {metric.title}: {sentence}")
     for metric in table.shown_metrics:
@@ -115,20 +115,20 @@ def _joint_sentences(
     return [
         f"Of {plural(len(joint), 'row')}, by {titles}: {'; '.join(phrases)}.",
         *_error_sentences(
-            different, experiment.tests, experiment.error_rate, len(table.judged_metrics)
+            different, experiment.n_tests, experiment.error_rate, len(table.judged_metrics)
         ),
     ]
 
 
 def _verdict_sentences(
-    metric: Metric, rows: Sequence[RowVerdict], tests: int, error: float | None = LEVEL
+    metric: Metric, rows: Sequence[RowVerdict], n_tests: int, error: float | None = LEVEL
 ) -> list[str]:
     """The sentences about the rows in a metric: a sentence for each kind of verdict.
 
     Args:
         metric: the metric.
         rows: the rows to report, without base.
-        tests: number of tests that Holm's correction covers, one for each row of the study.
+        n_tests: number of tests that Holm's correction covers, one for each row of the study.
         error: bound of the familywise error rate; None to leave out the sentence about it.
     """
     if not rows:
@@ -141,7 +141,7 @@ def _verdict_sentences(
     sentences = _difference_sentences(metric, "worse", worse)
     sentences += _difference_sentences(metric, "better", better)
     if error is not None:
-        sentences += _error_sentences([*worse, *better], tests, error)
+        sentences += _error_sentences([*worse, *better], n_tests, error)
     if not sentences and any(row.verdict.seed_test for row in rows):
         sentences.append("No row is shown to be worse or better than base.")
     if equal := by_word.get("as good as base"):
@@ -171,17 +171,18 @@ def _undecided_sentences(metric: Metric, rows: Sequence[RowVerdict]) -> list[str
 
 def _reason_without_limit(verdict: Verdict) -> str:
     """Why an undecided row has no detectable difference; empty if it has one."""
-    if verdict.is_early:
-        return f", {EARLY}"
-    if verdict.is_survivors_only:
-        return "; significant only over the seeds that did not diverge"
-    if verdict.is_uninformative:
-        return f"; with {seeds_text(verdict.n)}, the interval covers every possible difference"
-    if verdict.minimum_detectable is not None:
-        return ""
-    if verdict.n == 1:
-        return ", because one seed shows no spread"
-    return f", because the seeds show no spread in {verdict.metric.title}"
+    match verdict.obstacle:
+        case "before the first look":
+            return ", before the first look"
+        case "one seed":
+            return ", because one seed shows no spread"
+        case "no spread":
+            return f", because the seeds show no spread in {verdict.metric.title}"
+        case "divergence":
+            return "; significant only over the seeds that did not diverge"
+        case "uninformative interval":
+            return f"; with {seeds_text(verdict.n)}, the interval covers every possible difference"
+    return ""
 
 
 def _base_sentence(table: Table, base: TableRow) -> str:
@@ -242,7 +243,7 @@ def _row_text(metric: Metric, row: RowVerdict) -> str:
 
 
 def _error_sentences(
-    different: Sequence[RowVerdict], tests: int, error: float, metrics: int = 1
+    different: Sequence[RowVerdict], n_tests: int, error: float, metrics: int = 1
 ) -> list[str]:
     """A sentence on the probability of a false verdict. Empty unless a row with a score is worse or
     better: rows that diverged with every seed have no test.
@@ -251,8 +252,8 @@ def _error_sentences(
     if not tested:
         return []
     corrected = []
-    if tests > 1:
-        corrected.append(f"the {tests} rows of the study")
+    if n_tests > 1:
+        corrected.append(f"the {n_tests} rows of the study")
     if metrics > 1:
         corrected.append(f"{metrics} metrics")
     start = f"Corrected for {enumeration(corrected)}: if" if corrected else "If"

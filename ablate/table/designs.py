@@ -324,7 +324,7 @@ def _differences(pairs: list[_Pair], metric: Metric, level: float) -> tuple[Effe
             continue
         if row.base == reference.label and name in row.verdicts:
             verdict = row.verdicts[name]
-            estimates[index] = EffectEstimate(verdict.mean, verdict.interval, verdict.p)
+            estimates[index] = EffectEstimate(verdict.mean, verdict.interval, verdict.p_adjusted)
             continue
         paired = row.scores[name].minus(reference.scores[name])
         differences = list(paired.by_seed.values())

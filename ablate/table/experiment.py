@@ -298,7 +298,7 @@ class Experiment:
         return {metric.name: metric for metric in self.measured}
 
     @property
-    def tests(self) -> int:
+    def n_tests(self) -> int:
         """Number of tests that Holm's correction covers: one for each row of each base."""
         return sum(self.totals.values())
 

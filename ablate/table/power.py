@@ -78,7 +78,13 @@ class Power:
                 further = len(self.experiment.further_seeds)
         level *= self.experiment.share_of_level(self.metric.name)
         return detectable_difference(
-            seeds, self.rows, self.sd, self.sentences, level, further, tests=self.experiment.tests
+            seeds,
+            self.rows,
+            self.sd,
+            self.sentences,
+            level,
+            further,
+            n_tests=self.experiment.n_tests,
         )
 
     @property
@@ -104,7 +110,7 @@ class Power:
             return None
         level = LEVEL * self.experiment.share_of_level(self.metric.name)
         return seeds_needed(
-            difference, self.rows, self.sd, self.sentences, level, tests=self.experiment.tests
+            difference, self.rows, self.sd, self.sentences, level, n_tests=self.experiment.n_tests
         )
 
     @property
@@ -118,7 +124,7 @@ class Power:
                 f"The runs that exist show no spread of {title} over seeds, so the detectable "
                 f"difference is unknown; --spread SD states a spread."
             )
-        rows = plural(self.experiment.tests, "row")
+        rows = plural(self.experiment.n_tests, "row")
         power = f"at {POWER:.0%} power"
         if self.looks:
             sizes = "; ".join(map(self._look_text, self.looks))

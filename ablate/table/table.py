@@ -118,7 +118,7 @@ class Table:
         table = Table(experiment, tuple(rows))
         by_label = table.by_label
         pairs = [(by_label[row.base], row) for row in table.compared_rows]
-        for judged in table._judge(pairs, experiment.tests):
+        for judged in table._judge(pairs, experiment.n_tests):
             by_label[judged.label] = judged
         return replace(table, rows=tuple(by_label.values()))
 
@@ -257,7 +257,7 @@ class Table:
                 rows.append(row)
         return self._judge([(base, row) for row in rows], 1)[rows.index(compared)]
 
-    def _judge(self, pairs: Sequence[tuple[TableRow, TableRow]], tests: int) -> list[TableRow]:
+    def _judge(self, pairs: Sequence[tuple[TableRow, TableRow]], n_tests: int) -> list[TableRow]:
         """Judge the row of each pair (base, row).
 
         Where base has further seeds, the mean of base changes by `verdict.shift`; the shift is
@@ -265,7 +265,7 @@ class Table:
 
         Args:
             pairs: rows with their bases.
-            tests: number of rows that Holm's correction covers.
+            n_tests: number of rows that Holm's correction covers.
 
         Returns:
             The rows, with their differences and verdicts.
@@ -279,7 +279,7 @@ class Table:
         deltas: list[dict[str, Scores]] = [{} for _ in pairs]
         verdicts: list[dict[str, Verdict]] = [{} for _ in pairs]
         for metric in self.experiment.measured:
-            judged = verdicts_on(self.experiment, metric, pairs, tests, looks)
+            judged = verdicts_on(self.experiment, metric, pairs, n_tests, looks)
             for index, ((base, row), verdict) in enumerate(zip(pairs, judged, strict=True)):
                 name = metric.name
                 scores = row.scores[name].only_seeds(seeds)

@@ -109,7 +109,7 @@ def verdicts_on(
     experiment: Experiment,
     metric: Metric,
     pairs: Sequence[tuple[ExperimentRow, ExperimentRow]],
-    tests: int,
+    n_tests: int,
     looks: Sequence[Look],
 ) -> list[Verdict]:
     """Give a verdict on each pair of rows.
@@ -118,11 +118,11 @@ def verdicts_on(
         experiment: the experiment of the rows.
         metric: the metric of the comparison.
         pairs: (reference, row) of each comparison.
-        tests: number of rows that Holm's correction covers.
+        n_tests: number of rows that Holm's correction covers.
         looks: the looks that have been judged; empty before the first one.
     """
     rule: dict[str, Any] = {
-        "tests": tests,
+        "n_tests": n_tests,
         "margin": experiment.margins.get(metric.name),
         "share": experiment.share_of_level(metric.name),
     }
@@ -157,7 +157,7 @@ def undecided_rows(experiment: Experiment, looks: Sequence[Look]) -> tuple[str, 
         if any(run.state == "failed" and run.seed in look_seeds for run in row.runs):
             undecided.add(row.label)
     for metric in experiment.judged:
-        verdicts = verdicts_on(experiment, metric, pairs, experiment.tests, looks)
+        verdicts = verdicts_on(experiment, metric, pairs, experiment.n_tests, looks)
         for row, verdict in zip(rows, verdicts, strict=True):
             if not verdict.is_decided:
                 undecided.add(row.label)

@@ -67,7 +67,7 @@ def test_a_single_row_at_a_look_is_the_paired_t_test_of_scipy_at_its_level(look)
     assert (verdict.seed_test.low, verdict.seed_test.high) == pytest.approx(
         (interval.low, interval.high)
     )
-    assert verdict.p == pytest.approx(min(1.0, expected.pvalue * LEVEL / look.level))
+    assert verdict.p_adjusted == pytest.approx(min(1.0, expected.pvalue * LEVEL / look.level))
 
 
 def test_a_difference_that_is_significant_at_005_is_not_at_a_look():
@@ -84,7 +84,7 @@ def test_a_row_stays_settled_although_later_seeds_blur_it():
     first, second, last = ([one.word for one in found] for found in over_looks(blurred, OPEN))
     assert first == second == last == ["worse", "cannot tell"]
     verdict = over_looks(blurred, OPEN)[-1][0]
-    assert verdict.p >= LEVEL
+    assert verdict.p_adjusted >= LEVEL
     assert verdict.decided_at == 1
     assert verdict.text == "worse; since look 1 of 3 (3 of 8 seeds)"
     assert (
@@ -121,7 +121,7 @@ def test_rows_settled_at_an_earlier_look_leave_their_part_of_the_level_to_the_ot
     one.
     """
     differences = (-1.2, -0.4, -0.9, -1.6, -0.2)
-    apart = verdicts(BLEU, [paired(*differences)], tests=1, look=Look(2, (3, 5)))[0]
+    apart = verdicts(BLEU, [paired(*differences)], n_tests=1, look=Look(2, (3, 5)))[0]
     looks = planned_looks((3, 5))
     clear, row = paired(*CLEAR[:3]), paired(*differences[:3])
     at_first = verdicts(BLEU, [clear, row], look=looks[0])
@@ -141,7 +141,11 @@ def test_before_the_first_look_no_row_is_judged():
     found = early_verdicts(BLEU, rows, Look(1, PLAN))
     assert [one.word for one in found] == ["cannot tell", "", "diverged"]
     assert found[0].text == "cannot tell before look 1 of 3 (3 of 8 seeds)"
-    assert (found[0].mean, found[0].p, found[0].seed_test) == (pytest.approx(-5.1), None, None)
+    assert (found[0].mean, found[0].p_adjusted, found[0].seed_test) == (
+        pytest.approx(-5.1),
+        None,
+        None,
+    )
 
 
 # Simulation

@@ -68,7 +68,7 @@ def test_rows_of_several_sizes_find_the_detectable_difference_too(rows, sizes, n
     draw, studies = np.random.default_rng(n), 4000
     scores = simulation.draw_study(draw, studies * sizes, rows, n, np.ones((1, 1, 1)))
     of_sizes = scores.reshape(studies, sizes, rows + 1, n)
-    of_sizes[:, 0, 1] += detectable_difference(n, rows, 1.0, tests=rows * sizes)
+    of_sizes[:, 0, 1] += detectable_difference(n, rows, 1.0, n_tests=rows * sizes)
     found = simulation.judge_sizes(of_sizes)[:, 0].mean()
     assert found == pytest.approx(POWER, abs=0.04)
 

@@ -164,9 +164,9 @@ def test_a_share_of_the_level_makes_tests_stricter_and_p_values_comparable():
     rows = [paired(-2.0, -2.6, -1.7), paired(0.3, -0.2, 0.1), paired(-0.1, 0.2, 0.6)]
     whole, half = verdicts(BLEU, rows), verdicts(BLEU, rows, share=0.5)
     for before, after in zip(whole, half, strict=True):
-        assert after.p == pytest.approx(min(1.0, 2 * before.p))
+        assert after.p_adjusted == pytest.approx(min(1.0, 2 * before.p_adjusted))
         assert after.minimum_detectable > before.minimum_detectable
-        assert (after.interval[0] <= 0 <= after.interval[1]) == (after.p >= LEVEL)
+        assert (after.interval[0] <= 0 <= after.interval[1]) == (after.p_adjusted >= LEVEL)
 
 
 def test_a_row_that_is_told_apart_needs_no_more_seeds():
@@ -253,15 +253,15 @@ def test_the_bootstrap_needs_resampled_scores_of_every_seed():
 def test_p_values_of_the_test_set_are_corrected_over_all_rows_of_the_study():
     rows = [paired(-0.8, spread=0.3), paired(-0.6, spread=0.3)]
     for family, factors in ((None, (2, 1)), (4, (4, 3)), (1, (1, 1))):
-        first, second = verdicts(BLEU, rows, tests=family)
+        first, second = verdicts(BLEU, rows, n_tests=family)
         assert 0.005 < first.bootstrap.p < second.bootstrap.p < 0.1
         assert first.p_bootstrap == pytest.approx(factors[0] * first.bootstrap.p)
         assert second.p_bootstrap == pytest.approx(factors[1] * second.bootstrap.p)
         for verdict in (first, second):
             noise = "beyond" if verdict.p_bootstrap < LEVEL else "within"
             assert f"{noise} the noise of the test sentences" in verdict.text
-    assert first.bootstrap.p < LEVEL <= verdicts(BLEU, rows, tests=40)[0].p_bootstrap
-    assert "within the noise of the test sentences" in verdicts(BLEU, rows, tests=40)[0].text
+    assert first.bootstrap.p < LEVEL <= verdicts(BLEU, rows, n_tests=40)[0].p_bootstrap
+    assert "within the noise of the test sentences" in verdicts(BLEU, rows, n_tests=40)[0].text
 
 
 def test_rows_of_several_bases_are_one_family_and_share_noise_with_their_base_alone():
@@ -272,7 +272,7 @@ def test_rows_of_several_bases_are_one_family_and_share_noise_with_their_base_al
             replace(row, differences={s: d * scale + 2 for s, d in row.differences.items()})
             for row in of_base
         ]
-        alone += verdicts(BLEU, of_base, tests=1)
+        alone += verdicts(BLEU, of_base, n_tests=1)
         rows += [replace(row, base_label=label) for row in of_base]
     together = verdicts(BLEU, rows)
     p_values = [verdict.seed_test.p for verdict in alone]
@@ -414,7 +414,7 @@ def test_e_equal_differences_are_no_proof():
 def test_f_holm_covers_all_rows_from_the_beginning_so_that_filling_the_study_takes_nothing_back():
     row = paired(-2.0, -2.4, -2.2)
     first = verdicts(BLEU, [row, *[PairedScores()] * 8])[0]
-    alone = verdicts(BLEU, [row], tests=9)[0]
+    alone = verdicts(BLEU, [row], n_tests=9)[0]
     assert first.p_holm == alone.p_holm == pytest.approx(9 * one(-2.0, -2.4, -2.2).p_holm)
     with_p_1 = [row, *[paired(1.0, -1.0, 0.0)] * 8]
     assert verdicts(BLEU, with_p_1)[0].seed_test.level == first.seed_test.level
@@ -431,7 +431,7 @@ def test_g_an_interval_excludes_zero_exactly_if_the_verdict_says_so(seed):
     )
     for verdict in found:
         excluded = not verdict.seed_test.low <= 0 <= verdict.seed_test.high
-        assert excluded == (verdict.word in ("worse", "better")) == (verdict.p < 0.05)
+        assert excluded == (verdict.word in ("worse", "better")) == (verdict.p_adjusted < 0.05)
         assert verdict.seed_test.low > verdict.mean - verdict.minimum_detectable
         narrow = stats.t.isf(0.025, 12) * 2**0.5 * min(map(np.std, scores)) / 3**0.5
         assert verdict.seed_test.high - verdict.seed_test.low > 2 * narrow
@@ -501,7 +501,6 @@ def test_a_p_value_that_equals_its_level_is_not_below_it():
             _Corrected(OPEN_TEST, HolmTest(adjusted, LEVEL), OPEN_TEST),
             0.5,
             SINGLE_LOOK,
-            None,
         )
         assert (verdict.is_within_margin, verdict.word) == (
             within,
@@ -661,11 +660,11 @@ def test_a_verdict_of_an_earlier_look_stays_while_mean_and_divergences_agree(
     past = Verdict(
         BLEU, earlier, 3, 1.0, margin=0.5, is_within_margin=within, look=BEFORE, decided_at=1
     )
-    differences = {} if mean is None else {1: mean}
-    row = replace(paired(**counts), differences=differences)
-    found = _carry_over(BLEU, row, "cannot tell", False, NOW, past)
+    now = Verdict(BLEU, "cannot tell", 1, mean, diverged=counts.get("diverged", 0), look=NOW)
+    found = _carry_over(now, counts.get("base_diverged", 0), past)
     decided_at = None if word == "cannot tell" else 1
-    assert found == (word, word == "as good as base", decided_at)
+    is_within = word == "as good as base"
+    assert found == replace(now, word=word, is_within_margin=is_within, decided_at=decided_at)
 
 
 def test_a_verdict_of_this_look_goes_before_an_earlier_one_and_keeps_what_it_knows_of_the_margin():
@@ -679,17 +678,23 @@ def test_a_verdict_of_this_look_goes_before_an_earlier_one_and_keeps_what_it_kno
         look=BEFORE,
         decided_at=1,
     )
-    row = replace(paired(), differences={1: -0.2})
-    assert _carry_over(BLEU, row, "worse", False, NOW, past) == ("worse", False, 2)
-    assert _carry_over(BLEU, row, "worse", False, NOW, None) == ("worse", False, 2)
+    now = Verdict(BLEU, "worse", 1, -0.2, look=NOW, decided_at=2)
+    assert _carry_over(now, 0, past) == now
+    assert _carry_over(now, 0, None) == now
     worse = Verdict(BLEU, "worse", 3, -0.2, margin=0.5, decided_at=1)
-    assert _carry_over(BLEU, row, "cannot tell", True, NOW, worse) == ("worse", True, 1)
-    assert _carry_over(BLEU, row, "worse", False, NOW, worse) == ("worse", False, 1)
+    within = Verdict(BLEU, "cannot tell", 1, -0.2, is_within_margin=True, look=NOW)
+    assert _carry_over(within, 0, worse) == replace(within, word="worse", decided_at=1)
+    assert _carry_over(now, 0, worse) == replace(now, decided_at=1)
 
 
 def test_a_verdict_without_details_says_its_word_alone():
     plain = Verdict(BLEU, "worse", 3, -1.0)
-    assert (plain.text, plain.short, plain.p, plain.more_seeds) == ("worse", "worse", None, None)
+    assert (plain.text, plain.short, plain.p_adjusted, plain.more_seeds) == (
+        "worse",
+        "worse",
+        None,
+        None,
+    )
     assert Verdict(BLEU, "cannot tell", 1, -1.0).short == "cannot tell"
     assert Verdict(BLEU, "worse", 3, -1.0, minimum_detectable=0.5).short == "worse"
     assert (plain.detectable_text, plain.margin_text, plain.is_decided) == ("", "", True)
@@ -719,16 +724,17 @@ def test_a_verdict_without_details_says_its_word_alone():
     )
 
 
-def test_verdicts_are_equal_whatever_computes_the_seeds_that_they_need():
-    plain = Verdict(BLEU, "cannot tell", 3, -1.0)
-    other = Verdict(BLEU, "cannot tell", 3, -1.0, count_more_seeds=lambda: 7)
-    assert (plain.ended, plain.more_seeds, other.more_seeds) == (0, None, 7)
-    assert plain == other
-    assert repr(plain) == repr(other)
+def test_verdicts_are_equal_with_and_without_the_comparison_that_counts_further_seeds():
+    verdict = one(-1.0, -2.1, -1.9, -0.2)
+    plain = replace(verdict, comparison=None)
+    needed = verdict.comparison.more_seeds(verdict.seed_test.level)
+    assert (plain.more_seeds, verdict.more_seeds) == (None, needed)
+    assert plain == verdict
+    assert repr(plain) == repr(verdict)
 
 
 def test_a_verdict_with_one_of_two_numbers_goes_on_without_it():
-    assert Verdict(BLEU, "cannot tell", 1, -1.0, p_holm=0.2).p is None
+    assert Verdict(BLEU, "cannot tell", 1, -1.0, p_holm=0.2).p_adjusted is None
     unseen = Verdict(BLEU, "cannot tell", 2, -1.0, minimum_detectable=0.5)
     assert unseen.text == "cannot tell: the seeds show no spread in BLEU"
 
@@ -789,6 +795,6 @@ def test_a_cell_of_two_metrics_has_no_difference_that_the_verdict_does_not_lack(
     ppl, bleu = by_both("cannot tell", "cannot tell")
     test = SeedTest(1.0, 0.01, 0.05, 0.01, 0.05, -3.0, -1.0, 0.3)
     survivors = replace(bleu, seed_test=test, diverged=1, ended=4)
-    assert survivors.is_survivors_only
+    assert survivors.obstacle == "divergence"
     assert joint_short([ppl, survivors]) == "cannot tell (×1.050 PPL)"
     assert survivors.short == "cannot tell"

@@ -889,7 +889,7 @@ def test_a_tab_as_indentation_is_named(faults):
 
 
 def corrected_for(study):
-    return experiment_of(runs_of(study), runs_by_row([])).tests
+    return experiment_of(runs_of(study), runs_by_row([])).n_tests
 
 
 def test_a_part_of_a_study_is_corrected_for_all_rows_of_the_file(read):

@@ -497,7 +497,7 @@ def test_the_table_has_one_p_value_and_it_never_contradicts_the_verdict(fake):
         if word == "no difference":
             assert text == ""
             continue
-        assert float(text.lstrip("<")) == pytest.approx(verdict.p, abs=1e-3)
+        assert float(text.lstrip("<")) == pytest.approx(verdict.p_adjusted, abs=1e-3)
         assert (word in ("worse", "better")) == (float(text.lstrip("<")) < 0.05)
 
 
@@ -782,5 +782,5 @@ def test_two_metrics_have_one_verdict_together_and_a_p_value_each(tmp_path):
     plain = Fake(tmp_path / "results", study_from(tmp_path)).table()
     for alone, both in zip(plain.rows[1:], table.rows[1:], strict=True):
         for metric in ("ppl", "bleu"):
-            p, doubled = alone.verdicts[metric].p, both.verdicts[metric].p
+            p, doubled = alone.verdicts[metric].p_adjusted, both.verdicts[metric].p_adjusted
             assert doubled == (None if p is None else pytest.approx(min(1.0, 2 * p)))

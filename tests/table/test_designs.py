@@ -128,8 +128,8 @@ def test_steps_of_a_cumulative_path_have_the_p_of_a_paired_t_test_and_of_the_ver
     table = fake.table()
     first, second, whole = by_name(design_effects(table)[0]).values()
     assert (first.value, second.value, whole.value) == pytest.approx((2.5, 2.75, 5.25))
-    assert first.p == table.by_label["P up to norm_position"].verdicts["bleu"].p
-    assert whole.p == table.by_label["P all"].verdicts["bleu"].p
+    assert first.p == table.by_label["P up to norm_position"].verdicts["bleu"].p_adjusted
+    assert whole.p == table.by_label["P all"].verdicts["bleu"].p_adjusted
     assert second.p == pytest.approx(stats.ttest_1samp([3.5, 2.0], 0).pvalue)
 
 

@@ -34,7 +34,7 @@ def difference_columns(table: Table, form: Form) -> Iterator[Column]:
         yield _difference(table, table.experiment.perplexity, OTHER_DIFFERENCE)
     for metric in table.judged_metrics:
         yield _difference(table, metric, DIFFERENCE)
-        p_value = _cell(metric, lambda verdict: p_text(verdict.p))
+        p_value = _cell(metric, lambda verdict: p_text(verdict.p_adjusted))
         head = f"{_p_head(table, metric)}\n(adj.)"
         yield Column("", head, text=p_value, priority=P_VALUE, only_filled=True)
     yield Column("note", value=lambda row: row.note, legend=partial(_note_legend, table))
@@ -153,7 +153,7 @@ def _difference_legend(table: Table, form: Form) -> Iterator[str]:
 def _verdict_line(table: Table, is_compact: bool = False) -> str:
     """The meaning of the verdicts."""
     seeds = plural(len(table.experiment.seeds), "seed")
-    rows = plural(table.experiment.tests, "row")
+    rows = plural(table.experiment.n_tests, "row")
     if len(table.families) > 1:
         rows += " of all sizes"
     items: dict[str, None] = {}
@@ -253,7 +253,9 @@ def _earlier_verdicts(table: Table) -> dict[str, None]:
     for row in table.rows:
         for metric in table.judged_metrics:
             verdict = row.verdicts.get(metric.name)
-            if verdict and verdict.is_different and verdict.p is not None and verdict.p >= LEVEL:
+            if verdict is None or verdict.p_adjusted is None:
+                continue
+            if verdict.is_different and verdict.p_adjusted >= LEVEL:
                 labels[row.label] = None
     return labels
 
