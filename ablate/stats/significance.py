@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -85,6 +85,22 @@ class HolmTest(NamedTuple):
     def is_significant(self) -> bool:
         """Whether the hypothesis of the test is rejected."""
         return self.p < LEVEL
+
+
+def repeated_comparisons(keys: Mapping[str, Hashable]) -> dict[str, str]:
+    """The rows that repeat the comparison of an earlier row: label of the earlier row, by label.
+    Both are one hypothesis, which is tested once.
+
+    Args:
+        keys: runs and evaluation of each row, by its label; they are equal for equal comparisons.
+    """
+    first: dict[Hashable, str] = {}
+    repeated = {}
+    for label, key in keys.items():
+        earlier = first.setdefault(key, label)
+        if earlier != label:
+            repeated[label] = earlier
+    return repeated
 
 
 def holm_correction(

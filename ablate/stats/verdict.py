@@ -112,7 +112,7 @@ class Verdict:
         if test is None:
             return "no spread"
         if not test.low <= 0 <= test.high:
-            # A significant difference decides a row, unless other seeds of the row diverged.
+            # A significant difference decides a row, unless seeds of the row or of base diverged.
             return "divergence"
         if self.is_uninformative:
             return "uninformative interval"

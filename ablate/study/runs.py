@@ -11,6 +11,7 @@ from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import fold_vocab_size, run_ids
 from ablate.stats.metrics import PPL
+from ablate.stats.significance import repeated_comparisons
 from ablate.study.choice import AFTER_TUNING
 from ablate.study.row import Row
 from ablate.study.seeds import Seeds
@@ -154,16 +155,12 @@ class Runs:
         """The rows that have the same runs and decoding as an earlier row: label -> label of the
         earlier row. Both rows are one comparison, which is tested once.
         """
-        first: dict[tuple[str, str, str], str] = {}
-        repeated = {}
+        keys = {}
         for row in self.rows:
-            if row.is_base:
-                continue
-            key = (row.base, row.decoding, self.of(row)[0].id)
-            earlier = first.setdefault(key, row.label)
-            if earlier != row.label:
-                repeated[row.label] = earlier
-        return repeated
+            if not row.is_base:
+                first_run = self.of(row)[0]  # tells the configuration; the seeds are the same
+                keys[row.label] = (row.base, row.decoding, first_run.id)
+        return repeated_comparisons(keys)
 
     @property
     def _distinct_rows(self) -> dict[str, int]:

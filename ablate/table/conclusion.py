@@ -34,7 +34,8 @@ def conclusion(table: Table) -> list[str]:
     sentences = [_base_sentence(table, family.base) for family in table.families]
     if not any(unlearned.values()):
         sentences += bound_notes(table)
-    sentences += experiment.looks.sentences(experiment.error_rate)
+    looks = experiment.looks
+    sentences += filter(None, (looks.text, looks.error_spent(experiment.error_rate)))
     if len(table.judged_metrics) == 1:
         metric = table.main_metric
         rows = [_row_verdict(row, metric) for row in comparable[metric.name]]

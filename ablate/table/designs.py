@@ -209,7 +209,8 @@ def _factorial_notes(
             "Intervals and p: t, with the error pooled over the cells, Holm-corrected over the "
             "effects."
         )
-    yield from table.experiment.looks.note()
+    if legend := table.experiment.looks.legend_of_effects:
+        yield legend
     yield from _diverged_note(_runs_of(cells))
     if by_metric:
         yield from _unscored_note(table, _runs_of(cells))
@@ -294,13 +295,13 @@ def _path_effects(table: Table, group: str, designs: list[PathDesign]) -> Design
         "Differences from base: interval and p of the verdict. Other lines: paired t test over "
         "seeds, Holm-corrected over these lines; no p without a spread over seeds, and no interval "
         "if it would cover every possible difference.",
-        *table.experiment.looks.note(),
+        table.experiment.looks.legend_of_effects,
         *_sum_note(table.main_metric, pairs, by_metric[table.main_metric.name]),
         *_diverged_note(runs),
         *_unscored_note(table, runs),
     ]
     title = f"{group}: {enumeration(ways)}"
-    return DesignEffects(group, title, names, False, by_metric, tuple(notes))
+    return DesignEffects(group, title, names, False, by_metric, tuple(filter(None, notes)))
 
 
 def _base_of_path(table: Table, design: PathDesign) -> TableRow:

@@ -171,7 +171,8 @@ def _ladder(table: Table, metric: Metric) -> Ladder:
     for name, row_rungs in rungs.items():
         if len(row_rungs) == len(sizes):
             common.append(RowOverSizes(name, tuple(row_rungs), table.level, n_seeds))
-    return Ladder(metric, sizes, tuple(common), tuple(table.experiment.looks.note()))
+    legend = table.experiment.looks.legend_of_effects
+    return Ladder(metric, sizes, tuple(common), (legend,) if legend else ())
 
 
 def _ranks(differences: Mapping[str, Scores], metric: Metric) -> dict[str, int]:

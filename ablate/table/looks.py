@@ -1,4 +1,4 @@
-"""The looks of an experiment, planned and judged, as text.
+"""Which looks of an experiment were planned and judged, and sentences about them.
 
 Most experiments have a single look, with all seeds: they are judged from the first score on, and no
 text mentions looks.
@@ -6,7 +6,7 @@ text mentions looks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,8 @@ from ablate.stats.significance import LEVEL
 
 @dataclass(frozen=True)
 class Looks:
-    """The looks of an experiment, planned and judged.
+    """The looks of an experiment, planned and judged. A look is a number of seeds at which the
+    experiment is judged: an interim analysis.
 
     plan: number of seeds at each look; most experiments have a single look.
     judged: the looks whose runs have all ended, so that the rows are judged.
@@ -42,17 +43,19 @@ class Looks:
 
     @property
     def last(self) -> Look | None:
-        """The last look that has been judged; None before the first one."""
+        """The last look that has been judged; None before the first look."""
         return self.judged[-1] if self.judged else None
 
     @property
     def level(self) -> float:
-        """The level of the verdicts, for all metrics together."""
+        """The level of the verdicts, for all metrics together. Before the first look it is LEVEL:
+        the tests of designs and sizes do not wait for a look.
+        """
         return self.last.level if self.last else LEVEL
 
     @property
     def stopped_early(self) -> bool:
-        """Whether every row was decided before the last look."""
+        """Whether the study ended before its last look, because every row was decided."""
         if self.last is None or self.undecided_rows:
             return False
         return self.last.seeds < self.plan[-1]
@@ -66,55 +69,66 @@ class Looks:
             return ""
         if self.last is None:
             assert self.next is not None
-            return f"L{self.next.text[1:]}: no row is judged before all of its runs have ended."
-        look = f"L{self.last.text[1:]}"
+            first = self.next.text.capitalize()
+            return f"{first}: no row is judged before all of its runs have ended."
+        look = self.last.text.capitalize()
         if self.stopped_early:
             return f"{look}: every row is decided, and the study stops here."
-        state = "every row is decided"
-        follows = "this was the last look"
-        if count := len(self.undecided_rows):
-            are = "is" if count == 1 else "are"
-            state = f"{plural(count, 'row')} {are} undecided ({first_few(self.undecided_rows)})"
-        if self.next:
-            follows = f"the study goes on with {self.next.seeds} seeds"
-        return f"{look}: {state}; {follows}."
+        return f"{look}: {self._state()}; {self._what_follows()}."
 
-    def sentences(self, error: float) -> Iterator[str]:
-        """Yield `text`, and the spent part of the error rate; nothing for a single look."""
-        if not self.has_several:
-            return
-        yield self.text
-        if self.last:
-            yield (
-                f"Error spent: {percent(self.last.spent)} of {percent(error)}, of which "
-                f"{percent(self.last.level)} at this look."
-            )
+    def _state(self) -> str:
+        count = len(self.undecided_rows)
+        if not count:
+            return "every row is decided"
+        are = "is" if count == 1 else "are"
+        return f"{plural(count, 'row')} {are} undecided ({first_few(self.undecided_rows)})"
 
-    def legend(self, error: float, earlier_rows: Iterable[str]) -> Iterator[str]:
-        """Yield the look and the level of the verdicts; nothing for a single look.
+    def _what_follows(self) -> str:
+        if self.next is None:
+            return "this was the last look"
+        return f"the study goes on with {self.next.seeds} seeds"
+
+    def error_spent(self, error_rate: float) -> str:
+        """The part of the familywise error rate that the judged looks have used; empty before the
+        first look and for a single look.
+        """
+        if self.last is None or not self.has_several:
+            return ""
+        return (
+            f"Error rate: {percent(self.last.spent)} of {percent(error_rate)} is used, "
+            f"{percent(self.last.level)} of it at this look."
+        )
+
+    def legend_of_verdicts(self, error_rate: float, earlier_rows: Iterable[str]) -> str:
+        """The look and the level of the verdicts; empty before the first look and for a single
+        look.
 
         Args:
-            error: bound of the familywise error rate.
+            error_rate: bound of the familywise error rate.
             earlier_rows: labels of the rows whose verdict was reached at an earlier look.
         """
         if self.last is None or not self.has_several:
-            return
+            return ""
         text = (
             f"Judged at {self.last.text}, at the level {self.last.level:.3g}; all looks together "
-            f"spend {error:.3g}. p values are multiplied by {LEVEL / self.last.level:.3g}."
+            f"have {error_rate:.3g}. p values are multiplied by {LEVEL / self.last.level:.3g}."
         )
         if labels := ", ".join(earlier_rows):
             text += f" The verdict of an earlier look stays: {labels}."
-        yield text
+        return text
 
-    def note(self) -> Iterator[str]:
-        """Yield the look and the level of effects and slopes; nothing for a single look."""
-        if self.last is not None and self.has_several:
-            yield (
-                f"At {self.last.text}, at the level {self.last.level:.3g} that this look spends: "
-                f"intervals of at least {100 * (1 - self.last.level):.3g} %, p times "
-                f"{LEVEL / self.last.level:.3g}."
-            )
+    @property
+    def legend_of_effects(self) -> str:
+        """The look and the level of effects and slopes; empty before the first look and for a
+        single look.
+        """
+        if self.last is None or not self.has_several:
+            return ""
+        return (
+            f"At {self.last.text}, at its level {self.last.level:.3g}: intervals cover at least "
+            f"{100 * (1 - self.last.level):.3g} %, and p values are multiplied by "
+            f"{LEVEL / self.last.level:.3g}."
+        )
 
     def as_json(self) -> dict[str, Any]:
         """The looks as JSON values, planned and judged; empty for a single look."""

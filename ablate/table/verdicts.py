@@ -6,13 +6,13 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from ablate.stats.comparison import PairedScores
 from ablate.stats.judge import early_verdicts, verdicts_over_looks
 from ablate.stats.looks import Look, planned_looks
 from ablate.stats.metrics import Metric
 from ablate.stats.noise import BaseScores
+from ablate.stats.significance import repeated_comparisons
 from ablate.stats.verdict import Verdict
 from ablate.table.experiment import Experiment, ExperimentRow, ExperimentRun
 from ablate.table.scores import Scores
@@ -28,8 +28,8 @@ def scores_of(runs: Iterable[ExperimentRun], metric: Metric) -> Scores:
 
 
 def resamples_of(runs: Iterable[ExperimentRun], metric: Metric) -> dict[int, Sequence[float]]:
-    """The scores of runs on the resampled test sets, on the scale of the metric, by seed; only runs
-    with such scores.
+    """The scores of runs on the resampled test sets, on the scale of the metric, by seed. A run
+    without resampled scores is left out.
     """
     resamples: dict[int, Sequence[float]] = {}
     for run in runs:
@@ -51,30 +51,30 @@ def paired_scores(
     Args:
         metric: the metric of the scores.
         row: the row that is compared.
-        base: the row that it is compared with.
+        base: the row with which it is compared.
         seeds: seeds of the row and of base.
         further: seeds that only base has.
     """
-    ours = [run for run in row.runs if run.seed in seeds]
-    theirs = [run for run in base.runs if run.seed in seeds]
-    shared = scores_of(theirs, metric)
-    differences = scores_of(ours, metric).minus(shared).by_seed
-    lower_bound = -math.inf
+    row_runs = [run for run in row.runs if run.seed in seeds]
+    base_runs = [run for run in base.runs if run.seed in seeds]
+    base_scores = scores_of(base_runs, metric)
+    differences = scores_of(row_runs, metric).minus(base_scores).by_seed
+    lower_bound = -math.inf  # the smallest possible mean difference
     if differences:
-        base_mean = statistics.fmean(shared.only_seeds(differences).transformed.values())
-        lower_bound = metric.lower_bound(base_mean)
-    base_scores = None
+        paired_base_scores = base_scores.only_seeds(differences).transformed.values()
+        lower_bound = metric.lower_bound(statistics.fmean(paired_base_scores))
+    all_base_scores = None
     if further:
         further_scores = scores_of(base.runs, metric).only_seeds(further)
-        base_scores = BaseScores(shared.transformed, further_scores.transformed)
-    resampled = resamples_of(ours, metric)
-    base_resampled = resamples_of(theirs, metric)
+        all_base_scores = BaseScores(base_scores.transformed, further_scores.transformed)
+    resampled = resamples_of(row_runs, metric)
+    base_resampled = resamples_of(base_runs, metric)
     resamples = {}
     for seed in differences:
         if seed in resampled and seed in base_resampled:
             resamples[seed] = resampled[seed], base_resampled[seed]
-    states = Counter(run.state for run in ours)
-    base_states = Counter(run.state for run in theirs)
+    states = Counter(run.state for run in row_runs)
+    base_states = Counter(run.state for run in base_runs)
     return PairedScores(
         differences,
         resamples,
@@ -82,10 +82,10 @@ def paired_scores(
         base_diverged=base_states["diverged"],
         unpaired=states["done"] - len(differences),
         base_ended=base_states["done"] + base_states["diverged"],
-        base_pending=len(theirs) - base_states["done"] - base_states["diverged"],
-        pending=len(ours) - states["done"] - states["diverged"],
-        same_training={run.id for run in ours} == {run.id for run in theirs},
-        base=base_scores,
+        base_pending=len(base_runs) - base_states["done"] - base_states["diverged"],
+        pending=len(row_runs) - states["done"] - states["diverged"],  # a failed run may be repeated
+        same_training={run.id for run in row_runs} == {run.id for run in base_runs},
+        base=all_base_scores,
         lower_bound=lower_bound,
         base_label=base.label,
     )
@@ -95,14 +95,10 @@ def duplicates(rows: Iterable[ExperimentRow]) -> dict[str, str]:
     """The rows with the same runs and evaluation as an earlier row: label of the earlier row, by
     label. The two rows are one comparison, which is tested once.
     """
-    first: dict[tuple[str, ...], str] = {}
-    labels = {}
+    keys = {}
     for row in rows:
-        key = (row.base, row.evaluation, *(run.id for run in row.runs))
-        earlier = first.setdefault(key, row.label)
-        if earlier != row.label:
-            labels[row.label] = earlier
-    return labels
+        keys[row.label] = (row.base, row.evaluation, *(run.id for run in row.runs))
+    return repeated_comparisons(keys)
 
 
 def verdicts_on(
@@ -117,28 +113,28 @@ def verdicts_on(
     Args:
         experiment: the experiment of the rows.
         metric: the metric of the comparison.
-        pairs: (reference, row) of each comparison.
+        pairs: (base, row) of each comparison.
         n_tests: number of rows that Holm's correction covers.
         looks: the looks that have been judged; empty before the first one.
     """
-    rule: dict[str, Any] = {
-        "n_tests": n_tests,
-        "margin": experiment.margins.get(metric.name),
-        "share": experiment.share_of_level(metric.name),
-    }
     first_labels = duplicates(row for _, row in pairs)
     distinct = [(base, row) for base, row in pairs if row.label not in first_labels]
 
-    def scores(seeds: Sequence[int]) -> list[PairedScores]:
+    def pair_up(seeds: Sequence[int]) -> list[PairedScores]:
         further = experiment.further_seeds
         return [paired_scores(metric, row, base, seeds, further) for base, row in distinct]
 
     if looks:
-        at_looks = [(look, scores(experiment.seeds[: look.seeds])) for look in looks]
-        verdicts = verdicts_over_looks(metric, at_looks, **rule)[-1]
+        verdicts = verdicts_over_looks(
+            metric,
+            [(look, pair_up(experiment.seeds[: look.seeds])) for look in looks],
+            n_tests=n_tests,
+            margin=experiment.margins.get(metric.name),
+            share=experiment.share_of_level(metric.name),
+        )[-1]
     else:
         first = planned_looks(experiment.looks.plan)[0]
-        verdicts = early_verdicts(metric, scores(experiment.seeds), first)
+        verdicts = early_verdicts(metric, pair_up(experiment.seeds), first)
     by_label = {}
     for (_, row), verdict in zip(distinct, verdicts, strict=True):
         by_label[row.label] = verdict
@@ -146,8 +142,8 @@ def verdicts_on(
 
 
 def undecided_rows(experiment: Experiment, looks: Sequence[Look]) -> tuple[str, ...]:
-    """Labels of the rows that are undecided at the last of these looks in a judged metric, or that
-    have a failed run.
+    """Labels of the rows that are undecided in a judged metric at the last of these looks, by the
+    verdicts of all of them, or that have a failed run. Bases are left out.
     """
     look_seeds = experiment.seeds[: looks[-1].seeds]
     rows = [row for row in experiment.rows if not row.is_base]

@@ -87,7 +87,7 @@ def test_a_study_stops_at_the_look_that_settles_every_row(given):
     assert {row.verdicts["bleu"].word for row in table.rows[1:]} == {"worse"}
     text = "Look 1 of 3 (3 of 6 seeds): every row is decided, and the study stops here."
     assert text in conclusion(table)
-    assert "Error spent: 2.5% of 5%, of which 2.5% at this look." in conclusion(table)
+    assert "Error rate: 2.5% of 5% is used, 2.5% of it at this look." in conclusion(table)
     assert inside("status", *words).out.splitlines()[-1] == text
     assert "12 runs: 12 done" in inside("status", *words).out
     assert text in inside("plan", *words).out
@@ -339,7 +339,7 @@ def test_effects_of_a_factorial_are_judged_at_the_look_with_its_level(fake):
                 value = BASE[seed] + index + 10 * noise(index, seed) + (seed == 4) * 50
                 results.done(row.label, seed, 5.0, value)
     at_look = design_effects(results.table())[0]
-    assert "At look 1 of 3 (3 of 6 seeds), at the level 0.025 that this look spends" in " ".join(
+    assert "At look 1 of 3 (3 of 6 seeds), at its level 0.025: intervals cover" in " ".join(
         at_look.notes
     )
     listed = fake(text.replace("{looks: [3, 4, 6]}", "[1, 2, 3]"))
@@ -369,7 +369,7 @@ def test_looks_that_are_changed_after_one_was_judged_raise_the_error_of_the_tabl
         "The error of all its verdicts is at most 10%, not 5%."
     )
     words = " ".join(conclusion(changed))
-    assert "Error spent: 5% of 10%" in words
+    assert "Error rate: 5% of 10% is used" in words
     assert "about 10% of such studies" in words
     assert fake(LOOKS).table().experiment.error_rate == LEVEL
 

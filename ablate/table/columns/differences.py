@@ -140,7 +140,9 @@ def _difference_legend(table: Table, form: Form) -> Iterator[str]:
                 line += f"; p values are multiplied by {len(table.judged_metrics)}"
             yield f"{line}."
         experiment = table.experiment
-        yield from experiment.looks.legend(experiment.error_rate, _earlier_verdicts(table))
+        earlier = _earlier_verdicts(table)
+        if legend := experiment.looks.legend_of_verdicts(experiment.error_rate, earlier):
+            yield legend
         if has_p and table.experiment.is_study:
             yield "p: the corrected p value of the verdict; `ablate compare` shows each test."
     elif judged and len(table.experiment.seeds) == 1:
