@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from ablate.analysis.choices import with_all_rows
 from ablate.analysis.equal_weights import equal_weights_remarks
 from ablate.analysis.experiment import experiment_of, with_recipes
 from ablate.analysis.position import Position, error_of_verdicts, position_of_runs
@@ -20,7 +21,6 @@ from ablate.analysis.results import (
     signatures,
     with_rows_of,
 )
-from ablate.analysis.choices import with_all_rows
 from ablate.analysis.short_texts import cause_of
 from ablate.config.lengths import ASSUMED_LENGTH
 from ablate.formatting import first_few, number, plural, shares_text

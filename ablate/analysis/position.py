@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from ablate.analysis.choices import with_all_rows
 from ablate.analysis.experiment import experiment_of
 from ablate.analysis.missing import ENDED, Retries, has_ended, never
 from ablate.analysis.results import (
@@ -22,7 +23,6 @@ from ablate.analysis.results import (
     runs_with_seeds,
     with_rows_of,
 )
-from ablate.analysis.choices import with_all_rows
 from ablate.errors import StoreError
 from ablate.formatting import enumeration, percent
 from ablate.stats.looks import planned_looks
@@ -77,7 +77,7 @@ def position_of_runs(
     """Find the current look of a study from the results of its runs.
 
     A look is judged once all its runs have ended. The study goes on to the next look if some row is
-    not settled, or if a run failed, because it may still be repeated.
+    undecided, or if a run failed, because it may still be repeated.
 
     Args:
         planned: the runs of the study, with all seeds.
@@ -104,7 +104,9 @@ def position_of_runs(
             if run.state == "failed":
                 has_failed_run = True
         judged = (*looks.judged, look)
-        undecided = [label for label in undecided_rows(experiment, judged) if label in planned.by_label]
+        undecided = [
+            label for label in undecided_rows(experiment, judged) if label in planned.by_label
+        ]
         looks = Looks(seeds.looks, judged, tuple(undecided))
         if not undecided and not has_failed_run:
             return Position(until_look, looks)

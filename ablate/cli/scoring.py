@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ablate.analysis import missing_scores
+from ablate.analysis.choices import with_all_rows
 from ablate.analysis.outcome import Outcome, outcome_of
-from ablate.analysis.settle import with_all_rows
 from ablate.config.resolve import SYMBOL_OF
 from ablate.errors import AblateError
 from ablate.formatting import first_few, plural, setting_text

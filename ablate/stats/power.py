@@ -39,8 +39,8 @@ def detectable_difference(
         sentences: standard deviation of a difference from base over test sentences.
         level: level of the verdicts, which is smaller in a study that is judged several times.
         further: number of seeds that only base has.
-        n_tests: number of rows that Holm's correction covers, which is larger than `rows` in a study
-            of several bases; None for `rows`.
+        n_tests: number of rows that Holm's correction covers; larger than `rows` in a study of
+            several bases. None for `rows`.
     """
     n_tests = rows if n_tests is None else n_tests
     generator = random.Random(0)  # a fixed seed, so that a plan prints the same number each time
