@@ -25,6 +25,8 @@ from ablate.publication.archive import ARCHIVE, archive_of
 from ablate.publication.crate import METADATA, crate
 from ablate.publication.folder import TEXTS, publish, publishable
 from ablate.publication.paper import paper_files
+from ablate.streams import echo
+from ablate.table.conclusion import unfinished_sentences
 
 EXAMPLE = "ablate publish study.yaml --out supplement/study"
 
@@ -48,6 +50,8 @@ def command(
         problem = f"{study}: no run has a result in {results}"
         raise UsageError(Fault(problem, remedy="train them with `ablate run`"))
     print_faults(outcome.table)
+    for sentence in unfinished_sentences(outcome.table):
+        echo(sentence, err=True)
     files = figure_files(outcome.table, curves_of(outcome, root), formats=("svg",))
     files[ARCHIVE] = archive_of(planned, root)
     outcome = publishable(outcome, root)

@@ -122,6 +122,7 @@ def _page(table: Table, links: Mapping[str, str], **sections: Any) -> str:
     template = environment().get_template("page.html")
     return template.render(
         summary=conclusion(table),
+        is_unfinished=bool(table.missing_runs),
         **table_context(table, sortable_layout(table, Best, "bold:"), is_page=True, links=links),
         csv=comma_separated(table).encode(),
         differences=list(differences(table)),

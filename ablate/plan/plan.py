@@ -403,7 +403,7 @@ def epochs_lines(epochs: Mapping[str, float | None]) -> Iterator[str]:
     texts = list(labels_by_text)
     if len(texts) > 1:
         texts = [f"{text} ({first_few(labels)})" for text, labels in labels_by_text.items()]
-    yield f"Epochs: {', '.join(texts)}."
+    yield f"Epochs per run (passes over the training text): {', '.join(texts)}."
     if partial:
         share = percent(min(partial.values()))
         if len(set(partial.values())) > 1:

@@ -28,6 +28,7 @@ from ablate.store import Results, none_if_unreadable
 from ablate.store.corpora import MANIFEST
 from ablate.store.records import CorpusManifest
 from ablate.study.row import changes
+from ablate.table.conclusion import unfinished_sentences
 from ablate.table.experiment import Experiment
 from ablate.table.latex import escaped
 from ablate.table.table import Table
@@ -98,7 +99,8 @@ def _facts(outcome: Outcome, results: Results) -> dict[str, Any]:
         "cost": cost,
         "hours": [f"{hours:.1f} {kind} hours" for kind, hours in sorted(cost.hours.items())],
         "undecided_rows": list(_undecided_rows(table)),
-        "unfinished": [row.label for row in table.rows if row.state != "done"],
+        "unfinished": unfinished_sentences(table),
+        "without_score": [row.label for row in table.rows if row.state != "done"],
     }
 
 
@@ -157,23 +159,27 @@ def _data_settings(outcome: Outcome) -> Iterator[str]:
 
 def _corpora(
     experiment: Experiment, results: Results
-) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yield (id, sizes of the splits, numbers of records that were left out)."""
+) -> Iterator[tuple[str, list[str], int | None, list[str]]]:
+    """Yield (id, sizes of the splits, number of training tokens, numbers of records that were left
+    out). The number of tokens is None for corpora of records with several fields.
+    """
     for corpus in experiment.corpora:
         path = results.corpus(corpus) / MANIFEST
         manifest = none_if_unreadable(partial(CorpusManifest.read, path))
         if manifest is not None:
             sizes = [f"{count:,} {split}" for split, count in manifest.records.items()]
             left_out = [f"{count:,} ({why})" for why, count in manifest.left_out.items() if count]
-            yield corpus, sizes, left_out
+            yield corpus, sizes, manifest.lengths.get("text_tokens"), left_out
 
 
 def _scores(experiment: Experiment) -> Iterator[str]:
-    """Yield each metric with its split and signature."""
+    """Yield each metric with its split and signature: `BLEU on test=test_2016_flickr (...)`."""
     for metric in dict.fromkeys((*experiment.shown, *experiment.judged)):
         signature = "; ".join(experiment.signatures.get(metric.name, ()))
-        split = experiment.test_sets.get(metric.name, metric.side)
-        yield f"{metric.title}{cite(metric.name)} ({split}; {signature})"
+        split = metric.side
+        if test_set := experiment.test_sets.get(metric.name):
+            split = f"test={test_set}"
+        yield f"{metric.title}{cite(metric.name)} on {split} ({signature})"
 
 
 def _margins(experiment: Experiment) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,11 +26,14 @@ class RowVerdict:
 
 
 def conclusion(table: Table) -> list[str]:
-    """The conclusion of a table: the scores of base, the verdicts, and what is undecided."""
+    """The conclusion of a table: the number of missing runs, the scores of base, the verdicts, and
+    what is undecided.
+    """
     experiment = table.experiment
     comparable = {metric.name: comparable_rows(table, metric) for metric in table.judged_metrics}
     unlearned = {metric.name: unlearned_sentences(table, metric) for metric in table.judged_metrics}
-    sentences = [_base_sentence(table, family.base) for family in table.families]
+    sentences = unfinished_sentences(table)
+    sentences += [_base_sentence(table, family.base) for family in table.families]
     if not any(unlearned.values()):
         sentences += bound_notes(table)
     looks = experiment.looks
@@ -53,7 +55,7 @@ def conclusion(table: Table) -> list[str]:
         # Readers may take the column of a metric without verdicts for a result.
         if metric not in table.judged_metrics:
             sentences += chance_sentences(table, metric)
-    return sentences + _unfinished_sentences(table)
+    return sentences
 
 
 def _row_verdict(row: TableRow, metric: Metric) -> RowVerdict:
@@ -302,22 +304,25 @@ def _labels(rows: Sequence[RowVerdict]) -> str:
     return ", ".join(row.label for row in rows)
 
 
-def _unfinished_sentences(table: Table) -> list[str]:
-    unfinished = []
-    for row in table.rows:
-        if any(run.state not in ("done", "diverged") for run in row.runs):
-            unfinished.append(row)
-    if not unfinished:
+def unfinished_sentences(table: Table) -> list[str]:
+    """The number of runs without scores, and how to show scores that exist for them."""
+    missing = table.missing_runs
+    if not missing:
         return []
-    are = "is" if len(unfinished) == 1 else "are"
-    rows = plural(len(table.rows), "row")
-    sentences = [f"{len(unfinished)} of {rows} {are} not finished."]
-    runs = list(itertools.chain.from_iterable(row.runs for row in unfinished))
-    if any(run.lacks_decoding for run in runs):
-        sentences.append("Some are trained and lack a decoding: `ablate run` decodes them.")
-    for setting in dict.fromkeys(run.former_default for run in runs if run.former_default):
+    count = len({run.id for run in table.runs})
+    if not any(run.scores or run.state == "diverged" for run in table.runs):
+        text = "Unfinished: no run has scores yet."
+    else:
+        until = " up to this look" if table.experiment.looks.has_looks else ""
+        have = "has" if len(missing) == 1 else "have"
+        text = f"Unfinished: {len(missing)} of {count} runs{until} {have} no scores yet"
+        text += "." if until else ", so every verdict is provisional."
+    sentences = [text]
+    if any(run.lacks_decoding for run in table.runs):
+        sentences.append("Some runs are trained and lack a decoding: `ablate run` decodes them.")
+    for setting in dict.fromkeys(run.former_default for run in table.runs if run.former_default):
         sentences.append(
-            f"Some have scores with {setting}, the default of an earlier version: "
+            f"Some runs have scores with {setting}, the default of an earlier version: "
             f"`--set {setting}` shows these scores."
         )
     return sentences

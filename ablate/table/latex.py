@@ -95,7 +95,8 @@ def _layout(table: Table, against_paper: bool = False, with_cost: bool = False) 
 
 def _results(table: Table, layout: Layout, notes: Sequence[str]) -> str:
     name = escaped(table.experiment.name)
-    caption = f"Ablation study {name}: each row equals base except for the settings shown."
+    state = " (unfinished)" if table.missing_runs else ""
+    caption = f"Ablation study {name}{state}: each row equals base except for the settings shown."
     groups = [row.group for row in table.rows]
     return _environment(layout, caption, _label(table), groups, notes)
 

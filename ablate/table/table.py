@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import NamedTuple
 
 from ablate.formatting import number
 from ablate.stats.metrics import CHANCE_SCORE, EXACT, PPL, Metric, ScorePart
 from ablate.stats.verdict import Verdict, joint_word
-from ablate.table.experiment import Experiment, ExperimentRow, Notes
+from ablate.table.experiment import Experiment, ExperimentRow, ExperimentRun, Notes
 from ablate.table.scores import Scores
 from ablate.table.verdicts import scores_of, verdicts_on
 
@@ -142,6 +143,16 @@ class Table:
     def compared_rows(self) -> list[TableRow]:
         """The rows except bases."""
         return [row for row in self.rows if not row.is_base]
+
+    @property
+    def runs(self) -> list[ExperimentRun]:
+        """The runs of all rows."""
+        return list(chain.from_iterable(row.runs for row in self.rows))
+
+    @property
+    def missing_runs(self) -> set[str]:
+        """Ids of the trainings that have not ended, or that some row has not evaluated."""
+        return {run.id for run in self.runs if run.state not in ("done", "diverged")}
 
     @property
     def covers_paper(self) -> bool:

@@ -36,8 +36,8 @@ def test_the_methods_state_the_study_s_settings_seeds_and_metrics(fake):
     assert "corpus=toy, vocab_size=200" in found["Data"]
     assert "100 steps of 25,000 tokens with optimizer=adam [@kingma2015adam]" in found["Training"]
     assert "peak learning rate is 0.002, after 4,000 steps of warm-up" in found["Training"]
-    assert "No setting was chosen by the tool" in found["Training"]
-    assert "BLEU [@papineni2002bleu; @post2018call] (test; nrefs:1|" in found["Evaluation"]
+    assert "No setting was tuned in this study" in found["Training"]
+    assert "BLEU [@papineni2002bleu; @post2018call] on test=test (nrefs:1|" in found["Evaluation"]
     assert "beam=4 and a length penalty [@wu2016google] of alpha=0.6" in found["Evaluation"]
     assert found["Statistics"].startswith("Each row is trained with 3 seeds. ")
     assert "Holm's method [@holm1979simple] for 5 rows" in found["Statistics"]
@@ -59,9 +59,21 @@ def test_a_matched_field_and_a_decoding_chosen_on_dev_are_settings_that_the_tool
     decoding = SMALL + "tune: {decoding: {alpha: [0.6, 1.0]}}\n"
     matched = SMALL + "  M: {set: {norm: rmsnorm}, match: {params: d_ff, within: 0.1}}\n"
     for text in (decoding, matched):
-        assert "No setting was chosen by the tool" not in texts(fake(text))["Training"]
+        assert "No setting was tuned" not in texts(fake(text))["Training"]
     evaluation = texts(fake(decoding))["Evaluation"]
     assert "The decoding was chosen by base's scores on dev" in evaluation
+
+
+def test_an_unfinished_study_is_said_to_be_unfinished(fake):
+    results = fake().all_done()
+    assert "Unfinished" not in str(texts(results))
+    results.folder("A h=1", 2).result.unlink()
+    found = texts(results)
+    sentence = "Unfinished: 1 of 12 runs has no scores yet, so every verdict is provisional."
+    assert found["Statistics"].startswith(f"{sentence} Each row is trained with 3 seeds. ")
+    assert "The study has 11 trainings so far, which took" in found["Compute"]
+    files = paper_files(results.outcome(), results.results)
+    assert b"Ablation study small (unfinished): each row" in files["table.tex"]
 
 
 def test_every_setting_that_differs_from_the_original_is_named(fake):
@@ -108,7 +120,7 @@ def test_failures_and_divergence_are_counted_and_lost_time_is_said(fake):
     results.folder("D dropout=0.3", 1).result.unlink()
     results.diverged("D dropout=0.3", 1, 50, "the loss exploded")
     text = texts(results)["Compute"]
-    assert "The study has 10 trainings, which took" in text
+    assert "The study has 10 trainings so far, which took" in text
     assert "1 run diverged. 2 runs failed. The time of 1 failed run is not known." in text
 
 

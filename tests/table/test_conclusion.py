@@ -166,17 +166,35 @@ def test_one_seed_concludes_nothing(fake):
     ]
 
 
-def test_a_table_begins_with_base_and_ends_with_the_unfinished_rows(fake):
+def test_an_unfinished_study_begins_with_the_number_of_missing_runs(fake):
+    """4 trainings with 3 seeds; beam=1 decodes the trainings of base."""
     results = fake()
     assert conclusion(results.table()) == [
+        "Unfinished: no run has scores yet.",
         "Base has no score yet.", "No score yet: A h=1, A h=2, D dropout=0.3, decoding beam=1.",
-        "5 of 5 rows are not finished.",
     ]  # fmt: skip
     results.all_done()
+    assert not results.table().missing_runs
+    assert conclusion(results.table())[0].startswith("Base reaches 25.0 ±0.0 BLEU (test) and 5.0")
     results.folder("A h=1", 2).result.unlink()
-    sentences = conclusion(results.table())
-    assert sentences[0].startswith("Base reaches 25.0 ±0.0 BLEU (test) and 5.0")
-    assert sentences[-1] == "1 of 5 rows is not finished."
+    results.failed("A h=1", 2, "RuntimeError")
+    only, base = conclusion(results.table())[:2]
+    assert only == "Unfinished: 1 of 12 runs has no scores yet, so every verdict is provisional."
+    assert base.startswith("Base reaches 25.0 ±0.0 BLEU (test) and 5.0")
+    results.folder("base", 1).result.unlink()
+    assert conclusion(results.table())[0].startswith(
+        "Unfinished: 2 of 12 runs have no scores yet, so "
+    )
+
+
+def test_verdicts_of_a_look_are_not_called_provisional(fake):
+    results = fake(SMALL.replace("[1, 2, 3]", "{looks: [2, 3]}"))
+    for row in results.study.rows:
+        results.done(row.label, 1, 5.0, 25.0)
+    assert (
+        conclusion(results.table())[0]
+        == "Unfinished: 4 of 8 runs up to this look have no scores yet."
+    )
 
 
 def test_scores_by_the_default_of_an_earlier_version_are_named_with_the_way_to_them(fake):
@@ -191,15 +209,15 @@ def test_scores_by_the_default_of_an_earlier_version_are_named_with_the_way_to_t
     ):
         change(Result, path, decodings=dict.fromkeys(ids, decoding))
         expected = [
-            "1 of 5 rows is not finished.",
-            "Some are trained and lack a decoding: `ablate run` decodes them.",
+            "Unfinished: 1 of 12 runs has no scores yet, so every verdict is provisional.",
+            "Some runs are trained and lack a decoding: `ablate run` decodes them.",
         ]
         if former:
             expected.append(
-                f"Some have scores with {former}, the default of an earlier version: `--set "
+                f"Some runs have scores with {former}, the default of an earlier version: `--set "
                 f"{former}` shows these scores."
             )
-        assert conclusion(results.table())[-len(expected) :] == expected
+        assert conclusion(results.table())[: len(expected)] == expected
 
 
 def test_scores_that_are_all_zero_are_no_ground_for_a_verdict(fake):
@@ -253,7 +271,7 @@ def test_a_row_that_is_better_than_a_base_without_learning_is_named(fake):
 
 def test_a_study_without_a_score_has_a_conclusion_by_every_metric(fake):
     for metrics in ("[ppl]", "[bleu]", "[ppl, bleu]"):
-        (base, *_) = conclusion(fake(SMALL + f"judge: {metrics}\n").table())
+        (_, base, *_) = conclusion(fake(SMALL + f"judge: {metrics}\n").table())
         assert base == "Base has no score yet."
     text = "\n".join(conclusion(fake(SMALL + "judge: [ppl, bleu]\n").table()))
     assert text.lower().count("no score yet (") == 1
@@ -323,7 +341,7 @@ def test_each_size_has_a_sentence_about_its_base(fake):
     results = fake(SMALL + "sizes: {small: {}, large: {d_model: 128}}\n")
     for seed in (1, 2, 3):
         results.done("small base", seed, 5.0, 20.0)
-    assert conclusion(results.table())[:2] == [
+    assert conclusion(results.table())[2:4] == [
         "Base of size small reaches 20.0 ±0.0 BLEU (test) and 5.00 ×÷1.000 PPL (dev) with 3 seeds.",
         "Base of size large has no score yet.",
     ]
