@@ -52,6 +52,7 @@ LAST_RESORT = ("Last Resort", ".LastResort")  # fonts that draw an empty box for
 FORMATS = ("pdf", "png", "svg")
 DPI = {"png": 200.0, "svg": 300.0, "pdf": 300.0}  # heat maps are pixels in SVG and PDF, too
 MAX_PIXELS = 60e6  # larger figures have fewer dots per inch
+LOG_TICKS_FROM = 0.4  # decades; over less, numbers at equal distances are ticks of a log axis, too
 LOG_RATIO = 8.0  # an axis is logarithmic if largest / smallest value is above this
 
 
@@ -144,7 +145,7 @@ def set_range(axis: Axis, values: Sequence[float], *, log: bool, amounts: bool =
     name = axis.axis_name  # type: ignore[attr-defined]
     low = min(values)
     high = max(values)
-    locator: Locator = MaxNLocator(4, steps=[1, 2, 2.5, 5, 10], min_n_ticks=3)
+    locator = _linear_ticks()
     if log:
         decades = math.log10(high / low)
         factor = 10 ** max(MARGIN * decades, 0.01)
@@ -152,9 +153,7 @@ def set_range(axis: Axis, values: Sequence[float], *, log: bool, amounts: bool =
         high *= factor
         axis.axes.set(**{f"{name}scale": "log"})
         axis.set_minor_locator(NullLocator())
-        if decades >= math.log10(LOG_RATIO):
-            subs = ((1.0, 2.0, 5.0), (1.0, 3.0), (1.0,))[bisect((2, 4), decades)]
-            locator = LogLocator(subs=subs, numticks=6)
+        locator = _log_ticks(decades)
     else:
         margin = MARGIN * (high - low)
         largest = max(abs(low), abs(high))
@@ -171,6 +170,35 @@ def set_range(axis: Axis, values: Sequence[float], *, log: bool, amounts: bool =
         formatter.set_scientific(False)
         axis.set_major_formatter(formatter)
     axis.axes.set(**{f"{name}lim": (low, high)})
+
+
+def _linear_ticks() -> Locator:
+    return MaxNLocator(4, steps=[1, 2, 2.5, 5, 10], min_n_ticks=3)
+
+
+def _log_ticks(decades: float) -> Locator:
+    """The ticks of a logarithmic axis over a number of decades: three to nine round numbers."""
+    if decades < LOG_TICKS_FROM:
+        return _linear_ticks()
+    subs = (
+        (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0),
+        (1.0, 1.5, 2.0, 3.0, 5.0, 7.0),
+        (1.0, 2.0, 5.0),
+        (1.0, 3.0),
+        (1.0,),
+    )
+    return LogLocator(subs=subs[bisect((0.6, 0.9, 2, 4), decades)], numticks=6)
+
+
+def label_ratios(axis: Axis) -> None:
+    """Label an axis of logarithms with the ratios: ×0.5, ×1, ×2. Its range must be set."""
+    low, high = axis.get_view_interval()
+    locator = _log_ticks((high - low) / math.log(10))
+    ratios = []
+    for ratio in locator.tick_values(math.exp(low), math.exp(high)):
+        if ratio > 0 and low <= math.log(ratio) <= high:
+            ratios.append(float(ratio))
+    axis.set_ticks(list(map(math.log, ratios)), [f"×{ratio:g}" for ratio in ratios])
 
 
 def families_for(characters: set[str]) -> tuple[list[str], set[str]]:

@@ -64,6 +64,8 @@ def test_a_logarithmic_axis_holds_every_value_and_has_at_least_three_ticks_with_
         ([1, 1e6], [1, 100, 1e4, 1e6]),
         ([1, 90], [1, 2, 5, 10, 20, 50, 100]),
         ([6, 60], [10, 20, 50]),
+        ([6.8, 41], [7, 10, 15, 20, 30]),
+        ([4.6, 12.2], [5, 6, 8, 10, 12.5]),
     ],
 )
 def test_ticks_of_a_logarithmic_axis_are_round(values, expected):

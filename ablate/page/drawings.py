@@ -14,11 +14,11 @@ from ablate.page.figures import draw_curves, draw_intervals, draw_points
 from ablate.page.points import (
     COSTS,
     ForestRow,
+    axis_range,
     cost_points,
     curves_in_figures,
     difference_rows,
     panels,
-    rows_on_axis,
     shared_axis_panels,
 )
 from ablate.plotting import inline_svg
@@ -66,8 +66,7 @@ def differences(table: Table) -> Iterator[Drawing]:
         if not rows:
             continue
         caption = better_side(metric)
-        n_off = sum(row.mean is not None for row in rows) - len(rows_on_axis(rows))
-        if n_off:
+        if n_off := _count_off_axis(rows):
             caption += f" Off the axis, with the difference as a number: {plural(n_off, 'row')}."
         yield Drawing(
             metric.title,
@@ -78,6 +77,11 @@ def differences(table: Table) -> Iterator[Drawing]:
             partial(draw_intervals, rows, metric),
             caption,
         )
+
+
+def _count_off_axis(rows: Sequence[ForestRow]) -> int:
+    low, high = axis_range(rows)
+    return sum(row.mean is not None and not low <= row.mean <= high for row in rows)
 
 
 def _interval_title(row: ForestRow, metric: Metric) -> str:

@@ -8,7 +8,6 @@ inches; constrained layout places axes, labels and legends. The marks of a row h
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, product
 from operator import itemgetter
@@ -20,6 +19,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.markers import CARETLEFTBASE, CARETRIGHTBASE
 from matplotlib.transforms import Bbox, ScaledTranslation
 
 from ablate.formatting import fold, printable
@@ -28,7 +28,7 @@ from ablate.page.points import (
     Line,
     Panel,
     Point,
-    rows_on_axis,
+    axis_range,
     shared_axis_panels,
     split,
 )
@@ -38,6 +38,7 @@ from ablate.plotting import (
     SERIES,
     SMALL,
     is_spread,
+    label_ratios,
     new_figure,
     set_range,
     style,
@@ -60,6 +61,7 @@ TITLE_HEIGHT = 0.2
 PANEL_HEIGHT = 1.7
 POINTS_HEIGHT = 2.2
 MIN_EFFECTS = 7  # for a half-normal plot; a factorial of 8 cells has 7 effects
+EDGE = 3.0  # from the end of an axis to the mark of a row off the axis, in typographic points
 DIGIT_WIDTH = 4.5  # in typographic points
 STEP = 3.5  # half of the height of a number, in typographic points
 LEADER = {"arrowstyle": "-", "linewidth": 0.4, "color": PALETTE["soft"], "shrinkA": 0, "shrinkB": 2}
@@ -67,27 +69,27 @@ LEADER = {"arrowstyle": "-", "linewidth": 0.4, "color": PALETTE["soft"], "shrink
 
 def effect_label(metric: Metric) -> str:
     """The label of an axis of effects."""
-    return f"effect on {_scale_title(metric)}"
-
-
-def _scale_title(metric: Metric) -> str:
-    """The title of a metric on its scale: `ln PPL (dev)` if its logarithm is compared."""
-    return f"ln {metric.full_title}" if metric.is_log else metric.full_title
+    return f"effect on {metric.full_title}"
 
 
 @style()
 def draw_intervals(rows: Sequence[ForestRow], metric: Metric, label: str = "") -> Figure:
     """Draw a line for each row: the mean difference from base, and its 95 % interval over seeds.
 
-    The difference of a row off the axis is written at the end of the axis.
+    Differences of logarithms are labelled as ratios. The difference of a row off the axis is
+    written at the end of the axis; an interval that goes on beyond the axis ends in an arrowhead.
 
     Args:
         rows: the rows.
         metric: the metric.
         label: label of the axis; empty for differences from base.
     """
-    label = label or f"difference from base in {_scale_title(metric)}"
-    return _forest(rows, label, metric.difference_text)
+    kind = "ratio to base" if metric.is_log else "difference from base"
+    label = label or f"{kind} in {metric.full_title}"
+    figure = _forest(rows, label, metric.difference_text)
+    if metric.is_log:
+        label_ratios(figure.axes[0].xaxis)
+    return figure
 
 
 @style()
@@ -120,8 +122,8 @@ def _forest(
     axes.set_yticks(middles, names)
     axes.tick_params("y", length=0, labelcolor=PALETTE["ink"])
     axes.set(ylim=(ends[-1], 0), xlabel=label)
-    # The line of no difference is always in the figure.
-    set_range(axes.xaxis, [reference, *_axis_values(rows, reference)], log=False)
+    limits = axis_range(rows, reference)
+    set_range(axes.xaxis, limits, log=False)
     axes.grid(axis="x")
     axes.set_axisbelow(True)  # the grid is behind the marks, which are thin
     axes.spines.left.set_visible(False)
@@ -131,27 +133,18 @@ def _forest(
             axes.axhline(y, color=PALETTE["line"], linewidth=0.5, zorder=0.5)
     for row, y, tick_label in zip(rows, middles, axes.get_yticklabels(), strict=True):
         tick_label.set_gid(_id(row.label))
-        _draw_interval(axes, row, y, text)
+        _draw_interval(axes, row, y, limits, text)
     return figure
 
 
-def _axis_values(rows: Sequence[ForestRow], reference: float) -> list[float]:
-    """The values that an axis must include: the means and intervals of the rows on the axis; on a
-    side with a row off the axis, also their largest reach.
-    """
-    on_axis = rows_on_axis(rows, reference)
-    values = []
-    reach = 0.0
-    for row in on_axis:
-        values += row.ends
-        reach = max(reach, row.reach(reference))
-    for row in rows:
-        if row.mean is not None and row not in on_axis:
-            values.append(reference + math.copysign(reach, row.mean - reference))
-    return values
-
-
-def _draw_interval(axes: Axes, row: ForestRow, y: float, text: Callable[[float], str]) -> None:
+def _draw_interval(
+    axes: Axes,
+    row: ForestRow,
+    y: float,
+    limits: tuple[float, float],
+    text: Callable[[float], str],
+) -> None:
+    """Draw a row at the height y. A mean outside of `limits` is drawn at the end of the axis."""
     low, high = axes.get_xlim()
     if row.mean is None:
         # At the left end, because there may be no space at the line of no difference.
@@ -164,15 +157,25 @@ def _draw_interval(axes: Axes, row: ForestRow, y: float, text: Callable[[float],
     marks: dict[str, Any] = {"color": color, "gid": _id(row.label)}
     if row.interval:
         axes.plot(np.clip(row.interval, low, high), (y, y), linewidth=1.3, **marks)
-    x = float(np.clip(row.mean, low, high))
-    marks |= {"markerfacecolor": fill, "markersize": 4.5, "clip_on": x == row.mean}
-    axes.plot((x,), (y,), MARKERS.get(row.word, "o"), **marks)
+        if row.interval[0] < low < row.mean:
+            axes.plot((low,), (y,), marker=CARETLEFTBASE, markersize=4, **marks)
+        if row.mean < high < row.interval[1]:
+            axes.plot((high,), (y,), marker=CARETRIGHTBASE, markersize=4, **marks)
+    marks |= {"markerfacecolor": fill, "markersize": 4.5}
+    marker = MARKERS.get(row.word, "o")
+    if limits[0] <= row.mean <= limits[1]:
+        axes.plot((row.mean,), (y,), marker, **marks)
+        return
     # The difference of a row off the axis is written, with an arrow towards it.
-    if row.mean < low:
-        _note(axes, row, (x, y), f"\N{LEFTWARDS ARROW} {text(row.mean)}", color)
-    elif row.mean > high:
+    side = "left" if row.mean < limits[0] else "right"
+    x = {"left": low, "right": high}[side]
+    inset = {"left": EDGE, "right": -EDGE}[side] / 72
+    inside = axes.transData + ScaledTranslation(inset, 0, axes.figure.dpi_scale_trans)
+    axes.plot((x,), (y,), marker, transform=inside, **marks)
+    note = f"\N{LEFTWARDS ARROW} {text(row.mean)}"
+    if side == "right":
         note = f"{text(row.mean)} \N{RIGHTWARDS ARROW}"
-        _note(axes, row, (x, y), note, color, side="right")
+    _note(axes, row, (x, y), note, color, side=side, distance=5 + EDGE)
 
 
 def _note(
@@ -182,9 +185,20 @@ def _note(
     text: str,
     color: str,
     side: str = "left",
+    distance: float = 5,
 ) -> None:
-    """Write text next to a point, over the grid. `side` is the end of the text at the point."""
-    offset = ({"left": 5, "right": -5}[side], 0)
+    """Write text next to a point, over the grid.
+
+    Args:
+        axes: axes of the point.
+        row: the row of the text.
+        point: the point, in data coordinates.
+        text: the text.
+        color: its color.
+        side: the end of the text at the point, `left` or `right`.
+        distance: distance from the point, in typographic points.
+    """
+    offset = ({"left": distance, "right": -distance}[side], 0)
     note = axes.annotate(text, point, offset, textcoords="offset points", size=SMALL, color=color)
     background = {"facecolor": PALETTE["paper"], "edgecolor": "none", "pad": 0.5}
     note.set(ha=side, va="center_baseline", gid=_id(row.label), bbox=background, in_layout=False)
@@ -225,7 +239,7 @@ def draw_curves(groups: Sequence[Panel], *, compared: Sequence[Panel] = ()) -> F
             axes.set_title(text, size=SMALL, weight="bold", loc="left")
         # The same range in all panels, because readers compare their curves.
         perplexities = list(chain.from_iterable(panel.perplexity_range for panel in axis_panels))
-        set_range(axes.yaxis, perplexities, log=is_spread(perplexities))
+        set_range(axes.yaxis, perplexities, log=PPL.is_log)
         set_range(axes.xaxis, [0, *costs], log=False, amounts=True)
         axes.grid(axis="y")
         side = PPL.side
@@ -286,8 +300,12 @@ def draw_sizes(ladder: Ladder) -> Figure:
         differences = [rung.difference for rung in row.rungs]
         points = tuple(zip(ladder.sizes.values(), differences, strict=True))
         lines.append(Line(row.name, row.name, points))
-    label = f"Δ{_scale_title(ladder.metric)}"
-    return draw_lines(lines, "parameters of base", label, is_difference=True)
+    label = f"Δ{ladder.metric.full_title}"
+    figure = draw_lines(lines, "parameters of base", label, is_difference=True)
+    if ladder.metric.is_log:
+        for axes in figure.axes:
+            label_ratios(axes.yaxis)
+    return figure
 
 
 @style()
@@ -351,8 +369,11 @@ def draw_half_normal(effects: Sequence[ForestRow], metric: Metric) -> Figure:
         quantile = NormalDist().inv_cdf(0.5 + (rank + 0.5) / len(sizes) / 2)
         significant = effect.word in MARKERS
         rows.append(Point(effect.label, effect.name, significant, quantile, size, 0.0))
-    label = f"size of the effect on {'ln ' if metric.is_log else ''}{metric.title}"
-    return _numbered_points(rows, "half-normal quantile", label, log=False)
+    label = f"size of the effect on {metric.title}"
+    figure = _numbered_points(rows, "half-normal quantile", label)
+    if metric.is_log:
+        label_ratios(figure.axes[0].yaxis)
+    return figure
 
 
 @style()
@@ -360,11 +381,20 @@ def draw_points(rows: Sequence[Point], metric: Metric, cost: str) -> Figure:
     """Draw a numbered point for each row: the score over the cost, with the standard deviation over
     seeds. The names of the rows are below.
     """
-    log = is_spread([row.cost for row in rows])
-    return _numbered_points(rows, cost, metric.full_title, log=log)
+    log_x = is_spread([row.cost for row in rows])
+    scales = {"log_x": log_x, "log_y": metric.is_log, "amounts": True}
+    return _numbered_points(rows, cost, metric.full_title, **scales)
 
 
-def _numbered_points(rows: Sequence[Point], x: str, y: str, *, log: bool) -> Figure:
+def _numbered_points(
+    rows: Sequence[Point],
+    x: str,
+    y: str,
+    *,
+    log_x: bool = False,
+    log_y: bool = False,
+    amounts: bool = False,
+) -> Figure:
     names = [_folded(f"{number}  {row.name}", LINE_LETTERS) for number, row in enumerate(rows, 1)]
     columns = 2 if max(map(len, names)) <= LINE_LETTERS // 2 else 1
     lines = len("\n".join(names).split("\n")) / columns
@@ -382,8 +412,8 @@ def _numbered_points(rows: Sequence[Point], x: str, y: str, *, log: bool) -> Fig
         if row.std:
             axes.plot((row.cost, row.cost), row.ends, linewidth=0.9, **marks)
         axes.plot((row.cost,), (row.score,), marker, markersize=4, **marks)
-    set_range(axes.xaxis, costs, log=log, amounts=True)
-    set_range(axes.yaxis, ends, log=False)
+    set_range(axes.xaxis, costs, log=log_x, amounts=amounts)
+    set_range(axes.yaxis, ends, log=log_y)
     axes.set(xlabel=x, ylabel=y)
     handle = Line2D([], [], linestyle="none")
     legend = figure.legend(

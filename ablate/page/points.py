@@ -23,8 +23,10 @@ COSTS = {"flops": "training FLOPs", "seconds": "training time (s)", "params": "p
 SAME_COST = 1.001  # costs are equal up to this ratio of the largest to the smallest one
 # Number of rows in a figure: with more, it is too long to read and the page too slow to use.
 MAX_ROWS = 100
-# A row is off the axis if its reach is more than this factor times the median reach of the rows.
+# A row is off the axis if its reach is more than OUTLIER_FACTOR times the median reach of the rows,
+# and more than OUTLIER_GAP times the largest reach of the rows within this limit.
 OUTLIER_FACTOR = 5.0
+OUTLIER_GAP = 2.0
 # A panel has its own axis if a perplexity is larger than this factor times the median of the rows'
 # largest perplexities.
 OWN_AXIS_FACTOR = 10.0
@@ -111,17 +113,38 @@ class ForestRow:
 
 
 def rows_on_axis(rows: Sequence[ForestRow], reference: float = 0.0) -> list[ForestRow]:
-    """The rows with a mean, except outliers, which are drawn at the end of the axis.
+    """The rows with a mean, except outliers, which do not determine the range of the axis.
 
     A row that learns nothing may differ from base a hundred times as much as the other rows, whose
-    differences would then be invisible. With four rows or more, a row whose reach is more than
-    OUTLIER_FACTOR times the median reach is an outlier.
+    differences would then be invisible. With four rows or more, a row is an outlier if its reach is
+    more than OUTLIER_FACTOR times the median reach, and more than OUTLIER_GAP times the largest
+    reach within this limit.
     """
     drawn = [row for row in rows if row.mean is not None]
     if len(drawn) < 4:
         return drawn
-    limit = OUTLIER_FACTOR * median(row.reach(reference) for row in drawn)
-    return [row for row in drawn if not limit or row.reach(reference) <= limit]
+    reaches = [row.reach(reference) for row in drawn]
+    limit = OUTLIER_FACTOR * median(reaches)
+    if not limit:
+        return drawn
+    limit = max(limit, OUTLIER_GAP * max(reach for reach in reaches if reach <= limit))
+    return [row for row in drawn if row.reach(reference) <= limit]
+
+
+def axis_range(rows: Sequence[ForestRow], reference: float = 0.0) -> tuple[float, float]:
+    """The smallest and the largest value of an axis: it has the reference, and the means and
+    intervals of the rows on the axis. On the side of an outlier, it has their largest reach.
+    """
+    on_axis = rows_on_axis(rows, reference)
+    values = [reference]
+    reach = 0.0
+    for row in on_axis:
+        values += row.ends
+        reach = max(reach, row.reach(reference))
+    for row in rows:
+        if row.mean is not None and row not in on_axis:
+            values.append(reference + math.copysign(reach, row.mean - reference))
+    return min(values), max(values)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 from ablate.formatting import number
 from ablate.page.drawings import Drawing, better_side, costs, differences, learning_curves
@@ -241,11 +242,6 @@ def _losses(choice: ChosenSettings, labels: Iterable[str]) -> list[str]:
 
 
 def _speed_ups(table: Table, curves: Sequence[Curve]) -> Iterator[DesignSection]:
-    rows = []
-    for row, row_ratios in speed_ups(curves).items():
-        texts = [row_ratios[axis].text for axis in AXES]
-        if any(texts):
-            rows.append((row, *texts))
     drawings = []
     for axis, ratios in speed_up_rows(curves_in_figures(table, curves)).items():
         name = AXES[axis]
@@ -262,6 +258,16 @@ def _speed_ups(table: Table, curves: Sequence[Curve]) -> Iterator[DesignSection]
                 partial(draw_speed_ups, ratios, name),
             )
         )
+    ratios_by_row = speed_ups(curves)
+    all_ratios = chain.from_iterable(ratios.values() for ratios in ratios_by_row.values())
+    heads = AXES
+    if all(ratio.mean is None for ratio in all_ratios):  # the text is the same for every cost
+        heads = {"step": "every cost"}
+    rows = []
+    for row, row_ratios in ratios_by_row.items():
+        texts = [row_ratios[axis].text for axis in heads]
+        if any(texts):
+            rows.append((row, *texts))
     if rows:
         yield DesignSection(
             "speed-up",
@@ -269,6 +275,6 @@ def _speed_ups(table: Table, curves: Sequence[Curve]) -> Iterator[DesignSection]
             "The cost at which base first reaches its final dev perplexity, divided by the cost "
             "at which a row first reaches it with the same seed: 2 if the row needs half. "
             "Geometric mean over seeds with its 95 % interval, uncorrected.",
-            [Listing("Effective speed-up by cost", ("row", *AXES.values()), rows)],
+            [Listing("Effective speed-up by cost", ("row", *heads.values()), rows)],
             drawings,
         )

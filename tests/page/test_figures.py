@@ -1,5 +1,6 @@
 """Figures have a mark and a whole name for every row, and are written as files for a paper."""
 
+import math
 import re
 from html import unescape
 from itertools import combinations
@@ -13,6 +14,7 @@ from scipy import stats
 
 from ablate.analysis.curves import curves_of
 from ablate.formatting import plural
+from ablate.page.drawings import _count_off_axis
 from ablate.page.figures import (
     draw_curves,
     draw_half_normal,
@@ -25,6 +27,7 @@ from ablate.page.points import (
     COSTS,
     ForestRow,
     Point,
+    axis_range,
     cost_points,
     curves_in_figures,
     difference_rows,
@@ -35,6 +38,7 @@ from ablate.page.points import (
 )
 from ablate.page.sections import figure_files, file_names
 from ablate.plotting import FORMATS, PALETTE, SERIES, inline_svg
+from ablate.stats.metrics import PPL
 from ablate.table.curves import Curve
 from ablate.table.ladder import Ladder, RowOverSizes, Rung
 from ablate.table.scores import Scores
@@ -395,12 +399,56 @@ def test_a_row_far_off_leaves_the_axis_to_the_others_and_is_written_at_its_end(m
 def test_an_interval_that_leaves_the_axis_is_cut_at_it_while_its_mean_is_drawn_in_place():
     rows = [ForestRow(f"r{i}", "G", f"r{i}", "", -1.0, (-2.0, 0.0)) for i in range(4)]
     (axes,) = draw_intervals([*rows, ForestRow("x", "G", "x", "", -1.5, (-90.0, 87.0))], BLEU).axes
-    line, mark = (line for line in axes.lines if line.get_gid() == "row:x")
+    line, *arrowheads, mark = (line for line in axes.lines if line.get_gid() == "row:x")
     assert tuple(line.get_xdata()) == axes.get_xlim()
     assert tuple(mark.get_xdata()) == (-1.5,)
+    assert [tuple(head.get_xdata()) for head in arrowheads] == [(x,) for x in axes.get_xlim()]
     assert [
         text.get_text() for text in axes.texts if "\N{RIGHTWARDS ARROW}" in text.get_text()
     ] == []
+
+
+def test_a_row_beyond_the_others_is_on_the_axis_up_to_twice_their_reach():
+    rows = [ForestRow(f"r{i}", "G", f"r{i}", "", -0.1, None) for i in range(6)]
+    wide, far = (ForestRow(f"{x}", "G", f"{x}", "", x, None) for x in (-0.4, -0.7))
+    assert axis_range([*rows, wide, far]) == (-0.7, 0.0)  # within twice 0.4
+    assert axis_range([*rows, far]) == (-0.1, 0.0)  # more than twice 0.1
+    assert axis_range([*rows, wide, far], reference=1.0)[1] == 1.0
+
+
+def test_the_caption_counts_the_rows_whose_difference_is_a_number():
+    """A row is not counted for an interval that leaves the axis: its mean is in place."""
+    rows = [ForestRow(f"r{i}", "G", f"r{i}", "", -0.1, None) for i in range(6)]
+    far = ForestRow("far", "G", "far", "", -5.0, None)
+    vague = ForestRow("vague", "G", "vague", "", -0.1, (-7.0, 7.0))
+    for others, expected in (([], 0), ([vague], 0), ([far, vague], 1)):
+        drawn = [*rows, *others]
+        (axes,) = draw_intervals(drawn, BLEU).axes
+        assert _count_off_axis(drawn) == len(axes.texts) == expected
+
+
+def test_differences_of_logarithms_have_an_axis_of_ratios():
+    rows = [ForestRow(f"r{x}", "G", f"r{x}", "", math.log(x), None) for x in (0.5, 2.0)]
+    (axes,) = draw_intervals(rows, PPL).axes
+    assert axes.get_xlabel() == "ratio to base in PPL (dev)"
+    for tick, label in zip(axes.get_xticks(), axes.get_xticklabels(), strict=True):
+        assert float(label.get_text().removeprefix("×")) == pytest.approx(math.exp(tick))
+    assert "×1" in [label.get_text() for label in axes.get_xticklabels()]
+    assert draw_intervals(rows, BLEU).axes[0].get_xlabel() == "difference from base in BLEU (test)"
+
+
+def test_axes_of_perplexity_are_logarithmic():
+    spots = [Point(f"h={i}", f"h={i}", False, 10.0 + i, 5.0 + i, 0.1, True) for i in range(3)]
+    assert draw_points(spots, PPL, "parameters").axes[0].get_yscale() == "log"
+    assert draw_points(spots, BLEU, "parameters").axes[0].get_yscale() == "linear"
+    assert draw_curves(panels([BASE])).axes[0].get_yscale() == "log"
+
+
+def test_quantiles_are_plain_numbers():
+    effects = [ForestRow(name, "", name, "", i, None) for i, name in enumerate("ABCD", 1)]
+    (axes,) = draw_half_normal(effects, BLEU).axes
+    labels = axes.xaxis.get_major_formatter().format_ticks([0.0, 0.5, 1.0])
+    assert [float(label) for label in labels] == [0.0, 0.5, 1.0]
 
 
 def test_rows_without_any_difference_are_all_on_the_axis():
