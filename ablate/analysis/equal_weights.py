@@ -1,4 +1,4 @@
-"""Find rows with different settings whose trainings have the same weights."""
+"""Find rows with different settings whose trainings have the same weights or losses."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from ablate.config import DecodingConfig
 from ablate.formatting import enumeration, first_few
 from ablate.study.row import changes
 
-# The run id and the hash of the weights of each trained run of a row, by seed.
-_Weights = Mapping[int, tuple[str, str]]
+# The run id of each trained run of a row, and the hashes of its weights and of its log, by seed.
+_Weights = Mapping[int, tuple[str, str, str]]
 
 
 def equal_weights_remarks(by_label: Mapping[str, Sequence[RunResult]]) -> Iterator[str]:
-    """Yield a line for each row whose weights further rows have with every seed, although these
-    rows were trained with other settings, which then had no effect.
+    """Yield a line for each row whose weights or losses further rows have with every seed, although
+    these rows were trained with other settings, which then had no effect.
 
-    Rows that share a run are left out: they differ only in decoding.
+    Losses may be equal where weights are not: a part that nothing reads has weights. Rows that
+    share a run are left out: they differ only in decoding.
 
     Args:
         by_label: the results of each row's runs, by the label of the row, base first.
@@ -36,7 +37,7 @@ def equal_weights_remarks(by_label: Mapping[str, Sequence[RunResult]]) -> Iterat
         for label in labels:
             settings |= dict.fromkeys(_training_changes(by_label[label], by_label[first]))
         yield (
-            f"NOTE: the same weights as {first} with every seed: {first_few(labels)}. "
+            f"NOTE: the same weights or losses as {first} with every seed: {first_few(labels)}. "
             f"The difference in {enumeration(settings)} had no effect on training."
         )
 
@@ -45,14 +46,19 @@ def _weights(runs: Sequence[RunResult]) -> _Weights:
     weights = {}
     for run in runs:
         if run.result is not None and run.result.weights is not None:
-            weights[run.run.seed] = (run.run.id, run.result.weights.sha256)
+            hashes = (run.result.weights.sha256, run.result.metrics_sha256)
+            weights[run.run.seed] = (run.run.id, *hashes)
     return weights
 
 
 def _are_equal(first: _Weights, second: _Weights) -> bool:
-    """Whether two rows have different runs with equal weights, with all seeds that both have."""
+    """Whether two rows have different runs with equal weights, or with equal logs of their losses,
+    with all seeds that both have.
+    """
     pairs = [(first[seed], second[seed]) for seed in first if seed in second]
-    return bool(pairs) and all(a != b and a[1] == b[1] for a, b in pairs)
+    if not pairs or any(a[0] == b[0] for a, b in pairs):
+        return False
+    return any(all(a[file] == b[file] for a, b in pairs) for file in (1, 2))
 
 
 def _training_changes(runs: Sequence[RunResult], first: Sequence[RunResult]) -> list[str]:

@@ -19,21 +19,22 @@ WEIGHTS = {
 }  # fmt: skip
 
 
-def remarks(tmp_path, seeds, weights):
+def remarks(tmp_path, seeds, weights, losses=None):
     results = Fake(tmp_path / "results", study_from(tmp_path, STUDY))
     assert weights.keys() == results.planned.by_label.keys()
     for label, hashes in weights.items():
         for seed in seeds:
             weights_file = FileHash(file="weights", sha256=hashes[seed - 1])
-            results.done(label, seed, 10.0, 20.0, weights=weights_file)
+            log = (losses or {}).get(label, f"{label} {seed}")
+            results.done(label, seed, 10.0, 20.0, weights=weights_file, metrics_sha256=log)
     return results.table().experiment.notes.remarks
 
 
 def test_rows_with_equal_weights_are_named_with_the_fields_in_which_they_differ(tmp_path):
     assert remarks(tmp_path, (1, 2), WEIGHTS) == (
-        "NOTE: the same weights as base with every seed: A eval_every=10, A eval_every=20. The "
+        "NOTE: the same weights or losses as base with every seed: A eval_every=10, A eval_every=20. The "
         "difference in eval_every had no effect on training.",
-        "NOTE: the same weights as A dropout=0.3 with every seed: B dropout=0.3 epochs=1000 beam=1. "
+        "NOTE: the same weights or losses as A dropout=0.3 with every seed: B dropout=0.3 epochs=1000 beam=1. "
         "The difference in epochs had no effect on training.",
     )  # fmt: skip
 
@@ -43,3 +44,12 @@ def test_one_seed_with_other_weights_is_an_effect(tmp_path):
     weights |= {"A eval_every=10": "ay", "A eval_every=20": "az"}
     weights["B dropout=0.3 epochs=1000 beam=1"] = "cw"
     assert remarks(tmp_path, (1, 2), weights) == ()
+
+
+def test_equal_losses_of_different_weights_are_no_effect_either(tmp_path):
+    """As of a part that is trained but not read."""
+    weights = {label: f"{number}{number}" for number, label in enumerate(WEIGHTS)}
+    weights["decoding beam=1"] = weights["base"]
+    losses = dict.fromkeys(("base", "decoding beam=1", "A eval_every=10"), "log")
+    (line,) = remarks(tmp_path, (1, 2), weights, losses)
+    assert line.startswith("NOTE: the same weights or losses as base with every seed: A eval_")
