@@ -11,7 +11,7 @@ import torch
 
 from ablate.config import DecodingConfig, RowConfig
 from ablate.data.corpus import Corpus
-from ablate.errors import StoreError
+from ablate.errors import Damaged, StoreError
 from ablate.formatting import plural
 from ablate.kernels.device import prepare
 from ablate.kernels.ranks import current_ranks
@@ -184,5 +184,9 @@ def load_model(
     model = build(
         config, corpus.tokenizer.vocab_size, seed=0, device=device, sources=folder.sources
     )
-    model.load_state_dict(average([*map(checkpoints.verified_weights, averaged)]))
+    try:
+        weights = list(map(checkpoints.verified_weights, averaged))
+    except Damaged as error:
+        raise Damaged(f"{error}; remove {folder.path} to train the run again") from None
+    model.load_state_dict(average(weights))
     return model.eval()

@@ -326,6 +326,15 @@ def test_a_trained_run_translates_line_by_line(calm):
     assert [text for text in out if text] == expected
 
 
+def test_damaged_weights_are_refused_with_what_to_do(copy):
+    folder = copy.folder("base").path
+    (weights,) = folder.glob("checkpoints/*.weights.safetensors")
+    weights.write_bytes(weights.read_bytes()[:-4] + b"\0\1\2\3")
+    done = copy.ask("predict", "base", stdin=b"a b\n")
+    assert (done.code, done.out) == (4, "")
+    assert done.err.endswith(f"; remove {folder} to train the run again\n")
+
+
 def test_a_row_translates_the_test_split_as_it_is_stored(calm):
     sources = next(calm.root.glob("corpora/*/test.source.txt")).read_text()
     texts = []
