@@ -313,7 +313,7 @@ def unfinished_sentences(table: Table) -> list[str]:
     if not any(run.scores or run.state == "diverged" for run in table.runs):
         text = "Unfinished: no run has scores yet."
     else:
-        until = " up to this look" if table.experiment.looks.has_looks else ""
+        until = " up to this look" if table.experiment.looks.has_several else ""
         have = "has" if len(missing) == 1 else "have"
         text = f"Unfinished: {len(missing)} of {count} runs{until} {have} no scores yet"
         text += "." if until else ", so every verdict is provisional."
