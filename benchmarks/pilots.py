@@ -71,7 +71,7 @@ class SleepingExecutor:
         result = job.run.folder / "result.json"
         if not lease.try_to_take():
             self.busy += 1
-            self.done.put(WorkerEvent(run=job.run.id, outcome="busy"))
+            self.done.put(WorkerEvent(run=job.run.id, outcome="held"))
             return
         try:
             if not result.exists():

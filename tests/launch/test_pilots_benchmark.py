@@ -16,5 +16,6 @@ def test_many_pilots_publish_each_run_once():
         text=True,
         check=True,
         cwd=PROGRAM.parents[1],
+        timeout=120,
     )
     assert re.search(r"published 5, twice 0, .* left 0\n", done.stdout)
