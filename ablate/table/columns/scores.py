@@ -10,7 +10,7 @@ from typing import Any
 from ablate.formatting import number
 from ablate.stats.metrics import PPL, PPL_CHAR, Metric
 from ablate.table.columns.column import Column, Form, Mark
-from ablate.table.layout import OTHER_SCORE, SCORE, Warned
+from ablate.table.layout import OTHER_SCORE, SCORE, Essential, Warned
 from ablate.table.scores import Scores, mean_and_std
 from ablate.table.table import Table, TableRow
 
@@ -99,7 +99,8 @@ def _legend(table: Table, form: Form) -> Iterator[str]:
         corpora = ", ".join(experiment.corpora)
         yield Warned(f"WARNING: these results mix corpora {corpora}: they cannot be compared.")
     notes = experiment.notes
-    yield from (*notes.archived, *notes.remarks, *notes.faults)
+    yield from notes.archived
+    yield from map(Warned, (*notes.remarks, *notes.faults))
 
 
 def _spread_lines(table: Table, form: Form, shown: Sequence[Metric]) -> Iterator[str]:
@@ -108,7 +109,9 @@ def _spread_lines(table: Table, form: Form, shown: Sequence[Metric]) -> Iterator
     number_of_seeds = f"n = {seeds} seeds"
     if table.experiment.further_seeds:
         number_of_seeds += f", base over {seeds + len(table.experiment.further_seeds)}"
-    yield f"Mean ± standard deviation over {number_of_seeds}; k/{seeds} where only k are in."
+    yield Essential(
+        f"Mean ± standard deviation over {number_of_seeds}; k/{seeds} where only k are in."
+    )
     logs = [metric.title for metric in shown if metric.is_log]
     if logs:
         line = (
@@ -128,7 +131,7 @@ def _mark_line(table: Table, form: Form, shown: Sequence[Metric]) -> Iterator[st
     if any(form.shows(setting.head) for setting in form.settings):
         marks.append("blank: as base" if marks else "Blank: as base")
     if marks:
-        yield f"{'; '.join(marks)}."
+        yield Essential(f"{'; '.join(marks)}.")
 
 
 def _signature(table: Table, metric: Metric) -> str:
