@@ -191,15 +191,15 @@ def test_results_that_cannot_be_written_are_shown_without_new_scores(given, whol
     assert "Permission denied; new scores are left out\n" in done.out
 
 
-def published(whole, folder):
+def published(whole, folder, notes=""):
     done = inside("publish", whole.study.path, "--results", whole.results.root, "--out", folder)
-    assert (done.code, done.err) == (0, "")
+    assert (done.code, done.err) == (0, notes)
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def unpack(whole, folder):
+def unpack(whole, folder, notes=""):
     """Publish the study, and unpack its archive into a results root."""
-    published(whole, folder / "to")
+    published(whole, folder / "to", notes)
     with zipfile.ZipFile(folder / "to" / "records.zip") as archive:
         archive.extractall(folder / "unpacked")
     return folder / "unpacked"
@@ -333,7 +333,8 @@ def test_a_failed_run_is_archived_as_failed(whole, tmp_path):
     a_failure(reason=reason, kind="OSError", hosts=("gpu7.lab",)).write(
         whole.results.run(failed.id).failure
     )
-    unpack(whole, tmp_path)
+    unfinished = "Unfinished: 1 of 12 runs has no scores yet, so every verdict is provisional.\n"
+    unpack(whole, tmp_path, unfinished)
     record = Results(tmp_path / "unpacked").run(failed.id).failure
     assert (Failure.read(record).reason, Failure.read(record).hosts) == ("OSError", ())
     assert "gpu7" not in record.read_text()

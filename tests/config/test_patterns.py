@@ -79,7 +79,7 @@ def test_parameters_are_the_sum_over_the_layers():
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"n_layers": 2, "d_ff": [1, 2, 3]}, ["d_ff=1/2/3", "2 layers"]),
+        ({"n_layers": 2, "d_ff": [1, 2, 3]}, ["d_ff: [1, 2, 3]", "2 layers"]),
         ({"d_ff": []}, ["[]", "pattern"]),
         ({"d_ff": [16, "wide"]}, ['"wide"', "integer"]),
         ({"attention": ["full", "lokal"]}, ['"lokal"', '"local"']),

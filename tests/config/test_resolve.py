@@ -167,7 +167,7 @@ def test_an_error_has_the_given_and_the_allowed_value():
             "positional_encoding",
             '"rotary" is not allowed: must be sinusoidal, learned, none, rope, relative, t5 or '
             "alibi, or a class of "
-            "your own as module:Class",
+            'your own as module:Class; did you mean "rope"?',
         ),
     ]
 
