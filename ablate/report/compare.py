@@ -14,6 +14,7 @@ from rich.text import Text
 from ablate.analysis.curves import curve_of
 from ablate.analysis.outcome import Outcome
 from ablate.analysis.results import predictions_of
+from ablate.config.resolve import SYMBOL_OF
 from ablate.formatting import duration, millions, plural, printable, scaled, setting_text, signed
 from ablate.report.terminal import plain_table, print_wide, text_console
 from ablate.stats.significance import LEVEL
@@ -246,7 +247,7 @@ def _settings(comparison: RowComparison) -> None:
     first, second = comparison.rows
     table = plain_table("setting", first.label, second.label)
     for name, values in comparison.settings.items():
-        table.add_row(name, *map(Text, map(setting_text, values)))
+        table.add_row(SYMBOL_OF.get(name, name), *map(Text, map(setting_text, values)))
     heads = ("params (10^6)", "FLOPs of a training", "time of a training")
     for head, *cells in zip(heads, _cost_texts(first), _cost_texts(second), strict=True):
         table.add_row(Text(head, style="dim"), *cells)

@@ -159,7 +159,7 @@ def test_text_and_json_have_settings_scores_and_differences(compared):
         print_comparison(compared)
     text = out.getvalue()
     for part in (
-        "n_heads",
+        "\nh        ",
         "20.5 ±0.7",
         "25.8 ±1.1",
         "+5.2",
