@@ -249,6 +249,11 @@ def first_few(names: Sequence[str], limit: int = 4) -> str:
     return f"{', '.join(names[:limit])} and {len(names) - limit} more"
 
 
+def concerned_rows(labels: Sequence[str], n_rows: int) -> str:
+    """The rows that a note concerns: `base, A h=1 and 3 more`, or `every row` of several."""
+    return "every row" if 1 < n_rows == len(labels) else first_few(labels)
+
+
 def enumeration(texts: Iterable[str]) -> str:
     """`3, 4 and 6`, or `3 and 6`."""
     return " and ".join(", ".join(texts).rsplit(", ", 1))

@@ -265,6 +265,6 @@ def _unequal(files: Sequence[str]) -> str:
     short = min(files, key=counts.__getitem__)
     long = max(files, key=counts.__getitem__)
     return (
-        f"{short}: has {plural(counts[short], 'line')}, but {long} has {counts[long]}; each line "
+        f"{short}: has {plural(counts[short], 'line')}, but {long} has {counts[long]:,}; each line "
         f"needs its counterpart"
     )

@@ -16,7 +16,7 @@ from ablate.config.lengths import ASSUMED_LENGTH, Lengths
 from ablate.config.memory import CPU_MICRO_BATCH, peak_memory
 from ablate.config.synthetic_data import DRAWN
 from ablate.config.training import precision_note, resolve_precision
-from ablate.formatting import first_few, percent
+from ablate.formatting import concerned_rows, first_few, percent
 from ablate.plan.time_left import PlannedDevice, Rates, measured_rates, other_machine
 from ablate.stats.designs import FactorialDesign
 from ablate.store import Results, State, none_if_unreadable, state_of
@@ -410,8 +410,8 @@ def epochs_lines(epochs: Mapping[str, float | None]) -> Iterator[str]:
             share += " or more"
         yield (
             f"NOTE: training ends after {share} of the training text in "
-            f"{first_few(list(partial))}; more train_steps or a larger batch_tokens would read the "
-            "rest."
+            f"{concerned_rows(list(partial), len(epochs))}; more train_steps or a larger "
+            "batch_tokens would read the rest."
         )
 
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from ablate.config import ModelConfig, RowConfig
 from ablate.config.lengths import ASSUMED_LENGTH
 from ablate.config.training import ends_in_warmup
-from ablate.formatting import duration, first_few, plural, scaled, size, thousands, visible
+from ablate.formatting import concerned_rows, duration, plural, scaled, size, thousands, visible
 from ablate.own.reference import is_own, parse_reference
 from ablate.parts.attention import note_on_shared_keys
 from ablate.parts.variant import classes_of
@@ -121,7 +121,7 @@ def _row_notes(plan: Plan) -> Iterator[str]:
     ] = repeated
     for note, labels in noted.items():
         if labels:
-            yield f"{note}: {first_few(labels)}."
+            yield f"{note}: {concerned_rows(labels, len(plan.rows))}."
 
 
 def _custom_classes(study: Study) -> Iterator[str]:

@@ -427,7 +427,7 @@ def test_the_plan_says_how_often_training_reads_its_text():
     assert lines[0] == "Epochs per run (passes over the training text): 0.07 (base, A), 1.5 (B)."
     assert lines[1].startswith("NOTE: training ends after 7% of the training text in base, A;")
     several = list(epochs_lines({"A": 0.5, "B": 0.07}))
-    assert "after 7% or more of the training text in A, B;" in several[1]
+    assert "after 7% or more of the training text in every row;" in several[1]
     assert list(epochs_lines({"base": 12.0, "A": 12.0})) == [
         "Epochs per run (passes over the training text): 12."
     ]
