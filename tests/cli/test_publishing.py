@@ -147,7 +147,7 @@ def test_compare_shows_settings_scores_curves_and_sentences(given):
     done = inside("compare", *given[:1], "base", "A h=1", *given[1:])
     assert (done.code, done.err) == (0, "")
     for part in (
-        "n_heads",
+        "\nh        ",
         "95 % over 3 seeds",
         "95 % over test sentences",
         "PPL (dev) from the first",
