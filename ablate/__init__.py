@@ -1,7 +1,8 @@
 """ablate: ablation studies of the Transformer, from a YAML file to a table of results.
 
-Data flows in one direction: study -> rows -> runs -> jobs -> corpus -> batches -> model -> training
--> predictions -> scores -> results root -> table. `docs/architecture.md` describes the packages.
+Data flows in one direction: study -> rows -> runs -> assignments -> corpus -> batches -> model ->
+training -> predictions -> scores -> results root -> table. `docs/architecture.md` describes the
+packages.
 """
 
 from ablate.interpreter import leave_current_folder

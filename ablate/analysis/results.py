@@ -113,7 +113,7 @@ def _read_run(
         if state == "pending":  # then the result is not damaged
             if result is None:
                 return RunResult(row, run, state, params)
-            assert row.evaluated is not None  # a trial is pending only without a result
+            assert row.evaluated is not None  # a tuning run is pending only without a result
             former = ""
             for setting, id in former_decodings(row.config, row.evaluated).items():
                 if id in result.decodings:

@@ -1,4 +1,6 @@
-"""The outcome of a study for a command, after missing scores have been computed."""
+"""The outcome of a study for a command, after missing scores have been computed, and warnings of
+what has changed since its results were made.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from ablate.formatting import first_few, plural, setting_text
 from ablate.store import Results, none_if_unreadable
 from ablate.streams import echo, new_console
 from ablate.study import Runs, read_study, runs_of
+from ablate.study.row import changes
 
 
 def warn_of_changes(planned: Runs, results: Results) -> None:
@@ -50,19 +53,18 @@ def _note_earlier_base(planned: Runs, results: Results) -> None:
     ended = [run for run in earlier.of(earlier.base) if results.run(run.id).has_result]
     if not ended:
         return
-    before, now = (
-        {**runs.study.data.model_dump(), **runs.base.config.model_dump()}
-        for runs in (earlier, planned)
-    )
-    changes = []
+    before = {**earlier.base.config.model_dump(), **earlier.study.data.model_dump()}
+    now = dict(planned.study.data.model_dump())
+    now |= changes(planned.base.config, earlier.base.config)
+    texts = []
     for name, value in now.items():
         if value != before.get(name):
             field = SYMBOL_OF.get(name, name)
-            changes.append(f"{field}: {setting_text(before.get(name))} -> {setting_text(value)}")
-    if changes:
+            texts.append(f"{field}: {setting_text(before.get(name))} -> {setting_text(value)}")
+    if texts:
         echo(
             f"note: base has no result, but the base of {file} has results of "
-            f"{plural(len(ended), 'run')}. Changed since then: {first_few(changes)}",
+            f"{plural(len(ended), 'run')}. Changed since then: {first_few(texts)}",
             err=True,
         )
 

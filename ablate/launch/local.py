@@ -32,9 +32,8 @@ class _Worker:
         self.assignment: Assignment | None = None
         self.ready = False  # whether the worker has loaded its libraries
         self.rest = b""  # the incomplete line at the end of its output
-        self.oom_kills: int | None = (
-            None  # number of kills for lack of memory before the assignment
-        )
+        # Number of kills for lack of memory before the assignment.
+        self.oom_kills: int | None = None
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -131,9 +130,8 @@ class LocalExecutor:
         event = WorkerEvent.from_line(line)
         worker.assignment = None
         if event.outcome in ("failed", "interrupted"):
-            self._retire(
-                worker
-            )  # the worker exits after such an event, and can take no other assignment
+            # The worker exits after such an event, and can take no other assignment.
+            self._retire(worker)
         return event
 
     def _lost(self, worker: _Worker) -> Lost | None:

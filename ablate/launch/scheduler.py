@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import signal
 import time
 from collections import deque
@@ -32,9 +31,6 @@ MAX_HELD_SECONDS = 60.0
 class _RunState:
     """What the scheduler knows of a run.
 
-    slot: the slot that executes the run; None if no slot does.
-    next_check: time at which a run that another launcher holds is submitted again; infinite if no
-        other launcher is known to hold it.
     checks: number of times that another launcher was found to hold the run.
     checked_in: name of the slot of the last check; empty before the first. A run is checked by the
         same worker each time, because the worker measures for how long the holder of the lease is
@@ -45,18 +41,11 @@ class _RunState:
         halves the micro-batch.
     """
 
-    slot: Slot | None = None
-    next_check: float = math.inf
     checks: int = 0
     checked_in: str = ""
     attempts: int = 0
     has_crashed: bool = False
     ran_out_of_memory: bool = False
-
-    @property
-    def is_held(self) -> bool:
-        """Whether another launcher holds the run, so that it waits for its next check."""
-        return self.next_check < math.inf
 
 
 class Scheduler:
@@ -89,7 +78,12 @@ class Scheduler:
         self.watcher = watcher
         self.control = control or Control()
         self.runs: dict[str, _RunState] = {}  # by id
-        self.queue: deque[str] = deque()  # ids of runs that wait for a slot
+        # The ids of the runs in each state, so that no step reads the states of all runs: runs that
+        # wait for a slot; runs with the slots that execute them; runs that other launchers hold,
+        # with the times at which they are submitted again.
+        self.queue: deque[str] = deque()
+        self.executing: dict[str, Slot] = {}
+        self.held: dict[str, float] = {}
         self.last_event = time.monotonic()  # time when an assignment last ended here
         self.stopping = False
         self.interrupts = 0  # number of times that SIGINT was received
@@ -107,7 +101,7 @@ class Scheduler:
         }
         self.last_event = time.monotonic()
         try:
-            while self._is_executing or self._may_continue():
+            while self.executing or self._may_continue():
                 if not self.stopping and self.control.must_stop():
                     self._stop()
                 self._submit()
@@ -124,21 +118,16 @@ class Scheduler:
         if self.stopping:
             raise Interrupted
 
-    @property
-    def _is_executing(self) -> bool:
-        """Whether a slot executes a run."""
-        return any(state.slot is not None for state in self.runs.values())
-
     def _may_continue(self) -> bool:
         """Whether to go on while no run is being executed, because further runs may start."""
-        waits = self.queue or any(state.is_held for state in self.runs.values())
+        waits = self.queue or self.held
         if self.stopping or not waits or not self.control.may_start():
             return False
         return time.monotonic() - self.last_event < self.control.idle_seconds
 
     def _submit(self) -> None:
         """Submit runs to the free slots."""
-        occupied = {state.slot.name for state in self.runs.values() if state.slot is not None}
+        occupied = {slot.name for slot in self.executing.values()}
         free = [slot for slot in self.executor.slots() if slot.name not in occupied]
         if not free or self.stopping or not self.control.may_start():
             return
@@ -150,7 +139,7 @@ class Scheduler:
                 state = self.runs[run]
                 assignment = self.assignment_for(run, slot, state.ran_out_of_memory)
                 state.ran_out_of_memory = False
-                state.slot = slot
+                self.executing[run] = slot
                 self.executor.submit(assignment, slot)
                 self.watcher.started(run)
 
@@ -177,9 +166,9 @@ class Scheduler:
     def _requeue_held(self) -> None:
         """Queue the runs of other launchers whose next check is due, unless they have ended."""
         now = time.monotonic()
-        due = [run for run, state in self.runs.items() if state.next_check <= now]
-        for run in sorted(due, key=lambda run: self.runs[run].next_check):
-            self.runs[run].next_check = math.inf
+        due = [run for run, next_check in self.held.items() if next_check <= now]
+        for run in sorted(due, key=self.held.__getitem__):
+            del self.held[run]
             outcome = self.outcome_of(run)
             if outcome is not None:
                 self.watcher.finished(run, outcome)
@@ -191,7 +180,7 @@ class Scheduler:
         if event.outcome == "held":
             self._on_held(event.run)
             return
-        self.runs[event.run].slot = None
+        del self.executing[event.run]
         self.last_event = time.monotonic()
         if event.outcome != "interrupted":
             self.watcher.finished(event.run, event.outcome, event.reason)
@@ -201,26 +190,25 @@ class Scheduler:
     def _on_held(self, run: str) -> None:
         """Plan the next check of a run that another launcher holds."""
         state = self.runs[run]
-        assert state.slot is not None
-        state.checked_in = state.slot.name
-        state.slot = None
+        state.checked_in = self.executing.pop(run).name
         now = time.monotonic()
         # A check costs an assignment and several file operations, and a long training holds its
         # lease for hours. The exponent is bounded only to keep the number small.
         delay = min(MAX_HELD_SECONDS, HELD_SECONDS * 2 ** min(state.checks, 10))
         state.checks += 1
-        state.next_check = now + delay
+        next_check = now + delay
         # The last check comes shortly before this launch stops waiting for held runs: the later it
         # comes, the more surely it notices that the holder of a run has died.
         last_check = self.last_event + self.control.idle_seconds - 3 * TICK_SECONDS
-        if now < last_check and not self._is_executing:
-            state.next_check = min(state.next_check, last_check)
+        if now < last_check and not self.executing:
+            next_check = min(next_check, last_check)
+        self.held[run] = next_check
         self.watcher.held(run)
 
     def _on_lost(self, lost: Lost) -> None:
         """Process the death of a worker."""
         state = self.runs[lost.run]
-        state.slot = None
+        del self.executing[lost.run]
         self.last_event = time.monotonic()
         if self.stopping:
             return

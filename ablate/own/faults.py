@@ -75,7 +75,7 @@ def describe(
     modules = {reference.file: reference.written_file for reference in classes if reference.digest}
     remedy = _arguments(classes) if isinstance(error, TypeError) else ""
     frames = traceback.extract_tb(error.__traceback__)
-    if isinstance(error, NotImplementedError) and frames:
+    if isinstance(error, NotImplementedError) and frames and not error.args:
         remedy = f"define {frames[-1].name}"  # the method of a base class that raises it
     for frame in frames:
         file = modules.get(Path(frame.filename).name)

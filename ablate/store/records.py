@@ -139,7 +139,7 @@ class RunRecord(Record):
 
     @field_serializer("config")
     def _identity_settings(self, config: RowConfig) -> dict[str, Any]:
-        # Leave out the fields that may change between launches; the job of a launch has them.
+        # Leave out the fields that may change between launches; each assignment has them.
         return config.model_dump(exclude=set(NOT_IDENTITY))
 
 
