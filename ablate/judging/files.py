@@ -86,14 +86,16 @@ def _lines(file: Path) -> Iterator[Line]:
 
 def _csv_lines(file: Path, text: str) -> Iterator[Line]:
     delimiter = max(",;\t", key=text.split("\n", 1)[0].count)
-    reader = csv.DictReader(StringIO(text), delimiter=delimiter, restval="")
+    reader = csv.DictReader(StringIO(text), delimiter=delimiter)
     try:
         for name, count in Counter(reader.fieldnames or ()).items():
             if count > 1 and name:
                 raise UsageError(f'{file}: {count} columns are named "{name}"')
         for values in reader:
-            if None in values:
-                raise UsageError(f"{file}:{reader.line_num}: has more cells than the header")
+            # Such as a decimal comma without quotes, which would shift the cells after it.
+            if None in values or None in values.values():
+                number = "more" if None in values else "fewer"
+                raise UsageError(f"{file}:{reader.line_num}: has {number} cells than the header")
             yield Line(f"line {reader.line_num}", values)
     except csv.Error as error:  # a cell of more than 131,072 characters
         raise UsageError(f"{file}:{reader.line_num + 1}: {error}") from None

@@ -49,6 +49,10 @@ MEASURED = (
     "signature", "split", "eval_split", "test_set", "testset", "eval_set", "benchmark", "dataset",
     "task", "lang", "language", "lang_pair", "direction",
 )  # fmt: skip
+# Names of columns that tell which checkpoint of a run was scored, and words for its choice. Paths
+# and numbers of checkpoints differ between runs, and are not compared.
+CHECKPOINT = ("checkpoint", "ckpt", "weights")
+CHECKPOINT_WORDS = {"best", "last", "final", "latest", "average", "averaged", "avg", "ema", "swa"}
 # States of runs in W&B, MLflow, ablate, Optuna, Ray Tune, Slurm and cloud services.
 DIVERGED = "diverged"
 USUAL = ("finished", "done")  # read as finished without a note
@@ -423,7 +427,7 @@ class _Table:
 
     def check_steps(self, metric_scores: Mapping[str, ScoresByLine]) -> None:
         """Refuse scores of different steps. If every line has a state, these are the final steps of
-        the runs, and a note is enough.
+        the runs, and a note is enough; likewise for columns that may be a setting of the rows.
         """
         replaced = Counter[str]()
         for line in self.lines:
@@ -433,46 +437,57 @@ class _Table:
             counts = _counts_text(replaced)
             self.notes.append(f"Values replaced by later values at the same step: {counts}.")
         step_columns = self._step_columns(STEP, metric_scores)
-        if not step_columns:
-            return
-        column = self._first_filled(step_columns)
+        if step_columns:
+            column = self._first_filled(step_columns)
+            rows = self._different_steps(column, metric_scores)
+            if rows and not all(line.state for line in self.lines):
+                raise UsageError(
+                    f"scores of different steps: {rows}; keep the scores of one step, or, if these "
+                    f'are the last steps of the runs, remove the column "{self.columns[column]}"'
+                )
+            if rows:
+                self.notes.append(f"Scores of different steps: {rows}.")
+        for column in self._step_columns(GROWING, (*metric_scores, *step_columns)):
+            if rows := self._different_steps(column, metric_scores):  # may be a setting of the rows
+                self.notes.append(f"Scores of different {self.columns[column]}: {rows}.")
+
+    def _different_steps(self, column: str, metric_scores: Mapping[str, ScoresByLine]) -> str:
+        """The steps of each row in a column; empty if all scores of each metric have one step."""
         for scores in metric_scores.values():
             row_steps: dict[str, dict[str, None]] = {}
             for index, score in scores.items():
                 step = _text(self.lines[index], column).removesuffix(".0") or "none"
                 row_steps.setdefault(score.row, {})[step] = None
-            if len(set(itertools.chain.from_iterable(row_steps.values()))) < 2:
-                continue
-            texts = [f"{row} {first_few(list(steps))}" for row, steps in row_steps.items()]
-            if all(line.state for line in self.lines):
-                self.notes.append(f"Scores of different steps: {first_few(texts)}.")
-                return
-            raise UsageError(
-                f"scores of different steps: {first_few(texts)}; keep the scores of one step, or, "
-                "if these are the last steps of the runs, remove the column "
-                f'"{self.columns[column]}"'
-            )
+            if len(set(itertools.chain.from_iterable(row_steps.values()))) > 1:
+                return first_few(
+                    [f"{row} {first_few(list(steps))}" for row, steps in row_steps.items()]
+                )
+        return ""
 
     def check_measured(self, metric_scores: Mapping[str, ScoresByLine]) -> None:
-        """Refuse scores of a metric that were measured on different text or in different ways."""
-        for column in MEASURED:
+        """Refuse scores of a metric that were measured on different text, in different ways, or on
+        differently chosen checkpoints.
+        """
+        for column in (*MEASURED, *CHECKPOINT):
             if column not in self.columns or column in self.row_columns:
                 continue
             for metric, scores in metric_scores.items():
-                first_row: dict[str, str] = {}  # value of the column -> the first row with it
+                first: dict[str, str] = {}  # what is compared -> the first row with it, as written
                 for index, score in scores.items():
                     if not math.isfinite(score.value):  # a diverged run was not measured
                         continue
-                    text = _text(self.lines[index], column) or "none"
-                    first_row.setdefault(text, score.row)
-                if len(first_row) > 1:
+                    compared = text = _text(self.lines[index], column)
+                    if column in CHECKPOINT:
+                        words = set(re.findall("[a-z]+", text.lower()))
+                        compared = " ".join(sorted(words & CHECKPOINT_WORDS))
+                    first.setdefault(compared, f"{score.row} {text[:60] or 'none'}")
+                if len(first) > 1:
                     self._check_unambiguous(column)
                     name = self.columns[column]
-                    texts = [f"{row} {text[:60]}" for text, row in first_row.items()]
                     raise UsageError(
                         f'{metric} has scores with different values of "{name}": '
-                        f"{first_few(texts)}; keep the scores of one value, or, if the values are "
-                        "settings of the rows, remove the column"
+                        f"{first_few(list(first.values()))}; keep the scores of one value, or, if "
+                        "the values are settings of the rows, remove the column"
                     )
 
     def scores(self, metrics: Sequence[str]) -> dict[str, ScoresByLine]:

@@ -103,6 +103,8 @@ def test_scalars_of_tensorboard_are_judged_by_their_last_value(tmp_path):
         ("nothing.csv", None, "nothing.csv: no such file"),
         ("run-a_seed1-tag-loss.csv", "Wall time,Step,Value\n1,,2\n", "loss.csv: line 2: a Step or a Wall time is not a number"),
         ("wide.csv", "row,seed,loss\na,1,2,3,4\n", "wide.csv:2: has more cells than the header"),
+        # A decimal comma without quotes: the second line would have the loss 27 and the note 1.
+        ("short.csv", "row,seed,loss,note\na,1,27\na,2,27,1\n", "short.csv:2: has fewer cells than the header"),
         ("far.csv", "row,seed,loss\na,1,1e200\n", "loss 1e200 is not allowed: must be between"),
     ],
 )  # fmt: skip
@@ -440,7 +442,9 @@ def test_steps_are_a_metric_where_they_are_asked_for_and_a_setting_in_a_table_of
     options = ("--metric", "steps", "--lower-is-better", "steps")
     assert "Better than base: wide" in conclusions(csv_of(lines), tmp_path, *options)
     longer = [{**line, "epochs": 20 if line["row"] == "wide" else 10} for line in WIDE]
-    assert "Better than base: wide" in conclusions(csv_of(longer), tmp_path)
+    text = conclusions(csv_of(longer), tmp_path)
+    assert "Better than base: wide" in text
+    assert "Scores of different epochs: base 10, wide 20, deep 10." in text
 
 
 def test_items_without_a_seed_are_those_of_one_run(tmp_path):
@@ -799,6 +803,18 @@ def test_scores_of_different_text_or_signature_are_refused(column, values, tmp_p
         f'loss has scores with different values of "{column}": base {values[0]}, wide' in done.err
     )
     assert judgments(csv_of([{**line, column: values[0]} for line in WIDE]), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("base", "row"), [("best", "last"), ("out/1/best.pt", "out/2/step-500.pt"), ("ema", "")]
+)
+def test_scores_of_differently_chosen_checkpoints_are_refused(base, row, tmp_path):
+    values = {"base": base, "wide": row, "deep": base}
+    lines = [{**line, "checkpoint": values[line["row"]]} for line in WIDE]
+    text = conclusions(csv_of(lines), tmp_path)
+    assert f'different values of "checkpoint": base {base}, wide {row or "none"}; keep' in text
+    paths = [{**line, "ckpt": f"{line['row']}/{line['seed']}/best.pt"} for line in WIDE]
+    assert judgments(csv_of(paths), tmp_path)
 
 
 def test_a_diverged_run_was_not_measured_and_has_no_signature(tmp_path):
