@@ -5,6 +5,7 @@ processes two short sentences, with its initial parameters and with random param
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any
@@ -25,17 +26,14 @@ from ablate.own.loading import load_class
 from ablate.own.reference import Reference, parse_reference
 from ablate.parts.variant import class_fields
 
-# Two sentences of different lengths, padded with 0. OTHER_TARGET swaps the two targets.
+# Two sentences of different lengths, padded with 0. OTHER_TARGET swaps the two targets, which agree
+# in the first token only.
 SOURCE = torch.tensor([[4, 5, 6, 7, 10, 8, 3], [8, 9, 3, 0, 0, 0, 0]])
 TARGET = torch.tensor([[2, 5, 9, 6, 4, 4, 7], [2, 7, 4, 10, 5, 8, 6]])
 OTHER_TARGET = TARGET.flip(0)
 VOCAB_SIZE = 11
 MAX_POSITIONS = 16  # more than the tokens of source and target together
 SEEDS = (1, 2, 3)  # seeds of the random parameters
-# Keys of `_checked` for functions that may change their input in place, because the residual
-# connection, the attention and the cache of keys and values do not read it afterwards: activations,
-# `embed` and `rotate` of a positional encoding, and `after` of a residual connection.
-_MAY_CHANGE_INPUT = ("activation", "embed", "rotate", "after")
 _MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))  # attributes that every module has
 
 
@@ -86,7 +84,7 @@ def _make_check(config: ModelConfig, classes: Mapping[str, Reference], sources: 
 
 
 class LayerCheck(PropertyCheck):
-    """A model of one layer.
+    """A model of one layer. `PropertyCheck.run` says in which order the methods are called.
 
     model: the model.
     twin: a second model with the same configuration and seed.
@@ -108,7 +106,9 @@ class LayerCheck(PropertyCheck):
     # Shapes
 
     def check_results(self) -> None:
-        """Refuse results of a wrong shape, and parameters without a gradient."""
+        """Refuse results of a wrong shape, and parameters without a gradient. The methods of the
+        parts check their results from then on, in the comparisons, too.
+        """
         for field, part in self.modules():
             _wrap_with_checks(part, field)
         states = self._states()
@@ -182,8 +182,8 @@ class LayerCheck(PropertyCheck):
         yield Comparison(other_seed, self._states_in_training(TARGET), fault)
 
     def vary_parameters(self) -> Iterator[None]:
-        """Yield with the initial parameters, then after each of three random perturbations of them.
-        A perturbation whose states are not finite is skipped.
+        """Yield with the initial parameters, then after each of three random perturbations, which
+        add up. A perturbation whose states are not finite is skipped.
         """
         yield
         for seed in SEEDS:
@@ -216,7 +216,8 @@ class LayerCheck(PropertyCheck):
         """The states of `_states` in training mode. The model's own dropout masks are always the
         same; `seed` seeds torch's global generator.
         """
-        self.model.train().random.manual_seed(1)
+        self.model.train()
+        self.model.random.manual_seed(1)  # generator of the dropout masks
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(seed)
             states = self._forward(self.model, target)
@@ -234,6 +235,7 @@ def _weights(model: Transformer) -> Tensor:
     return torch.cat([value.flatten() for value in model.state_dict().values()])
 
 
+@torch.no_grad()
 def _randomize(model: Transformer, seed: int) -> None:
     """Add normal noise to every parameter, with the standard deviation of the parameter's values.
 
@@ -251,11 +253,43 @@ def _randomize(model: Transformer, seed: int) -> None:
 # Results of a part
 
 
-# Key of `_checked` -> expected shape of the result, computed from the arguments. For any other key,
-# the expected shape is the shape of the first tensor argument.
-_SHAPES: dict[str, Callable[..., tuple[int, ...]]] = {
-    "attention": lambda Q, K, V, context: (*Q.shape[:3], V.shape[-1]),
-    "bias": lambda layer, Q, queries, keys: (*Q.shape[:3], keys.shape[-1]),
+def _shape_of_first(*args: Any, **keywords: Any) -> tuple[int, ...]:
+    """Shape of the first tensor among the arguments."""
+    tensors = (value for value in (*args, *keywords.values()) if isinstance(value, Tensor))
+    return tuple(next(tensors).shape)
+
+
+@dataclass(frozen=True)
+class _Contract:
+    """What a method may do, and what it must return.
+
+    shape: computes the shape of the result from the arguments; None if they do not determine it.
+    may_broadcast: whether the result may have any shape that broadcasts to this one.
+    may_be_none: whether the method may return None, for a part that adds nothing here.
+    may_change_input: whether the method may change its input in place, because the residual
+        connection, the attention and the cache of keys and values do not read it afterwards.
+    """
+
+    shape: Callable[..., tuple[int, ...]] | None = _shape_of_first
+    may_broadcast: bool = False
+    may_be_none: bool = False
+    may_change_input: bool = False
+
+
+# By the name of the method, for kinds with several methods; for other kinds by the field that names
+# the class.
+_CONTRACTS = {
+    "activation": _Contract(may_change_input=True),
+    "after": _Contract(may_change_input=True),
+    "attention": _Contract(lambda Q, K, V, context: (*Q.shape[:3], V.shape[-1])),
+    "bias": _Contract(
+        lambda layer, Q, queries, keys: (*Q.shape[:3], keys.shape[-1]),
+        may_broadcast=True,
+        may_be_none=True,
+    ),
+    "embed": _Contract(may_change_input=True),
+    "rotate": _Contract(may_change_input=True),
+    "values": _Contract(shape=None, may_be_none=True),  # no argument has the size d_v
 }
 
 
@@ -278,22 +312,22 @@ def _checked(function: Callable[..., Any], method: str, key: str) -> Callable[..
     Args:
         function: the method of a part.
         method: name of the method.
-        key: key into `_SHAPES` and `_MAY_CHANGE_INPUT`: the name of the method if the part has
-            several methods; otherwise the field that names the part.
+        key: see `_CONTRACTS`.
     """
+    contract = _CONTRACTS.get(key, _Contract())
 
     @wraps(function)
     def checked(*args: Any, **keywords: Any) -> Any:
         inputs = [value for value in (*args, *keywords.values()) if isinstance(value, Tensor)]
         before = [value.clone() for value in inputs]
         result = function(*args, **keywords)
-        if key not in _MAY_CHANGE_INPUT and not all(map(_is_same, inputs, before)):
+        if not contract.may_change_input and not all(map(_is_same, inputs, before)):
             raise ClassFault(
                 f"{method} changes its input in place, which other parts of the model read; "
                 "make a new tensor",
                 method,
             )
-        if key in ("bias", "values") and result is None:  # the encoding adds nothing here
+        if result is None and contract.may_be_none:
             return None
         tensor = _mixed_tokens(result) if key == "mixer" else result
         if not isinstance(tensor, Tensor):
@@ -301,11 +335,11 @@ def _checked(function: Callable[..., Any], method: str, key: str) -> Callable[..
             raise ClassFault(
                 f"{method} returns {type(tensor).__name__}, not a tensor{hint}", method
             )
-        if key != "values":  # the size d_v cannot be derived from the arguments of `values`
-            shape, expected = tuple(tensor.shape), tuple(inputs[0].shape)
-            if key in _SHAPES:
-                expected = _SHAPES[key](*args, **keywords)
-            if shape != expected and not (key == "bias" and _is_broadcast(shape, expected)):
+        if contract.shape is not None:
+            shape = tuple(tensor.shape)
+            expected = contract.shape(*args, **keywords)
+            is_broadcast = contract.may_broadcast and _is_broadcast(shape, expected)
+            if shape != expected and not is_broadcast:
                 raise ClassFault(f"{method} returns shape {shape}; expected {expected}", method)
         return result
 

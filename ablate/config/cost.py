@@ -60,7 +60,7 @@ def _trained_numbers(c: ModelConfig, causal: bool, vocab_size: int = 0) -> Cost:
     """Cost of a layer without tokens: only its parameters."""
     cost = _layer_cost(c, Workload(causal), vocab_size)
     if causal and c.has_both_stacks:
-        cost += attention.cost_over_source(c, source=0, target=0, pairs=0)
+        cost += attention.cost_over_source(c, source=0, target=0, scores=0)
     return cost
 
 

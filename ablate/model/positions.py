@@ -63,8 +63,8 @@ class PositionalEncoding(nn.Module):
         Args:
             layer: index of the layer in the stack.
             Q: scaled queries (B, h, T, d_k).
-            queries: positions of the queries.
-            keys: positions of the keys.
+            queries: positions of the queries, (T,) or (B, T).
+            keys: positions of the keys, (S,) or (B, S).
 
         Returns:
             A tensor that broadcasts to (B, h, T, S), or None.
@@ -72,13 +72,13 @@ class PositionalEncoding(nn.Module):
         return None
 
     def values(self, layer: int, weights: Tensor, queries: Tensor, keys: Tensor) -> Tensor | None:
-        """Compute the term that is added to the heads.
+        """Compute what positions add to the weighted sums of values, the output of the heads.
 
         Args:
             layer: index of the layer in the stack.
             weights: attention weights (B, h, T, S).
-            queries: positions of the queries.
-            keys: positions of the keys.
+            queries: positions of the queries, (T,) or (B, T).
+            keys: positions of the keys, (S,) or (B, S).
 
         Returns:
             (B, h, T, d_v), or None.
@@ -89,6 +89,8 @@ class PositionalEncoding(nn.Module):
 class SinusoidalPositions(PositionalEncoding):
     """Sines and cosines of wavelengths from 2 pi to 10000 * 2 pi, interleaved (3.5)."""
 
+    table: Tensor
+
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__(config, causal, init)
         table = sinusoids(config.max_positions, config.d_model)
@@ -96,8 +98,7 @@ class SinusoidalPositions(PositionalEncoding):
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """(B, T, d_model) -> (B, T, d_model)."""
-        table: Tensor = self.table  # type: ignore[assignment]
-        return x + table[positions]
+        return x + self.table[positions]
 
 
 class LearnedPositions(PositionalEncoding):
@@ -120,6 +121,8 @@ class RotaryPositions(PositionalEncoding):
     al., 2021, eq. 34), where d is the number of rotated entries, from the first of a head on.
     """
 
+    rotations: Tensor
+
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__(config, causal, init)
         self.rotated = rotated_entries(config)
@@ -130,8 +133,7 @@ class RotaryPositions(PositionalEncoding):
 
     def rotate(self, heads: Tensor, positions: Tensor) -> Tensor:
         """(B, h, T, d_k) -> (B, h, T, d_k)."""
-        rotations: Tensor = self.rotations  # type: ignore[assignment]
-        dtype = torch.promote_types(heads.dtype, rotations.dtype)
+        dtype = torch.promote_types(heads.dtype, self.rotations.dtype)
         # A pair of entries is a complex number, which one product rotates, in a quarter of the time
         # of real arithmetic (benchmarks/LOG.md, 2026-11-27). `view_as_complex` needs even offsets,
         # so the entries are copied.
@@ -140,7 +142,7 @@ class RotaryPositions(PositionalEncoding):
         )
         pairs = torch.view_as_complex(copy.unflatten(-1, (-1, 2)))
         # (1, T, rotated / 2) or (B, 1, T, rotated / 2)
-        factors = torch.view_as_complex(rotations[positions].to(dtype)).unsqueeze(-3)
+        factors = torch.view_as_complex(self.rotations[positions].to(dtype)).unsqueeze(-3)
         rotated = torch.view_as_real(pairs * factors).flatten(-2).to(heads.dtype)
         others = heads[..., self.rotated :]
         return torch.cat([rotated, others], dim=-1) if others.shape[-1] else rotated
@@ -158,10 +160,10 @@ class RelativePositions(PositionalEncoding):
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__(config, causal, init)
-        self.behind = self.ahead = config.relative_clip
-        if causal:
-            self.ahead = 0
-        layers = config.depths[int(causal)]
+        self.behind = config.relative_clip
+        self.ahead = 0 if causal else config.relative_clip
+        encoder_depth, decoder_depth = config.depths
+        layers = decoder_depth if causal else encoder_depth
         distances = self.behind + 1 + self.ahead
         self.keys = nn.Parameter(torch.empty(layers, distances, config.d_k))
         self.of_values = nn.Parameter(torch.empty(layers, distances, config.d_v))
@@ -184,8 +186,7 @@ class RelativePositions(PositionalEncoding):
 
     def _indices(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Index of the vector for each pair of a query and a key: (T, S) or (B, T, S)."""
-        distances = keys[..., None, :] - queries[..., :, None]
-        return distances.clamp(-self.behind, self.ahead) + self.behind
+        return _distances(queries, keys).clamp(-self.behind, self.ahead) + self.behind
 
 
 class T5Positions(PositionalEncoding):
@@ -194,10 +195,10 @@ class T5Positions(PositionalEncoding):
     """
 
     parameter_kinds: ClassVar[ParameterKinds] = {"weight": "embedding"}
+    buckets: Tensor  # bucket of each distance from -T5_DISTANCE to T5_DISTANCE
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__(config, causal, init)
-        # The bucket of each distance from -T5_DISTANCE to T5_DISTANCE.
         table = buckets(torch.arange(-T5_DISTANCE, T5_DISTANCE + 1), causal)
         self.register_buffer("buckets", table, persistent=False)
         self.weight = nn.Parameter(torch.empty(T5_BUCKETS, config.n_heads))
@@ -205,14 +206,14 @@ class T5Positions(PositionalEncoding):
 
     def bias(self, layer: int, Q: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
         """(h, T, S) or (B, h, T, S)."""
-        table: Tensor = self.buckets  # type: ignore[assignment]
-        distances = keys[..., None, :] - queries[..., :, None]
-        pair_buckets = table[distances.clamp(-T5_DISTANCE, T5_DISTANCE) + T5_DISTANCE]
-        return self.weight[pair_buckets].movedim(-1, -3)
+        distances = _distances(queries, keys).clamp(-T5_DISTANCE, T5_DISTANCE)
+        return self.weight[self.buckets[distances + T5_DISTANCE]].movedim(-1, -3)
 
 
 class AlibiPositions(PositionalEncoding):
     """ALiBi: each head subtracts its slope times the distance (Press et al., 2022)."""
+
+    slopes: Tensor  # (h,)
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__(config, causal, init)
@@ -220,9 +221,8 @@ class AlibiPositions(PositionalEncoding):
 
     def bias(self, layer: int, Q: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
         """-slope * |i - j|: (h, T, S) or (B, h, T, S)."""
-        head_slopes: Tensor = self.slopes  # type: ignore[assignment]
-        distances = (keys[..., None, :] - queries[..., :, None]).abs().unsqueeze(-3)
-        return -head_slopes[:, None, None] * distances
+        distances = _distances(queries, keys).abs().unsqueeze(-3)
+        return -self.slopes[:, None, None] * distances
 
 
 class AlternatingPositions(PositionalEncoding):
@@ -261,6 +261,13 @@ class AlternatingPositions(PositionalEncoding):
     def layer_encoding(self, layer: int) -> PositionalEncoding:
         """The encoding of a layer, by its index in the stack."""
         return self.encodings[self.indices[layer]]  # type: ignore[return-value]
+
+
+def _distances(queries: Tensor, keys: Tensor) -> Tensor:
+    """Position of each key minus position of each query: (T, S), or (B, T, S) of positions with a
+    batch axis.
+    """
+    return keys[..., None, :] - queries[..., :, None]
 
 
 def sinusoids(positions: int, d_model: int) -> Tensor:
@@ -303,7 +310,7 @@ def rope_frequencies(c: ModelConfig) -> tuple[Tensor, float]:
         return entries * math.log(length / (2 * math.pi * turns)) / (2 * math.log(base))
 
     first = max(math.floor(pair(32)), 0)
-    last = min(math.ceil(pair(1)), entries - 1)
+    last = min(math.ceil(pair(1)), entries - 1)  # a bound on entries, as in YaRN's code
     pairs = torch.arange(entries // 2, dtype=torch.float64)
     share = ((pairs - first) / max(last - first, 0.001)).clamp(0, 1)
     interpolated = frequencies * (1 - share) + frequencies / factor * share

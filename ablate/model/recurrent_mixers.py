@@ -7,6 +7,7 @@ Most of them project x to queries, keys, values and decays, and apply the recurr
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -49,7 +50,7 @@ class MixerState(BatchState):
     """
 
     memory: Tensor | None
-    inputs: list[Tensor]
+    inputs: Sequence[Tensor]
 
 
 def _memory_and_inputs(past: MixerState | None) -> tuple[Tensor | None, Tensor | None]:
@@ -60,7 +61,9 @@ def _memory_and_inputs(past: MixerState | None) -> tuple[Tensor | None, Tensor |
 
 
 class Projections(NamedTuple):
-    """Inputs of `linear_recurrence`, and a term `skip` (B, h, T, d_v) to add to its output."""
+    """Inputs of `linear_recurrence`; a term `skip` (B, h, T, d_v) that is added to its output; and
+    `last_inputs` of the convolutions, as in `MixerState.inputs`.
+    """
 
     Q: Tensor
     K: Tensor
@@ -68,6 +71,7 @@ class Projections(NamedTuple):
     log_decay: Tensor
     beta: Tensor | None = None
     skip: Tensor | None = None
+    last_inputs: Sequence[Tensor] = ()
 
 
 class RecurrentMixer(TokenMixer):
@@ -98,13 +102,12 @@ class RecurrentMixer(TokenMixer):
     def _key_width(self) -> int:
         return self.n_heads * self.d_k
 
-    def project(self, x: Tensor, inputs: list[Tensor], context: AttentionContext) -> Projections:
+    def project(self, x: Tensor, past: MixerState | None, context: AttentionContext) -> Projections:
         """Project x to the inputs of the recurrence.
 
         Args:
             x: (B, T, d_model).
-            inputs: last inputs of the convolutions before x, empty at the beginning of a sequence.
-                The list is changed in place to the last inputs after x.
+            past: the state before x; None at the beginning of a sequence.
             context: masks and positions.
         """
         raise NotImplementedError
@@ -118,9 +121,7 @@ class RecurrentMixer(TokenMixer):
         self, x: Tensor, past: MixerState | None, context: AttentionContext
     ) -> tuple[Tensor, MixerState]:
         """(B, T, d_model) -> (B, T, d_model), and the state after each sentence's last token."""
-        state = past or MixerState(None, [])
-        inputs = list(state.inputs)
-        Q, K, V, log_decay, beta, skip = self.project(x, inputs, context)
+        Q, K, V, log_decay, beta, skip, last_inputs = self.project(x, past, context)
         tokens = token_mask(x, context)
         if tokens is not None:  # padding does not change the state
             real = tokens[:, None, :, None]
@@ -133,11 +134,12 @@ class RecurrentMixer(TokenMixer):
             Q, K, V, log_decay = map(full_precision, (Q, K, V, log_decay))
             if beta is not None:
                 beta = full_precision(beta)
-            out, memory = linear_recurrence(Q, K, V, log_decay, beta, state.memory)
+            before = None if past is None else past.memory
+            out, memory = linear_recurrence(Q, K, V, log_decay, beta, before)
         if skip is not None:
             out = out + skip
         mixed = self.gated(out.transpose(1, 2), x)  # (B, T, h, d_v)
-        return self.output(mixed.flatten(2)), MixerState(memory, inputs)
+        return self.output(mixed.flatten(2)), MixerState(memory, last_inputs)
 
     def _add_convolutions(self, init: torch.Generator, bias: bool = False) -> None:
         for projection in (self.query, self.key, self.value):
@@ -145,24 +147,20 @@ class RecurrentMixer(TokenMixer):
             self.convolutions.append(ShortConvolution(channels, CONVOLUTION_WIDTH, init, bias))
 
     def _convolved(
-        self, x: Tensor, inputs: list[Tensor], context: AttentionContext
-    ) -> list[Tensor]:
-        """Queries, keys and values, each after its short convolution and SiLU.
-
-        `inputs` is updated in place; see `project`.
+        self, x: Tensor, past: MixerState | None, context: AttentionContext
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Queries, keys and values, each after its short convolution and SiLU, and the last inputs
+        of the three convolutions.
         """
-        projections = [self.query(x), self.key(x), self.value(x)]
         tokens = token_mask(x, context)
-        pasts: list[Tensor | None] = [*inputs] or [None] * len(projections)
-        inputs.clear()
         results = []
-        for projection, convolution, past in zip(
-            projections, self.convolutions, pasts, strict=True
-        ):
-            out, last_inputs = convolution(projection, past, tokens)
-            inputs.append(last_inputs)
+        last_inputs = []
+        for i, projection in enumerate((self.query, self.key, self.value)):
+            before = None if past is None else past.inputs[i]
+            out, last = self.convolutions[i](projection(x), before, tokens)
             results.append(F.silu(out))
-        return results
+            last_inputs.append(last)
+        return results, last_inputs
 
     def _heads(self, x: Tensor) -> Tensor:
         """(B, T, h * d) -> (B, h, T, d)."""
@@ -174,9 +172,13 @@ class Retention(RecurrentMixer):
     as by RoPE, and each head has a fixed decay.
     """
 
+    log_decay: Tensor  # (h, 1, 1)
+
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__(config, causal, init)
-        if config.positional_encoding != "rope":  # its fields are then about other layers
+        # Rotate by the defaults of the rope_* fields, unless this layer has rope: otherwise the
+        # fields are for the layers that have it.
+        if config.positional_encoding != "rope":
             fields = ModelConfig.model_fields
             defaults = {name: fields[name].default for name in fields if name.startswith("rope_")}
             config = config.model_copy(update=defaults)
@@ -184,13 +186,12 @@ class Retention(RecurrentMixer):
         decay = 1 - 2.0 ** (-5 - torch.arange(self.n_heads))
         self.register_buffer("log_decay", decay.log().view(-1, 1, 1), persistent=False)
 
-    def project(self, x: Tensor, inputs: list[Tensor], context: AttentionContext) -> Projections:
+    def project(self, x: Tensor, past: MixerState | None, context: AttentionContext) -> Projections:
         """Scaled and rotated queries and keys, and the decay of each head."""
         Q = self.rotary.rotate(self._heads(self.query(x)), context.query_positions)
         K = self.rotary.rotate(self._heads(self.key(x)), context.query_positions)
-        log_decay: Tensor = self.log_decay  # type: ignore[assignment]
-        decays = log_decay.expand(x.shape[0], -1, x.shape[1], 1)
-        return Projections(Q, K * self.d_k**-0.5, self._heads(self.value(x)), decays)
+        log_decay = self.log_decay.expand(x.shape[0], -1, x.shape[1], 1)
+        return Projections(Q, K * self.d_k**-0.5, self._heads(self.value(x)), log_decay)
 
 
 class GatedLinearAttention(RecurrentMixer):
@@ -203,7 +204,7 @@ class GatedLinearAttention(RecurrentMixer):
         self.decay_in = Linear(config.d_model, DECAY_RANK, init, bias=False)
         self.decay_out = Linear(DECAY_RANK, self.n_heads * self.d_k, init)
 
-    def project(self, x: Tensor, inputs: list[Tensor], context: AttentionContext) -> Projections:
+    def project(self, x: Tensor, past: MixerState | None, context: AttentionContext) -> Projections:
         """Scaled queries, keys, values, and the decay by a projection of low rank."""
         decay = self.decay_out(self.decay_in(x))
         Q, K, V = (self._heads(W(x)) for W in (self.query, self.key, self.value))
@@ -223,15 +224,16 @@ class DeltaNet(RecurrentMixer):
         self.strength = Linear(config.d_model, self.n_heads, init, bias=False)
         self._add_convolutions(init)
 
-    def project(self, x: Tensor, inputs: list[Tensor], context: AttentionContext) -> Projections:
+    def project(self, x: Tensor, past: MixerState | None, context: AttentionContext) -> Projections:
         """Convolved projections, with queries and keys of length 1."""
-        Q, K, V = map(self._heads, self._convolved(x, inputs, context))
+        convolved, last_inputs = self._convolved(x, past, context)
+        Q, K, V = map(self._heads, convolved)
         beta = self._heads(self.strength(x)).sigmoid()
         Q = unit_length(Q) * self.d_k**-0.5
         K = unit_length(K)
-        return Projections(Q, K, V, self.log_decay(x), beta)
+        return Projections(Q, K, V, self.log_decays(x), beta, last_inputs=last_inputs)
 
-    def log_decay(self, x: Tensor) -> Tensor:
+    def log_decays(self, x: Tensor) -> Tensor:
         """Zeros (B, h, T, 1): the state does not decay."""
         return x.new_zeros(x.shape[0], self.n_heads, x.shape[1], 1)
 
@@ -245,7 +247,7 @@ class GatedDeltaNet(DeltaNet):
         super().__init__(config, causal, init)
         self.decay = StepDecay(config.d_model, self.n_heads, init)
 
-    def log_decay(self, x: Tensor) -> Tensor:
+    def log_decays(self, x: Tensor) -> Tensor:
         """(B, h, T, 1)."""
         return self.decay(x)[1]
 
@@ -269,14 +271,15 @@ class Mamba2(RecurrentMixer):
     def _key_width(self) -> int:
         return self.d_k
 
-    def project(self, x: Tensor, inputs: list[Tensor], context: AttentionContext) -> Projections:
+    def project(self, x: Tensor, past: MixerState | None, context: AttentionContext) -> Projections:
         """Convolved projections, with values times the step of each token; decay; skip."""
-        Q, K, V = self._convolved(x, inputs, context)
+        (Q, K, V), last_inputs = self._convolved(x, past, context)
         step, log_decay = self.decay(x)
         V = self._heads(V)
         Q = Q[:, None].expand(-1, self.n_heads, -1, -1)
         K = K[:, None].expand(-1, self.n_heads, -1, -1)
-        return Projections(Q, K, V * step, log_decay, skip=self.skip[:, None, None] * V)
+        skip = self.skip[:, None, None] * V
+        return Projections(Q, K, V * step, log_decay, skip=skip, last_inputs=last_inputs)
 
     def gated(self, out: Tensor, x: Tensor) -> Tensor:
         """Multiply the heads by SiLU of a gate, then normalize over all heads."""
@@ -298,7 +301,8 @@ class StepDecay(nn.Module):
         low = math.log(0.001)
         high = math.log(0.1)
         step = torch.empty(n_heads).uniform_(low, high, generator=init).exp()
-        self.step_bias = nn.Parameter(step + torch.log(-torch.expm1(-step)))  # inverse softplus
+        # The inverse of softplus, so that softplus(step_bias) = step.
+        self.step_bias = nn.Parameter(step + torch.log(-torch.expm1(-step)))
         self.log_rate = nn.Parameter(torch.empty(n_heads).uniform_(1, 16, generator=init).log())
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -365,8 +369,9 @@ class RGLRU(TokenMixer):
         self.convolution = ShortConvolution(h * size, CONVOLUTION_WIDTH, init, bias=True)
         self.input_gate = BlockLinear(h, size, init)
         self.decay_gate = BlockLinear(h, size, init)
+        # The parameter Lambda of the paper: softplus(Lambda) = -log(a), with a^2 uniform.
         squares = torch.empty(h * size).uniform_(0.9**2, 0.999**2, generator=init)
-        self.decay = nn.Parameter(torch.expm1(-0.5 * squares.log()).log())  # inverse softplus
+        self.decay = nn.Parameter(torch.expm1(-0.5 * squares.log()).log())
         self.output = Linear(h * size, config.d_model, init)
 
     def forward(
@@ -376,13 +381,14 @@ class RGLRU(TokenMixer):
         memory, last_inputs = _memory_and_inputs(past)
         tokens = token_mask(x, context)
         convolved, inputs = self.convolution(self.value(x), last_inputs, tokens)
-        gates = full_precision(self.input_gate(convolved)).sigmoid()
-        strength = full_precision(self.decay_gate(convolved)).sigmoid()
-        log_decay = -LRU_POWER * strength * F.softplus(self.decay)
-        # At least 1e-12, because the square root has no derivative at 0.
-        size = (-torch.expm1(2 * log_decay)).clamp(min=1e-12).sqrt()
-        size = size.masked_fill((context.query_positions == 0)[..., None], 1.0)
-        added = full_precision(convolved) * gates * size
+        input_gate = full_precision(self.input_gate(convolved)).sigmoid()  # i of the paper
+        recurrence_gate = full_precision(self.decay_gate(convolved)).sigmoid()  # r of the paper
+        log_decay = -LRU_POWER * recurrence_gate * F.softplus(self.decay)
+        # sqrt(1 - a^2), which keeps the variance of the state. At least 1e-12 under the root, which
+        # has no derivative at 0; 1 for the first token, before which there is no state.
+        scale = (-torch.expm1(2 * log_decay)).clamp(min=1e-12).sqrt()
+        scale = scale.masked_fill((context.query_positions == 0)[..., None], 1.0)
+        added = full_precision(convolved) * input_gate * scale
         if tokens is not None:  # padding does not change the state
             added = added * tokens[..., None]
             log_decay = log_decay * tokens[..., None]
@@ -420,8 +426,10 @@ class RWKV(TokenMixer):
         (key_input, value_input, gate_input), last = self.shift(x, previous, tokens)
         K = full_precision(self.key(key_input))
         V = full_precision(self.value(value_input))
-        decay = self.log_decay.exp().expand(1, x.shape[1], -1)
+        decay = self.log_decay.exp().expand(1, x.shape[1], -1)  # weights fall by exp(-decay)
         if tokens is not None:  # padding does not change the state
+            # A weight of exp(min / 4) is 0. With `min`, differences of two logarithms would be
+            # infinite, and NaN in the next step.
             K = K.masked_fill(~tokens[..., None], torch.finfo(K.dtype).min / 4)
             decay = decay * tokens[..., None]
         average, memory = decayed_average(K, V, decay, self.bonus, memory)
@@ -459,7 +467,9 @@ def silu_gate(out: Tensor, gate: Tensor) -> Tensor:
 
 
 def unit_length(x: Tensor) -> Tensor:
-    """Vectors (..., d) divided by their lengths."""
+    """Vectors (..., d) divided by their lengths. The 1e-6 is under the root, as in the code of Yang
+    et al.; `F.normalize` bounds the length instead.
+    """
     return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6)
 
 

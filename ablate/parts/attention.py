@@ -81,13 +81,13 @@ def _differential_fault(c: AttentionFields) -> Fault | None:
 
 
 ATTENTIONS = Variants(
-    custom=AttentionVariant(),
+    custom=AttentionVariant(),  # facts that are assumed about a user's class
     full=AttentionVariant("ablate.model.attention:FullAttention"),
     local=AttentionVariant("ablate.model.attention:LocalAttention"),
     differential=AttentionVariant(
         "ablate.model.attention:DifferentialAttention",
         fault=_differential_fault,
-        parameters=lambda c: 4 * c.d_k,
+        parameters=lambda c: 4 * c.d_k,  # lambda_q1, lambda_k1, lambda_q2, lambda_k2
         # Each head attends to the values of both heads of its pair, with 2 d_v entries.
         multiplications=lambda c, work: work.scores * c.n_heads * (c.d_k + 2 * c.d_v),
         # Q and K; the values of both heads and the output, 2 d_v each, and the normalized
@@ -217,10 +217,12 @@ class AttentionFields(Positions):
     @property
     def has_plain_keys_and_values(self) -> bool:
         """Whether keys and values are used as they are projected, apart from positions."""
-        changes_values = self.value_embeddings != "none" or self.value_residual
-        changes_values |= self.exclude_own_value
         return (
-            self.attention_convolution == "none" and self.qk_norm == "none" and not changes_values
+            self.attention_convolution == "none"
+            and self.qk_norm == "none"
+            and self.value_embeddings == "none"
+            and not self.value_residual
+            and not self.exclude_own_value
         )
 
     def key_heads(self, heads: int) -> int:
@@ -265,8 +267,8 @@ def faults(c: AttentionFields) -> Iterator[Fault]:
     encoding = POSITIONAL_ENCODINGS[c.positional_encoding]
     if encoding.acts_in_attention and not ATTENTIONS[c.attention].forms_scores:
         yield Fault(
-            f"positional_encoding={c.positional_encoding} acts on attention scores, which "
-            f"attention={c.attention} does not compute",
+            f"positional_encoding={c.positional_encoding} acts inside of attention with scores, "
+            f"and attention={c.attention} computes none",
             ("positional_encoding", "attention"),
         )
     if c.kv_rank is not None and c.n_kv_heads is not None:
@@ -330,7 +332,7 @@ def cost(c: AttentionFields, work: Workload, vocab_size: int) -> Cost:
     return linear_cost(layers, work.tokens) + inner
 
 
-def cost_over_source(c: AttentionFields, source: int, target: int, pairs: int) -> Cost:
+def cost_over_source(c: AttentionFields, source: int, target: int, scores: int) -> Cost:
     """Cost of cross-attention. Keys and values are projected once; queries, scores and output are
     computed each time that the layer is applied (`loops` times).
 
@@ -338,14 +340,15 @@ def cost_over_source(c: AttentionFields, source: int, target: int, pairs: int) -
         c: the fields of the layer.
         source: number of source tokens.
         target: number of target tokens.
-        pairs: sum over sentence pairs of (length of the source) x (length of the target).
+        scores: number of scores of one head: the sum over sentence pairs of (length of the source)
+            x (length of the target).
     """
     heads = c.cross_heads
     keys = linear_cost(_keys_and_values(c, heads), source)
     layers = [_queries(c, heads), *_output_and_gate(c, heads)]
     inner = Cost(
         other_parameters=_sinks_and_gains(c, heads, forms_scores=True),
-        multiplications=c.loops * _multiplications_per_score(c, heads) * pairs,
+        multiplications=c.loops * _multiplications_per_score(c, heads) * scores,
     )
     return keys + linear_cost(layers, c.loops * target) + inner
 
@@ -364,8 +367,10 @@ def _keys_and_values(c: AttentionFields, heads: int) -> list[Projection]:
 
 
 def _output_and_gate(c: AttentionFields, heads: int) -> list[Projection]:
-    output = Projection(heads * c.d_v, c.d_model, c.attention_bias in (True, "output"))
-    return [output, Projection(c.d_model, gate_width(c, heads), _has_input_bias(c))]
+    layers = [Projection(heads * c.d_v, c.d_model, c.attention_bias in (True, "output"))]
+    if c.attention_gate != "none":
+        layers.append(Projection(c.d_model, gate_width(c, heads), _has_input_bias(c)))
+    return layers
 
 
 def _multiplications_per_score(c: AttentionFields, heads: int) -> int:
@@ -399,6 +404,7 @@ def activation_bytes(c: AttentionFields, heads: int, tensors: Tensors) -> int:
     """Bytes per token that the backward pass of one attention sub-layer needs: the input, Q, K, V,
     the output of each head, the gates, and the scores if they are stored.
     """
+    # Q, K, V and output. Attention repeats shared keys and values for each head.
     numbers = 2 * heads * (c.d_k + c.d_v)
     if c.attention_convolution != "none":
         numbers += convolved_width(c)

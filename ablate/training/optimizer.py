@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,12 +35,13 @@ from ablate.training.update_rules import (
 )
 
 # Keys of the state of a parameter: the average of its values over the steps, with which the model
-# is evaluated; and the number of steps in this average.
+# is evaluated; and the number of steps in this average. `schedule_free` has such an average, too.
 AVERAGE = "average"
 AVERAGED_STEPS = "averaged"
 # Prefix for a state key of a user's class that clashes with one of these two keys.
 CUSTOM_PREFIX = "own."
-# Key of the JSON text with all state of a user's class that is not in tensors.
+# Entry of a checkpoint with all state of a user's class that is not in tensors, as a JSON text. It
+# has the form `key/parameter` of the other entries, and belongs to no parameter.
 CUSTOM_NUMBERS = "numbers/"
 
 
@@ -50,13 +51,13 @@ class ParameterGroup:
 
     parameters: the parameters by name.
     rule: update rule.
-    rate: multiplier of the learning rate.
+    rate_factor: multiplier of the learning rate.
     decay: weight decay.
     """
 
     parameters: dict[str, nn.Parameter]
     rule: UpdateRule
-    rate: float
+    rate_factor: float
     decay: float
 
 
@@ -69,8 +70,7 @@ class Optimizer:
     positional encodings, gains and biases (Jordan et al., 2024).
 
     Attributes:
-        names: names of all parameters, in the order of the groups.
-        parameters: all parameters, in the same order.
+        named_parameters: all parameters by name, in the order of the groups.
         states: state of each parameter by name, such as its moments and its average. It is created
             by `allocate`, or in the first step in which the parameter has a gradient.
     """
@@ -79,12 +79,15 @@ class Optimizer:
         self.clip = config.gradient_clipping
         self.ema_decay = config.ema_decay
         self.groups = _groups(model, config)
-        self.names: list[str] = []
-        self.parameters: list[nn.Parameter] = []
+        self.named_parameters: dict[str, nn.Parameter] = {}
         for group in self.groups:
-            self.names += group.parameters.keys()
-            self.parameters += group.parameters.values()
+            self.named_parameters.update(group.parameters)
         self.states: dict[str, State] = {}
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """All parameters, in the order of the groups."""
+        return list(self.named_parameters.values())
 
     @torch.no_grad()
     def step(self, rate: float, decay_share: float = 1.0) -> None:
@@ -99,7 +102,7 @@ class Optimizer:
         self._update(rate, decay_share)
         if self.ema_decay is not None:
             self._average(self.ema_decay)
-        self.clear()
+        self.zero_grad()
 
     def _update(self, rate: float, decay_share: float) -> None:
         for group in self.groups:
@@ -111,7 +114,7 @@ class Optimizer:
                     states.append(self._state(group.rule, name, parameter))
             if parameters:
                 decay = group.decay * decay_share
-                group.rule.step(parameters, states, group.rate * rate, decay)
+                group.rule.step(parameters, states, group.rate_factor * rate, decay)
 
     def _average(self, decay: float) -> None:
         """Update the exponential moving averages of the weights.
@@ -119,10 +122,10 @@ class Optimizer:
         Their bias is corrected as in Adam: the first average equals the weights, and early averages
         are nearly the mean over the steps so far.
         """
-        self.allocate()
+        self.allocate()  # `_state` makes the moments of a parameter only if it has no state at all
         share = None  # weight of the newest values, the same for all parameters
-        for name, parameter in zip(self.names, self.parameters, strict=True):
-            state = self.states.setdefault(name, {})
+        for name, parameter in self.named_parameters.items():
+            state = self.states.setdefault(name, {})  # in `CustomOptimizer`, only for the average
             if AVERAGE not in state:
                 state[AVERAGE] = torch.zeros_like(parameter)
                 state[AVERAGED_STEPS] = torch.zeros((), device=parameter.device)
@@ -144,9 +147,9 @@ class Optimizer:
             self.states[name] = rule.new_state(parameter)
         return self.states[name]
 
-    def clear(self) -> None:
+    def zero_grad(self) -> None:
         """Drop all gradients."""
-        for parameter in self.parameters:
+        for parameter in self.named_parameters.values():
             parameter.grad = None
 
     @contextmanager
@@ -160,9 +163,9 @@ class Optimizer:
 
     def swap_averages(self) -> None:
         """Swap the weights with their averages, without a copy."""
-        for name, parameter in zip(self.names, self.parameters, strict=True):
-            state = self.states.get(name, {})
+        for name, state in self.states.items():
             if AVERAGE in state:
+                parameter = self.named_parameters[name]
                 parameter.data, state[AVERAGE] = state[AVERAGE], parameter.data
 
     def state(self) -> dict[str, Tensor]:
@@ -175,11 +178,11 @@ class Optimizer:
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Replace the state by a result of `state()`."""
-        parameters = dict(zip(self.names, self.parameters, strict=True))
         self.states = {}
         for path, value in state.items():
             key, _, name = path.partition("/")  # a key has no slash
-            self.states.setdefault(name, {})[key] = value.to(parameters[name].device)
+            device = self.named_parameters[name].device
+            self.states.setdefault(name, {})[key] = value.to(device)
 
 
 class CustomOptimizer(Optimizer):
@@ -190,7 +193,7 @@ class CustomOptimizer(Optimizer):
     `hidden_matrix` (for each parameter, whether muon would update it) and, if the class accepts it,
     `weight_decay`.
 
-    The class keeps its own state; `states` has only the averages of the weights.
+    The class keeps the state of its parameters; `states` has only the averages of the weights.
     """
 
     def __init__(self, model: nn.Module, config: RowConfig, sources: Path) -> None:
@@ -212,14 +215,8 @@ class CustomOptimizer(Optimizer):
                     "the row sets a weight decay; remove the weight decay, or use another class"
                 )
             groups.append(settings)
-        fields = {}
-        for name, value in _offered_arguments(config).items():
-            if name not in accepted:
-                continue
-            if name == "eps" and isinstance(accepted["eps"].default, tuple):
-                continue  # Adafactor's eps is a pair of numbers with another meaning
-            fields[name] = value
-        self.custom: torch.optim.Optimizer = optimizer_class(groups, **fields, **arguments)
+        arguments = {**_accepted_arguments(config, accepted), **arguments}
+        self.custom: torch.optim.Optimizer = optimizer_class(groups, **arguments)
         if len(self.custom.param_groups) != len(groups):  # each step sets the rate of every group
             raise StudyError(
                 f"{optimizer_class.__name__}: has {len(self.custom.param_groups)} groups of "
@@ -232,7 +229,7 @@ class CustomOptimizer(Optimizer):
 
     def _update(self, rate: float, decay_share: float) -> None:
         for group, custom_group in zip(self.groups, self.custom.param_groups, strict=True):
-            custom_group["lr"] = group.rate * rate
+            custom_group["lr"] = group.rate_factor * rate
             if "weight_decay" in custom_group:
                 custom_group["weight_decay"] = group.decay * decay_share
         self.custom.step()
@@ -244,9 +241,9 @@ class CustomOptimizer(Optimizer):
         Raises:
             StudyError: the state has values that are neither tensors nor JSON.
         """
-        tensors = super().state()  # only averages of the weights; see the class
+        tensors = super().state()  # the averages
         numbers: dict[str, dict[str, Any]] = {}
-        for name, parameter in zip(self.names, self.parameters, strict=True):
+        for name, parameter in self.named_parameters.items():
             for key, value in self.custom.state.get(parameter, {}).items():
                 if isinstance(value, Tensor):
                     prefix = CUSTOM_PREFIX if key in (AVERAGE, AVERAGED_STEPS) else ""
@@ -267,9 +264,10 @@ class CustomOptimizer(Optimizer):
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Replace the state by a result of `state()`."""
-        numbers, settings = json.loads(state.pop(CUSTOM_NUMBERS).numpy().tobytes())
-        super().load(state)
-        for name, parameter in zip(self.names, self.parameters, strict=True):
+        tensors = dict(state)
+        numbers, settings = json.loads(tensors.pop(CUSTOM_NUMBERS).numpy().tobytes())
+        super().load(tensors)
+        for name, parameter in self.named_parameters.items():
             saved = self.states.pop(name, {})
             averages: State = {}
             for key in (AVERAGE, AVERAGED_STEPS):
@@ -280,8 +278,8 @@ class CustomOptimizer(Optimizer):
             self.states[name] = averages
             if saved or name in numbers:
                 self.custom.state[parameter] = {**saved, **numbers.get(name, {})}
-        for group, saved in zip(self.custom.param_groups, settings, strict=True):
-            group.update(saved, params=group["params"])
+        for group, group_settings in zip(self.custom.param_groups, settings, strict=True):
+            group.update(group_settings, params=group["params"])
 
 
 def _custom_class(
@@ -296,16 +294,33 @@ def _custom_class(
     return load_import(imported, torch.optim.Optimizer), dict(imported.arguments)
 
 
-def _offered_arguments(config: RowConfig) -> dict[str, Any]:
-    """Arguments that a row's fields offer to a class; the class may accept only some of them."""
-    arguments: dict[str, Any] = {
+def _accepted_arguments(
+    config: RowConfig, accepted: Mapping[str, inspect.Parameter]
+) -> dict[str, Any]:
+    """The row's values of the fields that a class accepts as arguments.
+
+    Args:
+        config: the row.
+        accepted: parameters of the class's constructor.
+    """
+    offered: dict[str, Any] = {
         "lr": 1e-3,  # the schedule replaces it in the first step
         "betas": (config.adam_beta1, config.adam_beta2),
         "eps": config.adam_eps,
     }
     if config.momentum is not None:  # otherwise the default of the class
-        arguments["momentum"] = config.momentum
-    return arguments
+        offered["momentum"] = config.momentum
+    if "eps" in accepted and isinstance(accepted["eps"].default, tuple):
+        del offered["eps"]  # Adafactor's eps is a pair of numbers with another meaning
+    return {name: value for name, value in offered.items() if name in accepted}
+
+
+class _GroupSettings(NamedTuple):
+    """Settings that the parameters of a group share; see `ParameterGroup`."""
+
+    has_matrix_rule: bool
+    rate_factor: float
+    decay: float
 
 
 def make_optimizer(model: nn.Module, config: RowConfig, sources: Path) -> Optimizer:
@@ -327,22 +342,16 @@ def _groups(model: nn.Module, config: RowConfig) -> list[ParameterGroup]:
         hidden = hidden_matrices(model)
     groups: dict[_GroupSettings, dict[str, nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
-        rate, decay = _multipliers(config, kinds[name], name in hidden)
-        settings = _GroupSettings(name in hidden, rate, decay * config.weight_decay)
+        rate_factor, decay_factor = _multipliers(config, kinds[name], name in hidden)
+        decay = decay_factor * config.weight_decay
+        settings = _GroupSettings(name in hidden, rate_factor, decay)
         groups.setdefault(settings, {})[name] = parameter
     result = []
-    for settings in sorted(groups, key=lambda group: (not group.has_matrix_rule, -group.decay)):
+    # Keep this order: the norm for clipping sums over the groups, and a sum depends on its order.
+    for settings in sorted(groups, key=lambda key: (not key.has_matrix_rule, -key.decay)):
         rule = _rule(config, settings.has_matrix_rule)
-        result.append(ParameterGroup(groups[settings], rule, settings.rate, settings.decay))
+        result.append(ParameterGroup(groups[settings], rule, settings.rate_factor, settings.decay))
     return result
-
-
-class _GroupSettings(NamedTuple):
-    """Settings that the parameters of a group share."""
-
-    has_matrix_rule: bool
-    rate: float
-    decay: float
 
 
 def _rule(config: RowConfig, has_matrix_rule: bool) -> UpdateRule:
@@ -359,7 +368,7 @@ def _rule(config: RowConfig, has_matrix_rule: bool) -> UpdateRule:
 
 def _multipliers(config: RowConfig, kind: str, has_matrix_rule: bool) -> tuple[float, float]:
     """Multipliers of the learning rate and of the weight decay, for one kind of parameters."""
-    rate, decay = {
+    rate_factor, decay_factor = {
         "embedding": (config.embedding_rate, config.embedding_decay),
         "position": (config.embedding_rate, config.embedding_decay),
         "output": (config.output_rate, config.output_decay),
@@ -380,8 +389,8 @@ def _multipliers(config: RowConfig, kind: str, has_matrix_rule: bool) -> tuple[f
     if config.optimizer in DECOUPLED:
         # The weights shrink by rate times decay in each step. The product must not depend on the
         # width (Dey et al., 2025, table 1).
-        decay /= width_factor
-    return rate * width_factor, decay
+        decay_factor /= width_factor
+    return rate_factor * width_factor, decay_factor
 
 
 def parameter_kinds(model: nn.Module) -> dict[str, str]:
@@ -406,17 +415,15 @@ def parameter_kinds(model: nn.Module) -> dict[str, str]:
     output = getattr(model, "output", None)
     if output is not None:
         module_kinds[id(output.weight)] = "output"
-    # First gains and biases; then the module's kind, if the module is a position or the output, or
-    # the parameter a plain matrix; then the declared kind.
     kinds = {}
     for name, parameter in model.named_parameters():
         declared_kind = declared[id(parameter)]
         module_kind = module_kinds.get(id(parameter), "matrix")
         if declared_kind in ("bias", "gain"):
             kinds[name] = "vector"
-        elif declared_kind == "matrix" or module_kind in ("position", "output"):
+        elif module_kind in ("position", "output") or declared_kind == "matrix":
             kinds[name] = module_kind
-        else:
+        else:  # an embedding, or a kernel of a convolution
             kinds[name] = declared_kind
     return kinds
 

@@ -240,7 +240,7 @@ class Trainer:
                 return step_batch.n_tokens
             self.generator.set_state(generator_state)
             self.loss_sum = loss_sum.clone()
-            self.optimizer.clear()
+            self.optimizer.zero_grad()
             self.tree.clear()
             # The graph of the stored balance loss keeps tensors of the failed micro-batch alive.
             self.model.pop_balance_loss()

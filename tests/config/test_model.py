@@ -28,8 +28,8 @@ INCOMPATIBLE = [
     *(
         (
             {"positional_encoding": name, "attention": "linear"},
-            f"positional_encoding={name} acts on attention scores, which attention=linear does not "
-            f"compute",
+            f"positional_encoding={name} acts inside of attention with scores, and "
+            "attention=linear computes none",
         )
         for name in ("rope", "relative", "t5", "alibi")
     ),

@@ -102,7 +102,7 @@ def test_steps_are_those_of_torchs_fused_optimizer_to_the_bit(optimizer):
         give_both(ours, theirs, drawn)
         stepped.step(rate)
         nn.utils.clip_grad_norm_(
-            [theirs.get_parameter(name) for name in stepped.names], 0.7
+            [theirs.get_parameter(name) for name in stepped.named_parameters], 0.7
         )  # sums in one order
         for group in fused.param_groups:
             group["lr"] = rate
