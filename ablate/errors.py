@@ -72,6 +72,11 @@ class Mark:
     line: int = 0
     column: int = 0
 
+    @property
+    def is_option(self) -> bool:
+        """Whether this is the place of a value that no file writes: an option has no line."""
+        return self.line == 0
+
     def __str__(self) -> str:
         numbers = [str(number) for number in (self.line, self.column) if number]
         return ":".join((self.source, *numbers))

@@ -221,7 +221,7 @@ FORMERLY_READ = (
     "def for_a_group(message):\n    return message.replace('; remove it', '; change it')",
     # study/reader.py
     "def blame(lines):\n    for line in lines:\n        position, _, message = line.partition(': ')",
-    # study/sections.py
+    # study/overrides.py
     "try:\n    parse()\nexcept StudyError as error:\n    raise ValueError(error.lines[0].partition(': ')[2])",
     # launch/launch.py
     "def log(run):\n    damage = damage_of(run)\n    fault, _, _ = damage.partition('; `ablate')",

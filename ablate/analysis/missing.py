@@ -86,11 +86,16 @@ def healed_state(run: Run, results: Results) -> State:
     return "interrupted" if fault else "done"
 
 
-def has_ended(run: RunResult, results: Results, retries: Retries = never) -> bool:
-    """Whether a run is done, diverged, or failed without being repeated."""
-    if run.state != "failed":
-        return run.state in ("done", "diverged")
-    return not retries(none_if_unreadable(results.run(run.run.id).read_failure))
+def failed_runs_to_repeat(
+    runs: Iterable[RunResult], results: Results, retries: Retries
+) -> set[str]:
+    """Ids of the failed runs that are repeated."""
+    ids = set()
+    for run in runs:
+        folder = results.run(run.run.id)
+        if run.state == "failed" and retries(none_if_unreadable(folder.read_failure)):
+            ids.add(run.run.id)
+    return ids
 
 
 def forget_failures(runs: Iterable[Run], results: Results) -> None:

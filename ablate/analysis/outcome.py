@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from ablate.analysis.choices import with_all_rows
+from ablate.analysis.current_look import CurrentLook, find_current_look
 from ablate.analysis.equal_weights import equal_weights_remarks
 from ablate.analysis.experiment import experiment_of, with_recipes
-from ablate.analysis.position import Position, error_of_verdicts, position_of_runs
+from ablate.analysis.judgments import error_bound
 from ablate.analysis.provenance_diff import provenance_remarks
 from ablate.analysis.results import (
     RunResult,
@@ -78,9 +79,9 @@ def outcome_of(
     """
     if runs is None:
         runs = read_runs(with_all_rows(planned, results), results)
-    error, changed, damage = error_of_verdicts(planned, results)
-    position = _latest_position(planned, runs)
-    planned = position.runs
+    bound = error_bound(planned, results)
+    current = _latest_look(planned, runs)
+    planned = current.runs
     runs = runs_with_seeds(runs, planned.seeds.base)
     experiment = experiment_of(with_rows_of(planned, runs), runs_by_row(runs))
     runs = [run for run in runs if run.row.label in planned.by_label]
@@ -94,33 +95,33 @@ def outcome_of(
         if run.decoding is not None:
             decoded.add(run.decoding.corpus)
         problems |= dict.fromkeys((*run.damage, *faults_of(run, results)))
-    problems |= dict.fromkeys((*_corpus_faults(sorted(trained), results), *damage, *faults))
+    problems |= dict.fromkeys(_corpus_faults(sorted(trained), results))
+    problems |= dict.fromkeys(filter(None, (bound.fault, *faults)))
     corpora = tuple(sorted(decoded))
     experiment = replace(
         experiment,
-        looks=position.looks,
-        error_rate=error,
+        looks=current.looks,
+        error_rate=bound.error_rate,
         signatures=signatures(planned, runs),
         corpora=corpora,
     )
     table = Table.build(experiment).with_rows(planned.by_label)
     advice = tuple(_low_parts(table, planned, by_label))
     remarks = [*provenance_remarks(planned.study.task, runs), *equal_weights_remarks(by_label)]
-    remarks += [*advice, *changed]
-    remarks += _overlaps(results, corpora)
+    remarks += [*advice, *filter(None, (bound.remark,)), *_overlaps(results, corpora)]
     notes = Notes(tuple(remarks), advice, tuple(_archived(runs)), tuple(problems))
     return Outcome(planned, by_label, table.with_notes(notes))
 
 
-def _latest_position(planned: Runs, runs: Sequence[RunResult]) -> Position:
+def _latest_look(planned: Runs, runs: Sequence[RunResult]) -> CurrentLook:
     """The look of the selected rows, or the look of the whole study if that is later: a row has the
     same scores and verdict in a table of selected rows as in the whole table.
     """
-    position = position_of_runs(planned, runs)
-    whole = position_of_runs(with_rows_of(planned, runs), runs)
-    if len(whole.looks.judged) <= len(position.looks.judged):
-        return position
-    return Position(whole.runs.with_rows(planned.by_label), whole.looks)
+    selected = find_current_look(planned, runs)
+    whole = find_current_look(with_rows_of(planned, runs), runs)
+    if len(whole.looks.judged) <= len(selected.looks.judged):
+        return selected
+    return CurrentLook(whole.runs.with_rows(planned.by_label), whole.looks)
 
 
 def _low_parts(

@@ -18,9 +18,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from ablate.analysis.choices import runs_with_choices
+from ablate.analysis.current_look import read_current_look
+from ablate.analysis.judgments import record_judgment
 from ablate.analysis.missing import Retries, missing_runs, never
 from ablate.analysis.missing_scores import score_missing
-from ablate.analysis.position import position_of, record_judgment
 from ablate.analysis.tuning_runs import pending_tuning
 from ablate.formatting import plural
 from ablate.store import Results
@@ -149,12 +150,12 @@ def next_stage(
         StoreError: a result cannot be read.
     """
     planned = runs_with_choices(study, results)
-    position = position_of(planned, results, retries)
+    current = read_current_look(planned, results, retries)
     stage = Stage(
         planned,
-        position.runs,
-        position.looks,
-        decides=position.looks.next is not None,
+        current.runs,
+        current.looks,
+        decides=current.looks.next is not None,
         skipped=frozenset(skipped),
     )
     if limit is not None:

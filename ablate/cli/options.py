@@ -148,10 +148,10 @@ def print_notes(study: Study) -> None:
 
 def print_changes(planned: Runs, results: Results) -> None:
     """Print what has changed since the study was judged, on standard error."""
-    from ablate.analysis.position import error_of_verdicts
+    from ablate.analysis.judgments import error_bound
 
-    _, changed, damage = error_of_verdicts(planned, results)
-    for line in (*changed, *damage):
+    bound = error_bound(planned, results)
+    for line in filter(None, (bound.remark, bound.fault)):
         echo(f"note: {line}", err=True)
 
 

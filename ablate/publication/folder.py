@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from ablate.analysis.judgments import record_judgment
 from ablate.analysis.outcome import Outcome
-from ablate.analysis.position import record_judgment
 from ablate.errors import StoreError
 from ablate.publication.provenance import provenance_of
 from ablate.store import Results

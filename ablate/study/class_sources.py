@@ -52,13 +52,20 @@ class ClassSources:
         written = parse_reference(node.value)
         if written is None:
             return self._check_import_path(node)
+        pinned = self.pin_reference(written, node.mark)
+        return None if pinned is None else Node(str(pinned), node.mark)
+
+    def pin_reference(self, written: Reference, mark: Mark) -> Reference | None:
+        """A reference with the hash of its source. None if the class is not found, which is
+        reported at `mark`.
+        """
         if written not in self._pinned:
             self._pinned[written] = self._pin(written)
         pinned = self._pinned[written]
         if isinstance(pinned, Invalid):
-            self._report(node.mark, pinned)
+            self._report(mark, pinned)
             return None
-        return Node(str(pinned), node.mark)
+        return pinned
 
     def _check_import_path(self, node: Node) -> Node | None:
         """A value that is not a `module:Class`. None, and reported, if it is an import path that

@@ -14,9 +14,9 @@ from ablate.errors import Fault, Mark, UsageError, as_fault
 from ablate.study.class_sources import ClassSources
 from ablate.study.error_list import ErrorList
 from ablate.study.metrics import read_metrics
+from ablate.study.overrides import with_overrides
 from ablate.study.row import Row
 from ablate.study.row_reader import RowReader
-from ablate.study.sections import read_data, read_task, with_overrides
 from ablate.study.seeds import Seeds, SeedsOfBase, SeedsWithLooks
 from ablate.study.select import (
     MAX_RUNS,
@@ -29,6 +29,7 @@ from ablate.study.settings import merge, with_causes, written_mark
 from ablate.study.settings_reader import SettingsReader
 from ablate.study.study import Source, Study, StudyMetrics, Whole
 from ablate.study.study_file import StudyFile
+from ablate.study.task_and_data import read_data, read_task
 from ablate.study.typed import read_model
 from ablate.study.yaml_nodes import Node, Report, parse_yaml, read_file
 from ablate.tasks import Task

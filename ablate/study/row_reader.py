@@ -21,6 +21,7 @@ from ablate.study.choice import Choice
 from ablate.study.designs import Part, parts_of_path
 from ablate.study.error_list import ErrorList
 from ablate.study.matching import Match, Matched, NoMatch, match_row
+from ablate.study.overrides import override_mark
 from ablate.study.row import Row, changes
 from ablate.study.row_notes import (
     EQUAL_TO_BASE,
@@ -31,7 +32,6 @@ from ablate.study.row_notes import (
 )
 from ablate.study.row_tuning import CandidateReader
 from ablate.study.rows import RowSpec, expand_groups
-from ablate.study.sections import override_mark
 from ablate.study.settings import Settings, merge, with_causes
 from ablate.study.settings_reader import SettingsReader
 from ablate.study.study_file import StudyFile

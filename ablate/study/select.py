@@ -25,8 +25,8 @@ class Selection:
     overrides: texts of `--set`.
     rows: texts of `--rows`.
     seeds: text of `--seeds`.
-    data_folder: path that replaces `data.folder`, given by a program. It is not parsed as `--set`
-        would be.
+    data_folder: absolute path that replaces `data.folder`, given by a program. It is not parsed as
+        a value of `--set`.
     origin: the original of which the study file is a copy; relative paths of the data start from
         its folder.
     """

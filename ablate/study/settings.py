@@ -269,7 +269,7 @@ def written_mark(fault: Fault, mappings: Iterable[Mapping[str, Node]], mark: Mar
     for settings in mappings:
         for field in fault.fields:
             node = node_of(field, settings)
-            if node is not None and node.mark.line:  # a value of --set has no line
+            if node is not None and not node.mark.is_option:
                 return node.mark
     return mark
 
@@ -277,7 +277,7 @@ def written_mark(fault: Fault, mappings: Iterable[Mapping[str, Node]], mark: Mar
 def with_causes(fault: Fault, settings: Mapping[str, Node]) -> Fault:
     """A fault of settings in a file, with the options of the command line that set its fields."""
     nodes = [node_of(field, settings) for field in fault.fields]
-    options = [node.mark for node in nodes if node is not None and not node.mark.line]
+    options = [node.mark for node in nodes if node is not None and node.mark.is_option]
     return replace(fault, causes=tuple(dict.fromkeys(options)))
 
 
@@ -310,4 +310,4 @@ def report_fields(
             position = mark
         else:
             position = written_mark(fault, [written or {}], mark)
-        report(position, with_causes(fault, settings) if position.line else fault)
+        report(position, fault if position.is_option else with_causes(fault, settings))

@@ -8,8 +8,9 @@ import zipfile
 
 import pytest
 
+from ablate.analysis.current_look import read_current_look
+from ablate.analysis.judgments import earlier_judgments, record_judgment
 from ablate.analysis.missing import on_some_host
-from ablate.analysis.position import earlier_judgments, position_of, record_judgment
 from ablate.analysis.stages import execute_stages, next_stage
 from ablate.errors import StudyError, UsageError
 from ablate.plan.budget import fit
@@ -61,12 +62,12 @@ def test_the_seeds_are_those_of_the_last_look_and_their_runs_those_of_a_list(fak
 
 def test_a_look_is_judged_only_once_all_of_its_runs_have_ended(given):
     results, _ = given
-    assert position_of(results.planned, results.results).runs.seeds.rows == (1, 2, 3)
+    assert read_current_look(results.planned, results.results).runs.seeds.rows == (1, 2, 3)
     finish(results, [1, 2, 3], rows=["base", "A h=1", "A h=2"])
     results.done("D dropout=0.3", 1, 5.0, 16.0)
-    position = position_of(results.planned, results.results)
-    assert (position.looks.judged, position.runs.seeds.rows) == ((), (1, 2, 3))
-    assert position.looks.text == (
+    current = read_current_look(results.planned, results.results)
+    assert (current.looks.judged, current.runs.seeds.rows) == ((), (1, 2, 3))
+    assert current.looks.text == (
         "Look 1 of 3 (3 of 6 seeds): no row is judged before all of its runs have ended."
     )
     table = results.table()
@@ -77,8 +78,8 @@ def test_a_look_is_judged_only_once_all_of_its_runs_have_ended(given):
 def test_a_study_stops_at_the_look_that_settles_every_row(given):
     results, words = given
     finish(results, [1, 2, 3], offset=-60.0)
-    position = position_of(results.planned, results.results)
-    assert (position.looks.stopped_early, position.looks.next, position.runs.seeds.rows) == (
+    current = read_current_look(results.planned, results.results)
+    assert (current.looks.stopped_early, current.looks.next, current.runs.seeds.rows) == (
         True,
         None,
         (1, 2, 3),
@@ -114,13 +115,13 @@ def test_rows_that_are_open_take_the_study_to_the_next_look_and_verdicts_of_the_
     finish(results, [1, 2, 3], offset=-60.0, rows=["base", "A h=1", "A h=2"])
     for seed, value in ((1, 25.9), (2, 24.0), (3, 25.5)):
         results.done("D dropout=0.3", seed, 5.0, value)
-    position = position_of(results.planned, results.results)
-    assert (position.runs.seeds.rows, position.looks.undecided_rows) == (
+    current = read_current_look(results.planned, results.results)
+    assert (current.runs.seeds.rows, current.looks.undecided_rows) == (
         (1, 2, 3, 4),
         ("D dropout=0.3",),
     )
     assert (
-        "1 row is undecided (D dropout=0.3); the study goes on with 4 seeds." in position.looks.text
+        "1 row is undecided (D dropout=0.3); the study goes on with 4 seeds." in current.looks.text
     )
     results.done("base", 4, 5.0, 25.1)
     results.done("A h=1", 4, 5.0, 99.0)  # a look into the next look would see this
@@ -135,13 +136,13 @@ def test_after_the_last_look_the_study_ends_with_rows_that_are_open(given):
     finish(results, range(1, 7), offset=0.0)
     for seed, value in BASE.items():
         results.done("D dropout=0.3", seed, 5.0, value + (-1) ** seed)
-    position = position_of(results.planned, results.results)
+    current = read_current_look(results.planned, results.results)
     assert (
-        len(position.looks.judged),
-        position.looks.next,
-        position.looks.stopped_early,
+        len(current.looks.judged),
+        current.looks.next,
+        current.looks.stopped_early,
     ) == (3, None, False)
-    assert position.looks.text.endswith("this was the last look.")
+    assert current.looks.text.endswith("this was the last look.")
 
 
 def test_a_failed_run_holds_no_other_row_back_but_its_study_does_not_stop(given):
@@ -149,14 +150,14 @@ def test_a_failed_run_holds_no_other_row_back_but_its_study_does_not_stop(given)
     finish(results, [1, 2, 3], offset=-60.0, rows=["base", "A h=1", "A h=2"])
     finish(results, [1, 3], offset=-60.0, rows=["D dropout=0.3"])
     results.failed("D dropout=0.3", 2, "out of luck")
-    position = position_of(results.planned, results.results)
-    assert (position.runs.seeds.rows, position.looks.undecided_rows) == (
+    current = read_current_look(results.planned, results.results)
+    assert (current.runs.seeds.rows, current.looks.undecided_rows) == (
         (1, 2, 3, 4),
         ("D dropout=0.3",),
     )
     results.folder("D dropout=0.3", 2).failure.unlink()
     finish(results, [2], offset=-60.0, rows=["D dropout=0.3"])
-    assert position_of(results.planned, results.results).looks.stopped_early
+    assert read_current_look(results.planned, results.results).looks.stopped_early
 
 
 @pytest.mark.parametrize(("hosts", "is_over"), [((), False), (("a",), False), (("a", "b"), True)])
@@ -166,8 +167,8 @@ def test_for_pilots_a_failed_run_has_ended_once_no_host_would_try_it_again(given
     finish(results, [1, 3], rows=["D dropout=0.3"])
     results.failed("D dropout=0.3", 2, "out of luck")
     a_failure(hosts=hosts).write(results.folder("D dropout=0.3", 2).failure)
-    position = position_of(results.planned, results.results, on_some_host)
-    assert bool(position.looks.judged) == is_over
+    current = read_current_look(results.planned, results.results, on_some_host)
+    assert bool(current.looks.judged) == is_over
 
 
 def simulated(results: Fake, offsets, log=lambda line: None, on_start=lambda seed: None):
@@ -225,7 +226,7 @@ def test_two_launchers_of_one_root_agree_and_none_starts_a_look_before_the_last_
             assert all(results.folder(row.label, one).result.exists() for row in results.study.rows
                        for one in range(1, count + 1))  # fmt: skip
         if len(started) == 3:
-            nested.append(position_of(results.planned, results.results).runs.seeds.rows)
+            nested.append(read_current_look(results.planned, results.results).runs.seeds.rows)
             nested.extend(simulated(results, (-60, -60, 0.0)))
 
     simulated(results, (-60, -60, 0.0), on_start=on_start)
@@ -321,8 +322,8 @@ def test_every_size_must_be_settled(fake):
         for seed in (1, 2, 3):
             far = 0.0 if row.is_base else -60.0 if row.size == "small" else (-1.0) ** seed
             results.done(row.label, seed, 5.0, BASE[seed] + far + noise(index, seed))
-    position = position_of(results.planned, results.results)
-    assert {label.split()[0] for label in position.looks.undecided_rows} == {"large"}
+    current = read_current_look(results.planned, results.results)
+    assert {label.split()[0] for label in current.looks.undecided_rows} == {"large"}
 
 
 def test_effects_of_a_factorial_are_judged_at_the_look_with_its_level(fake):

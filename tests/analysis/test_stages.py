@@ -23,13 +23,13 @@ def computed(monkeypatch):
 @pytest.fixture
 def judged(monkeypatch):
     """The studies whose looks are found out."""
-    judged, position_of = [], stages.position_of
+    judged, read_current_look = [], stages.read_current_look
 
     def count(planned, *rest):
         judged.append(planned)
-        return position_of(planned, *rest)
+        return read_current_look(planned, *rest)
 
-    monkeypatch.setattr(stages, "position_of", count)
+    monkeypatch.setattr(stages, "read_current_look", count)
     return judged
 
 

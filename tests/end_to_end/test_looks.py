@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from ablate.analysis.position import position_of
+from ablate.analysis.current_look import read_current_look
 from ablate.store import Results
 from ablate.study import runs_of
 from tests.cli.inside import inside
@@ -51,7 +51,7 @@ def test_a_study_stops_where_every_row_is_settled_and_goes_on_where_one_is_not(l
     assert looks.ask("status", "base", "--seed", "2").code == 0
 
     looks.file.write_text(LOOKS.replace("[bleu]", "[chrf]"))  # in which the rows differ a little
-    assert position_of(runs_of(looks.study), Results(looks.root)).runs.seeds.rows == (
+    assert read_current_look(runs_of(looks.study), Results(looks.root)).runs.seeds.rows == (
         1,
         2,
     )  # no score yet, and no verdict
