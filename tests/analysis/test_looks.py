@@ -287,25 +287,6 @@ def test_seeds_are_not_chosen_by_hand_in_a_study_with_looks(given, command):
     )
 
 
-@pytest.mark.parametrize(
-    ("seeds", "message"),
-    [
-        ("{looks: [3]}", "4:16: looks: [3] is not allowed: needs 2 or more"),
-        ("{looks: 3}", "4:16: looks: 3 is not allowed: must be a list"),
-        ("{looks: [1, 3]}", "4:17: looks: 1 is not allowed: must be greater than or equal to 2"),
-        ("{looks: [3, 3]}", "4:20: looks: 3 seeds are not more than 3"),
-        ("{looks: [3, 5000]}", "4:20: looks: 5000 is not allowed"),
-        ("{looks: [3, x]}", '4:20: looks: "x" is not allowed'),
-        ("{look: [3, 5]}", '4:9: unknown key "look"; did you mean "looks"?'),
-        ("{}", "4:8: seeds needs rows"),
-    ],
-)
-def test_faults_of_looks_are_one_line_each_with_their_position(fake, seeds, message):
-    with pytest.raises(StudyError) as caught:
-        fake(LOOKS.replace("{looks: [3, 4, 6]}", seeds))
-    assert message in caught.value.lines[0]
-
-
 def test_looks_need_a_row_and_seeds_of_their_own(fake):
     with pytest.raises(StudyError, match="4:16: looks: the study has no row to judge"):
         fake(LOOKS.partition("rows:")[0])

@@ -60,34 +60,17 @@ def here(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["run", "small.yaml", "--workers", "2"], "--workers has an effect only with --on"),
-        (["plan", "small.yaml", "--partition", "x"], "--partition has an effect only with --on"),
-        (["run", "small.yaml", "--sbatch", "mem=8G"], "--sbatch has an effect only with --on"),
-        (["run", "small.yaml", "--detach"], "--detach has an effect only with --on"),
-        (["run", "small.yaml", "--on", "manual", "--budget", "2h"], "--budget is for this machine"),
         (["run", "small.yaml", "--on", "gpu"], 'no profile "gpu" in'),
         (["plan", "small.yaml", "--on", "slurm", "--time", "x"], '--sbatch time: "x" is not a time'),
-        (["work", "--job", "missing"], "missing: not the folder of a job: job.json is missing"),
-        (["run", "small.yaml", "--gpus-per-run", "3"], "--gpus-per-run: 3 is not 1, 2, 4, 8 ... or auto"),
-        (["run", "small.yaml", "--gpus-per-run", "many"], "--gpus-per-run: many is not 1, 2, 4, 8 ... or auto"),
-        (["run", "small.yaml", "--processes-per-run", "6"], "--processes-per-run: 6 is not 1, 2, 4, 8 ..."),
         (["run", "small.yaml", "--gpus-per-run", "2"], "there is no GPU here; --processes-per-run 2 trains each run by 2"),
         (["plan", "small.yaml", "--gpus-per-run", "2"], "--gpus-per-run 2: there is no GPU here"),
-        (["run", "small.yaml", "--gpus-per-run", "2", "--device", "cpu"], "--device cpu uses no GPU"),
-        (["run", "small.yaml", "--gpus-per-run", "1", "--processes-per-run", "1"], "give one of them"),
-        (["run", "small.yaml", "--processes-per-run", "2", "--device", "cuda"], "is for CPUs; add --device cpu"),
         (
             ["plan", "small.yaml", "--on", "slurm", "--gpus-per-node", "2", "--gpus-per-run", "4"],
             "--gpus-per-run 4: a pilot has 2 GPUs; set gpus-per-node",
         ),
-        (["verify"], "STUDY is missing: give a study's file; there is no study.yaml here"),
-        (["status", "small.yaml", "--lines", "3"], "--lines has an effect only with --logs"),
-        (["status", "small.yaml", "--logs", "--watch"], "--watch has no effect with --logs"),
-        (["verify", "small.yaml", "--stored", "--steps", "4"], "--steps has no effect with --stored"),
-        (["status", "abc123", "--rows", "A"], "--rows has no effect on one run; give the study's file"),
     ],
 )  # fmt: skip
-def test_options_that_would_be_without_effect_are_refused_in_one_line(
+def test_options_that_a_profile_or_a_device_decides_are_refused_in_one_line(
     here, monkeypatch, words, message
 ):
     monkeypatch.setattr(machine, "DEVICE_FILES", here / "no devices")

@@ -242,22 +242,6 @@ def test_several_results_roots_share_one_folder_of_corpora(written, monkeypatch)
     assert not (written / "one").exists()
 
 
-@pytest.mark.parametrize(
-    ("data", "line"),
-    [
-        ("{corpus: toy, max_ratio: 0.5}", "max_ratio: 0.5 is not allowed: must be greater than or equal to 1"),
-        ("{corpus: toy, tokenizer: wordpiece}", 'tokenizer: "wordpiece" is not allowed'),
-        ("{corpus: toy, vocabulary: separate}", "data.vocabulary=separate does not work with tied_embeddings=all"),
-    ],
-)  # fmt: skip
-def test_invalid_data_settings_are_reported_with_their_position(here, data, line):
-    (here / "bad.yaml").write_text(f"study: bad\ndata: {data}\n")
-    done = inside("plan", "bad.yaml")
-    assert done.code == 2
-    assert done.err.startswith("bad.yaml:2:")
-    assert line in done.err
-
-
 def test_offline_is_passed_on_to_the_hubs_library(here, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     (here / "toy.yaml").write_text("study: toy\ndata: {corpus: toy}\n")

@@ -66,57 +66,8 @@ def test_a_missing_study_is_one_line(here, verb):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["--set", "drop_out=0.1"], '--set drop_out=0.1: unknown field "drop_out"; did you mean "dropout"?'),
-        (["--set", "data.vocabsize=9"], '--set data.vocabsize=9: unknown data field "vocabsize"; did you mean "vocab_'),
-        (["--set", "train_steps"], "--set train_steps: is not of the form FIELD=VALUE"),
-        (["--rows", "A h=3"], '--rows: study "small" has no row or group "A h=3"; did you mean "A h=2"?'),
-        (["--rows", "Q"], '--rows: study "small" has no row or group "Q"; groups: base, A, D, decoding'),
-        (["--rows", ""], "--rows: names no row; leave it out for all rows, or name base"),
-        (["--rows", " , "], "--rows: names no row; leave it out for all rows, or name base"),
-        (["--seeds", "one"], '--seeds: "one" is not a list of seeds'),
-        (["--seeds", "3-1"], '--seeds: "3-1" is not a valid range of seeds'),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("verb", ["plan", "run"])
-def test_a_wrong_value_is_one_line_with_the_nearest_match(given, verb, words, line):
-    done = inside(verb, *given, *words)
-    assert done.refusal.startswith(line)
-    assert not given[2].exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (["paln"], 'ablate: no such command "paln"; did you mean "plan"? See `ablate --help`'),
-        (["data"], "ablate data: choose a command: list, show or prepare; see `ablate data --help`"),
-        (["xyz"], 'ablate: no such command "xyz"; choose init, plan, '),
-        (["plan"], "STUDY is missing: give a study's file; there is no study.yaml here"),
-        (["plan", "STUDY", "--format", "xml"], 'ablate plan: --format: "xml" is not text or json; '),
-        (["plan", "STUDY", "--format", "jsn"], 'ablate plan: --format: "jsn" is not text or json; did you mean "json"?'),
-        (
-            ["attention", "STUDY", "base", "To be or"],
-            "ablate attention: got unexpected extra argument (To be or); --text takes a text; see ",
-        ),
-        (["plan", "STUDY", "more"], "ablate plan: got unexpected extra argument (more); see "),
-        (["table", "STUDY", "--nonsense"], 'ablate table: no such option "--nonsense"; choose --results, --set, '),
-        (["table", "STUDY", "--formt", "csv"], 'ablate table: no such option "--formt"; did you mean "--format"? See '),
-        (["table", "STUDY", "--format", "csv", "--against", "paper"], "--against has no effect with --format csv"),
-        (["table", "STUDY", "--against", "tradition"], 'ablate table: --against: "tradition" is not paper'),
-        (["run", "STUDY", "--jobs", "0"], 'ablate run: --jobs: "0" is not allowed'),
-        (["run", "STUDY", "--jobs", "x"], 'ablate run: --jobs: "x" is not allowed'),
-        (["run", "STUDY", "--device", "tpu"], 'ablate run: --device: "tpu" is not auto, cpu or cuda'),
-        (["run", "STUDY", "--device", "gpu"], 'ablate run: --device: "gpu" is not auto, cpu or cuda; did you mean "cuda"? See '),
-        (["run", "STUDY", "--budget", "soon"], '--budget: "soon" is not a time such as 2h, 90min, 1d12h or 8gpu-hours'),
-        (["status", "STUDY", "--results"], "ablate status: option '--results' requires an argument; "),
-        (["table", "STUDY", "--cost=1"], "ablate table: option '--cost' does not take a value; "),
-        (["status", "zzz"], '"zzz" is neither a study file nor a run id'),
         (["data", "list", "--results", __file__], f"ablate data list: --results: \"{__file__}\" is a file; a folder is needed; see `"),
         (["run", "STUDY", "--results", "r\udcff"], 'ablate run: --results: the path of "r\\udcff" is not text in UTF-8'),
-        (["table", "STUDY", "--results", "s3://bucket/results"], 'ablate table: --results: "s3:/bucket/results" is an'),
-        (["predict"], "ablate predict: RUN|STUDY is missing; "),
-        (["predict", "abc", "--beam", "0"], "ablate predict: --beam: "),
-        (["export", "abc", "--out", "x"], "ablate export: --to is missing: huggingface or ctranslate2; "),
-        (["--nonsense"], 'ablate: no such option "--nonsense"; choose --version, '),
         (["pl\nan"], 'ablate: no such command "pl\\nan"; did you mean "plan"?'),
     ],
 )  # fmt: skip
@@ -132,41 +83,10 @@ def test_without_a_command_help_is_shown():
     assert done.out == inside("--help").out
 
 
-@pytest.mark.parametrize(
-    ("words", "lines"),
-    [
-        (["--set", "h=3"], ["--set h=3: h=3 does not divide d_model=64; set d_k, or change h or d_model (S:3:"]),
-        (["--set", "d_model=60", "--set", "h=7"], ["--set h=7 --set d_model=60: h=7 does not divide d_model=60; "]),
-        (["--set", "dropout=0.2", "--set", "h=3"], ["--set h=3: h=3 does not divide d_model=64"]),
-        (["--set", "d_model=63"], ["--set d_model=63: h=4 does not divide d_model=63"]),
-        # A fault of the file itself stays where it is.
-        (["--set", "h=3", "--set", "beam=0"], ["--set beam=0: beam: ", "--set h=3: h=3 does not divide d_model=64"]),
-    ],
-)  # fmt: skip
-def test_an_error_that_only_set_causes_is_blamed_on_it(given, words, lines):
-    done = inside("plan", *given, *words)
-    assert (done.code, done.out) == (2, "")
-    said = done.err.replace(str(given[0]), "S").splitlines()
-    assert [any(line.startswith(start) for line in said) for start in lines] == [True] * len(
-        lines
-    ), said
-    assert all(line.startswith("--set") for line in said)
-
-
 def test_an_error_of_the_file_is_not_blamed_on_set(here):
     (here / "bad.yaml").write_text(BAD)
     plain, done = (inside("plan", "bad.yaml", *words) for words in ([], ["--set", "dropout=0.2"]))
     assert done.err == plain.err
-
-
-def test_a_row_that_set_breaks_is_blamed_on_it(here):
-    (here / "a.yaml").write_text(
-        "study: a\ndata: {corpus: toy, vocab_size: 200}\nbase: {d_model: 64, h: 4}\nrows: {A: "
-        "{each: {h: [2, 8]}}}\n"
-    )
-    done = inside("plan", "a.yaml", "--set", "d_model=60")
-    assert done.err.startswith("--set d_model=60: h=8 does not divide d_model=60; ")
-    assert done.err.endswith(" (a.yaml:4:26)\n")
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,20 @@ def test_one_changed_character_in_any_file_changes_the_corpus_id(files, corpus, 
 
 
 @pytest.mark.parametrize(
-    "setting", [{"vocab_size": 81}, {"max_length": 100}, {"direction": "de-en"}]
+    "setting",
+    [
+        {"vocab_size": 81},
+        {"max_length": 100},
+        {"direction": "de-en"},
+        {"max_ratio": 100.0},
+        {"drop_identical": True},
+        {"drop_duplicates": True},
+        {"tokenizer": "unigram", "vocab_size": 60},
+        {"vocabulary": "separate"},
+        {"byte_fallback": True, "vocab_size": 340},
+        {"tokenizer_pairs": 150},
+    ],
+    ids=str,
 )
 def test_settings_change_the_corpus_id(files, corpus, setting):
     assert files.write().prepare(**setting).id != corpus.id
@@ -374,25 +387,6 @@ def test_training_pairs_with_an_empty_side_are_dropped_and_counted(files):
     assert len(corpus.split("train")) == len(PAIRS["train"])
 
 
-@pytest.mark.parametrize("split", ["dev", "test"])
-@pytest.mark.parametrize(
-    ("pair", "language", "side"), [(("", "kana"), "en", "source"), (("dog", ""), "de", "target")]
-)
-def test_an_empty_side_in_dev_or_test_is_an_error(files, split, pair, language, side):
-    files.write(**{split: [("a dog", "kana uno"), pair, ("a dog", "kana uno")]})
-    assert (
-        fault(files) == f"{split}.{language}:2: the {side} side is empty; {split} must be complete"
-    )
-
-
-def test_an_empty_side_in_a_tsv_is_reported_with_its_file_and_line(files):
-    files.write()
-    (files.folder / "dev.tsv").write_text("a dog\tkana uno\na dog\t\n")
-    assert (
-        fault(files, dev="dev.tsv") == "dev.tsv:2: the target side is empty; dev must be complete"
-    )
-
-
 LONG = " ".join(["the"] * 60)
 
 
@@ -417,41 +411,56 @@ def test_a_pair_of_exactly_the_maximum_length_is_kept(files):
     assert "too long" in files.write().prepare(max_length=longest - 1).manifest.left_out
 
 
-@pytest.mark.parametrize("split", ["dev", "test"])
-@pytest.mark.parametrize(("pair", "language"), [((LONG, "kana"), "en"), (("dog", LONG), "de")])
-def test_a_long_line_in_dev_or_test_is_an_error(files, split, pair, language):
-    files.write(**{split: [("a dog", "kana uno"), ("a dog", "kana uno"), pair]})
-    assert (
-        fault(files, max_length=55)
-        == f"{split}.{language}:3: is longer than data.max_length=55 tokens; increase data.max_length, and set data.max_train_length=55 to train on the same records"
-    )
+SHORT = [("the", "kana")]
+TOO_LONG = (
+    "is longer than data.max_length=55 tokens; increase data.max_length, and set "
+    "data.max_train_length=55 to train on the same records"
+)
+EVERY_RECORD = "train.en: every record is"
 
 
-def test_a_length_limit_below_every_training_pair_is_an_error(files):
-    held = {"dev": [("the", "kana")], "test": [("the", "kana")]}
-    assert fault(
-        files.write(train=[(LONG, "kana")] * 20, **held), vocab_size=14, max_length=30
-    ) == ("train.en: every record is longer than data.max_length=30 tokens")
+@pytest.mark.parametrize(
+    ("splits", "settings", "line"),
+    [
+        *(({split: ("", "")}, {}, f"{split}.en: contains no records") for split in PAIRS),
+        *(
+            ({split: [SHORT[0], pair]}, {"max_length": 55}, f"{split}.{language}:2: {fault}")
+            for split in ("dev", "test")
+            for pair, language, fault in (
+                (("", "kana"), "en", f"the source side is empty; {split} must be complete"),
+                (("dog", ""), "de", f"the target side is empty; {split} must be complete"),
+                ((LONG, "kana"), "en", TOO_LONG),
+                (("dog", LONG), "de", TOO_LONG),
+            )
+        ),
+        ({"train": ("\n\n", "\n\n")}, {}, f"{EVERY_RECORD} left out (empty: 2)"),
+        (
+            {"train": [("kana", "kana"), ("", "kana"), ("sune", "sune")]},
+            {"drop_identical": True},
+            f"{EVERY_RECORD} left out (identical sides: 2, empty: 1)",
+        ),
+        (
+            {"train": [(LONG, "kana")] * 20, "dev": SHORT, "test": SHORT},
+            {"vocab_size": 14, "max_length": 30},
+            f"{EVERY_RECORD} longer than data.max_length=30 tokens",
+        ),
+        ({}, {"max_train_length": 2}, f"{EVERY_RECORD} longer than data.max_train_length=2 tokens"),
+        (
+            {"train": [("a " * 20, text) for text in "abcdefghij"], "dev": [("a", "b")], "test": [("a", "b")]},
+            {"vocab_size": 16, "max_ratio": 2.0},
+            f"{EVERY_RECORD} longer than data.max_length=256 tokens, or more uneven than data.max_ratio=2",
+        ),
+    ],
+)  # fmt: skip
+def test_text_that_cannot_be_used_is_one_line_with_its_place(files, splits, settings, line):
+    assert fault(files.write(**splits), **settings) == line
 
 
-@pytest.mark.parametrize("split", list(PAIRS))
-def test_an_empty_split_is_an_error(files, split):
-    assert fault(files.write(**{split: ("", "")})) == f"{split}.en: contains no records"
-
-
-def test_a_training_split_of_empty_lines_is_an_error(files):
-    assert (
-        fault(files.write(train=("\n\n", "\n\n")))
-        == "train.en: every record is left out (empty: 2)"
-    )
-
-
-def test_filters_that_leave_no_training_record_are_named(files):
-    write = files.write(train=[("kana", "kana"), ("", "kana"), ("sune", "sune")])
-    assert (
-        fault(write, drop_identical=True)
-        == "train.en: every record is left out (identical sides: 2, empty: 1)"
-    )
+def test_an_empty_side_in_a_tsv_is_reported_with_its_file_and_line(files):
+    files.write()
+    (files.folder / "dev.tsv").write_text("a dog\tkana uno\na dog\t\n")
+    line = "dev.tsv:2: the target side is empty; dev must be complete"
+    assert fault(files, dev="dev.tsv") == line
 
 
 def test_an_impossible_vocabulary_size_is_an_error_and_leaves_no_files(files):

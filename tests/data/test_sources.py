@@ -51,21 +51,9 @@ def write(path, pairs=PAIRS):
     return None
 
 
-CONTAINERS = {
-    "text": (["train.en", "train.de"], "train"),
-    "text.gz": (["train.en.gz", "train.de.gz"], "train"),
-    "tsv": (["train.tsv"], "train.tsv"),
-    "tsv.gz": (["train.tsv.gz"], "train.tsv.gz"),
-    "json lines": (["train.jsonl"], "train.jsonl"),
-    "json lines.gz": (["train.jsonl.gz"], "train.jsonl.gz"),
-    "parquet": (["train.parquet"], "train.parquet"),
-}
-
-
-@pytest.mark.parametrize("container", list(CONTAINERS))
-def test_every_file_format_gives_the_same_pairs(tmp_path, container):
-    files, name = CONTAINERS[container]
-    for file in files:
+@pytest.mark.parametrize("name", ["train", "train.tsv", "train.jsonl", "train.parquet"])
+def test_every_file_format_gives_the_same_pairs(tmp_path, name):
+    for file in ("train.en", "train.de") if name == "train" else (name,):
         write(tmp_path / file)
     assert pairs_of(record_source(str(tmp_path / name), FIELDS)) == PAIRS
 

@@ -1,8 +1,8 @@
 """The golden net: what a change of the structure must leave as it is.
 
 `python -m tests.golden` writes `expected/`; `git diff` then shows what a change has moved. The net
-holds the ids of all runs, the schema of the study file, the verdicts on five score files in every
-format, and three published tables in LaTeX and HTML. Other tests hold the rest: Markdown, CSV and
+holds the ids of all runs, the schema of the study file, the English of refusals, the verdicts on
+five score files in every format, and three published tables in LaTeX and HTML. Other tests hold the rest: Markdown, CSV and
 JSON of all published tables (tests/report/test_published.py), the help texts (docs/commands.md),
 exact resume and runs of two processes (tests/end_to_end).
 """
@@ -20,6 +20,7 @@ from ablate.analysis.tuning_runs import with_tuning_runs
 from ablate.study import read_study, runs_of
 from docs import hooks
 from tests.cli.inside import inside
+from tests.golden.faults import rewritten
 
 FOLDER = Path(__file__).parent
 EXPECTED = FOLDER / "expected"
@@ -33,6 +34,7 @@ SCORES = {  # file: options of `judge`
 }
 # Sizes with further seeds of base; a factorial with interactions; tuning with matched parameters.
 STUDIES = ("ladder", "factorial", "tuned")
+TRANSCRIPTS = ("faults-study.txt", "faults-usage.txt")  # see `faults`
 
 
 def run_ids() -> str:
@@ -89,6 +91,8 @@ def _records(study: str) -> Path:
 def net() -> dict[str, Callable[[], str]]:
     """Everything in the net, by the name of its file in `expected/`."""
     files: dict[str, Callable[[], str]] = {"run_ids.json": run_ids, "schema.json": schema}
+    for name in TRANSCRIPTS:
+        files[name] = lambda name=name: rewritten((EXPECTED / name).read_text(encoding="utf-8"))
     for name in SCORES:
         files[f"judge-{name}.txt"] = lambda name=name: judged(name)
     for study in STUDIES:

@@ -155,24 +155,6 @@ def test_sizes_have_the_steps_to_a_preset_each(read):
     assert rows_of(study)["large path + qk-norm"].config.d_model == 128
 
 
-@pytest.mark.parametrize(
-    ("group", "fault"),
-    [
-        ("{add-one-in: {preset: qwen4}}", '5:33: unknown preset "qwen4"'),
-        ("{add-one-in: {preset: gpt2}}", "5:24: add-one-in needs two parts or more; base and preset gpt2 differ in nothing"),
-        ("{leave-one-out: {preset: gpt2, norm: unit}}", "5:27: leave-one-out needs two parts or more; base and preset gpt2 differ in norm-type"),
-        ("{add-one-in: {preset: bert-base}}", "5:24: architecture=decoder-only and architecture=encoder-only have no parts between them"),
-        ("{add-one-in: {preset: qwen3, n_kv_heads: 3}}", "5:52: n_kv_heads=3 does not divide h=4"),
-        ("{add-one-in: {preset: mamba2, d_ff: 8}}", "5:47: d_ff: 8 has no effect"),
-        ("{add-one-in: {preset: qwen3, x: {norm: unit}}}", '5:40: unknown field "x"'),
-    ],
-)  # fmt: skip
-def test_a_fault_of_an_end_is_reported_at_its_place(faults, group, fault):
-    lines = faults(f"{LM}rows: {{F: {group}}}\n")
-    assert len(lines) == 1, lines
-    assert lines[0].startswith(f"table3.yaml:{fault}"), lines
-
-
 def test_rows_of_a_design_can_be_matched_and_tuned(read):
     tune = "tune: {grid: {learning_rate: [0.001, 0.01]}, seeds: [9]}\n"
     study = read(
@@ -181,49 +163,6 @@ def test_rows_of_a_design_can_be_matched_and_tuned(read):
     )
     row = rows_of(study)["path + modern"]
     assert (row.matched.field, len(row.choice.candidates)) == ("d_ff", 2)
-
-
-@pytest.mark.parametrize(
-    ("group", "fault"),
-    [
-        ("{factorial: {N: [1, 2]}}", "5:18: factorial needs 2 to 10 fields or named groups of fields; got 1"),
-        ("{factorial: {N: [1, 2, 3], h: [1, 2]}}", '5:22: "N" needs two levels, such as [low, high]; got 3 levels'),
-        ("{factorial: {N: [1, 1], h: [1, 2]}}", '5:26: "N" has the same level twice'),
-        ("{factorial: {N: [1, 2], hh: [1, 2]}}", '5:30: unknown field "hh"'),
-        ("{factorial: {N: [1, 2], x: {n_layers: 3}}}", '5:30: "x" and "N" both set n_layers'),
-        ("{factorial: {N: [1, 2], N x: {d_ff: 3}}}", '5:30: "N x" is not a valid name for a group of fields'),
-        ("{factorial: {N: [1, 2], d_ff: {d_k: 3}}}", '5:30: "d_ff" is not a valid name for a group of fields'),
-        ("{factorial: {N: [1, 2], h: [1, 2]}, resolution: 6}", '5:54: resolution: 6 is not allowed'),
-        ("{factorial: {N: [1, 2], h: [1, 2]}, resolution: 4.0}", '5:54: resolution: 4.0 is not allowed'),
-        (
-            "{factorial: {d_k: [null, 16], P_drop: [0.0, 0.1]}}",
-            '5:19: rows "F d_k=null P_drop=0.0" and "F d_k=16 P_drop=0.0" have equal settings: a '
-            'part has no effect',
-        ),
-        ("{add-one-in: {P_drop: 0.1, h: 2}}", '5:20: rows "base" and "F + P_drop" have equal settings'),
-        ("{cumulative: {h: 2, P_drop: 0.1}}", '5:20: rows "F all" and "F up to h" have equal settings'),
-        ("{cumulative: {P_drop: 0.1, h: 2}}", '5:20: rows "base" and "F up to P_drop" have equal settings'),
-        ("{leave-one-out: {P_drop: 0.1, h: 2}}", '5:23: rows "F all" and "F all - P_drop" have equal settings'),
-        ("{factorial: {N: [1, 2], h: [1, 2]}, resolution: 3}", "5:54: no fraction of 2 factors has resolution 3"),
-        ("{factorial: {N: [1, 2], h: [1, 2]}, generators: {h: N}}", "5:54: these generators confound main effects"),
-        ("{factorial: {N: [1, 2], h: [1, 2]}, generators: {hh: N}}", '5:55: unknown factor "hh"'),
-        ("{factorial: {N: [1, 2], h: [1, 2]}, generators: {h: N * NN}}",
-         '5:58: h: "NN" is not a factor, or has a generator itself; '
-         'did you mean "N"?'),
-        ("{factorial: {N: [1, 2], h: [1, 2]}, generators: {h: xyz}}",
-         '5:58: h: "xyz" is not a factor, or has a generator itself; '
-         "write a product such as N"),
-        ("{factorial: {N: [1, 2], h: [1, 2]}, where: N > 1}", "5:42: where would drop rows that factorial needs"),
-        ("{add-one-in: {N: 1, h: 2}, resolution: 3}", "5:33: resolution belongs to factorial"),
-        ("{add-one-in: {N: [1], h: 2}}", '5:23: "N" takes a single value; got a list'),
-        ("{leave-one-out: {N: 1}}", "5:22: leave-one-out needs 2 to 100 fields"),
-        ("{leave-one-in: {N: 1, h: 2}}", '5:7: unknown key "leave-one-in"; did you mean "leave-one-out"?'),
-        ("{each: {N: [1]}, resolution: 3}", '5:23: resolution belongs to factorial'),
-    ],
-)  # fmt: skip
-def test_a_fault_of_a_design_is_reported_at_its_place(faults, group, fault):
-    lines = faults(f"{HEAD}rows:\n  F: {group}\n")
-    assert any(line.startswith(f"table3.yaml:{fault}") for line in lines), lines
 
 
 def test_the_rows_of_a_large_design_are_not_compared_in_pairs(read, monkeypatch):

@@ -41,77 +41,43 @@ def grid_of(lists, length):
     return group(f"grid: {{{fields}}}")
 
 
-# --- one line for each
+# --- one line for each; faults of plain text are in tests/golden/expected/faults-study.txt
 # -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        (b"", "table3.yaml:1:1: is empty; `ablate init` writes a study to start from"),
-        (b"\xef\xbb\xbf", "table3.yaml:1:1: is empty; `ablate init` writes a study to start from"),
-        (b"\n\n---\n", f"table3.yaml:4:1: {MAPPING}; got nothing"),
-        ("- 1\n- 2", f"table3.yaml:1:1: {MAPPING}; got a list"),
-        ("hello", f'table3.yaml:1:1: {MAPPING}; got "hello"'),
-        (HEAD + "---\n" + HEAD, "table3.yaml:3:1: a second YAML document starts here; one is allowed"),
-        (HEAD + "study: u", 'table3.yaml:3:1: duplicate key "study"; first on line 1'),
-        (bomb(), 'table3.yaml:1:5: anchor "&a0" is not supported; write the value out: '
-         'rows have the fields of base, and write '
-         'only what they change'),
-        ("<<: *a", 'table3.yaml:1:1: merge key "<<" is not supported; write the value out: '
-         'rows have the fields of base, and write '
-         'only what they change'),
-        (
-            "study: !!python/object/apply:os.system [touch /tmp/no]",
-            'table3.yaml:1:8: tag "tag:yaml.org,2002:python/object/apply:os.system" is not '
-            'supported',
-        ),
-        (b"\x7fELF\x02\x01\x01\x00\xff\xfe\n\x80", "table3.yaml:1:1: is not valid UTF-8"),
-        (HEAD.encode("utf-16"), "table3.yaml:1:1: is UTF-16, not UTF-8; save the file as UTF-8"),
-        (HEAD.encode("utf-16-le"), "table3.yaml:1:1: is UTF-16, not UTF-8; save the file as UTF-8"),
-        (HEAD.encode("utf-16-be"), "table3.yaml:1:1: is UTF-16, not UTF-8; save the file as UTF-8"),
-        (
-            HEAD + "base: {h: \x00}",
-            "table3.yaml:3:1: not valid YAML: unacceptable character #x0000: control characters "
-            "are not allowed",
-        ),
-        (HEAD + "base: {dropout: .nan}", 'table3.yaml:3:17: ".nan" is not a finite number'),
-        (HEAD + "base: {alpha: -.inf}", 'table3.yaml:3:15: "-.inf" is not a finite number'),
-        (HEAD + "base: {alpha: 1e999999}", 'table3.yaml:3:15: "1e999999" is not a finite number'),
-        (
-            HEAD + "seeds: [1, 010]",
-            'table3.yaml:3:12: "010" begins with 0, so some programs read it as octal; write 10, or "010" in quotes if it '
-            "is a name",
-        ),
-        (HEAD + f"seeds: {'9' * 10**5}", "table3.yaml:3:8: a number with 100000 digits; at most 18 are allowed"),
-        (HEAD + "base: {d_model: 999999999999999999}", "table3.yaml:3:17: d_model: 999999999999999999 is not allowed: "
-                                                       "must be less than or equal to 65536"),
-        ("[" * 900, "table3.yaml:1:14: nested more than 12 levels deep"),
-        ("[" * 900 + "]" * 900, "table3.yaml:1:14: nested more than 12 levels deep"),
-        ("[" * 10**5, "table3.yaml:1:1001: not valid YAML: exceeded maximum nesting depth"),  # libyaml's own limit
-        ("{a: " * 10**5, "table3.yaml:1:50: nested more than 12 levels deep"),
-        ("- " * 10**5, "table3.yaml:1:27: nested more than 12 levels deep"),
-        ("? " * 10**5, "table3.yaml:1:27: nested more than 12 levels deep"),
-        (grid_of(lists=9, length=10), "table3.yaml:3:18: makes 1,000,000,000 rows; a study can have at most 10,000"),
-        (group(f"each: {{h: {[1] * 10_001}}}"), "table3.yaml:3:18: makes 10,001 rows; a study can have at most 10,000"),
+        (b"", "1:1: is empty; `ablate init` writes a study to start from"),
+        (b"\xef\xbb\xbf", "1:1: is empty; `ablate init` writes a study to start from"),
+        (b"\n\n---\n", f"4:1: {MAPPING}; got nothing"),
+        (HEAD + "---\n" + HEAD, "3:1: a second YAML document starts here; one is allowed"),
+        (bomb(), '1:5: anchor "&a0" is not supported; write the value out: rows have the fields of base, and write '
+         "only what they change"),
+        (b"\x7fELF\x02\x01\x01\x00\xff\xfe\n\x80", "1:1: is not valid UTF-8"),
+        *((HEAD.encode(code), "1:1: is UTF-16, not UTF-8; save the file as UTF-8") for code in
+          ("utf-16", "utf-16-le", "utf-16-be")),
+        (HEAD + "base: {h: \x00}", "3:1: not valid YAML: unacceptable character #x0000: control characters are not allowed"),
+        (HEAD + "\x1b: 1", "3:1: not valid YAML: unacceptable character #x001b: control characters are not allowed"),
+        (HEAD + f"seeds: {'9' * 10**5}", "3:8: a number with 100000 digits; at most 18 are allowed"),
+        (HEAD + f"seeds: {list(range(1001))}", "3:8: seeds: at most 1000 entries are allowed"),
+        ("[" * 900, "1:14: nested more than 12 levels deep"),
+        ("[" * 900 + "]" * 900, "1:14: nested more than 12 levels deep"),
+        ("[" * 10**5, "1:1001: not valid YAML: exceeded maximum nesting depth"),  # libyaml's own limit
+        ("{a: " * 10**5, "1:50: nested more than 12 levels deep"),
+        ("- " * 10**5, "1:27: nested more than 12 levels deep"),
+        ("? " * 10**5, "1:27: nested more than 12 levels deep"),
+        (grid_of(lists=9, length=10), "3:18: makes 1,000,000,000 rows; a study can have at most 10,000"),
+        (group(f"each: {{h: {[1] * 10_001}}}"), "3:18: makes 10,001 rows; a study can have at most 10,000"),
         (group(f"each: {{h: [4]}}, where: '{'(' * 10**5}'"),
-         "table3.yaml:3:35: where: the condition has 100000 characters; at most 500 are allowed"),
+         "3:35: where: the condition has 100000 characters; at most 500 are allowed"),
         (group(f"each: {{h: [4]}}, where: '{'-' * 400}h'"),
-         "table3.yaml:3:35: where: the condition is nested more than 64 levels deep"),
-        (group("each: {h: [4]}, where: 9 ** 9 ** 9 ** 9 > h"),
-         'table3.yaml:3:35: where: "9 ** 9 ** 9 ** 9" is not allowed in a condition'),
-        (group("set: {h: []}, where: h * d_k == d_model"),
-         "table3.yaml:3:21: h: [] is not allowed: a pattern needs a value for each layer"),
-        (HEAD + "\x1b: 1", "table3.yaml:3:1: not valid YAML: unacceptable character #x001b: control characters are not "
-                           "allowed"),
-        (HEAD + '"\\e[2J\\n": 1',
-         'table3.yaml:3:1: unknown section "\\x1b[2J\\n"; '
-         "allowed: study, task, data, base, seeds, metrics, judge, margin, sizes, match, tune, rows"),
+         "3:35: where: the condition is nested more than 64 levels deep"),
     ],
-    ids=lambda value: "" if not isinstance(value, str) or "table3" not in value else value[13:50],
+    ids=lambda value: value[:40] if isinstance(value, str) and len(value) < 150 else "",
 )  # fmt: skip
 def test_a_hostile_file_is_one_error_line(faults, content, line):
-    assert faults(content) == [line]
+    assert faults(content) == [f"table3.yaml:{line}"]
 
 
 @pytest.mark.parametrize(

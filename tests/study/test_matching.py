@@ -162,61 +162,6 @@ def test_the_value_that_a_condition_requires_is_the_resolved_one(read, faults):
     assert "violates require" in line
 
 
-@pytest.mark.parametrize(
-    ("match", "fault"),
-    [
-        ("{params: dff}", '5:39: params: unknown free field "dff"; did you mean "d_ff"?'),
-        ("{params: train_steps}", '5:39: params: "train_steps" does not change params; use d_ff, d_model or n_layers'),
-        ("{parms: d_ff}", '5:31: unknown key "parms"; did you mean "params"?'),
-        ("{params: d_ff, within: 2}", "5:53: within: 2 is not allowed: must be less than or equal to 0.5"),
-        ("{flops: d_ff, tokens: 0}", "5:52: tokens: 0 is not allowed: must be greater than or equal to 1"),
-        ("{params: d_ff, flops: d_ff}", "5:30: match needs exactly one of the keys params, active_params or flops; got 2"),
-        ("params", '5:30: match: "params" is not allowed: must be a mapping of params, active_params, flops, within, tokens'),
-        ("{params: [d_ff]}", "5:39: params: takes a single free field: d_ff, d_model or n_layers"),
-        ("{params: h}", '5:39: params: unknown free field "h"; allowed: d_ff, d_model, n_layers'),
-    ],
-)  # fmt: skip
-def test_a_fault_in_the_key_is_reported_at_its_place(faults, match, fault):
-    lines = faults(
-        f"{HEAD}rows:\n  A: {{each: {{N: [2]}}, match: {match}}}\n".replace("{h: [2]}", "{N: [2]}")
-    )
-    assert f"table3.yaml:{fault}" in lines
-
-
-def test_a_row_that_cannot_be_matched_is_refused_with_the_nearest_value(faults):
-    (line,) = faults(f"{HEAD}rows:\n  A: {{set: {{d_ff: 100}}, match: {{params: N, within: 0}}}}\n")
-    assert line == (
-        'table3.yaml:5:32: row "A d_ff=100": no n_layers gives base\'s 254,336 parameters within 0 '
-        "%; "
-        "the nearest, n_layers=3, gives 249,560 parameters (-1.9 %)"
-    )
-
-
-def test_the_free_field_must_not_be_set_by_the_row(faults):
-    (line,) = faults(f"{HEAD}rows:\n  A: {{set: {{d_ff: 100}}, match: {{params: d_ff}}}}\n")
-    assert line == "table3.yaml:5:19: d_ff: is chosen by match; remove it"
-
-
-def test_an_invalid_setting_of_a_matched_row_is_reported_as_without_the_key(faults):
-    (line,) = faults(f"{HEAD}rows:\n  A: {{set: {{activation: rleu}}, match: {{params: d_ff}}}}\n")
-    assert 'did you mean "relu"?' in line
-    assert line.startswith("table3.yaml:5:25: activation:")
-
-
-def test_flops_need_a_number_of_steps(faults):
-    text = HEAD.replace("train_steps: 300", "epochs: 2")
-    (line,) = faults(f"{text}rows:\n  A: {{set: {{N: 1}}, match: {{flops: d_ff}}}}\n")
-    assert "matching FLOPs needs train_steps" in line
-
-
-def test_two_rows_of_one_name_that_are_matched_otherwise_are_refused(faults):
-    rows = (
-        "  A: [{set: {N: 1}, match: {params: d_ff}}, {set: {N: 1}, match: {flops: train_steps}}]\n"
-    )
-    (line,) = faults(f"{HEAD}rows:\n{rows}")
-    assert line.endswith('a second row "A N=1", with other settings; use another group')
-
-
 def test_a_custom_class_is_refused_because_its_cost_is_not_known(tmp_path):
     from ablate.study import read_study
 

@@ -5,14 +5,9 @@ import pytest
 from ablate.analysis.experiment import experiment_of
 from ablate.analysis.results import runs_by_row
 from ablate.config.identity import run_id
-from ablate.config.presets import PRESETS
 from ablate.errors import StudyError
 from ablate.study import read_study, reader, runs_of
 
-GROUP = (
-    "each, zip, grid, set, factorial, leave-one-out, add-one-in, cumulative, label, require, where, match, "
-    "tune, generators, resolution"
-)
 HEAD = "study: table3\ndata: {corpus: toy}\n"
 
 # The study of the design page: rows A to E of the paper's Table 3, a grid, and the big model.
@@ -35,8 +30,6 @@ rows:
   warm: {grid: {warmup_steps: [2000, 8000], dropout: [0.1, 0.3]}, where: warmup_steps > 2000 or dropout < 0.3}
   big: {set: {preset: big, train_steps: 300000}}
 """
-
-KNOWN = "toy, multi30k, iwslt2017, wmt14, files or hf:OWNER/NAME"
 
 
 def labels(study):
@@ -163,27 +156,6 @@ def test_runs_are_ordered_by_seed_then_row(read):
     assert [(run.seed, run.config.n_heads) for run in runs_of(study)] == [
         (3, 8), (3, 4), (3, 2), (1, 8), (1, 4), (1, 2),
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("seeds", "error"),
-    [
-        ("{rows: 3}", "3:8: seeds needs base"),
-        ("{rows: 3, base: 4}", "3:24: base: 4 seeds; at least 5, two more than the rows have"),
-        ("{rows: 4, base: 2}", "3:24: base: 2 seeds; at least 6, two more than the rows have"),
-        ("{rows: 0, base: 4}", "3:15: rows: "),
-        ("{rows: 3, base: 9, looks: [2, 3]}", '3:9: unknown key "rows"'),
-        ("{row: 3, base: 9}", '3:9: unknown key "row"; did you mean "rows"?'),
-    ],
-)
-def test_more_seeds_for_base_are_numbers(faults, seeds, error):
-    lines = faults(HEAD + f"seeds: {seeds}\nrows: {{A: {{each: {{h: [4]}}}}}}")
-    assert lines[0].startswith(f"table3.yaml:{error}")
-
-
-def test_more_seeds_for_base_need_a_row(faults):
-    [line] = faults(HEAD + "seeds: {rows: 3, base: 9}")
-    assert "no row to judge" in line
 
 
 def test_the_runs_of_a_row_are_its_seeds_with_its_identity(read):
@@ -319,38 +291,6 @@ def test_set_can_replace_an_invalid_value(read):
     )
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("d_modle=3", 'unknown field "d_modle"; did you mean "d_model"?'),
-        ("h=many", 'h: "many" is not allowed: must be a valid integer'),
-        ("N=1e1", "N: 10.0 is not allowed: must be a valid integer; write 10"),
-        ("N=1.5", "N: 1.5 is not allowed: must be a valid integer"),
-        ("N=1_000", 'N: "1_000" is not allowed: must be a valid integer; write 1000'),
-        ("N='1,000'", 'N: "1,000" is not allowed: must be a valid integer; write 1000'),
-        ("N='1,5'", 'N: "1,5" is not allowed: must be a valid integer'),
-        ("N=1e300", "N: 1e+300 is not allowed: must be a valid integer"),
-        ("N=[1, 2]", '"N" takes a single value; got a list; to compare values, write each: {N: [...]} in a group of rows'),
-        ("preset=bigg", 'unknown preset "bigg"; did you mean "big"?'),
-        ("data.vocab_sise=3", 'unknown data field "vocab_sise"; did you mean "vocab_size"?'),
-        ("data.vocab_size=3", "vocab_size: 3 is not allowed: must be greater than or equal to 8"),
-        ("data.corpus=tpy", f'corpus "tpy" is not known: {KNOWN}; did you mean "toy"?'),
-        ("rows.A=3", '"rows" cannot be set; --set takes FIELD and data.FIELD'),
-        ("train_steps", "is not of the form FIELD=VALUE, such as train_steps=200"),
-        ("train_steps=", "is not of the form FIELD=VALUE, such as train_steps=200"),
-        ("=200", "is not of the form FIELD=VALUE, such as train_steps=200"),
-        ("", "is not of the form FIELD=VALUE, such as train_steps=200"),
-        ("h=!!python/name:os.system", 'h: "!!python/name:os.system" is not allowed: must be a valid integer'),
-        ("h=1e999", '"1e999" is not a finite number'),
-        ("h=[&one 8]", 'anchor "&one" is not supported; write the value out: rows have the fields of base, and write '
-         "only what they change"),
-        ('h={"a: b": 1, "a: b": 2}', 'duplicate key "a: b"; first on line 1'),
-    ],
-)  # fmt: skip
-def test_errors_of_set_are_reported_at_the_option(faults, override, message):
-    assert faults(WITH_BASE, overrides=[override]) == [f"--set {override}: {message}"]
-
-
 def test_the_option_that_causes_many_errors_is_found_in_one_reading(faults, monkeypatch):
     """It was read for each error and option: 90 errors with four options took eight seconds."""
     readings, read = [], reader.read_model
@@ -372,22 +312,6 @@ def test_an_error_of_set_is_one_short_printable_line(faults, override):
     assert line.startswith("--set ")
     assert line.isprintable()
     assert len(line) < 1200
-
-
-def test_errors_of_set_and_of_the_file_are_reported_together(faults):
-    assert faults(HEAD + "base: {drop_out: 0.1}", overrides=["h", "d_modle=3", "beam=0"]) == [
-        "--set h: is not of the form FIELD=VALUE, such as train_steps=200",
-        '--set d_modle=3: unknown field "d_modle"; did you mean "d_model"?',
-        "--set beam=0: beam: 0 is not allowed: must be greater than or equal to 1",
-        'table3.yaml:3:8: unknown field "drop_out"; did you mean "dropout"?',
-    ]
-
-
-@pytest.mark.parametrize("section", ["data: 3", "base: 3"])
-def test_set_does_not_hide_an_invalid_section(faults, section):
-    text = f"study: t\n{section}\n" + ("" if section.startswith("data") else "data: {corpus: toy}")
-    [line] = faults(text, overrides=["data.corpus=toy", "h=4"])
-    assert line.startswith("table3.yaml:2:7: ")
 
 
 # --- --rows and --seeds --------------------------------------------------------------------------
@@ -414,18 +338,6 @@ def test_rows_are_selected_by_label_group_or_pattern_and_base_always_stays(read,
 
 def test_selecting_every_row_changes_nothing(read):
     assert read(TABLE_3, rows=["*"]) == read(TABLE_3)
-
-
-@pytest.mark.parametrize(
-    ("pattern", "line"),
-    [
-        ("wram", '--rows: study "table3" has no row or group "wram"; did you mean "warm"?'),
-        ("B d_k=61", '--rows: study "table3" has no row or group "B d_k=61"; did you mean "B d_k=16"?'),
-        ("Z9*", '--rows: study "table3" has no row or group "Z9*"; groups: base, A, B, D, E, warm, big'),
-    ],
-)  # fmt: skip
-def test_an_unknown_row_is_an_error_with_the_nearest_match(faults, pattern, line):
-    assert faults(TABLE_3, rows=[pattern]) == [line]
 
 
 @pytest.mark.parametrize(
@@ -481,14 +393,6 @@ def test_a_list_in_base_is_said_to_be_a_pattern(read, fields, note):
     assert notes == (() if note is None else (f"{notes[0].partition(': ')[0]}: {note}",))
 
 
-def test_a_list_that_is_no_pattern_says_how_values_are_compared(faults):
-    (fault,) = faults(alternating("dropout: [0.1, 0.2]"))
-    expected = '"dropout" takes a single value; got a list; to compare values, write each: {dropout: [...]} in a group of rows'
-    assert fault.endswith(expected)
-    (fault,) = faults(alternating("h: [1, 2, 4, 8, 16]"))
-    assert "has 5 values for 4 layers; to compare values, write them under `each`" in fault
-
-
 # --- evaluations ---------------------------------------------------------------------------------
 
 
@@ -532,168 +436,10 @@ def test_invalid_seeds_are_errors(faults, text):
 # --- errors --------------------------------------------------------------------------------------
 
 
-MANY = """\
-study: ../table3
-data: {corpus: multi30k, vocab_sise: 8000, max_length: 0}
-bases: {}
-base:
-  preset: base
-  drop_out: 0.1
-  h: eight
-  n_heads: 8
-  dropout: [0.1, 0.2]
-  label_smoothing: 1.0
-seeds: [1, -1, x, 1]
-rows:
-  A/B: {each: {h: [4]}}
-  base: {each: {h: [4]}}
-  C: {zip: {h: [1, 4], d_k: [512]}}
-  D: {each: {dropuot: [0.1], beam: [0, 1], d_k: 16}}
-  E: {each: {h: [3]}}
-  F: {grid: {h: [4], d_k: [64]}, require: h * d_k == d_model, were: h > 1}
-  G: {set: {preset: huge}}
-  H: {each: {h: [2]}, where: h.real}
-  I: 3
-"""
-
-
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        ("device: cuda", '3:1: unknown section "device"; it is an option of the command line: ablate run STUDY --device cuda'),
-        ("base: {gpu: 1}", '3:8: unknown field "gpu"; it is an option of the command line: ablate run STUDY --device cuda'),
-        ("looks: [2, 3]", '3:1: unknown section "looks"; write seeds: {looks: [3, 5, 8]}'),
-        ("dropout: 0.1", '3:1: unknown section "dropout"; it is a field of base: base: {dropout: VALUE}'),
-        ("each: {h: [1]}", '3:1: unknown section "each"; it is a key of a group of rows: rows: {GROUP: {each: ...}}'),
-        ("rows: {each: {h: [1]}}", '3:8: "each" is a key of a group; write rows: {GROUP: {each: ...}}'),
-        ("base: {match: {params: d_ff}}", '3:8: unknown field "match"; it is a section of the study or a key of a '
-         "group, and not a field"),
-        ("base: {seed: 1}", '3:8: unknown field "seed"; it is `seeds: [1, 2, 3]`, a section of the study, and not a field'),
-        ("rows: {A: {each: {train: [a.txt]}}}", '3:19: unknown field "train"; it is a key of data, which all rows '
-         "share, and not a field"),
-        ("rows: {A: {factorial: {N: [1, 2], h: [1, 2], resolution: 3}}}", '3:46: unknown field "resolution"; it is a '
-         "key of the group, beside its rows, and not a field"),
-    ],
-)  # fmt: skip
-def test_a_key_in_the_wrong_place_is_sent_to_the_right_one(faults, text, fault):
-    assert faults(HEAD + text) == [f"table3.yaml:{fault}"]
-
-
 def test_a_group_may_have_the_name_of_a_key(read):
     assert [row.label for row in read(HEAD + "rows: {set: {each: {h: [1]}}}").rows] == [
         "base",
         "set h=1",
-    ]
-
-
-def test_all_errors_are_reported_at_once_in_the_files_order(faults):
-    assert faults(MANY) == [
-        'table3.yaml:1:8: "../table3" is not a valid study name; allowed: letters, digits, "-", '
-        '"_" and "." '
-        "(at most 64 characters)",
-        'table3.yaml:2:26: unknown data field "vocab_sise"; did you mean "vocab_size"?',
-        "table3.yaml:2:56: max_length: 0 is not allowed: must be greater than or equal to 1",
-        'table3.yaml:3:1: unknown section "bases"; did you mean "base"?',
-        'table3.yaml:6:3: unknown field "drop_out"; did you mean "dropout"?',
-        'table3.yaml:7:6: h: "eight" is not allowed: must be a valid integer',
-        'table3.yaml:8:3: "n_heads" and "h" are the same field',
-        'table3.yaml:9:12: "dropout" takes a single value; got a list; to compare values, write each: {dropout: [...]} in a group of rows',
-        "table3.yaml:10:20: label_smoothing: 1.0 is not allowed: must be less than 1",
-        "table3.yaml:11:12: seeds: -1 is not allowed: must be greater than or equal to 0",
-        'table3.yaml:11:16: seeds: "x" is not allowed: must be a valid integer',
-        "table3.yaml:11:19: duplicate seed 1",
-        'table3.yaml:13:3: "A/B" is not a valid group name; allowed: letters a-z, digits, spaces '
-        "and . _ + - "
-        '(at most 40 characters), but not "base"',
-        'table3.yaml:14:3: "base" is not a valid group name; allowed: letters a-z, digits, spaces '
-        "and . _ + - "
-        '(at most 40 characters), but not "base"',
-        'table3.yaml:15:12: lists under "zip" must have equal lengths: h has 2, d_k has 1',
-        'table3.yaml:16:14: unknown field "dropuot"; did you mean "dropout"?',
-        "table3.yaml:16:37: beam: 0 is not allowed: must be greater than or equal to 1",
-        'table3.yaml:16:49: "d_k" needs a list of values; got "16"; write d_k: [16]',
-        "table3.yaml:17:18: h=3 does not divide d_model=512; set d_k, or change h or d_model",
-        'table3.yaml:18:18: row "F h=4 d_k=64": violates require: h * d_k == d_model (h=4, d_k=64, '
-        "d_model=512)",
-        'table3.yaml:18:63: unknown key "were"; did you mean "where"?',
-        f'table3.yaml:19:21: unknown preset "huge"; allowed: {", ".join(PRESETS)}',
-        'table3.yaml:20:30: where: "h.real" is not allowed in a condition',
-        f"table3.yaml:21:6: I: 3 is not allowed: must be a mapping of {GROUP}",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("text", "lines"),
-    [
-        (
-            "{}",
-            [
-                'table3.yaml:1:1: the study has no name; add "study: NAME"',
-                'table3.yaml:1:1: the study needs a "data" section, such as {corpus: toy, '
-                'vocab_size: 350}',
-            ],
-        ),
-        ("study:\ndata: {corpus: toy}", ['table3.yaml:1:7: the study has no name; add "study: NAME"']),
-        (
-            "study: t\ndata: toy",
-            ['table3.yaml:2:7: data: "toy" is not allowed: must be a mapping of the corpus and its settings, such as {corpus: toy, vocab_size: 350}'],
-        ),
-        ("study: t\ndata: {}", [f"table3.yaml:2:7: data needs a corpus: {KNOWN}"]),
-        (
-            "study: t\ndata: {corpus: files, train: a, dev: b}",
-            [
-                "table3.yaml:2:7: test: must be given (test split, on which BLEU is measured; also "
-                "sacrebleu:NAME)",
-                "table3.yaml:2:7: direction: must be given (languages as source-target, for "
-                "example en-de or en-pt-BR)",
-            ],
-        ),
-        (HEAD + "base: 3", ['table3.yaml:3:7: base: 3 is not allowed: must be a mapping of fields, such as {d_model: 64}']),
-        (HEAD + "base: {h: 3}", ["table3.yaml:3:11: h=3 does not divide d_model=512; set d_k, or change h or d_model"]),
-        (HEAD + "base: {d_model: 9999999}", [
-            "table3.yaml:3:17: d_model: 9999999 is not allowed: must be less than or equal to 65536"]),
-        (HEAD + "base: {train_steps: null}", ["table3.yaml:3:21: training has no end; set train_steps, epochs or patience"]),
-        (HEAD + "base: {max_positions: 256}", [
-            "table3.yaml:3:23: row \"base\": data.max_length=256 needs 257 positions with begin "
-            "and end tokens, "
-            "more than max_positions=256"]),
-        (HEAD + "rows: {A: {set: {architecture: decoder-only, max_positions: 513}}}", [
-            "table3.yaml:3:61: row \"A architecture=decoder-only max_positions=513\": "
-            "data.max_length=256 needs "
-            "514 positions with begin and end tokens, more than max_positions=513"]),
-        (HEAD + "base: {lr: 1, dim_feedforward: 64}", [
-            'table3.yaml:3:8: unknown field "lr"; did you mean "learning_rate"?',
-            'table3.yaml:3:15: unknown field "dim_feedforward"; did you mean "d_ff"?']),
-        (HEAD + "base: {train_steps: 100k, dropout: 10%, residual: no, alpha: '0.6', label_smoothing: '0,1'}", [
-            'table3.yaml:3:21: train_steps: "100k" is not allowed: must be a valid integer; write '
-            '100000',
-            'table3.yaml:3:36: dropout: "10%" is not allowed: must be a valid number; write 0.1',
-            'table3.yaml:3:51: residual: "no" is not allowed: must be true or false; write false',
-            'table3.yaml:3:62: alpha: "0.6" is not allowed: must be a valid number; write 0.6',
-            'table3.yaml:3:86: label_smoothing: "0,1" is not allowed: must be a valid number; write 0.1']),
-        ("study: t\ntask: language-model\ndata: {corpus: toy, vocab_size: 350}", [
-            "table3.yaml:3:33: vocab_size=350 has no effect with tokenizer=bytes, whose vocabulary "
-            "has 260 entries; "
-            "remove it, or set tokenizer to bpe or unigram"]),
-        (HEAD + "rows: [1]", ["table3.yaml:3:7: rows: [1] is not allowed: must be a mapping of groups by name, such as size: {each: {N: [1, 2]}}"]),
-        ("study: t\ndata: {corpus: toy, vocab_size: 350, d_model: 64}", [
-            'table3.yaml:2:38: unknown data field "d_model"; it is a field of base: base: {d_model: VALUE}']),
-        (HEAD + "seeds: []", ["table3.yaml:3:8: seeds: [] is not allowed: needs 1 or more entries"]),
-        (HEAD + "seeds: [true]", ["table3.yaml:3:9: seeds: true is not allowed: must be a valid integer"]),
-        (HEAD + "seeds: 3", ['table3.yaml:3:8: seeds: 3 is not allowed: must be a list; write [1, 2, 3]']),
-        (HEAD + "seeds: 2-4", ['table3.yaml:3:8: seeds: "2-4" is not allowed: must be a list; write [2, 3, 4]']),
-        (HEAD + "seeds: many", ['table3.yaml:3:8: seeds: "many" is not allowed: must be a list']),
-        (HEAD + f"seeds: {list(range(1001))}", ["table3.yaml:3:8: seeds: at most 1000 entries are allowed"]),
-    ],
-)  # fmt: skip
-def test_invalid_sections_are_reported_at_their_position(faults, text, lines):
-    assert faults(text) == lines
-
-
-def test_errors_of_base_are_not_repeated_for_its_rows(faults):
-    assert faults(HEAD + "base: {beam: 0, d_model: wide}\nrows: {A: {each: {h: [2, 4, 16]}}}") == [
-        "table3.yaml:3:14: beam: 0 is not allowed: must be greater than or equal to 1",
-        'table3.yaml:3:26: d_model: "wide" is not allowed: must be a valid integer',
     ]
 
 
@@ -727,29 +473,6 @@ def test_invalid_group_names_are_errors(faults, group):
 def test_a_name_that_some_file_systems_take_for_a_folder_of_the_results_is_reserved(faults, name):
     message = f'"{name}" is reserved for a folder of the results root; choose another name'
     assert faults(f"study: {name}\ndata: {{corpus: toy}}\n") == [f"table3.yaml:1:8: {message}"]
-
-
-@pytest.mark.parametrize(
-    ("first", "second"), [("A", "a"), ("A", '"A "'), ("a.", "A"), ("Ab c", '"aB C. "')]
-)
-def test_groups_that_differ_only_in_case_or_at_the_end_are_refused_with_both_lines(
-    faults, first, second
-):
-    names = [name.strip('"') for name in (second, first)]
-    rows = (
-        f"rows:\n  {first}: {{each: {{h: [4]}}}}\n  B: {{each: {{h: [2]}}}}\n  {second}: "
-        f"{{each: {{h: [1]}}}}\n"
-    )
-    where = f'"{names[1]}" on line 4'
-    message = f'group "{names[0]}" differs from {where} only in upper case, or in spaces and dots at the end; rename one of them'
-    assert faults(HEAD + rows) == [f"table3.yaml:6:3: {message}"]
-
-
-def test_sizes_that_differ_only_in_case_are_refused(faults):
-    [line] = faults(HEAD + "sizes: {s: {N: 1}, S: {N: 2}}\nrows: {A: {each: {h: [4]}}}\n")
-    assert line.startswith(
-        'table3.yaml:3:20: size "S" differs from "s" on line 3 only in upper case'
-    )
 
 
 def test_groups_with_different_names_are_read(read):
@@ -824,68 +547,6 @@ def test_a_row_that_is_not_tuned_is_not_equal_to_a_tuned_base(read):
         "rows:\n  fixed: {set: {learning_rate: 0.003}, tune: false}\n"
     )
     assert tuned.source.notes == ()
-
-
-def test_errors_that_hide_others_are_reported_together_with_them(faults):
-    found = faults("""\
-study: p
-task: parsin
-data: {corpus: toy, vocab_sise: 100}
-base: {h: 2, d_model: 15, mask_rate: 0.3, drop_out: 0.1}
-metrics: [bleu]
-margin: -1
-rows:
-  A: {each: {mask_rate: [0.2]}}
-  E: {set: {d_model: 33, beam: 0, temperature: 3, dropout: 2}}
-""")
-    assert [line.removeprefix("table3.yaml:") for line in found] == [
-        '2:7: unknown task "parsin"; did you mean "parsing"?',
-        '3:21: unknown data field "vocab_sise"; did you mean "vocab_size"?',
-        "4:11: h=2 does not divide d_model=15; set d_k, or change h or d_model",
-        "4:38: mask_rate: 0.3 has no effect with task parsing; remove it",
-        '4:43: unknown field "drop_out"; did you mean "dropout"?',
-        '5:11: unknown metric "bleu"; allowed: f1, exact_match, well_formed',
-        "6:9: margin: -1 is not allowed: must be greater than 0",
-        "8:26: mask_rate: 0.2 has no effect with task parsing; remove it",
-        "9:22: h=8 does not divide d_model=33; set d_k, or change h or d_model",
-        "9:32: beam: 0 is not allowed: must be greater than or equal to 1",
-        "9:48: temperature: 3 has no effect with task parsing; remove it",
-        "9:60: dropout: 2 is not allowed: must be less than 1",
-    ]
-
-
-def test_an_invalid_row_does_not_hide_that_another_one_does_not_fit_the_data(faults):
-    found = faults(
-        f"{HEAD}base: {{attention_window: 3}}\nrows: "
-        f"{{A: {{each: {{batch_tokens: [100], h: [x]}}}}}}\n"
-    )
-    assert [line.partition(": ")[0] for line in found] == ["table3.yaml:3:26", "table3.yaml:4:44"]
-    found = faults(f"{HEAD}rows: {{A: {{each: {{batch_tokens: [100], h: [x]}}}}}}\n")
-    assert found == [
-        'table3.yaml:3:34: row "A batch_tokens=100": a sequence of data.max_length=256 and its '
-        "end does not fit in batch_tokens=100",
-        'table3.yaml:3:44: h: "x" is not allowed: must be a valid integer',
-    ]
-
-
-@pytest.mark.parametrize(
-    ("group", "remedy"),
-    [
-        ("{grid: {parametrization: [standard, mup], base_width: [32]}}", "write the rows in which it has an effect as another group"),
-        ("{grid: {d_model: [32, 64], base_width: [32]}}", "remove it"),
-        ("{set: {parametrization: standard, base_width: 32}}", "remove it"),
-    ],
-)  # fmt: skip
-def test_a_value_that_acts_in_other_rows_of_a_grid_is_not_to_be_removed(faults, group, remedy):
-    (line,) = faults(f"{HEAD}base: {{learning_rate: 0.01}}\nrows: {{A: {group}}}\n")
-    why = "base_width: 32 has no effect: it belongs to parametrization=mup or completep, which is"
-    assert line.endswith(f": {why} not chosen; {remedy}")
-
-
-def test_a_tab_as_indentation_is_named(faults):
-    assert faults(f"{HEAD}base:\n\tN: 2\n") == [
-        "table3.yaml:4:1: not valid YAML: a tab; indent with spaces"
-    ]
 
 
 def corrected_for(study):

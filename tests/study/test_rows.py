@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablate.config.presets import PRESETS
 from ablate.errors import Mark, as_fault
 from ablate.study import runs_of
 from ablate.study.rows import MAX_ROWS, expand_group
@@ -14,8 +13,6 @@ from ablate.study.study_file import StudyFile
 from ablate.study.typed import read_model
 from ablate.study.yaml_nodes import Node, parse_yaml
 
-WAYS = "each, zip, grid, set, factorial, leave-one-out, add-one-in or cumulative"
-GROUP = f"{WAYS.replace(' or', ',')}, label, require, where, match, tune, generators, resolution"
 HEAD = "study: table3\ndata: {corpus: toy}\n"
 FIELDS = ["N", "h", "d_k", "d_v", "dropout", "beam"]
 
@@ -90,41 +87,6 @@ def test_a_list_makes_the_rows_of_all_its_entries(parts):
     assert len(rows) == sum(size[way](sizes.values()) for way, sizes in parts)
 
 
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        ("{zip: {h: [1, 4], d_k: [512]}}", 's:1:7: lists under "zip" must have equal lengths: h has 2, d_k has 1'),
-        ("{each: {h: 4}}", 's:1:12: "h" needs a list of values; got "4"; write h: [4]'),
-        ("{grid: {h: []}}", 's:1:12: "h" needs a list of values; got an empty list'),
-        ("{each: {d_model: [[1]]}}", 's:1:19: "d_model" takes a single value; got a list'),
-        ("{set: {N: [1]}}", 's:1:11: "N" takes a single value; got a list; to compare values, write each: {N: [...]} in a group of rows'),
-        ("{set: {h: {}}}", 's:1:11: "h" takes a single value; got an empty mapping'),
-        ("{each: {drop_out: [0.1]}}", 's:1:9: unknown field "drop_out"; did you mean "dropout"?'),
-        ("{each: {Dropout: [0.1]}}", 's:1:9: unknown field "Dropout"; did you mean "dropout"?'),
-        ("{each: {zzz: [1]}}", 's:1:9: unknown field "zzz"; `ablate init --schema` lists the fields'),
-        ("{set: {N:1, h: 4}}", 's:1:8: unknown field "N:1"; a colon needs a space after it'),
-        ("{h: [4]}", 's:1:2: "h" is a field; write set: {h: VALUE}, or each: {h: [VALUE, VALUE]}'),
-        ("{each: {h: [1], n_heads: [1]}}", 's:1:17: "n_heads" and "h" are the same field'),
-        ("{set: {preset: bigg}}", 's:1:16: unknown preset "bigg"; did you mean "big"?'),
-        ("{each: {preset: [big, 7]}}", f's:1:23: unknown preset "7"; allowed: {", ".join(PRESETS)}'),
-        ("{each: {}}", 's:1:8: each needs at least one field'),
-        ("{grid: [1]}", 's:1:8: grid: [1] is not allowed: must be a mapping of fields, such as {d_model: 64}'),
-        ("{each: }", 's:1:8: each needs at least one field'),
-        ("{}", f"s:1:1: a group needs exactly one of the keys {WAYS}; got none"),
-        ("{each: {h: [1]}, set: {h: 1}}", f"s:1:1: a group needs exactly one of the keys {WAYS}; got 2"),
-        ("{each: {h: [1]}, requires: h == 1}", 's:1:18: unknown key "requires"; did you mean "require"?'),
-        ("3", f's:1:1: A: 3 is not allowed: must be a mapping of {GROUP}'),
-        ("[{set: {h: 1}}, null]", f"s:1:17: A: null is not allowed: must be a mapping of {GROUP}"),
-        ("{each: {h: [1]}, where: h ==}", 's:1:25: where: "h ==" is not a valid condition; an example: h * d_k == d_model'),
-        ("{each: {h: [1]}, require: [h]}", 's:1:27: require: "" is not a valid condition; an example: h * d_k == d_model'),
-        ("{each: {h: [1, 4]}, where: H > 1}", 's:1:28: where: unknown field "H" in "H > 1"; did you mean "h"?'),
-        ("{each: {h: [1, 4]}, require: h > 9 or h.x}", 's:1:30: require: "h.x" is not allowed in a condition'),
-    ],
-)  # fmt: skip
-def test_an_invalid_group_is_one_error_at_its_position(text, fault):
-    assert written(text)[1] == [fault]
-
-
 def test_an_error_in_one_field_does_not_hide_the_next():
     rows, found = written("{each: {x: [1], N: [4, [1]], h: 3, d_k: [2]}}")
     assert rows == [{"d_k": 2}]
@@ -193,39 +155,7 @@ def test_a_written_label_names_the_row_and_does_not_change_its_runs(read):
     ] == ["LSTM"]
 
 
-@pytest.mark.parametrize(
-    ("rows", "fault"),
-    [
-        ("{A: {each: {h: [4]}, label: x}}", '3:35: label is the name of one row, so it is a key beside "set"; got "each"'),
-        ("{A: {set: {h: 4}, label: 3}}", '3:32: label: 3 is not allowed: must be a valid string'),
-        ('{A: {set: {h: 4}, label: ""}}',
-         '3:32: label "" must have 1 to 60 printable characters, none of * ? [ ] , " | < >, and no space at its ends'),
-        ('{A: {set: {h: 4}, label: "a*"}}', '3:32: label "a*" must have 1 to 60 printable characters, none of * ? [ ] , " | < >, and no space at its ends'),
-        ("{A: {set: {h: 4}, label: Base}}", '3:32: label "Base" is also the name of base; choose another label'),
-        ("{A: {set: {h: 4}, label: b}, B: {set: {h: 2}}}",
-         '3:32: label "b" is also the name of a group with other rows; choose another label'),
-        ("{A: [{set: {h: 4}, label: a}, {set: {h: 2}}]}",
-         '3:33: label "a" is also the name of a group with other rows; choose another label'),
-        ("{A: {set: {h: 4}, label: B h=2}, B: {set: {h: 2}}}",
-         '3:32: label "B h=2" is also the name of another row; choose another label'),
-    ],
-)  # fmt: skip
-def test_a_label_that_cannot_name_its_row_is_an_error_at_its_position(faults, rows, fault):
-    assert faults(f"{HEAD}rows: {rows}\n") == [f"table3.yaml:{fault}"]
-
-
 # --- require and where ---------------------------------------------------------------------------
-
-
-def test_a_violated_require_is_an_error_with_the_values(faults):
-    text = (
-        HEAD
-        + "rows:\n  A:\n    zip:\n      h: [8, 4]\n      d_k: [64, 64]\n    require: h * d_k == d_model\n"
-    )
-    assert faults(text) == [
-        'table3.yaml:6:14: row "A h=4 d_k=64": violates require: h * d_k == d_model (h=4, d_k=64, '
-        "d_model=512)"
-    ]
 
 
 def test_require_sees_resolved_fields_and_not_only_written_ones(read):
@@ -258,17 +188,3 @@ def test_where_drops_rows_and_counts_them(read):
 def test_require_does_not_apply_to_rows_that_where_drops(read):
     study = read(HEAD + "rows: {A: {each: {h: [4, 8]}, where: h > 4, require: h == 8}}")
     assert ([row.label for row in study.rows], study.whole.dropped) == (["base", "A h=8"], 1)
-
-
-def test_a_condition_that_cannot_be_evaluated_is_an_error_of_its_row(faults):
-    text = HEAD + "rows: {A: {each: {h: [4, 8]}, where: d_model / (h - 8) != 0}}"
-    assert faults(text) == [
-        'table3.yaml:3:26: row "A h=8": "d_model / (h - 8) != 0" divides by zero or overflows'
-    ]
-
-
-def test_an_invalid_condition_is_reported_once_per_group(faults):
-    text = HEAD + "rows: {A: {each: {h: [1, 2, 4]}, where: d_kk > 1}}"
-    assert faults(text) == [
-        'table3.yaml:3:41: where: unknown field "d_kk" in "d_kk > 1"; did you mean "d_k"?'
-    ]

@@ -282,46 +282,6 @@ def test_tuning_runs_count_in_the_plan_and_in_a_budget(study, tmp_path):
     assert one.seconds > tuning
 
 
-@pytest.mark.parametrize(
-    ("tune", "fault"),
-    [
-        ("{grid: {learning_rate: [0.1]}, seeds: [3, 2]}", "5:49: seed 2 is a seed of the study"),
-        ("{grid: {lerning_rate: [0.1]}, seeds: [3]}", '5:15: unknown field "lerning_rate"; did you mean "learning'),
-        ("{grid: {lr: [0.1]}, seeds: [3]}", '5:15: unknown field "lr"; did you mean "learning_rate"?'),
-        ("{grid: {beam: [1]}, seeds: [3]}", "5:15: beam cannot be tuned: candidates are scored by perplexity"),
-        ("{grid: {train_steps: [1]}, seeds: [3]}", "5:15: train_steps cannot be tuned: a candidate must not win because"),
-        ("{grid: {learning_rate: 0.1}, seeds: [3]}", '5:30: "learning_rate" needs a list of two or more values'),
-        ("{grid: {learning_rate: [-1.0, 0.1]}, seeds: [3]}", "5:31: learning_rate: -1.0 is not allowed"),
-        ("{grid: {learning_rate: [0.1]}, seeds: [3]}", '5:30: "learning_rate" needs a list of two or more values'),
-        ("{grid: {learning_rate: [0.1]}}", "5:7: tune needs seeds"),
-        ("{grid: {learning_rate: [0.1, 0.2, 0.1]}, seeds: [3]}", '5:41: "learning_rate" has the value "0.1" twice'),
-        ("{grid: {learning_rate: [0.1]}, seeds: [3], steps: 2}", '5:57: steps: 2 is not allowed: must be less than or equal to 1'),
-        ("{grid: {learning_rate: [0.1, 0.2]}, seeds: [3], steps: 0.3}", '5:7: row "base": tuning runs train for 91 of 301'),
-        ("{learning_rate: [0.1, 1], seeds: [3]}", '5:8: "learning_rate" is a field; write grid: {learning_rate: [VALUE, VALUE]}'),
-        ("{beam: [1, 4]}", '5:8: "beam" is a field; write decoding: {beam: [VALUE, VALUE]}'),
-        ("{gird: {learning_rate: [0.1]}, seeds: [3]}", '5:8: unknown key "gird"; did you mean "grid"?'),
-        ("0.1", "5:7: tune: 0.1 is not allowed: must be a mapping of grid, seeds, decoding, steps"),
-    ],
-)  # fmt: skip
-def test_a_fault_in_the_section_is_reported_at_its_place(faults, tune, fault):
-    lines = faults(f"{HEAD}tune: {tune}\n{ROWS}")
-    assert any(line.startswith(f"table3.yaml:{fault}") for line in lines), lines
-
-
-def test_a_row_must_not_set_what_is_tuned(faults):
-    (line,) = faults(f"{HEAD}{TUNE}rows:\n  A: {{each: {{learning_rate: [0.2]}}}}\n")
-    assert line == (
-        "table3.yaml:7:30: learning_rate: is chosen by tune; remove it, or give the group `tune: "
-        "false`"
-    )
-    (line,) = faults(f"{HEAD}{TUNE}rows:\n  A: {{each: {{N: [1]}}, tune: true}}\n")
-    assert line.startswith("table3.yaml:7:29: tune: must be false in a group")
-
-
-def test_the_seeds_of_the_command_line_must_not_be_those_of_the_tuning(faults):
-    assert faults(STUDY, seeds="1,102") == ["--seeds: 102 is a seed of `tune`; choose others"]
-
-
 def test_rows_and_seeds_of_the_command_line_select_the_tuning_runs_of_these_rows(tmp_path):
     path = tmp_path / "study.yaml"
     path.write_text(STUDY)
@@ -397,14 +357,6 @@ def test_a_matched_row_is_not_tuned_away_from_the_cost_of_base(faults, read, gri
     }
 
 
-def test_a_tuned_row_does_not_hide_an_untuned_one_of_the_same_name(faults):
-    rows = "rows:\n  A: [{set: {h: 2}}, {set: {h: 2}, tune: false}]\n"
-    (line,) = faults(HEAD + TUNE + rows)
-    assert (
-        line == 'table3.yaml:7:32: a second row "A h=2", one tuned and one not; use another group'
-    )
-
-
 @pytest.mark.parametrize(
     ("share", "total", "steps"),
     [(0.55, 200, 110), (0.07, 300, 21), (0.5, 301, 151), (0.29, 301, 88)],
@@ -475,21 +427,6 @@ def test_a_row_with_tune_false_is_decoded_as_base(read, results):
     study = read(HEAD + ON_DEV + "rows:\n  A: {each: {h: [1]}, tune: false}\n")
     decode_on_dev(study, results, lambda alpha, beam, seed: alpha)
     assert [row.config.alpha for row in runs_with_choices(study, results).rows] == [1.5, 1.5]
-
-
-def test_a_value_that_tune_replaces_in_every_row_is_refused(faults, read):
-    rows = "rows:\n  A: {set: {h: 2}}\n"
-    (line,) = faults(HEAD + TUNE + rows, overrides=["learning_rate=0.5"])
-    assert line == "--set learning_rate=0.5: has no effect, because tune chooses it for every row"
-    (line,) = faults(
-        f"{HEAD}{TUNE}sizes: {{a: {{learning_rate: 0.2}}, b: {{d_model: 32}}}}\n{rows}"
-    )
-    assert line == "table3.yaml:6:28: learning_rate: is chosen by tune at every size; remove it"
-    (line,) = faults(HEAD + TUNE + ROWS, overrides=["learning_rate=0.5"])
-    assert line.startswith("--set learning_rate=0.5: has no effect")  # `fixed` has its own
-    both = TUNE.replace("0.1]", "0.1], warmup_steps: [50, 100]")
-    (line,) = faults(HEAD + both + ROWS, overrides=["warmup_steps=70"])
-    assert line.startswith("--set warmup_steps=70: has no effect")  # `fixed` has that of base
 
 
 ON_DEV = "tune: {decoding: {alpha: [0.0, 0.6, 1.5], beam: [1, 4]}}\n"
@@ -571,31 +508,8 @@ def test_the_choice_of_decoding_does_not_move_with_later_looks(read):
     assert (study.seeds.rows, dev_runs_of(runs_of(study)).seeds.rows) == ((1, 2, 3, 4, 5), (1, 2))
 
 
-@pytest.mark.parametrize(
-    ("tune", "fault"),
-    [
-        ("{decoding: {alpa: [0.1, 1.0]}}", '5:19: unknown field of decoding "alpa"; did you mean "alpha"'),
-        ("{decoding: {learning_rate: [0.1, 1.0]}}", '5:19: unknown field of decoding "learning_rate"'),
-        ("{decoding: {temperature: [0.1, 1.0]}}", '5:19: unknown field of decoding "temperature"'),
-        ("{decoding: {constrained: [true, false]}}", "5:"),
-        ("{decoding: {alpha: [0.1, -1.0]}}", "5:32: alpha: -1.0 is not allowed"),
-        ("{decoding: {alpha: [0.1]}}", '5:26: "alpha" needs a list of two or more values'),
-        ("{decoding: {alpha: [0.1, 1.0]}, seeds: [7]}", "5:7: tune needs grid"),
-        ("{steps: 0.5}", "5:7: tune needs grid with seeds, or decoding"),
-    ],
-)  # fmt: skip
-def test_a_fault_in_the_decoding_to_tune_is_reported_at_its_place(faults, tune, fault):
-    lines = faults(f"{HEAD}tune: {tune}\n{ROWS.replace(', tune: false', '')}")
-    assert any(line.startswith(f"table3.yaml:{fault}") for line in lines), lines
-
-
 def test_a_row_that_is_written_twice_is_noted_beside_a_choice_of_decoding(read):
     (note,) = read(
         f"{HEAD}{ON_DEV}rows: {{A: [{{set: {{h: 2}}}}, {{set: {{h: 2}}}}]}}\n"
     ).source.notes
     assert note.endswith("rows that are written twice, and trained once: A h=2")
-
-
-def test_a_row_must_not_set_the_decoding_that_is_chosen(faults):
-    (line,) = faults(f"{HEAD}{ON_DEV}rows:\n  A: {{each: {{beam: [2]}}}}\n")
-    assert line.startswith("table3.yaml:7:21: beam: is chosen by tune; remove it")

@@ -244,36 +244,6 @@ rows:
     }
 
 
-@pytest.mark.parametrize(
-    ("sizes", "rows", "fault"),
-    [
-        ("{small: {}}", ROWS, "4:8: sizes: {'small': {}} is not allowed: needs 2 or more entries"),
-        (
-            "{small: 16, large: {d_model: 64}}",
-            ROWS,
-            "4:16: small: 16 is not allowed: must be a mapping of fields, such as {d_model: 64}",
-        ),
-        ("{small: {}, large: {}}", ROWS, '4:20: size "large" has the same training settings as size "small"'),
-        ("{small: {beam: 1}, large: {beam: 4}}", ROWS, '4:27: size "large" has the same training settings as size "small"'),
-        ("{small: {}, large: {d_modl: 64}}", ROWS, '4:28: unknown field "d_modl"; did you mean "d_model"?'),
-        ("{small: {}, base: {d_model: 64}}", ROWS, '4:20: "base" is not a valid name of a size'),
-        ("{small: {}, large: {d_model: 66}}", ROWS, "4:37: h=4 does not divide d_model=66"),
-        ("{small: {}, large: {d_model: 64}}", "rows: {A: {each: {d_model: [16]}}}\n", "5:29: d_model: is set by sizes"),
-        ("{small: {}, large: {d_model: 64}}", "rows: {A: {set: {preset: big}}}\n", "5:26: d_model: is set by sizes"),
-    ],
-)  # fmt: skip
-def test_a_fault_in_the_sizes_is_reported_at_its_place(tmp_path, sizes, rows, fault):
-    from ablate.errors import StudyError
-
-    path = tmp_path / "study.yaml"
-    path.write_text(f"{HEAD}{BASE}sizes: {sizes}\n{rows}")
-    with pytest.raises(StudyError) as caught:
-        read_study(path)
-    assert any(line.startswith(f"{path}:{fault}") for line in caught.value.lines), (
-        caught.value.lines
-    )
-
-
 def test_set_of_a_field_that_every_size_sets_is_refused(tmp_path):
     from ablate.errors import StudyError
     from ablate.study import Selection
