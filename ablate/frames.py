@@ -18,6 +18,7 @@ from ablate.analysis.results import RunResult, log_of, measured_metrics, signatu
 from ablate.config.resolve import SETTINGS
 from ablate.errors import StoreError, UsageError
 from ablate.formatting import settings_text
+from ablate.judging.columns import numbered_lines
 from ablate.judging.judge import judged
 from ablate.store import Results
 from ablate.store.records import MetricsLine
@@ -166,9 +167,8 @@ def judge(
     _check_arguments(frame, metrics, by, more_is_better or {})
     if any(name is not None for name in frame.index.names):
         frame = frame.reset_index()
-    lines: list[dict[Any, Any]] = frame.to_dict("records")
     table = judged(
-        lines,
+        numbered_lines(frame.to_dict("records")),
         "scores",
         base=base,
         directions=more_is_better or {},

@@ -8,12 +8,13 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from ablate.errors import UsageError, did_you_mean_path
-from ablate.judging.lines import EXPECTED_COLUMNS, Line
+from ablate.judging.columns import EXPECTED_COLUMNS, Line
 
 _TENSORBOARD = re.compile(r"(?:run-)?(.+)-tag-(.+)")  # name of a file: run, tag
 
@@ -30,12 +31,11 @@ def read_lines(files: Sequence[Path]) -> list[Line]:
         content = list(_lines(file))
         if not content:
             raise UsageError(f"{file}: has no lines of scores; {EXPECTED_COLUMNS}")
-        if {*content[0]} == {"Wall time", "Step", "Value"}:
+        if {*content[0].cells} == {"Wall time", "Step", "Value"}:
             content = [_last_value(file, content)]
         for line in content:
-            if len(files) > 1:
-                line.place = f"{file.name}, {line.place}"
-        lines += content
+            place = line.place if len(files) == 1 else f"{file.name}, {line.place}"
+            lines.append(replace(line, place=place))
     return lines
 
 
@@ -53,7 +53,7 @@ def _last_value(file: Path, content: Sequence[Line]) -> Line:
     logged: list[tuple[float, float, int]] = []  # (step, wall time, index of the line)
     for index, line in enumerate(content):
         try:
-            step, time = float(line["Step"]), float(line["Wall time"])
+            step, time = float(line.cells["Step"]), float(line.cells["Wall time"])
         except (TypeError, ValueError):
             step = time = math.nan
         if not (math.isfinite(step) and math.isfinite(time)):
@@ -61,9 +61,10 @@ def _last_value(file: Path, content: Sequence[Line]) -> Line:
         logged.append((step, time, index))
     last_step, _, last_index = max(logged)
     last = content[last_index]
-    values = {"name": name[1], "metric": name[2], "value": last["Value"], "step": f"{last_step:g}"}
+    value = last.cells["Value"]
+    cells = {"name": name[1], "metric": name[2], "value": value, "step": f"{last_step:g}"}
     n_at_last_step = sum(step == last_step for step, _, _ in logged)
-    return Line(last.place, values, replaced=n_at_last_step - 1)
+    return Line(last.place, cells, n_replaced=n_at_last_step - 1)
 
 
 def _lines(file: Path) -> Iterator[Line]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ablate.errors import UsageError, unknown_name
 from ablate.formatting import plural, signed
+from ablate.judging.columns import Line
 from ablate.judging.lines import read_measurements
 from ablate.judging.scores import metric_of, scores_experiment
 from ablate.stats.metrics import Metric
@@ -19,7 +20,7 @@ from ablate.table.table import Table
 
 
 def judged(
-    lines: Sequence[Mapping[Any, Any]],
+    lines: Sequence[Line],
     name: str,
     *,
     base: str | None,
@@ -57,7 +58,7 @@ def _only_metric(directions: Mapping[str, bool]) -> Sequence[str]:
 
 
 def read_stream(
-    lines: Sequence[Mapping[Any, Any]],
+    lines: Sequence[Line],
     base: str | None,
     directions: Mapping[str, bool],
     metrics: Sequence[str] = (),

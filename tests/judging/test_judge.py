@@ -13,6 +13,7 @@ import pytest
 
 import ablate
 from ablate.errors import UsageError
+from ablate.judging.columns import numbered_lines
 from ablate.judging.files import read_lines
 from ablate.judging.judge import judged
 from ablate.judging.scores import direction_of
@@ -170,7 +171,7 @@ def test_the_bound_of_a_loss_is_0_unless_a_score_is_below_it(tmp_path):
             {"row": row, "seed": seed, "metric": metric, "value": value - shift}
             for (row, seed), value in scores.items()
         ]
-        table = judged(lines, "scores", base="base", directions={})
+        table = judged(numbered_lines(lines), "scores", base="base", directions={})
         return table.rows[1].verdicts[metric].interval
 
     assert interval(0)[0] == pytest.approx(-0.26)
@@ -206,7 +207,7 @@ def test_items_are_resampled_and_add_their_noise(tmp_path):
 
 
 def test_power_is_by_the_noise_that_the_rows_share():
-    table = judged(LONG, "scores", base="base", directions={})
+    table = judged(numbered_lines(LONG), "scores", base="base", directions={})
     scores = np.array(list(SCORES.values())).reshape(3, 3)
     centered = scores - scores.mean(axis=0) - scores.mean(axis=1, keepdims=True) + scores.mean()
     sd = math.sqrt((centered**2).sum() / 4)
@@ -466,6 +467,19 @@ def test_scores_of_different_steps_are_noted_and_refused_without_a_state(tmp_pat
     text = conclusions(csv_of(ended), tmp_path)
     assert f"S{where}." in text
     assert "Better than base: wide" in text
+
+
+def test_different_steps_of_every_metric_are_noted(tmp_path):
+    lines = []
+    for metric, wide_step in (("loss", 200), ("bleu", 300)):
+        for (row, seed), value in SCORES.items():
+            line = {"row": row, "seed": seed, "metric": metric, "value": value}
+            lines.append({**line, "step": wide_step if row == "wide" else 100, "state": "finished"})
+    file = tmp_path / "scores.csv"
+    file.write_text(csv_of(lines))
+    text = inside("judge", file, "--metric", "loss", "--metric", "bleu").out
+    assert "Scores of different steps: base 100, wide 200, deep 100." in text
+    assert "Scores of different steps: base 100, wide 300, deep 100." in text
 
 
 def test_a_note_on_different_steps_keeps_the_capitals_of_row_names(tmp_path):

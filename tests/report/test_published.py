@@ -15,6 +15,7 @@ from ablate.analysis.choices import runs_with_choices
 from ablate.analysis.outcome import outcome_of
 from ablate.analysis.tuning_runs import with_tuning_runs
 from ablate.config.resolve import SETTINGS
+from ablate.judging.columns import numbered_lines
 from ablate.judging.judge import judged
 from ablate.plan.typical import published_spreads
 from ablate.store import Results
@@ -125,7 +126,7 @@ def test_the_scores_of_a_published_study_give_its_verdicts(published):
         rows = [row for row in table.rows if row.base == base.label]
         metrics = [table.main_metric.name, *(m for m in base.scores if m != table.main_metric.name)]
         found = judged(
-            list(lines_of(rows)),
+            numbered_lines(lines_of(rows)),
             study.name,
             base=base.label,
             directions={},

@@ -1,0 +1,247 @@
+"""The lines, columns and cells of a table that another program wrote."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from numbers import Number
+from typing import Any
+
+from ablate.errors import UsageError, unknown_name
+
+EXPECTED_COLUMNS = (
+    "expected the columns row, seed, metric and value, or row, seed and a column for each metric"
+)
+# Plain names (see `plain_name`) of columns. If a table has several columns of a kind, the first
+# that is not empty is used.
+ROW = ("ablate.row", "row", "group", "runname", "run name", "name")
+SEED = ("ablate.seed", "seed", "random_seed")
+STATE = ("ablate.outcome", "state", "status")
+RUN = ("run", "run_id")
+NOT_METRICS = {*ROW, *SEED, *STATE, *RUN}
+# Names of columns of training steps. A prefix, such as `trainer/`, is ignored.
+STEP = (
+    "step", "global_step", "global step", "iteration", "training_iteration", "iter", "env_step",
+    "epoch",
+)  # fmt: skip
+# Names of columns of quantities that grow during training. In a table with a line for each run,
+# these quantities may also be settings.
+GROWING = (
+    *STEP, "steps", "iterations", "iters", "num_steps", "env_steps", "num_env_steps", "epochs",
+    "tokens", "samples", "examples",
+)  # fmt: skip
+DIVERGED = "diverged"  # state of a run, and also a score
+LONGEST_NAME = 1000  # characters
+# Characters that neither the HTML page nor the SVG figures can contain.
+_INVALID = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_CONSTANTS = ("true", "false", "none", "null")
+_PREFIX = re.compile(r"^(params\.|tags\.(mlflow\.)?|config[./])")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a table. The functions that read a table return copies with further facts.
+
+    place: position of the line in its file, for messages.
+    cells: value in each column.
+    n_replaced: number of earlier values at the same step, which this line replaces.
+    number: position among the lines of the table.
+    row: name of the row; empty without one.
+    state: state of the run, one of FINISHED or DIVERGED; empty if no column has states.
+    seed: seed of the run.
+    """
+
+    place: str
+    cells: Mapping[Any, Any]
+    n_replaced: int = 0
+    number: int = 0
+    row: str = ""
+    state: str = ""
+    seed: int = 0
+
+    @property
+    def run(self) -> tuple[str, int]:
+        """The row and the seed, which identify a run."""
+        return self.row, self.seed
+
+    def text(self, column: str | None) -> str:
+        """The text in a column; empty if the line has no value there, and for None."""
+        return cell_text(self.cells.get(column))
+
+    def integer_text(self, column: str | None) -> str:
+        """The text in a column of integers: pandas writes 3 as 3.0 if a cell is missing."""
+        return self.text(column).removesuffix(".0")
+
+
+def numbered_lines(records: Iterable[Mapping[Any, Any]]) -> list[Line]:
+    """The lines of a table without a file."""
+    return [Line(f"line {number}", cells) for number, cells in enumerate(records, 1)]
+
+
+class Columns:
+    """The columns of a table.
+
+    Attributes:
+        names: name of each column as written, by its plain name.
+        of_row: plain names of the columns that name a row.
+        lines: the lines of the table, with cells by plain names.
+        notes: notes on lines that were left out, merged or interpreted.
+    """
+
+    def __init__(self, lines: Iterable[Line], row_columns: Sequence[str]) -> None:
+        """Read the names of the columns.
+
+        Args:
+            lines: the lines of the table.
+            row_columns: the columns that name a row; empty for the first of ROW with a value.
+
+        Raises:
+            UsageError: a column is unknown or ambiguous, or no column names the row.
+        """
+        self.names: dict[str, str] = {}
+        self.notes: list[str] = []
+        self._clashes: dict[str, str] = {}  # message by plain name
+        self.lines: list[Line] = []
+        for number, line in enumerate(lines, 1):
+            self.lines.append(replace(line, cells=self._plain_cells(line), number=number))
+        for name in row_columns:
+            if plain_name(name) not in self.names:
+                raise UsageError(unknown_name("column", name, self.names))
+            self.check_unambiguous(plain_name(name))
+        self.of_row = [plain_name(name) for name in row_columns]
+        if not row_columns and (column := self.first_filled(self.lines, ROW)):
+            self.of_row = [column]
+        if not any(line.text(name) for line in self.lines for name in self.of_row):
+            raise UsageError(
+                f"no column names the row; name one of your columns {', '.join(ROW)}, or choose "
+                f"one with --by COLUMN (by=[COLUMN] in Python); {EXPECTED_COLUMNS}"
+            )
+
+    def _plain_cells(self, line: Line) -> dict[str, Any]:
+        """The cells of a line by the plain names of their columns.
+
+        If two columns have the same plain name, such as `seed` and `config.seed`, an empty cell of
+        the first is filled from the second. If their values differ, the column is ambiguous.
+        """
+        cells: dict[str, Any] = {}
+        for key, value in line.cells.items():
+            name = str(key)
+            plain = plain_name(name)
+            first_name = self.names.setdefault(plain, name)
+            first_text = cell_text(cells.get(plain))
+            text = cell_text(value)
+            if not first_text or first_name == name:
+                cells[plain] = value
+            elif text and parse_setting(text) != parse_setting(first_text):
+                clash = (
+                    f'{line.place}: the columns "{first_name}" and "{name}" have different '
+                    f'values, "{first_text[:60]}" and "{text[:60]}"; remove one of the two columns'
+                )
+                self._clashes.setdefault(plain, clash)
+        return cells
+
+    def check_unambiguous(self, plain: str) -> None:
+        """Refuse a column if two columns with this plain name have different values."""
+        if plain in self._clashes:
+            raise UsageError(self._clashes[plain])
+
+    def first_filled(self, lines: Sequence[Line], names: Iterable[str]) -> str | None:
+        """The first of these columns in which a line has a value; None if all are empty.
+
+        Raises:
+            UsageError: the column is ambiguous.
+        """
+        for name in names:
+            if name in self.names and any(line.text(name) for line in lines):
+                self.check_unambiguous(name)
+                return name
+        return None
+
+    def of_steps(self, words: Sequence[str], metrics: Iterable[str]) -> list[str]:
+        """The columns whose name ends with one of these words, in the order of the words. Columns
+        that name a row or are a metric are left out.
+        """
+        columns: dict[str, list[str]] = {}
+        excluded = {*self.of_row, *map(plain_name, metrics)}
+        for plain in self.names:
+            if not excluded & {plain, plain.removeprefix("metrics.")}:
+                last_word = re.split(r"[/.]", plain)[-1].strip("_")  # W&B writes `_step`
+                columns.setdefault(last_word, []).append(plain)
+        return [name for word in words for name in columns.get(word, [])]
+
+
+@cache
+def plain_name(name: str) -> str:
+    """The name of a column in lower case, without a prefix such as `params.` or `config/`."""
+    return _PREFIX.sub("", name.strip().lower())
+
+
+def cell_text(cell: Any) -> str:
+    """The text of a cell; empty for None and for the missing values of pandas."""
+    if cell is None or str(cell) in ("<NA>", "NaT") or is_nan(cell):
+        return ""
+    return str(cell).strip()
+
+
+def is_nan(cell: Any) -> bool:
+    """Whether a cell is the number NaN, not the text `nan`."""
+    # `Number` includes the numbers of numpy and decimal. NA of pandas is not a number.
+    return isinstance(cell, Number) and cell != cell
+
+
+def parse_number(cell: Any) -> float | None:
+    """The number in a cell: NaN for `nan` and `diverged`, None for other text and for booleans."""
+    if isinstance(cell, str) and cell.strip().lower() == DIVERGED:
+        return math.nan
+    if isinstance(cell, str) and "_" in cell:  # float() accepts 1_000
+        return None
+    if type(cell).__name__ in ("bool", "bool_"):  # float() accepts True
+        return None
+    try:
+        return float(cell)
+    except (TypeError, ValueError):
+        return None
+    except OverflowError:  # an integer of hundreds of digits
+        return math.inf
+
+
+def parse_setting(text: str) -> str | float:
+    """The value of a setting or a seed: a finite number, so that `3e-4` equals `0.0003`; else the
+    text.
+    """
+    number = parse_number(text)
+    return text if number is None or not math.isfinite(number) else number
+
+
+def appearance(row: str) -> object:
+    """A key that is equal for names that look alike, such as spellings of a number, `true` and
+    `True`, or names that differ in spaces, invisible characters or forms of a letter.
+    """
+    characters = unicodedata.normalize("NFKC", row)
+    # U+FE0E and U+FE0F choose the picture of an emoji.
+    visible = [c for c in characters if unicodedata.category(c) != "Cf" and c not in "\ufe0e\ufe0f"]
+    text = " ".join("".join(visible).split())
+    # Python, JSON and YAML write these words in different cases.
+    return text.lower() if text.lower() in _CONSTANTS else parse_setting(text)
+
+
+def check_name(kind: str, name: str) -> None:
+    """Refuse a name that is too long or cannot be printed.
+
+    Args:
+        kind: kind of the name, `row` or `metric`, for the message.
+        name: the name.
+    """
+    if len(name) > LONGEST_NAME:
+        raise UsageError(
+            f'the name of a {kind} has {len(name):,} characters, "{name[:30]}…": at most '
+            f"{LONGEST_NAME:,} are allowed"
+        )
+    if invalid := _INVALID.search(name):
+        raise UsageError(
+            f"the {kind} {name!a} contains {invalid[0]!a}, which cannot be printed; remove it"
+        )

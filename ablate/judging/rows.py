@@ -1,0 +1,278 @@
+"""Find the row, the state and the seed of each line, and leave out lines without a finished run."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ablate.errors import UsageError, listed
+from ablate.formatting import first_few, plural
+from ablate.judging.columns import (
+    DIVERGED,
+    EXPECTED_COLUMNS,
+    GROWING,
+    RUN,
+    SEED,
+    STATE,
+    Columns,
+    Line,
+    appearance,
+    check_name,
+    parse_setting,
+)
+
+# States of runs in W&B, MLflow, ablate, Optuna, Ray Tune, Slurm and cloud services.
+USUAL = ("finished", "done")  # read as finished without a note
+FINISHED = (
+    *USUAL, "complete", "completed", "success", "successful", "succeeded", "terminated", "ok",
+)  # fmt: skip
+UNFINISHED = {
+    "aborted", "boot_fail", "canceled", "cancelled", "crashed", "created", "deadline", "error",
+    "fail", "failed", "failure", "interrupted", "killed", "node_fail", "out_of_memory", "paused",
+    "pending", "preempted", "preempting", "pruned", "queued", "running", "scheduled", "starting",
+    "stopped", "stopping", "submitted", "suspended", "timeout", "waiting",
+}  # fmt: skip
+
+# Names of columns that identify the run of a line.
+RUN_NAMES = (*RUN, "trial_id", "id", "name", "runname", "run name")
+MOST_DIGITS = 18  # seeds with more digits are read as text
+_SEED = re.compile(r"[\s._/-]*seed[\s._=/-]*(\d+)", re.I)  # in the name of a run
+
+
+def merged_spellings(lines: Sequence[Line], columns: Columns) -> list[Line]:
+    """The lines with one spelling, the first, for equal numbers in the columns that name a row:
+    then `3e-4` and `0.0003` name the same row.
+    """
+    for name in columns.of_row:
+        first_spellings: dict[str | float, str] = {}
+        replaced = Counter[tuple[str, str]]()
+        merged = []
+        for line in lines:
+            text = line.text(name)
+            first = first_spellings.setdefault(parse_setting(text), text)
+            if first != text:
+                replaced[text, first] += 1
+            merged.append(replace(line, cells={**line.cells, name: first}))
+        lines = merged
+        for (text, first), count in replaced.items():
+            columns.notes.append(
+                f"{columns.names[name]}: {text} is read as {first} in {plural(count, 'line')}."
+            )
+    return list(lines)
+
+
+def named_lines(lines: Sequence[Line], columns: Columns) -> list[Line]:
+    """The lines with the names of their rows; empty for a line without a row."""
+    named = []
+    for line in lines:
+        values = [line.text(name) for name in columns.of_row]
+        row = values[0]
+        if len(values) > 1:
+            settings = zip(columns.of_row, values, strict=True)
+            row = " ".join(f"{name}={value}" for name, value in settings)
+        named.append(replace(line, row="" if "" in values else row))
+    return named
+
+
+def finished_lines(lines: Sequence[Line], columns: Columns) -> list[Line]:
+    """The lines of finished and diverged runs, with their states; all lines if no column has
+    states. The notes tell the lines that are left out.
+    """
+    column = columns.first_filled(lines, STATE)
+    if column is None:
+        return list(lines)
+    unfinished = Counter[tuple[str, str]]()  # (row, state)
+    unusual_states: dict[str, None] = {}
+    finished: list[Line] = []
+    for line in lines:
+        # A joined table may have the states of different lines in different columns.
+        text = next(filter(None, map(line.text, STATE)), "")
+        word = text.lower().replace(" ", "_")
+        # Slurm also tells who cancelled a job: CANCELLED by 1000.
+        if word in UNFINISHED or word.startswith(("cancelled_", "canceled_")):
+            unfinished[line.row, text] += 1
+            continue
+        if word not in (*FINISHED, DIVERGED):
+            problem = f'the state "{text[:60]}" is not known' if text else "has no state"
+            raise UsageError(
+                f"{line.place}: {problem}; the state of a run with a score is "
+                f"{listed((*FINISHED, DIVERGED))}; if the column "
+                f'"{columns.names[column]}" is not the state of a run, remove it'
+            )
+        if word not in (*USUAL, DIVERGED):
+            unusual_states[text] = None
+        finished.append(replace(line, state=word))
+    if unusual_states:
+        columns.notes.append(f"Read as finished: the state {first_few(list(unusual_states))}.")
+    if unfinished:
+        counts = []
+        for (row, text), count in unfinished.items():
+            counts.append(f"{row or 'without a row'} {count} ({text})")
+        columns.notes.append(f"Lines left out, because not finished: {'; '.join(counts)}.")
+    finished_rows = {line.row for line in finished}
+    lost_rows = dict.fromkeys(row for row, _ in unfinished if row and row not in finished_rows)
+    if lost_rows:
+        names = first_few(list(lost_rows))
+        columns.notes.append(f"Rows left out, because no run is finished: {names}.")
+    return finished
+
+
+def lines_of_rows(lines: Sequence[Line], columns: Columns) -> list[Line]:
+    """The lines that have a row. A note tells the number of the other lines.
+
+    Raises:
+        UsageError: the names of two rows look alike, or a name cannot be shown.
+    """
+    unnamed = [line for line in lines if not line.row]
+    if unnamed:
+        names = " or ".join(columns.names[name] for name in columns.of_row)
+        columns.notes.append(
+            f"WARNING: {plural(len(unnamed), 'line')} left out, because {names} is empty "
+            f"(first {unnamed[0].place}): these runs belong to no row, and Holm's correction "
+            f"does not count them."
+        )
+    of_rows = [line for line in lines if line.row]
+    row_by_appearance: dict[object, str] = {}
+    for row in dict.fromkeys(line.row for line in of_rows):
+        check_name("row", row)
+        first = row_by_appearance.setdefault(appearance(row), row)
+        if first != row:
+            raise UsageError(
+                f"the rows {first!a} and {row!a} look alike: write them in the same way if "
+                f"they are one row; else give them different names"
+            )
+    return of_rows
+
+
+def lines_with_seeds(lines: Sequence[Line], columns: Columns, metrics: Sequence[str]) -> list[Line]:
+    """The lines with their seeds. Seeds are removed from the names of rows.
+
+    Args:
+        lines: the lines, with the names of their rows.
+        columns: the columns of the table.
+        metrics: the requested metrics; a column of a metric is not read as training steps, even if
+            its name is `steps`.
+
+    Raises:
+        UsageError: the run of a line is unknown.
+    """
+    column = columns.first_filled(lines, SEED)
+    in_names = [_seed_in_name(line.row) for line in lines]
+    are_names_shortened = True
+    if column is not None:
+        texts = [line.integer_text(column) for line in lines]
+        if "" in texts:
+            count = plural(texts.count(""), "line")
+            raise UsageError(f"{count} without a seed; {EXPECTED_COLUMNS}")
+        # The seed in a name may be another one, such as the seed of the data. Then it stays.
+        pairs = zip(in_names, texts, strict=True)
+        are_names_shortened = all(in_name in ("", text) for in_name, text in pairs)
+    elif all(in_names):
+        texts = in_names
+    elif any(in_names):
+        seeded = next(line.row for line in lines if _seed_in_name(line.row))
+        unseeded = lines[in_names.index("")].row
+        raise UsageError(
+            f'the name "{seeded}" has a seed, and "{unseeded}" has none; {EXPECTED_COLUMNS}'
+        )
+    else:
+        texts = _run_numbers(lines, columns, metrics)
+    with_seeds = []
+    for line, seed in zip(lines, _parse_seeds(texts), strict=True):
+        row = line.row
+        if are_names_shortened:
+            row = _SEED.sub("", row, count=1) or row
+        with_seeds.append(replace(line, row=row, seed=seed))
+    return with_seeds
+
+
+def _seed_in_name(row: str) -> str:
+    """The digits of the seed in the name of a row; empty without a seed."""
+    match = _SEED.search(row)
+    return match[1] if match else ""
+
+
+def _parse_seeds(texts: Sequence[str]) -> list[int]:
+    """The seeds in texts. If a text is not a number, the seeds are numbered 1, 2, ...
+
+    Raises:
+        UsageError: a text without a digit, such as `mean` or `std`, is among texts with digits.
+    """
+    if all(text.isdecimal() and len(text) <= MOST_DIGITS for text in texts):
+        return [int(text) for text in texts]
+    words = [text for text in texts if not any(map(str.isdecimal, text))]
+    if words and len(words) < len(texts):
+        raise UsageError(
+            f'the seed "{words[0][:60]}" is not a number, and other seeds are: lines with a mean '
+            "or a standard deviation are not runs; remove them"
+        )
+    numbers: dict[str | float, int] = {}  # 1e3 is the same seed as 1000
+    return [numbers.setdefault(parse_setting(text), len(numbers) + 1) for text in texts]
+
+
+def _run_numbers(lines: Sequence[Line], columns: Columns, metrics: Sequence[str]) -> list[str]:
+    """The number of each line's run. The runs of each row are numbered in order of appearance.
+
+    Lines with the same run name belong to one run. Without run names, the n-th line of a row with
+    the same metric, item and resample belongs to the n-th run.
+    """
+    names = [name for name in RUN_NAMES if name not in columns.of_row]
+    run_column = columns.first_filled(lines, names)
+    if run_column is None:
+        _refuse_curves(lines, columns, metrics)
+    numbers = []
+    numbers_by_run: dict[str, dict[str | int, int]] = {}  # row -> run -> number
+    score_counts = Counter[tuple[str, ...]]()
+    for line in lines:
+        score_key = (line.row, *map(line.text, ("metric", "item", "resample")))
+        score_counts[score_key] += 1
+        row_runs = numbers_by_run.setdefault(line.row, {})
+        # The count identifies the run of a line without a run name.
+        run = line.text(run_column) or score_counts[score_key]
+        numbers.append(str(row_runs.setdefault(run, len(row_runs) + 1)))
+    counts = counts_text({row: len(row_runs) for row, row_runs in numbers_by_run.items()})
+    columns.notes.append(
+        f"No column seed: the runs of each row are numbered in their order ({counts})."
+    )
+    if duplicates := _count_duplicates(lines):
+        columns.notes.append(
+            f"Lines equal to an earlier line, counted as further runs: {counts_text(duplicates)}."
+        )
+    return numbers
+
+
+def _refuse_curves(lines: Sequence[Line], columns: Columns, metrics: Sequence[str]) -> None:
+    """Refuse lines of a row at several steps: evaluations of one training would be mistaken for
+    several runs.
+    """
+    step_columns = columns.of_steps(GROWING, metrics)
+    steps: dict[tuple[str, str], set[tuple[str, ...]]] = {}
+    for line in lines:
+        step = tuple(map(line.text, step_columns))
+        steps.setdefault((line.row, line.text("metric")), set()).add(step)
+    for (row, _), row_steps in steps.items():
+        if len(row_steps) > 1:
+            raise UsageError(
+                f"{row} has lines at {len(row_steps)} steps, and no column has the seed or "
+                f"the run: evaluations of one training are not several seeds; keep only the "
+                f"last line of each run, and add its seed"
+            )
+
+
+def _count_duplicates(lines: Sequence[Line]) -> dict[str, int]:
+    """Number of lines that equal an earlier line, by row."""
+    duplicates = Counter[str]()
+    seen: set[object] = set()
+    for line in lines:
+        content = (line.row, *((name, str(value)) for name, value in line.cells.items()))
+        if content in seen:
+            duplicates[line.row] += 1
+        seen.add(content)
+    return duplicates
+
+
+def counts_text(counts: Mapping[str, int]) -> str:
+    """Names with their counts, such as `base 2, wide 1`."""
+    return ", ".join(f"{name} {count}" for name, count in counts.items())
