@@ -16,6 +16,7 @@ from ablate.store import Results, RunFolder, none_if_unreadable
 from ablate.store.records import Decoding, Result
 from ablate.streams import echo
 from ablate.study import Row, Selection, read_study
+from ablate.study.choice import AWAITS
 from ablate.study.select import find_row
 
 STUDY_SUFFIXES = (".yaml", ".yml")
@@ -76,12 +77,13 @@ def find_run(
 
 
 def _run_of_row(results: Results, path: Path, name: str, seed: int | None) -> NamedRun:
-    study, command = read_study(path), f"ablate run {path}"
-    if seed is not None and seed not in study.seeds.rows:  # as trained by `run --seeds`
-        study = read_study(path, Selection(seeds=str(seed)))
-        command = f"{command} --seeds {seed}"
-    runs = runs_with_choices(study, results)
+    command = f"ablate run {path}"
+    runs = runs_with_choices(read_study(path), results)
     row = find_row(runs, name)
+    if seed is not None and seed not in runs.seeds_of(row):  # as trained by `run --seeds`
+        runs = runs_with_choices(read_study(path, Selection(seeds=str(seed))), results)
+        row = runs.by_label[row.label]
+        command = f"{command} --seeds {seed}"
     run = next(run for run in runs.of(row) if seed in (None, run.seed))
     folder = results.run(run.id)
     if not folder.path.is_dir():
@@ -94,7 +96,7 @@ def find_finished_run(results: Results, run: str, row: str | None, seed: int | N
     """Find a finished run; arguments and errors as in `find_run`.
 
     Raises:
-        UsageError: the run is not finished, or has diverged.
+        UsageError: the run is not finished, or has diverged, or its decoding is not chosen yet.
     """
     found = find_run(results, run, row, seed)
     folder = found.folder
@@ -102,6 +104,9 @@ def find_finished_run(results: Results, run: str, row: str | None, seed: int | N
     if result is not None and result.outcome == "done":
         if found.row is None:
             _say_which_row(folder, result)
+        elif found.row.awaits_decoding:
+            remedy = f"`{found.command}` chooses its decoding"
+            raise UsageError(Fault(f'row "{found.row.label}" {AWAITS}', remedy=remedy))
         return found
     subject = f"run {folder.id}"
     if found.row is not None:

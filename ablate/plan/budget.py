@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ablate.analysis.results import run_state
-from ablate.analysis.tuning_runs import tuning_runs_of
+from ablate.analysis.tuning_runs import with_tuning_runs
 from ablate.errors import UsageError
 from ablate.formatting import duration, plural, seconds_of
 from ablate.plan.plan import Plan, plan_of
@@ -184,11 +184,11 @@ def _fit_rows(plan: Plan, seconds: Mapping[str, float], available: float) -> Fit
     counted: set[str] = set()
     spent = 0.0
     for row in first.rows:
-        # A run that several rows share counts once.
-        ids = _ids(first.with_rows([row.label])) - counted
+        # A run that several rows share counts once, as do the runs that choose the decoding.
+        ids = _ids(first.with_rows([first.base.label, row.label])) - counted
         needed = _needed(seconds, ids)
         if row is first.base and needed > available:
-            raise UsageError(f"--budget: only base with one seed takes about {duration(needed)}")
+            raise UsageError(f"--budget: only base takes about {duration(needed)}")
         # A row is of no use without its base, which comes first. If a row does not fit, a later
         # row may still fit.
         if spent + needed <= available and (row.is_base or row.base in labels):
@@ -209,9 +209,8 @@ def _runs_left(seconds: Mapping[str, float], ids: Collection[str]) -> int:
 
 
 def _ids(runs: Runs) -> set[str]:
-    """Ids of some runs, and of the tuning runs of their rows."""
-    tuning = tuning_runs_of(runs)
-    return {*runs.by_id, *(tuning.by_id if tuning else ())}
+    """Ids of some runs, and of the runs that choose their configurations."""
+    return {run.id for run in with_tuning_runs(runs)}
 
 
 def base_with_one_seed(runs: Runs) -> Runs:

@@ -4,11 +4,22 @@ import json
 
 import pytest
 
+from ablate.analysis.tuning_runs import dev_runs_of
 from ablate.cli.naming import find_finished_run, find_run
 from ablate.errors import StudyError, UsageError
 from ablate.study import Selection, read_study, runs_of
 from ablate.study.select import find_row
 from tests.cli.inside import inside
+from tests.report.fakes import Fake, study_from
+
+CHOSEN_ON_DEV = """\
+study: chosen
+data: {corpus: toy, vocab_size: 200}
+base: {N: 1, d_model: 16, d_ff: 32, h: 2, train_steps: 100}
+seeds: {rows: 2, base: 4}
+tune: {decoding: {beam: [1, 4]}}
+rows: {A: {each: {h: [1]}}}
+"""
 
 
 @pytest.fixture
@@ -44,6 +55,23 @@ def test_a_seed_outside_of_the_study_names_the_run_that_seeds_made(done):
     said = r'row "A h=1" with seed 9 is pending; `ablate run .*study.yaml --seeds 9` trains it'
     with pytest.raises(UsageError, match=said):
         find_run(done.results, str(done.study.path), "A h=1", 9)
+
+
+def test_a_trained_run_has_the_decoding_that_is_chosen_for_the_study(tmp_path):
+    """By base's first seeds, also for its further ones, which are not decoded on dev."""
+    study = study_from(tmp_path, CHOSEN_ON_DEV)
+    done = Fake(tmp_path / "results", study)
+    for seed in (1, 3):
+        done.done("base", seed, 5.0, 25.0)
+        with pytest.raises(UsageError, match=r'row "base" awaits tuning; .* chooses its decoding'):
+            find_finished_run(done.results, str(study.path), None, seed)
+    on_dev = Fake(tmp_path / "results", dev_runs_of(runs_of(study)))
+    for seed in (1, 2):
+        on_dev.done("base: beam=1", seed, 5.0, 25.0)
+        on_dev.done("base: beam=4", seed, 5.0, 24.0)
+    for seed in (1, 3):
+        found = find_finished_run(done.results, str(study.path), None, seed)
+        assert (found.folder.id, found.row.config.beam) == (done.folder("base", seed).id, 1)
 
 
 @pytest.mark.parametrize(

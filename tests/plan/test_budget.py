@@ -78,8 +78,17 @@ def test_a_finished_run_costs_nothing_and_an_interrupted_one_its_rest(fake):
     assert fitting(fake, 5) == (ALL, (1, 2), pytest.approx(3.25))
 
 
+def test_the_runs_of_base_that_choose_the_decoding_count(tmp_path, fake):
+    """Base is decoded on dev with all of its seeds, also if the rows have one."""
+    tuned = FLAT.replace("seeds:", "tune: {decoding: {alpha: [0.6, 1.0]}}\nseeds:")
+    tuned = tuned.replace("  decoding: {each: {beam: [1]}}\n", "")
+    chosen = Fake(fake.results.root, study_from(tmp_path, tuned))
+    assert fitting(chosen, ONE_SEED + 2) == (ALL[:5], (1,), pytest.approx(ONE_SEED + 2))
+    assert fitting(chosen, 5) == (ALL[:3], (1,), pytest.approx(5))
+
+
 def test_nothing_fits_where_base_does_not(fake):
-    with pytest.raises(UsageError, match="only base with one seed takes about 60 s"):
+    with pytest.raises(UsageError, match="only base takes about 60 s"):
         fitting(fake, 0.9)
 
 
