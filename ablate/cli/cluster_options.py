@@ -15,7 +15,7 @@ from ablate.formatting import duration, plural
 from ablate.launch.devices import gpu_groups, gpus_for_run, runs_of_pilot
 from ablate.plan.plan import Plan, seconds_elsewhere
 from ablate.store import Results
-from ablate.store.jobs import Device
+from ablate.store.machine import Device
 from ablate.store.records import Setting
 
 if TYPE_CHECKING:

@@ -35,8 +35,7 @@ from ablate.report.plan_text import print_plan
 from ablate.report.terminal import text_console
 from ablate.store import Results
 from ablate.store.corpora import known_lengths
-from ablate.store.jobs import Resources
-from ablate.store.machine import visible_gpus
+from ablate.store.machine import Resources, visible_gpus
 from ablate.streams import echo, print_json
 from ablate.study import Study, runs_of
 from ablate.table.power import Power

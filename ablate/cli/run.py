@@ -47,8 +47,8 @@ from ablate.plan.resources import shortages
 from ablate.publication.folder import publish_results
 from ablate.publication.name import claim, refuse_other_study
 from ablate.store import Results, State, none_if_unreadable
-from ablate.store.jobs import JobFolder, Resources
-from ablate.store.machine import visible_gpus
+from ablate.store.jobs import JobFolder
+from ablate.store.machine import Resources, visible_gpus
 from ablate.streams import echo, new_console, print_line
 from ablate.study import Runs, Selection, Study
 from ablate.table import render

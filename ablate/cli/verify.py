@@ -29,7 +29,7 @@ from ablate.launch.executor import Demand
 from ablate.store import Results, none_if_unreadable
 from ablate.store.audit import Audit, audit
 from ablate.store.corpora import MANIFEST, is_archived, known_corpus, names_other_files
-from ablate.store.jobs import Resources
+from ablate.store.machine import Resources
 from ablate.store.records import CorpusManifest
 from ablate.streams import echo, print_json
 from ablate.study import Row, Runs

@@ -21,7 +21,8 @@ from ablate.config.memory import SMALLEST_MICRO_BATCH, peak_memory
 from ablate.errors import Fault, UsageError
 from ablate.formatting import plural, size
 from ablate.launch.devices import CPU_MEMORY_SHARE, PADDING
-from ablate.store.jobs import ClusterJob, Device, JobFolder, Submission
+from ablate.store.jobs import ClusterJob, JobFolder, Submission
+from ablate.store.machine import Device
 from ablate.store.records import Setting
 from ablate.study import Run
 from ablate.study.typed import Keyed

@@ -24,7 +24,8 @@ from ablate.cluster.engine import START_SECONDS, Allocation, Engine, refuse_too_
 from ablate.errors import UsageError, did_you_mean
 from ablate.formatting import duration, seconds_of
 from ablate.store.files import write_bytes
-from ablate.store.jobs import ClusterJob, Device, JobFolder, Submission
+from ablate.store.jobs import ClusterJob, JobFolder, Submission
+from ablate.store.machine import Device
 from ablate.store.records import Setting
 from ablate.study import Run
 

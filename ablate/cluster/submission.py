@@ -25,11 +25,11 @@ from ablate.store.jobs import (
     STOPPED,
     ClusterJob,
     JobFolder,
-    Resources,
     Submission,
     new_job,
     open_jobs,
 )
+from ablate.store.machine import Resources
 from ablate.study import Runs, Selection, Study, read_study, runs_of
 
 

@@ -13,8 +13,7 @@ from ablate.config.memory import CPU_MICRO_BATCH, CUDA_CONTEXT, SMALLEST_MICRO_B
 from ablate.config.training import resolve_precision
 from ablate.errors import MachineError
 from ablate.launch.executor import Demand, Slot
-from ablate.store.jobs import Device
-from ablate.store.machine import cores, library_settings, memory, visible_gpus
+from ablate.store.machine import Device, cores, library_settings, memory, visible_gpus
 
 # Share of the memory that estimates may fill. The rest is for the system, libraries and allocators:
 # on a CPU, a process whose allocator keeps freed memory (see `allocator`) was measured to use up to

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ablate.config import RowConfig
-from ablate.store.jobs import DEFAULT_RESOURCES, Resources
+from ablate.store.machine import DEFAULT_RESOURCES, Resources
 from ablate.workers.assignment import Assignment, WorkerEvent
 
 

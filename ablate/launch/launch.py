@@ -29,7 +29,7 @@ from ablate.launch.preparation import prepare_runs
 from ablate.launch.scheduler import Scheduler
 from ablate.plan.resources import refuse_full_disk
 from ablate.store import Results, State
-from ablate.store.jobs import DEFAULT_RESOURCES, Resources
+from ablate.store.machine import DEFAULT_RESOURCES, Resources
 from ablate.study import Run
 from ablate.workers.assignment import Assignment, RunRequest
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from markupsafe import Markup
@@ -31,27 +31,29 @@ from ablate.table.table import Table
 class Drawing:
     """A figure.
 
-    title: title above the figure on the page.
-    file: name of its files, without a suffix; empty if only the page has the figure.
-    anchor: prefix of the ids in its SVG, unique on the page; empty if the page lacks the figure.
-    description: description for screen readers.
-    titles: tooltip of each row, by label.
+    name: name of its files, without a suffix, and prefix of the ids in its SVG on the page.
     draw: function that draws the figure.
+    title: title above the figure on the page.
+    description: description for screen readers.
+    tooltips: tooltip of each row, by label.
     caption: text below the figure on the page.
+    is_on_page: whether the page has the figure.
+    is_file: whether the figure is written to files.
     """
 
-    title: str
-    file: str
-    anchor: str
-    description: str
-    titles: Mapping[str, str]
+    name: str
     draw: Callable[[], Figure]
+    title: str = ""
+    description: str = ""
+    tooltips: Mapping[str, str] = field(default_factory=dict)
     caption: str = ""
+    is_on_page: bool = True
+    is_file: bool = True
 
     @property
     def svg(self) -> Markup:
         """The figure as an element of the page."""
-        return inline_svg(self.draw(), self.anchor, self.description, self.titles)
+        return inline_svg(self.draw(), self.name, self.description, self.tooltips)
 
 
 def better_side(metric: Metric) -> str:
@@ -59,7 +61,7 @@ def better_side(metric: Metric) -> str:
     return f"Better is to the {'right' if metric.more_is_better else 'left'}."
 
 
-def differences(table: Table) -> Iterator[Drawing]:
+def difference_drawings(table: Table) -> Iterator[Drawing]:
     """Yield the differences from base, for each metric with a difference."""
     for metric in table.compared_metrics:
         rows = difference_rows(table, metric)
@@ -69,13 +71,14 @@ def differences(table: Table) -> Iterator[Drawing]:
         if n_off := _count_off_axis(rows):
             caption += f" Off the axis, with the difference as a number: {plural(n_off, 'row')}."
         yield Drawing(
-            metric.title,
             f"against-base-{metric.name}",
-            f"differences-{metric.name}",
-            f"Difference from base in {metric.title} of each row, with its 95 % interval",
-            {row.label: _interval_title(row, metric) for row in rows},
             partial(draw_intervals, rows, metric),
-            caption,
+            title=metric.title,
+            description=(
+                f"Difference from base in {metric.title} of each row, with its 95 % interval"
+            ),
+            tooltips={row.label: _interval_text(row, metric) for row in rows},
+            caption=caption,
         )
 
 
@@ -84,43 +87,44 @@ def _count_off_axis(rows: Sequence[ForestRow]) -> int:
     return sum(row.mean is not None and not low <= row.mean <= high for row in rows)
 
 
-def _interval_title(row: ForestRow, metric: Metric) -> str:
+def _interval_text(row: ForestRow, metric: Metric) -> str:
     text = f"{row.label}: {metric.difference_text(row.mean, row.interval) or 'no result yet'}"
     if row.word and row.mean is not None:
         text += f" {metric.title}, {row.word}"
     return text
 
 
-def learning_curves(table: Table, curves: Sequence[Curve]) -> Iterator[tuple[str, list[Drawing]]]:
+def curve_drawings(table: Table, curves: Sequence[Curve]) -> Iterator[tuple[str, list[Drawing]]]:
     """Yield the title of each axis with curves, and its figures: a file with all panels, then a
     figure of each panel for the page.
     """
     shown = curves_in_figures(table, curves)
-    for axis, name in AXES.items():
+    for axis, axis_name in AXES.items():
         groups = panels([curve.over(axis) for curve in shown])
-        if groups:
-            suffix = f"-{axis}".removesuffix("-step")
-            draw_all = partial(draw_curves, groups)
-            drawings = [Drawing("", f"learning-curves{suffix}", "", "", {}, draw_all)]
-            for index, panel in enumerate(groups):
-                titles = {curve.label: _curve_title(curve) for curve in panel.curves}
-                drawing = Drawing(
-                    panel.title,
-                    "",
-                    f"curves{suffix}-{index}",
-                    f"{PPL.title} by {name} of {', '.join(titles)}",
-                    titles,
-                    partial(draw_curves, [panel], compared=groups),
-                )
-                if panel not in shared_axis_panels(groups):
-                    drawing = replace(
-                        drawing, caption="This panel has another scale of perplexity."
-                    )
-                drawings.append(drawing)
-            yield name, drawings
+        if not groups:
+            continue
+        suffix = "" if axis == "step" else f"-{axis}"
+        all_panels = partial(draw_curves, groups)
+        drawings = [Drawing(f"learning-curves{suffix}", all_panels, is_on_page=False)]
+        for index, panel in enumerate(groups):
+            tooltips = {curve.label: _curve_text(curve) for curve in panel.curves}
+            caption = ""
+            if panel not in shared_axis_panels(groups):
+                caption = "This panel has another scale of perplexity."
+            drawing = Drawing(
+                f"curves{suffix}-{index}",
+                partial(draw_curves, [panel], compared=groups),
+                title=panel.title,
+                description=f"{PPL.title} by {axis_name} of {', '.join(tooltips)}",
+                tooltips=tooltips,
+                caption=caption,
+                is_file=False,
+            )
+            drawings.append(drawing)
+        yield axis_name, drawings
 
 
-def _curve_title(curve: Curve) -> str:
+def _curve_text(curve: Curve) -> str:
     """The values of a curve as text: up to eight evaluations at equal distances, and the last."""
     evaluations = curve.mean or next(iter(curve.points.values()))
     stride = max(1, -(-len(evaluations) // 8))
@@ -136,22 +140,22 @@ def _amount(cost: float, axis: str) -> str:
     return f"{scaled(cost, '').strip()} {AXES[axis]}"
 
 
-def costs(table: Table) -> Iterator[Drawing]:
+def cost_drawings(table: Table) -> Iterator[Drawing]:
     """Yield figures of the main score over cost, for each cost in which rows differ."""
     metric = table.main_metric
     for cost, name in COSTS.items():
         rows = cost_points(table, cost)
-        if rows:
-            titles = {}
-            for row in rows:
-                score = number(row.score, metric.digits)
-                amount = scaled(row.cost, "").strip()
-                titles[row.label] = f"{row.label}: {score} {metric.title}, {name} {amount}"
-            yield Drawing(
-                f"By {name}",
-                f"cost-{cost}",
-                f"cost-{cost}",
-                f"{metric.title} of each row against {name}",
-                titles,
-                partial(draw_points, rows, metric, name),
-            )
+        if not rows:
+            continue
+        tooltips = {}
+        for row in rows:
+            score = number(row.score, metric.digits)
+            amount = scaled(row.cost, "").strip()
+            tooltips[row.label] = f"{row.label}: {score} {metric.title}, {name} {amount}"
+        yield Drawing(
+            f"cost-{cost}",
+            partial(draw_points, rows, metric, name),
+            title=f"By {name}",
+            description=f"{metric.title} of each row against {name}",
+            tooltips=tooltips,
+        )

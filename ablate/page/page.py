@@ -8,10 +8,10 @@ from itertools import chain
 from typing import Any
 
 from ablate.formatting import duration, plural, setting_text, settings_text
-from ablate.page.drawings import costs, differences, learning_curves
+from ablate.page.drawings import cost_drawings, curve_drawings, difference_drawings
 from ablate.page.html import Best, environment, table_context
 from ablate.page.points import MAX_ROWS, equal_costs, rows_in_figures
-from ablate.page.sections import Listing, design_sections
+from ablate.page.sections import Listing, further_sections
 from ablate.plotting import PALETTE
 from ablate.table.columns.layouts import sortable_layout
 from ablate.table.conclusion import conclusion
@@ -96,9 +96,9 @@ def page(
     return _page(
         table,
         {row.label: f"runs-{index}" for index, row in enumerate(table.rows)},
-        curves=list(learning_curves(table, curves)),
-        designs=design_sections(table, curves),
-        costs=list(costs(table)),
+        curves=list(curve_drawings(table, curves)),
+        designs=further_sections(table, curves),
+        costs=list(cost_drawings(table)),
         equal_costs=equal_costs(table),
         samples=samples,
         attention=attention,
@@ -125,7 +125,7 @@ def _page(table: Table, links: Mapping[str, str], **sections: Any) -> str:
         is_unfinished=bool(table.missing_runs),
         **table_context(table, sortable_layout(table, Best, "bold:"), is_page=True, links=links),
         csv=comma_separated(table).encode(),
-        differences=list(differences(table)),
+        differences=list(difference_drawings(table)),
         selection=_selection(table),
         intervals_shown=any(verdict.seed_test for verdict in verdicts),
         palette=PALETTE,

@@ -1,4 +1,6 @@
-"""Sections of the page: sizes, effects of designs, choices, and effective speed-up."""
+"""Sections of the page after its main tables: test sizes, sizes of base, effects of designs, tuning
+and effective speed-up; and the files of all figures.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,16 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, count
 
 from ablate.formatting import number
-from ablate.page.drawings import Drawing, better_side, costs, differences, learning_curves
+from ablate.page.drawings import (
+    Drawing,
+    better_side,
+    cost_drawings,
+    curve_drawings,
+    difference_drawings,
+)
 from ablate.page.figures import (
     MIN_EFFECTS,
     draw_half_normal,
@@ -53,12 +61,12 @@ class Listing:
 
 
 @dataclass(frozen=True)
-class DesignSection:
+class Section:
     """A section of the page: tables, then figures.
 
     id: anchor of the section.
     note: explanation below the title.
-    drawings: figures of the section; the page leaves out figures without an anchor.
+    drawings: figures of the section.
     """
 
     id: str
@@ -75,22 +83,22 @@ def figure_files(
 
     Equal results give equal bytes.
     """
-    drawings = list(differences(table))
-    for _, axis_drawings in learning_curves(table, curves):
-        drawings += axis_drawings
-    drawings += costs(table)
-    for section in design_sections(table, curves):
+    drawings = list(difference_drawings(table))
+    for _, drawings_of_axis in curve_drawings(table, curves):
+        drawings += drawings_of_axis
+    drawings += cost_drawings(table)
+    for section in further_sections(table, curves):
         drawings += section.drawings
     files = {}
     for drawing in drawings:
-        if drawing.file:
+        if drawing.is_file:
             figure = drawing.draw()
             for suffix in formats:
-                files[f"{drawing.file}.{suffix}"] = render(figure, suffix)
+                files[f"{drawing.name}.{suffix}"] = render(figure, suffix)
     return files
 
 
-def design_sections(table: Table, curves: Sequence[Curve]) -> list[DesignSection]:
+def further_sections(table: Table, curves: Sequence[Curve]) -> list[Section]:
     """The sections for which the study has data."""
     return [
         *_test_sizes(table),
@@ -105,115 +113,114 @@ def _listing(caption: str, layout: Layout) -> Listing:
     return Listing(caption, tuple(column.flat_head for column in layout.columns), layout.rows)
 
 
-def _test_sizes(table: Table) -> Iterator[DesignSection]:
-    lines, size = lines_over_test_sizes(table)
-    if lines:
-        metric = table.main_metric
-        label = f"{size} of test items"
-        titles = {}
-        for line in lines:
-            means = [f"{number(scores.mean, metric.digits)} at {x}" for x, scores in line.points]
-            titles[line.label] = f"{line.name}: {', '.join(means)}"
-        drawing = Drawing(
-            metric.title,
-            f"over-{size}-{metric.name}",
-            "test-sizes",
-            f"{metric.title} over the {label}",
-            titles,
-            partial(draw_lines, lines, label, f"{metric.title} ({metric.side})"),
-        )
-        note = "Each row is one training. Thin lines are its seeds, the thick line is their mean."
-        yield DesignSection("test-sizes", f"Over the {label}", note, drawings=[drawing])
+def _test_sizes(table: Table) -> Iterator[Section]:
+    lines, size_name = lines_over_test_sizes(table)
+    if not lines:
+        return
+    metric = table.main_metric
+    label = f"{size_name} of test items"
+    tooltips = {}
+    for line in lines:
+        means = [f"{number(scores.mean, metric.digits)} at {x}" for x, scores in line.points]
+        tooltips[line.label] = f"{line.name}: {', '.join(means)}"
+    drawing = Drawing(
+        f"over-{size_name}-{metric.name}",
+        partial(draw_lines, lines, label, f"{metric.title} ({metric.side})"),
+        title=metric.title,
+        description=f"{metric.title} over the {label}",
+        tooltips=tooltips,
+    )
+    note = "Each row is one training. Thin lines are its seeds, the thick line is their mean."
+    yield Section("test-sizes", f"Over the {label}", note, drawings=[drawing])
 
 
-def _ladders(table: Table) -> Iterator[DesignSection]:
+def _ladders(table: Table) -> Iterator[Section]:
     listings = []
     drawings = []
-    notes = []
+    note = ""
     for ladder in ladders(table):
         layout = ladder_layout(ladder)
-        notes.append(" ".join(layout.legend))
+        note = note or " ".join(layout.legend)  # of the main metric, which is the first
         listings.append(_listing(f"Δ{ladder.metric.title}", layout))
         if ladder.has_differences:
             drawings.append(_sizes_drawing(ladder))
     if listings:
-        yield DesignSection("sizes", "Over sizes", notes[0], listings, drawings)
+        yield Section("sizes", "Over sizes", note, listings, drawings)
 
 
 def _sizes_drawing(ladder: Ladder) -> Drawing:
     metric = ladder.metric
-    titles = {}
+    tooltips = {}
     for row in ladder.rows:
         texts = [metric.difference_text(rung.difference.mean) or "?" for rung in row.rungs]
-        titles[row.name] = f"{row.name}: {', '.join(texts)}"
+        tooltips[row.name] = f"{row.name}: {', '.join(texts)}"
     return Drawing(
-        f"Δ{metric.title}",
         f"sizes-{metric.name}",
-        f"sizes-{metric.name}",
-        f"Difference from base in {metric.title} of each row over the parameters of base",
-        titles,
         partial(draw_sizes, ladder),
+        title=f"Δ{metric.title}",
+        description=(
+            f"Difference from base in {metric.title} of each row over the parameters of base"
+        ),
+        tooltips=tooltips,
     )
 
 
-def _effects(table: Table) -> Iterator[DesignSection]:
+def _effects(table: Table) -> Iterator[Section]:
     designs = design_effects(table)
-    for index, (design, file) in enumerate(zip(designs, file_names(designs), strict=True), 1):
+    slugs = unique_slugs(design.group for design in designs)
+    for index, (design, slug) in enumerate(zip(designs, slugs, strict=True), 1):
         drawings: list[Drawing] = []
         for metric in table.compared_metrics:
-            drawings += _effect_drawings(design, metric, file, f"{index}-{metric.name}")
+            drawings += _effect_drawings(design, metric, f"{slug}-{metric.name}")
         listings = [_listing("Effects", effects_layout(table, design))]
         notes = " ".join(design.notes)
-        yield DesignSection(f"design-{index}", design.title, notes, listings, drawings)
+        yield Section(f"design-{index}", design.title, notes, listings, drawings)
 
 
-def file_names(designs: Iterable[DesignEffects]) -> list[str]:
-    """A unique part of the file names of each design: `opt-a`, `opt-a-2` for `opt.a`, `opt a`."""
-    used: list[str] = []
-    for design in designs:
-        name = slug = re.sub(r"[^a-z0-9]+", "-", design.group.lower()).strip("-")
-        number = 1
-        while name in used:
-            number += 1
-            name = f"{slug}-{number}"
-        used.append(name)
-    return used
+def unique_slugs(groups: Iterable[str]) -> list[str]:
+    """A part of a file name for each group, each different: `opt-a`, `opt-a-2` for `opt.a`,
+    `opt a`.
+    """
+    slugs: list[str] = []
+    for group in groups:
+        slug = re.sub(r"[^a-z0-9]+", "-", group.lower()).strip("-")
+        names = chain([slug], (f"{slug}-{n}" for n in count(2)))
+        slugs.append(next(name for name in names if name not in slugs))
+    return slugs
 
 
-def _effect_drawings(
-    design: DesignEffects, metric: Metric, file: str, anchor: str
-) -> Iterator[Drawing]:
+def _effect_drawings(design: DesignEffects, metric: Metric, name: str) -> Iterator[Drawing]:
     rows = effect_rows(design, metric)
     label = effect_label(metric)
-    titles = {}
+    tooltips = {}
     for row in rows:
-        titles[row.label] = f"{row.label}: {metric.difference_text(row.mean)} {metric.title}"
+        tooltips[row.label] = f"{row.label}: {metric.difference_text(row.mean)} {metric.title}"
     if rows:
         yield Drawing(
-            metric.title,
-            f"effects-{file}-{metric.name}",
-            f"effects-{anchor}",
-            f"{design.title}: {label}",
-            titles,
+            f"effects-{name}",
             partial(draw_intervals, rows, metric, label),
-            better_side(metric),
+            title=metric.title,
+            description=f"{design.title}: {label}",
+            tooltips=tooltips,
+            caption=better_side(metric),
         )
     if design.is_factorial and len(rows) >= MIN_EFFECTS:
         yield Drawing(
-            f"{metric.title}, half-normal",
-            f"half-normal-{file}-{metric.name}",
-            f"half-normal-{anchor}",
-            f"{design.title}: half-normal plot of the effects on {metric.title}",
-            titles,
+            f"half-normal-{name}",
             partial(draw_half_normal, rows, metric),
-            "Effects that are only noise are on a line through 0; diamonds are significant "
-            "(Daniel, 1959).",
+            title=f"{metric.title}, half-normal",
+            description=f"{design.title}: half-normal plot of the effects on {metric.title}",
+            tooltips=tooltips,
+            caption=(
+                "Effects that are only noise are on a line through 0; diamonds are significant "
+                "(Daniel, 1959)."
+            ),
         )
 
 
-def _tuning(table: Table) -> Iterator[DesignSection]:
+def _tuning(table: Table) -> Iterator[Section]:
     choices: dict[str, ChosenSettings] = {}
-    labels: dict[str, None] = {}
+    labels: dict[str, None] = {}  # an ordered set
     for row in table.rows:
         choice = row.recipe.tuned
         if choice:
@@ -225,10 +232,13 @@ def _tuning(table: Table) -> Iterator[DesignSection]:
     for label, choice in choices.items():
         rows.append((label, *_losses(choice, labels), number(choice.sensitivity, 3)))
     listing = Listing("Dev loss by candidate", ("row", *labels, "sensitivity"), rows)
-    yield DesignSection("tuning", "Tuning", LOSSES_NOTE, [listing])
+    yield Section("tuning", "Tuning", LOSSES_NOTE, [listing])
 
 
 def _losses(choice: ChosenSettings, labels: Iterable[str]) -> list[str]:
+    """A cell for each candidate. The rows of a study have the same candidates, so a label without a
+    loss is a candidate whose runs are missing.
+    """
     texts = dict.fromkeys(labels, "awaited")
     for candidate in choice.candidates:
         if candidate.loss is None:
@@ -241,21 +251,21 @@ def _losses(choice: ChosenSettings, labels: Iterable[str]) -> list[str]:
     return list(texts.values())
 
 
-def _speed_ups(table: Table, curves: Sequence[Curve]) -> Iterator[DesignSection]:
+def _speed_ups(table: Table, curves: Sequence[Curve]) -> Iterator[Section]:
     drawings = []
     for axis, ratios in speed_up_rows(curves_in_figures(table, curves)).items():
         name = AXES[axis]
-        titles = {}
+        tooltips = {}
         for ratio in ratios:
-            titles[ratio.label] = f"{ratio.label}: {number(ratio.mean, 2) or ratio.word}"
+            tooltips[ratio.label] = f"{ratio.label}: {number(ratio.mean, 2) or ratio.word}"
         drawings.append(
             Drawing(
-                f"By {name}",
                 f"speed-up-{axis}",
-                f"speed-up-{axis}" if axis in COSTS else "",
-                f"Effective speed-up of each row in {name}",
-                titles,
                 partial(draw_speed_ups, ratios, name),
+                title=f"By {name}",
+                description=f"Effective speed-up of each row in {name}",
+                tooltips=tooltips,
+                is_on_page=axis in COSTS,
             )
         )
     ratios_by_row = speed_ups(curves)
@@ -269,7 +279,7 @@ def _speed_ups(table: Table, curves: Sequence[Curve]) -> Iterator[DesignSection]
         if any(texts):
             rows.append((row, *texts))
     if rows:
-        yield DesignSection(
+        yield Section(
             "speed-up",
             "Effective speed-up",
             "The cost at which base first reaches its final dev perplexity, divided by the cost "

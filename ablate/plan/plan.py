@@ -22,8 +22,7 @@ from ablate.stats.designs import FactorialDesign
 from ablate.store import Results, State, none_if_unreadable, state_of
 from ablate.store.checkpoints import RESUMABLE
 from ablate.store.corpora import known_lengths
-from ablate.store.jobs import Device
-from ablate.store.machine import processor_has_bf16, visible_gpus
+from ablate.store.machine import Device, processor_has_bf16, visible_gpus
 from ablate.store.records import Progress
 from ablate.study import Row, Run, Runs, Study
 from ablate.study.choice import TUNING

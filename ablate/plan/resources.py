@@ -19,8 +19,7 @@ from ablate.plan.plan import device_kind
 from ablate.store import Results
 from ablate.store.checkpoints import RESUMABLE
 from ablate.store.files import is_there, size_of
-from ablate.store.jobs import Resources
-from ablate.store.machine import cores, gpu_memory, memory, visible_gpus
+from ablate.store.machine import Resources, cores, gpu_memory, memory, visible_gpus
 from ablate.study import Run, Runs
 
 

@@ -28,6 +28,7 @@ from pydantic import Field, JsonValue
 from ablate.errors import StoreError, UsageError
 from ablate.store.files import read_bytes, write_bytes
 from ablate.store.layout import Inside, Reader, Results
+from ablate.store.machine import Resources
 from ablate.store.processes import is_working
 from ablate.store.records import ProcessMark, Record, none_if_unreadable
 
@@ -36,7 +37,6 @@ MAX_JOBS_IN_A_SECOND = 99
 
 # Only digits, because the ids are arguments of scancel.
 ClusterId = Annotated[str, Field(pattern=r"^[0-9]{1,20}$")]
-Device = Literal["auto", "cpu", "cuda"]
 PilotPhase = Literal["starting", "working", "saving", "left"]
 ExitKind = Literal["", "finished", "stopped", "cancelled", "requeued", "failed"]
 
@@ -53,24 +53,6 @@ STOPPED = Exit("stopped", "stopped on request")  # by `ablate cluster stop`
 NOTHING_LEFT = Exit("finished", "nothing is left to do")
 CANCELLED = Exit("cancelled", "cancelled")  # by somebody, through the cluster
 REQUEUED = Exit("requeued", "requeued")  # the cluster will start the pilot again
-
-
-class Resources(Record):
-    """The part of a machine that runs may occupy.
-
-    device: type of the devices; `auto` uses GPUs if there are any.
-    jobs: number of runs at once; None for one run per GPU, or per core on a CPU.
-    processes: number of processes that train a run together, each on a device; a power of two. None
-        for the largest number with which the devices still execute as many runs at once as there
-        are.
-    """
-
-    device: Device = "auto"
-    jobs: int | None = None
-    processes: int | None = 1
-
-
-DEFAULT_RESOURCES = Resources()
 
 
 class ClusterJob(Record):

@@ -12,8 +12,11 @@ import platform
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
-from ablate.store.records import Machine
+from ablate.store.records import Machine, Record
+
+Device = Literal["auto", "cpu", "cuda"]
 
 DEVICE_FILES = Path("/dev")
 CPU_INFO = Path("/proc/cpuinfo")  # Linux only
@@ -38,6 +41,24 @@ LIBRARY_SETTINGS = {
     # Numbers GPUs as nvidia-smi does. By default, CUDA numbers the fastest GPU first.
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
 }
+
+
+class Resources(Record):
+    """The part of a machine that runs may occupy.
+
+    device: type of the devices; `auto` uses GPUs if there are any.
+    jobs: number of runs at once; None for one run per GPU, or per core on a CPU.
+    processes: number of processes that train a run together, each on a device; a power of two. None
+        for the largest number with which the devices still execute as many runs at once as there
+        are.
+    """
+
+    device: Device = "auto"
+    jobs: int | None = None
+    processes: int | None = 1
+
+
+DEFAULT_RESOURCES = Resources()
 
 
 def library_settings() -> dict[str, str]:

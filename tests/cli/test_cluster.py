@@ -19,7 +19,8 @@ from ablate.plan.plan import plan_of
 from ablate.plan.progress import ProgressReader, summary_line
 from ablate.store import Results, machine
 from ablate.store.files import write_json
-from ablate.store.jobs import ClusterJob, PilotReport, Resources, Submission, jobs_of, new_job
+from ablate.store.jobs import ClusterJob, PilotReport, Submission, jobs_of, new_job
+from ablate.store.machine import Resources
 from ablate.store.processes import process_mark
 from ablate.study import Selection, read_study, runs_of
 from tests.cli.inside import inside

@@ -25,15 +25,8 @@ from ablate.cluster.submission import freeze, open_job, submit, submit_again
 from ablate.errors import Interrupted, StoreError, UsageError
 from ablate.plan.progress import run_labels
 from ablate.store import Results
-from ablate.store.jobs import (
-    CANCELLED,
-    JobFolder,
-    PilotReport,
-    Resources,
-    Submission,
-    jobs_of,
-    new_job,
-)
+from ablate.store.jobs import CANCELLED, JobFolder, PilotReport, Submission, jobs_of, new_job
+from ablate.store.machine import Resources
 from ablate.store.processes import process_mark
 from ablate.store.records import Failure, Progress
 from ablate.store.status import record_failure

@@ -26,7 +26,8 @@ from ablate.errors import StudyError, UsageError
 from ablate.launch.devices import local_slots, micro_batch
 from ablate.launch.executor import Demand
 from ablate.store import Results, none_if_unreadable
-from ablate.store.jobs import JobFolder, Resources, jobs_of
+from ablate.store.jobs import JobFolder, jobs_of
+from ablate.store.machine import Resources
 from ablate.study import Selection, read_study, runs_of
 from tests.cli.inside import inside
 from tests.launch.test_dummy_executor import STUDY, Outcomes, files, launched

@@ -9,7 +9,8 @@ import pytest
 from ablate.cluster import slurm
 from ablate.cluster.slurm import Slurm, SlurmTask, parse_seconds, write_scripts
 from ablate.errors import UsageError
-from ablate.store.jobs import ClusterJob, JobFolder, Resources
+from ablate.store.jobs import ClusterJob, JobFolder
+from ablate.store.machine import Resources
 from ablate.study import read_study, runs_of
 
 STUDY = """\

@@ -20,8 +20,7 @@ from ablate.launch.devices import (
     worker_environment,
 )
 from ablate.launch.executor import Demand, Slot
-from ablate.store.jobs import Resources
-from ablate.store.machine import set_default_environment
+from ablate.store.machine import Resources, set_default_environment
 
 SMALL = resolve_row({"n_layers": 1, "d_model": 16, "n_heads": 2, "d_ff": 32, "batch_tokens": 1000})
 V = 200

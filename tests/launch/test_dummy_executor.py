@@ -23,7 +23,7 @@ from ablate.launch.executor import Executor, Lost, Slot
 from ablate.launch.launch import launch, outcome_of_launch
 from ablate.store import Results, none_if_unreadable
 from ablate.store.checkpoints import newest
-from ablate.store.jobs import Resources
+from ablate.store.machine import Resources
 from ablate.study import Selection, read_study, runs_of
 from ablate.table.render import as_json
 from ablate.workers.assignment import Assignment, WorkerEvent

@@ -4,7 +4,6 @@ import math
 import re
 from html import unescape
 from itertools import combinations
-from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
@@ -36,7 +35,7 @@ from ablate.page.points import (
     short_names,
     speed_up_rows,
 )
-from ablate.page.sections import figure_files, file_names
+from ablate.page.sections import figure_files, unique_slugs
 from ablate.plotting import FORMATS, PALETTE, SERIES, inline_svg
 from ablate.stats.metrics import PPL
 from ablate.table.curves import Curve
@@ -697,5 +696,9 @@ def test_long_titles_of_panels_stay_different():
 
 
 def test_groups_whose_names_differ_in_marks_alone_have_figures_of_their_own():
-    designs = [SimpleNamespace(group=group) for group in ("opt.a", "opt a", "other", "Opt-A")]
-    assert file_names(designs) == ["opt-a", "opt-a-2", "other", "opt-a-3"]
+    assert unique_slugs(("opt.a", "opt a", "other", "Opt-A")) == [
+        "opt-a",
+        "opt-a-2",
+        "other",
+        "opt-a-3",
+    ]

@@ -7,7 +7,7 @@ import pytest
 from ablate.config.memory import CUDA_CONTEXT, SMALLEST_MICRO_BATCH, peak_memory
 from ablate.plan import plan as plan_module
 from ablate.plan import resources
-from ablate.store.jobs import Resources
+from ablate.store.machine import Resources
 from tests.cli.inside import inside
 from tests.report.fakes import SMALL, Fake, study_from
 

@@ -17,13 +17,13 @@ from ablate.store.jobs import (
     ClusterJob,
     JobFolder,
     PilotReport,
-    Resources,
     Submission,
     jobs_of,
     new_job,
     open_jobs,
     starting_pilots,
 )
+from ablate.store.machine import Resources
 from ablate.store.processes import HEARTBEAT_SECONDS, process_mark
 from ablate.store.records import ProcessMark
 
