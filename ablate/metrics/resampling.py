@@ -13,7 +13,12 @@ from ablate.store.records import Measurement
 
 
 class Statistics(NamedTuple):
-    """The arguments of `measure`."""
+    """What `measure` needs to score a test set and resampled test sets.
+
+    values: statistics of each item, (n_items, n_statistics), such as (correct, 1) for an accuracy.
+    score: computes the score from the sums of statistics over items, (n_statistics,).
+    signature: says how the score is computed.
+    """
 
     values: NDArray[np.float64]
     score: Callable[[NDArray[np.float64]], float]

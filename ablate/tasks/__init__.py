@@ -115,7 +115,7 @@ def _instance(reference: Reference, cls: type[Task]) -> Task:
         task = cls()
     except (Exception, SystemExit) as error:  # such as a missing method
         raise ablate_error(reference, error) from None
-    for fault in task.class_faults():
+    if fault := task.class_fault():
         raise StudyError(f"{reference.written}: {fault}")
     return task
 

@@ -91,7 +91,11 @@ class Sample:
 
 
 class Task(ABC):
-    """Base of tasks. Subclasses set the class attributes and implement the abstract methods.
+    """Base of tasks.
+
+    Every task sets `name`, `data_config` and `architectures`, and implements `n_targets`, `collate`
+    and `output_terms`. A task that makes predictions also sets `prediction_metrics`, and implements
+    `predict`, and `statistics` or `measure` with `measure_items`. The rest has usual defaults.
 
     Attributes:
         name: name of the task in a study.
@@ -134,41 +138,34 @@ class Task(ABC):
 
     # Check of a user's class
 
-    def class_faults(self) -> Iterator[str]:
-        """Yield a fault for class attributes that are missing or wrong."""
+    def class_fault(self) -> str:
+        """The first fault of the class attributes; empty without a fault."""
         for former, name in FORMER_METHODS.items():
             if hasattr(self, former):
-                yield f"{former} has another name in version 0.2; rename it to {name}"
-        for name, expected in (
-            ("name", str),
-            ("architectures", tuple),
-            ("model_metrics", tuple),
-            ("default_metrics", tuple),
-            ("settings", tuple),
-        ):
-            if not isinstance(getattr(self, name, None), expected):
-                yield f"{name} is not a {expected.__name__}"
-                return
+                return f"{former} has another name in version 0.2; rename it to {name}"
+        if not isinstance(getattr(self, "name", None), str):
+            return "name is not a str"
+        for name in ("architectures", "model_metrics", "default_metrics", "settings"):
+            if not isinstance(getattr(self, name, None), tuple):
+                return f"{name} is not a tuple"
         data = getattr(self, "data_config", None)
         if not (isinstance(data, type) and issubclass(data, PREPARABLE)):
-            yield "data_config is not a subclass of ablate.tasks.DataConfig"
-        elif PPL not in self.model_metrics:
-            yield "model_metrics does not have PPL, which early stopping and learning curves use"
-        elif not all(
-            isinstance(section, type) and issubclass(section, TaskSettings)
-            for section in self.settings
-        ):
-            yield "settings must contain only classes such as ablate.tasks.SearchSettings"
-        elif not self.default_metrics:
-            yield "default_metrics is empty; verdicts use its first metric"
-        elif unknown := [name for name in self.architectures if name not in ARCHITECTURES]:
-            fault = unknown_name("architecture", str(unknown[0]), ARCHITECTURES)
-            yield f"architectures has {fault}"
-        elif unknown := [name for name in self.default_metrics if name not in self.metrics]:
-            yield (
-                f"default_metrics has {unknown[0]}, which is not a metric of the task: "
-                f"{listed(self.metrics)}"
-            )
+            return "data_config is not a subclass of ablate.tasks.DataConfig"
+        if PPL not in self.model_metrics:
+            return "model_metrics does not have PPL, which early stopping and learning curves use"
+        for section in self.settings:
+            if not (isinstance(section, type) and issubclass(section, TaskSettings)):
+                return "settings must contain only classes such as ablate.tasks.SearchSettings"
+        if not self.default_metrics:
+            return "default_metrics is empty; verdicts use its first metric"
+        for name in self.architectures:
+            if name not in ARCHITECTURES:
+                return f"architectures has {unknown_name('architecture', str(name), ARCHITECTURES)}"
+        for name in self.default_metrics:
+            if name not in self.metrics:
+                allowed = listed(self.metrics)
+                return f"default_metrics has {name}, which is not a metric of the task: {allowed}"
+        return ""
 
     # Settings
 
@@ -190,9 +187,8 @@ class Task(ABC):
 
     @property
     def original_defaults(self) -> dict[str, Any]:
-        """Original defaults of unused fields whose default has since changed. Run ids are computed
-        with them, so that the run ids of a task do not change with the defaults of fields that it
-        does not use.
+        """Values of unused fields for run ids: the first default of each field whose default has
+        changed. Then a new default of a field changes no run id of a task that does not use it.
         """
         facts = facts_of(DecodingConfig)
         defaults = {}
@@ -237,7 +233,7 @@ class Task(ABC):
         self, metrics: Sequence[str], data: CorpusConfig, config: RowConfig
     ) -> Iterator[Fault | str]:
         """Yield a fault for each reason why a row cannot be scored by the metrics of a study."""
-        yield from ()
+        return iter(())
 
     def describe(
         self, metric: Metric, data: CorpusConfig, vocab_sizes: Sequence[int]
@@ -306,13 +302,13 @@ class Task(ABC):
 
     def notes_on_scores(self, corpus: Corpus, metrics: Sequence[str]) -> Iterator[str]:
         """Yield a warning for each reason why a metric does not suit the test split."""
-        yield from ()
+        return iter(())
 
     # Model
 
     @abstractmethod
     def output_terms(self, model: Transformer, batch: Any) -> OutputTerms:
-        """Run the model on a batch."""
+        """Run the model on a batch from `collate`, whose type is each task's own."""
 
     def training_terms(self, model: Transformer, batch: Any) -> list[OutputTerms]:
         """Run the model on a training batch.
@@ -342,18 +338,19 @@ class Task(ABC):
         )
         for future_loss in future_losses:
             loss = loss + c.future_loss * future_loss
-        # The balance loss is a mean over tokens, and the trainer divides the sum by the tokens.
+        # The balance loss, which the experts have kept since the last call, is a mean over tokens.
+        # It is multiplied by the tokens, because the trainer divides the sum by them.
         return loss + batch.tokens * model.pop_balance_loss(), batch.tokens
 
     def nats_per_token(self, model: Transformer, split: Split, device: torch.device) -> float:
         """Mean negative log-likelihood of the target tokens of a split, in nats."""
         from ablate.data.batches import eval_batches
-        from ablate.metrics.perplexity import nats_per_token
+        from ablate.metrics import perplexity
 
         def batches(tokens: int) -> Iterator[Batch]:
             return (self.collate(split, items) for items in eval_batches(split, tokens))
 
-        return nats_per_token(model, batches, self.output_terms, device)
+        return perplexity.nats_per_token(model, batches, self.output_terms, device)
 
     def perplexity(self, model: Transformer, split: Split, device: torch.device) -> float:
         """Perplexity of the target tokens of a split."""
@@ -375,6 +372,7 @@ class Task(ABC):
         from ablate.metrics.chance import unigram_perplexity
 
         dev = self.items(corpus, "dev", config)
+        # The targets of one step stand for all steps: masks change them, but not their frequencies.
         train = self.at_step(self.items(corpus, "train", config), seed=0, step=1)
         if not hasattr(self.collate(dev, [0]), "targets"):
             return None
@@ -416,12 +414,7 @@ class Task(ABC):
     # Scores
 
     def statistics(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Statistics:
-        """The statistics from which `measure` and `measure_items` compute scores.
-
-        Returns:
-            The statistics of each prediction; a function that computes the score from summed
-            statistics; and the signature of the score.
-        """
+        """The statistics from which `measure` and `measure_items` compute scores."""
         raise NotImplementedError(f"{type(self).__name__} has no metric {metric}")
 
     def measure(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Measurement:
@@ -454,13 +447,12 @@ class Task(ABC):
         return predictions
 
     def scores_items(self, metric: Metric) -> bool:
-        """Whether a metric of predictions scores the items of the test split, not the items of a
-        probe.
+        """Whether a metric scores predictions for the items of the test split, not for a probe. The
+        first prediction metric does so, and each one for the same kind of item, such as sentences.
         """
-        if metric.name not in self.prediction_metric_names:
-            return False
-        return metric.item == self.prediction_metrics[0].item
+        is_of_predictions = metric.name in self.prediction_metric_names
+        return is_of_predictions and metric.item == self.prediction_metrics[0].item
 
     def samples(self, corpus: Corpus, items: Sequence[int]) -> Iterator[Sample]:
         """Yield the texts of some items of the test split, for reports."""
-        yield from ()
+        return iter(())

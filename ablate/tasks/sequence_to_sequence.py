@@ -31,15 +31,15 @@ class SequenceToSequence(Task):
     architectures = ("encoder-decoder", "decoder-only")
     predicts = "lines"
 
-    def class_faults(self) -> Iterator[str]:
-        """Yield a fault for class attributes that are missing or wrong."""
-        faults = list(super().class_faults())
-        yield from faults
-        if not faults and len(self.data_config.fields) < 2:
-            yield (
+    def class_fault(self) -> str:
+        """The first fault of the class attributes; empty without a fault."""
+        fault = super().class_fault()
+        if not fault and len(self.data_config.fields) < 2:
+            return (
                 "data_config has one text field; a SequenceToSequence task needs two, one to read "
                 "and one to predict"
             )
+        return fault
 
     @property
     def source(self) -> str:
