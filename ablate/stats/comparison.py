@@ -27,15 +27,17 @@ class PairedScores:
         unknown.
     diverged, base_diverged: number of diverged seeds of the row and of base.
     unpaired: number of the row's seeds that ended without a difference and without diverging: a
-        score of the row or of base is missing.
+        score of the row or of base is missing. The row's other ended seeds have a difference or
+        diverged, so ended = n + unpaired + diverged.
     base_ended: number of base's seeds that ended, by a score or by divergence.
     base_pending: number of base's seeds that have not ended.
     pending: number of the row's seeds that have not ended.
     same_training: whether the row reuses base's trained models and differs only in how they are
         evaluated, such as in the beam size. The noise of such a row is estimated separately.
-    base: base's scores if base has seeds that no row has, else None.
+    base_with_further_seeds: base's scores, if base has seeds that no row has; else None.
     shift: number that was added to each difference, because base's mean also counts the seeds that
-        no row has (`_shifted_by_further_seeds`).
+        no row has: their weight times (base's mean over the row's seeds - base's mean over the
+        further seeds).
     lower_bound: the smallest possible mean difference: -(mean of base) for scores that are never
         negative, else -inf.
     base_label: the label of base, in a study with several bases. Rows with the same base share one
@@ -51,7 +53,7 @@ class PairedScores:
     base_pending: int = 0
     pending: int = 0
     same_training: bool = False
-    base: BaseScores | None = None
+    base_with_further_seeds: BaseScores | None = None
     shift: float = 0.0
     lower_bound: float = -math.inf
     base_label: str = ""
@@ -73,7 +75,9 @@ class PairedScores:
 
     @property
     def is_constant_zero(self) -> bool:
-        """Whether every score equals base's score, as after a change that has no effect."""
+        """Whether every score equals base's score, as after a change that has no effect; true
+        without a difference.
+        """
         return not any(self.differences.values())
 
     @property
@@ -135,6 +139,7 @@ class Noise:
 
 def _level_at(excess: Callable[[float], float]) -> float:
     """The level at which a decreasing function is zero, to 6 digits, by bisection of log(level)."""
+    # As scipy.optimize.brentq, but scipy is no dependency.
     if excess(_SMALLEST_P) < 0:
         return _SMALLEST_P
     low = math.log(_SMALLEST_P)
@@ -195,7 +200,7 @@ class DifferenceNoise:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ScoreComparison:
     """A row with the noise of its mean difference, and its tests.
 
     bootstrap: None without scores on the resampled test sets.
@@ -259,10 +264,11 @@ class Comparison:
         """
         row = self.row
         mean = row.mean
-        if mean is None:
-            p_scores, is_better = 1.0, False
-        else:
-            p_scores, is_better = self.p_values(mean).pooled, metric.is_better(mean)
+        p_scores = 1.0
+        is_better = False
+        if mean is not None:
+            p_scores = self.p_values(mean).pooled
+            is_better = metric.is_better(mean)
         if row.diverged == row.base_diverged:
             return p_scores
         if row.diverged < row.base_diverged:
@@ -278,7 +284,7 @@ class Comparison:
         """P values of the equivalence test (two one-sided tests) within a margin; 1 without a
         margin, and with a divergence of the row or of base.
 
-        Source: Schuirmann, "A Comparison of the Two One-Sided Tests Procedure and the Power
+        Source: Schuirmann, "A ScoreComparison of the Two One-Sided Tests Procedure and the Power
             Approach", J. Pharmacokinetics and Biopharmaceutics (1987).
         """
         row = self.row
@@ -327,33 +333,31 @@ class Comparison:
         return None if needed is None else needed - self.row.n
 
 
-def compare(rows: Sequence[PairedScores], level: float) -> list[Comparison]:
+def compare(rows: Sequence[PairedScores], level: float) -> list[ScoreComparison]:
     """Compare each row with its base.
 
     The rows of one base share an estimate of the noise of seeds. A row that only evaluates base's
     trained models differently has an estimate by itself.
     """
+    # Positions of the rows that share an estimate, by base and, for a separate row, its position.
     groups: dict[tuple[str, int | None], list[int]] = {}
     for position, row in enumerate(rows):
         if row.shows_noise:
             group = (row.base_label, position if row.same_training else None)
             groups.setdefault(group, []).append(position)
-    compared: dict[int, Comparison] = {}
+    compared: dict[int, ScoreComparison] = {}
     for (_, separate), positions in groups.items():
-        base = None if separate is not None else rows[positions[0]].base
+        base = rows[positions[0]].base_with_further_seeds if separate is None else None
         noise = seed_noise([rows[position].differences for position in positions], base)
         for index, position in enumerate(positions, 1):  # index 0 of `noise` is base
             compared[position] = _comparison(rows[position], noise, index, level)
-    comparisons = []
-    for position, row in enumerate(rows):
-        if position in compared:
-            comparisons.append(compared[position])
-        else:
-            comparisons.append(Comparison(row, _bootstrap(row)))
-    return comparisons
+    return [
+        compared.get(position) or ScoreComparison(row, _bootstrap(row))
+        for position, row in enumerate(rows)
+    ]
 
 
-def _comparison(row: PairedScores, noise: SeedNoise, index: int, level: float) -> Comparison:
+def _comparison(row: PairedScores, noise: SeedNoise, index: int, level: float) -> ScoreComparison:
     """Compare a row with base.
 
     Args:
@@ -370,12 +374,12 @@ def _comparison(row: PairedScores, noise: SeedNoise, index: int, level: float) -
     pooled = noise.pooled_components(index, row.n)
     # Without any spread, the noise of seeds is unknown, even if the noise of sentences is known.
     if not any(variance.value for variance in pooled):
-        return Comparison(row, bootstrap)
+        return ScoreComparison(row, bootstrap)
     own = noise.own_components(index, row.n)
     # Each outlier row casts doubt on the pooled variance, so it makes the row's own test stricter.
     own_level = level / (1 + len(noise.outliers))
     difference_noise = DifferenceNoise(Noise(pooled, sentences), Noise(own, sentences), own_level)
-    return Comparison(row, bootstrap, difference_noise)
+    return ScoreComparison(row, bootstrap, difference_noise)
 
 
 def _shifted_by_further_seeds(row: PairedScores, noise: SeedNoise) -> PairedScores:
@@ -385,10 +389,11 @@ def _shifted_by_further_seeds(row: PairedScores, noise: SeedNoise) -> PairedScor
     (1 - w) common + w further. Therefore row - base grows by w (common - further).
     """
     weight = noise.weight(row.n)
-    if row.base is None or not weight:
+    base = row.base_with_further_seeds
+    if base is None or not weight:
         return row
-    common = statistics.fmean(row.base.common[seed] for seed in row.differences)
-    further = statistics.fmean(row.base.further.values())
+    common = statistics.fmean(base.common[seed] for seed in row.differences)
+    further = statistics.fmean(base.further.values())
     shift = weight * (common - further)
     differences = {seed: value + shift for seed, value in row.differences.items()}
     return replace(row, differences=differences, shift=shift)

@@ -10,7 +10,7 @@ A row is better or worse than base if its mean difference from base is significa
    outliers in noise, the stricter it is for every row.
 
 Both tests add the variance between test sentences. A row that diverges more often than base can
-also be judged worse because of its divergences; `Comparison.p_uncorrected` has this rule.
+also be judged worse because of its divergences; `ScoreComparison.p_uncorrected` has this rule.
 
 Most studies are judged once, with all their seeds. A study with several looks is judged at each
 look, which uses a part of the significance level (`ablate.stats.looks`). A verdict that is reached
@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ablate.stats.comparison import Comparison, PairedScores, compare
+from ablate.stats.comparison import PairedScores, ScoreComparison, compare
 from ablate.stats.looks import SINGLE_LOOK, Look
 from ablate.stats.metrics import Metric
 from ablate.stats.significance import HolmTest, holm_correction
@@ -154,7 +154,7 @@ class _Corrected:
 
 def _verdict(
     metric: Metric,
-    comparison: Comparison,
+    comparison: ScoreComparison,
     corrected: _Corrected,
     margin: float | None,
     look: Look,
@@ -194,7 +194,9 @@ def _verdict(
     )
 
 
-def _is_equivalent(comparison: Comparison, pooled_test: HolmTest, margin: float | None) -> bool:
+def _is_equivalent(
+    comparison: ScoreComparison, pooled_test: HolmTest, margin: float | None
+) -> bool:
     """Whether the pooled test and the row's own test show that the difference is smaller than the
     margin.
     """
@@ -204,7 +206,9 @@ def _is_equivalent(comparison: Comparison, pooled_test: HolmTest, margin: float 
     return comparison.equivalence(margin).own < noise.own_level
 
 
-def _word(metric: Metric, comparison: Comparison, pooled_test: HolmTest, is_within: bool) -> Word:
+def _word(
+    metric: Metric, comparison: ScoreComparison, pooled_test: HolmTest, is_within: bool
+) -> Word:
     """The word of the verdict by the scores up to this look, without earlier verdicts.
 
     Args:
@@ -223,7 +227,7 @@ def _word(metric: Metric, comparison: Comparison, pooled_test: HolmTest, is_with
         is_worse = (always_diverges and base_never_diverges) or pooled_test.is_significant
         return "worse" if is_worse else "diverged"
     # A row with more divergences than base is tested only for being worse: by its divergences, or
-    # by scores that pass the row's own test (`Comparison.p_uncorrected`).
+    # by scores that pass the row's own test (`ScoreComparison.p_uncorrected`).
     if pooled_test.is_significant and row.diverged > row.base_diverged:
         return "worse"
     if row.n == 1:

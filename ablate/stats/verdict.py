@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from ablate.formatting import p_text, plural, ratio
 from ablate.stats.bootstrap import BootstrapTest
-from ablate.stats.comparison import Comparison, SeedTest
+from ablate.stats.comparison import ScoreComparison, SeedTest
 from ablate.stats.looks import SINGLE_LOOK, Look
 from ablate.stats.metrics import Metric
 from ablate.stats.significance import LEVEL
@@ -86,7 +86,7 @@ class Verdict:
     shift: float = 0.0
     lower_bound: float = -math.inf
     base_has_learned: bool = True
-    comparison: Comparison | None = field(default=None, repr=False, compare=False)
+    comparison: ScoreComparison | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def more_seeds(self) -> int | None:

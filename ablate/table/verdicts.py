@@ -85,7 +85,7 @@ def paired_scores(
         base_pending=len(base_runs) - base_states["done"] - base_states["diverged"],
         pending=len(row_runs) - states["done"] - states["diverged"],  # a failed run may be repeated
         same_training={run.id for run in row_runs} == {run.id for run in base_runs},
-        base=all_base_scores,
+        base_with_further_seeds=all_base_scores,
         lower_bound=lower_bound,
         base_label=base.label,
     )

@@ -14,10 +14,10 @@ from statsmodels.stats.weightstats import ttost_paired
 
 from ablate.stats.bootstrap import BootstrapTest
 from ablate.stats.comparison import (
-    Comparison,
     DifferenceNoise,
     Noise,
     PairedScores,
+    ScoreComparison,
     SeedTest,
     compare,
 )
@@ -453,7 +453,7 @@ def compared(*differences, own_level=LEVEL, **counts):
     """A row whose variances are given: the shared one has 10 degrees of freedom, and its own 2."""
     shared, own = Noise((Variance(0.02, 10),)), Noise((Variance(0.05, 2),))
     noise = DifferenceNoise(shared, own, own_level)
-    return Comparison(paired(*differences, **counts), None, noise)
+    return ScoreComparison(paired(*differences, **counts), None, noise)
 
 
 def test_equivalence_is_tested_with_the_shared_and_with_the_row_s_own_variance():
@@ -465,7 +465,7 @@ def test_equivalence_is_tested_with_the_shared_and_with_the_row_s_own_variance()
         assert near.equivalence(margin) == (1.0, 1.0)
     for counts in ({"diverged": 1}, {"base_diverged": 1}):
         assert compared(0.1, -0.2, 0.4, **counts).equivalence(0.3) == (1.0, 1.0)
-    assert Comparison(paired(0.1), None).equivalence(0.3) == (1.0, 1.0)
+    assert ScoreComparison(paired(0.1), None).equivalence(0.3) == (1.0, 1.0)
 
 
 def test_a_p_value_that_equals_its_level_is_not_below_it():
@@ -558,8 +558,8 @@ def test_a_row_without_any_seed_or_noise_has_no_evidence():
     assert (nothing.n, nothing.mean, nothing.ended, nothing.base_ended, nothing.pending) == (
         0, None, 0, 0, 0,
     )  # fmt: skip
-    assert Comparison(nothing, None).p_uncorrected(BLEU) == 1.0
-    assert Comparison(paired(-1.0), None).p_uncorrected(BLEU) == 1.0
+    assert ScoreComparison(nothing, None).p_uncorrected(BLEU) == 1.0
+    assert ScoreComparison(paired(-1.0), None).p_uncorrected(BLEU) == 1.0
 
 
 def test_rows_of_one_seed_without_an_effect_or_of_no_seed_have_no_noise_and_change_that_of_no_other():
