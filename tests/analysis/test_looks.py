@@ -12,7 +12,6 @@ from ablate.analysis.current_look import read_current_look
 from ablate.analysis.judgments import earlier_judgments, record_judgment
 from ablate.analysis.missing import on_some_host
 from ablate.analysis.stages import execute_stages, next_stage
-from ablate.errors import StudyError, UsageError
 from ablate.plan.budget import fit
 from ablate.plan.plan import plan_of
 from ablate.plan.power import power_json, power_of
@@ -285,15 +284,6 @@ def test_seeds_are_not_chosen_by_hand_in_a_study_with_looks(given, command):
         "study.yaml:4:16: the study is judged at looks, which determine its seeds; remove --seeds"
         in done.err
     )
-
-
-def test_looks_need_a_row_and_seeds_of_their_own(fake):
-    with pytest.raises(StudyError, match="4:16: looks: the study has no row to judge"):
-        fake(LOOKS.partition("rows:")[0])
-    with pytest.raises(StudyError, match="seed 5 is a seed of the study"):
-        fake(LOOKS + "tune: {grid: {learning_rate: [1e-3, 3e-3]}, seeds: [5]}\n")
-    with pytest.raises(UsageError, match="judged at looks"):
-        fake(LOOKS, seeds="1")
 
 
 def test_every_size_must_be_settled(fake):

@@ -9,7 +9,7 @@ from ablate.config.identity import run_id
 from ablate.config.inactive import InactiveSettings
 from ablate.config.model import LAYER_FIELDS, shortest_pattern
 from ablate.config.resolve import resolve_row
-from ablate.fields import facts_of, field_faults
+from ablate.fields import facts_of
 from ablate.tasks import Translation
 
 GEMMA = {
@@ -74,27 +74,6 @@ def test_parameters_are_the_sum_over_the_layers():
 
     assert 2 * count(d_ff=[16, 48]) == count(d_ff=16) + count(d_ff=48)
     assert 2 * count(n_kv_heads=[1, 4]) == count(n_kv_heads=1) + count(n_kv_heads=4)
-
-
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"n_layers": 2, "d_ff": [1, 2, 3]}, ["d_ff: [1, 2, 3]", "2 layers"]),
-        ({"d_ff": []}, ["[]", "pattern"]),
-        ({"d_ff": [16, "wide"]}, ['"wide"', "integer"]),
-        ({"attention": ["full", "lokal"]}, ['"lokal"', '"local"']),
-        ({"positional_encoding": ["sinusoidal", "none"]}, ["sinusoidal", "same in all layers"]),
-        ({"positional_encoding": "relative", "d_k": [8, 16]}, ["relative", "same in all layers"]),
-        ({"positional_encoding": ["rope", "none"], "mixer": ["lstm", "attention"]}, ["rope", "mixer=lstm"]),
-        ({"n_kv_heads": [3, 8]}, ["layer 1", "n_kv_heads=3", "h=8"]),
-    ],
-    ids=str,
-)  # fmt: skip
-def test_what_cannot_alternate_is_refused(fields, words):
-    with pytest.raises(ValidationError) as error:
-        resolve_row(fields)
-    text = " ".join(fault.sentence for fault in field_faults(error.value))
-    assert all(word in text for word in words), text
 
 
 def test_a_setting_needs_an_effect_in_one_layer():

@@ -50,18 +50,6 @@ def test_incompatible_settings_of_base_are_reported_at_the_first_that_the_reason
     assert faults(f"{HEAD}{line}") == [f"table3.yaml:3:{column}: {reason}"]
 
 
-def test_a_row_incompatible_with_inherited_settings_is_reported(faults):
-    text = (
-        HEAD
-        + "base: {positional_encoding: rope}\nrows:\n  A: {each: {d_k: [8, 7], mixer: [lstm]}}\n"
-    )
-    assert faults(text) == [
-        "table3.yaml:5:23: d_k=7 is odd, and rope rotates pairs of a head's entries",
-        "table3.yaml:5:35: positional_encoding=rope acts inside self-attention, which mixer=lstm "
-        "replaces",
-    ]
-
-
 def test_a_row_may_override_an_incompatible_setting_of_base(read):
     study = read(
         HEAD
@@ -93,25 +81,6 @@ def test_an_inactive_setting_of_a_row_is_reported_at_its_value(faults, name, val
     others = {other for other in beside if f": {other}: " in " ".join(found)}
     of_task = [each for each in found if ': row "' in each]  # which lacks the architecture
     assert len(found) == 1 + len(others) + len(of_task)
-
-
-def test_inactive_settings_of_base_and_of_set_are_reported_at_their_positions(faults):
-    text = HEAD + "base: {N: 2, attention_window: 3, relative_clip: 4}"
-    window, clip = (
-        "attention_window: 3 has no effect: it belongs to attention=local, which is not chosen; "
-        "remove it",
-        "relative_clip: 4 has no effect: it belongs to positional_encoding=relative, which is not "
-        "chosen; remove it",
-    )
-    assert faults(text) == [f"table3.yaml:3:32: {window}", f"table3.yaml:3:50: {clip}"]
-    assert faults(HEAD, overrides=("attention_window=3",)) == [
-        f"--set attention_window=3: {window}"
-    ]
-
-
-def test_an_inactive_setting_at_its_default_is_reported_too(faults):
-    [line] = faults(HEAD + "rows: {A: {each: {relative_clip: [16]}}}")
-    assert line.startswith("table3.yaml:3:35: relative_clip: 16 has no effect")
 
 
 def test_inherited_inactive_settings_are_reset_without_an_error(read):
