@@ -60,8 +60,8 @@ def scaled(n: float | None, unit: str) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as percentage with three digits: `1.88%`, `5%`."""
-    return f"{100 * share:.3g}%"
+    """A share as percentage with three digits: `1.88 %`, `5 %`."""
+    return f"{100 * share:.3g} %"
 
 
 def plural(count: int, noun: str) -> str:
@@ -92,10 +92,10 @@ def thousands(steps: int | None) -> str:
 
 
 def shares_text(shares: Mapping[str, float]) -> str:
-    """Shares by name, with one digit: `source 1.2%, target <0.1%`."""
+    """Shares by name, with one digit: `source 1.2 %, target <0.1 %`."""
     texts = []
     for name, share in shares.items():
-        text = "<0.1%" if 0 < share < 0.0005 else f"{share:.1%}"
+        text = "<0.1 %" if 0 < share < 0.0005 else f"{100 * share:.1f} %"
         texts.append(f"{name} {text}")
     return ", ".join(texts)
 

@@ -165,3 +165,11 @@ def widen(console: Console, table: Table) -> None:
     """Make a console as wide as a table needs."""
     options = console.options.update(max_width=10_000)
     console.width = max(console.width, console.measure(table, options=options).maximum)
+
+
+def whole_lines(console: Console, table: Table) -> str:
+    """The lines of a table in full width for a pipe, without spaces at their ends."""
+    widen(console, table)
+    with console.capture() as captured:
+        console.print(table)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())

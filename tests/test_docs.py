@@ -669,7 +669,7 @@ def test_plans_are_printed_as_the_pages_show(tmp_path, monkeypatch):
         Path(name).write_text(study)
         shown.append((("plan", name), output))
     (power,) = re.findall(
-        r"```text\n(Detectable.*?)```", (ROOT / "docs/verdict.md").read_text(), re.DOTALL
+        r"```text\n(Expected.*?)```", (ROOT / "docs/verdict.md").read_text(), re.DOTALL
     )
     arguments = ("plan", str(ROOT / "studies/anatomy.yaml"), "--seeds", "1-2")
     assert len(shown) == 2
@@ -696,9 +696,10 @@ def is_part_of(words, line):
 
 
 def test_the_live_table_in_the_guide_has_the_current_legend():
-    from ablate.report.live_table import LEGEND
+    from ablate.report.live_table import COMMON_STEP, RATIOS, STILL_TRAINING
 
-    assert f"\n{LEGEND}\n" in (ROOT / "docs/getting-started.md").read_text()
+    legend = f"{STILL_TRAINING}; {RATIOS}, {COMMON_STEP}"
+    assert f"\n{legend}\n" in (ROOT / "docs/getting-started.md").read_text()
 
 
 def test_the_kubernetes_manifests_fit_the_schema_of_kubernetes():

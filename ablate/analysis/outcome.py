@@ -143,7 +143,7 @@ def _low_parts(
             name = part.name.replace("_", " ")
             for (_, cause_text), labels in sorted(low.items()):
                 yield (
-                    f"NOTE: {name} below {part.least}: {first_few(labels)}: {part.remark}. "
+                    f"note: {part.remark} ({name} below {part.least}): {first_few(labels)}. "
                     f"{cause_text}."
                 )
 

@@ -11,6 +11,7 @@ from ablate.tasks import Task
 
 # Packages whose version may change a score; the scorers of metrics are added to these.
 _PACKAGES = ("torch", "sentencepiece")
+_REVISION = "revision"
 
 
 def provenance_remarks(task: Task, runs: Iterable[RunResult]) -> Iterator[str]:
@@ -42,8 +43,11 @@ def provenance_remarks(task: Task, runs: Iterable[RunResult]) -> Iterator[str]:
                 averaged[label] = f"{label} ({run.decoding.averaged})"
     for name, values in properties.items():
         groups = [f"{value}: {first_few(list(labels))}" for value, labels in values.items()]
-        if len(groups) > 1:
-            yield f"NOTE: these runs differ in {name}: {'; '.join(groups)}."
+        if len(groups) > 1 and name == _REVISION:
+            revisions = f"{len(groups)} revisions of ablate: {first_few(list(values))}"
+            yield f"note: these runs were trained with {revisions}."
+        elif len(groups) > 1:
+            yield f"note: these runs differ in {name}: {'; '.join(groups)}."
     unequal = []
     for label, steps in updates.items():
         if len(steps) > 1:
@@ -55,7 +59,7 @@ def provenance_remarks(task: Task, runs: Iterable[RunResult]) -> Iterator[str]:
         ("memory ran out, so micro-batches were made smaller, at the same batch", small),
     ):
         if rows:
-            yield f"NOTE: {difference}: {first_few(rows)}."
+            yield f"note: {difference}: {first_few(rows)}."
 
 
 def _properties(
@@ -80,4 +84,4 @@ def _properties(
         if code.revision:
             changes = " with changes" if code.dirty else ""
             revision = f"{code.revision[:12]}{changes}"
-        yield "revision of ablate", revision
+        yield _REVISION, revision

@@ -20,7 +20,7 @@ class Cause(NamedTuple):
 
     order: int
     text: str
-    evidence: str
+    evidence: str = ""
 
 
 def cause_of(runs: Sequence[RunResult], config: RowConfig, share: float) -> Cause:
@@ -37,15 +37,13 @@ def cause_of(runs: Sequence[RunResult], config: RowConfig, share: float) -> Caus
         if run.decoding is not None and run.decoding.cut is not None:
             cut.update(run.decoding.cut)
             total += run.decoding.n_predictions or 0
-    evidence = ""
-    if cut.total():
-        evidence = f", {cut.total():,} of {total:,} translations at a limit of length"
     if cut.total() > share * total:
         ((setting, _),) = cut.most_common(1)
         limit = f"{setting}={getattr(config, setting)}"
-        return Cause(0, f"{limit} ends translations; raise it", evidence)
+        evidence = f", {cut.total():,} of {total:,} translations cut"
+        return Cause(0, f"{limit} cuts translations; raise it", evidence)
     if config.early_stopping and config.beam > 1:
-        cause = "early_stopping ends a search before longer translations are finished"
-        return Cause(1, f"{cause}; set it to false", evidence)
-    remedy = "`tune: {decoding: {alpha: [...]}}` chooses one on dev"
-    return Cause(2, f"A larger alpha makes them longer; {remedy}", evidence)
+        remedy = "Set early_stopping to false, so that longer translations can be finished"
+        return Cause(1, remedy)
+    remedy = "A larger alpha makes translations longer; `tune: {decoding: {alpha: [...]}}` chooses"
+    return Cause(2, f"{remedy} alpha on dev")

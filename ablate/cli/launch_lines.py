@@ -30,7 +30,7 @@ def corpus_lines(runs: Runs, corpus: Corpus) -> Iterator[str]:
     for line in corpus.manifest.all_warnings:
         yield f"note: {line}"
     for line in study.task.notes_on_scores(corpus, runs.metrics):
-        yield f"NOTE: {line}."
+        yield f"note: {line}."
     lengths = lengths_in(corpus.folder)
     if lengths is None or is_drawn(study.data):
         return

@@ -85,14 +85,14 @@ class LiveView:
         return progress
 
     def started(self, run: str) -> None:
-        """Log a run that a worker has started."""
+        """Log a run that a worker starts. Another process may hold the run; then `held` follows."""
         if self.frame is None and run not in self.running:
             # While watching, a checkpoint may come from a run that began between two readings.
             step = None if self.is_watching else saved_step(self.results.run(run))
             if step:
-                self.log(f"resumed  {self.labels[run]} at step {step}")
+                self.log(f"resuming {self.labels[run]} at step {step}")
             else:
-                self.log(f"started  {self.labels[run]}")
+                self.log(f"starting {self.labels[run]}")
         self.running.add(run)
 
     def held(self, run: str) -> None:

@@ -199,7 +199,8 @@ def markup_warnings(split: str, records: Sequence[Document], labels: Sequence[st
             share = matches / max(1, len(beginning))
             if share >= SHARE:
                 warnings.append(
-                    f"{split} ({label}): {share:.0%} of lines look {markup}; scores need plain text"
+                    f"{split} ({label}): {100 * share:.0f} % of lines look {markup}; scores need "
+                    f"plain text"
                 )
     return warnings
 
@@ -224,9 +225,9 @@ def form_warnings(
         shares = [_composed_share(split_records, field) for split_records in records]
         if abs(shares[0] - shares[1]) >= SHARE:  # false if a share is NaN
             warnings.append(
-                f"{splits[0]} ({label}): {shares[0]:.0%} of lines with accents are in Unicode's "
-                f"form NFC, and {shares[1]:.0%} of {splits[1]}: one letter is two different texts; "
-                f"bring both splits into one form"
+                f"{splits[0]} ({label}): {100 * shares[0]:.0f} % of lines with accents are in "
+                f"Unicode's form NFC, and {100 * shares[1]:.0f} % of {splits[1]}: one letter is "
+                f"two different texts; bring both splits into one form"
             )
     return warnings
 

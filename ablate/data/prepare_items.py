@@ -80,6 +80,6 @@ class ItemPreparation(StreamPreparation):
         if not overlap:
             return []
         return [
-            f"test: {overlap:.1%} of the items may occur in training, because too few items of "
-            f"their size are held out"
+            f"test: {100 * overlap:.1f} % of the items may occur in training, because too few "
+            f"items of their size are held out"
         ]

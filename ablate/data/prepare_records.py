@@ -160,7 +160,7 @@ class RecordPreparation(Preparation):
         warnings = []
         has_words = self.data.tokenizer == "word"
         for label, share in zip(self.data.labels, shares.values(), strict=True):
-            prefix = f"{split} ({label}): {share:.1%} of the"
+            prefix = f"{split} ({label}): {100 * share:.1f} % of the"
             if has_words and share > (UNKNOWN if split == "train" else 0):
                 warnings.append(f"{prefix} words are not in the vocabulary")
             elif share > UNKNOWN:

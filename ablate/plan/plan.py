@@ -408,7 +408,7 @@ def epochs_lines(epochs: Mapping[str, float | None]) -> Iterator[str]:
         if len(set(partial.values())) > 1:
             share += " or more"
         yield (
-            f"NOTE: training ends after {share} of the training text in "
+            f"note: training ends after {share} of the training text in "
             f"{concerned_rows(list(partial), len(epochs))}; more train_steps or a larger "
             "batch_tokens would read the rest."
         )

@@ -177,7 +177,7 @@ def _scores(experiment: Experiment) -> Iterator[str]:
     for metric in dict.fromkeys((*experiment.shown, *experiment.judged)):
         signature = "; ".join(experiment.signatures.get(metric.name, ()))
         split = metric.side
-        if test_set := experiment.test_sets.get(metric.name):
+        if (test_set := experiment.test_sets.get(metric.name, split)) != split:
             split = f"test={test_set}"
         yield f"{metric.title}{cite(metric.name)} on {split} ({signature})"
 

@@ -21,7 +21,9 @@ from ablate.table.experiment import row_state
 LEAST_LABEL = 12  # columns of the terminal
 ROOM_OF_NUMBERS = 55  # columns right of the labels
 ROOM_FOR_LEGEND = 6  # rows; with fewer, the legend's line is used for a row
-LEGEND = '~ still training; "vs base": ratio of PPL, @ last step that both evaluated'
+STILL_TRAINING = "~ still training"
+RATIOS = '"vs base": ratio of PPL'
+COMMON_STEP = "@ last step that both evaluated"
 # Wen et al., "Fantastic Pretraining Optimizers and Where to Find Them" (2025), arXiv 2509.02046.
 DECAY_WARNING = "@ rankings at a common step can still flip while the learning rate decays"
 URGENT: dict[State, int] = {"running": 0, "failed": 1, "diverged": 1}  # the other states: 2
@@ -43,13 +45,23 @@ def live_table(progress: StudyProgress, width: int, height: int, *, is_own: bool
     room = height - len(head) - 1  # below the heads of the columns
     if room < 2:
         return Group(*head[:height])
-    notes = [LEGEND] if room > ROOM_FOR_LEGEND else []
-    at_a_step = any(row.against_base and row.against_base.step for row in progress.rows)
-    if at_a_step and room > ROOM_FOR_LEGEND + 1:
-        notes.append(DECAY_WARNING)
+    notes = _legend(progress.rows)[: max(0, room - ROOM_FOR_LEGEND)]
     rows, left_out = _visible(progress.rows, room - len(notes))
     below = [_line(note, "dim") for note in (*left_out, *notes)]
     return Group(*head, _table(progress, rows, width), *below)
+
+
+def _legend(rows: Sequence[RowProgress]) -> list[str]:
+    """The lines that explain the marks and numbers of these rows."""
+    phrases = []
+    if any(_last_perplexities(row) for row in rows):
+        phrases.append(STILL_TRAINING)
+    comparisons = [row.against_base for row in rows if row.against_base is not None]
+    at_a_step = any(comparison.step for comparison in comparisons)
+    if comparisons:
+        phrases.append(f"{RATIOS}, {COMMON_STEP}" if at_a_step else RATIOS)
+    lines = ["; ".join(phrases)] if phrases else []
+    return [*lines, DECAY_WARNING] if at_a_step else lines
 
 
 def _line(text: str, style: str = "") -> Text:
@@ -125,10 +137,18 @@ def _perplexity(row: RowProgress) -> Text:
     """The perplexity of finished runs; without any, the mean of the last evaluations."""
     if row.ppl.n:
         return Text(number(row.ppl.mean, PPL.digits))
-    values = [report.perplexity for report in row.reports.values() if report.perplexity is not None]
+    values = _last_perplexities(row)
     if not values:
         return Text()
     return Text(f"~{number(sum(values) / len(values), PPL.digits)}", style="italic")
+
+
+def _last_perplexities(row: RowProgress) -> list[float]:
+    """The last evaluations of the running seeds of a row; empty if a seed has finished."""
+    if row.ppl.n:
+        return []
+    reports = row.reports.values()
+    return [report.perplexity for report in reports if report.perplexity is not None]
 
 
 def _against(row: RowProgress) -> Text:

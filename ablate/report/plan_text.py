@@ -95,7 +95,7 @@ _ROW_NOTES: tuple[tuple[str, Callable[[RowConfig], bool]], ...] = (
     ),
     ("memory counts Adam's state for the optimizer of", lambda config: is_own(config.optimizer)),
     (
-        "NOTE: the learning rate rises until training ends, because warmup_steps is not below "
+        "note: the learning rate rises until training ends, because warmup_steps is not below "
         "train_steps",
         ends_in_warmup,
     ),
@@ -109,14 +109,14 @@ def _row_notes(plan: Plan) -> Iterator[str]:
         noted[note] = [row.row.label for row in plan.rows if concerns(row.row.config)]
     for row in plan.rows:
         if note := note_on_shared_keys(row.row.config.all_layers):
-            noted.setdefault(f"NOTE: {note}", []).append(row.row.label)
+            noted.setdefault(f"note: {note}", []).append(row.row.label)
     repeated = []
     rows = plan.planned.by_label
     for label, earlier in plan.planned.repeated.items():
         if rows[label].group != rows[earlier].group:  # within a group, a path repeats rows
             repeated.append(f"{label} ({earlier})")
     noted[
-        "NOTE: rows with the runs of an earlier row, in parentheses, which verdicts count and test "
+        "note: rows with the runs of an earlier row, in parentheses, which verdicts count and test "
         "once"
     ] = repeated
     for note, labels in noted.items():

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ablate.formatting import fold, visible
 from ablate.store.status import STATES, State
-from ablate.streams import echo, new_console, widen
+from ablate.streams import echo, new_console, whole_lines
 
 LARGE = 200  # rows; longer tables are formatted without rich, which is slow
 STYLES: dict[str, str] = {
@@ -75,12 +75,10 @@ def print_wide(table: Table) -> None:
         else:
             console.print(table)
         return
-    if not lines:
-        widen(console, table)
-        with console.capture() as captured:
-            console.print(table)
-        lines = list(map(Text, captured.get().splitlines()))
-    echo("\n".join(line.plain.rstrip() for line in lines))
+    if lines:
+        echo("\n".join(line.plain.rstrip() for line in lines))
+    else:
+        echo(whole_lines(console, table))
 
 
 def _lines(table: Table) -> list[Text]:

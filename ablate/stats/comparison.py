@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ablate.stats.bootstrap import BootstrapTest, paired_bootstrap
 from ablate.stats.distributions import critical_t, two_sided_p
-from ablate.stats.metrics import Metric
+from ablate.stats.metrics import Interval, Metric
 from ablate.stats.noise import BaseScores, SeedNoise, Variance, seed_noise
 from ablate.stats.power import fewest_seeds
 from ablate.stats.significance import LEVEL, POWER, fisher_p
@@ -38,8 +38,7 @@ class PairedScores:
     shift: number that was added to each difference, because base's mean also counts the seeds that
         no row has: their weight times (base's mean over the row's seeds - base's mean over the
         further seeds).
-    lower_bound: the smallest possible mean difference: -(mean of base) for scores that are never
-        negative, else -inf.
+    possible: the smallest and the largest possible mean difference.
     base_label: the label of base, in a study with several bases. Rows with the same base share one
         estimate of the noise of seeds.
     """
@@ -55,7 +54,7 @@ class PairedScores:
     same_training: bool = False
     base_with_further_seeds: BaseScores | None = None
     shift: float = 0.0
-    lower_bound: float = -math.inf
+    possible: Interval = (-math.inf, math.inf)
     base_label: str = ""
 
     @property

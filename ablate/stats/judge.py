@@ -163,11 +163,12 @@ def _verdict(
     row = comparison.row
     is_within = _is_equivalent(comparison, corrected.equivalence, margin)
     word = _word(metric, comparison, corrected.difference, is_within)
-    # All differences were shifted (`PairedScores.shift`), so the smallest possible one is, too.
-    lower_bound = row.lower_bound + row.shift
+    # All differences were shifted (`PairedScores.shift`), so the possible ones are, too.
+    smallest, largest = row.possible
+    possible = (smallest + row.shift, largest + row.shift)
     bootstrap = comparison.bootstrap
-    if bootstrap is not None:
-        low, high = metric.clipped(bootstrap.low, bootstrap.high, lower_bound)
+    if bootstrap is not None and row.mean is not None:
+        low, high = metric.clipped(bootstrap.low, bootstrap.high, possible, row.mean)
         bootstrap = replace(bootstrap, low=low, high=high)
     level = corrected.difference.level
     seed_test = comparison.seed_test(level)
@@ -189,7 +190,7 @@ def _verdict(
         look=look,
         decided_at=look.number if word in DECIDED else None,
         shift=row.shift,
-        lower_bound=lower_bound,
+        possible=possible,
         comparison=comparison if seed_test else None,
     )
 

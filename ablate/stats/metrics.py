@@ -10,7 +10,6 @@ from typing import Literal
 from ablate.formatting import interval_text, number, ratio, signed
 
 Interval = tuple[float, float]  # of a difference: (low, high)
-
 LARGEST_SCORE = 1e100  # the square of a larger score could overflow
 # A model with a perplexity within 20 % of chance has learned little more than token frequencies.
 MIN_GAIN = 0.2
@@ -99,36 +98,46 @@ class Metric:
             return math.log(1e6)
         return 100.0 if self.is_percentage else math.inf
 
-    def lower_bound(self, mean: float) -> float:
-        """The smallest possible difference of a score from this mean, both on the scale."""
-        return -mean if self.is_not_negative else -math.inf
+    def possible_differences(self, mean: float) -> Interval:
+        """The smallest and the largest possible difference of a score from this mean, both on the
+        scale.
+        """
+        limit = self.largest_difference
+        if self.is_not_negative:
+            return max(-mean, -limit), limit
+        if self.is_percentage and self.more_is_better:  # an error rate may exceed 100 %
+            return -mean, 100.0 - mean
+        return -limit, limit
 
-    def clipped(self, low: float, high: float, lower_bound: float) -> Interval:
-        """Clip an interval of a difference to the possible differences."""
-        low = max(low, -self.largest_difference, lower_bound)
-        return low, min(high, self.largest_difference)
+    def clipped(self, low: float, high: float, possible: Interval, mean: float) -> Interval:
+        """Clip an interval of a difference to the possible differences, but not beyond its mean:
+        scores of other code may be outside of the range of their metric.
+        """
+        return max(low, min(possible[0], mean)), min(high, max(possible[1], mean))
 
     def informative_interval(
-        self, low: float, high: float, lower_bound: float, mean: float
+        self, low: float, high: float, possible: Interval, mean: float
     ) -> Interval | None:
         """Clip an interval of a difference to the possible differences; None if it covers all of
         them.
 
-        It covers all of them if it is as wide as twice the largest difference. Losses have no
-        largest difference; the larger one of the two mean losses replaces it.
+        Losses have no largest difference: an interval as wide as twice the larger one of the two
+        mean losses is taken to cover all of them. So is an interval as wide as twice the largest
+        difference of a metric.
 
         Args:
             low: lower end of the interval.
             high: upper end of the interval.
-            lower_bound: the smallest possible difference; for losses -(mean score of base).
+            possible: the smallest and the largest possible difference.
             mean: the mean difference.
         """
         limit = self.largest_difference
-        if math.isfinite(lower_bound) and not self.is_log:
-            limit = max(-lower_bound, mean - lower_bound)
-        if high - low >= 2 * limit:
+        if self.is_not_negative and not self.is_log:
+            limit = max(-possible[0], mean - possible[0])
+        covers_all = low <= possible[0] and high >= possible[1]
+        if covers_all or high - low >= 2 * limit:
             return None
-        return self.clipped(low, high, lower_bound)
+        return self.clipped(low, high, possible, mean)
 
     def beats(self, score: float, chance: float) -> bool:
         """Whether a score is better than chance: by a printed decimal, or a perplexity by 20 %."""
@@ -241,7 +250,7 @@ BREVITY_PENALTY = ScorePart(
     "brevity_penalty",
     "a factor of BLEU; 1: the translations are not shorter than the references",
     least=0.98,
-    remark="translations are shorter than the references, which lowers BLEU",
+    remark="short translations lower BLEU",
     is_in_legend=True,
 )
 EXACT = ScorePart("exact", "the share of translations that equal their references")

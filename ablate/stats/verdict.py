@@ -14,7 +14,7 @@ from ablate.formatting import p_text, plural, ratio
 from ablate.stats.bootstrap import BootstrapTest
 from ablate.stats.comparison import ScoreComparison, SeedTest
 from ablate.stats.looks import SINGLE_LOOK, Look
-from ablate.stats.metrics import Metric
+from ablate.stats.metrics import Interval, Metric
 from ablate.stats.significance import LEVEL
 
 Word = Literal["worse", "better", "as good as base", "cannot tell", "no difference", "diverged", ""]
@@ -59,7 +59,7 @@ class Verdict:
         undecided.
     shift: number that was added to each difference, because base has more seeds than the row
         (`PairedScores.shift`).
-    lower_bound: the smallest possible difference (`PairedScores.lower_bound`).
+    possible: the smallest and the largest possible difference (`PairedScores.possible`).
     comparison: the row with its noise, from which `more_seeds` follows; None without a test over
         seeds.
     base_has_learned: whether base scores above the level of chance. If not, further seeds would
@@ -84,7 +84,7 @@ class Verdict:
     is_early: bool = False
     decided_at: int | None = None
     shift: float = 0.0
-    lower_bound: float = -math.inf
+    possible: Interval = (-math.inf, math.inf)
     base_has_learned: bool = True
     comparison: ScoreComparison | None = field(default=None, repr=False, compare=False)
 
@@ -126,7 +126,7 @@ class Verdict:
         test = self.seed_test
         if test is None or self.mean is None:
             return None
-        return self.metric.informative_interval(test.low, test.high, self.lower_bound, self.mean)
+        return self.metric.informative_interval(test.low, test.high, self.possible, self.mean)
 
     @property
     def is_uninformative(self) -> bool:

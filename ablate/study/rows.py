@@ -212,14 +212,18 @@ class RowSpec:
 
     @property
     def label(self) -> str:
-        """Stable name of the row: the group and the settings as written, `A h=1 d_k=512`."""
+        """Stable name of the row: the group and the settings as written, `A h=1 d_k=512`. A group
+        whose name is part of a field's name is left out: `norm_position=post` in a group `norm`.
+        """
         if self.options.label:
             return self.options.label
         if self.title:
             return f"{self.group} {self.title}"
-        words = [self.group]
+        words = []
         for name, node in self.settings.items():
             words.append(f"{name}={setting_text(node.to_python(), unset='null')}")
+        if not any(self.group in (name, *name.split("_")) for name in self.settings):
+            words.insert(0, self.group)
         return " ".join(words)
 
 

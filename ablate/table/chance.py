@@ -101,5 +101,5 @@ def _chance_text(metric: Metric, rows: Sequence[TableRow]) -> str:
         scores = "the only score is" if count == 1 else f"all {count} scores are"
         return f"{scores} as low as {text}"
     scores = "the only score is not" if count == 1 else f"none of the {count} scores is"
-    better = f"{MIN_GAIN:.0%} better" if metric.is_log else "better"
+    better = f"{percent(MIN_GAIN)} better" if metric.is_log else "better"
     return f"{scores} {better} than chance, {text}"

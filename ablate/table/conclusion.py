@@ -15,6 +15,7 @@ from ablate.table.designs import base_name, bound_notes
 from ablate.table.table import Table, TableRow
 
 MOST_NAMED = 6  # a sentence about more rows gives their number in place of their labels
+MOST_TIMES = 10  # a study of more than this many times as many seeds is no advice
 
 
 @dataclass(frozen=True)
@@ -270,22 +271,24 @@ def _error_sentences(
 
 
 def _underpowered_sentences(metric: Metric, rows: Sequence[RowVerdict]) -> list[str]:
-    """A sentence about rows whose difference is not significant, with the detectable difference and
-    the number of seeds that would detect the observed difference.
+    """A sentence about rows whose difference is not significant, with their detectable differences,
+    and a sentence with the number of seeds that would detect the observed difference.
     """
     if not rows:
         return []
     detectable = [row.verdict.minimum_detectable or 0.0 for row in rows]
     sizes = " to ".join(dict.fromkeys(map(metric.size_text, (min(detectable), max(detectable)))))
-    text = f"Undecided: {_labels(rows)} (detectable difference: {sizes} {metric.title})."
-    candidates = [row for row in rows if row.verdict.more_seeds is not None]
-    if not candidates:
+    of_rows = "detectable difference" if len(rows) == 1 else "detectable differences of these rows"
+    text = f"Undecided: {_labels(rows)} ({of_rows}: {sizes} {metric.title})."
+    nearest = min(rows, key=lambda row: (row.verdict.more_seeds or math.inf, row.label))
+    verdict = nearest.verdict
+    if not verdict.more_seeds or verdict.more_seeds > MOST_TIMES * verdict.n:
         return [text]
-    nearest = min(candidates, key=lambda row: (row.verdict.more_seeds or 0, row.label))
-    seeds = nearest.verdict.more_seeds_text
+    seeds = verdict.more_seeds_text
+    difference = f"{metric.difference_text(verdict.mean)} {metric.title}"
     return [
-        f"{text} {seeds[:1].upper()}{seeds[1:]} would find the difference observed for "
-        f"{nearest.label}, if it is the true one."
+        f"{text} {seeds[:1].upper()}{seeds[1:]} would find a true difference as large as the "
+        f"observed one of {nearest.label} ({difference})."
     ]
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ablate.formatting import enumeration, number, p_text, plural
 from ablate.stats.designs import FactorialDesign, PathDesign
 from ablate.stats.factorial import Estimate, effects
-from ablate.stats.metrics import Metric
+from ablate.stats.metrics import Interval, Metric
 from ablate.stats.significance import LEVEL, holm_correction, paired_t_test
 from ablate.table.experiment import ExperimentRun
 from ablate.table.layout import Layout, TextColumn
@@ -44,9 +44,9 @@ class EffectEstimate:
         if estimate.low is None or estimate.high is None:
             return EffectEstimate(estimate.value)
         mean_at_first_level = estimate.low_mean
-        lower_bound = metric.lower_bound(mean_at_first_level)
+        possible = metric.possible_differences(mean_at_first_level)
         interval = metric.informative_interval(
-            estimate.low, estimate.high, lower_bound, estimate.value
+            estimate.low, estimate.high, possible, estimate.value
         )
         return EffectEstimate(estimate.value, interval, estimate.p_holm)
 
@@ -141,11 +141,11 @@ def bound_notes(table: Table) -> Iterator[str]:
         best_bound = "ceiling" if metric.more_is_better else "floor"
         for bound, distance in (("floor", mean), ("ceiling", 100 - mean)):
             if distance < detectable:
-                direction = "improvements" if bound == best_bound else "declines"
+                change = "an improvement" if bound == best_bound else "a decline"
                 yield (
                     f"{base_name(base)} is near the {bound} ({number(mean, metric.digits)} of 100 "
-                    f"{metric.title}), so {direction} can hardly show: the detectable difference "
-                    f"is {metric.size_text(detectable)}. Effects near a bound do not add up."
+                    f"{metric.title}): {change} is at most {metric.size_text(max(0.0, distance))}, "
+                    f"too small to be found."
                 )
 
 
@@ -317,7 +317,7 @@ def _differences(pairs: list[_Pair], metric: Metric, level: float) -> tuple[Effe
     """
     name = metric.name
     estimates = [EffectEstimate()] * len(pairs)
-    tested: dict[int, tuple[list[float], float]] = {}
+    tested: dict[int, tuple[list[float], Interval]] = {}
     p_values = []
     for index, pair in enumerate(pairs):
         row, reference = pair.row, pair.reference
@@ -334,14 +334,14 @@ def _differences(pairs: list[_Pair], metric: Metric, level: float) -> tuple[Effe
         if test is not None:
             reference_scores = reference.scores[name].only_seeds(paired.by_seed).transformed
             reference_mean = statistics.fmean(reference_scores.values())
-            tested[index] = differences, metric.lower_bound(reference_mean)
+            tested[index] = differences, metric.possible_differences(reference_mean)
             p_values.append(test.p)
     corrections = holm_correction(p_values, len(p_values), level)
     for index, corrected in zip(tested, corrections, strict=True):
-        differences, lower_bound = tested[index]
+        differences, possible = tested[index]
         test = paired_t_test(differences, corrected.level)
         assert test is not None
-        interval = metric.informative_interval(test.low, test.high, lower_bound, test.mean)
+        interval = metric.informative_interval(test.low, test.high, possible, test.mean)
         estimates[index] = EffectEstimate(test.mean, interval, corrected.p)
     return tuple(estimates)
 

@@ -79,7 +79,7 @@ class TextColumn:
         return replace(self, cells=tuple("\n".join(fold(cell, width)) for cell in self.cells))
 
 
-SHORT_LEGEND = 5  # lines
+SHORT_LEGEND = 4  # lines
 
 
 class Warned(str):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from ablate.formatting import plural
+from ablate.formatting import percent, plural
 from ablate.stats.bootstrap import paired_bootstrap
 from ablate.stats.comparison import PairedScores
 from ablate.stats.looks import Look, planned_looks
@@ -115,8 +115,8 @@ class Power:
 
     @property
     def text(self) -> str:
-        """A sentence: the detectable difference with the study's seeds and with other numbers of
-        seeds, and the noise that they follow from.
+        """Sentences: the detectable difference of a row with the study's seeds and with other
+        numbers of seeds, and the noise that they follow from.
         """
         title = self.metric.title
         if not self.sd:
@@ -124,28 +124,27 @@ class Power:
                 f"The runs that exist show no spread of {title} over seeds, so the detectable "
                 f"difference is unknown; --spread SD states a spread."
             )
-        rows = plural(self.experiment.n_tests, "row")
-        power = f"at {POWER:.0%} power"
+        conditions = f"{plural(self.experiment.n_tests, 'row')} and {percent(POWER)} power"
         if self.looks:
             sizes = "; ".join(map(self._look_text, self.looks))
-            return f"Detectable difference with {rows}, {power}: {sizes}; {self._noise}."
+            return f"Expected detectable difference with {conditions}: {sizes}. {self._noise}."
         n_seeds = len(self.experiment.seeds)
         further = len(self.experiment.further_seeds)
         alternatives = []
         for number in OTHER_SEEDS:
             if number != n_seeds or further:
                 size = self._size(self.detectable_difference(number, further=0))
-                alternatives.append(f"{number} seeds: {size}")
+                alternatives.append(f"{size} with {number} seeds")
         seeds = plural(n_seeds, "seed")
         if further:
             seeds += f" ({n_seeds + further} of base)"
         elif n_seeds > 1:
             size = self._size(self.detectable_difference(n_seeds, further=n_seeds))
-            alternatives.append(f"{n_seeds} seeds and {2 * n_seeds} of base: {size}")
+            alternatives.append(f"{size} with {n_seeds} seeds of rows and {2 * n_seeds} of base")
         size = self.amount(self.detectable_difference(n_seeds))
         return (
-            f"Detectable difference with {seeds} and {rows}: {size}, {power} "
-            f"({', '.join(alternatives)}); {self._noise}."
+            f"Expected detectable difference with {seeds}, {conditions}: {size}. "
+            f"It would be {', '.join(alternatives)}. {self._noise}."
         )
 
     def _look_text(self, look: Look) -> str:
@@ -155,7 +154,7 @@ class Power:
 
     def _size(self, difference: float | None) -> str:
         if difference is None:
-            return "unknown (one seed shows no spread)"
+            return "none (one seed shows no spread)"
         return self.metric.size_text(difference)
 
     def amount(self, difference: float | None) -> str:
@@ -168,14 +167,14 @@ class Power:
     def _noise(self) -> str:
         """The standard deviations with their source, as text."""
         if self.source == "unknown":
-            return "the spread of the main metric is unknown, and --spread SD states it"
-        noise = f"sd over seeds {self._size(self.sd)}"
+            return "The spread of the main metric is unknown, and --spread SD states it"
+        noise = f"Standard deviation: {self._size(self.sd)} over seeds"
         if self.sentences:
-            noise += f", over test {self.metric.item}s {self._size(self.sentences)}"
+            noise += f", {self._size(self.sentences)} over test {self.metric.item}s"
         if self.source == "stated":
-            return f"{noise}, stated"
+            return f"{noise}, as stated"
         if self.source == "runs":
-            noise += ", in the runs that exist"
+            noise += ", in the runs of this study"
             if self.rows_open:  # the other rows may have less noise
                 noise += f", without {self.rows_open} of {plural(self.rows, 'row')}"
             return noise
@@ -195,9 +194,9 @@ class Power:
         subject = f"A difference of {size} {self.metric.title}"
         needed = self.seeds_needed(difference)
         if self.looks and needed is None:
-            return f"{subject}: no look detects it at {POWER:.0%} power."
+            return f"{subject} is detected by no look."
         if self.looks:
-            return f"{subject}: detected at the look with {needed} seeds, at {POWER:.0%} power."
+            return f"{subject} is detected by the look with {needed} seeds."
         if needed is None and self.sentences:
             return f"{subject}: 1000 seeds are not enough, because of the test {self.metric.item}s."
         if needed is None:

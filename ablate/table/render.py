@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.formatting import visible
 from ablate.stats.significance import LEVEL
-from ablate.streams import widen
+from ablate.streams import print_line, whole_lines, widen
 from ablate.table.agreement import agreements_json
 from ablate.table.columns.column import Form, flat_rows, json_rows
 from ablate.table.columns.layouts import paper_layout, table_columns, terminal_layout
@@ -69,7 +69,10 @@ def print_rich(
 def _print_layout(
     console: Console, rich: RichTable, layout: Layout, everything: bool, is_short: bool
 ) -> None:
-    console.print(rich)
+    if console.is_terminal:
+        console.print(rich)
+    else:
+        print_line(console, whole_lines(console, rich))
     for line in layout.short_legend if is_short else layout.legend:
         console.print(line, style="dim", soft_wrap=everything)
 

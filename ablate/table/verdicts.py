@@ -59,10 +59,10 @@ def paired_scores(
     base_runs = [run for run in base.runs if run.seed in seeds]
     base_scores = scores_of(base_runs, metric)
     differences = scores_of(row_runs, metric).minus(base_scores).by_seed
-    lower_bound = -math.inf  # the smallest possible mean difference
+    possible = (-math.inf, math.inf)
     if differences:
         paired_base_scores = base_scores.only_seeds(differences).transformed.values()
-        lower_bound = metric.lower_bound(statistics.fmean(paired_base_scores))
+        possible = metric.possible_differences(statistics.fmean(paired_base_scores))
     all_base_scores = None
     if further:
         further_scores = scores_of(base.runs, metric).only_seeds(further)
@@ -86,7 +86,7 @@ def paired_scores(
         pending=len(row_runs) - states["done"] - states["diverged"],  # a failed run may be repeated
         same_training={run.id for run in row_runs} == {run.id for run in base_runs},
         base_with_further_seeds=all_base_scores,
-        lower_bound=lower_bound,
+        possible=possible,
         base_label=base.label,
     )
 

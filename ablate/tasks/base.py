@@ -243,7 +243,8 @@ class Task(ABC):
         if unit is None:
             return None
         sizes = ", ".join(map(str, vocab_sizes))
-        return f"per {unit}, dev={data.dev}, V={sizes}, plain negative log-likelihood"
+        dev = "" if data.dev == "dev" else f"dev={data.dev}, "
+        return f"per {unit}, {dev}vocab_size={sizes}, plain negative log-likelihood"
 
     # Data
 

@@ -87,7 +87,7 @@ def test_a_study_stops_at_the_look_that_settles_every_row(given):
     assert {row.verdicts["bleu"].word for row in table.rows[1:]} == {"worse"}
     text = "Look 1 of 3 (3 of 6 seeds): every row is decided, and the study stops here."
     assert text in conclusion(table)
-    assert "Error rate: 2.5% of 5% is used, 2.5% of it at this look." in conclusion(table)
+    assert "Error rate: 2.5 % of 5 % is used, 2.5 % of it at this look." in conclusion(table)
     assert inside("status", *words).out.splitlines()[-1] == text
     assert "12 runs: 12 done" in inside("status", *words).out
     assert text in inside("plan", *words).out
@@ -256,8 +256,8 @@ def test_the_plan_shows_what_each_look_finds_and_the_look_that_sees_a_difference
     assert f"look 3 (6 seeds, level 0.0167) {found[2]:.1f} BLEU" in power.text
     between = (min(found[:2]) + found[2]) / 2
     assert power.seeds_needed(between) == 6
-    assert power.seeds_text(between).endswith("detected at the look with 6 seeds, at 80% power.")
-    assert power.seeds_text(0.01).endswith("no look detects it at 80% power.")
+    assert power.seeds_text(between).endswith("is detected by the look with 6 seeds.")
+    assert power.seeds_text(0.01).endswith("is detected by no look.")
     assert "every seed that may follow" in inside("plan", *words, "--spread", "1").out
 
 
@@ -338,11 +338,11 @@ def test_looks_that_are_changed_after_one_was_judged_raise_the_error_of_the_tabl
     (remark,) = changed.experiment.notes.remarks
     assert remark == (
         "The study was judged before: with 3, 4 and 6 seeds by bleu, margin none. "
-        "The error of all its verdicts is at most 10%, not 5%."
+        "The error of all its verdicts is at most 10 %, not 5 %."
     )
     words = " ".join(conclusion(changed))
-    assert "Error rate: 5% of 10% is used" in words
-    assert "about 10% of such studies" in words
+    assert "Error rate: 5 % of 10 % is used" in words
+    assert "about 10 % of such studies" in words
     assert fake(LOOKS).table().experiment.error_rate == LEVEL
 
 
@@ -401,7 +401,7 @@ def judged_by(results, text, before):
 @pytest.mark.parametrize(
     ("before", "after", "error", "line"),
     [
-        ("", "judge: [ppl]", 0.1, "by bleu, margin none. The error of all its verdicts is at most 10%, not 5%."),
+        ("", "judge: [ppl]", 0.1, "by bleu, margin none. The error of all its verdicts is at most 10 %, not 5 %."),
         ("judge: [bleu, ppl]", "judge: [ppl]", 0.1, "by bleu and ppl, margin none. The error of all"),
         ("margin: 0.5", "margin: 1", 0.05, 'by bleu, margin 0.5 bleu. "As good as base" is a claim'),
         ("", "margin: 0.5", 0.05, 'by bleu, margin none. "As good as base" is a claim'),

@@ -104,7 +104,7 @@ def test_the_brevity_penalty_of_older_results_is_computed_from_their_translation
     # Not in a paper, whose readers cannot change the study.
     assert "(0.407)" in markdown(table, against_paper=False)
     assert "(0.407)" not in latex(table)
-    assert "0.98: A h=1 (0.407)" in remark
+    assert "0.98): A h=1 (0.407)" in remark
     assert "alpha" in remark
 
 

@@ -14,27 +14,27 @@ def remarks(tmp_path, cut, base=""):
     return [
         line
         for line in outcome_of(results.planned, results.results).table.experiment.notes.remarks
-        if "NOTE" in line
+        if "note:" in line
     ]
 
 
 def test_the_limit_of_length_comes_first_with_its_count(tmp_path):
     (line,) = remarks(tmp_path, {"max_extra_length": 1}, "early_stopping: true, ")
-    assert "0.98: base (0.400, 2 of 6 translations at a limit of length)" in line
-    assert line.endswith("max_extra_length=50 ends translations; raise it.")
+    assert "0.98): base (0.400, 2 of 6 translations cut)" in line
+    assert line.endswith("max_extra_length=50 cuts translations; raise it.")
     assert "alpha" not in line
     (line,) = remarks(tmp_path, {"max_positions": 1})
-    assert "max_positions=1024 ends translations" in line
+    assert "max_positions=1024 cuts translations" in line
 
 
 def test_early_stopping_comes_second(tmp_path):
     (line,) = remarks(tmp_path, {}, "early_stopping: true, ")
-    assert "early_stopping ends a search" in line
+    assert "Set early_stopping to false" in line
     assert "alpha" not in line
 
 
 def test_alpha_comes_last(tmp_path):
     for cut, base in (({}, ""), (None, ""), ({}, "early_stopping: true, beam: 1, ")):
         (line,) = remarks(tmp_path, cut, base)
-        assert "A larger alpha makes them longer" in line
-        assert "ends" not in line
+        assert "A larger alpha makes translations longer" in line
+        assert "cut" not in line

@@ -44,7 +44,7 @@ def test_best_is_marked_in_perplexity_per_character_only(tmp_path):
         "Vocabularies differ: compare PPL/char, the perplexity per character, and not PPL."
         in legend
     )
-    assert "V=150, 350" in legend
+    assert "vocab_size=150, 350" in legend
     assert "WARNING" not in legend
 
 

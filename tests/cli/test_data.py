@@ -109,7 +109,7 @@ def test_show_describes_a_corpus(written):
     assert shown["overlap"]["fields"] == counts
     assert shown["overlap"]["shares"]["source"] == counts["source"] / 20
     assert (
-        f"test text that occurs in the training split: source {counts['source'] / 20:.1%},"
+        f"test text that occurs in the training split: source {5 * counts['source']:.1f} %,"
         in done.out
     )
     assert shown["splits"]["train"]["from"]["files"] == ["train.en", "train.de"]
@@ -121,11 +121,11 @@ def test_warnings_about_the_text_and_unknown_tokens_are_printed(written):
     for verb in ("prepare", "show"):
         done = inside("data", verb, "own.yaml")
         assert (
-            "note: test (de): 100% of lines look Moses-tokenized; scores need plain text"
+            "note: test (de): 100 % of lines look Moses-tokenized; scores need plain text"
             in done.out + done.err
         )
         assert "of the tokens are unknown" in done.out + done.err
-    assert "unknown tokens: train source 0.0%, train target 0.0%, dev source 0.0%" in done.out
+    assert "unknown tokens: train source 0.0 %, train target 0.0 %, dev source 0.0 %" in done.out
     shown = json.loads(inside("data", "show", "own.yaml", "--format", "json").out)
     unknown = shown["splits"]["test"]["unknown"]
     assert unknown["target"] > 0.2 > unknown["source"] == 0
@@ -262,7 +262,7 @@ def test_references_that_bleu_cannot_judge_are_said_at_preparation(here, verb):
     (here / "short.yaml").write_text(TSV.format(study="short", direction="en-de", more=""))
     done = inside("data", verb, "short.yaml")
     assert done.code == 0
-    assert "100% of the references of test (de) have fewer than 4 tokens" in done.out + done.err
+    assert "100 % of the references of test (de) have fewer than 4 tokens" in done.out + done.err
     (here / "chrf.yaml").write_text(
         TSV.format(study="chrf", direction="en-de", more="") + "metrics: [chrf]\n"
     )

@@ -57,8 +57,8 @@ def test_in_a_pipe_every_event_is_a_line(given, fake, a_study_goes_on):
     assert (done.code, done.err) == (0, "")
     first, *lines = done.out.splitlines()
     assert first == "small: 0 of 12 runs, 1 running"
-    assert lines[0] == "started  base seed 1"
-    assert lines[1] == "started  A h=1 seed 1"
+    assert lines[0] == "starting base seed 1"
+    assert lines[1] == "starting A h=1 seed 1"
     assert lines[2].startswith("done     base seed 1: PPL 5.00, BLEU 25.0 (")
     assert lines[2].endswith("; 1 of 12)") or "; 1 of 12, about " in lines[2]
     assert lines[3].startswith(
@@ -235,7 +235,7 @@ def test_a_run_that_another_process_trains_is_said_to_wait_once(fake):
         live.held(base)
     live.finished(base, "failed", "out of luck")
     lines = out.getvalue().splitlines()
-    assert lines[:2] == ["started  base seed 1", "waiting  base seed 1: another process trains it"]
+    assert lines[:2] == ["starting base seed 1", "waiting  base seed 1: another process trains it"]
     assert lines[2].startswith("failed   base seed 1")
     assert len(lines) == 3
 
@@ -251,9 +251,9 @@ def test_a_run_that_resumes_is_said_to_with_its_step_and_a_lost_worker_with_its_
     live.started(base)
     live.started(fake.folder("base", 2).id)
     assert out.getvalue().splitlines() == [
-        "resumed  base seed 1 at step 20",
+        "resuming base seed 1 at step 20",
         "lost     base seed 1: the worker was ended by SIGSEGV; started again",
-        "started  base seed 2",
+        "starting base seed 2",
     ]
 
 

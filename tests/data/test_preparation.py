@@ -144,7 +144,7 @@ def test_a_subset_is_drawn_from_the_whole_split():
 )
 def test_tokenized_or_escaped_text_is_a_warning(lines, what):
     warnings = markup_warnings("dev", [Document(("A dog.", line)) for line in lines], ("en", "de"))
-    assert f"dev (de): 100% of lines look {what}; scores need plain text" in warnings
+    assert f"dev (de): 100 % of lines look {what}; scores need plain text" in warnings
     assert not any("(en)" in line for line in warnings)
 
 
@@ -159,7 +159,7 @@ def test_plain_text_is_no_warning():
 def test_warnings_are_recorded_in_the_manifest(files):
     corpus = files.write(test=[("the dog", "kana la .")] * 5).prepare()
     assert corpus.manifest.all_warnings[0] == (
-        "test (de): 100% of lines look Moses-tokenized; scores need plain text"
+        "test (de): 100 % of lines look Moses-tokenized; scores need plain text"
     )
 
 
@@ -168,8 +168,8 @@ def test_warnings_are_recorded_in_the_manifest(files):
     [
         ("NFC", "NFC", "NFC", []),
         ("NFD", "NFD", "NFD", []),
-        ("NFC", "NFC", "NFD", ["test (de): 0% of lines with accents are in Unicode's form NFC, and 100% of dev"]),
-        ("NFC", "NFD", "NFD", ["train (de): 100% of lines with accents are in Unicode's form NFC, and 0% of dev"]),
+        ("NFC", "NFC", "NFD", ["test (de): 0 % of lines with accents are in Unicode's form NFC, and 100 % of dev"]),
+        ("NFC", "NFD", "NFD", ["train (de): 100 % of lines with accents are in Unicode's form NFC, and 0 % of dev"]),
     ],
 )  # fmt: skip
 def test_splits_in_other_forms_of_unicode_are_a_warning(files, train, dev, test, noticed):
@@ -206,12 +206,10 @@ def test_the_share_of_unknown_tokens_is_logged_and_a_large_one_is_a_warning(file
     share = np.mean(np.array(target.ids) == UNK)
     assert target.unknown_share() == share == 1 / len(target.ids)
     assert corpus.split("train")["target"].unknown_share() == 0
-    zero = (
-        "train source 0.0%, train target 0.0%, dev source 0.0%, dev target 0.0%, test source 0.0%"
-    )
-    assert f"unknown tokens: {zero}, test target {share:.1%}" in said
+    zero = "train source 0.0 %, train target 0.0 %, dev source 0.0 %, dev target 0.0 %, test source 0.0 %"
+    assert f"unknown tokens: {zero}, test target {100 * share:.1f} %" in said
     assert corpus.manifest.all_warnings == [
-        f"test (de): {share:.1%} of the tokens are unknown: their characters are not in the text "
+        f"test (de): {100 * share:.1f} % of the tokens are unknown: their characters are not in the text "
         "of the vocabulary; data.byte_fallback encodes them as bytes"
     ]
 
@@ -223,9 +221,9 @@ def test_a_vocabulary_of_a_sample_says_what_it_lacks_in_training_text(files):
     corpus = prepare(TranslationData.resolve(settings), files.folder, files.corpora)
     share = corpus.split("train")["target"].unknown_share()
     said = [line for line in corpus.manifest.all_warnings if line.startswith("train (de)")]
-    assert [f"train (de): {share:.1%} of the tokens are unknown" in line for line in said] == [
-        True
-    ] * (share > 0.01)
+    assert [
+        f"train (de): {100 * share:.1f} % of the tokens are unknown" in line for line in said
+    ] == [True] * (share > 0.01)
 
 
 def test_words_that_the_vocabulary_lacks_are_a_warning_however_few(files):
@@ -233,7 +231,7 @@ def test_words_that_the_vocabulary_lacks_are_a_warning_however_few(files):
     dev = [("the dog", "kana la")] * 150 + [("the dog", "kana mi")]
     files.write(train=train, dev=dev, test=dev[:1])
     noticed = files.prepare(tokenizer="word", vocab_size=8).manifest.all_warnings
-    assert noticed == ["dev (de): 0.3% of the words are not in the vocabulary"]
+    assert noticed == ["dev (de): 0.3 % of the words are not in the vocabulary"]
 
 
 def test_entries_of_a_vocabulary_of_words_that_are_no_words_are_counted(files):

@@ -70,7 +70,7 @@ def test_pilots_of_one_root_go_from_look_to_look_and_stop_where_every_row_is_set
     assert seeds_trained(looks) == {}
     said = inside("work", "--job", job).out
     assert (
-        said.index("Look 1 of 2") < said.index("started  base seed 3") < said.index("Look 2 of 2")
+        said.index("Look 1 of 2") < said.index("starting base seed 3") < said.index("Look 2 of 2")
     )
     assert seeds_trained(looks) == {1: 2, 2: 2, 3: 2}
     assert "nothing is left to do" in inside("work", "--job", job, "--index", 1).out

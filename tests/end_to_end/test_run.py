@@ -43,7 +43,7 @@ def test_run_reports_each_finished_run_and_prints_the_table(calm):
         r"4 of 4\)\n(?!done)", calm.said
     )  # two runs that end at the same time may both report it
     assert "4 of 4 runs to do" in said
-    assert said.count("started  ") == said.count("done     ") == 4
+    assert said.count("starting ") == said.count("done     ") == 4
     table, last = table.removesuffix("\n").rsplit("\n", 1)
     assert f"{table}\n" == calm.ask("table").out
     done, place, page = last.split("; ")
@@ -138,7 +138,7 @@ def test_averaging_more_checkpoints_than_kept_fails_only_that_row(copy):
     done = copy.run("--seeds", "1")
     assert done.code == 1
     states = {run["row"]: run for run in copy.data("status", "--seeds", "1")["runs"]}
-    failed = states.pop("average average_checkpoints=3")
+    failed = states.pop("average_checkpoints=3")
     assert failed["state"] == "failed"
     assert "has 2 checkpoints, and average_checkpoints=3 needs more" in failed["detail"]
     assert {run["state"] for run in states.values()} == {"done"}
@@ -171,9 +171,9 @@ def test_one_job_uses_all_cores_for_one_run_at_a_time(fresh, monkeypatch):
     assert done.code == 0
     assert "2 of 2 runs to do, 1 at once on cpu" in done.out
     events = [
-        line.split()[0] for line in done.out.splitlines() if line.startswith(("started", "done"))
+        line.split()[0] for line in done.out.splitlines() if line.startswith(("starting", "done"))
     ]
-    assert events == ["started", "done"] * 2
+    assert events == ["starting", "done"] * 2
     cores = len(os.sched_getaffinity(0))
     assert f"1 at once on cpu, {cores} thread" in done.out
     assert {Execution.read(path).threads for path in fresh.root.glob("runs/*/execution.json")} == {

@@ -40,7 +40,7 @@ def test_long_words_of_any_script_are_said():
 
 def test_references_too_short_for_4_grams_are_said():
     (line,) = said(["red cat", "old dog", "a big old dog sleeps"], "en", "13a")
-    assert line.startswith("66.7% of the references of test (en) have fewer than 4 tokens")
+    assert line.startswith("66.7 % of the references of test (en) have fewer than 4 tokens")
     assert "metrics: [chrf]" in line
     assert said(["a big old dog"] * 3 + ["red cat"], "en", "13a") == []
 

@@ -99,7 +99,7 @@ def test_totals_count_a_shared_run_once(fake):
 
 def test_flops_are_proportional_to_steps(fake):
     planned = plan(fake(COSTS))
-    assert flops(planned)["steps train_steps=300"] == 3 * flops(planned)["base"]
+    assert flops(planned)["train_steps=300"] == 3 * flops(planned)["base"]
 
 
 def test_a_run_without_one_of_its_decodings_is_missing(fake):
@@ -315,18 +315,18 @@ def test_the_printed_plan_has_active_parameters_where_experts_are_idle(fake, cap
     print_plan(planned)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split()[:3] == ["row", "params", "active"]
-    (line,) = (line for line in lines if line.startswith("experts "))
+    (line,) = (line for line in lines if line.startswith("n_experts=4 "))
     (row,) = (row for row in planned.rows if row.row.group == "experts")
-    assert line.split()[2:4] == [f"{row.params:,}", f"{row.active_params:,}"]
+    assert line.split()[1:3] == [f"{row.params:,}", f"{row.active_params:,}"]
     assert row.active_params < row.params
 
 
 def test_the_printed_plan_names_the_rows_that_never_leave_the_warm_up(fake, capsys):
     text = COSTS.replace("train_steps: 100", "train_steps: 400, warmup_steps: 299")
     print_plan(plan(fake(text)))
-    assert "NOTE" not in capsys.readouterr().out
+    assert "note:" not in capsys.readouterr().out
     print_plan(plan(fake(text.replace("299", "300"))))
-    note = "warmup_steps is not below train_steps: steps train_steps=300."
+    note = "warmup_steps is not below train_steps: train_steps=300."
     assert note in " ".join(capsys.readouterr().out.split())
 
 
@@ -425,9 +425,9 @@ def test_the_plan_says_how_often_training_reads_its_text():
     """Of 100 records of 40 tokens, a batch of 20 tokens and 14 steps read 0.07 of the text."""
     lines = list(epochs_lines({"base": 0.07, "A": 0.07, "B": 1.5, "C": None}))
     assert lines[0] == "Epochs per run (passes over the training text): 0.07 (base, A), 1.5 (B)."
-    assert lines[1].startswith("NOTE: training ends after 7% of the training text in base, A;")
+    assert lines[1].startswith("note: training ends after 7 % of the training text in base, A;")
     several = list(epochs_lines({"A": 0.5, "B": 0.07}))
-    assert "after 7% or more of the training text in every row;" in several[1]
+    assert "after 7 % or more of the training text in every row;" in several[1]
     assert list(epochs_lines({"base": 12.0, "A": 12.0})) == [
         "Epochs per run (passes over the training text): 12."
     ]

@@ -28,7 +28,7 @@ def test_every_template_finds_differences_such_as_most_published_rows_show(templ
     power, *_ = power_of(runs_of(read_study(path)), Results(tmp_path / "results"))
     assert power.detectable_sds <= (4.7 if template.stem == "quickstart" else 3.2)
     assert power_warning(power) is None
-    assert power.text.startswith("Detectable difference with ")
+    assert power.text.startswith("Expected detectable difference with ")
 
 
 def test_the_spread_is_that_of_the_layout_of_rows_and_seeds(fake):
@@ -47,8 +47,8 @@ def test_the_spread_is_that_of_the_layout_of_rows_and_seeds(fake):
         "bleu", "small", 4, "runs"
     )  # fmt: skip
     assert (
-        f"Detectable difference with 3 seeds and 4 rows: {detectable_difference(3, 4, bleu.sd):.1f} BLEU, at 80%"
-        in bleu.text
+        f"Expected detectable difference with 3 seeds, 4 rows and 80 % power: "
+        f"{detectable_difference(3, 4, bleu.sd):.1f} BLEU." in bleu.text
     )
 
 
@@ -74,13 +74,13 @@ def test_before_a_row_has_finished_the_noise_of_sentences_is_that_between_seeds_
     # The mean of three differences between models whose scores vary independently.
     assert bleu.sentences == pytest.approx(0.5 * (2 / 3) ** 0.5, rel=0.05)
     assert bleu.detectable_difference(3) > detectable_difference(3, 4, bleu.sd)
-    assert f"over test sentences {bleu.sentences:.1f}, in the runs that exist" in bleu.text
+    assert f"{bleu.sentences:.1f} over test sentences, in the runs of this study" in bleu.text
 
 
 def test_a_stated_spread_needs_no_runs_and_one_seed_finds_nothing(fake):
     results = fake(seeds="1")
     (power,) = power_of(results.planned, results.results, spread=0.5)
-    assert "with 1 seed and 4 rows: unknown (one seed shows no spread)" in power.text
+    assert "with 1 seed, 4 rows and 80 % power: none (one seed shows no spread)" in power.text
     assert power_json(power)["detectable"]["1"] is None
     assert power.seeds_text(50.0) == "A difference of 50 BLEU takes 2 seeds."
 
@@ -95,7 +95,7 @@ def test_a_main_metric_without_spread_is_named_and_takes_no_other_metric_for_to_
         "The runs that exist show no spread of BLEU over seeds, so the detectable difference is"
         in done.out
     )
-    assert re.search(r"Detectable difference with .*: ×\d+\.\d+ PPL, at 80%", done.out)
+    assert re.search(r"detectable difference with .*: ×\d+\.\d+ PPL\.", done.out)
     refused = inside("plan", *given, "--difference", "1")
     assert (refused.code, refused.err) == (
         2, "--difference: the runs show no spread of BLEU over seeds; give --spread SD\n",
@@ -137,7 +137,7 @@ def test_the_spread_of_another_metric_is_unknown_and_differences_are_in_standard
         "unknown", None, None,
     )  # fmt: skip
     assert power_json(ter)["detectable_sds"] == detectable_difference(3, 4, 1.0)
-    assert f"rows: {detectable_difference(3, 4, 1.0):.1f} standard deviations" in ter.text
+    assert f"power: {detectable_difference(3, 4, 1.0):.1f} standard deviations" in ter.text
     refused = inside(
         "plan", results.study.path, "--results", results.results.root, "--difference", "1"
     )
@@ -162,7 +162,7 @@ def test_a_spread_of_few_rows_says_so(fake):
         for seed, value in enumerate(values, 1):
             results.done(label, seed, 5.0, value)
     bleu = power_of(results.planned, results.results)[0]
-    assert bleu.text.endswith("in the runs that exist, without 2 of 4 rows.")
+    assert bleu.text.endswith("in the runs of this study, without 2 of 4 rows.")
 
 
 def test_base_alone_has_no_difference_to_see(fake):
@@ -185,7 +185,7 @@ def test_plan_shows_it_and_refuses_what_it_cannot_know(fake):
     results = fake()
     given = [str(results.study.path), "--results", str(results.results.root)]
     done = inside("plan", *given, "--spread", "0.5", "--difference", "1")
-    assert "Detectable difference with" in done.out
+    assert "detectable difference with" in done.out
     assert "A difference of 1 BLEU takes" in done.out
     content = json.loads(
         inside("plan", *given, "--spread", "0.5", "--difference", "1", "--format", "json").out

@@ -37,7 +37,7 @@ def test_the_methods_state_the_study_s_settings_seeds_and_metrics(fake):
     assert "100 steps of 25,000 tokens with optimizer=adam [@kingma2015adam]" in found["Training"]
     assert "peak learning rate is 0.002, after 4,000 steps of warm-up" in found["Training"]
     assert "No setting was tuned in this study" in found["Training"]
-    assert "BLEU [@papineni2002bleu; @post2018call] on test=test (nrefs:1|" in found["Evaluation"]
+    assert "BLEU [@papineni2002bleu; @post2018call] on test (nrefs:1|" in found["Evaluation"]
     assert "beam=4 and a length penalty [@wu2016google] of alpha=0.6" in found["Evaluation"]
     assert found["Statistics"].startswith("Each row is trained with 3 seeds. ")
     assert "Holm's method [@holm1979simple] for 5 rows" in found["Statistics"]

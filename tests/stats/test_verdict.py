@@ -100,7 +100,12 @@ def test_two_seeds_that_hold_every_difference_do_not_tell():
     assert verdict.short == "cannot tell"
     clipped = one(-97.0, -96.0, -95.0)
     assert clipped.interval == (pytest.approx(-98.5, abs=0.05), pytest.approx(-93.5, abs=0.05))
-    assert one(-99.0, -98.0, -97.0).interval[0] == -100.0
+    # Base at 99.0 can lose 99.0 and gain 1.0.
+    possible = BLEU.possible_differences(99.0)
+    assert one(-99.0, -98.0, -97.0, possible=possible).interval[0] == -99.0
+    assert one(-2.0, 0.5, -1.0, possible=possible).interval[1] == 1.0
+    assert one(-70.0, 1.0, possible=possible).interval is None
+    assert TER.possible_differences(99.0) == (-100.0, 100.0)
     assert one(-30.0, 20.0, metric=replace(BLEU, is_percentage=False)).interval is not None
 
 
@@ -110,7 +115,7 @@ def test_an_interval_of_a_perplexity_does_not_reach_below_1():
     row = PairedScores(
         by_seed(*noise),
         dict.fromkeys((1, 2, 3), (resampled, [0.0] * len(resampled))),
-        lower_bound=PPL.lower_bound(base),
+        possible=PPL.possible_differences(base),
     )
     (verdict,) = verdicts(PPL, [row])
     assert verdict.seed_test.low < -base
@@ -123,7 +128,7 @@ def test_an_interval_of_a_perplexity_does_not_reach_below_1():
 
 def test_an_interval_of_a_loss_does_not_reach_below_0():
     def loss(base, *differences):
-        row = PairedScores(by_seed(*differences), base_ended=2, lower_bound=-base)
+        row = PairedScores(by_seed(*differences), base_ended=2, possible=(-base, math.inf))
         (verdict,) = verdicts(BITS_PER_BYTE, [row])
         return verdict
 

@@ -533,7 +533,7 @@ def test_markdown_is_a_table_with_a_list_below(filled, name, seeds, whole, again
         zip(*(column.cells for column in layout.columns), strict=True)
     )
     assert all(line.startswith("- ") for line in below)
-    assert "- **bold**: best; blank: as base." in below
+    assert any(line.endswith("**bold**: best; blank: as base.") for line in below)
 
 
 def test_the_records_of_a_stranger_add_no_markup_and_no_line_to_a_markdown_table(fake):
@@ -698,8 +698,8 @@ def with_overlap(results, overlap, test=200):
 def test_one_line_under_the_table_gives_the_share_of_test_text_in_the_training_data(fake):
     table = with_overlap(fake(), Overlap(fields={"source": 5, "target": 0}, records=0))
     line = (
-        "Test text that also occurs in the training data: source 2.5%, target 0.0%, whole records "
-        "0.0%."
+        "Test text that also occurs in the training data: source 2.5 %, target 0.0 %, whole records "
+        "0.0 %."
     )
     assert paper_layout(table, starred, False).legend.count(line) == 1
     assert terminal_layout(table, starred, False, width=80).legend.count(line) == 1

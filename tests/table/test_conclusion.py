@@ -89,7 +89,7 @@ def test_a_difference_has_its_size_its_interval_and_its_doubt():
     test = row.verdict.seed_test
     assert said(rows) == [
         f"Worse than base: A h=1 (-4.2 BLEU [{test.low:+.1f}, {test.high:+.1f}]).",
-        "If no row differed from base, about 5% of such studies would call a row worse or better.",
+        "If no row differed from base, about 5 % of such studies would call a row worse or better.",
     ]
     assert said(rows, family=12)[1].startswith("Corrected for the 12 rows of the study: if no row")
 
@@ -100,7 +100,7 @@ def test_many_rows_are_counted_with_the_span_of_their_differences():
         "Worse than base: 7 rows, by 1.0 to 7.0 BLEU; most of all A h=7 (-7.0 BLEU ["
     )
     unknown = [KINDS["cannot tell"](n) for n in range(MOST_NAMED + 1)]
-    assert "Undecided: 7 rows (detectable difference: " in " ".join(said(unknown))
+    assert "Undecided: 7 rows (detectable differences of these rows: " in " ".join(said(unknown))
 
 
 def test_rows_without_noise_are_named_with_the_metric():
@@ -124,12 +124,12 @@ def test_the_probability_of_chance_leaves_out_rows_that_no_test_names():
     always = judged(1, [], diverged=3, base_ended=3)
     tested = judged(2, [-4.0, -4.2, -4.4])
     assert said([always, tested])[1:] == [
-        "Corrected for the 2 rows of the study: if no row differed from base, about 5% of such "
+        "Corrected for the 2 rows of the study: if no row differed from base, about 5 % of such "
         "studies would call a row worse or better; rows that diverged with every seed are worse "
         "without a test."
     ]
     assert words._verdict_sentences(BLEU, [always, tested], 6)[1:] == [
-        "Corrected for the 6 rows of the study: if no row differed from base, about 5% of such "
+        "Corrected for the 6 rows of the study: if no row differed from base, about 5 % of such "
         "studies would call a row worse or better; rows that diverged with every seed are worse "
         "without a test."
     ]
@@ -140,8 +140,8 @@ def test_the_differences_that_could_be_seen_have_their_smallest_and_largest():
     wide, narrow = (row.verdict.detectable_text for row in rows)
     assert float(narrow) < float(wide)
     assert (
-        f"Undecided: A h=1, A h=2 (detectable difference: {narrow} to {wide} BLEU)."
-        in said(rows)[1]
+        f"Undecided: A h=1, A h=2 "
+        f"(detectable differences of these rows: {narrow} to {wide} BLEU)." in said(rows)[1]
     )
 
 
@@ -151,8 +151,8 @@ def test_what_could_not_be_seen_comes_with_the_fewest_seeds_that_would():
     needed = rows[1].verdict.more_seeds
     assert needed < rows[0].verdict.more_seeds
     assert text.endswith(
-        f" A new study of {3 + needed} seeds would find the difference observed for A h=2, if it is "
-        "the true one."
+        f" A new study of {3 + needed} seeds would find a true difference as large as the observed "
+        "one of A h=2 (-1.1 BLEU)."
     )
     never = [judged(1, [])]
     assert said(never) == ["No score yet: A h=1."]
@@ -333,7 +333,9 @@ def test_nothing_learned_is_never_said_where_translations_equal_references(fake,
             results.done(row.label, seed, 1.1, score)
             results.with_parts(row.label, seed, exact=0.98, by_chance=0.0)
     _, only = conclusion(results.table())
-    assert only.startswith("BLEU cannot judge these texts: it is 0.0 for base, although 98% of its")
+    assert only.startswith(
+        "BLEU cannot judge these texts: it is 0.0 for base, although 98 % of its"
+    )
     assert "metrics: [chrf]" in only
 
 
@@ -409,7 +411,7 @@ def test_no_row_that_knows_frequencies_alone_is_compared(fake):
         with_chance(results, row.label, 60.0)
     assert any(
         line.startswith(
-            "PPL shows nothing learned by any row: none of the 15 scores is 20% better than chance, "
+            "PPL shows nothing learned by any row: none of the 15 scores is 20 % better than chance, "
             "63.27. The rows cannot be compared in PPL; train for more steps."
         )
         for line in conclusion(results.table())

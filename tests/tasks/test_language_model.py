@@ -41,7 +41,7 @@ def test_the_table_has_bits_per_byte_with_a_signature_for_each_evaluation(lm):
     bits = {label: row["bpb"]["values"][0] for label, row in rows.items()}
     assert bits["base"] < math.log2(7)  # of six letters and line ends; half of them can be known
     assert bits["context eval_stride=4"] < bits["base"]  # more tokens before most tokens
-    assert rows["context eval_context=64"]["params"] == rows["base"]["params"]
+    assert rows["eval_context=64"]["params"] == rows["base"]["params"]
     assert rows[GPT]["against_base"]["bpb"]
     assert all(row["bpb"]["n"] == 1 for row in rows.values())
 
@@ -83,7 +83,7 @@ def test_stored_models_are_probed_without_training(lm, tmp_path):
 
 
 def test_the_trained_model_s_score_is_that_of_a_plain_loop(lm):
-    run, row = lm.loaded("context eval_context=64")
+    run, row = lm.loaded("eval_context=64")
     score = run.result.decodings[row.decoding].scores["bpb"]
     tokens = run.corpus.split("test")["text"].ids.tolist()
     each = row.config.model_copy(update={"eval_stride": 1})
@@ -96,7 +96,7 @@ def test_the_trained_model_s_score_is_that_of_a_plain_loop(lm):
 
 
 def test_perplexity_of_the_dev_split_counts_each_token_once_with_its_whole_context(lm):
-    run, row = lm.loaded("context eval_context=64")
+    run, row = lm.loaded("eval_context=64")
     tokens = run.corpus.split("dev")["text"].ids.tolist()
     each = row.config.model_copy(update={"eval_stride": 1})
     score = run.task.evaluate(run.model, run.corpus, each, torch.device("cpu"))["ppl"]

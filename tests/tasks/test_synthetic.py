@@ -58,7 +58,7 @@ def test_the_loss_of_items_that_repeat_is_drawn_beside_that_of_dev(tmp_path):
         records.extractall(tmp_path)
     results = Results(tmp_path)
     outcome = outcome_of(runs_of(read_study(PUBLISHED / "grokking/study.yaml")), results)
-    row = outcome.planned.by_label["decay weight_decay=0.5"]
+    row = outcome.planned.by_label["weight_decay=0.5"]
     curve = curve_of(outcome, row, results)
     for run in outcome.by_label[row.label]:
         log = (results.run(run.run.id).path / "metrics.jsonl").read_text().splitlines()

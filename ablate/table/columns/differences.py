@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from ablate.formatting import enumeration, p_text, plural
+from ablate.formatting import enumeration, p_text, percent, plural
 from ablate.stats.metrics import PPL, Metric
 from ablate.stats.significance import LEVEL, POWER
 from ablate.stats.verdict import Verdict, joint_short
@@ -181,7 +181,7 @@ def _verdict_line(table: Table, is_compact: bool = False) -> str:
     if not is_compact:
         undecided = (
             f" cannot tell (d): not significant; d is the detectable difference, which is found "
-            f"with {POWER:.0%} probability."
+            f"with {percent(POWER)} probability."
         )
     return Essential(
         f"verdict: by {titles}. worse, better: beyond the noise of {seeds}{''.join(items)} "

@@ -92,9 +92,11 @@ def _legend(table: Table, form: Form) -> Iterator[str]:
         if PPL_CHAR.name not in experiment.metrics:
             comparable = table.main_metric.title
         yield f"Vocabularies differ: compare {comparable} and not {PPL.title}."
-    if len(experiment.seeds) > 1:
-        yield from _spread_lines(table, form, shown)
-    yield from _mark_line(table, form, shown)
+    if cells := "; ".join((*_spread_phrases(table, shown), *_mark_phrases(table, form, shown))):
+        yield Essential(f"{cells[0].upper()}{cells[1:]}.")
+    logs = [metric.title for metric in shown if metric.is_log]
+    if logs := [title for title in logs if form.shows(f"Δ{title}")]:
+        yield f"Differences of {' and '.join(logs)} are ratios, such as ×1.050 for 5 % more."
     if len(experiment.corpora) > len(setup.vocabularies):
         corpora = ", ".join(experiment.corpora)
         yield Warned(f"WARNING: these results mix corpora {corpora}: they cannot be compared.")
@@ -103,42 +105,36 @@ def _legend(table: Table, form: Form) -> Iterator[str]:
     yield from map(Warned, (*notes.remarks, *notes.faults))
 
 
-def _spread_lines(table: Table, form: Form, shown: Sequence[Metric]) -> Iterator[str]:
-    """Yield the meaning of means and spreads over seeds."""
+def _spread_phrases(table: Table, shown: Sequence[Metric]) -> Iterator[str]:
+    """Yield the meaning of means and spreads over seeds; nothing for a single seed."""
     seeds = len(table.experiment.seeds)
-    number_of_seeds = f"n = {seeds} seeds"
+    if seeds == 1:
+        return
+    phrase = f"mean ± standard deviation over n = {seeds} seeds"
     if table.experiment.further_seeds:
-        number_of_seeds += f", base over {seeds + len(table.experiment.further_seeds)}"
-    yield Essential(
-        f"Mean ± standard deviation over {number_of_seeds}; k/{seeds} where only k are in."
-    )
-    logs = [metric.title for metric in shown if metric.is_log]
-    if logs:
-        line = (
-            f"{' and '.join(logs)}: geometric mean ×÷ geometric standard deviation, the typical "
-            "factor between seeds"
-        )
-        if any(form.shows(f"Δ{title}") for title in logs):
-            line += "; Δ: ratio to base, such as ×1.050 for 5 % more"
-        yield f"{line}."
+        phrase += f", base over {seeds + len(table.experiment.further_seeds)}"
+    if table.missing_runs or any("diverged" in row.states.values() for row in table.rows):
+        phrase += f", k/{seeds} where only k are in"
+    yield phrase
+    if logs := [metric.title for metric in shown if metric.is_log]:
+        yield f"{' and '.join(logs)}: geometric mean ×÷ geometric standard deviation"
 
 
-def _mark_line(table: Table, form: Form, shown: Sequence[Metric]) -> Iterator[str]:
+def _mark_phrases(table: Table, form: Form, shown: Sequence[Metric]) -> Iterator[str]:
     """Yield the meaning of marked and blank cells, if there are any."""
-    marks = []
     if any(form.shows(metric.title) and table.best(metric) is not None for metric in shown):
-        marks.append(f"{form.best} best")
+        yield f"{form.best} best"
     if any(form.shows(setting.head) for setting in form.settings):
-        marks.append("blank: as base" if marks else "Blank: as base")
-    if marks:
-        yield Essential(f"{'; '.join(marks)}.")
+        yield "blank: as base"
 
 
 def _signature(table: Table, metric: Metric) -> str:
     signature = "; ".join(table.experiment.signatures[metric.name]) or "(nothing scored yet)"
-    if metric.name in table.experiment.test_sets:
-        scorer = f"{metric.scorer} {signature}".lstrip()
-        signature = f"test={table.experiment.test_sets[metric.name]}, {scorer}"
+    test_set = table.experiment.test_sets.get(metric.name)
+    if test_set is not None:
+        signature = f"{metric.scorer} {signature}".lstrip()
+    if test_set not in (None, "test"):
+        signature = f"test={test_set}, {signature}"
     return f"{metric.title}: {signature}."
 
 
