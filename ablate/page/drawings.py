@@ -143,19 +143,19 @@ def _amount(cost: float, axis: str) -> str:
 def cost_drawings(table: Table) -> Iterator[Drawing]:
     """Yield figures of the main score over cost, for each cost in which rows differ."""
     metric = table.main_metric
-    for cost, name in COSTS.items():
-        rows = cost_points(table, cost)
-        if not rows:
+    for name, cost in COSTS.items():
+        points = cost_points(table, name)
+        if not points:
             continue
         tooltips = {}
-        for row in rows:
-            score = number(row.score, metric.digits)
-            amount = scaled(row.cost, "").strip()
-            tooltips[row.label] = f"{row.label}: {score} {metric.title}, {name} {amount}"
+        for point in points:
+            score = number(point.y, metric.digits)
+            amount = scaled(point.x, "").strip()
+            tooltips[point.label] = f"{point.label}: {score} {metric.title}, {cost.title} {amount}"
         yield Drawing(
-            f"cost-{cost}",
-            partial(draw_points, rows, metric, name),
-            title=f"By {name}",
-            description=f"{metric.title} of each row against {name}",
+            f"cost-{name}",
+            partial(draw_points, points, metric, cost.title),
+            title=f"By {cost.title}",
+            description=f"{metric.title} of each row against {cost.title}",
             tooltips=tooltips,
         )

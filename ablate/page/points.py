@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import nlargest
 from itertools import chain
 from statistics import median
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ablate.plotting import SERIES
 from ablate.stats.metrics import Metric
 from ablate.table.curves import Curve, speed_ups
 from ablate.table.designs import DesignEffects
+from ablate.table.experiment import Recipe
 from ablate.table.scores import Scores
 from ablate.table.table import Table, TableRow
 
-COSTS = {"flops": "training FLOPs", "seconds": "training time (s)", "params": "parameters"}
+
+class Cost(NamedTuple):
+    """A cost of a row: its title, and its value; None if it is unknown."""
+
+    title: str
+    value: Callable[[Recipe], float | None]
+
+
+COSTS = {
+    "flops": Cost("training FLOPs", lambda recipe: recipe.cost.flops),
+    "seconds": Cost("training time (s)", lambda recipe: recipe.cost.seconds.mean),
+    "params": Cost("parameters", lambda recipe: recipe.params),
+}
 SAME_COST = 1.001  # costs are equal up to this ratio of the largest to the smallest one
 # Number of rows in a figure: with more, it is too long to read and the page too slow to use.
 MAX_ROWS = 100
@@ -47,25 +60,25 @@ class Panel:
     names: tuple[str, ...]
 
     @property
-    def highest(self) -> list[float]:
+    def highest_of_rows(self) -> list[float]:
         """The largest perplexity of each row, without base."""
-        return [curve.highest for curve in self.curves if curve.group != "base"]
+        return [curve.highest for curve in self.curves if not curve.is_base]
 
     @cached_property
     def cost_range(self) -> tuple[float, float]:
-        """The smallest and the largest cost of any evaluation."""
-        costs = [cost for cost, _ in self._evaluations]
+        """The smallest and the largest cost of any point."""
+        costs = [cost for cost, _ in self._points]
         return min(costs), max(costs)
 
     @cached_property
     def perplexity_range(self) -> tuple[float, float]:
-        """The smallest and the largest perplexity of any evaluation."""
-        perplexities = [perplexity for _, perplexity in self._evaluations]
+        """The smallest and the largest perplexity of any point."""
+        perplexities = [perplexity for _, perplexity in self._points]
         return min(perplexities), max(perplexities)
 
     @property
-    def _evaluations(self) -> list[tuple[float, float]]:
-        """(cost, perplexity) of each evaluation of each curve."""
+    def _points(self) -> list[tuple[float, float]]:
+        """(cost, perplexity) of each evaluation, and of the training items."""
         points: list[tuple[float, float]] = []
         for curve in self.curves:
             for run in curve.points.values():
@@ -76,7 +89,7 @@ class Panel:
 
     def color(self, label: str) -> str:
         """The name of a row's color in the palette: `base`, or an element of SERIES."""
-        rows = [curve.label for curve in self.curves if curve.group != "base"]
+        rows = [curve.label for curve in self.curves if not curve.is_base]
         return SERIES[rows.index(label)] if label in rows else "base"
 
 
@@ -149,26 +162,27 @@ def axis_range(rows: Sequence[ForestRow], reference: float = 0.0) -> tuple[float
 
 @dataclass(frozen=True)
 class Point:
-    """The score of a row, and the cost of its training.
+    """A numbered point: the score of a row over its cost, or an effect in a half-normal plot.
 
-    label, name: label of the row, and its name in the figure.
-    std: standard deviation over seeds, of logarithms if `is_log`; 0 with a single seed.
+    label, name: label of the row or effect, and its name in the figure.
+    std: standard deviation of y over seeds, of its logarithm if `is_log`; 0 with a single seed.
+    is_emphasized: whether the point has the mark of base: base, or an effect with a verdict.
     """
 
     label: str
     name: str
-    is_base: bool
-    cost: float
-    score: float
-    std: float
+    x: float
+    y: float
+    std: float = 0.0
     is_log: bool = False
+    is_emphasized: bool = False
 
     @property
     def ends(self) -> tuple[float, float]:
-        """One standard deviation below and above the score."""
+        """One standard deviation below and above y."""
         if self.is_log:
-            return self.score / math.exp(self.std), self.score * math.exp(self.std)
-        return self.score - self.std, self.score + self.std
+            return self.y / math.exp(self.std), self.y * math.exp(self.std)
+        return self.y - self.std, self.y + self.std
 
 
 @dataclass(frozen=True)
@@ -191,22 +205,26 @@ def lines_over_test_sizes(table: Table) -> tuple[list[Line], str]:
     Returns:
         The lines, and the name of the size.
     """
-    first_rows: dict[tuple[str, ...], TableRow] = {}  # by the runs of a training
-    size_scores: dict[tuple[str, ...], dict[int, Scores]] = {}
-    name = ""
+    rows_by_training: dict[tuple[str, ...], list[TableRow]] = {}
     for row in table.rows:
-        ids = tuple(run.id for run in row.runs)
-        scores = row.scores[table.main_metric.name]
-        first_rows.setdefault(ids, row)
-        if row.recipe.test_size is not None and scores.n:
-            name, size = row.recipe.test_size
-            size_scores.setdefault(ids, {})[size] = scores
-    drawn = {ids: scores for ids, scores in size_scores.items() if len(scores) > 1}
-    short = _names(first_rows[ids] for ids in drawn)
+        rows_by_training.setdefault(tuple(run.id for run in row.runs), []).append(row)
+    name = ""
+    first_rows = []
+    points = []
+    for rows in rows_by_training.values():
+        scores_by_size = {}
+        for row in rows:
+            scores = row.scores[table.main_metric.name]
+            if row.recipe.test_size is not None and scores.n:
+                name, size = row.recipe.test_size
+                scores_by_size[size] = scores
+        if len(scores_by_size) > 1:
+            first_rows.append(rows[0])
+            points.append(tuple(sorted(scores_by_size.items())))
+    names = _names(first_rows)
     lines = []
-    for ids, scores_over_sizes in drawn.items():
-        label = first_rows[ids].label
-        lines.append(Line(label, short[label], tuple(sorted(scores_over_sizes.items()))))
+    for row, row_points in zip(first_rows, points, strict=True):
+        lines.append(Line(row.label, names[row.label], row_points))
     return lines, name
 
 
@@ -217,7 +235,7 @@ def panels(curves: Sequence[Curve]) -> list[Panel]:
     bases = []
     groups: dict[str, list[Curve]] = {}
     for curve in curves:
-        if curve.points and curve.group == "base":
+        if curve.points and curve.is_base:
             bases.append(curve)
         elif curve.points:
             groups.setdefault(curve.group, []).append(curve)
@@ -238,27 +256,22 @@ def panels(curves: Sequence[Curve]) -> list[Panel]:
 
 def split(rows: Sequence[T], max_size: int) -> list[Sequence[T]]:
     """Split rows into as few chunks as possible, of nearly equal size."""
-    count = -(-len(rows) // max_size)
-    chunks = []
-    for index in range(count):
-        start = len(rows) * index // count
-        end = len(rows) * (index + 1) // count
-        chunks.append(rows[start:end])
-    return chunks
+    n = math.ceil(len(rows) / max_size)
+    return [rows[len(rows) * i // n : len(rows) * (i + 1) // n] for i in range(n)]
 
 
-def shared_axis_panels(groups: Sequence[Panel]) -> list[Panel]:
+def shared_axis_panels(panels: Sequence[Panel]) -> list[Panel]:
     """The panels with a common vertical axis: all panels without a row of extreme perplexity.
 
     A row that learns nothing may have hundreds of times the perplexity of the other rows, whose
     curves would then be indistinguishable. With four rows or more, a perplexity above
     OWN_AXIS_FACTOR times the median of the rows' largest perplexities is extreme.
     """
-    highest = list(chain.from_iterable(panel.highest for panel in groups))
+    highest = list(chain.from_iterable(panel.highest_of_rows for panel in panels))
     if len(highest) < 4:
-        return list(groups)
+        return list(panels)
     limit = OWN_AXIS_FACTOR * median(highest)
-    return [panel for panel in groups if max(panel.highest, default=0.0) <= limit]
+    return [panel for panel in panels if max(panel.highest_of_rows, default=0.0) <= limit]
 
 
 def _panel(title: str, curves: list[Curve]) -> Panel:
@@ -321,57 +334,59 @@ def effect_rows(design: DesignEffects, metric: Metric) -> list[ForestRow]:
 
 def speed_up_rows(curves: Sequence[Curve]) -> dict[str, list[ForestRow]]:
     """The effective speed-up of each row, by axis of the cost; only axes with a speed-up."""
-    ratios: dict[str, list[ForestRow]] = {}
-    for row, row_ratios in speed_ups(curves).items():
-        for axis, ratio in row_ratios.items():
+    forests: dict[str, list[ForestRow]] = {}
+    for label, ratios in speed_ups(curves).items():
+        for axis, ratio in ratios.items():
+            if not ratio.text:
+                continue
             word = "" if ratio.mean else ratio.text
             if ratio.interval and ratio.interval[0] > 1:
                 word = "better"
             elif ratio.interval and ratio.interval[1] < 1:
                 word = "worse"
-            if ratio.text:
-                interval = ForestRow(row, "", row, word, ratio.mean, ratio.interval)
-                ratios.setdefault(axis, []).append(interval)
-    return {axis: rows for axis, rows in ratios.items() if _has_means(rows)}
+            row = ForestRow(label, "", label, word, ratio.mean, ratio.interval)
+            forests.setdefault(axis, []).append(row)
+    return {axis: rows for axis, rows in forests.items() if _has_means(rows)}
 
 
 def cost_points(table: Table, cost: str) -> list[Point]:
     """The rows in figures with a score and a cost (a key of COSTS); empty if the costs of all rows
     are equal.
     """
-    rows = [row for row in _scored(table) if _cost(row, cost)]
-    short = _names(rows)
-    drawn = []
+    costs = {}
+    for row in _scored(table):
+        if value := COSTS[cost].value(row.recipe):
+            costs[row.label] = value
+    if not costs or max(costs.values()) / min(costs.values()) <= SAME_COST:
+        return []
+    shown = costs.keys() & rows_in_figures(table)
+    rows = [row for row in table.rows if row.label in shown]
+    names = _names(rows)
+    points = []
     for row in rows:
         scores = row.scores[table.main_metric.name]
-        value = _cost(row, cost)
         assert scores.mean is not None
-        assert value is not None
         point = Point(
             row.label,
-            short[row.label],
-            row.group == "base",
-            value,
-            scores.mean,
-            scores.std or 0.0,
-            scores.is_log,
+            names[row.label],
+            x=costs[row.label],
+            y=scores.mean,
+            std=scores.std or 0.0,
+            is_log=scores.is_log,
+            is_emphasized=row.is_base,
         )
-        drawn.append(point)
-    costs = [point.cost for point in drawn]
-    if not costs or max(costs) / min(costs) <= SAME_COST:
-        return []
-    shown = rows_in_figures(table)
-    return [point for point in drawn if point.label in shown]
+        points.append(point)
+    return points
 
 
 def equal_costs(table: Table) -> list[str]:
     """Names of the costs that are equal for all rows with a score, and need no figure."""
     scored = _scored(table)
     equal = []
-    for cost, name in COSTS.items():
-        is_known = len(scored) > 1 and all(_cost(row, cost) for row in scored)
-        if is_known and not cost_points(table, cost):
-            equal.append(name)
+    for name, cost in COSTS.items():
+        is_known = len(scored) > 1 and all(cost.value(row.recipe) for row in scored)
+        if is_known and not cost_points(table, name):
+            equal.append(cost.title)
     return equal
 
 
@@ -380,26 +395,14 @@ def _scored(table: Table) -> list[TableRow]:
     return [row for row in table.rows if row.scores[table.main_metric.name].n]
 
 
-def _cost(row: TableRow, cost: str) -> float | None:
-    recipe = row.recipe
-    costs = {
-        "flops": recipe.cost.flops,
-        "seconds": recipe.cost.seconds.mean,
-        "params": recipe.params,
-    }
-    return costs[cost]
-
-
 def _names(rows: Iterable[TableRow]) -> dict[str, str]:
     return short_names({row.label: row.group for row in rows})
 
 
-def short_names(groups: Mapping[str, str]) -> dict[str, str]:
-    """A short name for each label: the label without its group, if this name is unique.
-
-    Args:
-        groups: the group of each label.
-    """
-    short = {label: label.removeprefix(f"{group} ") for label, group in groups.items()}
+def short_names(group_by_label: Mapping[str, str]) -> dict[str, str]:
+    """A short name for each label: the label without its group, if this name is unique."""
+    short = {}
+    for label, group in group_by_label.items():
+        short[label] = label.removeprefix(f"{group} ")
     counts = Counter(short.values())
     return {label: name if counts[name] == 1 else label for label, name in short.items()}

@@ -48,6 +48,11 @@ class Curve:
     base: str = "base"
     training: Curve | None = None
 
+    @property
+    def is_base(self) -> bool:
+        """Whether other rows are compared with this row."""
+        return self.base == self.label
+
     @cached_property
     def points(self) -> dict[int, tuple[tuple[float, float], ...]]:
         """(cost, perplexity) of each evaluation, by seed; only seeds whose cost is known."""
@@ -161,7 +166,7 @@ class SpeedUp:
 def speed_ups(curves: Sequence[Curve]) -> dict[str, dict[str, SpeedUp]]:
     """The speed-up of every row over its base, paired by seed, by row and axis."""
     result: dict[str, dict[str, SpeedUp]] = {}
-    bases = [curve for curve in curves if curve.group == "base" and curve.by_seed]
+    bases = [curve for curve in curves if curve.is_base and curve.by_seed]
     for base in bases:
         for curve in curves:
             if curve.base == base.label and curve is not base:

@@ -321,8 +321,7 @@ def test_long_names_are_broken_into_lines_and_never_cut(count):
     found = panels([BASE, *(curve(f"G {name}", "G") for name in LONG[:count])])
     assert set(joined(LONG[:count])) <= set(joined(whole_texts(draw_curves(found))))
     spots = [
-        Point(f"G {name}", name, False, 10.0 + i, 20.0 + i % 7, 0.5)
-        for i, name in enumerate(LONG[:count])
+        Point(f"G {name}", name, 10.0 + i, 20.0 + i % 7, 0.5) for i, name in enumerate(LONG[:count])
     ]
     numbered = [
         re.sub(r"^\d+ *", "", text) for text in whole_texts(draw_points(spots, BLEU, "parameters"))
@@ -330,9 +329,18 @@ def test_long_names_are_broken_into_lines_and_never_cut(count):
     assert set(joined(LONG[:count])) <= set(joined(numbered))
 
 
+def test_a_legend_has_space_for_the_escapes_of_its_names():
+    names = ["\u202e" * 12, "x" * 72]  # an escape has six characters: both need two lines
+    heights = []
+    for name in names:
+        figure = draw_curves(panels([BASE, curve(name, "G")]))
+        heights.append(figure.get_size_inches()[1])
+    assert heights[0] == heights[1]
+
+
 def test_points_are_numbered_with_a_list_of_names():
     def texts(count):
-        spots = [Point(f"h={i}", f"h={i}", False, 10.0, 20.0 + i, 0.0) for i in range(count)]
+        spots = [Point(f"h={i}", f"h={i}", 10.0, 20.0 + i) for i in range(count)]
         return whole_texts(draw_points(spots, BLEU, "parameters"))
 
     assert texts(40) == [*map(str, range(1, 41)), *(f"{i + 1} h={i}" for i in range(40))]
