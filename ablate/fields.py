@@ -24,9 +24,9 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import core_schema
 
+from ablate.custom.reference import is_custom
 from ablate.errors import Fault, Invalid, did_you_mean, faults_in, listed, meant_name, not_allowed
 from ablate.formatting import ellipsis, setting_text
-from ablate.own.reference import is_own
 
 _GROUPED = re.compile(r"-?[1-9]\d{0,2}(?:,\d{3})+")  # not 1,5, which may also mean 1.5
 
@@ -140,7 +140,7 @@ class Part:
             if values == (SET,):
                 if not value:
                     return False
-            elif value not in values and not is_own(value):
+            elif value not in values and not is_custom(value):
                 return False
         return self.condition is None or self.condition(c)
 

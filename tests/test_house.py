@@ -232,7 +232,7 @@ FORMERLY_READ = (
     "def warnings(legend):\n    return [line for line in legend if line.startswith('WARNING')]",
     # data/preparation.py
     "kept = [line for line in before.noticed if not line.startswith('test ')]",
-    # own/faults.py
+    # custom/faults.py
     "def placed(error: StudyError, starts):\n    return error.lines[0].startswith(starts)",
     "def given(plugin, message):\n    return re.match(rf'{plugin}() takes ', message)",
     # cli/usage.py

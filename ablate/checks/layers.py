@@ -15,15 +15,15 @@ from torch import Tensor, nn
 
 from ablate.checks.properties import Comparison, PropertyCheck, check_classes
 from ablate.config import ModelConfig
+from ablate.custom.faults import ClassFault
+from ablate.custom.kinds import KINDS
+from ablate.custom.loading import load_class
+from ablate.custom.reference import Reference, parse_reference
 from ablate.model import Transformer, build
 from ablate.model.attention import AttentionMechanism
 from ablate.model.encoder_only import EncoderOnly
 from ablate.model.multi_head import MultiHeadAttention
 from ablate.model.positions import PositionalEncoding
-from ablate.own.faults import ClassFault
-from ablate.own.kinds import KINDS
-from ablate.own.loading import load_class
-from ablate.own.reference import Reference, parse_reference
 from ablate.parts.variant import class_fields
 
 # Two sentences of different lengths, padded with 0. OTHER_TARGET swaps the two targets, which agree

@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ablate.custom.faults import ClassFault, faults_of, placed
+from ablate.custom.reference import Reference
 from ablate.errors import StudyError
-from ablate.own.faults import ClassFault, faults_of, placed
-from ablate.own.reference import Reference
 
 
 @dataclass(frozen=True)

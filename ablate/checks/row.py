@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
-from ablate.own.reference import parse_import, parse_reference
+from ablate.custom.reference import parse_import, parse_reference
 from ablate.parts.variant import classes_of
 from ablate.store import Results
 from ablate.study import Run, Study

@@ -14,11 +14,11 @@ import torch
 
 from ablate.checks.properties import Comparison, PropertyCheck
 from ablate.config import RowConfig
+from ablate.custom.faults import ClassFault, faults_of
+from ablate.custom.reference import Reference
 from ablate.data.corpus import Corpus, Split
 from ablate.formatting import plural
 from ablate.model import Transformer, build
-from ablate.own.faults import ClassFault, faults_of
-from ablate.own.reference import Reference
 from ablate.store.records import Measurement
 from ablate.tasks.base import Task
 from ablate.tasks.sequence_to_sequence import SequenceToSequence

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from ablate.checks.properties import Comparison, PropertyCheck, check_classes
 from ablate.config import RowConfig
+from ablate.custom.faults import ClassFault, describe
+from ablate.custom.loading import load_function
+from ablate.custom.reference import is_custom, parse_reference
 from ablate.errors import StudyError
 from ablate.formatting import single_line
-from ablate.own.faults import ClassFault, describe
-from ablate.own.loading import load_function
-from ablate.own.reference import is_own, parse_reference
 from ablate.training.optimizer import Optimizer, make_optimizer
 from ablate.training.schedule import learning_rate, schedule_of
 
@@ -43,7 +43,7 @@ def check_training(config: RowConfig, sources: Path) -> None:
         reference = parse_reference(value)
         if reference is not None:
             check_classes({field: reference}, sources, partial(make_check, config, sources))
-        elif is_own(value):  # a class of an installed package
+        elif is_custom(value):  # a class of an installed package
             _check_installed(field, value, make_check(config, sources))
 
 

@@ -182,8 +182,9 @@ class LiveView:
     def _show(self, progress: StudyProgress) -> None:
         """Draw the table; without a terminal, log lines if there was none for a minute."""
         if self.frame is not None:
-            size, is_own = self.console.size, not self.is_watching
-            self.frame.draw(live_table(progress, size.width, size.height - 1, is_own=is_own))
+            width, height = self.console.size
+            table = live_table(progress, width, height - 1, is_launcher=not self.is_watching)
+            self.frame.draw(table)
         elif self._is_silent():
             working = [run for run, state in progress.states.items() if state == "running"]
             for run in working:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from ablate.custom.reference import is_custom, parse_import
 from ablate.errors import Fault, Invalid
 from ablate.fields import (
     NOT_IN_ID,
@@ -24,7 +25,6 @@ from ablate.fields import (
     choice,
     only,
 )
-from ablate.own.reference import is_own, parse_import
 from ablate.parts.sizes import NETWORK
 from ablate.parts.variant import VariantName
 
@@ -342,7 +342,7 @@ class TrainingConfig(Section):
                     ("optimizer",),
                     remedy="remove it here",
                 )
-        if is_own(self.optimizer) and (self.cautious_updates or self.cautious_decay):
+        if is_custom(self.optimizer) and (self.cautious_updates or self.cautious_decay):
             yield Fault(
                 "cautious_updates and cautious_decay work only with built-in optimizers, and not "
                 f"with {self.optimizer}",

@@ -10,6 +10,8 @@ import torch
 from torch import nn
 
 from ablate.config import ModelConfig
+from ablate.custom.loading import load_class
+from ablate.custom.reference import parse_reference
 from ablate.errors import StudyError
 from ablate.model.attention import AttentionMechanism, FullAttention
 from ablate.model.attention_parts import ValueEmbedding, ValueResidual, exclude_own_value
@@ -30,8 +32,6 @@ from ablate.model.residual import (
     StreamScale,
 )
 from ablate.model.token_mixer import TokenMixer
-from ablate.own.loading import load_class
-from ablate.own.reference import parse_reference
 from ablate.parts.attention import ATTENTIONS
 from ablate.parts.feed_forward import ACTIVATIONS
 from ablate.parts.initialization import factors

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Annotated
 
+from ablate.custom.reference import is_custom
 from ablate.errors import Fault
 from ablate.fields import PER_LAYER
-from ablate.own.reference import is_own
 from ablate.parts import attention
 from ablate.parts.attention import ATTENTIONS, SHARED_KEYS, AttentionFields
 from ablate.parts.cost import Cost, Tensors, Workload
@@ -108,7 +108,7 @@ class MixerFields(AttentionFields):
     @property
     def has_attention(self) -> bool:
         """Whether some part may read the fields of attention, which a user's class may."""
-        return self.has_self_attention or self.has_both_stacks or is_own(self.mixer)
+        return self.has_self_attention or self.has_both_stacks or is_custom(self.mixer)
 
     @property
     def has_heads(self) -> bool:
@@ -120,7 +120,7 @@ class MixerFields(AttentionFields):
         """Whether some attention has a softmax of scores. Cross-attention has one, and a user's
         mixer may have one.
         """
-        has_scores = self.has_both_stacks or is_own(self.mixer)
+        has_scores = self.has_both_stacks or is_custom(self.mixer)
         return has_scores or ATTENTIONS[self.attention].forms_scores
 
 
@@ -154,7 +154,7 @@ def layer_faults(layers: Iterable[MixerFields]) -> Iterator[Fault]:
     for layer in layers:
         mixers_by_encoding.setdefault(layer.positional_encoding, set()).add(layer.mixer)
     for name, mixers in mixers_by_encoding.items():
-        may_attend = "attention" in mixers or any(map(is_own, mixers))
+        may_attend = "attention" in mixers or any(map(is_custom, mixers))
         if POSITIONAL_ENCODINGS[name].acts_in_attention and not may_attend:
             yield Fault(
                 f"positional_encoding={name} acts inside self-attention, which "

@@ -10,16 +10,16 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, GetCoreSchemaHandler
 from pydantic_core import core_schema
 
-from ablate.errors import Invalid, listed, meant_name, not_allowed
-from ablate.fields import entries_of, value_text
-from ablate.lazy import imported
-from ablate.own.reference import (
+from ablate.custom.reference import (
     IMPORT_PATTERN,
     REFERENCE_PATTERN,
     Reference,
     parse_import,
     parse_reference,
 )
+from ablate.errors import Invalid, listed, meant_name, not_allowed
+from ablate.fields import entries_of, value_text
+from ablate.lazy import imported
 
 
 @dataclass(frozen=True)

@@ -376,10 +376,10 @@ def summary_line(progress: StudyProgress) -> str:
     return f"{progress.study.name}: {counts_text(progress)}"
 
 
-def counts_text(progress: StudyProgress, is_own: bool = False) -> str:
+def counts_text(progress: StudyProgress, is_launcher: bool = False) -> str:
     """The counts in a line: `3 of 10 runs, 1 failed, about 2 min left`.
 
-    `is_own`: whether this process executes the study.
+    `is_launcher`: whether this process executes the study.
     """
     counts = progress.counts
     phrases = [f"{progress.ended} of {plural(len(progress.states), 'run')}"]
@@ -388,7 +388,7 @@ def counts_text(progress: StudyProgress, is_own: bool = False) -> str:
             phrases.append(f"{counts[state]} {state}")
     if progress.seconds_left is not None:
         phrases.append(f"about {duration(progress.seconds_left)} left")
-    elif progress.ended < len(progress.states) and not counts["running"] and not is_own:
+    elif progress.ended < len(progress.states) and not counts["running"] and not is_launcher:
         waiting = "no process is running this study"
         if progress.starting:
             waiting = f"{plural(progress.starting, 'pilot')} in the queue or starting"

@@ -29,7 +29,9 @@ DECAY_WARNING = "@ rankings at a common step can still flip while the learning r
 URGENT: dict[State, int] = {"running": 0, "failed": 1, "diverged": 1}  # the other states: 2
 
 
-def live_table(progress: StudyProgress, width: int, height: int, *, is_own: bool = False) -> Group:
+def live_table(
+    progress: StudyProgress, width: int, height: int, *, is_launcher: bool = False
+) -> Group:
     """Progress of a study in at most `height` lines of `width` columns. A table that is too tall
     shows its active rows.
 
@@ -37,9 +39,9 @@ def live_table(progress: StudyProgress, width: int, height: int, *, is_own: bool
         progress: progress of the study.
         width: columns of the terminal.
         height: lines of the terminal.
-        is_own: whether this process runs the study.
+        is_launcher: whether this process runs the study.
     """
-    counts = counts_text(progress, is_own)
+    counts = counts_text(progress, is_launcher)
     name = middle_ellipsis(progress.study.name, max(LEAST_LABEL, width - len(counts) - 2))
     head: list[RenderableType] = [_line(f"{name}: {counts}", "bold"), _bar(progress, width)]
     room = height - len(head) - 1  # below the heads of the columns

@@ -10,8 +10,8 @@ from rich.text import Text
 from ablate.config import ModelConfig, RowConfig
 from ablate.config.lengths import ASSUMED_LENGTH
 from ablate.config.training import ends_in_warmup
+from ablate.custom.reference import is_custom, parse_reference
 from ablate.formatting import concerned_rows, duration, plural, scaled, size, thousands, visible
-from ablate.own.reference import is_own, parse_reference
 from ablate.parts.attention import note_on_shared_keys
 from ablate.parts.variant import classes_of
 from ablate.plan.plan import Plan, PlanRow, RunStatus, epochs_lines, memory_line, precision_lines
@@ -93,7 +93,7 @@ _ROW_NOTES: tuple[tuple[str, Callable[[RowConfig], bool]], ...] = (
         "params, FLOPs and memory do not include the custom classes of",
         lambda config: bool(classes_of(config, ModelConfig)),
     ),
-    ("memory counts Adam's state for the optimizer of", lambda config: is_own(config.optimizer)),
+    ("memory counts Adam's state for the optimizer of", lambda config: is_custom(config.optimizer)),
     (
         "note: the learning rate rises until training ends, because warmup_steps is not below "
         "train_steps",

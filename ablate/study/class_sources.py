@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ablate.config import RowConfig
+from ablate.custom.faults import describe, place_of
+from ablate.custom.reference import Reference, parse_import, parse_reference
+from ablate.custom.source import check_import, pin_reference
 from ablate.errors import AblateError, Invalid, Mark, StudyError
-from ablate.own.faults import describe, place_of
-from ablate.own.reference import Reference, parse_import, parse_reference
-from ablate.own.source import check_import, pin_reference
 from ablate.parts.variant import class_fields
 from ablate.study.yaml_nodes import Node, Report
 

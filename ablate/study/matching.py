@@ -223,9 +223,9 @@ def match_row(
     """
     inherited = _resolve_valid(settings, resolve)
     for config in (base, inherited):
-        own_classes = classes_of(config, ModelConfig) if config else []
-        if own_classes:
-            name = str(own_classes[0]).partition("@")[0]
+        custom_classes = classes_of(config, ModelConfig) if config else []
+        if custom_classes:
+            name = str(custom_classes[0]).partition("@")[0]
             raise NoMatch(f"the cost of {name} is not known, so nothing can be matched to it")
     try:
         target = match.cost_of(base, vocab_size_of(base))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
+from ablate.custom.reference import Reference, parse_reference
 from ablate.errors import DataError, Fault, Mark
-from ablate.own.reference import Reference, parse_reference
 from ablate.parts.variant import classes_of
 from ablate.stats.designs import Design
 from ablate.study.row import Row

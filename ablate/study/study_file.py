@@ -16,9 +16,9 @@ from pydantic import (
 
 from ablate.config.identity import DEFAULT_TASK
 from ablate.config.resolve import standard_name
+from ablate.custom.reference import REFERENCE_PATTERN
 from ablate.errors import Fault, Invalid, nested_faults, not_allowed, unknown_name
 from ablate.fields import value_text
-from ablate.own.reference import REFERENCE_PATTERN
 from ablate.study.names import GroupName, SizeName, StudyName, refuse_similar
 from ablate.study.rows import WAYS, Group, Groups, MatchOption
 from ablate.study.seeds import REMEDIES, Seeds, SeedsSection, seeds_of

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import DEFAULT_TASK
 from ablate.config.resolve import standard_name
+from ablate.custom.reference import parse_reference
 from ablate.errors import Fault, Invalid, StudyError, faults_in, unknown_name
 from ablate.fields import field_faults
-from ablate.own.reference import parse_reference
 from ablate.paths import home_path
 from ablate.study.class_sources import ClassSources
 from ablate.study.settings import report_fields, value_faults

@@ -14,12 +14,12 @@ from ablate.config.data import CorpusConfig
 from ablate.config.decoding import SearchSettings
 from ablate.config.identity import DEFAULT_TASK
 from ablate.config.synthetic_data import Generator, SyntheticData
+from ablate.custom.faults import ablate_error
+from ablate.custom.loading import load_class, load_source
+from ablate.custom.reference import Reference, parse_reference
 from ablate.errors import StoreError, StudyError, listed
 from ablate.fields import meanings_of
 from ablate.lazy import Imports, imported
-from ablate.own.faults import ablate_error
-from ablate.own.loading import load_class, load_source
-from ablate.own.reference import Reference, parse_reference
 from ablate.stats.metrics import PPL, Metric
 from ablate.store.records import Measurement, Score
 from ablate.tasks.base import Batch, OutputTerms, Sample, Task

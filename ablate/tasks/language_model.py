@@ -17,8 +17,8 @@ from ablate.config.language_data import (
     LanguageData,
     ProbeSettings,
 )
+from ablate.custom.reference import parse_reference
 from ablate.errors import Fault, listed
-from ablate.own.reference import parse_reference
 from ablate.stats.metrics import (
     BITS_PER_BYTE,
     INDUCTION_LOSS,

@@ -17,13 +17,13 @@ from torch import Tensor, nn
 
 from ablate.config import RowConfig
 from ablate.config.training import DECOUPLED
+from ablate.custom.loading import load_class, load_import
+from ablate.custom.reference import is_custom, parse_import, parse_reference
 from ablate.errors import StudyError
 from ablate.model.embeddings import TokenTypes
 from ablate.model.layers import ParameterKind, parameter_kind
 from ablate.model.positions import PositionalEncoding
 from ablate.model.stack import Layer
-from ablate.own.loading import load_class, load_import
-from ablate.own.reference import is_own, parse_import, parse_reference
 from ablate.parts.initialization import factors
 from ablate.training.update_rules import (
     MATRIX_RULES,
@@ -325,7 +325,7 @@ class _GroupSettings(NamedTuple):
 
 def make_optimizer(model: nn.Module, config: RowConfig, sources: Path) -> Optimizer:
     """Make the optimizer of a row; `sources` is the folder with the sources of user's classes."""
-    if is_own(config.optimizer):
+    if is_custom(config.optimizer):
         return CustomOptimizer(model, config, sources)
     return Optimizer(model, config)
 
@@ -355,7 +355,7 @@ def _groups(model: nn.Module, config: RowConfig) -> list[ParameterGroup]:
 
 
 def _rule(config: RowConfig, has_matrix_rule: bool) -> UpdateRule:
-    if is_own(config.optimizer):
+    if is_custom(config.optimizer):
         return UpdateRule(config)  # not used: the user's class updates the parameters
     if has_matrix_rule:
         rule = MATRIX_RULES[config.optimizer](config)

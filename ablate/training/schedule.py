@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ablate.config import RowConfig
-from ablate.own.loading import load_function
+from ablate.custom.loading import load_function
 
 # Maps the row, the step and the last step to the learning rate after the warm-up, as a fraction of
 # the peak.

@@ -20,6 +20,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from ablate.config import RowConfig
+from ablate.custom.loading import load_function
 from ablate.data.batches import BatchOrder, micro_batches
 from ablate.data.corpus import Corpus, Split
 from ablate.errors import Interrupted
@@ -34,7 +35,6 @@ from ablate.kernels.device import (
 from ablate.kernels.ranks import ONLY_RANK, Ranks
 from ablate.metrics.perplexity import nats_per_token
 from ablate.model import build
-from ablate.own.loading import load_function
 from ablate.stats.metrics import LARGEST_SCORE
 from ablate.store import RunFolder
 from ablate.store.records import TrainingState

@@ -16,9 +16,9 @@ from pathlib import Path
 import ablate
 from ablate.config import RowConfig
 from ablate.config.training import precision_note
+from ablate.custom.reference import parse_import
 from ablate.errors import Damaged, StoreError
 from ablate.kernels.device import has_bf16, precision_on, visible_device
-from ablate.own.reference import parse_import
 from ablate.parts.variant import classes_of
 from ablate.store import RunFolder, checkpoints
 from ablate.store.files import quarantine

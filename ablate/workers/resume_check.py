@@ -15,10 +15,10 @@ from torch import Tensor
 
 from ablate.checks.row import check_row
 from ablate.config import RowConfig
+from ablate.custom.reference import source_file
 from ablate.data.corpus import Corpus
 from ablate.errors import Interrupted
 from ablate.kernels.device import on_gpu, prepare
-from ablate.own.reference import source_file
 from ablate.store import RunFolder, checkpoints
 from ablate.tasks import Task
 from ablate.training import RunHooks, StepReport, Trainer

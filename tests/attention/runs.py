@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from safetensors.torch import save
 
+from ablate.custom.source import source_hash
 from ablate.model import build
-from ablate.own.source import source_hash
 from ablate.store import Results, checkpoints
 from ablate.store.records import Result, RunRecord, TrainingState
 from ablate.workers.inference import load_run

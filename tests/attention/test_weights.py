@@ -11,9 +11,9 @@ from ablate.attention.weights import (
     attention_weights,
     record_weights,
 )
+from ablate.custom.source import source_hash
 from ablate.data.tokenizer import BOS, EOS
 from ablate.errors import DataError, UsageError
-from ablate.own.source import source_hash
 from ablate.study import Row
 from ablate.tasks import SequenceToSequence
 from tests.attention.runs import SENTENCE, TRANSLATION, corpus_in, opened

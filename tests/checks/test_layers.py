@@ -12,10 +12,10 @@ import torch
 
 from ablate.checks.layers import check_layers
 from ablate.config.cost import parameters
+from ablate.custom.reference import PREFIX
+from ablate.custom.source import source_hash
 from ablate.errors import StoreError, StudyError
 from ablate.model import build
-from ablate.own.reference import PREFIX
-from ablate.own.source import source_hash
 from tests.model.small import V, sentences, shape
 
 IMPORTS = """\

@@ -11,10 +11,10 @@ from ablate.checks.training import CHECKS
 from ablate.config import ModelConfig, RowConfig
 from ablate.config.resolve import resolve_row
 from ablate.config.training import OPTIMIZERS, SCHEDULES
+from ablate.custom.kinds import KINDS
 from ablate.model import build
 from ablate.model.feed_forward import FeedForward
 from ablate.model.multi_head import MultiHeadAttention
-from ablate.own.kinds import KINDS
 from ablate.parts.variant import Variant, class_fields
 from ablate.study import read_study, runs_of
 from ablate.tasks import TASKS

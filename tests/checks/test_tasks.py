@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from ablate.checks.tasks import TaskCheck, two_items
+from ablate.custom.faults import ClassFault
 from ablate.errors import StudyError
 from ablate.launch.preparation import prepare_runs
-from ablate.own.faults import ClassFault
 from ablate.store import Results
 from ablate.study import read_study, runs_of
 from tests.data.small import split_of

@@ -225,7 +225,7 @@ def test_the_process_that_runs_a_study_never_says_that_none_does(study):
     for seconds, left in ((None, ""), (120.0, ", about 2 min left")):
         progress = standing(study, all_rows(study), seconds_left=seconds)
         console = Console(file=io.StringIO(), width=80, height=20)
-        table = live_table(progress, 80, 20, is_own=True)
+        table = live_table(progress, 80, 20, is_launcher=True)
         title = console.render_lines(table, pad=False)[0][0].text
         assert title == f"many: 0 of 54 runs{left}"
 

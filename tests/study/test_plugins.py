@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
+from ablate.custom import source as own_source
+from ablate.custom.source import source_hash
 from ablate.errors import StudyError
-from ablate.own import source as own_source
-from ablate.own.source import source_hash
 from ablate.study import Selection, read_study, runs_of
 from tests.cli.inside import inside
 

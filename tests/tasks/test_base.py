@@ -14,9 +14,9 @@ from ablate.config.language_data import LanguageData
 from ablate.config.resolve import resolve_row
 from ablate.config.row import TASK_FIELDS
 from ablate.config.translation_data import TranslationData
+from ablate.custom.reference import Reference, parse_reference
+from ablate.custom.source import pin_reference, source_hash
 from ablate.errors import StoreError, StudyError
-from ablate.own.reference import Reference, parse_reference
-from ablate.own.source import pin_reference, source_hash
 from ablate.tasks import (
     PPL,
     TASKS,

@@ -11,10 +11,10 @@ import torch.nn.functional as F
 
 from ablate.checks.training import check_training
 from ablate.config.resolve import resolve_row
+from ablate.custom.loading import load_function
+from ablate.custom.source import source_hash
 from ablate.data.contexts import ContextBatch
 from ablate.errors import StudyError
-from ablate.own.loading import load_function
-from ablate.own.source import source_hash
 from ablate.store import Results
 from ablate.study import read_study, runs_of
 from ablate.tasks import LanguageModel

@@ -14,9 +14,9 @@ from torch import nn
 
 from ablate.checks.training import check_training
 from ablate.config.resolve import resolve_row
+from ablate.custom.source import source_hash
 from ablate.errors import StudyError
 from ablate.model import build
-from ablate.own.source import source_hash
 from ablate.training.optimizer import (
     Optimizer,
     hidden_matrices,

@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import save
 
 from ablate.config.resolve import resolve_row
+from ablate.custom.source import source_hash
 from ablate.errors import StudyError
-from ablate.own.source import source_hash
 from ablate.store import RunFolder, checkpoints
 from ablate.tasks import Translation
 from ablate.training import optimizer as optimizer_module

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from ablate.custom.kinds import arguments_of
+from ablate.custom.reference import PREFIX, Reference
 from ablate.errors import AblateError, Fault, Mark, StudyError
 from ablate.formatting import single_line
-from ablate.own.kinds import arguments_of
-from ablate.own.reference import PREFIX, Reference
 
 
 class ClassFault(Exception):  # noqa: N818

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
+from ablate.custom.reference import ImportPath, Reference
 from ablate.errors import Invalid, did_you_mean, listed
-from ablate.own.reference import ImportPath, Reference
 
 
 def source_hash(source: bytes) -> str:

@@ -103,6 +103,6 @@ def parse_import(value: object) -> ImportPath | None:
     return ImportPath(match[1], match[2], tuple(sorted(arguments.items())))
 
 
-def is_own(value: object) -> bool:
+def is_custom(value: object) -> bool:
     """Whether a value refers to a user's class or to a class of an installed package."""
     return parse_reference(value) is not None or parse_import(value) is not None

@@ -8,11 +8,11 @@ import pytest
 
 from ablate.config import ModelConfig, RowConfig
 from ablate.config.resolve import resolve_row
+from ablate.custom.faults import describe
+from ablate.custom.reference import Reference, parse_reference
+from ablate.custom.source import pin_reference, source_hash
 from ablate.errors import Fault
 from ablate.formatting import setting_text
-from ablate.own.faults import describe
-from ablate.own.reference import Reference, parse_reference
-from ablate.own.source import pin_reference, source_hash
 from ablate.parts.variant import VariantName, class_fields, classes_of
 
 MINE = b"class Mine:\n    pass\n\nclass Other:\n    class Deep:\n        pass\n"

@@ -11,10 +11,10 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
+from ablate.custom.faults import ablate_error, place_of
+from ablate.custom.reference import PREFIX, ImportPath, Reference, parse_reference
+from ablate.custom.source import source_hash
 from ablate.errors import Fault, StoreError, StudyError
-from ablate.own.faults import ablate_error, place_of
-from ablate.own.reference import PREFIX, ImportPath, Reference, parse_reference
-from ablate.own.source import source_hash
 
 Interface = TypeVar("Interface")
 
