@@ -16,6 +16,7 @@ from ablate.store.files import quarantine, remove_temporaries, sha256, write_byt
 from ablate.store.lease import LeaseLost
 from ablate.store.records import (
     Decoding,
+    Execution,
     FileHash,
     Measurement,
     Outcome,
@@ -41,37 +42,39 @@ def execute(assignment: Assignment, hooks: RunHooks) -> Outcome:
         StoreError: files on disk cannot be used.
         OSError: the disk refused a file that the result needs.
     """
-    return _Pipeline(assignment, hooks).execute()
+    inputs = RunInputs.read(assignment)
+    # Killed workers have left temporary files. If `ablate table` is writing to scores/ at this
+    # moment, it loses its temporary file too, and continues without the cache.
+    for directory in inputs.folder.folders:
+        remove_temporaries(directory)
+    execution = choose_execution(
+        inputs.folder, assignment, inputs.config, inputs.corpus.training_hash, hooks.log
+    )
+    device = visible_device(assignment.device, assignment.devices)
+    return _Pipeline(assignment, inputs.set_up(device, execution), execution, hooks).execute()
 
 
 class _Pipeline:
     """Executes one run in the process that holds its lease."""
 
-    def __init__(self, assignment: Assignment, hooks: RunHooks) -> None:
-        inputs = RunInputs.read(assignment)
+    def __init__(
+        self, assignment: Assignment, inputs: RunInputs, execution: Execution, hooks: RunHooks
+    ) -> None:
         self.assignment = assignment
-        self.request = assignment.run
+        self.decodings = assignment.run.decodings
+        self.inputs = inputs
         self.folder = inputs.folder
+        self.config = inputs.config
+        self.task = inputs.task
+        self.corpus = inputs.corpus
+        self.execution = execution
         self.log = hooks.log
         self.check_lease = hooks.check_lease
         self.stop_requested = hooks.stop_requested
-        # Killed workers have left temporary files. If `ablate table` is writing to scores/ at this
-        # moment, it loses its temporary file too, and continues without the cache.
-        for directory in self.folder.folders:
-            remove_temporaries(directory)
-        self.task = inputs.task
-        self.corpus = inputs.corpus
-        self.execution = choose_execution(
-            self.folder, assignment, inputs.config, self.corpus.training_hash, self.log
-        )
-        self.inputs = inputs.set_up(
-            visible_device(assignment.device, assignment.devices), self.execution
-        )
-        self.config = self.inputs.config
         self.reporter = ProgressReporter(
             self.folder,
-            self.execution.threads,
-            self.inputs.device,
+            execution.threads,
+            inputs.device,
             assignment.device,
             assignment.report_seconds,
         )
@@ -84,7 +87,8 @@ class _Pipeline:
 
     def execute(self) -> Outcome:
         """Execute the run, and write a last progress report."""
-        # Both are powers of two, so every rank computes the same number of parts.
+        # Both are powers of two, so the smaller divides the larger: every rank computes the same
+        # number of parts.
         size = min(len(self.assignment.devices), self.execution.parts)
         try:
             with rank_group(self.assignment, size, self.inputs.device, self.log):
@@ -92,7 +96,7 @@ class _Pipeline:
         except LeaseLost:
             raise  # without a last report: the new holder of the lease writes the reports now
         except Interrupted:
-            self.check_lease()  # if the lease was lost, which requests a stop, raise LeaseLost
+            self.check_lease()  # a lost lease requests a stop, too: then raise LeaseLost
             self.folder.failure.unlink(missing_ok=True)
             self.reporter.leave()
             raise
@@ -161,8 +165,8 @@ class _Pipeline:
     def _train(self, retry: bool = True) -> Result:
         """Train to the end, or to divergence."""
         # Keep as many checkpoints as the largest average of all decodings needs.
-        decodings = self.request.decodings.values()
-        keep = max((decoding.average_checkpoints for decoding in decodings), default=1)
+        counts = [decoding.average_checkpoints for decoding in self.decodings.values()]
+        keep = max(counts, default=1)
         send_command(RankCommand(execution=self.execution, keep=keep))
         trainer = self.inputs.trainer(self.execution, keep, self.hooks)
         params = sum(parameter.numel() for parameter in trainer.model.parameters())
@@ -245,7 +249,7 @@ class _Pipeline:
         """
         decodings = dict(result.decodings)
         decoding_error = None
-        for id, config in self.request.decodings.items():
+        for id, config in self.decodings.items():
             if id in decodings:
                 damage = fault_in_predictions(self.folder, id, decodings[id])
                 if damage is None:
@@ -254,6 +258,7 @@ class _Pipeline:
             try:
                 decodings[id] = self._decode(id, config, result)
             except StoreError as error:
+                self.log.warning("%s", error)
                 decoding_error = error
         return result.model_copy(update={"decodings": decodings}), decoding_error
 
@@ -277,7 +282,7 @@ class _Pipeline:
             with suppress(OSError):  # `ablate table` measures again if this cache is missing
                 write_scores(self.folder, id, score_source(digest, self.corpus.id), measurements)
         return Decoding(
-            test=self.request.test,
+            test=self.assignment.run.test,
             corpus=self.corpus.id,
             **config.model_dump(),
             averaged=min(config.average_checkpoints, result.checkpoints_made),
