@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from ablate.stats.distributions import critical_t
-from ablate.stats.stream import (
+from ablate.stats.proposals import (
     DROP,
     MAX_PROPOSALS,
     MAX_RUNS,

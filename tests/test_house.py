@@ -178,12 +178,12 @@ PRINTING = ("Console", "print", "typer.echo", "click.echo", "typer.secho")
 WRITING = ("sys.stdout.write", "sys.stderr.write", "Text.from_markup", "Text.from_ansi")
 
 
-def test_only_streams_prints():
+def test_only_stdio_prints():
     """One factory of consoles, and one function that prints: every other call would go around the
     escapes.
     """
     found = []
-    for module in sorted(MODULES.keys() - {"ablate.streams"}):
+    for module in sorted(MODULES.keys() - {"ablate.stdio"}):
         for node in nodes(module):
             if isinstance(node, ast.Call):
                 name = called(node)

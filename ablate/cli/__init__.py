@@ -8,7 +8,7 @@ from contextlib import suppress
 from itertools import pairwise
 from types import FrameType
 
-from ablate import streams
+from ablate import stdio
 from ablate.errors import (
     EXIT_INTERRUPTED,
     EXIT_READER_GONE,
@@ -26,11 +26,11 @@ def main() -> None:
     study, 3 for data, 4 for this machine or the results that it stores, 130 if a signal has
     interrupted the command, 141 if the reader of a pipe has ended.
     """
-    streams.prepare()
+    stdio.prepare()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
     code = _exit_code()
-    streams.finish()
+    stdio.finish()
     sys.exit(code)
 
 
@@ -67,12 +67,12 @@ def _refused(error: AblateError) -> int:
     with suppress(OSError):  # standard output may be closed or full
         if "--format=json" in sys.argv or ("--format", "json") in pairwise(sys.argv):
             if sys.argv[1:2] == ["run"]:  # `run` prints a line for each event
-                streams.print_json({"event": "error", **error.as_json()}, in_one_line=True)
+                stdio.print_json({"event": "error", **error.as_json()}, in_one_line=True)
             else:
-                streams.print_json(error.as_json())
+                stdio.print_json(error.as_json())
     with suppress(OSError):
         for line in error.lines:
-            streams.echo(line, err=True)
+            stdio.echo(line, err=True)
     return error.exit_code
 
 

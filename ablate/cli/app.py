@@ -14,7 +14,7 @@ import typer
 import ablate
 from ablate.cli.former import present_words
 from ablate.cli.usage import ClickException, Command, CommandGroup, usage_error, with_groups
-from ablate.streams import echo
+from ablate.stdio import echo
 
 # By title: names of commands. Each name is also the name of a module in this package.
 GROUPS = (

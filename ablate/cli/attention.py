@@ -16,7 +16,7 @@ from ablate.cli.standard_input import checked_text, piped_text
 from ablate.errors import Fault, UsageError
 from ablate.formatting import plural
 from ablate.report.terminal import text_console
-from ablate.streams import echo, new_console, print_json
+from ablate.stdio import echo, new_console, print_json
 
 if TYPE_CHECKING:
     from ablate.attention.importance import Importances

@@ -9,9 +9,9 @@ from ablate.cli.arguments import flag
 from ablate.cli.options import DEFAULT_STUDY, StudyFile, StudyOptions
 from ablate.cli.output import Format
 from ablate.formatting import plural, size
+from ablate.stdio import echo, print_json
 from ablate.store.cleaning import removable_files, remove_files
 from ablate.store.files import size_of
-from ablate.streams import echo, print_json
 
 EXAMPLE = "ablate clean study.yaml --weights --yes"
 

@@ -21,9 +21,9 @@ from ablate.cli.usage import Command, CommandGroup
 from ablate.cluster.profiles import engine_of
 from ablate.errors import EXIT_RUN_FAILED, AblateError, Fault, UsageError
 from ablate.formatting import plural
+from ablate.stdio import echo, print_json
 from ablate.store.filesystem import check_filesystem
 from ablate.store.jobs import STOPPED, JobFolder, open_jobs
-from ablate.streams import echo, print_json
 
 app = typer.Typer(cls=CommandGroup, rich_markup_mode="rich", add_completion=False)
 

@@ -18,7 +18,7 @@ from ablate.cli.output import Format
 from ablate.cli.scoring import scored_outcome, warn_of_changes
 from ablate.errors import Damaged, Fault, UsageError
 from ablate.report.compare import add_items, compare_rows, print_comparison
-from ablate.streams import echo, print_json
+from ablate.stdio import echo, print_json
 from ablate.study.select import find_row
 
 EXAMPLE = "ablate compare study.yaml base 'D dropout=0.3'"

@@ -27,8 +27,8 @@ from ablate.report.data_text import (
     print_description,
     print_list,
 )
+from ablate.stdio import echo, print_json
 from ablate.store import Results
-from ablate.streams import echo, print_json
 from ablate.study import runs_of
 from ablate.tasks import TASKS
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from ablate.analysis.stages import Stage
 from ablate.loggers.dashboards import LoggedRun, Outcome, Point
+from ablate.stdio import print_json
 from ablate.store import Results, State, none_if_unreadable
-from ablate.streams import print_json
 from ablate.table import render
 from ablate.table.table import Table
 

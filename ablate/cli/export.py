@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from ablate.cli.arguments import option
 from ablate.cli.naming import TrainedRun
 from ablate.cli.output import Format
-from ablate.streams import echo, print_json
+from ablate.stdio import echo, print_json
 
 EXAMPLE = "ablate export study.yaml 'A h=1' --to huggingface --out model"
 

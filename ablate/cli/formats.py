@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from ablate.cli.arguments import flag, option
 from ablate.errors import UsageError
-from ablate.streams import echo, new_console, print_data
+from ablate.stdio import echo, new_console, print_data
 from ablate.table import render
 from ablate.table.latex import latex
 from ablate.table.table import Table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ablate.streams import echo
+from ablate.stdio import echo
 
 # The former name of a command, or of a command with an option -> the present name.
 FORMER = {

@@ -10,8 +10,8 @@ from ablate.cli.arguments import argument, flag, option
 from ablate.cli.between import study_between
 from ablate.cli.output import Format, print_written
 from ablate.errors import Fault, UsageError, listed
+from ablate.stdio import echo, print_data
 from ablate.store.files import write_bytes
-from ablate.streams import echo, print_data
 from ablate.study.schema import TITLE, schema_text
 
 EXAMPLE = "ablate init captions.yaml --template own-data"

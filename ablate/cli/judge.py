@@ -11,7 +11,7 @@ from ablate.cli.formats import Format, Legend, Wide, print_table, refuse_wide
 from ablate.errors import UsageError
 from ablate.judging.files import read_lines
 from ablate.judging.judge import judged, read_stream, stream_json, stream_lines
-from ablate.streams import echo, print_json
+from ablate.stdio import echo, print_json
 
 EXAMPLE = "ablate judge scores.csv --base baseline --out report.html"
 

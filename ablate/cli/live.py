@@ -28,8 +28,8 @@ from ablate.plan.progress import (
 )
 from ablate.report.live_table import live_table
 from ablate.report.run_text import progress_line
+from ablate.stdio import print_line
 from ablate.store import Results, none_if_unreadable
-from ablate.streams import print_line
 from ablate.study import Runs
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import Any
 
 from ablate.analysis.choices import runs_with_choices
 from ablate.cli.output import Format
+from ablate.stdio import echo, print_json
 from ablate.store import Results
 from ablate.store.jobs import jobs_of
 from ablate.store.status import last_lines
-from ablate.streams import echo, print_json
 from ablate.study import Study
 from ablate.study.select import find_row
 

@@ -12,9 +12,9 @@ from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot
 from ablate.config import DecodingConfig
 from ablate.errors import AblateError, Fault, UsageError
 from ablate.formatting import setting_text
+from ablate.stdio import echo
 from ablate.store import Results, RunFolder, none_if_unreadable
 from ablate.store.records import Decoding, Result
-from ablate.streams import echo
 from ablate.study import Row, Selection, read_study
 from ablate.study.choice import AWAITS
 from ablate.study.select import find_row

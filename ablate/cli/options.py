@@ -13,8 +13,8 @@ import typer
 from ablate.analysis.choices import runs_with_choices
 from ablate.cli.arguments import argument, flag, option
 from ablate.errors import Fault, MachineError, UsageError, did_you_mean_path
+from ablate.stdio import echo
 from ablate.store import Results
-from ablate.streams import echo
 from ablate.study import Runs, Selection, Study, read_study
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from ablate.cli.arguments import flag, option
-from ablate.streams import echo, new_console, print_json
+from ablate.stdio import echo, new_console, print_json
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -33,10 +33,10 @@ from ablate.plan.power import power_json, power_of, power_warning
 from ablate.plan.resources import shortages
 from ablate.report.plan_text import print_plan
 from ablate.report.terminal import text_console
+from ablate.stdio import echo, print_json
 from ablate.store import Results
 from ablate.store.corpora import known_lengths
 from ablate.store.machine import Resources, visible_gpus
-from ablate.streams import echo, print_json
 from ablate.study import Study, runs_of
 from ablate.table.power import Power
 from ablate.tasks.base import Task

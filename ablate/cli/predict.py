@@ -14,8 +14,8 @@ from ablate.cli.output import Format
 from ablate.cli.standard_input import checked_text, input_lines, piped_text
 from ablate.errors import UsageError, listed
 from ablate.formatting import token_text
+from ablate.stdio import echo, print_data, print_json
 from ablate.store import Results
-from ablate.streams import echo, print_data, print_json
 
 if TYPE_CHECKING:
     from ablate.tasks import Task

@@ -25,7 +25,7 @@ from ablate.publication.archive import ARCHIVE, archive_of
 from ablate.publication.crate import METADATA, crate
 from ablate.publication.folder import TEXTS, publish, publishable
 from ablate.publication.paper import paper_files
-from ablate.streams import echo
+from ablate.stdio import echo
 from ablate.table.conclusion import unfinished_sentences
 
 EXAMPLE = "ablate publish study.yaml --out supplement/study"

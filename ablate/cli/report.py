@@ -15,10 +15,10 @@ from ablate.cli.scoring import scored_outcome, warn_of_changes
 from ablate.errors import Damaged, Fault, UsageError
 from ablate.publication.folder import without_paths
 from ablate.publication.name import claim
+from ablate.stdio import echo
 from ablate.store import Results
 from ablate.store.corpora import is_archived
 from ablate.store.files import write_bytes
-from ablate.streams import echo
 from ablate.study import Study
 
 if TYPE_CHECKING:

@@ -46,10 +46,10 @@ from ablate.plan.progress import saved_line
 from ablate.plan.resources import shortages
 from ablate.publication.folder import publish_results
 from ablate.publication.name import claim, refuse_other_study
+from ablate.stdio import echo, new_console, print_line
 from ablate.store import Results, State, none_if_unreadable
 from ablate.store.jobs import JobFolder
 from ablate.store.machine import Resources, visible_gpus
-from ablate.streams import echo, new_console, print_line
 from ablate.study import Runs, Selection, Study
 from ablate.table import render
 from ablate.table.table import Table

@@ -10,8 +10,8 @@ from ablate.analysis.outcome import Outcome, outcome_of
 from ablate.config.resolve import SYMBOL_OF
 from ablate.errors import AblateError
 from ablate.formatting import first_few, plural, setting_text
+from ablate.stdio import echo, new_console
 from ablate.store import Results, none_if_unreadable
-from ablate.streams import echo, new_console
 from ablate.study import Runs, read_study, runs_of
 from ablate.study.row import changes
 

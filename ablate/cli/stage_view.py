@@ -12,8 +12,8 @@ from ablate.analysis.stages import Stage
 from ablate.cli.events import Events
 from ablate.cli.live import LiveView
 from ablate.loggers import Mirror, Start
+from ablate.stdio import print_line
 from ablate.store import Results
-from ablate.streams import print_line
 
 
 @dataclass

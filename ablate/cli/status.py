@@ -20,11 +20,11 @@ from ablate.plan.plan import Plan, RunStatus, plan_of
 from ablate.plan.progress import saved_step
 from ablate.report.plan_text import print_status
 from ablate.report.run_text import as_lines, progress_line, read_summary
+from ablate.stdio import echo, new_console, print_json
 from ablate.store import Results, State, none_if_unreadable
 from ablate.store.jobs import JobFolder, jobs_of
 from ablate.store.records import Result
 from ablate.store.status import fault_in_result, last_lines
-from ablate.streams import echo, new_console, print_json
 from ablate.study import Run
 from ablate.study.choice import AWAITS
 from ablate.study.yaml_nodes import nearest_study

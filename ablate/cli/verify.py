@@ -26,12 +26,12 @@ from ablate.errors import EXIT_RUN_FAILED, UsageError
 from ablate.formatting import plural
 from ablate.launch.devices import local_slots, micro_batch
 from ablate.launch.executor import Demand
+from ablate.stdio import echo, print_json
 from ablate.store import Results, none_if_unreadable
 from ablate.store.audit import Audit, audit
 from ablate.store.corpora import MANIFEST, is_archived, known_corpus, names_other_files
 from ablate.store.machine import Resources
 from ablate.store.records import CorpusManifest
-from ablate.streams import echo, print_json
 from ablate.study import Row, Runs
 
 EXAMPLE = "ablate verify study.yaml --stored"

@@ -21,8 +21,8 @@ from ablate.cluster.submission import close_finished, open_job, submit_again
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED
 from ablate.launch.launch import outcome_of_launch
 from ablate.publication.folder import publish_results
+from ablate.stdio import echo, new_console
 from ablate.store.jobs import JobFolder
-from ablate.streams import echo, new_console
 from ablate.table import render
 
 EXAMPLE = "ablate work --job results/table3/jobs/20260102-030405"

@@ -27,9 +27,9 @@ from ablate.cluster.engine import Engine, least_memory, refuse_too_little_memory
 from ablate.config.memory import CPU_MICRO_BATCH
 from ablate.errors import Fault, UsageError
 from ablate.formatting import plural, size
+from ablate.stdio import echo
 from ablate.store.jobs import STOPPED, ClusterJob, JobFolder, Submission
 from ablate.store.machine import CPUS_VARIABLE, MEMORY_VARIABLE, Device
-from ablate.streams import echo
 from ablate.study import Run
 from ablate.study.typed import Keyed
 

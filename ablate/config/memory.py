@@ -51,7 +51,9 @@ def peak_memory(
     weights = gradients = BYTES * count
     bf16 = resolve_precision(c.precision, device, has_bf16=True) == "bf16"
     length = length or c.context or ASSUMED_LENGTH
-    activations = activation_bytes(c, micro_batch_tokens, length, bf16, device == "cuda")
+    activations = activation_bytes(
+        c, micro_batch_tokens, length, bf16=bf16, on_gpu=device == "cuda"
+    )
     predicted = round(cost.predicted_tokens(c, micro_batch_tokens))
     # The states that the loss reads and their gradients, also of each head of future tokens.
     hidden_states = 2 * BYTES * predicted * c.d_model * (1 + c.future_tokens)
@@ -71,7 +73,7 @@ def peak_memory(
     return persistent + max(backward_pass, round(exchange))
 
 
-def activation_bytes(c: RowConfig, tokens: int, length: int, bf16: bool, on_gpu: bool) -> int:
+def activation_bytes(c: RowConfig, tokens: int, length: int, *, bf16: bool, on_gpu: bool) -> int:
     """Bytes that the backward pass of one micro-batch needs, without the weights in fp32.
 
     Args:

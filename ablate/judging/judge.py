@@ -13,7 +13,7 @@ from ablate.judging.columns import Line
 from ablate.judging.lines import read_measurements
 from ablate.judging.scores import metric_of, scores_experiment
 from ablate.stats.metrics import Metric
-from ablate.stats.stream import MAX_PROPOSALS, Stream
+from ablate.stats.proposals import MAX_PROPOSALS, Stream
 from ablate.table.experiment import Notes
 from ablate.table.power import power_of_scores
 from ablate.table.table import Table

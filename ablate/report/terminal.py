@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ablate.formatting import fold, visible
+from ablate.stdio import echo, new_console, whole_lines
 from ablate.store.status import STATES, State
-from ablate.streams import echo, new_console, whole_lines
 
 LARGE = 200  # rows; longer tables are formatted without rich, which is slow
 STYLES: dict[str, str] = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.formatting import visible
 from ablate.stats.significance import LEVEL
-from ablate.streams import print_line, whole_lines, widen
+from ablate.stdio import print_line, whole_lines, widen
 from ablate.table.agreement import agreements_json
 from ablate.table.columns.column import Form, flat_rows, json_rows
 from ablate.table.columns.layouts import paper_layout, table_columns, terminal_layout

@@ -101,7 +101,7 @@ def kept_bytes(config, bf16):
 def test_the_tensors_kept_for_the_backward_pass_are_counted_within_30_percent(device, bf16):
     for fields in (*FIELDS, *({**fields, **ONE_STACK} for fields in FIELDS), *STACKS):
         config = resolve_row({**SMALL, **fields})
-        estimated = activation_bytes(config, B * T, T, bf16, device == "cuda")
+        estimated = activation_bytes(config, B * T, T, bf16=bf16, on_gpu=device == "cuda")
         assert estimated == pytest.approx(kept_bytes(config, bf16), rel=0.3), fields
 
 
@@ -112,7 +112,7 @@ def test_a_recurrent_network_keeps_its_workspace_or_the_states_of_a_packed_batch
         {"architecture": "encoder-only"},
     ):
         config = resolve_row({**SMALL, **fields, "mixer": mixer})
-        estimated = activation_bytes(config, B * T, T, False, False)
+        estimated = activation_bytes(config, B * T, T, bf16=False, on_gpu=False)
         assert estimated == pytest.approx(kept_bytes(config, bf16=False), rel=0.3), fields
 
 

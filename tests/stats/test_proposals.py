@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ablate.judging.judge import next_steps
-from ablate.stats.stream import (
+from ablate.stats.proposals import (
     MAX_PROPOSALS,
     MIN_CHAIN_RUNS,
     SMALLEST_GAIN,

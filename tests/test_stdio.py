@@ -16,7 +16,7 @@ from ablate.formatting import json_text, printable, visible
 from ablate.page.html import environment
 from ablate.report.compare import print_comparison
 from ablate.report.terminal import plain_table, print_wide
-from ablate.streams import echo, new_console, print_data, print_json
+from ablate.stdio import echo, new_console, print_data, print_json
 from tests.cli.inside import inside
 from tests.data.small import PAIRS, Files
 from tests.report.fakes import CORPUS, SMALL, Fake, study_from
