@@ -25,7 +25,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ablate.formatting import ellipsis, printable, without_hashes
+from ablate.formatting import ellipsis, first_few, printable, without_hashes
 
 # Least similarity (difflib's ratio) at which an unknown name is taken for an allowed name: that of
 # four letters, one of them wrong.
@@ -56,15 +56,17 @@ def without_secrets(text: str) -> str:
 
 
 MAX_MESSAGE = 1000  # characters of a fault
+UNKNOWN_NAME, NO_SUCH_FILE = "unknown-name", "no-such-file"  # codes of faults
 
 Steps = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A place of a fault: a position in a file, printed as by compilers, or a command-line option.
+    """A place of a fault: a position in a file, printed as by compilers, or a part of the command
+    line.
 
-    line: line number from 1; 0 for an option and for a whole file.
+    line: line number from 1; 0 for a part of the command line and for a whole file.
     column: column number from 1; 0 for a whole line.
     """
 
@@ -101,8 +103,9 @@ class Fault:
     problem: statement of the fault, such as `h=3 does not divide d_model=64`.
     fields: names of the fields that it concerns; first the field that a user would change.
     subject: subject of the statement, which is printed before it: `dropout`, `row "A h=3"`.
-    given: value as written, which is printed before the problem.
+    given: value as written, which is printed before the problem; an unknown name, after it.
     allowed: description of the allowed values.
+    choices: all allowed names, if they are few.
     remedy: clause that says what to do: `set d_k`.
     path: keys and indices from the checked value to its part with the fault.
     place: place of the fault, once a reader knows it.
@@ -122,6 +125,7 @@ class Fault:
     causes: tuple[Mark, ...] = ()
     code: str = ""
     meant: str = ""
+    choices: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         text = self.sentence
@@ -136,7 +140,10 @@ class Fault:
     @property
     def sentence(self) -> str:
         """The fault in English, without its place."""
-        text = f"{self.given} {self.problem}" if self.given else self.problem
+        words = [self.given, self.problem]
+        if self.code == UNKNOWN_NAME:
+            words.reverse()
+        text = " ".join(filter(None, words))
         if self.subject:
             text = f"{self.subject}: {text}"
         if self.allowed:
@@ -180,6 +187,8 @@ class Fault:
         for name, text in (details | {"meant": self.meant, "remedy": self.solution}).items():
             if text:
                 known[name] = _shown(text)
+        if self.choices:
+            known["choices"] = [_shown(name) for name in self.choices]
         return known
 
 
@@ -215,6 +224,13 @@ def not_allowed(given: str, allowed: str, remedy: str = "", meant: str = "") -> 
         code="not-allowed",
         meant=meant,
     )
+
+
+def not_a_choice(given: str, choices: Iterable[str]) -> Fault:
+    """The fault of a text that is none of a few allowed names."""
+    choices = tuple(choices)
+    fault = not_allowed(f'"{given[:60]}"', listed(choices), meant=meant_name(given, choices))
+    return replace(fault, choices=choices)
 
 
 class Invalid(ValueError):  # noqa: N818
@@ -265,6 +281,11 @@ class UsageError(AblateError):
     """An invalid option or argument on the command line."""
 
     code = "usage"
+
+
+def wrong_option(name: str, *faults: Fault | str) -> UsageError:
+    """The error of an option, an argument or a command: `--budget: "x" is not a time`."""
+    return UsageError(*(as_fault(fault).located(Mark(name)) for fault in faults))
 
 
 class DataError(AblateError):
@@ -320,15 +341,8 @@ def meant_name(given: object, allowed: Iterable[str]) -> str:
     return (isinstance(given, str) and nearest_name(given, allowed)) or ""
 
 
-def did_you_mean(given: str, allowed: Iterable[str]) -> str:
-    """Return `; did you mean "dropout"?` for the name that is probably meant, or ""."""
-    nearest = nearest_name(given, allowed)
-    return f'; did you mean "{nearest}"?' if nearest else ""
-
-
-def did_you_mean_path(path: Path, is_candidate: Callable[[Path], bool]) -> str:
-    """Return `; did you mean "studies/m30k.yaml"?` for the file or folder beside `path` that is
-    probably meant, or "".
+def nearest_path(path: Path, is_candidate: Callable[[Path], bool]) -> str:
+    """The path of the file or folder beside `path` that is probably meant, or "".
 
     Args:
         path: does not exist.
@@ -340,9 +354,13 @@ def did_you_mean_path(path: Path, is_candidate: Callable[[Path], bool]) -> str:
         return ""
     # Without the endings, which would make any two studies similar.
     nearest = nearest_name(path.stem, beside)
-    if nearest is None:
-        return ""
-    return f'; did you mean "{path.with_name(beside[nearest].name)}"?'
+    return "" if nearest is None else str(path.with_name(beside[nearest].name))
+
+
+def no_such_file(path: Path, is_candidate: Callable[[Path], bool]) -> Fault:
+    """The fault of a path that does not exist; arguments as in `nearest_path`."""
+    meant = nearest_path(path, is_candidate)
+    return Fault("no such file", place=Mark(str(path)), code=NO_SUCH_FILE, meant=meant)
 
 
 def listed(names: Iterable[object]) -> str:
@@ -353,12 +371,21 @@ def listed(names: Iterable[object]) -> str:
     return f"{', '.join(words)} or {last}"
 
 
-def unknown_name(kind: str, name: str, allowed: Iterable[str]) -> Fault:
-    """The fault of an unknown name: `unknown field "drop_out"; did you mean "dropout"?`, or all
-    that are allowed.
+def unknown_name(kind: str, name: str, allowed: Iterable[str], remedy: str | None = None) -> Fault:
+    """The fault of an unknown name: `unknown field "drop_out"; did you mean "dropout"?`.
+
+    Args:
+        kind: what the name should be, such as `field`.
+        name: the unknown name.
+        allowed: all allowed names.
+        remedy: what to do if no allowed name is similar; None to list the allowed names.
     """
     allowed = tuple(allowed)
-    meant = meant_name(name, allowed)
-    remedy = "" if meant else f"allowed: {', '.join(allowed)}"
-    problem = f'unknown {kind} "{name[:60]}"'
-    return Fault(problem, remedy=remedy, code="unknown-name", meant=meant)
+    return Fault(
+        f"unknown {kind}",
+        given=f'"{name[:60]}"',
+        remedy=f"allowed: {first_few(allowed, 24)}" if remedy is None else remedy,
+        code=UNKNOWN_NAME,
+        meant=meant_name(name, allowed),
+        choices=allowed if remedy is None else (),
+    )

@@ -25,7 +25,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import core_schema
 
 from ablate.custom.reference import is_custom
-from ablate.errors import Fault, Invalid, did_you_mean, faults_in, listed, meant_name, not_allowed
+from ablate.errors import Fault, Invalid, faults_in, listed, meant_name, not_allowed
 from ablate.formatting import ellipsis, setting_text
 
 _GROUPED = re.compile(r"-?[1-9]\d{0,2}(?:,\d{3})+")  # not 1,5, which may also mean 1.5
@@ -52,8 +52,9 @@ class Section(BaseModel):
                 return super().__getattr__(name)
             fields = type(self).model_fields
             named = [field for field, facts in facts_of(type(self)).items() if facts.symbol == name]
-            remedy = f": it is {named[0]}" if named else did_you_mean(name, fields)
-            raise AttributeError(f'the configuration has no "{name}"{remedy}')
+            meant = named[0] if named else meant_name(name, fields)
+            problem = f'the configuration has no "{name}"'
+            raise AttributeError(str(Fault(problem, meant=meant)))
 
     @classmethod
     def __get_pydantic_json_schema__(
@@ -318,6 +319,8 @@ def value_faults(details: Any) -> tuple[Fault, ...]:
 _ALLOWED = {
     "bool_type": "true or false",
     "int_type": "a valid integer",
+    "int_parsing": "a valid integer",
+    "float_parsing": "a valid number",
     "int_from_float": "a valid integer, got a number with a fractional part",
     "float_type": "a valid number",
     "finite_number": "a finite number",

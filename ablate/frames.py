@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,7 @@ from ablate.judging.columns import numbered_lines
 from ablate.judging.judge import judged
 from ablate.store import Results
 from ablate.store.records import MetricsLine
-from ablate.study import Runs, read_study
+from ablate.study import Runs, Selection, read_study
 from ablate.table.conclusion import conclusion
 from ablate.table.render import rows_frame
 from ablate.table.table import Table
@@ -35,6 +36,10 @@ def load(
     results: str | PathLike[str] | None = None,
     per: Literal["row", "run", "step"] = "row",
     against: Literal["paper"] | None = None,
+    *,
+    rows: str | Sequence[str] = (),
+    seeds: str | Sequence[int] | None = None,
+    set: Mapping[str, Any] | None = None,
 ) -> pd.DataFrame:
     """Load the results of a study.
 
@@ -65,6 +70,9 @@ def load(
               have the same curves.
         against: with `"paper"` and `per="row"`, also the paper's scores for the same change
             (`paper_ppl`, ...).
+        rows: only base and these rows: groups, labels or patterns, as with `--rows`.
+        seeds: seeds such as `[1, 2]` or `"1-3"`, instead of the seeds in the study.
+        set: values of fields of base or data, as with `--set`: `{"dropout": 0.2}`.
 
     Returns:
         The frame. `frame.attrs` has the name of the study (`study`), the metrics of the verdicts
@@ -75,7 +83,8 @@ def load(
     Raises:
         ValueError: `per` or `against` has another value, or `against` is used with other lines than
             rows.
-        StudyError: the study file has errors.
+        StudyError: the study file or `set` has errors.
+        UsageError: `rows` or `seeds` has errors.
         StoreError: a file of the results is damaged or cannot be read, or new scores cannot be
             written.
 
@@ -98,7 +107,7 @@ def load(
             f"the results root {folder} does not exist: no run has a result", stacklevel=2
         )
     root = Results(folder)
-    planned = runs_with_choices(read_study(Path(study)), root)
+    planned = runs_with_choices(read_study(Path(study), selection(rows, seeds, set)), root)
     content = planned.study
     attrs: dict[str, Any] = {"study": content.name, "judge": list(content.metrics.judged)}
     if per == "step":
@@ -124,6 +133,18 @@ def load(
         frame = runs_frame(planned, runs)
         frame.attrs |= attrs | {"signatures": signatures(planned, runs)}
     return frame
+
+
+def selection(
+    rows: str | Sequence[str], seeds: str | Sequence[int] | None, settings: Mapping[str, Any] | None
+) -> Selection:
+    """The part of a study that the arguments `rows`, `seeds` and `set` select."""
+    patterns = [rows] if isinstance(rows, str) else list(rows)
+    if seeds is not None and not isinstance(seeds, str):
+        seeds = ",".join(map(str, seeds))
+    # JSON is YAML, so a text stays a text: `{"norm": "1e3"}`.
+    overrides = [f"{name}={json.dumps(value)}" for name, value in (settings or {}).items()]
+    return Selection(overrides, patterns, seeds)
 
 
 def results_folder(results: str | PathLike[str] | None) -> Path:

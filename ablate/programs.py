@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal
 
@@ -15,13 +15,16 @@ import pandas as pd
 
 from ablate import errors
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, AblateError, Interrupted
-from ablate.frames import load, results_folder
+from ablate.frames import load, results_folder, selection
 
 
 def run(
     study: str | PathLike[str],
     results: str | PathLike[str] | None = None,
     *,
+    rows: str | Sequence[str] = (),
+    seeds: str | Sequence[int] | None = None,
+    set: Mapping[str, Any] | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     jobs: int | None = None,
     budget: str | None = None,
@@ -37,6 +40,9 @@ def run(
         study: the study file.
         results: the results root; None for the folder in the variable ABLATE_RESULTS, or else
             `results`.
+        rows: train only base and these rows: groups, labels or patterns, as with `--rows`.
+        seeds: seeds such as `[1, 2]` or `"1-3"`, instead of the seeds in the study.
+        set: values of fields of base or data, as with `--set`: `{"dropout": 0.2}`.
         device: device of the runs; `"auto"` uses a GPU if there is one.
         jobs: number of runs at the same time; None for one on each GPU, or on each core.
         budget: time limit such as `"2h"`: only the part of the study that fits is executed.
@@ -45,7 +51,7 @@ def run(
             "3f2a...", "step": 100, "loss": 3.2}`.
 
     Returns:
-        The frame of `load`, one line for each row. A warning says how many runs have failed.
+        The frame of `load`, one line for each selected row. A warning says that runs have failed.
 
     Raises:
         StudyError, UsageError, DataError, MachineError, StoreError: as `ablate run` refuses.
@@ -60,6 +66,10 @@ def run(
     words = [sys.executable, "-m", "ablate", "run", os.fspath(study), "--format", "json", "--quiet"]
     words += [f"{name}={value}" for name, value in options.items() if value is not None]
     words += ["--retry-failed"] * retry_failed
+    selected = selection(rows, seeds, set)
+    words += [f"--set={text}" for text in selected.overrides]
+    words += [f"--rows={text}" for text in selected.rows]
+    words += [] if selected.seeds is None else [f"--seeds={selected.seeds}"]
     refusal: dict[str, Any] = {}
     with subprocess.Popen(words, stdout=subprocess.PIPE, encoding="utf-8") as process:
         assert process.stdout is not None
@@ -80,19 +90,19 @@ def run(
         warnings.warn("not every run is done; `ablate status` says why", stacklevel=2)
     elif process.returncode:
         raise RuntimeError(f"ablate run ended with exit code {process.returncode}")
-    return load(study, root)
+    return load(study, root, rows=rows, seeds=seeds, set=set)
 
 
 def _error_of(event: dict[str, Any]) -> AblateError:
     """The error of an event."""
     faults = []
     for content in event["faults"]:
-        details = ("problem", "subject", "given", "allowed", "meant", "code")
+        details = ("problem", "subject", "given", "allowed", "meant", "code", "remedy")
         known = {name: content[name] for name in details if name in content}
         if "place" in content:
             known["place"] = errors.Mark.parse(content["place"])
-        known["remedy"] = content.get("remedy", "")
         known["fields"] = tuple(content.get("fields", ()))
+        known["choices"] = tuple(content.get("choices", ()))
         known["causes"] = tuple(map(errors.Mark, content.get("causes", ())))
         faults.append(errors.Fault(**known))
     kinds = (errors.StudyError, errors.UsageError, errors.DataError, errors.MachineError)

@@ -18,8 +18,8 @@ from ablate.store.records import Decoding, Result
 from ablate.study import Row, Selection, read_study
 from ablate.study.choice import AWAITS
 from ablate.study.select import find_row
+from ablate.study.yaml_nodes import is_yaml
 
-STUDY_SUFFIXES = (".yaml", ".yml")
 RunOrStudy = Annotated[
     str, argument("RUN|STUDY", "A run's id or its first characters, or a study's YAML file.")
 ]
@@ -62,7 +62,7 @@ def find_run(
         StudyError: the study file has errors.
         UsageError: no run matches, or several match.
     """
-    if row is not None or Path(run).is_file() or Path(run).suffix in STUDY_SUFFIXES:
+    if row is not None or Path(run).is_file() or is_yaml(Path(run)):
         return _run_of_row(results, Path(run), row or "base", seed)
     if seed is not None:
         problem = "--seed has no effect with a run's id, which has one seed"
@@ -163,9 +163,7 @@ class TrainedRun:
         try:
             return find_finished_run(self.root, self.run, self.row, self.seed)
         except AblateError as error:
-            is_fault_of_study = Path(self.run).suffix in STUDY_SUFFIXES and not isinstance(
-                error, UsageError
-            )
+            is_fault_of_study = is_yaml(Path(self.run)) and not isinstance(error, UsageError)
             if not takes_text or self.row is None or is_fault_of_study:
                 raise
             *before, last = error.faults

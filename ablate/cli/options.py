@@ -12,7 +12,7 @@ import typer
 
 from ablate.analysis.choices import runs_with_choices
 from ablate.cli.arguments import argument, flag, option
-from ablate.errors import Fault, MachineError, UsageError, did_you_mean_path
+from ablate.errors import Fault, MachineError, Mark, nearest_path, wrong_option
 from ablate.stdio import echo
 from ablate.store import Results
 from ablate.study import Runs, Selection, Study, read_study
@@ -30,7 +30,8 @@ def present_study(param: typer.CallbackParam, study: Path, context: typer.Contex
     source = context.get_parameter_source(param.name or "")
     is_default = source is not None and source.name == "DEFAULT"
     if is_default and not study.exists():
-        raise UsageError(f"STUDY is missing: give a study's file; there is no {study} here")
+        remedy = f"give a study's file, or write {study}"
+        raise wrong_option("STUDY", Fault("is missing", remedy=remedy))
     return study
 
 
@@ -39,21 +40,20 @@ StudyFile = Annotated[
 ]
 
 
-def local_folder(folder: Path) -> Path:
+def local_folder(param: typer.CallbackParam, folder: Path) -> Path:
     """Refuse a file, the address of a server, for which a folder such as `s3:` would be created,
     and a path that is not valid text, which records and jobs could not contain.
     """
+    problem, remedy = "", "give a folder"
     if folder.is_file():
-        raise typer.BadParameter(f'"{folder}" is a file; a folder is needed')
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(folder)):
-        raise typer.BadParameter(
-            f'"{folder}" is an address; results are in a folder of this machine'
-        )
-    if re.search("[\ud800-\udfff]", str(folder.absolute())):
-        raise typer.BadParameter(
-            f'the path of "{folder}" is not text in UTF-8, as the records of runs are; choose '
-            f"another folder"
-        )
+        problem = "is a file"
+    elif re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(folder)):
+        problem, remedy = "is an address", "give a folder of this machine"
+    elif re.search("[\ud800-\udfff]", str(folder.absolute())):
+        problem, remedy = "has a path that is not text in UTF-8", "choose another folder"
+    if problem:
+        fault = Fault(problem, given=f'"{folder}"', remedy=remedy)
+        raise wrong_option(param.opts[0], fault)
     return folder
 
 
@@ -134,9 +134,10 @@ class StudyOptions:
         root = Results(self.results)
         content = read_study(study, self.selection)
         if self.results != DEFAULT_RESULTS and not self.results.exists():
-            near = did_you_mean_path(self.results, _is_results_root)
-            if near or not may_be_new:
-                echo(f"note: --results {self.results} does not exist{near or ' yet'}", err=True)
+            meant = nearest_path(self.results, _is_results_root)
+            if meant or not may_be_new:
+                question = f'; did you mean "{meant}"?' if meant else " yet"
+                echo(f"note: --results {self.results} does not exist{question}", err=True)
         return content, root
 
 
@@ -165,8 +166,8 @@ def torch_device(choice: Device) -> torch.device:
 
     cuda = choice != "cpu" and torch.cuda.is_available()
     if choice == "cuda" and not cuda:
-        problem = "--device cuda: torch finds no CUDA device"
-        raise MachineError(Fault(problem, remedy="use --device cpu"))
+        fault = Fault("torch finds no CUDA device", remedy="use --device cpu")
+        raise MachineError(fault.located(Mark("--device cuda")))
     return torch.device("cuda" if cuda else "cpu")
 
 

@@ -14,7 +14,7 @@ from ablate.cli.naming import SeedOfRow, find_run
 from ablate.cli.options import DEFAULT_STUDY, StudyOptions, present_study
 from ablate.cli.output import Format
 from ablate.cli.scoring import warn_of_changes
-from ablate.errors import StoreError, UsageError
+from ablate.errors import Fault, StoreError, UsageError, nearest_path, wrong_option
 from ablate.formatting import duration, plural
 from ablate.plan.plan import Plan, RunStatus, plan_of
 from ablate.plan.progress import saved_step
@@ -27,7 +27,7 @@ from ablate.store.records import Result
 from ablate.store.status import fault_in_result, last_lines
 from ablate.study import Run
 from ablate.study.choice import AWAITS
-from ablate.study.yaml_nodes import nearest_study
+from ablate.study.yaml_nodes import is_yaml
 
 EXAMPLE = "ablate status study.yaml --watch"
 
@@ -77,8 +77,14 @@ def command(
     elif not study.exists() and not study.suffix:
         remedy = "; give the study's file"
         if not _RUN_ID.fullmatch(str(study)):
-            raise UsageError(
-                f'"{study}" is neither a study file nor a run id{nearest_study(study)}'
+            raise wrong_option(
+                "STUDY",
+                Fault(
+                    "is neither a study file nor a run id",
+                    given=f'"{study}"',
+                    remedy="`ablate status STUDY` lists the ids of its runs",
+                    meant=nearest_path(study, is_yaml),
+                ),
             )
     if remedy:
         of_studies = options.given()

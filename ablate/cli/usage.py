@@ -1,5 +1,5 @@
-"""Classes of commands that print usage errors in one line: the error, the allowed values, the
-nearest match.
+"""Classes of commands that refuse a wrong command line with a fault: the option, the value, the
+allowed values, the nearest match.
 """
 
 from __future__ import annotations
@@ -9,15 +9,14 @@ import functools
 import inspect
 import re
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import Any, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ablate.errors import Fault, UsageError, did_you_mean, listed
-from ablate.formatting import ellipsis, printable
+from ablate.errors import Fault, UsageError, listed, not_a_choice, unknown_name, wrong_option
 
 # Recent versions of typer contain a copy of click, and export its base class of exceptions.
 ClickException: type[Exception]
@@ -27,8 +26,6 @@ else:
     import click
 
     ClickException = click.ClickException
-
-MAX_LENGTH = 300  # characters of a message, which may quote arguments of any length
 
 
 class Command(TyperCommand):
@@ -45,7 +42,7 @@ class Command(TyperCommand):
         return [re.sub("[{}]", "", piece) for piece in super().collect_usage_pieces(ctx)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments and options of the command; errors name the command."""
+        """Parse the arguments and options of the command; errors have its context."""
         ctx.allow_extra_args = True  # refused below, with a better message than click's
         try:
             further = super().parse_args(ctx, args)
@@ -54,7 +51,11 @@ class Command(TyperCommand):
                 error.ctx = ctx  # type: ignore[attr-defined]
             raise
         if further and not ctx.resilient_parsing:
-            raise _one_line_error(ctx, _unexpected(ctx, further))
+            takes_text = "--text" in _long_options(ctx)
+            remedy = "--text takes a text" if takes_text else _see_help(ctx)
+            problem = "is not an argument of this command"
+            fault = Fault(problem, given=f'"{further[0]}"', remedy=remedy)
+            raise wrong_option(ctx.command_path, fault)
         return further
 
 
@@ -77,16 +78,18 @@ class CommandGroup(TyperGroup):
         """Parse the options of the group. Without a command, list the commands to choose from."""
         # Not for completion, which parses unfinished lines.
         if not args and not ctx.resilient_parsing:
-            raise _one_line_error(ctx, f"choose a command: {listed(self.list_commands(ctx))}")
+            names = tuple(self.list_commands(ctx))
+            allowed, remedy = listed(names), _see_help(ctx)
+            fault = Fault("a command is missing", allowed=allowed, remedy=remedy, choices=names)
+            raise wrong_option(ctx.command_path, fault)
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find a command by its name."""
         name = args[0]
         if self.get_command(ctx, name) is None and not ctx.resilient_parsing:
-            names = self.list_commands(ctx)
-            near = did_you_mean(name, names) or f"; choose {listed(names)}"
-            raise _one_line_error(ctx, f'no such command "{name}"{near}')
+            fault = unknown_name("command", name, self.list_commands(ctx))
+            raise wrong_option(ctx.command_path, fault)
         return super().resolve_command(ctx, args)
 
 
@@ -120,38 +123,30 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def usage_error(error: Any) -> UsageError:
-    """Turn an exception of click into a message of one line."""
+    """Turn an exception of click into a fault of an option, an argument or the command."""
     ctx = getattr(error, "ctx", None)
-    # Recognized by an attribute, because typer does not export the class.
+    # Recognized by their attributes, because typer does not export the classes.
     if hasattr(error, "possibilities"):  # click's NoSuchOption
-        option, options = getattr(error, "option_name", ""), _long_options(ctx)
-        near = did_you_mean(option, options) or f"; choose {listed(options)}"
-        return _one_line_error(ctx, f'no such option "{option}"{near}')
+        options = _long_options(ctx)
+        return wrong_option(_path(ctx), unknown_name("option", error.option_name, options))
+    if hasattr(error, "option_name"):  # click's BadOptionUsage
+        flags = [name for name in _options(ctx) if getattr(_options(ctx)[name], "is_flag", False)]
+        problem = "takes no value" if error.option_name in flags else "needs a value"
+        return wrong_option(error.option_name, Fault(problem, remedy=_see_help(ctx)))
     if isinstance(error, typer.BadParameter) and error.param is not None:
-        if hasattr(error, "param_type"):  # click's MissingParameter
-            missing, choices = f"{_name(error.param)} is missing", _choices(error)
-            if choices:
-                missing += f": {listed(choices)}"
-            return _one_line_error(ctx, missing)
-        return _one_line_error(ctx, f"{_name(error.param)}: {_wrong_value(error)}")
+        return wrong_option(_name(error.param), _parameter_fault(error))
     message = error.message.rstrip(".")
-    return _one_line_error(ctx, message[:1].lower() + message[1:])
+    fault = Fault(message[:1].lower() + message[1:], remedy=_see_help(ctx))
+    return wrong_option(_path(ctx), fault)
 
 
-def _unexpected(ctx: Any, arguments: Sequence[str]) -> str:
-    """The message for surplus arguments, which may be meant as a text."""
-    noun = "argument" if len(arguments) == 1 else "arguments"
-    message = f"got unexpected extra {noun} ({' '.join(arguments)})"
-    for option in _long_options(ctx):
-        if option == "--text":
-            message += f"; {option} takes a text"
-    return message
+def _path(ctx: Any) -> str:
+    """The words of a command, such as `ablate data show`."""
+    return "ablate" if ctx is None else str(ctx.command_path)
 
 
-def _one_line_error(ctx: Any, message: str) -> UsageError:
-    command = "ablate" if ctx is None else ctx.command_path
-    problem = ellipsis(printable(message), MAX_LENGTH)
-    return UsageError(Fault(f"{command}: {problem}", remedy=f"see `{command} --help`"))
+def _see_help(ctx: Any) -> str:
+    return f"see `{_path(ctx)} --help`"
 
 
 def _name(parameter: Any) -> str:
@@ -159,22 +154,26 @@ def _name(parameter: Any) -> str:
     return str(parameter.metavar if parameter.param_type_name == "argument" else parameter.opts[0])
 
 
-def _wrong_value(error: typer.BadParameter) -> str:
-    """The message for a wrong value, with the value from pydantic's exception and what is
-    allowed.
+def _parameter_fault(error: typer.BadParameter) -> Fault:
+    """The fault of a parameter: it is missing, or its value, which is in pydantic's exception, is
+    not allowed.
     """
     # Imported here, because help does not need the classes of all settings.
     from pydantic import ValidationError
 
     from ablate.fields import value_faults
 
+    choices = tuple(_choices(error))
+    if hasattr(error, "param_type"):  # click's MissingParameter
+        allowed, remedy = listed(choices) if choices else "", _see_help(error.ctx)
+        return Fault("is missing", allowed=allowed, remedy=remedy, choices=choices)
     if not isinstance(error.__cause__, ValidationError):
-        return error.message.rstrip(".")
-    value, choices = error.__cause__.errors()[0]["input"], _choices(error)
-    if choices and isinstance(value, str):
-        return f'"{value}" is not {listed(choices)}{did_you_mean(value, choices)}'
-    (fault, *_) = value_faults(error.__cause__.errors()[0])
-    return fault.sentence
+        return Fault(error.message.rstrip("."), remedy=_see_help(error.ctx))
+    details = error.__cause__.errors()[0]
+    if choices and isinstance(details["input"], str):
+        return not_a_choice(details["input"], choices)
+    (fault, *_) = value_faults(details)
+    return fault
 
 
 def _choices(error: typer.BadParameter) -> list[str]:
@@ -193,6 +192,11 @@ def _choices(error: typer.BadParameter) -> list[str]:
     return []
 
 
-def _long_options(ctx: Any) -> list[str]:
+def _options(ctx: Any) -> dict[str, Any]:
+    """The options of a command by each of their names."""
     parameters = [] if ctx is None else ctx.command.get_params(ctx)
-    return [name for parameter in parameters for name in parameter.opts if name.startswith("--")]
+    return {name: parameter for parameter in parameters for name in parameter.opts}
+
+
+def _long_options(ctx: Any) -> list[str]:
+    return [name for name in _options(ctx) if name.startswith("--")]

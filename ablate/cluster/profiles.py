@@ -19,7 +19,7 @@ from typing import Literal
 from pydantic import ConfigDict, ValidationError
 
 from ablate.cluster.engine import Engine
-from ablate.errors import Fault, StoreError, UsageError, did_you_mean, listed
+from ablate.errors import Fault, StoreError, UsageError, unknown_name, wrong_option
 from ablate.fields import Section
 from ablate.lazy import Imports
 from ablate.paths import home_path
@@ -73,8 +73,7 @@ def find_profile(
         profiles[name] = ENGINES[name](engine=name)
     if name not in profiles:
         names = (*ENGINES, *profiles)
-        known = did_you_mean(name, names) or f"; profiles: {listed(names)}"
-        raise UsageError(f'--on: no profile "{name}" in {file}{known}')
+        raise wrong_option("--on", unknown_name("profile", name, names).about(str(file)))
     profile = profiles[name].with_options(options or {})
     if workers is not None:
         profile = profile.model_copy(update={"workers": workers})

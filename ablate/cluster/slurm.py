@@ -21,7 +21,7 @@ from pydantic_core import InitErrorDetails
 from typing_extensions import override
 
 from ablate.cluster.engine import START_SECONDS, Allocation, Engine, refuse_too_little_memory
-from ablate.errors import UsageError, did_you_mean
+from ablate.errors import Fault, Invalid, Mark, UsageError, meant_name
 from ablate.formatting import duration, seconds_of
 from ablate.store.files import write_bytes
 from ablate.store.jobs import ClusterJob, JobFolder, Submission
@@ -81,20 +81,20 @@ RESERVED = {
 _OPTION_OF_VARIABLE = {"SBATCH_TIMELIMIT": "time", "SBATCH_MEM_PER_NODE": "mem"}
 
 
-def option_fault(name: str, value: object) -> str:
-    """Describe the fault of an option of sbatch; empty if it has none."""
+def option_fault(name: str, value: object) -> Fault | None:
+    """The fault of an option of sbatch; None if it has none."""
     if name in RESERVED:
-        return f"is set by ablate: {RESERVED[name]}"
+        return Fault(f"is set by ablate: {RESERVED[name]}")
     if name not in SBATCH_OPTIONS:
-        return f"not an option of sbatch{did_you_mean(name, SBATCH_OPTIONS)}"
+        return Fault("not an option of sbatch", meant=meant_name(name, SBATCH_OPTIONS))
     if isinstance(value, (dict, list)):
-        return "must be a single value"
+        return Fault("must be a single value")
     if name in _TIMES:
         try:
             slurm_time(value)
         except ValueError as error:
-            return str(error)
-    return ""
+            return Fault(str(error))
+    return None
 
 
 def slurm_time(value: object) -> str:
@@ -171,11 +171,12 @@ class Slurm(Engine):
             return options
         faults = []
         for name, value in options.items():
-            text = option_fault(name, value)
-            if text:
-                error = {"error": ValueError(text)}
-                fault = InitErrorDetails(type="value_error", loc=(name,), input=value, ctx=error)
-                faults.append(fault)
+            fault = option_fault(name, value)
+            if fault is not None:
+                error = {"error": Invalid(fault)}
+                faults.append(
+                    InitErrorDetails(type="value_error", loc=(name,), input=value, ctx=error)
+                )
         if faults:
             raise ValidationError.from_exception_data(cls.__name__, faults)
         return options
@@ -194,8 +195,9 @@ class Slurm(Engine):
     def with_options(self, options: Mapping[str, Setting]) -> Self:
         faults = []
         for name, value in options.items():
-            if text := option_fault(name, value):
-                faults.append(f"--sbatch {name}: {text}")
+            fault = option_fault(name, value)
+            if fault is not None:
+                faults.append(fault.located(Mark(f"--sbatch {name}")))
         if faults:
             raise UsageError(*faults)
         # In sbatch's order of precedence, lowest first: environment, script (here the profile),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
 from ablate.config.catalogue import HubData, NamedCorpus
-from ablate.errors import Fault, Invalid, listed, meant_name, without_secrets
+from ablate.errors import Fault, Invalid, listed, unknown_name, without_secrets
 from ablate.fields import Amount, Section, TextLength, VocabularySize
 
 FILES = "files"  # name of a corpus in files of the user
@@ -168,14 +168,12 @@ class CorpusConfig(Section):
             Invalid: the name is missing or unknown.
         """
         names = cls.corpora()
-        known = listed((*names, *["hf:OWNER/NAME"] * cls.is_on_hub))
+        known = (*names, *["hf:OWNER/NAME"] * cls.is_on_hub)
         if corpus is None:
-            raise Invalid(Fault(f"data needs a corpus: {known}", ("corpus",)))
+            raise Invalid(Fault(f"data needs a corpus: {listed(known)}", ("corpus",)))
         if corpus not in names:
-            what = f'corpus "{corpus}" is not known: {known}'
-            raise Invalid(
-                Fault(what, ("corpus",), code="unknown-name", meant=meant_name(str(corpus), names))
-            )
+            unknown = unknown_name("corpus", str(corpus), known)
+            raise Invalid(replace(unknown, fields=("corpus",)))
 
     @classmethod
     def corpora(cls) -> tuple[str, ...]:

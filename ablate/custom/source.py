@@ -10,7 +10,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 from ablate.custom.reference import ImportPath, Reference
-from ablate.errors import Invalid, did_you_mean, listed
+from ablate.errors import Fault, Invalid, listed, meant_name
 
 
 def source_hash(source: bytes) -> str:
@@ -39,10 +39,14 @@ def pin_reference(reference: Reference, folder: Path) -> tuple[Reference, bytes]
     names = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
     functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
     if reference.name not in (*names, *functions):
-        classes = "it defines no classes"
-        if names:
-            classes = f"it has {listed(names)}{did_you_mean(reference.name, names)}"
-        raise Invalid(f"{module} has no class {reference.name}; {classes}")
+        raise Invalid(
+            Fault(
+                f"{module} has no class {reference.name}",
+                remedy=f"it has {listed(names)}" if names else "it defines no classes",
+                meant=meant_name(reference.name, names),
+                choices=tuple(names),
+            )
+        )
     _refuse_helpers(reference, tree, beside)
     current = source_hash(source)
     if reference.digest not in (None, current):
@@ -96,8 +100,8 @@ def check_import(imported: ImportPath) -> None:
         elif isinstance(node, ast.ImportFrom):
             names.update(alias.asname or alias.name for alias in node.names)
     if imported.name not in names | {"*"} and "*" not in names:
-        missing = f"module {imported.module} has no class {imported.name}"
-        raise Invalid(f"{missing}{did_you_mean(imported.name, sorted(names))}")
+        problem = f"module {imported.module} has no class {imported.name}"
+        raise Invalid(Fault(problem, meant=meant_name(imported.name, sorted(names))))
 
 
 def _installed(word: str) -> ModuleSpec | None:
@@ -122,8 +126,8 @@ def _source(module: str, path: Sequence[str]) -> bytes:
             searched = folders or ()
             if depth == 1:  # suggest only modules beside the study and in the working directory
                 searched = searched[:2]
-            nearest = did_you_mean(word, _modules(searched))
-            raise Invalid(f"{part} beside the study or on Python's path{nearest}")
+            problem = f"{part} beside the study or on Python's path"
+            raise Invalid(Fault(problem, meant=meant_name(word, _modules(searched))))
         folders = spec.submodule_search_locations
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         raise Invalid(f"module {module} has no Python source file")

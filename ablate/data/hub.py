@@ -17,7 +17,7 @@ from typing import Any
 from ablate.config.catalogue import HubData
 from ablate.data.io import suffix_of
 from ablate.data.readers import SUFFIXES
-from ablate.errors import DataError, did_you_mean, listed
+from ablate.errors import DataError, listed, unknown_name
 from ablate.formatting import plural
 from ablate.store.records import HubFile, HubRevision
 
@@ -75,8 +75,7 @@ class Repository:
                 why = f"consists of a Python script, which ablate does not execute; {remedy}"
             raise DataError(f"{self.display_name}: {why}")
         stems = sorted(set(map(_stem, readable)))
-        near = did_you_mean(prefix, stems) or f"; its splits are {', '.join(stems[:10])}"
-        raise DataError(f'{self.display_name}: has no split "{prefix}"{near}')
+        raise DataError(unknown_name("split", prefix, stems).about(self.display_name))
 
     def download(self, files: list[str]) -> list[str]:
         """Paths of files in the Hub's cache. Missing files are downloaded, and all verified once.

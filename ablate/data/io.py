@@ -16,7 +16,7 @@ from io import BufferedIOBase, BufferedReader
 from pathlib import Path
 from typing import Any
 
-from ablate.errors import AblateError, DataError, Interrupted, did_you_mean
+from ablate.errors import NO_SUCH_FILE, AblateError, DataError, Fault, Interrupted, meant_name
 from ablate.paths import home_path
 
 _OPEN: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
@@ -93,16 +93,19 @@ def missing(
     """
     printed = printed or path
     if is_address(path):
-        return DataError(f"{printed} not found; correct the address")
+        fault = Fault(f"{printed} not found", remedy="correct the address", code=NO_SUCH_FILE)
+        return DataError(fault)
     folder = Path(path).absolute().parent
     if not folder.is_dir():
-        return DataError(f"{printed} not found: there is no folder {folder}; {remedy}")
+        problem = f"{printed} not found: there is no folder {folder}"
+        return DataError(Fault(problem, remedy=remedy, code=NO_SUCH_FILE))
     searched = "" if Path(path).is_absolute() else f" in {folder}"
-    return DataError(f"{printed} not found{searched}{_nearest(Path(path), names) or f'; {remedy}'}")
+    problem, meant = f"{printed} not found{searched}", _nearest(Path(path), names)
+    return DataError(Fault(problem, remedy=remedy, code=NO_SUCH_FILE, meant=meant))
 
 
 def _nearest(path: Path, names: Iterable[str] | None) -> str:
-    """`; did you mean "train.txt"?` for the most similar name; empty if there is none."""
+    """The most similar name; empty if there is none."""
     if names is None:
         try:
             names = [entry.name for entry in path.parent.iterdir()]
@@ -111,7 +114,7 @@ def _nearest(path: Path, names: Iterable[str] | None) -> str:
     known = sorted(names)
     if path.name in known:  # this file exists, but another file of the split does not
         return ""
-    return did_you_mean(path.name, known) or did_you_mean(path.stem, known)
+    return meant_name(path.name, known) or meant_name(path.stem, known)
 
 
 def signature(path: str) -> list[Any]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from ablate.data.hub import Repository
 from ablate.data.io import signature
-from ablate.errors import DataError, did_you_mean, listed
+from ablate.errors import DataError, Fault, listed, meant_name
 from ablate.store.records import Origin
 
 SACREBLEU = "sacrebleu:"  # before the name of a test set of sacreBLEU
@@ -133,8 +133,8 @@ class SacrebleuSet(Location):
         from sacrebleu.dataset import DATASETS
 
         if self.name not in DATASETS:
-            nearest = did_you_mean(self.name, DATASETS)
-            raise DataError(f"{self}: sacreBLEU has no such test set{nearest}")
+            problem, meant = "sacreBLEU has no such test set", meant_name(self.name, DATASETS)
+            raise DataError(Fault(problem, subject=str(self), meant=meant))
         self._set = DATASETS[self.name]
         self._pair = "-".join(self.languages)
         if self._pair not in self._set.langpairs:

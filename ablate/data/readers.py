@@ -20,7 +20,7 @@ from ablate.data.io import (
     suffix_of,
     too_long,
 )
-from ablate.errors import DataError, did_you_mean
+from ablate.errors import DataError, Fault, Mark, meant_name
 from ablate.formatting import plural
 
 PARQUET = ".parquet"
@@ -140,7 +140,7 @@ def _header_positions(path: str, header: list[str], fields: TextFields) -> tuple
     if fields.columns is None:
         named = _named_positions(header, fields)
         if named is None:
-            raise DataError(f"{path}:1: {_no_column(fields.labels[0], header, fields)}")
+            raise _no_column(Mark(path, 1), fields.labels[0], header, fields)
         _refuse_repeated(path, header, named)
         return named
     positions = []
@@ -152,7 +152,7 @@ def _header_positions(path: str, header: list[str], fields: TextFields) -> tuple
             positions.append(column - 1)
             continue
         if column not in header:
-            raise DataError(f"{path}:1: {_no_column(column, header, fields)}")
+            raise _no_column(Mark(path, 1), column, header, fields)
         positions.append(header.index(column))
         _refuse_repeated(path, header, positions[-1:])
     return tuple(positions)
@@ -253,7 +253,7 @@ def _parquet_columns(path: str, available: list[str], fields: TextFields) -> lis
         return [_NESTED]
     for name in wanted:
         if name not in available:
-            raise DataError(f"{path}: {_no_column(name, available, fields)}")
+            raise _no_column(Mark(path), name, available, fields)
     return wanted
 
 
@@ -268,7 +268,7 @@ def _texts(row: Any, fields: TextFields, place: str) -> tuple[str, ...]:
     texts = []
     for name in fields.columns or fields.labels:
         if name not in row:
-            raise DataError(f"{place}: {_no_column(name, list(row), fields)}")
+            raise _no_column(Mark.parse(place), name, list(row), fields)
         text = "" if row[name] is None else row[name]
         if not isinstance(text, str):
             raise DataError(f'{place}: "{name}" is not text')
@@ -280,11 +280,18 @@ def _texts(row: Any, fields: TextFields, place: str) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _no_column(name: str | int, available: list[str], fields: TextFields) -> str:
-    near = did_you_mean(str(name), available)
-    columns = ", ".join(available[:20]) or "none"
+def _no_column(place: Mark, name: str | int, available: list[str], fields: TextFields) -> DataError:
     settings = " and ".join(fields.settings)
-    return f'has no column "{name}"{near}; its columns are {columns}; set {settings}'
+    columns = ", ".join(available[:20]) or "none"
+    fault = Fault(
+        f'has no column "{name}"; its columns are {columns}',
+        fields=tuple(fields.settings),
+        remedy=f"set {settings}",
+        place=place,
+        meant=meant_name(str(name), available),
+        choices=tuple(available),
+    )
+    return DataError(fault)
 
 
 _READERS: dict[str, Callable[[str, TextFields, Counter[str], int], Iterator[Record]]] = {

@@ -26,7 +26,7 @@ from ablate.data.locations import SACREBLEU, Files, GeneratorVersion, HubFiles, 
 from ablate.data.readers import SUFFIXES, TABLES
 from ablate.data.sources import Aligned, Source, Tables, ToyRecords, Treebank
 from ablate.data.text_streams import SentencePairs, StreamPart, TextFiles, ToyText
-from ablate.errors import DataError, Fault, did_you_mean, listed
+from ablate.errors import DataError, Fault, listed, unknown_name
 
 SPLITS = ("train", "dev", "test")
 TREE_SUFFIXES = (".mrg", ".ptb", ".parse", ".tree", ".trees", ".txt")
@@ -253,7 +253,7 @@ def _hub_prefix(data: CorpusConfig, name: str) -> str:
     if files is None:
         return name
     if name not in files:
-        near = did_you_mean(name, files) or f"; its splits are {', '.join(files)}"
-        also = "" if data.is_stream else "; sacrebleu:NAME is also allowed"
-        raise DataError(f'corpus {data.corpus} on the Hub has no split "{name}"{near}{also}')
+        splits = [*files, *["sacrebleu:NAME"] * (not data.is_stream)]
+        unknown = unknown_name("split", name, splits)
+        raise DataError(unknown.about(f"corpus {data.corpus} on the Hub"))
     return files[name]

@@ -13,7 +13,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from ablate.errors import UsageError, did_you_mean_path
+from ablate.errors import UsageError, no_such_file
 from ablate.judging.columns import EXPECTED_COLUMNS, Line
 
 _TENSORBOARD = re.compile(r"(?:run-)?(.+)-tag-(.+)")  # name of a file: run, tag
@@ -72,7 +72,7 @@ def _lines(file: Path) -> Iterator[Line]:
     try:
         text = file.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise UsageError(f"{file}: no such file{did_you_mean_path(file, Path.is_file)}") from None
+        raise UsageError(no_such_file(file, Path.is_file)) from None
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from ablate.errors import UsageError, did_you_mean, listed
+from ablate.errors import Fault, not_a_choice, wrong_option
 from ablate.store.files import remove
 
 # The names that --log takes. Each is the name of a package, and of a module in this folder.
@@ -74,12 +74,11 @@ def select_loggers(names: Iterable[str]) -> dict[str, Start]:
     """
     for name in names:
         if name not in LOGGERS:
-            raise UsageError(
-                f'--log: "{name}" is not {listed(LOGGERS)}{did_you_mean(name, LOGGERS)}'
-            )
+            raise wrong_option("--log", not_a_choice(name, LOGGERS))
         # Importing the package may take seconds; find_spec does not import it.
         if find_spec(name) is None:
-            raise UsageError(f"--log {name}: not installed; pip install {name}")
+            remedy = f"pip install {name}"
+            raise wrong_option("--log", Fault("is not installed", given=name, remedy=remedy))
     return {name: partial(_start, name) for name in names}
 
 

@@ -237,7 +237,7 @@ class Verdict:
             "diverged": self.diverged,
         }
         if not self.look.is_only:
-            content["settled_at_look"] = self.decided_at
+            content["decided_at_look"] = self.decided_at
         content["test_set"] = None
         if (bootstrap := self.bootstrap) is not None:
             content["test_set"] = {

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from itertools import chain
 from typing import Any
 
-from ablate.errors import Invalid, did_you_mean
+from ablate.errors import Invalid, unknown_name
 
 MAX_LENGTH = 500
 MAX_DEPTH = 64
@@ -83,9 +83,8 @@ class Expression:
         """
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Name) and node.id not in names and node.id not in _WORDS:
-                raise Invalid(
-                    f'unknown field "{node.id}" in "{self.text}"{did_you_mean(node.id, names)}'
-                )
+                unknown = unknown_name("field", node.id, names, remedy="")
+                raise Invalid(unknown.about(f'"{self.text}"'))
 
     def __call__(self, names: Mapping[str, Any]) -> bool:
         """Whether the condition holds for these values of the fields.

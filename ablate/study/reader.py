@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ablate.config.data import CorpusConfig
-from ablate.errors import Fault, Mark, UsageError, as_fault
+from ablate.errors import Fault, Mark, as_fault, wrong_option
 from ablate.study.class_sources import ClassSources
 from ablate.study.error_list import ErrorList
 from ablate.study.metrics import read_metrics
@@ -88,7 +88,7 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
     if errors or task is None or data is None:
         raise errors.as_error()
     whole = Whole(rows, file.all_seeds, reader.dropped)
-    selected = select_rows(file.study, rows, selection.rows)
+    selected = select_rows(rows, selection.rows)
     seeds = _selected_seeds(file, selection.seeds, len(selected))
     source = Source(
         text,
@@ -120,9 +120,9 @@ def _selected_seeds(file: StudyFile, text: str | None, n_rows: int) -> Seeds:
         UsageError: as `select_seeds`, and if the study has looks, which determine its seeds.
     """
     if text is not None and isinstance(file.seeds, SeedsWithLooks):
-        mark = file.seeds.node("looks").mark
-        message = "the study is judged at looks, which determine its seeds; remove --seeds"
-        raise UsageError(Fault(f"{mark}: {message}", place=Mark("--seeds")))
+        problem = f"the study is judged at looks ({file.seeds.node('looks').mark})"
+        remedy = "looks determine the seeds, so remove --seeds"
+        raise wrong_option("--seeds", Fault(problem, remedy=remedy))
     return select_seeds(file.all_seeds, text, n_rows)
 
 

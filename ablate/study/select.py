@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from ablate.errors import Fault, Mark, UsageError, as_fault, meant_name
+from ablate.errors import Fault, not_allowed, unknown_name, wrong_option
+from ablate.formatting import first_few
 from ablate.stats.power import MAX_SEEDS
 from ablate.study.row import Row
 from ablate.study.runs import Runs
@@ -44,7 +45,7 @@ class Selection:
         return bool(names - {"data.folder"})
 
 
-def select_rows(study: str, rows: Sequence[Row], patterns: Sequence[str]) -> tuple[Row, ...]:
+def select_rows(rows: Sequence[Row], patterns: Sequence[str]) -> tuple[Row, ...]:
     """Select the rows that match `--rows`, with their bases. The first base is always selected.
 
     Raises:
@@ -54,7 +55,7 @@ def select_rows(study: str, rows: Sequence[Row], patterns: Sequence[str]) -> tup
         return tuple(rows)
     labels = {rows[0].label}
     for pattern in _patterns(patterns):
-        for row in _matching_rows(study, rows, pattern):
+        for row in _matching_rows(rows, pattern):
             labels |= {row.label, row.base}
     return tuple(row for row in rows if row.label in labels)
 
@@ -70,11 +71,11 @@ def select_seeds(seeds: Seeds, text: str | None, n_rows: int) -> Seeds:
         selected = replace(seeds, rows=_parse_seeds(text), further=())
         shared = sorted(set(selected.rows) & set(seeds.tuning))
         if shared:
-            raise _usage_error("--seeds", f"{shared[0]} is a seed of `tune`; choose others")
+            raise wrong_option("--seeds", f"{shared[0]} is a seed of `tune`; choose others")
     runs = n_rows * len(selected.rows)
     if runs > MAX_RUNS:
         limit = f"a study can have at most {MAX_RUNS:,}"
-        raise _usage_error("--seeds", f"makes {runs:,} runs; {limit}")
+        raise wrong_option("--seeds", f"makes {runs:,} runs; {limit}")
     return selected
 
 
@@ -85,14 +86,10 @@ def notes_on_seeds(text: str | None) -> Iterator[str]:
         yield f"--seeds {number} is one seed, number {number}; --seeds 1-{number} is {number} seeds"
 
 
-def _usage_error(option: str, fault: Fault | str) -> UsageError:
-    return UsageError(as_fault(fault).located(Mark(option)))
-
-
 def _patterns(texts: Sequence[str]) -> list[str]:
     patterns = list(filter(None, map(str.strip, ",".join(texts).split(","))))
     if not patterns:  # such as an unset variable of a script, which must not select only base
-        raise _usage_error("--rows", "names no row; leave it out for all rows, or name base")
+        raise wrong_option("--rows", "names no row; leave it out for all rows, or name base")
     return patterns
 
 
@@ -103,19 +100,15 @@ def find_row(runs: Runs, name: str) -> Row:
         UsageError: no row or several rows match.
     """
     rows = runs.rows
-    study = runs.study.name
     matches = [row for row in rows if row.label == name] or _matches(rows, name)
     if len(matches) == 1:
         return matches[0]
     if matches:
-        labels_of_matches = ", ".join(f'"{row.label}"' for row in matches)
-        problem = f'"{name}" matches {len(matches)} rows of study "{study}"'
-        raise UsageError(f"{problem}; choose one: {labels_of_matches}")
-    labels, groups = _labels_and_groups(rows)
-    meant = meant_name(name, [*labels, *groups])
-    remedy = "" if meant else f"rows: {', '.join(labels)}"
-    problem = f'study "{study}" has no row "{name}"'
-    raise UsageError(Fault(problem, remedy=remedy, code="unknown-name", meant=meant))
+        labels = tuple(row.label for row in matches)
+        remedy = f"choose one: {first_few(labels, 24)}"
+        problem = f"matches {len(matches)} rows"
+        raise wrong_option("ROW", Fault(problem, given=f'"{name}"', remedy=remedy, choices=labels))
+    raise wrong_option("ROW", unknown_name("row", name, _names_of_rows(rows)))
 
 
 def _matches(rows: Sequence[Row], pattern: str) -> list[Row]:
@@ -125,21 +118,16 @@ def _matches(rows: Sequence[Row], pattern: str) -> list[Row]:
     return [row for row in rows if pattern in _names(row) or fnmatchcase(row.label, pattern)]
 
 
-def _matching_rows(study: str, rows: Sequence[Row], pattern: str) -> list[Row]:
+def _matching_rows(rows: Sequence[Row], pattern: str) -> list[Row]:
     matches = _matches(rows, pattern)
     if not matches:
-        labels, groups = _labels_and_groups(rows)
-        meant = meant_name(pattern, [*groups, *labels])
-        remedy = "" if meant else f"groups: {', '.join(groups)}"
-        problem = f'study "{study}" has no row or group "{pattern}"'
-        fault = Fault(problem, remedy=remedy, code="unknown-name", meant=meant)
-        raise _usage_error("--rows", fault)
+        raise wrong_option("--rows", unknown_name("row or group", pattern, _names_of_rows(rows)))
     return matches
 
 
-def _labels_and_groups(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
-    labels = [row.label for row in rows]
-    return labels, list(dict.fromkeys(row.group for row in rows))
+def _names_of_rows(rows: Sequence[Row]) -> Iterable[str]:
+    """The groups, and then the labels, each once."""
+    return dict.fromkeys([row.group for row in rows] + [row.label for row in rows])
 
 
 def _names(row: Row) -> set[str]:
@@ -153,13 +141,13 @@ def _parse_seeds(text: str) -> tuple[int, ...]:
     for part in text.split(","):
         written = _RANGE.fullmatch(part.strip())
         if not written:
-            raise _usage_error("--seeds", f'"{text}" is not a list of seeds, such as 1,2,3 or 1-3')
+            allowed = "a list of seeds, such as 1,2,3 or 1-3"
+            raise wrong_option("--seeds", not_allowed(f'"{text}"', allowed))
         low, high = int(written[1]), int(written[2] or written[1])
         if high >= 2**32 or high < low or high - low >= MAX_SEEDS:
-            allowed = f"seeds are 0 to {2**32 - 1}, at most {MAX_SEEDS} of them"
-            problem = f'"{part.strip()}" is not a valid range of seeds'
-            raise _usage_error("--seeds", f"{problem}; {allowed}")
+            allowed = f"seeds from 0 to {2**32 - 1}, upwards, at most {MAX_SEEDS} of them"
+            raise wrong_option("--seeds", not_allowed(f'"{part.strip()}"', allowed))
         seeds += range(low, high + 1)
         if len(seeds) > MAX_SEEDS:
-            raise _usage_error("--seeds", f"more than {MAX_SEEDS} seeds")
+            raise wrong_option("--seeds", f"more than {MAX_SEEDS} seeds")
     return tuple(dict.fromkeys(seeds))

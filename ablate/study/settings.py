@@ -13,7 +13,7 @@ from ablate.config import RowConfig
 from ablate.config.model import LAYER_FIELDS
 from ablate.config.presets import PRESETS
 from ablate.config.resolve import SYMBOLS, field_names, standard_name
-from ablate.errors import Fault, Mark, meant_name, nested_faults, unknown_name
+from ablate.errors import Fault, Mark, nested_faults, unknown_name
 from ablate.fields import fields_by_alias
 from ablate.formatting import setting_text
 from ablate.study.error_list import MAX_ERRORS
@@ -164,14 +164,12 @@ def unknown_field(key: str) -> Fault:
     be too long.
     """
     names = (*field_names(), *SYMBOLS, "preset")
-    meant = ""
     remedy = _remedy_of_known_key(key, names)
-    if not remedy:
-        meant = fields_by_alias(RowConfig).get(key.lower()) or meant_name(key, names)
-    if not remedy and not meant:
-        remedy = _list_of_fields(key)
-    problem = f'unknown field "{key[:60]}"'
-    return Fault(problem, remedy=remedy, code="unknown-name", meant=meant)
+    if remedy:
+        return unknown_name("field", key, (), remedy)
+    unknown = unknown_name("field", key, names, _list_of_fields(key))
+    alias = fields_by_alias(RowConfig).get(key.lower())
+    return replace(unknown, meant=alias) if alias else unknown
 
 
 def _remedy_of_known_key(key: str, names: Collection[str]) -> str:

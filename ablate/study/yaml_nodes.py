@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from ablate.errors import Fault, Invalid, Mark, StudyError, did_you_mean_path
+from ablate.errors import Fault, Invalid, Mark, StudyError, no_such_file
 from ablate.formatting import first_line, setting_text
 
 MAX_BYTES = 1 << 20
@@ -104,7 +104,7 @@ def read_file(path: Path) -> str:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise mark.error(f"no such file{nearest_study(path)}") from None
+        raise StudyError(no_such_file(path, is_yaml)) from None
     except OSError as error:
         raise mark.error(f"cannot be read: {error.strerror}") from None
     if len(content) > MAX_BYTES:
@@ -129,11 +129,9 @@ def _is_utf16(content: bytes) -> bool:
     return len(content) > 1 and any(even_bytes) != any(odd_bytes)
 
 
-def nearest_study(path: Path) -> str:
-    """Return `; did you mean "m30k.yaml"?` for a YAML file with a similar path; "" if there is
-    none.
-    """
-    return did_you_mean_path(path, lambda file: file.suffix in (".yaml", ".yml"))
+def is_yaml(path: Path) -> bool:
+    """Whether a path has the name of a study file."""
+    return path.suffix in (".yaml", ".yml")
 
 
 def parse_yaml(text: str, source: str) -> Node:

@@ -137,7 +137,7 @@ class Looks:
         looks = {
             "plan": list(self.plan),
             "judged": list(map(Look.as_json, self.judged)),
-            "not_settled": list(self.undecided_rows) if self.judged else None,
+            "undecided": list(self.undecided_rows) if self.judged else None,
             "stopped_early": self.stopped_early,
         }
         return {"looks": looks}

@@ -95,7 +95,7 @@ def test_a_study_stops_at_the_look_that_settles_every_row(given):
     content = json.loads(inside("table", *words, "--format", "json").out)
     assert content["looks"]["stopped_early"]
     assert content["looks"]["judged"] == [{"seeds": 3, "level": 0.025, "spent": 0.025}]
-    assert content["rows"][1]["against_base"]["bleu"]["settled_at_look"] == 1
+    assert content["rows"][1]["against_base"]["bleu"]["decided_at_look"] == 1
     assert content["rows"][1]["bleu"]["n"] == 3
 
 

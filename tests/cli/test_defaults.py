@@ -29,7 +29,7 @@ def test_a_study_named_study_yaml_is_the_default(here, given):
         ["cluster", "stop"],
         ["data", "show"],
     ):
-        assert inside(*words).refusal.startswith("STUDY is missing")
+        assert inside(*words).refusal.startswith("STUDY: is missing")
 
 
 def test_the_variable_is_the_default_of_the_option_and_of_python(here, given, monkeypatch):

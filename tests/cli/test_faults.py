@@ -66,9 +66,9 @@ def test_a_missing_study_is_one_line(here, verb):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["data", "list", "--results", __file__], f"ablate data list: --results: \"{__file__}\" is a file; a folder is needed; see `"),
-        (["run", "STUDY", "--results", "r\udcff"], 'ablate run: --results: the path of "r\\udcff" is not text in UTF-8'),
-        (["pl\nan"], 'ablate: no such command "pl\\nan"; did you mean "plan"?'),
+        (["data", "list", "--results", __file__], f'--results: "{__file__}" is a file; give a folder'),
+        (["run", "STUDY", "--results", "r\udcff"], '--results: "r\\udcff" has a path that is not text in UTF-8'),
+        (["pl\nan"], 'ablate: unknown command "pl\\nan"; did you mean "plan"?'),
     ],
 )  # fmt: skip
 def test_wrong_usage_is_one_line_with_what_is_allowed(given, words, line):

@@ -173,7 +173,7 @@ def test_compare_without_translations_has_all_but_the_sentences(given, whole):
 
 def test_compare_reports_an_unknown_row(given):
     done = inside("compare", *given[:1], "base", "A h=7", *given[1:])
-    assert done.refusal.startswith('study "small" has no row "A h=7"; did you mean "A h=')
+    assert done.refusal.startswith('ROW: unknown row "A h=7"; did you mean "A h=')
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions")

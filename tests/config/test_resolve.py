@@ -230,7 +230,7 @@ def test_corpus_files_requires_splits_and_a_direction():
     ("settings", "message"),
     [
         ({}, "data needs a corpus: toy, multi30k, iwslt2017, wmt14, files or hf:OWNER/NAME"),
-        ({"corpus": "mutli30k"}, 'wmt14, files or hf:OWNER/NAME; did you mean "multi30k"?'),
+        ({"corpus": "mutli30k"}, 'unknown corpus "mutli30k"; did you mean "multi30k"?'),
         (
             {"corpus": "hf:multi30k", "direction": "en-de"},
             'corpus "hf:multi30k" is not of the form hf:OWNER/NAME or hf:OWNER/NAME@REVISION',
@@ -240,7 +240,7 @@ def test_corpus_files_requires_splits_and_a_direction():
         ({"corpus": "multi30k", "source_column": 1, "target_column": "de"}, "both names, or both numbers from 1"),
         ({"corpus": "multi30k", "source_column": 2, "target_column": 2}, "are the same column"),
         ({"corpus": "multi30k", "source_column": 0, "target_column": 1}, "columns are counted from 1"),
-        ({"corpus": 14}, 'corpus "14" is not known'),
+        ({"corpus": 14}, 'unknown corpus "14"; allowed: toy, multi30k'),
         ({"corpus": "multi30k", "direction": "en-fr"}, 'corpus "multi30k" has no direction "en-fr": en-de or de-en'),
         ({"corpus": "toy", "folder": "/data"}, '"folder" has no effect on the toy corpus'),
         ({"corpus": "toy", "train": "train"}, '"train" has no effect on the toy corpus'),
@@ -314,8 +314,8 @@ def test_settings_of_a_class_without_a_catalogue_name_files():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("h", 'the configuration has no "h": it is n_heads'),
-        ("N", 'the configuration has no "N": it is n_layers'),
+        ("h", 'the configuration has no "h"; did you mean "n_heads"?'),
+        ("N", 'the configuration has no "N"; did you mean "n_layers"?'),
         ("dropuot", 'the configuration has no "dropuot"; did you mean "dropout"?'),
         ("xyzzy", 'the configuration has no "xyzzy"'),
     ],

@@ -212,7 +212,7 @@ def test_a_missing_section_is_one_line(tmp_path):
     ("settings", "message"),
     [
         ({}, "data needs a corpus: toy, wsj or files"),
-        ({"corpus": "wjs"}, 'corpus "wjs" is not known: toy, wsj or files; did you mean "wsj"'),
+        ({"corpus": "wjs"}, 'unknown corpus "wjs"; did you mean "wsj"'),
         ({"corpus": "wsj", "train": "21-02"}, 'sections "21-02" are not in ascending order'),
         ({"corpus": "toy", "dev": "x"}, '"dev" has no effect on the toy corpus'),
         ({"corpus": "hf:a/b", "train": "x", "dev": "y", "test": "z"}, "treebanks are read from files"),

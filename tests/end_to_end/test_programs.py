@@ -30,6 +30,7 @@ KEYS = {
     "allowed",
     "meant",
     "remedy",
+    "choices",
 }
 
 
@@ -111,6 +112,37 @@ def test_3_it_corrects_a_value_that_is_not_allowed(agent):
     assert (code, fault["code"], fault["fields"]) == (2, "not-allowed", ["norm_position"])
     agent.corrected(fault)
     assert agent.ask("plan")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "place", "given", "meant"),
+    [
+        (["plan", "STUDY", "--device", "gpu"], "--device", '"gpu"', "cuda"),
+        (["plna", "STUDY"], "ablate", '"plna"', "plan"),
+        (["plan", "STUDY", "--devise", "cpu"], "ablate plan", '"--devise"', "--device"),
+        (["plan", "STUDY", "--rows", "A h=3"], "--rows", '"A h=3"', "A h=2"),
+        (["data", "shwo"], "ablate data", '"shwo"', "show"),
+    ],
+)
+def test_it_corrects_a_wrong_option_from_data_alone(results, words, place, given, meant):
+    _, agent = results
+    code, error = agent.call(*[agent.study if word == "STUDY" else word for word in words])
+    (fault,) = error["faults"]
+    assert (code, error["error"]) == (2, "usage")
+    assert (fault["place"], fault["given"], fault["meant"]) == (place, given, meant)
+    assert meant in fault["choices"]
+    assert meant not in fault["problem"]
+
+
+def test_it_learns_what_is_allowed_where_nothing_is_near(results):
+    _, agent = results
+    (fault,) = agent.ask("plan", "--device", "npu9")[1]["faults"]
+    assert (fault["code"], fault["choices"]) == ("not-allowed", ["auto", "cpu", "cuda"])
+    (fault,) = agent.call("plan", agent.study.with_name("nowhere.yaml"))[1]["faults"]
+    assert fault["code"] == "no-such-file"
+    assert "meant" not in fault
+    (fault,) = agent.call("plan", agent.study.with_name("stdy.yaml"))[1]["faults"]
+    assert fault["meant"] == str(agent.study)
 
 
 def test_4_it_tells_missing_text_from_a_wrong_study(agent):
@@ -258,6 +290,13 @@ def test_python_runs_a_study_and_raises_what_the_command_refuses(calm):
     frame = ablate.run(calm.file, calm.root, device="cpu", on_event=events.append)
     assert list(frame["state"]) == ["done"] * 3
     assert [event["event"] for event in events].count("result") == 4
+    selected = {"rows": frame.index[1], "seeds": [1], "set": {"dropout": 0.15}}
+    part = ablate.load(calm.file, calm.root, **selected)
+    assert list(part.index) == list(frame.index[:2])
+    assert list(part["state"]) == ["pending"] * 2  # with this dropout, nothing is trained
+    with pytest.raises(AblateError) as error:
+        ablate.run(calm.file, calm.root, **selected | {"seeds": "9-1"})
+    assert error.value.faults[0].place == Mark("--seeds")
     with pytest.raises(AblateError) as error:
         ablate.run(calm.file, calm.root, budget="soon")
     assert error.value.code == "usage"

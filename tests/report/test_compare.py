@@ -249,9 +249,9 @@ def test_a_row_is_found_by_label_group_or_pattern(fake, name, label):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("A", '"A" matches 2 rows of study "small"; choose one: "A h=1", "A h=2"'),
-        ("A h=11", 'study "small" has no row "A h=11"; did you mean "A h=1"?'),
-        ("x", 'study "small" has no row "x"; rows: base, A h=1, A h=2, D dropout=0.3, decoding beam=1'),
+        ("A", 'ROW: "A" matches 2 rows; choose one: A h=1, A h=2'),
+        ("A h=11", 'ROW: unknown row "A h=11"; did you mean "A h=1"?'),
+        ("x", 'ROW: unknown row "x"; allowed: base, A, D, decoding, A h=1, A h=2, D dropout=0.3, decoding beam=1'),
     ],
 )  # fmt: skip
 def test_a_name_that_matches_no_row_or_several_is_refused(fake, name, message):

@@ -206,9 +206,9 @@ def test_a_long_condition_is_an_error_before_parsing():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("drop_out < 0.3", 'unknown field "drop_out" in "drop_out < 0.3"; did you mean "dropout"?'),
-        ("h == 8 or zzz", 'unknown field "zzz" in "h == 8 or zzz"'),
-        ("__builtins__ == h", 'unknown field "__builtins__" in "__builtins__ == h"'),
+        ("drop_out < 0.3", '"drop_out < 0.3": unknown field "drop_out"; did you mean "dropout"?'),
+        ("h == 8 or zzz", '"h == 8 or zzz": unknown field "zzz"'),
+        ("__builtins__ == h", '"__builtins__ == h": unknown field "__builtins__"'),
     ],
 )
 def test_an_unknown_name_is_an_error_with_the_nearest_field(text, message):

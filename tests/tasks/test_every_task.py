@@ -135,7 +135,7 @@ REFUSED = [
     ("parsing", "base: {context: 16}", "s:4:17: context: 16 has no effect with task parsing; remove it"),
     ("parsing", "metrics: [bleu]", 'unknown metric "bleu"'),
     ("parsing", "data: {corpus: toy, direction: en-de}", 'unknown data field "direction"'),
-    ("parsing", "data: {corpus: multi30k}", 'corpus "multi30k" is not known: toy, wsj or files'),
+    ("parsing", "data: {corpus: multi30k}", 'unknown corpus "multi30k"; allowed: toy, wsj, files'),
     ("parsing", "data: {corpus: toy, leaves: kept}", '"kept" is not allowed: must be XX, tags or words'),
     ("synthetic", "data: {corpus: recal}", 'did you mean "recall"'),
     ("synthetic", "data: {corpus: recall, depth: 3}", '"depth" has no effect on corpus recall'),
