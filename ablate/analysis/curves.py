@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
-from ablate.analysis.experiment import flops_per_step
+from ablate.analysis.experiment import flops_per_step, lengths_of
 from ablate.analysis.outcome import Outcome
 from ablate.analysis.results import log_of
 from ablate.errors import StoreError
@@ -37,7 +37,7 @@ def curve_of(outcome: Outcome, row: Row, results: Results) -> Curve:
     training_points: dict[int, list[tuple[int, float]]] = {}
     costs: dict[tuple[str, int, int], float] = {}
     runs = outcome.by_label[row.label]
-    flops = flops_per_step(outcome.planned, row, runs, results)
+    flops = flops_per_step(outcome.planned, row, lengths_of(runs, results))
     for run in runs:
         seed = run.run.seed
         log: list[MetricsLine] = []

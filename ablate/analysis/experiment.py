@@ -1,4 +1,7 @@
-"""Make the `Experiment` of a study and its results: rows, runs, scores and recipes for tables."""
+"""Make the `Experiment` of a study and its results: rows, runs, scores and recipes for tables.
+
+Rows, runs, scores and choices are copied, because a table does not depend on a study.
+"""
 
 from __future__ import annotations
 
@@ -120,16 +123,12 @@ def with_recipes(
 def _recipe(planned: Runs, row: Row, runs: Sequence[RunResult], results: Results) -> Recipe:
     config = row.config
     study = planned.study
-    steps = config.train_steps
-    for run in runs:
-        if run.decoding:
-            steps = run.steps
+    done = [run for run in runs if run.decoding]
+    steps = done[-1].steps if done else config.train_steps
     # Take the number that a run has counted, if one has ended: the closed form does not know the
     # parameters of custom classes.
-    params = runs[-1].params
-    for run in runs:
-        if run.result:
-            params = run.params
+    ended = [run for run in runs if run.result]
+    params = (ended or runs)[-1].params
     derived = {name for name in ("d_k", "d_v") if config.has_derived_heads(name)}
     return Recipe(
         settings={setting.field: getattr(config, setting.field) for setting in SETTINGS},
@@ -210,10 +209,11 @@ def _other_settings(planned: Runs) -> dict[str, object]:
     """
     # `resolve_row` without settings gives the paper's base model.
     paper = {**resolve_row({}).model_dump(), **INTRODUCED_DECODING}
+    # `probes` follows from the metrics, and a study may not set it.
+    left_out = SETTING_FIELDS | NOT_IDENTITY | {"probes"}
     settings = {}
     for name, value in planned.base.config.model_dump().items():
-        # `probes` follows from the metrics, and a study may not set it.
-        if name in SETTING_FIELDS | NOT_IDENTITY | {"probes"}:
+        if name in left_out:
             continue
         if name in planned.study.task.shown_fields or value != paper[name]:
             settings[name] = value
@@ -236,27 +236,25 @@ def _cost(planned: Runs, row: Row, runs: Sequence[RunResult], results: Results) 
             rates[run.run.seed] = run.tokens_per_second
         if run.provenance:
             machines.add(machine_text(run.provenance))
-    lengths = _lengths(runs, results)
     flops = None
+    lengths = lengths_of(runs, results)
     steps: float | None = cost.steps(row.config, lengths)  # as planned
     if steps_made:
         steps = sum(steps_made) / len(steps_made)
     if steps is not None:
-        flops = _flops_per_step(planned, row, lengths) * steps
+        flops = flops_per_step(planned, row, lengths) * steps
     return TrainingCost(Scores(seconds), Scores(rates), flops, tuple(sorted(machines)))
 
 
-def flops_per_step(planned: Runs, row: Row, runs: Sequence[RunResult], results: Results) -> float:
-    """FLOPs of an optimizer step of a row, in closed form from the lengths of its corpus."""
-    return _flops_per_step(planned, row, _lengths(runs, results))
+def flops_per_step(planned: Runs, row: Row, lengths: Lengths | None) -> float:
+    """FLOPs of an optimizer step of a row, in closed form from the sentence lengths of its corpus;
+    None for assumed lengths.
+    """
+    vocab_size = planned.data_of(row).vocab_size
+    return cost.flops_per_step(row.config, vocab_size, lengths or Lengths.assumed())
 
 
-def _flops_per_step(planned: Runs, row: Row, lengths: Lengths | None) -> float:
-    V = planned.data_of(row).vocab_size
-    return cost.flops_per_step(row.config, V, lengths or Lengths.assumed())
-
-
-def _lengths(runs: Sequence[RunResult], results: Results) -> Lengths | None:
+def lengths_of(runs: Sequence[RunResult], results: Results) -> Lengths | None:
     """Sentence lengths of the corpus of the first finished run; None if no run is finished."""
     for run in runs:
         if run.result is not None and run.decoding is not None:

@@ -35,13 +35,9 @@ class _Unscored(NamedTuple):
     metrics: list[str]
 
 
-def score_missing(
-    planned: Runs,
-    results: Results,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
-) -> list[str]:
+def score_missing(planned: Runs, results: Results) -> list[str]:
     """Compute scores as `read_scored_runs` does, and return a line for each fault."""
-    return read_scored_runs(planned, results, on_progress)[1]
+    return read_scored_runs(planned, results)[1]
 
 
 def read_scored_runs(

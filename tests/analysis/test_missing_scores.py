@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from ablate.analysis.missing_scores import score_missing
+from ablate.analysis.missing_scores import read_scored_runs, score_missing
 from ablate.analysis.outcome import outcome_of
 from ablate.metrics import sacrebleu
 from ablate.store.records import ScoreCache
@@ -53,7 +53,9 @@ def cached(results, label, seed=1):
 
 def test_predictions_are_scored_in_every_metric_of_the_study(results):
     calls = []
-    score_missing(results.planned, results.results, lambda done, total: calls.append((done, total)))
+    read_scored_runs(
+        results.planned, results.results, lambda done, total: calls.append((done, total))
+    )
     assert calls == [(0, 4), (1, 4), (2, 4), (3, 4), (4, 4)]
     for name in ("bleu", "chrf"):
         assert cached(results, "base")[name] == sacrebleu.measure_translations(
