@@ -16,8 +16,8 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.markers import CARETLEFTBASE, CARETRIGHTBASE
@@ -264,8 +264,9 @@ def _draw_curve(axes: Axes, curve: Curve, color: str, name: str) -> None:
     line = "--" if is_base else "-"
     zorder = 3 if is_base else 2
     marks: dict[str, Any] = {"color": PALETTE[color], "gid": _gid(curve.label), "zorder": zorder}
-    for run in curve.points.values():
-        axes.plot(*zip(*run, strict=True), linewidth=0.5, alpha=0.5, **marks)
+    # One artist for all runs: a study may have thousands.
+    runs = LineCollection(list(curve.points.values()), linewidth=0.5, alpha=0.5, **marks)
+    axes.add_collection(runs, autolim=False)
     # A single evaluation is a point, because it makes no line.
     marks |= {"marker": "o" if len(curve.mean) == 1 else None, "markersize": 3}
     label = _folded(name, KEY_CHARACTERS)
@@ -357,9 +358,10 @@ def draw_lines(
 def _draw_line(axes: Axes, line: Line, color: str) -> None:
     marks: dict[str, Any] = {"color": color, "gid": _gid(line.label), "zorder": 2}
     xs, all_scores = zip(*line.points, strict=True)
-    # A column for each seed, with NaN where a run has no score.
-    seeds = pd.DataFrame([scores.by_seed for scores in all_scores]).sort_index(axis="columns")
-    axes.plot(xs, seeds, linewidth=0.5, alpha=0.5, **marks)
+    # NaN where a run has no score.
+    for seed in sorted(set(chain.from_iterable(scores.by_seed for scores in all_scores))):
+        values = [scores.by_seed.get(seed, math.nan) for scores in all_scores]
+        axes.plot(xs, values, linewidth=0.5, alpha=0.5, **marks)
     means = np.array([scores.mean for scores in all_scores], dtype=float)  # NaN for None
     label = _folded(line.name, KEY_CHARACTERS)
     axes.plot(xs, means, "-o", linewidth=1.4, markersize=3, label=label, **marks)

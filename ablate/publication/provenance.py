@@ -55,15 +55,22 @@ class TableProvenance:
 
 
 def provenance_of(outcome: Outcome, results: Results) -> TableProvenance:
-    """Read the provenance of a table from the records of every run with a result."""
+    """The provenance of a table, from the records of every run with a result. The records of runs
+    that the table does not have, such as tuning runs, are read.
+    """
+    in_table = {run.run.id: run for run in outcome.runs if run.result is not None}
     provenances: list[Provenance | None] = []
     runs = {}
     for run in with_tuning_runs(outcome.planned):
-        folder = results.run(run.id)
-        result = none_if_unreadable(folder.read_result)
+        if run.id in in_table:
+            result = in_table[run.id].result
+            record = in_table[run.id].provenance
+        else:
+            folder = results.run(run.id)
+            result = none_if_unreadable(folder.read_result)
+            record = none_if_unreadable(folder.read_provenance)
         if result is None:
             continue
-        record = none_if_unreadable(folder.read_provenance)
         if record not in provenances:
             provenances.append(record)
         runs[run.id] = PublishedRun(run.seed, provenances.index(record), result)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 
 from ablate.stats.distributions import critical_t
 from ablate.stats.significance import LEVEL, POWER
@@ -43,45 +43,61 @@ def detectable_difference(
             several bases. None for `rows`.
     """
     n_tests = rows if n_tests is None else n_tests
+    row_df = seeds - 1
+    base_df, pooled_df = _degrees_of_freedom(seeds, rows, further)
+    base_share = seeds / (seeds + further)  # further seeds reduce the noise of base's mean
+    # Squared factors of the limits: of the variance over seeds, and of the variance over sentences.
+    variance = sd**2 / seeds
+    shared_t = critical_t(level / n_tests, pooled_df - row_df) ** 2 * variance
+    shared_z = (critical_t(level / n_tests, math.inf) * sentences) ** 2
+    row_t = critical_t(level, row_df) ** 2 * variance
+    base_t = critical_t(level, base_df) ** 2 * variance * base_share
+    z = (critical_t(level, math.inf) * sentences) ** 2
+    error = math.sqrt((1 + base_share) * variance + sentences**2)
+    found_from = []
+    for row, base, pooled, noise in _draws(seeds, rows, further):
+        # The limits of the pooled test and of the row's own test.
+        shared_variance = max(row, pooled) + base_share * max(base, pooled)
+        own_row = max(row, pooled) if base > pooled else row
+        limit = max(shared_t * shared_variance + shared_z, row_t * own_row + base_t * base + z)
+        # A true difference d is found in this draw if d + noise exceeds both limits.
+        found_from.append(math.sqrt(limit) - noise * error)
+    return sorted(found_from)[int(POWER * _DRAWS)]
+
+
+@lru_cache(maxsize=8)  # the metrics of a study, and its looks, have the same draws
+def _draws(seeds: int, rows: int, further: int) -> list[tuple[float, float, float, float]]:
+    """Random results of a study whose true variance over seeds is 1: the estimated variances of a
+    row, of base, and of all rows together, and the error of a difference from base in standard
+    errors. See `detectable_difference` for the arguments.
+    """
     generator = random.Random(0)  # a fixed seed, so that a plan prints the same number each time
     row_df = seeds - 1
-    base_df = row_df + max(0, further - 1)
-    pooled_df = row_df * rows + base_df
-    base_share = seeds / (seeds + further)  # further seeds reduce the noise of base's mean
-    shared_t = critical_t(level / n_tests, pooled_df - row_df)
-    shared_z = critical_t(level / n_tests, math.inf)
-    row_t = critical_t(level, row_df)
-    base_t = critical_t(level, base_df)
-    z = critical_t(level, math.inf)
-    found_from = []
+    others_df = row_df * (rows - 1)
+    base_df, pooled_df = _degrees_of_freedom(seeds, rows, further)
+    draws = []
     for _ in range(_DRAWS):
-        # Estimated variances; the true variance is 1.
         row = _variance(generator, row_df)
         base = row  # the residuals of two rows alone mirror each other
         others = 0.0
         if rows > 1 or further:
             base = _variance(generator, base_df)
         if rows > 1:
-            others = _variance(generator, row_df * (rows - 1))
-        pooled = (row_df * (row + (rows - 1) * others) + base_df * base) / pooled_df
-        # The limits of the pooled test and of the row's own test.
-        shared_variance = max(row, pooled) + base_share * max(base, pooled)
-        shared_error = sd * math.sqrt(shared_variance / seeds)
-        shared_limit = math.hypot(shared_t * shared_error, shared_z * sentences)
-        if base > pooled:
-            row = max(row, pooled)
-        own_squares = row_t**2 * row + base_t**2 * base_share * base
-        own_limit = math.hypot(sd * math.sqrt(own_squares / seeds), z * sentences)
-        error = math.hypot(sd * math.sqrt((1 + base_share) / seeds), sentences)
-        noise = generator.gauss(0, 1) * error
-        # A true difference d is found in this draw if d + noise exceeds both limits.
-        found_from.append(max(shared_limit, own_limit) - noise)
-    return sorted(found_from)[int(POWER * _DRAWS)]
+            others = _variance(generator, others_df)
+        pooled = (row_df * row + others_df * others + base_df * base) / pooled_df
+        draws.append((row, base, pooled, generator.gauss(0, 1)))
+    return draws
 
 
 def _variance(generator: random.Random, df: int) -> float:
     """A random estimate of a variance of 1, with these degrees of freedom."""
     return generator.gammavariate(df / 2, 2 / df)
+
+
+def _degrees_of_freedom(seeds: int, rows: int, further: int) -> tuple[int, int]:
+    """Degrees of freedom of base's variance, and of the variance of all rows and base together."""
+    base_df = seeds - 1 + max(0, further - 1)
+    return base_df, (seeds - 1) * rows + base_df
 
 
 def seeds_needed(

@@ -79,7 +79,7 @@ def test_the_variances_of_the_row_of_base_and_of_the_others_have_their_degrees_o
 ):
     drawn = []
     monkeypatch.setattr(power, "_variance", lambda draw, df: drawn.append(df) or 1.0)
-    detectable_difference.__wrapped__(n, rows, 1.0)
+    power._draws.__wrapped__(n, rows, 0)
     one_draw = [n - 1] if rows == 1 else [n - 1, n - 1, (n - 1) * (rows - 1)]
     assert drawn[: len(one_draw)] == one_draw
     assert set(drawn) == set(one_draw)
