@@ -2,7 +2,6 @@
 
 import errno
 import hashlib
-import json
 import math
 import os
 import random
@@ -214,7 +213,7 @@ def test_every_flip_of_every_bit_and_every_cut_of_json_is_found_before_it_is_par
     tmp_path, monkeypatch
 ):
     path = tmp_path / "result.json"
-    write_json(path, {"id": "0123456789ab", "values": [1, 2.5], "none": None, "check it": "ü"})
+    write_json(path, {"n": [1.5], "check it": "ü"})  # short: the seal has most of its bytes
     whole = path.read_bytes()
     monkeypatch.setattr("ablate.store.files.json.loads", None)
     changed = [
@@ -296,16 +295,6 @@ def test_a_symbolic_link_is_replaced_and_not_followed(tmp_path):
     assert not (tmp_path / "file").is_symlink()
 
 
-def test_json_cut_anywhere_is_refused(tmp_path):
-    path = tmp_path / "result.json"
-    write_json(path, {"id": "0123456789ab", "values": [1, 2.5], "none": None})
-    whole = path.read_bytes().rstrip(b"\n")
-    for length in range(len(whole)):
-        path.write_bytes(whole[:length])
-        with pytest.raises(StoreError):
-            read_json(path)
-
-
 def test_json_that_cannot_be_read_is_refused_in_one_line(tmp_path):
     with pytest.raises(StoreError, match=r"is damaged \(a folder in place of a file\)"):
         read_json(tmp_path)
@@ -323,12 +312,6 @@ def test_json_is_written_for_people_too(tmp_path):
     body = '{\n "x": 1,\n "y": 2'
     seal = hashlib.sha256(body.encode()).hexdigest()
     assert (tmp_path / "a.json").read_text() == f'{body},\n "check": "{seal}"\n}}\n'
-
-
-def test_numbers_come_back_to_the_last_bit(tmp_path):
-    values = [0.1 + 0.2, 1e-300, 1 / 3, 2**63]
-    write_json(tmp_path / "a.json", {"values": values})
-    assert json.loads((tmp_path / "a.json").read_text())["values"] == values
 
 
 @pytest.mark.parametrize("size", [0, 1, 1 << 20, (1 << 20) + 1])

@@ -348,12 +348,13 @@ def test_legend_has_every_signature(fake):
     assert other in legend(results.table())
 
 
-# Studies of this repository, with one seed or three, finished or not.
+# Studies of this repository, with one seed or three, finished or not: all four of the smallest, and
+# two of the others.
 STUDIES_WITH_RESULTS = [
     pytest.param(name, seeds, whole, id=f"{name} seeds={seeds} {'whole' if whole else 'partly'}")
     for name in ("quickstart", "table3", "anatomy")
-    for seeds in ("1", "1-3")
-    for whole in (True, False)
+    for seeds, whole in (("1", True), ("1-3", False), ("1", False), ("1-3", True))
+    if name == "quickstart" or whole == (seeds == "1")
 ]
 
 

@@ -46,7 +46,8 @@ def undisturbed(undisturbed_run):
     return undisturbed_run.outcome()
 
 
-@pytest.mark.parametrize("step", range(1, STEPS))
+# At the first step, at a checkpoint, at an evaluation, and before the last step.
+@pytest.mark.parametrize("step", [1, 4, 5, STEPS - 1])
 def test_an_interrupted_run_ends_like_an_undisturbed_one(training, undisturbed, step):
     run = training(evaluate=evaluate)
     interrupted(run, step)
