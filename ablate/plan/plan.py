@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -365,7 +365,7 @@ def plan_of(
     rates = {}
     if plan.untrained:
         rates = measured_rates(results, plan.runs, device=kind)
-    return replace(plan, seconds_of=seconds_left(plan, plan.untrained, results, rates))
+    return replace(plan, seconds_of=seconds_left(plan, results, rates))
 
 
 def lengths_of(runs: Runs, results: Results) -> dict[CorpusConfig, Lengths | None]:
@@ -416,7 +416,6 @@ def epochs_lines(epochs: Mapping[str, float | None]) -> Iterator[str]:
 
 def seconds_left(
     plan: Plan,
-    untrained: Collection[str],
     results: Results,
     rates: Mapping[str, Rates],
     default: Rates | None = None,
@@ -425,20 +424,17 @@ def seconds_left(
 
     Args:
         plan: plan of the study.
-        untrained: ids of the runs that must still be trained.
         results: results root.
         rates: rates of a machine, by precision.
-        default: rates of that machine in its default precision, for rows that set no precision;
-            None if the machine is this one, whose default precision is known.
+        default: rates of that machine for rows that set no precision; None for this machine, whose
+            default precision is known.
 
     Returns:
         The seconds; None if they are unknown for one of the runs, because a sum over the others
         would be too small.
     """
     seconds: dict[str, float] = {}
-    for id, (row, _) in plan.runs.items():
-        if id not in untrained:
-            continue
+    for id, row in plan.untrained.items():
         measured = rates.get(plan.precision(row.config))
         if row.config.precision is None and default is not None:
             measured = default
@@ -465,7 +461,7 @@ def seconds_elsewhere(plan: Plan, results: Results) -> tuple[float, str] | None:
     default = None
     if len(rates) == 1:
         (default,) = rates.values()
-    seconds = seconds_left(plan, plan.untrained, results, rates, default)
+    seconds = seconds_left(plan, results, rates, default)
     if seconds is None:
         return None
     return sum(seconds.values()), node.processor or "this machine"

@@ -405,9 +405,9 @@ def saved_line(runs: Runs, results: Results) -> str:
     done = 0
     for run in runs:
         state = run_state(run, results)
-        if state in ENDED:
+        if state == "done":
             done += 1
-        if state not in (*ENDED, "running") and (step := saved_step(results.run(run.id))):
+        elif state not in (*ENDED, "running") and (step := saved_step(results.run(run.id))):
             steps.append(f"{labels[run.id]} at step {step}")
     text = f"{done} of {plural(len(labels), 'run')} done"
     return f"{text}; saved: {first_few(steps)}" if steps else text
