@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_core import InitErrorDetails
@@ -36,9 +36,9 @@ REQUEUE_PAUSE = 3.0  # seconds between two attempts
 CLOSING_TIME = "30min"
 CLOSING_INHERITS = ("account", "partition", "qos", "reservation", "constraint")
 # By one of these options, the user chooses the cores of a pilot. Otherwise it gets a whole node.
-_CHOOSES_CORES = {
-    *("cpus-per-task", "mincpus", "exclusive", "gpus", "gpus-per-node", "gpus-per-task", "gres"),
-}
+_CHOOSES_CORES = frozenset(
+    ("cpus-per-task", "mincpus", "exclusive", "gpus", "gpus-per-node", "gpus-per-task", "gres")
+)
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 # Messages of scancel about jobs that have ended.
 _HAS_ENDED = re.compile("Invalid job id|already completing or completed")
@@ -91,13 +91,19 @@ def option_fault(name: str, value: object) -> Fault | None:
         return Fault("must be a single value")
     if name in _TIMES:
         try:
-            slurm_time(value)
+            to_slurm_time(value)
         except ValueError as error:
             return Fault(str(error))
     return None
 
 
-def slurm_time(value: object) -> str:
+def option_faults(options: Mapping[str, object]) -> dict[str, Fault]:
+    """The fault of each option of sbatch that has one."""
+    faults = {name: option_fault(name, value) for name, value in options.items()}
+    return {name: fault for name, fault in faults.items() if fault is not None}
+
+
+def to_slurm_time(value: object) -> str:
     """A time limit in a form that sbatch reads: `4h`, `90min` and `1d 12h` become minutes, and
     forms of Slurm stay as they are.
 
@@ -120,7 +126,7 @@ def sbatch_arguments(options: Mapping[str, Setting]) -> list[str]:
         if value is True:
             arguments.append(f"--{name}")
         elif name in _TIMES and value:
-            arguments.append(f"--{name}={slurm_time(value)}")
+            arguments.append(f"--{name}={to_slurm_time(value)}")
         elif value is not False and value is not None:  # 0 has a meaning: `mem: 0` is a whole node
             arguments.append(f"--{name}={value}")
     return arguments
@@ -166,19 +172,19 @@ class Slurm(Engine):
     @field_validator("sbatch", "closing", mode="before")
     @classmethod
     def _known_options(cls, options: object) -> object:
-        """Check each option separately, so that each fault has the line of its option."""
+        """Check each option separately, so that each fault has the line of its option. The fault
+        depends on the name as well, which a validator of the values would not get.
+        """
         if not isinstance(options, dict):
             return options
-        faults = []
-        for name, value in options.items():
-            fault = option_fault(name, value)
-            if fault is not None:
-                error = {"error": Invalid(fault)}
-                faults.append(
-                    InitErrorDetails(type="value_error", loc=(name,), input=value, ctx=error)
-                )
-        if faults:
-            raise ValidationError.from_exception_data(cls.__name__, faults)
+        errors: list[InitErrorDetails] = []
+        for name, fault in option_faults(options).items():
+            ctx = {"error": Invalid(fault)}
+            errors.append(
+                {"type": "value_error", "loc": (name,), "input": options[name], "ctx": ctx}
+            )
+        if errors:
+            raise ValidationError.from_exception_data(cls.__name__, errors)
         return options
 
     @property
@@ -193,13 +199,9 @@ class Slurm(Engine):
 
     @override
     def with_options(self, options: Mapping[str, Setting]) -> Self:
-        faults = []
-        for name, value in options.items():
-            fault = option_fault(name, value)
-            if fault is not None:
-                faults.append(fault.located(Mark(f"--sbatch {name}")))
+        faults = option_faults(options)
         if faults:
-            raise UsageError(*faults)
+            raise UsageError(*(fault.located(Mark(f"--sbatch {n}")) for n, fault in faults.items()))
         # In sbatch's order of precedence, lowest first: environment, script (here the profile),
         # command line.
         from_site, _ = site_options()
@@ -223,10 +225,10 @@ class Slurm(Engine):
         if shutil.which("sbatch") is None:
             raise UsageError("sbatch not found: submit from a login node of the cluster")
         self._check_time()
-        memory = self._memory_bytes()
-        if memory is not None and not self.gpus:
-            refuse_too_little_memory(*memory, runs)
-        for options in (self._pilots(1), self._closing()):
+        if not self.gpus:
+            self._check_memory(runs)
+        for options in (self._pilot_options(1), self._closing_options()):
+            # The script is the command `true`.
             done = slurm("sbatch", "--test-only", *options, "--output=/dev/null", "--wrap=true")
             if done.returncode:
                 raise UsageError(f"sbatch: {_reason(done)}")
@@ -236,7 +238,7 @@ class Slurm(Engine):
         given = self.sbatch.get("time")
         if given is None:
             return
-        seconds = parse_seconds(slurm_time(given))
+        seconds = seconds_of_slurm_time(to_slurm_time(given))
         if seconds <= self.grace + START_SECONDS:
             need = f"{START_SECONDS:.0f} s to start and {self.grace} s (grace) to save"
             raise UsageError(f"time: {given} is too short: {need}")
@@ -249,23 +251,21 @@ class Slurm(Engine):
         for line in slurm(*command).stdout.splitlines():
             title, limit = line.split("|")
             if name or title.endswith("*"):
-                longest = max(longest, parse_seconds(limit))
+                longest = max(longest, seconds_of_slurm_time(limit))
         if longest and seconds > longest:
             raise UsageError(
                 f"time: {given} is longer than the limit of partition {name or 'default'}, "
                 f"{duration(longest)}"
             )
 
-    def _memory_bytes(self) -> tuple[str, Setting, float] | None:
-        """The name and value of the option that limits the memory of a pilot, and the limit in
-        bytes; None without a limit.
-        """
-        if (given := _bytes(self.sbatch.get("mem"))) is not None:
-            return "mem", self.sbatch["mem"], given
+    def _check_memory(self, runs: Iterable[Run]) -> None:
+        """Refuse a memory limit that is too small to train one of these runs on a CPU."""
         cores = str(self.sbatch.get("cpus-per-task") or 1)
-        if (given := _bytes(self.sbatch.get("mem-per-cpu"))) is not None and cores.isdecimal():
-            return "mem-per-cpu", self.sbatch["mem-per-cpu"], given * int(cores)
-        return None
+        for option, factor in (("mem", "1"), ("mem-per-cpu", cores)):
+            limit = _bytes(self.sbatch.get(option))
+            if limit is not None and factor.isdecimal():
+                bytes = limit * int(factor)
+                refuse_too_little_memory(option, self.sbatch[option], bytes, runs)
 
     @override
     def submit(
@@ -279,19 +279,19 @@ class Slurm(Engine):
         ids: list[str] = []
         try:
             for first in range(0, pilots, largest):
-                options = self._pilots(min(largest, pilots - first), job.study)
+                options = self._pilot_options(min(largest, pilots - first), job.study)
                 output = f"--output={logs}/pilot-%A_%a.log"
                 ids.append(_sbatch(*options, output, chdir, f"{folder.path}/pilot.sh", f"{first}"))
             # afterany: the closing job also starts if pilots have failed or were cancelled.
             after = f"--dependency=afterany:{':'.join(ids)}"
             output = f"--output={logs}/closing-%j.log"
-            options = self._closing(job.study)
+            options = self._closing_options(job.study)
             return tuple(ids), _sbatch(*options, after, output, chdir, f"{folder.path}/closing.sh")
         except BaseException:  # also an interruption: without ids, nobody could cancel the pilots
             cancel(ids)
             raise
 
-    def _pilots(self, count: int, study: str = "study") -> list[str]:
+    def _pilot_options(self, count: int, study: str = "study") -> list[str]:
         """The options of sbatch for an array of pilots."""
         options = [
             f"--job-name=ablate-{study}",
@@ -309,7 +309,7 @@ class Slurm(Engine):
             options.append("--exclusive")
         return [*options, *sbatch_arguments(self.sbatch)]
 
-    def _closing(self, study: str = "study") -> list[str]:
+    def _closing_options(self, study: str = "study") -> list[str]:
         """The options of sbatch for the closing job."""
         inherited = {name: self.sbatch[name] for name in CLOSING_INHERITS if name in self.sbatch}
         return [
@@ -336,7 +336,7 @@ class Slurm(Engine):
 
     @override
     def allocation(self) -> Allocation:
-        return SlurmTask.here(self.grace) or super().allocation()
+        return SlurmTask.current(self.grace) or super().allocation()
 
 
 # Commands
@@ -370,9 +370,15 @@ def slurm(*command: str) -> subprocess.CompletedProcess[str]:
     for name, value in os.environ.items():
         if name == "SLURM_CONF" or not name.startswith(("SLURM_", "SBATCH_")):
             environment[name] = value
-    settings: dict[str, Any] = {"env": environment, "capture_output": True, "text": True}
     try:
-        return subprocess.run(command, timeout=COMMAND_SECONDS, check=False, **settings)
+        return subprocess.run(
+            command,
+            timeout=COMMAND_SECONDS,
+            check=False,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
     except subprocess.TimeoutExpired:
         silent = f"{command[0]}: no answer in {COMMAND_SECONDS:.0f} s"
         return subprocess.CompletedProcess(command, 124, "", silent)
@@ -381,16 +387,16 @@ def slurm(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 def _reason(done: subprocess.CompletedProcess[str]) -> str:
-    """Why a command has failed, in one line: its fatal errors, or else all of its messages."""
-    fatal = []
-    reasons = []
+    """Why a command has failed, in one line: its fatal errors, or else all of its messages, such as
+    `sbatch: error: invalid partition specified: gpu`, without the command and the word `error`.
+    """
+    texts = []
     for line in done.stderr.splitlines():
-        text = line.strip().removeprefix(f"{done.args[0]}: ")
-        if text.startswith("fatal: "):
-            fatal.append(text.removeprefix("fatal: ").removeprefix("error: "))
-        elif text:
-            reasons.append(text.removeprefix("error: "))
-    return "; ".join(fatal or reasons) or f"exit code {done.returncode}"
+        if text := line.strip().removeprefix(f"{done.args[0]}: "):
+            texts.append(text)
+    fatal = [text.removeprefix("fatal: ") for text in texts if text.startswith("fatal: ")]
+    reasons = [text.removeprefix("error: ") for text in fatal or texts]
+    return "; ".join(reasons) or f"exit code {done.returncode}"
 
 
 def _sbatch(*arguments: str) -> str:
@@ -424,14 +430,11 @@ def cancel(ids: Sequence[str], *options: str) -> str:
     if not ids:
         return ""
     done = slurm("scancel", *options, "--", *ids)
-    refusals = []
-    for line in done.stderr.splitlines():
-        if line.strip() and not _HAS_ENDED.search(line):
-            refusals.append(line)
-    if not refusals:
+    lines = [line for line in done.stderr.splitlines() if not _HAS_ENDED.search(line)]
+    if not any(map(str.strip, lines)):
         return ""
-    done.stderr = "\n".join(refusals)
-    return f"scancel: {_reason(done)}"
+    refused = subprocess.CompletedProcess(done.args, done.returncode, stderr="\n".join(lines))
+    return f"scancel: {_reason(refused)}"
 
 
 # The allocation of this process
@@ -442,21 +445,22 @@ class SlurmTask(Allocation):
 
     has_queue: ClassVar[bool] = True
 
-    @staticmethod
-    def here(grace: int) -> SlurmTask | None:
+    @classmethod
+    def current(cls, grace: int) -> Self | None:
         """The allocation of this process; None if Slurm has not started it."""
         id = os.environ.get("SLURM_JOB_ID")
         if id is None:
             return None
-        array, index = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+        array = os.environ.get("SLURM_ARRAY_JOB_ID")
+        index = os.environ.get("SLURM_ARRAY_TASK_ID")
         if array and index:
             id = f"{array}_{index}"
-        return SlurmTask(id, int(os.environ.get("SLURM_RESTART_COUNT") or 0), grace)
+        return cls(id, int(os.environ.get("SLURM_RESTART_COUNT") or 0), grace)
 
     @override
     def seconds_left(self) -> float | None:
         done = slurm("squeue", "-h", "-j", self.name, "-o", "%L")
-        return None if done.returncode else parse_seconds(done.stdout.strip())
+        return None if done.returncode else seconds_of_slurm_time(done.stdout.strip())
 
     @override
     def state(self) -> tuple[str, int]:
@@ -473,12 +477,12 @@ class SlurmTask(Allocation):
             if done.returncode == 0:
                 return ""
             # "Unable to contact" while the controller restarts; any other refusal is final.
-            if "nable to contact" not in done.stderr:
+            if "unable to contact" not in done.stderr.lower():
                 break
         return _reason(done)
 
 
-def parse_seconds(text: str) -> float:
+def seconds_of_slurm_time(text: str) -> float:
     """Seconds in a duration of Slurm: `1-02:03:04`, `1-02` (days-hours), `02:03:04`, `03:04`
     (minutes:seconds) or `3` (minutes). Infinite for any other text, such as UNLIMITED.
     """
@@ -491,9 +495,6 @@ def parse_seconds(text: str) -> float:
     units = (3600, 60, 1) if days or len(numbers) == 3 else (60, 1)
     seconds = 86_400.0 * int(days or 0)
     return seconds + sum(int(n) * unit for n, unit in zip(numbers, units, strict=False))
-
-
-# Amounts
 
 
 def _count(part: str) -> int:

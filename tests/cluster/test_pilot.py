@@ -219,7 +219,7 @@ def pilot(job, monkeypatch):
         folder, study = job(grace=30)
         task = FakeTask("7_0", 0, 30) if in_slurm else None
         monkeypatch.setattr(FakeTask, "answers", {**FakeTask.answers, **answers})
-        monkeypatch.setattr(SlurmTask, "here", staticmethod(lambda grace: task))
+        monkeypatch.setattr(SlurmTask, "current", staticmethod(lambda grace: task))
         made = Pilot(folder, folder.read_job(), lambda line: None)
         made.labels = run_labels(runs_of(study))
         made.runs = list(made.labels)

@@ -3,7 +3,7 @@
 import pytest
 
 from ablate.cluster.profiles import find_profile, profile_file
-from ablate.cluster.slurm import sbatch_arguments, slurm_time
+from ablate.cluster.slurm import sbatch_arguments, to_slurm_time
 from ablate.errors import StudyError, UsageError
 
 GOOD = """\
@@ -117,13 +117,13 @@ def test_the_option_zero_is_given_and_only_false_and_null_are_left_out(clusters)
     ],
 )
 def test_times_are_minutes_or_as_slurm_writes_them(text, expected):
-    assert slurm_time(text) == expected
+    assert to_slurm_time(text) == expected
 
 
 @pytest.mark.parametrize("text", ["soon", "4x", "-1", "", "1h30"])
 def test_other_times_are_refused(text):
     with pytest.raises(ValueError, match="is not a time such as 4h"):
-        slurm_time(text)
+        to_slurm_time(text)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from ablate.cluster import slurm
-from ablate.cluster.slurm import Slurm, SlurmTask, parse_seconds, write_scripts
+from ablate.cluster.slurm import Slurm, SlurmTask, seconds_of_slurm_time, write_scripts
 from ablate.errors import UsageError
 from ablate.store.jobs import ClusterJob, JobFolder
 from ablate.store.machine import Resources
@@ -46,7 +46,7 @@ def answers(monkeypatch):
      ("INVALID", math.inf)],
 )  # fmt: skip
 def test_durations_are_read_as_slurm_prints_them(text, seconds):
-    assert parse_seconds(text) == seconds
+    assert seconds_of_slurm_time(text) == seconds
 
 
 @pytest.fixture
@@ -214,13 +214,13 @@ def test_a_failing_line_of_the_setup_ends_a_pilot_but_not_the_closing_job(
 
 def test_the_task_of_an_array_is_named_as_slurms_commands_take_it(monkeypatch):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    assert SlurmTask.here(9) is None
+    assert SlurmTask.current(9) is None
     monkeypatch.setenv("SLURM_JOB_ID", "12")
-    assert SlurmTask.here(9) == SlurmTask("12", 0, 9)
+    assert SlurmTask.current(9) == SlurmTask("12", 0, 9)
     monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "12")  # the last task of an array has the array's id
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
     monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
-    assert SlurmTask.here(9) == SlurmTask("12_3", 2, 9)
+    assert SlurmTask.current(9) == SlurmTask("12_3", 2, 9)
 
 
 def test_requeueing_waits_for_a_controller_that_restarts(answers, monkeypatch):
