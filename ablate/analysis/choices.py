@@ -15,7 +15,8 @@ from ablate.errors import Damaged, StoreError
 from ablate.stats.metrics import Metric
 from ablate.store import Results, RunFolder, none_if_unreadable
 from ablate.store.files import verify
-from ablate.store.records import Result, evaluation_at
+from ablate.store.metrics_log import evaluation_at
+from ablate.store.records import Result
 from ablate.study import Row, Runs, Study, runs_of
 from ablate.study.choice import Choice
 from ablate.study.row import changes

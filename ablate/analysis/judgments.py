@@ -51,7 +51,8 @@ def error_bound(planned: Runs, results: Results) -> ErrorBound:
         return ErrorBound(fault=f"{error}; {unknown}")
     if not earlier:
         return ErrorBound()
-    versions = {(version.plan, version.metrics) for version in (*earlier, _judgment(planned))}
+    judgments = (*earlier, _judgment(planned))
+    versions = {(judgment.seeds_per_look, judgment.metrics) for judgment in judgments}
     error_rate = min(1.0, LEVEL * len(versions))
     return ErrorBound(error_rate, _remark(planned.study, earlier, error_rate))
 
@@ -71,7 +72,7 @@ def _remark(study: Study, earlier: Sequence[Judgment], error_rate: float) -> str
 
 def _judgment_text(judgment: Judgment) -> str:
     """`with 3 and 5 seeds by bleu, margin 0.5 bleu`."""
-    text = f"with {enumeration(map(str, judgment.plan))} seeds"
+    text = f"with {enumeration(map(str, judgment.seeds_per_look))} seeds"
     text += f" by {enumeration(judgment.metrics or ())}"
     margins = [f"{value:g} {metric}" for metric, value in (judgment.margins or {}).items()]
     return f"{text}, margin {enumeration(margins) or 'none'}"
@@ -131,7 +132,7 @@ def _is_judged(planned: Runs, results: Results) -> bool:
 def _judgment(planned: Runs) -> Judgment:
     metrics = planned.study.metrics
     return Judgment(
-        plan=planned.seeds.plan,
+        seeds_per_look=planned.seeds.plan,
         base_runs=tuple(run.id for run in planned.of(planned.base)),
         metrics=metrics.judged,
         margins=dict(metrics.margins),

@@ -41,12 +41,12 @@ def failed_before(time: float, all_failures: bool) -> Retries:
 
 def on_some_host(failure: Failure | None) -> bool:
     """Repeat a run that may succeed on any host of a cluster."""
-    return failure is None or failure.may_succeed_elsewhere
+    return failure is None or failure.should_try_elsewhere
 
 
 def on_this_host(failure: Failure | None) -> bool:
     """Repeat a run that may succeed on this host, for the pilot of a cluster."""
-    return failure is None or failure.may_succeed_on(socket.gethostname())
+    return failure is None or failure.should_try_on(socket.gethostname())
 
 
 def missing_runs(runs: Iterable[Run], results: Results, retries: Retries = never) -> list[str]:

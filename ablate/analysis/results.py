@@ -12,14 +12,8 @@ from ablate.errors import StoreError
 from ablate.stats.metrics import Metric
 from ablate.store import Results, RunFiles, RunFolder, State, none_if_unreadable, score_cache
 from ablate.store.files import verify
-from ablate.store.records import (
-    Decoding,
-    MetricsLine,
-    Provenance,
-    Result,
-    Score,
-    read_metrics,
-)
+from ablate.store.metrics_log import read_metrics
+from ablate.store.records import Decoding, MetricsLine, Provenance, Result, Score
 from ablate.store.status import fault_in_result
 from ablate.study import Row, Run, Runs, Study
 from ablate.study.choice import AWAITS

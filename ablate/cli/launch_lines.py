@@ -12,7 +12,8 @@ from ablate.plan.plan import epochs_lines, is_drawn
 from ablate.stats.metrics import Metric
 from ablate.store import RunFolder, none_if_unreadable
 from ablate.store.corpora import lengths_in
-from ablate.store.records import CorpusManifest, Score, evaluation_at
+from ablate.store.metrics_log import evaluation_at
+from ablate.store.records import CorpusManifest, Score
 from ablate.study import Run, Runs
 
 if TYPE_CHECKING:

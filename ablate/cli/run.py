@@ -260,7 +260,7 @@ def _is_retried(job: JobFolder, runs: Runs) -> bool:
     if not any(report.is_alive for report in job.read_pilots()):
         return False
     failures = (none_if_unreadable(job.results.run(run.id).read_failure) for run in runs)
-    return any(failure.may_succeed_elsewhere for failure in failures if failure is not None)
+    return any(failure.should_try_elsewhere for failure in failures if failure is not None)
 
 
 def _publish(planned: Runs, results: Results, console: Console, events: Events | None) -> Table:

@@ -260,7 +260,7 @@ def count_overlap(folder: Path, fields: Sequence[str]) -> Overlap:
         for index, text in enumerate((*record, record)):
             counts[index] += text not in unseen[index]
     *field_counts, records = counts
-    return Overlap(fields=dict(zip(fields, field_counts, strict=True)), records=records)
+    return Overlap(by_field=dict(zip(fields, field_counts, strict=True)), records=records)
 
 
 def _records(folder: Path, split: str, fields: Sequence[str]) -> Iterator[tuple[bytes, ...]]:

@@ -172,4 +172,4 @@ class SacrebleuSet(Location):
 
     def origin(self) -> Origin:
         """The test set's name."""
-        return self._files.origin().updated(test_set=str(self))
+        return self._files.origin().model_copy(update={"test_set": str(self)})

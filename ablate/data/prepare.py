@@ -158,7 +158,7 @@ def _build(
     """Build the corpus in a working folder, and move it to `path` unless the lease is lost."""
     origins = {}
     for split, source in preparation.sources.items():
-        origins[split] = source.origin().updated(sha256=tuple(content[split]))
+        origins[split] = source.origin().model_copy(update={"sha256": tuple(content[split])})
     work = path.with_name(f".{path.name}.work")
     try:
         Build(preparation, work, origins).run()

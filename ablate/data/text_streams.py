@@ -163,10 +163,12 @@ class StreamPart(TextStream):
 
     def origin(self) -> Origin:
         """The origin of the stream, and the part."""
-        origin = self.stream.origin().updated(part=(round(self.first, 6), round(self.last, 6)))
+        origin = self.stream.origin().model_copy(
+            update={"part": (round(self.first, 6), round(self.last, 6))}
+        )
         if self.max_bytes is None:
             return origin
-        return origin.updated(max_bytes=self.max_bytes)
+        return origin.model_copy(update={"max_bytes": self.max_bytes})
 
 
 def _read_text(path: str) -> Iterator[str]:

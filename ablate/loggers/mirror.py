@@ -16,7 +16,8 @@ from ablate.loggers.dashboards import LoggedRun, Point, RunLogger, Start
 from ablate.plan.progress import run_labels
 from ablate.stats.metrics import PPL
 from ablate.store import Results, none_if_unreadable
-from ablate.store.records import MetricsTail, Result
+from ablate.store.metrics_log import MetricsTail
+from ablate.store.records import Result
 from ablate.study import Runs
 
 INTERVAL_SECONDS = 2.0  # between two readings of the logs

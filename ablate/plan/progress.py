@@ -18,7 +18,8 @@ from ablate.plan.time_left import Pace, Work
 from ablate.stats.metrics import PPL, Metric
 from ablate.store import Results, RunFiles, RunFolder, State, checkpoints, none_if_unreadable
 from ablate.store.jobs import starting_pilots
-from ablate.store.records import MetricsTail, Progress, Result, Score, evaluation_at
+from ablate.store.metrics_log import MetricsTail, evaluation_at
+from ablate.store.records import Progress, Result, Score
 from ablate.store.status import STATES, state_of_all
 from ablate.study import Row, Runs, Study
 from ablate.table.scores import Scores

@@ -203,7 +203,7 @@ def _overlap_json(manifest: CorpusManifest) -> dict[str, Any] | None:
     overlap = manifest.overlap
     if overlap is None:
         return None
-    return {**overlap.model_dump(), "shares": overlap.shares(manifest.records["test"])}
+    return {**overlap.model_dump(by_alias=True), "shares": overlap.shares(manifest.records["test"])}
 
 
 def _origin_text(origin: Origin) -> str:

@@ -7,12 +7,9 @@ have different names, the key is the field's alias.
 
 from __future__ import annotations
 
-import json
 import math
-import os
 from array import array
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -37,7 +34,7 @@ from ablate.config.decoding import LengthPenalty
 from ablate.config.identity import DEFAULT_TASK, NOT_IDENTITY
 from ablate.errors import Damaged, Fault, StoreError
 from ablate.stats.metrics import LARGEST_SCORE
-from ablate.store.files import open_file, read_bytes, read_json, write_json
+from ablate.store.files import read_json, write_json
 
 MAX_FAILED_HOSTS = 2  # number of hosts on which a run may fail before it counts as faulty
 
@@ -139,7 +136,7 @@ class RunRecord(Record):
 
     @field_serializer("config")
     def _identity_settings(self, config: RowConfig) -> dict[str, Any]:
-        # Leave out the fields that may change between launches; each assignment has them.
+        # Leave out the fields that may change between launches. The job of each launch has them.
         return config.model_dump(exclude=set(NOT_IDENTITY))
 
 
@@ -306,12 +303,12 @@ class Failure(Record):
     killed: bool = False
     hosts: tuple[str, ...] = ()
 
-    def may_succeed_on(self, host: str) -> bool:
+    def should_try_on(self, host: str) -> bool:
         """Whether this host should try the run, although it failed on other hosts."""
-        return self.may_succeed_elsewhere and (self.killed or host not in self.hosts)
+        return self.should_try_elsewhere and (self.killed or host not in self.hosts)
 
     @property
-    def may_succeed_elsewhere(self) -> bool:
+    def should_try_elsewhere(self) -> bool:
         """Whether a host on which the run has not failed should try it."""
         return self.killed or len(self.hosts) < MAX_FAILED_HOSTS
 
@@ -343,7 +340,7 @@ class Score(Record):
 
 def _storable(score: Score) -> Score:
     # Checked when a file is read, not when a Score is made: a task may make a score with any value,
-    # and the pipeline then refuses it in an error that names the metric.
+    # which the pipeline (`_refuse_invalid_scores`) refuses in an error that names the metric.
     if not score.is_storable:
         raise PydanticCustomError("finite_number", f"the score {score.value} is out of bounds")
     return score
@@ -395,14 +392,14 @@ class Result(Record):
     metrics_sha256: hash of metrics.jsonl.
     reason: why a run diverged.
     chosen_step: the step whose weights are used: the last step, or the best step with `patience`.
-    checkpoints_made: number of checkpoints that averaging may choose from.
+    scheduled_checkpoints: number of checkpoints that averaging may choose from.
     tokens: number of target tokens trained on.
     weights: weights of the chosen step.
     kept_steps: steps whose weights are kept for averaging.
     decodings: decodings of the trained model, by decoding id.
     """
 
-    format: Literal[4] = 4
+    format: Literal[4] = 4  # a file of another format is refused
     id: str
     corpus: FileName
     outcome: Outcome
@@ -414,7 +411,7 @@ class Result(Record):
     metrics_sha256: str
     reason: str | None = None
     chosen_step: Count | None = None
-    checkpoints_made: Count = 0
+    scheduled_checkpoints: Count = Field(0, alias="checkpoints_made")
     tokens: Count | None = None
     weights: FileHash | None = None
     kept_steps: tuple[Count, ...] = ()
@@ -422,7 +419,7 @@ class Result(Record):
 
 
 class TrainingState(Record):
-    """The part of a checkpoint that is neither weights nor tensors.
+    """The numbers of a checkpoint. Its tensors are in two other files: weights, and training state.
 
     tokens: number of target tokens trained on.
     best_perplexity: lowest perplexity on the dev split; None until the first evaluation.
@@ -466,8 +463,8 @@ class CheckpointManifest(Record):
 class Measurement(Score):
     """A score of predictions, and the scores on resampled test sets."""
 
-    # Stored as array("d"), in a quarter of a tuple's memory: a study of thousands of runs holds a
-    # thousand resamples of each run.
+    # At run time, an array("d"), which needs a quarter of a tuple's memory and is used as one: a
+    # study of thousands of runs holds a thousand resamples of each run.
     resamples: Annotated[
         tuple[Number, ...], AfterValidator(partial(array, "d")), PlainSerializer(list)
     ]
@@ -500,20 +497,20 @@ class ScoreCache(Record):
 class Overlap(Record):
     """Numbers of test records that also occur in the training split.
 
-    fields: for each text field, the number of test records whose text in this field occurs in the
-        training split.
+    by_field: for each text field, the number of test records whose text in this field occurs in
+        the training split.
     records: number of test records of which all fields occur together in one training record.
     """
 
-    fields: dict[str, Count]
+    by_field: dict[str, Count] = Field(alias="fields")
     records: Count
 
     def shares(self, n_test: int) -> dict[str, float]:
         """Share of the test records (`n_test` in all) that occur in the training split, by text
         field; with several fields, also for `whole records`.
         """
-        counts = dict(self.fields)
-        if len(self.fields) > 1:
+        counts = dict(self.by_field)
+        if len(self.by_field) > 1:
             counts["whole records"] = self.records
         return {name: count / n_test for name, count in counts.items()}
 
@@ -571,10 +568,7 @@ class Origin(Record):
     max_bytes: Count | None = None
     sha256: tuple[str, ...] | None = None
 
-    def updated(self, **fields: Any) -> Origin:
-        """A copy with further fields set."""
-        return self.model_copy(update=fields)
-
+    # Always by alias, so that an origin reads the same in the manifest and in `ablate data`.
     @model_serializer
     def _without_unset(self) -> dict[str, JsonValue]:
         fields: dict[str, JsonValue] = {}
@@ -687,14 +681,14 @@ class HubRevision(Record):
 class Judgment(Record):
     """How a study was judged.
 
-    plan: number of seeds at each look, such as (3, 5, 8); for a study without looks, one number,
-        such as (5,).
+    seeds_per_look: number of seeds at each look, such as (3, 5, 8); for a study without looks, one
+        number, such as (5,).
     base_runs: ids of base's runs.
-    metrics: metrics of the verdicts; None if written before 2026-11-27.
-    margins: margin of equivalence of each metric; None if written before 2026-11-27.
+    metrics: metrics of the verdicts; None in files of earlier versions.
+    margins: margin of equivalence of each metric; None in files of earlier versions.
     """
 
-    plan: tuple[Count, ...]
+    seeds_per_look: tuple[Count, ...] = Field(alias="plan")
     base_runs: tuple[str, ...]
     metrics: tuple[str, ...] | None = None
     margins: dict[str, float] | None = None
@@ -721,67 +715,3 @@ class MetricsLine(Record):
     loss: Number | None = None
     lr: Number | None = None
     dev_perplexity: Number | None = None
-
-
-def evaluation_at(path: Path, step: int | None) -> float | None:
-    """Dev perplexity at a step, from a metrics log; None if the log has none or cannot be read."""
-    perplexity = None
-    with suppress(StoreError):
-        for line in read_metrics(path):
-            # Only a damaged log has a perplexity of 0 or less. It would have no logarithm.
-            is_valid = line.dev_perplexity is not None and line.dev_perplexity > 0
-            if line.step == step and is_valid:
-                perplexity = line.dev_perplexity
-    return perplexity
-
-
-def read_metrics(path: Path) -> list[MetricsLine]:
-    """Read a metrics log. Lines that are not a record are skipped, such as an incomplete last line.
-
-    Raises:
-        StoreError: the log cannot be read.
-    """
-    return parse_metrics(read_bytes(path) or b"")
-
-
-class MetricsTail:
-    """Follows a metrics log that another process writes: each reading takes only its new lines.
-
-    An interrupted run cuts its log back to its last checkpoint, and writes the same lines again.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.lines = 0  # number of lines read so far
-        self.size = 0  # number of bytes read so far
-
-    def new_lines(self) -> tuple[int, list[MetricsLine]]:
-        """Read the lines that were added since the last call; all lines if the log was cut.
-
-        Returns:
-            The number of lines before the new ones, and the new lines.
-        """
-        content = b""
-        with suppress(OSError), open_file(self.path) as file:
-            if file.seek(0, os.SEEK_END) < self.size:  # the log was cut
-                self.lines = 0
-                self.size = 0
-            file.seek(self.size)
-            content = file.read()
-        # An incomplete last line, which a worker may be writing, is read by a later call.
-        complete = content[: content.rfind(b"\n") + 1]
-        previous = self.lines
-        lines = parse_metrics(complete)
-        self.lines += len(lines)
-        self.size += len(complete)
-        return previous, lines
-
-
-def parse_metrics(content: bytes) -> list[MetricsLine]:
-    """Parse the lines of a metrics log. Lines that are not a record are skipped."""
-    records = []
-    for line in content.splitlines():
-        # A kill may leave an incomplete last line, which a resumed run cuts off.
-        with suppress(ValueError):
-            records.append(MetricsLine.model_validate(json.loads(line)))
-    return records

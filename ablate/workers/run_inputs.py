@@ -174,7 +174,7 @@ def load_model(
             f"{folder.checkpoints}: has lost a checkpoint; remove {folder.path} to train the run "
             "again"
         )
-    if len(averaged) < min(count, result.checkpoints_made):
+    if len(averaged) < min(count, result.scheduled_checkpoints):
         raise StoreError(
             f"{folder.checkpoints}: has {plural(len(averaged), 'checkpoint')}, and "
             f"average_checkpoints={count} needs more; the earlier checkpoints were removed when "

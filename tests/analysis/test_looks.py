@@ -387,7 +387,7 @@ def test_a_trial_after_a_verdict_names_the_study_and_with_one_seed_says_nothing(
 
 
 def earlier_plans(study, results):
-    return [judgment.plan for judgment in earlier_judgments(runs_of(study), results)]
+    return [judgment.seeds_per_look for judgment in earlier_judgments(runs_of(study), results)]
 
 
 def judged_by(results, text, before):

@@ -36,7 +36,7 @@ def test_fields_and_whole_records_of_the_test_split_are_counted(files):
         *NEW[2:6],
     ]
     counted = files.write(test=test).prepare().manifest.overlap
-    assert counted == Overlap(fields={"source": 5, "target": 5}, records=3)
+    assert counted == Overlap(by_field={"source": 5, "target": 5}, records=3)
     assert counted.shares(10) == {"source": 0.5, "target": 0.5, "whole records": 0.3}
     (manifest,) = files.corpora.glob("*/corpus.json")
     assert overlap_in(manifest.parent) == counted.shares(10)
@@ -63,7 +63,7 @@ def test_the_counts_are_those_of_comparing_all_text_at_once(files, monkeypatch, 
         name: sum(pair[side] in SEEN[side] for pair in test)
         for side, name in ((0, "source"), (1, "target"))
     }
-    assert counted == Overlap(fields=by_side, records=sum(pair in set(TRAIN) for pair in test))
+    assert counted == Overlap(by_field=by_side, records=sum(pair in set(TRAIN) for pair in test))
 
 
 def test_training_records_that_filters_drop_do_not_count(files):
@@ -72,7 +72,7 @@ def test_training_records_that_filters_drop_do_not_count(files):
         max_length=100
     )
     assert corpus.manifest.left_out == {"too long": 1}
-    assert corpus.manifest.overlap == Overlap(fields={"source": 1, "target": 1}, records=1)
+    assert corpus.manifest.overlap == Overlap(by_field={"source": 1, "target": 1}, records=1)
 
 
 def test_a_corpus_that_reuses_another_ones_training_split_counts_its_test_split(files):
@@ -96,7 +96,7 @@ def test_a_manifest_without_the_counts_is_read_and_its_corpus_is_used(files):
 
 
 def test_a_record_of_one_field_is_compared_once():
-    assert Overlap(fields={"text": 3}, records=3).shares(12) == {"text": 0.25}
+    assert Overlap(by_field={"text": 3}, records=3).shares(12) == {"text": 0.25}
 
 
 def test_an_empty_sequence_is_a_text_too(tmp_path):
@@ -104,7 +104,7 @@ def test_an_empty_sequence_is_a_text_too(tmp_path):
         with SequenceWriter(tmp_path, split, "text") as writer:
             writer.add(Encoded(np.arange(sum(lengths), dtype=np.uint32), np.array(lengths)))
     # train: [0, 1], [], [2]; test: [], [0], [1, 2, 3]
-    assert count_overlap(tmp_path, ("text",)) == Overlap(fields={"text": 1}, records=1)
+    assert count_overlap(tmp_path, ("text",)) == Overlap(by_field={"text": 1}, records=1)
 
 
 def test_a_record_at_the_ratio_is_kept_and_one_beyond_two_limits_counts_once():

@@ -15,7 +15,7 @@ from ablate.report.compare import (
     largest_differences,
     print_comparison,
 )
-from ablate.store.records import read_metrics
+from ablate.store.metrics_log import read_metrics
 from ablate.study.select import find_row
 from ablate.table.curves import Curve
 from ablate.tasks import Sample

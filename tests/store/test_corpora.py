@@ -44,7 +44,7 @@ def test_lengths_are_those_of_the_corpus_prepared_last_from_the_same_settings(tm
 
 
 def test_the_overlap_is_a_share_of_the_test_split_where_it_was_counted(tmp_path):
-    overlap = Overlap(fields={"source": 3, "target": 2}, records=1)
+    overlap = Overlap(by_field={"source": 3, "target": 2}, records=1)
     for id, counted in (("0123456789ab", overlap), ("ba9876543210", None)):
         a_manifest(pairs={"train": 9, "dev": 2, "test": 4}, overlap=counted).write(
             tmp_path / id / "corpus.json"

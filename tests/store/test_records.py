@@ -9,6 +9,7 @@ from ablate.config.identity import NOT_IDENTITY
 from ablate.config.resolve import resolve_row
 from ablate.errors import Damaged, StoreError
 from ablate.store.files import read_json, write_json
+from ablate.store.metrics_log import read_metrics
 from ablate.store.records import (
     CheckpointHashes,
     CheckpointManifest,
@@ -24,7 +25,6 @@ from ablate.store.records import (
     Score,
     ScoreCache,
     ScoreSource,
-    read_metrics,
 )
 from tests.records import (
     a_decoding,
@@ -104,7 +104,7 @@ ABSENT = {
     "provenance": {"ablate": None, "packages": {}, "precision": None, "processes": 1},
     "progress": {"time": 0.0, "threads": 1, "device": "cpu", "seconds": 0.0, "memory": None, "peak_memory": None},
     "failure": {"kind": "", "killed": False, "hosts": ()},
-    "done": {"checkpoints_made": 0, "chosen_step": None, "weights": None, "kept_steps": (), "decodings": {}},
+    "done": {"scheduled_checkpoints": 0, "chosen_step": None, "weights": None, "kept_steps": (), "decodings": {}},
     "corpus": {"fields": None, "repaired": {}, "legacy_warnings": [], "warnings": {}, "overlap": None, "sources": {}, "sizes": {}},
 }  # fmt: skip
 
@@ -113,7 +113,9 @@ ABSENT = {
 def test_a_field_that_an_earlier_version_did_not_write_has_its_default(tmp_path, name):
     record, path = RECORDS[name], tmp_path / "record.json"
     required = {field for field, info in type(record).model_fields.items() if info.is_required()}
-    write_json(path, {"format": 4, **record.model_dump(mode="json", include=required)})
+    write_json(
+        path, {"format": 4, **record.model_dump(mode="json", by_alias=True, include=required)}
+    )
     found = type(record).read(path)
     assert {field: getattr(found, field) for field in ABSENT[name]} == ABSENT[name]
 
@@ -310,7 +312,7 @@ def test_nested_fields_keep_their_keys_in_files(tmp_path):
     ],
 )
 def test_shares_of_an_overlap_name_whole_records_only_with_several_fields(fields, shares):
-    assert Overlap(fields=fields, records=2).shares(10) == shares
+    assert Overlap(by_field=fields, records=2).shares(10) == shares
 
 
 def test_resampled_scores_take_eight_bytes_each_and_are_written_as_before():

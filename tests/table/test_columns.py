@@ -697,7 +697,7 @@ def with_overlap(results, overlap, test=200):
 
 
 def test_one_line_under_the_table_gives_the_share_of_test_text_in_the_training_data(fake):
-    table = with_overlap(fake(), Overlap(fields={"source": 5, "target": 0}, records=0))
+    table = with_overlap(fake(), Overlap(by_field={"source": 5, "target": 0}, records=0))
     line = (
         "Test text that also occurs in the training data: source 2.5 %, target 0.0 %, whole records "
         "0.0 %."
@@ -708,7 +708,7 @@ def test_one_line_under_the_table_gives_the_share_of_test_text_in_the_training_d
     assert "Test text" not in comma_separated(table)
 
 
-@pytest.mark.parametrize("overlap", [None, Overlap(fields={"source": 0, "target": 0}, records=0)])
+@pytest.mark.parametrize("overlap", [None, Overlap(by_field={"source": 0, "target": 0}, records=0)])
 def test_without_overlap_the_table_is_as_before(fake, overlap):
     assert "training data" not in legend(with_overlap(fake(), overlap))
 
