@@ -82,12 +82,12 @@ def numbered_lines(records: Iterable[Mapping[Any, Any]]) -> list[Line]:
     return [Line(f"line {number}", cells) for number, cells in enumerate(records, 1)]
 
 
-class Columns:
-    """The columns of a table.
+class SourceTable:
+    """A table that another program wrote: its columns, and its lines by them.
 
     Attributes:
-        names: name of each column as written, by its plain name.
-        of_row: plain names of the columns that name a row.
+        columns: name of each column as written, by its plain name.
+        row_columns: plain names of the columns that name a row.
         lines: the lines of the table, with cells by plain names.
         notes: notes on lines that were left out, merged or interpreted.
     """
@@ -102,20 +102,20 @@ class Columns:
         Raises:
             UsageError: a column is unknown or ambiguous, or no column names the row.
         """
-        self.names: dict[str, str] = {}
+        self.columns: dict[str, str] = {}
         self.notes: list[str] = []
         self._clashes: dict[str, str] = {}  # message by plain name
         self.lines: list[Line] = []
         for number, line in enumerate(lines, 1):
             self.lines.append(replace(line, cells=self._plain_cells(line), number=number))
         for name in row_columns:
-            if plain_name(name) not in self.names:
-                raise UsageError(unknown_name("column", name, self.names))
+            if plain_name(name) not in self.columns:
+                raise UsageError(unknown_name("column", name, self.columns))
             self.check_unambiguous(plain_name(name))
-        self.of_row = [plain_name(name) for name in row_columns]
+        self.row_columns = [plain_name(name) for name in row_columns]
         if not row_columns and (column := self.first_filled(self.lines, ROW)):
-            self.of_row = [column]
-        if not any(line.text(name) for line in self.lines for name in self.of_row):
+            self.row_columns = [column]
+        if not any(line.text(name) for line in self.lines for name in self.row_columns):
             raise UsageError(
                 f"no column names the row; name one of your columns {', '.join(ROW)}, or choose "
                 f"one with --by COLUMN (by=[COLUMN] in Python); {EXPECTED_COLUMNS}"
@@ -131,7 +131,7 @@ class Columns:
         for key, value in line.cells.items():
             name = str(key)
             plain = plain_name(name)
-            first_name = self.names.setdefault(plain, name)
+            first_name = self.columns.setdefault(plain, name)
             first_text = cell_text(cells.get(plain))
             text = cell_text(value)
             if not first_text or first_name == name:
@@ -156,18 +156,18 @@ class Columns:
             UsageError: the column is ambiguous.
         """
         for name in names:
-            if name in self.names and any(line.text(name) for line in lines):
+            if name in self.columns and any(line.text(name) for line in lines):
                 self.check_unambiguous(name)
                 return name
         return None
 
-    def of_steps(self, words: Sequence[str], metrics: Iterable[str]) -> list[str]:
+    def step_columns(self, words: Sequence[str], metrics: Iterable[str]) -> list[str]:
         """The columns whose name ends with one of these words, in the order of the words. Columns
         that name a row or are a metric are left out.
         """
         columns: dict[str, list[str]] = {}
-        excluded = {*self.of_row, *map(plain_name, metrics)}
-        for plain in self.names:
+        excluded = {*self.row_columns, *map(plain_name, metrics)}
+        for plain in self.columns:
             if not excluded & {plain, plain.removeprefix("metrics.")}:
                 last_word = re.split(r"[/.]", plain)[-1].strip("_")  # W&B writes `_step`
                 columns.setdefault(last_word, []).append(plain)

@@ -22,8 +22,8 @@ from ablate.judging.columns import (
     NOT_METRICS,
     RUN,
     STEP,
-    Columns,
     Line,
+    SourceTable,
     cell_text,
     check_name,
     is_nan,
@@ -34,7 +34,7 @@ from ablate.judging.rows import (
     MOST_DIGITS,
     counts_text,
     finished_lines,
-    lines_of_rows,
+    lines_with_rows,
     lines_with_seeds,
     merged_spellings,
     named_lines,
@@ -75,11 +75,11 @@ def read_measurements(
         UsageError: a column is missing or ambiguous, a value of a metric is not a number, or the
             run of a line is unknown.
     """
-    columns = Columns(lines, row_columns)
-    merged = merged_spellings(columns.lines, columns) if row_columns else columns.lines
-    finished = finished_lines(named_lines(merged, columns), columns)
-    of_rows = lines_of_rows(finished, columns)
-    table = _RunTable(columns, lines_with_seeds(of_rows, columns, metrics))
+    source = SourceTable(lines, row_columns)
+    merged = merged_spellings(source.lines, source) if row_columns else source.lines
+    finished = finished_lines(named_lines(merged, source), source)
+    with_rows = lines_with_rows(finished, source)
+    table = _RunTable(source, lines_with_seeds(with_rows, source, metrics))
     scores = table.scores(metrics)
     if len(scores) > 1 and not metrics:
         raise UsageError(
@@ -103,7 +103,7 @@ def read_measurements(
         table.check_missing(name, completed, is_judged=name == names[0])
         measurements += [score.measurement for score in completed]
     _refuse_half_diverged(measurements)
-    return measurements, columns.notes
+    return measurements, source.notes
 
 
 class _Score(NamedTuple):
@@ -116,11 +116,11 @@ class _Score(NamedTuple):
 class _RunTable:
     """Lines whose rows, states and seeds are known."""
 
-    def __init__(self, columns: Columns, lines: Sequence[Line]) -> None:
-        self.columns = columns
-        self._notes = columns.notes
+    def __init__(self, source: SourceTable, lines: Sequence[Line]) -> None:
+        self.source = source
+        self._notes = source.notes
         self.lines = lines
-        self._run_column = columns.first_filled(lines, RUN)
+        self._run_column = source.first_filled(lines, RUN)
 
     def scores(self, metrics: Sequence[str]) -> dict[str, list[_Score]]:
         """The scores by metric. Empty cells are skipped. Scores of diverged runs are not finite.
@@ -163,14 +163,14 @@ class _RunTable:
         """Yield (line, metric, cell) for each score: from the column `value`, or for each column of
         a metric.
         """
-        if {"metric", "value"} <= self.columns.names.keys():
-            self.columns.check_unambiguous("metric")
-            self.columns.check_unambiguous("value")
+        if {"metric", "value"} <= self.source.columns.keys():
+            self.source.check_unambiguous("metric")
+            self.source.check_unambiguous("value")
             for line in self.lines:
                 yield line, line.text("metric"), line.cells.get("value")
             return
         for metric, column in self._metric_columns(metrics).items():
-            self.columns.check_unambiguous(column)
+            self.source.check_unambiguous(column)
             for line in self.lines:
                 yield line, metric, line.cells.get(column)
 
@@ -179,11 +179,11 @@ class _RunTable:
         its name tells whether higher is better; in a table of MLflow, every numeric column of
         `metrics.`.
         """
-        is_mlflow = any(name.startswith("metrics.") for name in self.columns.names)
+        is_mlflow = any(name.startswith("metrics.") for name in self.source.columns)
         numeric: dict[str, str] = {}  # metric -> column
         recognized: dict[str, str] = {}
-        excluded = {*NOT_METRICS, *self.columns.of_row}
-        for column in self.columns.names:
+        excluded = {*NOT_METRICS, *self.source.row_columns}
+        for column in self.source.columns:
             name = column.removeprefix("metrics.")
             if column in excluded or (is_mlflow and name == column):
                 continue
@@ -200,7 +200,7 @@ class _RunTable:
             # Prefer a numeric column with this name; then with its plain name; then any column.
             plain = plain_name(metric)
             column = numeric.get(metric) or numeric.get(plain, plain)
-            if column not in self.columns.names:
+            if column not in self.source.columns:
                 raise UsageError(unknown_name("metric", metric, numeric))
             wanted[metric] = column
         if not wanted:
@@ -229,20 +229,20 @@ class _RunTable:
         table has a line for each run, with its final step. Likewise for columns that may be a
         setting of the rows.
         """
-        step_columns = self.columns.of_steps(STEP, metric_scores)
-        column = self.columns.first_filled(self.lines, step_columns)
+        step_columns = self.source.step_columns(STEP, metric_scores)
+        column = self.source.first_filled(self.lines, step_columns)
         if column is not None:
             for rows in self._different_steps(column, metric_scores):
                 if not all(line.state for line in self.lines):
                     raise UsageError(
                         f"scores of different steps: {rows}; keep the scores of one step, or, if "
                         "these are the last steps of the runs, remove the column "
-                        f'"{self.columns.names[column]}"'
+                        f'"{self.source.columns[column]}"'
                     )
                 self._notes.append(f"Scores of different steps: {rows}.")
-        for column in self.columns.of_steps(GROWING, (*metric_scores, *step_columns)):
+        for column in self.source.step_columns(GROWING, (*metric_scores, *step_columns)):
             for rows in self._different_steps(column, metric_scores):
-                self._notes.append(f"Scores of different {self.columns.names[column]}: {rows}.")
+                self._notes.append(f"Scores of different {self.source.columns[column]}: {rows}.")
 
     def _different_steps(
         self, column: str, metric_scores: Mapping[str, Sequence[_Score]]
@@ -266,7 +266,7 @@ class _RunTable:
         differently chosen checkpoints.
         """
         for column in (*MEASURED, *CHECKPOINT):
-            if column not in self.columns.names or column in self.columns.of_row:
+            if column not in self.source.columns or column in self.source.row_columns:
                 continue
             for metric, scores in metric_scores.items():
                 first: dict[str, str] = {}  # what is compared -> the first row with it, as written
@@ -279,10 +279,10 @@ class _RunTable:
                         compared = " ".join(sorted(words & CHECKPOINT_WORDS))
                     first.setdefault(compared, f"{line.row} {text[:60] or 'none'}")
                 if len(first) > 1:
-                    self.columns.check_unambiguous(column)
+                    self.source.check_unambiguous(column)
                     raise UsageError(
                         f'{metric} has scores with different values of "'
-                        f'{self.columns.names[column]}": {first_few(list(first.values()))}; keep '
+                        f'{self.source.columns[column]}": {first_few(list(first.values()))}; keep '
                         "the scores of one value, or, if the values are settings of the rows, "
                         "remove the column"
                     )

@@ -16,8 +16,8 @@ from ablate.judging.columns import (
     RUN,
     SEED,
     STATE,
-    Columns,
     Line,
+    SourceTable,
     appearance,
     check_name,
     parse_setting,
@@ -41,11 +41,11 @@ MOST_DIGITS = 18  # seeds with more digits are read as text
 _SEED = re.compile(r"[\s._/-]*seed[\s._=/-]*(\d+)", re.I)  # in the name of a run
 
 
-def merged_spellings(lines: Sequence[Line], columns: Columns) -> list[Line]:
+def merged_spellings(lines: Sequence[Line], table: SourceTable) -> list[Line]:
     """The lines with one spelling, the first, for equal numbers in the columns that name a row:
     then `3e-4` and `0.0003` name the same row.
     """
-    for name in columns.of_row:
+    for name in table.row_columns:
         first_spellings: dict[str | float, str] = {}
         replaced = Counter[tuple[str, str]]()
         merged = []
@@ -57,30 +57,30 @@ def merged_spellings(lines: Sequence[Line], columns: Columns) -> list[Line]:
             merged.append(replace(line, cells={**line.cells, name: first}))
         lines = merged
         for (text, first), count in replaced.items():
-            columns.notes.append(
-                f"{columns.names[name]}: {text} is read as {first} in {plural(count, 'line')}."
+            table.notes.append(
+                f"{table.columns[name]}: {text} is read as {first} in {plural(count, 'line')}."
             )
     return list(lines)
 
 
-def named_lines(lines: Sequence[Line], columns: Columns) -> list[Line]:
+def named_lines(lines: Sequence[Line], table: SourceTable) -> list[Line]:
     """The lines with the names of their rows; empty for a line without a row."""
     named = []
     for line in lines:
-        values = [line.text(name) for name in columns.of_row]
+        values = [line.text(name) for name in table.row_columns]
         row = values[0]
         if len(values) > 1:
-            settings = zip(columns.of_row, values, strict=True)
+            settings = zip(table.row_columns, values, strict=True)
             row = " ".join(f"{name}={value}" for name, value in settings)
         named.append(replace(line, row="" if "" in values else row))
     return named
 
 
-def finished_lines(lines: Sequence[Line], columns: Columns) -> list[Line]:
+def finished_lines(lines: Sequence[Line], table: SourceTable) -> list[Line]:
     """The lines of finished and diverged runs, with their states; all lines if no column has
     states. The notes tell the lines that are left out.
     """
-    column = columns.first_filled(lines, STATE)
+    column = table.first_filled(lines, STATE)
     if column is None:
         return list(lines)
     unfinished = Counter[tuple[str, str]]()  # (row, state)
@@ -99,27 +99,27 @@ def finished_lines(lines: Sequence[Line], columns: Columns) -> list[Line]:
             raise UsageError(
                 f"{line.place}: {problem}; the state of a run with a score is "
                 f"{listed((*FINISHED, DIVERGED))}; if the column "
-                f'"{columns.names[column]}" is not the state of a run, remove it'
+                f'"{table.columns[column]}" is not the state of a run, remove it'
             )
         if word not in (*USUAL, DIVERGED):
             unusual_states[text] = None
         finished.append(replace(line, state=word))
     if unusual_states:
-        columns.notes.append(f"Read as finished: the state {first_few(list(unusual_states))}.")
+        table.notes.append(f"Read as finished: the state {first_few(list(unusual_states))}.")
     if unfinished:
         counts = []
         for (row, text), count in unfinished.items():
             counts.append(f"{row or 'without a row'} {count} ({text})")
-        columns.notes.append(f"Lines left out, because not finished: {'; '.join(counts)}.")
+        table.notes.append(f"Lines left out, because not finished: {'; '.join(counts)}.")
     finished_rows = {line.row for line in finished}
     lost_rows = dict.fromkeys(row for row, _ in unfinished if row and row not in finished_rows)
     if lost_rows:
         names = first_few(list(lost_rows))
-        columns.notes.append(f"Rows left out, because no run is finished: {names}.")
+        table.notes.append(f"Rows left out, because no run is finished: {names}.")
     return finished
 
 
-def lines_of_rows(lines: Sequence[Line], columns: Columns) -> list[Line]:
+def lines_with_rows(lines: Sequence[Line], table: SourceTable) -> list[Line]:
     """The lines that have a row. A note tells the number of the other lines.
 
     Raises:
@@ -127,8 +127,8 @@ def lines_of_rows(lines: Sequence[Line], columns: Columns) -> list[Line]:
     """
     unnamed = [line for line in lines if not line.row]
     if unnamed:
-        names = " or ".join(columns.names[name] for name in columns.of_row)
-        columns.notes.append(
+        names = " or ".join(table.columns[name] for name in table.row_columns)
+        table.notes.append(
             f"WARNING: {plural(len(unnamed), 'line')} left out, because {names} is empty "
             f"(first {unnamed[0].place}): these runs belong to no row, and Holm's correction "
             f"does not count them."
@@ -146,19 +146,21 @@ def lines_of_rows(lines: Sequence[Line], columns: Columns) -> list[Line]:
     return of_rows
 
 
-def lines_with_seeds(lines: Sequence[Line], columns: Columns, metrics: Sequence[str]) -> list[Line]:
+def lines_with_seeds(
+    lines: Sequence[Line], table: SourceTable, metrics: Sequence[str]
+) -> list[Line]:
     """The lines with their seeds. Seeds are removed from the names of rows.
 
     Args:
         lines: the lines, with the names of their rows.
-        columns: the columns of the table.
+        table: the table of the lines.
         metrics: the requested metrics; a column of a metric is not read as training steps, even if
             its name is `steps`.
 
     Raises:
         UsageError: the run of a line is unknown.
     """
-    column = columns.first_filled(lines, SEED)
+    column = table.first_filled(lines, SEED)
     in_names = [_seed_in_name(line.row) for line in lines]
     are_names_shortened = True
     if column is not None:
@@ -178,7 +180,7 @@ def lines_with_seeds(lines: Sequence[Line], columns: Columns, metrics: Sequence[
             f'the name "{seeded}" has a seed, and "{unseeded}" has none; {EXPECTED_COLUMNS}'
         )
     else:
-        texts = _run_numbers(lines, columns, metrics)
+        texts = _run_numbers(lines, table, metrics)
     with_seeds = []
     for line, seed in zip(lines, _parse_seeds(texts), strict=True):
         row = line.row
@@ -212,16 +214,16 @@ def _parse_seeds(texts: Sequence[str]) -> list[int]:
     return [numbers.setdefault(parse_setting(text), len(numbers) + 1) for text in texts]
 
 
-def _run_numbers(lines: Sequence[Line], columns: Columns, metrics: Sequence[str]) -> list[str]:
+def _run_numbers(lines: Sequence[Line], table: SourceTable, metrics: Sequence[str]) -> list[str]:
     """The number of each line's run. The runs of each row are numbered in order of appearance.
 
     Lines with the same run name belong to one run. Without run names, the n-th line of a row with
     the same metric, item and resample belongs to the n-th run.
     """
-    names = [name for name in RUN_NAMES if name not in columns.of_row]
-    run_column = columns.first_filled(lines, names)
+    names = [name for name in RUN_NAMES if name not in table.row_columns]
+    run_column = table.first_filled(lines, names)
     if run_column is None:
-        _refuse_curves(lines, columns, metrics)
+        _refuse_curves(lines, table, metrics)
     numbers = []
     numbers_by_run: dict[str, dict[str | int, int]] = {}  # row -> run -> number
     score_counts = Counter[tuple[str, ...]]()
@@ -233,21 +235,21 @@ def _run_numbers(lines: Sequence[Line], columns: Columns, metrics: Sequence[str]
         run = line.text(run_column) or score_counts[score_key]
         numbers.append(str(row_runs.setdefault(run, len(row_runs) + 1)))
     counts = counts_text({row: len(row_runs) for row, row_runs in numbers_by_run.items()})
-    columns.notes.append(
+    table.notes.append(
         f"No column seed: the runs of each row are numbered in their order ({counts})."
     )
     if duplicates := _count_duplicates(lines):
-        columns.notes.append(
+        table.notes.append(
             f"Lines equal to an earlier line, counted as further runs: {counts_text(duplicates)}."
         )
     return numbers
 
 
-def _refuse_curves(lines: Sequence[Line], columns: Columns, metrics: Sequence[str]) -> None:
+def _refuse_curves(lines: Sequence[Line], table: SourceTable, metrics: Sequence[str]) -> None:
     """Refuse lines of a row at several steps: evaluations of one training would be mistaken for
     several runs.
     """
-    step_columns = columns.of_steps(GROWING, metrics)
+    step_columns = table.step_columns(GROWING, metrics)
     steps: dict[tuple[str, str], set[tuple[str, ...]]] = {}
     for line in lines:
         step = tuple(map(line.text, step_columns))
