@@ -197,7 +197,7 @@ def signed_percent(share: float) -> str:
     return text.replace("+0.0 %", "0.0 %").replace("-0.0 %", "0.0 %")
 
 
-class NoMatch(ValueError):  # noqa: N818
+class NoMatch(Exception):  # noqa: N818
     """No value of the free field is valid, or no valid value comes near enough to base's cost."""
 
 
@@ -231,8 +231,6 @@ def match_row(
         target = match.cost_of(base, vocab_size_of(base))
         search = _Search(match, settings, target, vocab_size_of, resolve)
         nearest = search.nearest(inherited)
-    except NoMatch:
-        raise
     except ValueError as error:
         raise NoMatch(str(error)) from None
     if nearest is None:
