@@ -31,7 +31,16 @@ from ablate.formatting import ellipsis, first_few, printable, without_hashes
 # four letters, one of them wrong.
 NEAR = 0.75
 # Words of other tools and papers, which have other letters than the word that is meant.
-SYNONYMS = {"gpu": "cuda", "rotary": "rope"}
+SYNONYMS = {
+    "gpu": "cuda",
+    "rotary": "rope",
+    "drop": "dropout",
+    "pre-norm": "pre",
+    "post-norm": "post",
+    "hf": "huggingface",
+    "md": "markdown",
+    "tex": "latex",
+}
 
 EXIT_RUN_FAILED = 1
 EXIT_BAD_INPUT = 2  # the command line or the study

@@ -90,7 +90,7 @@ class LiveView:
             # While watching, a checkpoint may come from a run that began between two readings.
             step = None if self.is_watching else saved_step(self.results.run(run))
             if step:
-                self.log(f"resuming {self.labels[run]} at step {step}")
+                self.log(f"resuming {self.labels[run]}, last saved at step {step}")
             else:
                 self.log(f"starting {self.labels[run]}")
         self.running.add(run)

@@ -125,7 +125,7 @@ class StudyOptions:
         """Read a study with its selection, and open the results root.
 
         Prints a note if the results root does not exist. If it may be new, the note is printed only
-        if another folder has a similar name.
+        if another folder has a similar name, or if its parent does not exist either.
 
         Raises:
             StudyError: a fault in the study or in --set.
@@ -135,7 +135,7 @@ class StudyOptions:
         content = read_study(study, self.selection)
         if self.results != DEFAULT_RESULTS and not self.results.exists():
             meant = nearest_path(self.results, _is_results_root)
-            if meant or not may_be_new:
+            if meant or not may_be_new or not self.results.absolute().parent.exists():
                 question = f'; did you mean "{meant}"?' if meant else " yet"
                 echo(f"note: --results {self.results} does not exist{question}", err=True)
         return content, root

@@ -183,8 +183,9 @@ def _pattern_faults(c: ModelConfig) -> Iterator[Fault]:
             continue  # they mostly follow from the pattern of h
         if len(values) > max(c.depths):
             yield Fault(
-                f"{name}: [{', '.join(map(setting_text, values))}] has {len(values)} values for "
-                f"{plural(max(c.depths), 'layer')}",
+                f"has {len(values)} values for {plural(max(c.depths), 'layer')}",
                 (name, "n_layers", "encoder_layers", "decoder_layers"),
+                subject=name,
+                given=f"[{', '.join(map(setting_text, values))}]",
                 remedy="to compare values, write them under `each` in a group of rows",
             )

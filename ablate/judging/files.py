@@ -13,7 +13,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from ablate.errors import UsageError, no_such_file
+from ablate.errors import Fault, Mark, UsageError, no_such_file
 from ablate.judging.columns import EXPECTED_COLUMNS, Line
 
 _TENSORBOARD = re.compile(r"(?:run-)?(.+)-tag-(.+)")  # name of a file: run, tag
@@ -96,7 +96,10 @@ def _csv_lines(file: Path, text: str) -> Iterator[Line]:
             # Such as a decimal comma without quotes, which would shift the cells after it.
             if None in values or None in values.values():
                 number = "more" if None in values else "fewer"
-                raise UsageError(f"{file}:{reader.line_num}: has {number} cells than the header")
+                problem = f"has {number} cells than the header"
+                remedy = f"the header separates its cells by {delimiter!a}"
+                place = Mark(str(file), reader.line_num)
+                raise UsageError(Fault(problem, remedy=remedy, place=place))
             yield Line(f"line {reader.line_num}", values)
     except csv.Error as error:  # a cell of more than 131,072 characters
         raise UsageError(f"{file}:{reader.line_num + 1}: {error}") from None

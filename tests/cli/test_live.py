@@ -251,7 +251,7 @@ def test_a_run_that_resumes_is_said_to_with_its_step_and_a_lost_worker_with_its_
     live.started(base)
     live.started(fake.folder("base", 2).id)
     assert out.getvalue().splitlines() == [
-        "resuming base seed 1 at step 20",
+        "resuming base seed 1, last saved at step 20",
         "lost     base seed 1: the worker was ended by SIGSEGV; started again",
         "starting base seed 2",
     ]
