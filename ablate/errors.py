@@ -65,7 +65,10 @@ def without_secrets(text: str) -> str:
 
 
 MAX_MESSAGE = 1000  # characters of a fault
-UNKNOWN_NAME, NO_SUCH_FILE = "unknown-name", "no-such-file"  # codes of faults
+# Codes of faults, for programs.
+UNKNOWN_NAME = "unknown-name"
+NO_SUCH_FILE = "no-such-file"
+PENDING = "pending"
 
 Steps = tuple[str | int, ...]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from ablate.analysis.stages import Stage
 from ablate.cli.arguments import option
-from ablate.errors import Fault, MachineError, UsageError
+from ablate.errors import Fault, MachineError, Mark, UsageError, not_allowed, wrong_option
 from ablate.formatting import duration, plural
 from ablate.launch.devices import gpu_groups, gpus_for_run, runs_of_pilot
 from ablate.plan.plan import Plan, seconds_elsewhere
@@ -77,11 +77,11 @@ class PerRun:
             return 1, device
         remedy = f"--processes-per-run {count} trains each run by {count} processes on the CPU"
         if device == "cpu":
-            problem = f"--gpus-per-run {count}: --device cpu uses no GPU"
-            raise UsageError(Fault(problem, remedy=remedy))
+            fault = Fault("--device cpu uses no GPU", remedy=remedy)
+            raise wrong_option(f"--gpus-per-run {count}", fault)
         if here == 0:
-            problem = f"--gpus-per-run {count}: there is no GPU here"
-            raise MachineError(Fault(problem, remedy=remedy))
+            fault = Fault("there is no GPU here", remedy=remedy)
+            raise MachineError(fault.located(Mark(f"--gpus-per-run {count}")))
         # Not `auto`: with a broken GPU driver, several processes would train on the CPU.
         return count, "cuda"
 
@@ -95,7 +95,7 @@ def _power_of_two(option: str, text: str) -> int:
     number = int(text) if text.isdecimal() and text.isascii() else 0
     if number < 1 or number.bit_count() != 1 or number > 1024:
         also = " or auto" if option == "--gpus-per-run" else ""
-        raise UsageError(f"{option}: {text} is not 1, 2, 4, 8 ...{also}")
+        raise wrong_option(option, not_allowed(text, f"1, 2, 4, 8 ...{also}"))
     return number
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from ablate.cli.arguments import argument, flag, option
 from ablate.cli.formats import Format, Legend, Wide, print_table, refuse_wide
-from ablate.errors import UsageError
+from ablate.errors import UsageError, wrong_option
 from ablate.judging.files import read_lines
 from ablate.judging.judge import judged, read_stream, stream_json, stream_lines
 from ablate.stdio import echo, print_json
@@ -88,7 +88,7 @@ def command(
             margin=margin,
         )
     except UsageError as error:
-        raise UsageError(f"{where}: {error}") from None
+        raise wrong_option(where, *error.faults) from None
     if out is not None:
         from ablate.page.page import scores_page
         from ablate.store.files import write_bytes

@@ -10,7 +10,7 @@ from ablate.analysis.choices import runs_with_choices
 from ablate.cli.arguments import argument, option
 from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot
 from ablate.config import DecodingConfig
-from ablate.errors import AblateError, Fault, UsageError
+from ablate.errors import PENDING, AblateError, Fault, UsageError, wrong_option
 from ablate.formatting import setting_text
 from ablate.stdio import echo
 from ablate.store import Results, RunFolder, none_if_unreadable
@@ -70,9 +70,9 @@ def find_run(
     matches = [id for id in results.run_ids() if id.startswith(run)]
     if len(matches) != 1 or not run:
         count = "no run" if not matches else f"{len(matches)} runs"
-        problem = f'{results.root}: {count} with an id that begins with "{run}"'
+        problem = f'{count} with an id that begins with "{run}"'
         remedy = "`ablate status STUDY` lists the ids; a pending run has no files yet"
-        raise UsageError(Fault(problem, remedy=remedy))
+        raise wrong_option(str(results.root), Fault(problem, remedy=remedy))
     return NamedRun(results.run(matches[0]), None, "ablate run STUDY")
 
 
@@ -87,8 +87,9 @@ def _run_of_row(results: Results, path: Path, name: str, seed: int | None) -> Na
     run = next(run for run in runs.of(row) if seed in (None, run.seed))
     folder = results.run(run.id)
     if not folder.path.is_dir():
-        problem = f'{results.root}: row "{row.label}" with seed {run.seed} is pending'
-        raise UsageError(Fault(problem, remedy=f"`{command}` trains it"))
+        problem = f'row "{row.label}" with seed {run.seed} is pending'
+        fault = Fault(problem, remedy=f"`{command}` trains it", code=PENDING)
+        raise wrong_option(str(results.root), fault)
     return NamedRun(folder, row, command)
 
 

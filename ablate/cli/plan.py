@@ -25,7 +25,15 @@ from ablate.cli.output import Format
 from ablate.cli.scoring import warn_of_changes
 from ablate.data.resolve_sources import source_faults
 from ablate.data.text_preview import first_record, is_prepared_quickly
-from ablate.errors import AblateError, DataError, Fault, MachineError, UsageError
+from ablate.errors import (
+    AblateError,
+    DataError,
+    Fault,
+    MachineError,
+    UsageError,
+    not_allowed,
+    wrong_option,
+)
 from ablate.launch.devices import gpus_for_run
 from ablate.plan.budget import Budget, Fit, fit
 from ablate.plan.plan import Plan, plan_of
@@ -70,7 +78,7 @@ def command(
         )
     for name, value in (("--difference", difference), ("--spread", spread)):
         if value is not None and not 0 < value < math.inf:
-            raise UsageError(f"{name}: {value:g} is not a positive number, such as 0.5")
+            raise wrong_option(name, not_allowed(f"{value:g}", "a positive number, such as 0.5"))
     limit = None if budget is None else Budget.parse(budget)
     profile = cluster.profile()
     on_cpu = device == "cpu"
@@ -89,17 +97,16 @@ def command(
     plan = plan_of(stage.possible, root, device, per_run_processes)
     power = power_of(stage.planned, root, spread)
     if difference is not None and not power:
-        raise UsageError("--difference: the study has no row beside base")
+        raise wrong_option("--difference", "the study has no row beside base")
     if difference is not None and power[0].source == "unknown":
-        raise UsageError(
-            "--difference: no row has finished with two seeds, and no published study has this "
-            "metric, so the spread is unknown; give --spread SD"
+        problem = (
+            "no row has finished with two seeds, and no published study has this metric, so the "
+            "spread is unknown"
         )
+        raise wrong_option("--difference", Fault(problem, remedy="give --spread SD"))
     if difference is not None and not power[0].sd:
-        raise UsageError(
-            f"--difference: the runs show no spread of {power[0].metric.title} over seeds; give "
-            f"--spread SD"
-        )
+        problem = f"the runs show no spread of {power[0].metric.title} over seeds"
+        raise wrong_option("--difference", Fault(problem, remedy="give --spread SD"))
     submission = None
     if profile is not None and cluster.on is not None:
         if plan.missing:

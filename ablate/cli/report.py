@@ -12,7 +12,7 @@ from ablate.cli.formats import print_faults
 from ablate.cli.options import DEFAULT_STUDY, StudyFile, StudyOptions
 from ablate.cli.output import Format, print_written
 from ablate.cli.scoring import scored_outcome, warn_of_changes
-from ablate.errors import Damaged, Fault, UsageError
+from ablate.errors import Damaged, Fault, UsageError, wrong_option
 from ablate.publication.folder import without_paths
 from ablate.publication.name import claim
 from ablate.stdio import echo
@@ -86,10 +86,10 @@ def _refuse_undrawable(figures: Path | None) -> None:
     if figures is None:
         return
     if figures.exists() and not figures.is_dir():
-        raise UsageError(f"--figures {figures}: not a folder")
+        raise wrong_option(f"--figures {figures}", "not a folder")
     if figures.suffix.lower().removeprefix(".") in FIGURE_KINDS:
-        problem = f"--figures {figures}: is the name of a file"
-        raise UsageError(Fault(problem, remedy="give a folder, for figures in three formats"))
+        fault = Fault("is the name of a file", remedy="give a folder, for figures in three formats")
+        raise wrong_option(f"--figures {figures}", fault)
 
 
 def _refuse_unwritable(out: Path | None, study: Study) -> None:
@@ -98,10 +98,10 @@ def _refuse_unwritable(out: Path | None, study: Study) -> None:
         return
     if out.is_dir():
         remedy = f"give a file, such as {out / FILE}"
-        raise UsageError(Fault(f"--out {out}: is a folder", remedy=remedy))
+        raise wrong_option(f"--out {out}", Fault("is a folder", remedy=remedy))
     if out.exists() and out.samefile(study.path):
-        problem = f"--out {out}: is the study itself"
-        raise UsageError(Fault(problem, remedy="choose another name"))
+        fault = Fault("is the study itself", remedy="choose another name")
+        raise wrong_option(f"--out {out}", fault)
 
 
 def _samples(outcome: Outcome, root: Results, count: int) -> list[Example]:

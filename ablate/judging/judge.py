@@ -39,6 +39,8 @@ def judged(
     try:
         experiment = scores_experiment(measurements, name, base, directions, margin)
     except UsageError as error:  # lines that were left out may be the cause
+        if not notes:
+            raise
         raise UsageError(". ".join((str(error), *notes))) from None
     remarks = list(notes)
     for power in power_of_scores(experiment, experiment.judged):

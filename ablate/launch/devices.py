@@ -11,7 +11,7 @@ from pathlib import Path
 from ablate.config import RowConfig
 from ablate.config.memory import CPU_MICRO_BATCH, CUDA_CONTEXT, SMALLEST_MICRO_BATCH, peak_memory
 from ablate.config.training import resolve_precision
-from ablate.errors import MachineError
+from ablate.errors import Fault, MachineError, Mark
 from ablate.launch.executor import Demand, Slot
 from ablate.store.machine import Device, cores, library_settings, memory, visible_gpus
 
@@ -53,7 +53,8 @@ def usable_gpus(device: Device) -> list[int]:
         return []
     gpus = _gpu_memory()
     if device == "cuda" and not gpus:
-        raise MachineError("--device cuda: torch finds no CUDA device; use --device cpu")
+        fault = Fault("torch finds no CUDA device", remedy="use --device cpu")
+        raise MachineError(fault.located(Mark("--device cuda")))
     return gpus
 
 

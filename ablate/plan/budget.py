@@ -10,7 +10,7 @@ from typing import Any
 
 from ablate.analysis.results import run_state
 from ablate.analysis.tuning_runs import with_tuning_runs
-from ablate.errors import UsageError
+from ablate.errors import Fault, not_allowed, wrong_option
 from ablate.formatting import duration, plural, seconds_of
 from ablate.plan.plan import Plan, plan_of
 from ablate.store import Results
@@ -43,12 +43,12 @@ class Budget:
         if hours:
             seconds = 3600.0 * float(hours[1])
         if seconds is None:
-            raise UsageError(
-                f'--budget: "{text[:60]}" is not a time such as 2h, 90min, 1d12h or 8gpu-hours'
-            )
+            allowed = "a time such as 2h, 90min, 1d12h or 8gpu-hours"
+            raise wrong_option("--budget", not_allowed(f'"{text[:60]}"', allowed))
         # A number of 400 digits is read as infinity.
         if not 0 < seconds < float("inf"):
-            raise UsageError(f'--budget: "{text[:60]}" is zero or infinite')
+            allowed = "above 0 and finite"
+            raise wrong_option("--budget", not_allowed(f'"{text[:60]}"', allowed))
         return Budget(text, seconds, is_gpu_time=hours is not None)
 
     def available(self, gpus: int) -> float:
@@ -58,9 +58,8 @@ class Budget:
             UsageError: the budget is GPU time and the machine has no GPU.
         """
         if self.is_gpu_time and not gpus:
-            raise UsageError(
-                f"--budget {self.text}: this machine has no GPU; give hours, such as 2h"
-            )
+            fault = Fault("this machine has no GPU", remedy="give hours, such as 2h")
+            raise wrong_option(f"--budget {self.text}", fault)
         if self.is_gpu_time:
             return self.seconds
         return self.seconds * max(1, gpus)
@@ -188,7 +187,7 @@ def _fit_rows(plan: Plan, seconds: Mapping[str, float], available: float) -> Fit
         ids = _ids(first.with_rows([first.base.label, row.label])) - counted
         needed = _needed(seconds, ids)
         if row is first.base and needed > available:
-            raise UsageError(f"--budget: only base takes about {duration(needed)}")
+            raise wrong_option("--budget", f"only base takes about {duration(needed)}")
         # A row is of no use without its base, which comes first. If a row does not fit, a later
         # row may still fit.
         if spent + needed <= available and (row.is_base or row.base in labels):
@@ -289,10 +288,10 @@ class BudgetLimit:
         if fitting is not None:
             self.log(fitting.summary(self.budget))
         elif all(run_state(run, results) == "done" for run in base_with_one_seed(plan.planned)):
-            raise UsageError(
-                f"--budget {name}: cannot estimate the time of rows with an unknown number of "
-                f"steps, or with another precision than base: "
-                f"{', '.join(rows_without_estimate(plan))}"
+            raise wrong_option(
+                f"--budget {name}",
+                "cannot estimate the time of rows with an unknown number of steps, or with another "
+                f"precision than base: {', '.join(rows_without_estimate(plan))}",
             )
         elif self.start is None:
             self.log(
