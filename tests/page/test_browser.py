@@ -284,7 +284,7 @@ def test_figures_are_saved_in_the_colors_of_light_mode(text, tmp_path):
     """
     seen = acted(tmp_path, text, script)
     ((name, address),) = seen["saved"]
-    assert name == "against-base-bleu.svg"
+    assert name == "differences-bleu.svg"
     assert seen["buttons"] == 2 * seen["figures"]
     svg = unquote(address.partition(",")[2])
     root = ElementTree.fromstring(svg)
