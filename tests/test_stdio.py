@@ -14,8 +14,8 @@ from rich.text import Text
 
 from ablate.formatting import json_text, printable, visible
 from ablate.page.html import environment
-from ablate.report.compare import print_comparison
-from ablate.report.terminal import plain_table, print_wide
+from ablate.report.compare_text import print_comparison
+from ablate.report.terminal import plain_table, print_wide, right
 from ablate.stdio import echo, new_console, print_data, print_json
 from tests.cli.inside import inside
 from tests.data.small import PAIRS, Files
@@ -108,7 +108,7 @@ def test_a_table_escapes_heads_and_cells_before_it_measures_them(cell):
     "label", ["E norm=nope:Zero:", ":fire:", ":smiley:", "A [bold]x[/bold]", "[/]", "[link=x]y"]
 )
 def test_rich_takes_no_label_for_an_emoji_or_markup(label):
-    table = plain_table(label, f"+{label}")
+    table = plain_table(label, right(label))
     table.add_row(label, label)
     shown = on_terminal(print_wide, table) + on_terminal(lambda: new_console().print(label))
     assert shown.count(label) == 5

@@ -11,7 +11,7 @@ from rich.table import Table
 from ablate.attention.importance import Importances
 from ablate.attention.weights import AttentionWeights
 from ablate.metrics.perplexity import nats_to_perplexity
-from ablate.report.terminal import plain_table
+from ablate.report.terminal import plain_table, right
 
 DIGITS = 6  # decimals of a weight
 
@@ -49,7 +49,7 @@ def _perplexity_json(loss: float) -> float | None:
 
 def importances_table(importances: Importances) -> Table:
     """A table with a line for each head, and a line for the unmasked model."""
-    table = plain_table("head", "+importance", "+loss", "+PPL")
+    table = plain_table("head", right("importance"), right("loss"), right("PPL"))
     for head in importances.heads:
         name = f"{head.kind} {head.layer}.{head.head}"
         table.add_row(name, f"{head.importance:+.4f}", *_loss_cells(head.loss))

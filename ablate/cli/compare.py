@@ -17,7 +17,8 @@ from ablate.cli.options import (
 from ablate.cli.output import Format
 from ablate.cli.scoring import scored_outcome, warn_of_changes
 from ablate.errors import Damaged, Fault, UsageError
-from ablate.report.compare import add_items, compare_rows, print_comparison
+from ablate.report.compare import add_items, compare_rows
+from ablate.report.compare_text import print_comparison
 from ablate.stdio import echo, print_json
 from ablate.study.select import find_row
 

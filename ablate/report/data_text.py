@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ablate.errors import StoreError
 from ablate.formatting import shares_text, size
-from ablate.report.terminal import plain_table, print_wide, text_console
+from ablate.report.terminal import plain_table, print_wide, right, text_console
 from ablate.store.corpora import MANIFEST
 from ablate.store.records import CorpusManifest, Origin
 
@@ -125,7 +125,8 @@ def print_list(
         console.print("\nNo corpus is prepared here yet.")
         return
     console.print()
-    table = plain_table("prepared", "corpus", "direction", "+records", "+V", "+on disk")
+    amount_columns = map(right, ("records", "V", "on disk"))
+    table = plain_table("prepared", "corpus", "direction", *amount_columns)
     for corpus in prepared:
         data = corpus["data"]
         records = corpus["pairs"]["train"]
@@ -153,10 +154,10 @@ def print_description(
         names.append(str(direction))
     console.print(f"corpus {description['id']}: {', '.join(names)}")
     # The columns depend on the fields of the task.
-    heads = ["split", "+records"]
+    heads = ["records"]
     for field in splits["train"]["tokens"]:
-        heads += [f"+{field} tokens", "+mean", "+p95", "+max"]
-    table = plain_table(*heads)
+        heads += [f"{field} tokens", "mean", "p95", "max"]
+    table = plain_table("split", *map(right, heads))
     for name, split in splits.items():
         cells = [f"{split['pairs']:,}"]
         for lengths in split["tokens"].values():

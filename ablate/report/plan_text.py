@@ -15,7 +15,15 @@ from ablate.formatting import concerned_rows, duration, plural, scaled, size, th
 from ablate.parts.attention import note_on_shared_keys
 from ablate.parts.variant import classes_of
 from ablate.plan.plan import Plan, PlanRow, RunStatus, epochs_lines, memory_line, precision_lines
-from ablate.report.terminal import STYLES, Label, counted, plain_table, print_wide, text_console
+from ablate.report.terminal import (
+    STYLES,
+    Label,
+    counted,
+    plain_table,
+    print_wide,
+    right,
+    text_console,
+)
 from ablate.stats.designs import FactorialDesign
 from ablate.study import Study
 from ablate.study.choice import AWAITS, TUNING
@@ -32,14 +40,13 @@ def print_plan(plan: Plan) -> None:
 
 
 def _print_rows(plan: Plan) -> None:
-    heads = ["row", "+params", "+FLOPs per step", "+steps", "+memory", "runs"]
     has_idle = any(row.active_params < row.params for row in plan.rows)
-    if has_idle:
-        heads.insert(2, "+active")
     has_matches = any(row.row.matched for row in plan.rows)
-    if has_matches:
-        heads.append("matched")
-    table = plain_table(*heads)
+    numbers = ["params", "FLOPs per step", "steps", "memory"]
+    if has_idle:
+        numbers.insert(1, "active")
+    last = ["runs", "matched"] if has_matches else ["runs"]
+    table = plain_table("row", *map(right, numbers), *last)
     for row in plan.rows:
         cells = [f"{row.params:,}"]
         if has_idle:
@@ -150,7 +157,7 @@ def _states(row: PlanRow) -> str:
 
 def _print_tuning(plan: Plan) -> None:
     """Print the tuning runs of each row, and its choice."""
-    table = plain_table(TUNING, "+candidates", "+steps", "runs", "chosen")
+    table = plain_table(TUNING, right("candidates"), right("steps"), "runs", "chosen")
     candidates: dict[str, list[PlanRow]] = {}  # by label of the tuned row
     for tuning_row in plan.tuning:
         candidates.setdefault(tuning_row.row.group, []).append(tuning_row)
@@ -171,7 +178,7 @@ def print_status(plan: Plan, details: list[RunStatus]) -> None:
         plan: the plan of the study.
         details: the state of each run.
     """
-    table = plain_table("row", "+seed", "run", "state", "")
+    table = plain_table("row", right("seed"), "run", "state", "")
     for label, seed, id, state, detail in details:
         styled_state = Text(state, style=STYLES.get(state, ""))
         table.add_row(Label(label), str(seed), id, styled_state, Text(visible(detail)))

@@ -10,7 +10,7 @@ from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from ablate.formatting import fold, visible
@@ -52,14 +52,17 @@ def text_console() -> Console:
     return console
 
 
-def plain_table(*heads: str) -> Table:
-    """A table without a frame. Columns whose head begins with + are aligned to the right."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for head in heads:
+def right(head: str) -> Column:
+    """A column that is aligned to the right, for numbers."""
+    return Column(head, justify="right")
+
+
+def plain_table(*columns: str | Column) -> Table:
+    """A table without a frame. A column is given by its head, or by `right` of its head."""
+    table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in table.columns:
         # Long labels are folded, because two labels could be cut to the same text.
-        table.add_column(
-            head.lstrip("+"), justify="right" if head.startswith("+") else "left", overflow="fold"
-        )
+        column.overflow = "fold"
     return table
 
 

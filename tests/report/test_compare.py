@@ -13,8 +13,8 @@ from ablate.report.compare import (
     ItemDifference,
     compare_rows,
     largest_differences,
-    print_comparison,
 )
+from ablate.report.compare_text import print_comparison
 from ablate.store.metrics_log import read_metrics
 from ablate.study.select import find_row
 from ablate.table.curves import Curve
@@ -175,6 +175,18 @@ def test_text_and_json_have_settings_scores_and_differences(compared):
         "row": "A h=2",
         "ppl": {"1": [[50, 8.0], [100, 4.0]], "2": [[50, 8.0], [100, 4.0]]},
     }
+
+
+def test_a_label_keeps_a_sign_at_its_beginning(tmp_path):
+    text = SMALL.replace("rows:\n", "rows:\n  N: {set: {norm: rmsnorm}, label: +RMSNorm}\n")
+    fake = Fake(tmp_path / "results", study_from(tmp_path, text))
+    with redirect_stdout(io.StringIO()) as out:
+        print_comparison(compared_rows(fake, "base", "+RMSNorm"))
+    heads = [line for line in out.getvalue().splitlines() if line.startswith(("setting", "metric"))]
+    assert [line.split() for line in heads] == [
+        ["setting", "base", "+RMSNorm"],
+        ["metric", "base", "+RMSNorm", "difference"],
+    ]
 
 
 def test_a_prediction_that_repeats_itself_is_cut_far_beyond_its_reference(compared):
