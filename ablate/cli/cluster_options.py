@@ -13,7 +13,7 @@ from ablate.cli.arguments import option
 from ablate.errors import Fault, MachineError, Mark, UsageError, not_allowed, wrong_option
 from ablate.formatting import duration, plural
 from ablate.launch.devices import gpu_groups, gpus_for_run, runs_of_pilot
-from ablate.plan.plan import Plan, seconds_elsewhere
+from ablate.plan.plan import Plan, seconds_on_cluster
 from ablate.store import Results
 from ablate.store.machine import Device
 from ablate.store.records import Setting
@@ -188,7 +188,7 @@ def submission_text(
     if per_run > 1:
         runs += f", {per_run} {'GPUs' if gpus else 'processes'} for each run"
     time = "time unknown until a run has finished there"
-    estimate = seconds_elsewhere(plan, results)
+    estimate = seconds_on_cluster(plan, results)
     if estimate is not None:
         seconds, processor = estimate
         time = f"about {duration(seconds / pilots / max(1, gpus))} at the rate of {processor}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ablate.config import cost
 from ablate.formatting import number, plural
 from ablate.launch.executor import Slot, devices_text
-from ablate.plan.plan import epochs_lines, is_drawn
+from ablate.report.plan_text import epochs_lines
 from ablate.stats.metrics import Metric
 from ablate.store import RunFolder, none_if_unreadable
 from ablate.store.corpora import lengths_in
@@ -33,7 +33,7 @@ def corpus_lines(runs: Runs, corpus: Corpus) -> Iterator[str]:
     for line in study.task.notes_on_scores(corpus, runs.metrics):
         yield f"note: {line}."
     lengths = lengths_in(corpus.folder)
-    if lengths is None or is_drawn(study.data):
+    if lengths is None or study.data.draws_items:
         return
     data_of_base = runs.data_of(runs.base)
     epochs = {}

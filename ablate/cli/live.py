@@ -18,15 +18,8 @@ from ablate.cli.launch_lines import corpus_lines, devices_line, failure_text, sc
 from ablate.errors import Interrupted
 from ablate.formatting import duration, plural
 from ablate.launch.executor import Slot
-from ablate.plan.progress import (
-    Ended,
-    ProgressReader,
-    StudyProgress,
-    run_labels,
-    saved_step,
-    summary_line,
-)
-from ablate.report.live_table import live_table
+from ablate.plan.progress import ProgressReader, RunCounts, StudyProgress, saved_step
+from ablate.report.live_table import live_table, summary_line
 from ablate.report.run_text import progress_line
 from ablate.stdio import print_line
 from ablate.store import Results, none_if_unreadable
@@ -51,7 +44,7 @@ class LiveView:
         self.runs, self.results, self.console = runs, results, console
         self.study = runs.study
         self.by_id = {run.id: run for run in self.runs}
-        self.labels = run_labels(self.runs)
+        self.labels = self.runs.labels
         self.frame: Frame | None = None  # None without a terminal
         self.last_line = time.monotonic()
         self.next_reading = 0.0
@@ -203,7 +196,7 @@ class LiveView:
         print_line(self.console, line)
 
 
-def _left(progress: StudyProgress | Ended) -> str:
+def _left(progress: StudyProgress | RunCounts) -> str:
     """Text such as `, about 2 min left`; empty if the time left is not known."""
     if progress.seconds_left is None:
         return ""

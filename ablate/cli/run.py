@@ -42,10 +42,10 @@ from ablate.launch.launch import launch, outcome_of_launch
 from ablate.launch.preparation import prepare_runs
 from ablate.loggers import Start, select_loggers
 from ablate.plan.budget import Budget, BudgetLimit
-from ablate.plan.progress import saved_line
 from ablate.plan.resources import shortages
 from ablate.publication.folder import publish_results
 from ablate.publication.name import claim, refuse_other_study
+from ablate.report.live_table import saved_line
 from ablate.stdio import echo, new_console, print_line
 from ablate.store import Results, State, none_if_unreadable
 from ablate.store.jobs import JobFolder

@@ -16,9 +16,9 @@ from ablate.cli.output import Format
 from ablate.cli.scoring import warn_of_changes
 from ablate.errors import Fault, StoreError, UsageError, nearest_path, wrong_option
 from ablate.formatting import duration, plural
-from ablate.plan.plan import Plan, RunStatus, plan_of
+from ablate.plan.plan import Plan, plan_of
 from ablate.plan.progress import saved_step
-from ablate.report.plan_text import print_status
+from ablate.report.plan_text import RunStatus, print_status
 from ablate.report.run_text import as_lines, progress_line, read_summary
 from ablate.stdio import echo, new_console, print_json
 from ablate.store import Results, State, none_if_unreadable

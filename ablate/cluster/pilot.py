@@ -27,7 +27,6 @@ from ablate.formatting import duration, plural
 from ablate.launch.control import Control
 from ablate.launch.executor import Slot, devices_text
 from ablate.launch.launch import Share, launch, outcome_of_launch
-from ablate.plan.progress import run_labels
 from ablate.store import State
 from ablate.store.jobs import (
     CANCELLED,
@@ -319,7 +318,7 @@ def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:
         signal.signal(number, before_launch)
 
     def execute(stage: Stage) -> None:
-        pilot.labels |= run_labels(stage.runs)
+        pilot.labels |= stage.runs.labels
         launch(
             stage,
             folder.results,

@@ -218,6 +218,11 @@ class CorpusConfig(Section):
         return named is not None and named.is_generated
 
     @property
+    def draws_items(self) -> bool:
+        """Whether every training item is newly generated, so that there are no epochs."""
+        return False
+
+    @property
     def repeats_items(self) -> bool:
         """Whether training reads the same generated items again and again."""
         return False

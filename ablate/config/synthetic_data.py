@@ -190,9 +190,14 @@ class SyntheticData(CorpusConfig):
         return True
 
     @property
+    def draws_items(self) -> bool:
+        """Whether items are generated for every step."""
+        return self.train == DRAWN
+
+    @property
     def repeats_items(self) -> bool:
         """Whether training has a fixed number of items."""
-        return self.train != DRAWN
+        return not self.draws_items
 
 
 class EvaluationSizeSettings(TaskSettings):

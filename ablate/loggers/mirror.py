@@ -13,7 +13,6 @@ from ablate.config import RowConfig
 from ablate.errors import without_secrets
 from ablate.formatting import ellipsis
 from ablate.loggers.dashboards import LoggedRun, Point, RunLogger, Start
-from ablate.plan.progress import run_labels
 from ablate.stats.metrics import PPL
 from ablate.store import Results, none_if_unreadable
 from ablate.store.metrics_log import MetricsTail
@@ -110,7 +109,7 @@ class Mirror:
             self.log(f"--log {name}: {type(error).__name__}: {reason}; training goes on without it")
 
     def _runs(self) -> list[LoggedRun]:
-        names = run_labels(self.runs)
+        names = self.runs.labels
         runs: dict[str, LoggedRun] = {}
         for row in self.runs.rows:
             for run in self.runs.of(row):

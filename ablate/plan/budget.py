@@ -12,7 +12,7 @@ from ablate.analysis.results import run_state
 from ablate.analysis.tuning_runs import with_tuning_runs
 from ablate.errors import Fault, not_allowed, wrong_option
 from ablate.formatting import duration, plural, seconds_of
-from ablate.plan.plan import Plan, plan_of
+from ablate.plan.plan import Plan, plan_of, precision_on
 from ablate.store import Results
 from ablate.study import Runs
 
@@ -142,7 +142,7 @@ def fit(plan: Plan, available: float) -> Fit | None:
     Raises:
         UsageError: base with one seed does not fit.
     """
-    seconds = plan.seconds_of
+    seconds = plan.seconds_by_run
     if seconds is None:
         return None
     return _fit_seeds(plan, seconds, available) or _fit_rows(plan, seconds, available)
@@ -226,10 +226,10 @@ def rows_without_estimate(plan: Plan) -> list[str]:
     """Labels of the rows whose time cannot be estimated from base's time, because their number of
     steps is unknown or their precision is another one.
     """
-    base_precision = plan.precision(plan.planned.base.config)
+    base_precision = precision_on(plan.device, plan.planned.base.config)
     labels = []
     for row in plan.rows:
-        if row.flops is None or plan.precision(row.row.config) != base_precision:
+        if row.flops is None or precision_on(plan.device, row.config) != base_precision:
             labels.append(row.row.label)
     return labels
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -14,9 +13,7 @@ from ablate.config import RowConfig, cost
 from ablate.config.data import CorpusConfig
 from ablate.config.lengths import ASSUMED_LENGTH, Lengths
 from ablate.config.memory import CPU_MICRO_BATCH, peak_memory
-from ablate.config.synthetic_data import DRAWN
-from ablate.config.training import precision_note, resolve_precision
-from ablate.formatting import concerned_rows, first_few, percent
+from ablate.config.training import resolve_precision
 from ablate.plan.time_left import PlannedDevice, Rates, measured_rates, other_machine
 from ablate.stats.designs import FactorialDesign
 from ablate.store import Results, State, none_if_unreadable, state_of
@@ -35,18 +32,18 @@ class PlanRow:
     V: vocabulary size.
     runs: runs with their states, in the order of the seeds.
     lengths: sentence lengths of the corpus; None until the corpus is prepared.
-    is_drawn: whether every training item is newly generated, so that there are no epochs.
     device: kind of device for which memory is estimated.
     processes: number of processes that train one run.
+    draws_items: whether every training item is newly generated, so that there are no epochs.
     """
 
     row: Row
     V: int
     runs: tuple[tuple[Run, State], ...]
-    lengths: Lengths | None = None
-    is_drawn: bool = False
-    device: PlannedDevice = "cpu"
-    processes: int = 1
+    lengths: Lengths | None
+    device: PlannedDevice
+    processes: int
+    draws_items: bool
 
     @property
     def label(self) -> str:
@@ -73,7 +70,7 @@ class PlanRow:
         """Number of passes over the training text; None until the corpus is prepared, and for items
         that are newly generated.
         """
-        if self.lengths is None or self.is_drawn:
+        if self.lengths is None or self.draws_items:
             return None
         return cost.epochs(self.config, self.lengths)
 
@@ -96,6 +93,12 @@ class PlanRow:
     def checkpoint_bytes(self) -> int:
         """Size of one checkpoint."""
         return cost.checkpoint_bytes(self.config, self.V)
+
+    @cached_property
+    def run_bytes(self) -> int:
+        """The largest size of the files of one run during training, in bytes."""
+        # The oldest checkpoint is deleted only after the newest is complete.
+        return cost.run_bytes(self.config, self.V, RESUMABLE + 1)
 
     @property
     def peak_memory(self) -> int:
@@ -123,47 +126,48 @@ class PlanRow:
         return min(1.0, report.step / self.steps)
 
 
-class RunStatus(NamedTuple):
-    """One run for `ablate status`; `detail` is its progress, outcome or failure in one line."""
-
-    row: str
-    seed: int
-    id: str
-    state: State
-    detail: str
-
-
 class PlannedRun(NamedTuple):
-    """A row that needs a run, and the state of the run for this row."""
+    """A run of the plan.
+
+    row: a row that needs the run.
+    state: state of the run for this row.
+    is_trained: whether the run has weights, so that it lacks at most a decoding.
+    """
 
     row: PlanRow
     state: State
+    is_trained: bool
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the run is neither done nor diverged."""
+        return self.state not in ("done", "diverged")
 
 
 @dataclass(frozen=True)
 class Plan:
     """The plan of a study.
 
-    planned: runs of the rows.
+    planned: runs of the study, without tuning runs.
     rows: rows of the study.
+    tuning: rows of the tuning runs, which count in all totals.
+    runs: each run of all rows, by id.
     lengths: sentence lengths of base's corpus; None until all corpora are prepared, so that lengths
         are assumed.
-    seconds_of: estimated seconds left of each unfinished run, by id; None until a run has finished
-        on this machine.
-    trained: ids of the runs that lack only a decoding.
-    tuning: rows of the tuning runs, which count in all totals.
+    seconds_by_run: estimated seconds left of each run that must still be trained, by id; None until
+        a run has finished on this machine.
     device: device for which time and memory are estimated.
     processes: number of processes that train one run.
     """
 
     planned: Runs
     rows: tuple[PlanRow, ...]
+    tuning: tuple[PlanRow, ...]
+    runs: Mapping[str, PlannedRun]
     lengths: Lengths | None
-    seconds_of: dict[str, float] | None
-    trained: frozenset[str] = frozenset()
-    tuning: tuple[PlanRow, ...] = ()
-    device: PlannedDevice = "cpu"
-    processes: int = 1
+    seconds_by_run: dict[str, float] | None
+    device: PlannedDevice
+    processes: int
 
     @property
     def study(self) -> Study:
@@ -171,76 +175,39 @@ class Plan:
         return self.planned.study
 
     @property
-    def has_bf16(self) -> bool:
-        """Whether the device computes products in bf16; assumed of a GPU."""
-        return self.device == "cuda" or processor_has_bf16()
-
-    def precision(self, config: RowConfig) -> str:
-        """The precision of a row on this plan's device."""
-        return resolve_precision(config.precision, self.device, self.has_bf16)
-
-    @property
     def seconds(self) -> float | None:
         """Estimated seconds for all unfinished runs; None if unknown."""
-        return None if self.seconds_of is None else sum(self.seconds_of.values())
+        return None if self.seconds_by_run is None else sum(self.seconds_by_run.values())
 
     @property
     def all_rows(self) -> tuple[PlanRow, ...]:
         """The rows of tuning runs and of the study, in the order of execution."""
         return *self.tuning, *self.rows
 
-    @cached_property
-    def runs(self) -> dict[str, PlannedRun]:
-        """Each run, by id.
-
-        Rows that differ only in decoding share a run, which may be done for one row and not for
-        another. Then the run is not done, and the row is one for which it is not done.
-        """
-        runs: dict[str, PlannedRun] = {}
-        for row in self.all_rows:
-            for run, state in row.runs:
-                earlier = runs.get(run.id)
-                if earlier is None or (earlier.state == "done" and state != "done"):
-                    runs[run.id] = PlannedRun(row, state)
-        return runs
-
-    @cached_property
-    def missing(self) -> dict[str, PlanRow]:
-        """The runs that are neither done nor diverged: a row of each run, by id."""
-        missing = {}
-        for id, (row, state) in self.runs.items():
-            if state not in ("done", "diverged"):
-                missing[id] = row
-        return missing
+    @property
+    def missing(self) -> frozenset[str]:
+        """Ids of the runs that are neither done nor diverged."""
+        return frozenset(id for id, run in self.runs.items() if run.is_missing)
 
     @property
-    def untrained(self) -> dict[str, PlanRow]:
-        """The missing runs that must still be trained: a row of each run, by id. A run that lacks
-        only a decoding takes little time and is left out.
-        """
-        return {id: row for id, row in self.missing.items() if id not in self.trained}
+    def only_decoding(self) -> frozenset[str]:
+        """Ids of the missing runs that are trained and lack only a decoding."""
+        return frozenset(id for id in self.missing if self.runs[id].is_trained)
 
     @property
     def flops(self) -> float | None:
         """FLOPs of all runs, each counted once; None if the FLOPs of a row are not known yet."""
         total = 0.0
-        for row, _ in self.runs.values():
-            if row.flops is None:
+        for run in self.runs.values():
+            if run.row.flops is None:
                 return None
-            total += row.flops
+            total += run.row.flops
         return total
 
     @property
     def disk_bytes(self) -> int:
         """The largest size of the files of all runs during training, in bytes."""
-        runs_by_label = Counter(row.label for row, _ in self.runs.values())
-        total = 0
-        for row in self.all_rows:
-            if row.label in runs_by_label:
-                # The oldest checkpoint is deleted only after the newest is complete.
-                bytes_of_run = cost.run_bytes(row.config, row.V, RESUMABLE + 1)
-                total += runs_by_label[row.label] * bytes_of_run
-        return total
+        return sum(run.row.run_bytes for run in self.runs.values())
 
     def as_json(self) -> dict[str, Any]:
         """The plan as JSON values. Parts that the study does not have are left out."""
@@ -255,13 +222,13 @@ class Plan:
             content[TUNING] = list(map(self._row_json, self.tuning))
         for design in self.study.designs:
             if isinstance(design, FactorialDesign):
-                content.setdefault("designs", []).append(_design_json(design))
+                content.setdefault("designs", []).append(design.as_json())
         content["dropped"] = self.study.whole.dropped
         content["totals"] = {
             "rows": len(self.rows),
             "runs": len(self.runs),
             "missing": len(self.missing),
-            "only_decoding": len(self.trained),
+            "only_decoding": len(self.only_decoding),
             "flops": self.flops,
             "disk_bytes": self.disk_bytes,
             "seconds": self.seconds,
@@ -271,11 +238,11 @@ class Plan:
             content["assumed_length"] = ASSUMED_LENGTH
         return content
 
-    def _row_json(self, planned: PlanRow) -> dict[str, Any]:
-        row = planned.row
-        params = planned.params
+    def _row_json(self, plan_row: PlanRow) -> dict[str, Any]:
+        row = plan_row.row
+        params = plan_row.params
         runs = []
-        for run, state in planned.runs:
+        for run, state in plan_row.runs:
             id = None if run.awaits_choice else run.id
             runs.append({"id": id, "seed": run.seed, "state": state})
         optional: dict[str, Any] = {}
@@ -283,8 +250,8 @@ class Plan:
             optional["matched"] = row.matched.as_json()
         if row.own_choice:
             optional[TUNING] = row.own_choice.as_json()
-        if planned.active_params < params:
-            optional["active_params"] = planned.active_params
+        if plan_row.active_params < params:
+            optional["active_params"] = plan_row.active_params
         return {
             "row": row.label,
             "group": row.group,
@@ -292,12 +259,12 @@ class Plan:
             **optional,
             "config": row.config.model_dump(),
             "params": params,
-            "flops_per_step": planned.flops_per_step,
-            "steps": planned.steps,
-            "epochs": planned.epochs,
-            "precision": self.precision(row.config),
-            "checkpoint_bytes": planned.checkpoint_bytes,
-            "peak_memory_bytes": planned.peak_memory,
+            "flops_per_step": plan_row.flops_per_step,
+            "steps": plan_row.steps,
+            "epochs": plan_row.epochs,
+            "precision": precision_on(self.device, row.config),
+            "checkpoint_bytes": plan_row.checkpoint_bytes,
+            "peak_memory_bytes": plan_row.peak_memory,
             "runs": runs,
         }
 
@@ -305,6 +272,16 @@ class Plan:
 def device_kind(device: Device) -> PlannedDevice:
     """The device that `ablate run` takes on this machine."""
     return "cuda" if device == "cuda" or (device == "auto" and visible_gpus()) else "cpu"
+
+
+def has_bf16(device: PlannedDevice) -> bool:
+    """Whether a device computes products in bf16; assumed of a GPU."""
+    return device == "cuda" or processor_has_bf16()
+
+
+def precision_on(device: PlannedDevice, config: RowConfig) -> str:
+    """The precision of a row on a device."""
+    return resolve_precision(config.precision, device, has_bf16(device))
 
 
 def plan_of(
@@ -326,46 +303,63 @@ def plan_of(
     Raises:
         StoreError: a result is damaged.
     """
-    tuning = tuning_runs_of(runs)
     kind = device_kind(device)
-    lengths_by_data = lengths_of(runs, results)
-
-    def plan_rows(runs: Runs) -> tuple[PlanRow, ...]:
-        rows = []
-        for row in runs.rows:
-            data = runs.data_of(row)
-            states = [(run, state_of(results.run(run.id), row.decoding)) for run in runs.of(row)]
-            rows.append(
-                PlanRow(
-                    row,
-                    data.vocab_size,
-                    tuple(states),
-                    lengths_by_data[data],
-                    is_drawn(runs.study.data),
-                    kind,
-                    processes,
-                )
-            )
-        return tuple(rows)
-
-    # The plan shows the lengths of base, or says that lengths are assumed, as soon as they are
-    # assumed for any row.
-    base_lengths = lengths_by_data[runs.data_of(runs.base)]
-    plan = Plan(
+    rows = _plan_rows(runs, results, kind, processes)
+    tuning_runs = tuning_runs_of(runs)
+    tuning = _plan_rows(tuning_runs, results, kind, processes) if tuning_runs else ()
+    planned_runs = _planned_runs((*tuning, *rows), results)
+    rates = {}
+    if _untrained(planned_runs):
+        rates = measured_rates(results, planned_runs, device=kind)
+    # Lengths of base are shown only if the lengths of all rows are known.
+    are_known = all(row.lengths is not None for row in rows)
+    return Plan(
         runs,
-        plan_rows(runs),
-        lengths=None if None in lengths_by_data.values() else base_lengths,
-        seconds_of=None,
-        tuning=plan_rows(tuning) if tuning else (),
+        rows,
+        tuning,
+        planned_runs,
+        lengths=rows[0].lengths if are_known else None,
+        seconds_by_run=_seconds_by_run(planned_runs, results, kind, rates),
         device=kind,
         processes=processes,
     )
-    trained = frozenset(id for id in plan.missing if results.run(id).has_result)
-    plan = replace(plan, trained=trained)
-    rates = {}
-    if plan.untrained:
-        rates = measured_rates(results, plan.runs, device=kind)
-    return replace(plan, seconds_of=seconds_left(plan, results, rates))
+
+
+def _plan_rows(
+    runs: Runs, results: Results, device: PlannedDevice, processes: int
+) -> tuple[PlanRow, ...]:
+    lengths_by_data = lengths_of(runs, results)
+    rows = []
+    for row in runs.rows:
+        data = runs.data_of(row)
+        states = [(run, state_of(results.run(run.id), row.decoding)) for run in runs.of(row)]
+        plan_row = PlanRow(
+            row,
+            data.vocab_size,
+            tuple(states),
+            lengths_by_data[data],
+            device=device,
+            processes=processes,
+            draws_items=data.draws_items,
+        )
+        rows.append(plan_row)
+    return tuple(rows)
+
+
+def _planned_runs(rows: Iterable[PlanRow], results: Results) -> dict[str, PlannedRun]:
+    """Each run of some rows, by id.
+
+    Rows that differ only in decoding share a run, which may be done for one row and not for
+    another. Then the run is not done, and the row is one for which it is not done.
+    """
+    runs: dict[str, PlannedRun] = {}
+    for row in rows:
+        for run, state in row.runs:
+            earlier = runs.get(run.id)
+            if earlier is None or (earlier.state == "done" and state != "done"):
+                is_trained = state == "done" or results.run(run.id).has_result
+                runs[run.id] = PlannedRun(row, state, is_trained)
+    return runs
 
 
 def lengths_of(runs: Runs, results: Results) -> dict[CorpusConfig, Lengths | None]:
@@ -376,66 +370,37 @@ def lengths_of(runs: Runs, results: Results) -> dict[CorpusConfig, Lengths | Non
     }
 
 
-def is_drawn(data: CorpusConfig) -> bool:
-    """Whether every training item is newly generated, so that there are no epochs."""
-    return data.generated and data.train == DRAWN
-
-
-def epochs_lines(epochs: Mapping[str, float | None]) -> Iterator[str]:
-    """Yield the number of epochs of each row, and a note on rows that do not read all of their
-    training text.
-
-    Args:
-        epochs: number of epochs by the label of a row; None if it is not known.
+def _untrained(runs: Mapping[str, PlannedRun]) -> dict[str, PlanRow]:
+    """The missing runs that must still be trained: a row of each run, by id. A run that lacks only
+    a decoding takes little time and is left out.
     """
-    labels_by_text: dict[str, list[str]] = defaultdict(list)
-    partial: dict[str, float] = {}
-    for label, number in epochs.items():
-        if number is None:
-            continue
-        text = f"{number:.2g}" if number < 10 else f"{number:,.0f}"
-        labels_by_text[text].append(label)
-        if number < 1:
-            partial[label] = number
-    if not labels_by_text:
-        return
-    texts = list(labels_by_text)
-    if len(texts) > 1:
-        texts = [f"{text} ({first_few(labels)})" for text, labels in labels_by_text.items()]
-    yield f"Epochs per run (passes over the training text): {', '.join(texts)}."
-    if partial:
-        share = percent(min(partial.values()))
-        if len(set(partial.values())) > 1:
-            share += " or more"
-        yield (
-            f"note: training ends after {share} of the training text in "
-            f"{concerned_rows(list(partial), len(epochs))}; more train_steps or a larger "
-            "batch_tokens would read the rest."
-        )
+    return {id: run.row for id, run in runs.items() if run.is_missing and not run.is_trained}
 
 
-def seconds_left(
-    plan: Plan,
+def _seconds_by_run(
+    runs: Mapping[str, PlannedRun],
     results: Results,
+    device: PlannedDevice,
     rates: Mapping[str, Rates],
     default: Rates | None = None,
 ) -> dict[str, float] | None:
     """Estimated seconds left of each run that must still be trained, by id.
 
     Args:
-        plan: plan of the study.
+        runs: runs of the plan, by id.
         results: results root.
+        device: device on which the runs will be trained.
         rates: rates of a machine, by precision.
-        default: rates of that machine for rows that set no precision; None for this machine, whose
-            default precision is known.
+        default: rates for rows that set no precision; None to use the rates at the default
+            precision of this machine. The default precision of another machine is not known.
 
     Returns:
         The seconds; None if they are unknown for one of the runs, because a sum over the others
         would be too small.
     """
     seconds: dict[str, float] = {}
-    for id, row in plan.untrained.items():
-        measured = rates.get(plan.precision(row.config))
+    for id, row in _untrained(runs).items():
+        measured = rates.get(precision_on(device, row.config))
         if row.config.precision is None and default is not None:
             measured = default
         if row.flops is None or measured is None:
@@ -446,66 +411,21 @@ def seconds_left(
     return seconds
 
 
-def seconds_elsewhere(plan: Plan, results: Results) -> tuple[float, str] | None:
-    """Estimate the time of all unfinished runs on a node of a cluster.
-
-    The node is the machine, other than this one, that has finished most runs; this machine if no
-    other one has finished a run.
+def seconds_on_cluster(plan: Plan, results: Results) -> tuple[float, str] | None:
+    """Estimate the time of all unfinished runs on a node of a cluster. The rates are measured on
+    the machine, other than this one, that has finished most runs, or on this machine if no other
+    machine has finished a run.
 
     Returns:
-        The seconds on one node, or on one of its GPUs if it has GPUs, and the name of the node's
-        processor; None if no rate of the node is known.
+        The seconds on one node, or on one of its GPUs if it has GPUs, and the name of the
+        processor; None if the rates are not known.
     """
     node = other_machine(results, plan.runs)
     rates = measured_rates(results, plan.runs, node)
     default = None
     if len(rates) == 1:
         (default,) = rates.values()
-    seconds = seconds_left(plan, results, rates, default)
+    seconds = _seconds_by_run(plan.runs, results, plan.device, rates, default)
     if seconds is None:
         return None
     return sum(seconds.values()), node.processor or "this machine"
-
-
-def _design_json(design: FactorialDesign) -> dict[str, Any]:
-    return {
-        "group": design.group,
-        "title": design.title,
-        "rows": list(design.rows),
-        "aliases": design.alias_lines(),
-    }
-
-
-def precision_lines(plan: Plan) -> list[str]:
-    """The precision of the rows on the plan's device, and notes on settings of `precision` that do
-    not suit the device.
-    """
-    settings: dict[str | None, None] = {}
-    chosen: dict[str, None] = {}
-    for row in plan.rows:
-        settings[row.config.precision] = None
-        chosen[plan.precision(row.config)] = None
-    by_device = ""
-    if plan.device == "cpu" and None in settings:
-        by_device = " on this CPU; bf16 on a GPU that has it"
-    lines = [f"Precision: {', '.join(chosen)}{by_device}."]
-    for setting in settings:
-        note = precision_note(setting, plan.device, plan.has_bf16)
-        if note is not None:
-            lines.append(f"{note}.")
-    return lines
-
-
-def memory_line(plan: Plan) -> str:
-    """The device and the batch for which the memory of the rows is estimated, in a sentence."""
-    device = "a GPU"
-    batch = "a whole batch"
-    if plan.processes > 1:
-        batch = f"one of {plan.processes} parts of a batch"
-    if plan.device == "cpu":
-        device = "a CPU"
-        batch = f"micro-batches of up to {CPU_MICRO_BATCH:,} tokens"
-    return (
-        f"Memory is estimated for one process on {device} with {batch}, without the memory of "
-        f"Python and torch themselves; if it does not fit, the batch is split further."
-    )

@@ -5,22 +5,20 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from ablate.analysis.missing import ENDED
-from ablate.analysis.results import run_state
-from ablate.formatting import duration, first_few, plural
 from ablate.plan.plan import Plan, lengths_of, plan_of
 from ablate.plan.time_left import Pace, Work
 from ablate.stats.metrics import PPL, Metric
 from ablate.store import Results, RunFiles, RunFolder, State, checkpoints, none_if_unreadable
 from ablate.store.jobs import starting_pilots
 from ablate.store.metrics_log import MetricsTail, evaluation_at
-from ablate.store.records import Progress, Result, Score
-from ablate.store.status import STATES, state_of_all
+from ablate.store.records import Progress
+from ablate.store.status import state_of_all
 from ablate.study import Row, Runs, Study
 from ablate.table.scores import Scores
 
@@ -34,7 +32,7 @@ class PerplexityDifference:
     step: last step that row and base have both evaluated; None for the final perplexities.
     """
 
-    difference: float
+    log_ratio: float
     step: int | None
 
 
@@ -44,7 +42,7 @@ class RowProgress:
 
     states: states of the row's runs, by seed.
     ppl: dev perplexities of finished runs.
-    main: scores of finished runs in the study's main metric.
+    main_scores: scores of finished runs in the study's main metric.
     reports: last reports of runs that have begun and not ended, by seed.
     diverged: step at which a run diverged, by seed.
     against_base: difference from base in dev perplexity; None for base, and until it is known.
@@ -53,7 +51,7 @@ class RowProgress:
     row: Row
     states: dict[int, State]
     ppl: Scores
-    main: Scores
+    main_scores: Scores
     reports: dict[int, Progress]
     diverged: dict[int, int] = field(default_factory=dict)
     against_base: PerplexityDifference | None = None
@@ -97,7 +95,7 @@ class StudyProgress:
         return self.runs.study
 
     @property
-    def main(self) -> Metric:
+    def main_metric(self) -> Metric:
         """The main metric of the runs, shown beside perplexity."""
         return self.study.task.metrics[self.runs.metrics[0]]
 
@@ -124,24 +122,25 @@ class _Evaluations:
         if not before:  # the log is new, or a resumed run has cut it back to a checkpoint
             self.by_step = {}
         for line in lines:
-            if (line.dev_perplexity or 0.0) > 0 and line.dev_perplexity is not None:
-                self.by_step[line.step] = line.dev_perplexity
+            perplexity = line.dev_perplexity
+            if perplexity is not None and perplexity > 0:
+                self.by_step[line.step] = perplexity
         return self.by_step
 
 
 @dataclass(frozen=True)
-class _RunProgress:
+class _Reading:
     """The progress of a run for one row. Rows that share the run may differ in decoding.
 
     ppl: final dev perplexity.
-    main: score in the main metric.
+    main_score: score in the main metric.
     report: last report of a run that has begun and not ended.
     diverged: step at which the run diverged.
     """
 
     state: State
     ppl: float | None = None
-    main: float | None = None
+    main_score: float | None = None
     report: Progress | None = None
     diverged: int | None = None
 
@@ -151,7 +150,7 @@ class _RunProgress:
         return self.state in ("done", "diverged")
 
 
-class Ended(NamedTuple):
+class RunCounts(NamedTuple):
     """The progress of a study in numbers.
 
     ended: number of runs that are done, diverged or failed.
@@ -168,21 +167,23 @@ class ProgressReader:
     """Follows the progress of a study. A run that has ended is read only once.
 
     `read` reads all runs that have not ended. `update` reads one run, in a time that does not
-    depend on the number of runs; a launcher calls it after each run.
+    depend on the number of runs, and all runs before the first time; a launcher calls it after each
+    run.
     """
 
     def __init__(self, runs: Runs, results: Results) -> None:
-        """Prepare to follow some runs of a study."""
+        """Plan the runs, whose FLOPs are the work of the study. No run is read yet."""
         self.runs = runs
         self.results = results
-        self.main = runs.study.task.metrics[self.runs.metrics[0]]
+        self.main_metric = runs.study.task.metrics[runs.metrics[0]]
         self.rows_of: dict[str, list[Row]] = {}  # id of a run -> the rows that share it
-        for row in self.runs.rows:
-            for run in self.runs.of(row):
+        for row in runs.rows:
+            for run in runs.of(row):
                 self.rows_of.setdefault(run.id, []).append(row)
-        self.readings: dict[tuple[str, str], _RunProgress] = {}  # by (id of run, label of row)
+        self.readings: dict[tuple[str, str], _Reading] = {}  # by (id of run, label of row)
         self.states: dict[str, State] = {}
         self.reports: dict[str, Progress] = {}
+        # Number of runs in each state, so that `update` does not count all states.
         self.counts: Counter[State] = Counter()
         self.evaluations: dict[str, _Evaluations] = {}
         self.pace = Pace()
@@ -198,29 +199,30 @@ class ProgressReader:
         Raises:
             StoreError: a result is damaged.
         """
+        # When the corpora have been prepared, the FLOPs of the runs are known.
         if self.plan.lengths is None and None not in lengths_of(self.runs, self.results).values():
             self._set_plan(plan_of(self.runs, self.results))
         for id in self.rows_of:
             self._read_run(id)
-        read: dict[str, RowProgress] = {}
+        rows: dict[str, RowProgress] = {}
         for row in self.runs.rows:
             progress = self._row(row)
-            if not row.is_base:  # its base has been read, since it comes first
-                difference = self._difference(progress, read[row.base])
+            if not row.is_base:  # the base of the row comes first
+                difference = self._difference(progress, rows[row.base])
                 progress = replace(progress, against_base=difference)
-            read[row.label] = progress
+            rows[row.label] = progress
         return StudyProgress(
             self.runs,
-            tuple(read.values()),
+            tuple(rows.values()),
             dict(self.states),
-            self.work.completed_share,
-            self._seconds_left(),
-            _memory(self.states, self.reports),
-            starting_pilots(self.results, self.runs.study.name),
+            share=self.work.completed_share,
+            seconds_left=self._seconds_left(),
+            memory=_memory(self.states, self.reports),
+            starting=starting_pilots(self.results, self.runs.study.name),
         )
 
-    def update(self, id: str) -> Ended:
-        """Read only one run, which has probably ended, and count all runs as they were last read.
+    def update(self, id: str) -> RunCounts:
+        """Read only one run, and count all runs as they were last read.
 
         Raises:
             StoreError: the result of the run is damaged.
@@ -229,10 +231,10 @@ class ProgressReader:
             self.read()
         self._read_run(id)
         ended = sum(self.counts[state] for state in ENDED)
-        return Ended(ended, len(self.states), self._seconds_left())
+        return RunCounts(ended, len(self.states), self._seconds_left())
 
     def _read_run(self, id: str) -> None:
-        """Read a run for each of its rows, and update states, reports and work."""
+        """Read a run for each of its rows, and update what is known about the run."""
         folder = self.results.run(id)
         rows = self.rows_of[id]
         files: RunFiles | None = None
@@ -251,49 +253,48 @@ class ProgressReader:
         for reading in readings:
             if reading.report is not None:
                 self.reports[id] = reading.report
-        share = 1.0
-        # A run that has ended needs no more work, and a run that lacks only a decoding very little.
-        if state not in ENDED and not folder.has_result:
+        if state in ENDED or folder.has_result:
+            # A run that lacks only a decoding needs very little more work.
+            self.work.complete(id, share=1.0)
+        else:
             share = self.plan.runs[id].row.completed_share(self.reports.get(id))
-        self.work.complete(id, share)
+            self.work.complete(id, share)
 
-    def _reading(self, files: RunFiles, row: Row) -> _RunProgress:
-        """The progress of a run for one row, from its files."""
+    def _reading(self, files: RunFiles, row: Row) -> _Reading:
+        """The progress of a run for one row, from the files of the run."""
         state = files.state(row.decoding)
         result = files.result
         if state == "done" and result is not None:
-            scores = self._scores(files.folder, row, result)
-            main = scores.get(self.main.name)
-            return _RunProgress(state, scores["ppl"].value, main.value if main else None)
+            if not row.is_decoded:  # a tuning run, whose main metric is the perplexity
+                ppl = evaluation_at(files.folder.metrics, result.chosen_step) or math.nan
+                return _Reading(state, ppl, ppl)
+            scores = result.decodings[row.decoding].scores
+            main = scores.get(self.main_metric.name)
+            return _Reading(state, scores[PPL.name].value, main.value if main else None)
         if state == "diverged" and result is not None:
-            return _RunProgress(state, diverged=result.steps)
+            return _Reading(state, diverged=result.steps)
         if state == "pending":
-            return _RunProgress(state)
-        return _RunProgress(state, report=none_if_unreadable(files.folder.read_progress))
+            return _Reading(state)
+        return _Reading(state, report=none_if_unreadable(files.folder.read_progress))
 
     def _row(self, row: Row) -> RowProgress:
         """The progress of a row, from the readings of its runs."""
         readings = {run.seed: self.readings[run.id, row.label] for run in self.runs.of(row)}
 
-        def by_seed(read: Callable[[_RunProgress], T | None]) -> dict[int, T]:
-            values = {seed: read(reading) for seed, reading in readings.items()}
+        def by_seed(get: Callable[[_Reading], T | None]) -> dict[int, T]:
+            values = {seed: get(reading) for seed, reading in readings.items()}
             return {seed: value for seed, value in values.items() if value is not None}
 
         return RowProgress(
             row,
             {seed: reading.state for seed, reading in readings.items()},
-            Scores(by_seed(lambda reading: reading.ppl), PPL.is_log),
-            Scores(by_seed(lambda reading: reading.main), self.main.is_log),
-            by_seed(lambda reading: reading.report),
-            by_seed(lambda reading: reading.diverged),
+            ppl=Scores(by_seed(lambda reading: reading.ppl), PPL.is_log),
+            main_scores=Scores(
+                by_seed(lambda reading: reading.main_score), self.main_metric.is_log
+            ),
+            reports=by_seed(lambda reading: reading.report),
+            diverged=by_seed(lambda reading: reading.diverged),
         )
-
-    def _scores(self, folder: RunFolder, row: Row, result: Result) -> Mapping[str, Score]:
-        """The scores of a finished run; for a tuning run, the dev perplexity of its chosen step."""
-        if row.is_decoded:
-            return result.decodings[row.decoding].scores
-        perplexity = evaluation_at(folder.metrics, result.chosen_step)
-        return {"ppl": Score(value=perplexity or math.nan)}
 
     def _difference(self, row: RowProgress, base: RowProgress) -> PerplexityDifference | None:
         """The difference of a row from base in dev perplexity: in the final perplexities once a
@@ -351,67 +352,13 @@ def _memory(states: dict[str, State], reports: dict[str, Progress]) -> dict[str,
     memory: dict[str, tuple[int, int]] = {}
     for id, report in reports.items():
         if states[id] == "running" and report.memory is not None:
-            held_so_far, _ = memory.get(report.device, (0, 0))
-            held = max(held_so_far, report.memory.held)
+            held, _ = memory.get(report.device, (0, 0))
             if report.device == "cpu":
-                held = held_so_far + report.memory.held
+                held += report.memory.held
+            else:
+                held = max(held, report.memory.held)
             memory[report.device] = (held, report.memory.total)
     return dict(sorted(memory.items()))
-
-
-def run_labels(runs: Runs) -> dict[str, str]:
-    """A name for each run: the label of its first row, and its seed if there are several."""
-    labels: dict[str, str] = {}
-    has_seeds = any(len(runs.seeds_of(row)) > 1 for row in runs.rows)
-    for row in runs.rows:
-        for run in runs.of(row):
-            label = row.label
-            if has_seeds:
-                label += f" seed {run.seed}"
-            labels.setdefault(run.id, label)
-    return labels
-
-
-def summary_line(progress: StudyProgress) -> str:
-    """The study in one line: `tiny: 3 of 10 runs, 1 failed, about 2 min left`."""
-    return f"{progress.study.name}: {counts_text(progress)}"
-
-
-def counts_text(progress: StudyProgress, is_launcher: bool = False) -> str:
-    """The counts in a line: `3 of 10 runs, 1 failed, about 2 min left`.
-
-    `is_launcher`: whether this process executes the study.
-    """
-    counts = progress.counts
-    phrases = [f"{progress.ended} of {plural(len(progress.states), 'run')}"]
-    for state in STATES:
-        if state not in ("done", "pending") and counts[state]:
-            phrases.append(f"{counts[state]} {state}")
-    if progress.seconds_left is not None:
-        phrases.append(f"about {duration(progress.seconds_left)} left")
-    elif progress.ended < len(progress.states) and not counts["running"] and not is_launcher:
-        waiting = "no process is running this study"
-        if progress.starting:
-            waiting = f"{plural(progress.starting, 'pilot')} in the queue or starting"
-        phrases.append(waiting)
-    return ", ".join(phrases)
-
-
-def saved_line(runs: Runs, results: Results) -> str:
-    """The number of runs that are done, and the step from which each interrupted run resumes, in a
-    line. Runs that other processes execute are not interrupted.
-    """
-    labels = run_labels(runs)
-    steps = []
-    done = 0
-    for run in runs:
-        state = run_state(run, results)
-        if state == "done":
-            done += 1
-        elif state not in (*ENDED, "running") and (step := saved_step(results.run(run.id))):
-            steps.append(f"{labels[run.id]} at step {step}")
-    text = f"{done} of {plural(len(labels), 'run')} done"
-    return f"{text}; saved: {first_few(steps)}" if steps else text
 
 
 def saved_step(folder: RunFolder) -> int | None:

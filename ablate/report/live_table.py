@@ -1,7 +1,10 @@
-"""The table of `ablate run` and `status` on a terminal, drawn again while the study goes on."""
+"""The progress of a study in lines, and as the table of `ablate run` and `status`, which is drawn
+again while the study goes on.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
@@ -9,13 +12,25 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ablate.formatting import middle_ellipsis, number, scaled, size, thousands
-from ablate.plan.progress import RowProgress, StudyProgress, counts_text
+from ablate.analysis.missing import ENDED
+from ablate.analysis.results import run_state
+from ablate.formatting import (
+    duration,
+    first_few,
+    middle_ellipsis,
+    number,
+    plural,
+    scaled,
+    size,
+    thousands,
+)
+from ablate.plan.progress import RowProgress, StudyProgress, saved_step
 from ablate.report.terminal import STYLES, counted
 from ablate.stats.metrics import PPL
-from ablate.store import State
+from ablate.store import Results, State
 from ablate.store.records import Progress
-from ablate.study import Row
+from ablate.store.status import STATES
+from ablate.study import Row, Runs
 from ablate.table.experiment import row_state
 
 LEAST_LABEL = 12  # columns of the terminal
@@ -85,10 +100,10 @@ def _bar(progress: StudyProgress, width: int) -> Table:
 
 
 def _table(progress: StudyProgress, rows: Sequence[RowProgress], width: int) -> Table:
-    runs, main = progress.runs, progress.main
+    runs, main_metric = progress.runs, progress.main_metric
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim underline")
     table.add_column("row", no_wrap=True, min_width=min(LEAST_LABEL, width))
-    for title in ("seeds", "PPL", "vs base", main.title):
+    for title in ("seeds", "PPL", "vs base", main_metric.title):
         table.add_column(title, justify="left" if title == "vs base" else "right", no_wrap=True)
     table.add_column("step, tokens/s", no_wrap=True)
     for row in rows:
@@ -97,7 +112,7 @@ def _table(progress: StudyProgress, rows: Sequence[RowProgress], width: int) -> 
             f"{row.ppl.n}/{len(runs.seeds_of(row.row))}",
             _perplexity(row),
             _against(row),
-            number(row.main.mean, main.digits),
+            number(row.main_scores.mean, main_metric.digits),
             _activity(row),
         )
     return table
@@ -156,8 +171,8 @@ def _last_perplexities(row: RowProgress) -> list[float]:
 def _against(row: RowProgress) -> Text:
     if row.against_base is None:
         return Text()
-    difference, step = row.against_base.difference, row.against_base.step
-    text = f"{PPL.difference_text(difference):>6}"
+    log_ratio, step = row.against_base.log_ratio, row.against_base.step
+    text = f"{PPL.difference_text(log_ratio):>6}"
     if step is None:
         return Text(text)
     return Text(f"{text} @{thousands(step)}", style="italic")
@@ -189,3 +204,46 @@ def _work(reports: Sequence[Progress]) -> str:
     if len(reports) > 1:
         text += f" x{len(reports)}"
     return text
+
+
+def summary_line(progress: StudyProgress) -> str:
+    """The study in one line: `tiny: 3 of 10 runs, 1 failed, about 2 min left`."""
+    return f"{progress.study.name}: {counts_text(progress)}"
+
+
+def counts_text(progress: StudyProgress, is_launcher: bool = False) -> str:
+    """The counts in a line: `3 of 10 runs, 1 failed, about 2 min left`.
+
+    `is_launcher`: whether this process executes the study.
+    """
+    counts = progress.counts
+    phrases = [f"{progress.ended} of {plural(len(progress.states), 'run')}"]
+    for state in STATES:
+        if state not in ("done", "pending") and counts[state]:
+            phrases.append(f"{counts[state]} {state}")
+    if progress.seconds_left is not None:
+        phrases.append(f"about {duration(progress.seconds_left)} left")
+    elif progress.ended < len(progress.states) and not counts["running"] and not is_launcher:
+        waiting = "no process is running this study"
+        if progress.starting:
+            waiting = f"{plural(progress.starting, 'pilot')} in the queue or starting"
+        phrases.append(waiting)
+    return ", ".join(phrases)
+
+
+def saved_line(runs: Runs, results: Results) -> str:
+    """The numbers of runs that are done, diverged or failed, and the step from which each
+    interrupted run resumes, in a line. Runs that other processes execute are not interrupted.
+    """
+    steps = []
+    counts = Counter[State]()
+    for run in runs:
+        state = run_state(run, results)
+        counts[state] += 1
+        if state not in (*ENDED, "running") and (step := saved_step(results.run(run.id))):
+            steps.append(f"{runs.labels[run.id]} at step {step}")
+    text = f"{counts['done']} of {plural(counts.total(), 'run')} done"
+    for state in ("diverged", "failed"):
+        if counts[state]:
+            text += f", {counts[state]} {state}"
+    return f"{text}; saved: {first_few(steps)}" if steps else text

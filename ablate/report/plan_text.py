@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
+from typing import NamedTuple
 
 from rich.text import Text
 
 from ablate.config import ModelConfig, RowConfig
 from ablate.config.lengths import ASSUMED_LENGTH
-from ablate.config.training import ends_in_warmup
+from ablate.config.memory import CPU_MICRO_BATCH
+from ablate.config.training import ends_in_warmup, precision_note
 from ablate.custom.reference import is_custom, parse_reference
-from ablate.formatting import concerned_rows, duration, plural, scaled, size, thousands, visible
+from ablate.formatting import (
+    concerned_rows,
+    duration,
+    first_few,
+    percent,
+    plural,
+    scaled,
+    size,
+    thousands,
+    visible,
+)
 from ablate.parts.attention import note_on_shared_keys
 from ablate.parts.variant import classes_of
-from ablate.plan.plan import Plan, PlanRow, RunStatus, epochs_lines, memory_line, precision_lines
+from ablate.plan.plan import Plan, PlanRow, has_bf16, precision_on
 from ablate.report.terminal import (
     STYLES,
     Label,
@@ -25,8 +38,19 @@ from ablate.report.terminal import (
     text_console,
 )
 from ablate.stats.designs import FactorialDesign
+from ablate.store import State
 from ablate.study import Study
 from ablate.study.choice import AWAITS, TUNING
+
+
+class RunStatus(NamedTuple):
+    """One run for `ablate status`; `detail` is its progress, outcome or failure in one line."""
+
+    row: str
+    seed: int
+    id: str
+    state: State
+    detail: str
 
 
 def print_plan(plan: Plan) -> None:
@@ -87,11 +111,44 @@ def _totals(plan: Plan) -> Iterator[str]:
         f"do: {scaled(plan.flops, 'FLOP')} in all, up to {size(plan.disk_bytes)} on disk, time "
         f"{time}."
     )
-    if plan.trained:
-        yield f"{plural(len(plan.trained), 'trained run')} still to be decoded."
+    if plan.only_decoding:
+        yield f"{plural(len(plan.only_decoding), 'trained run')} still to be decoded."
     if plan.study.whole.dropped:
         were = "was" if plan.study.whole.dropped == 1 else "were"
         yield f"{plural(plan.study.whole.dropped, 'combination')} {were} dropped by `where`."
+
+
+def epochs_lines(epochs: Mapping[str, float | None]) -> Iterator[str]:
+    """Yield the number of epochs of each row, and a note on rows that do not read all of their
+    training text.
+
+    Args:
+        epochs: number of epochs by the label of a row; None if it is not known.
+    """
+    labels_by_text: dict[str, list[str]] = defaultdict(list)
+    partial: dict[str, float] = {}
+    for label, number in epochs.items():
+        if number is None:
+            continue
+        text = f"{number:.2g}" if number < 10 else f"{number:,.0f}"
+        labels_by_text[text].append(label)
+        if number < 1:
+            partial[label] = number
+    if not labels_by_text:
+        return
+    texts = list(labels_by_text)
+    if len(texts) > 1:
+        texts = [f"{text} ({first_few(labels)})" for text, labels in labels_by_text.items()]
+    yield f"Epochs per run (passes over the training text): {', '.join(texts)}."
+    if partial:
+        share = percent(min(partial.values()))
+        if len(set(partial.values())) > 1:
+            share += " or more"
+        yield (
+            f"note: training ends after {share} of the training text in "
+            f"{concerned_rows(list(partial), len(epochs))}; more train_steps or a larger "
+            "batch_tokens would read the rest."
+        )
 
 
 # (note, whether it concerns a row with this configuration)
@@ -149,6 +206,41 @@ def _custom_classes(study: Study) -> Iterator[str]:
         )
 
 
+def precision_lines(plan: Plan) -> list[str]:
+    """The precision of the rows on the plan's device, and notes on settings of `precision` that do
+    not suit the device.
+    """
+    settings: dict[str | None, None] = {}
+    chosen: dict[str, None] = {}
+    for row in plan.rows:
+        settings[row.config.precision] = None
+        chosen[precision_on(plan.device, row.config)] = None
+    by_device = ""
+    if plan.device == "cpu" and None in settings:
+        by_device = " on this CPU; bf16 on a GPU that has it"
+    lines = [f"Precision: {', '.join(chosen)}{by_device}."]
+    for setting in settings:
+        note = precision_note(setting, plan.device, has_bf16(plan.device))
+        if note is not None:
+            lines.append(f"{note}.")
+    return lines
+
+
+def memory_line(plan: Plan) -> str:
+    """The device and the batch for which the memory of the rows is estimated, in a sentence."""
+    device = "a GPU"
+    batch = "a whole batch"
+    if plan.processes > 1:
+        batch = f"one of {plan.processes} parts of a batch"
+    if plan.device == "cpu":
+        device = "a CPU"
+        batch = f"micro-batches of up to {CPU_MICRO_BATCH:,} tokens"
+    return (
+        f"Memory is estimated for one process on {device} with {batch}, without the memory of "
+        f"Python and torch themselves; if it does not fit, the batch is split further."
+    )
+
+
 def _states(row: PlanRow) -> str:
     if row.row.awaits_choice:
         return f"{len(row.runs)} {AWAITS}"
@@ -183,7 +275,7 @@ def print_status(plan: Plan, details: list[RunStatus]) -> None:
         styled_state = Text(state, style=STYLES.get(state, ""))
         table.add_row(Label(label), str(seed), id, styled_state, Text(visible(detail)))
     print_wide(table)
-    line = f"{plural(len(plan.runs), 'run')}: {counted(state for _, state in plan.runs.values())}"
+    line = f"{plural(len(plan.runs), 'run')}: {counted(run.state for run in plan.runs.values())}"
     if plan.seconds:
         line += f"; about {duration(plan.seconds)} of work left"
     text_console().print(line)

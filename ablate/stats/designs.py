@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from ablate.stats.factorial import MAX_FACTORS, Fraction
 
@@ -37,6 +37,13 @@ class FactorialDesign:
         if p == 0:
             return f"2^{k} full factorial"
         return f"2^({k}-{p}) fractional factorial of resolution {self.fraction.resolution}"
+
+    def as_json(self) -> dict[str, Any]:
+        """The design as JSON values."""
+        rows = list(self.rows)
+        return {
+            "group": self.group, "title": self.title, "rows": rows, "aliases": self.alias_lines()
+        }  # fmt: skip
 
     def alias_lines(self) -> list[str]:
         """The defining relation, then the aliases of each main effect and of each interaction of

@@ -134,6 +134,19 @@ class Runs:
         """The rows by their labels."""
         return {row.label: row for row in self.rows}
 
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        """A name for each run, by id: the label of its first row, and the seed if there are
+        several seeds.
+        """
+        labels: dict[str, str] = {}
+        has_seeds = any(len(self.seeds_of(row)) > 1 for row in self.rows)
+        for row in self.rows:
+            for run in self.of(row):
+                label = f"{row.label} seed {run.seed}" if has_seeds else row.label
+                labels.setdefault(run.id, label)
+        return labels
+
     def base_of(self, row: Row) -> Row:
         """The row with which a row is compared."""
         return self.by_label.get(row.base, self.base)

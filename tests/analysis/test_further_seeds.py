@@ -78,8 +78,8 @@ def test_a_budget_gives_them_up_first(fake):
     results = fake(FURTHER, rows=("A h=1",))
     results.done("base", 1, 5.0, 25.0, seconds=60.0)
     plan = plan_of(results.planned, results.results)
-    needed = sum(plan.seconds_of.values())
-    of_base = max(plan.seconds_of.values())
+    needed = sum(plan.seconds_by_run.values())
+    of_base = max(plan.seconds_by_run.values())
     whole, less = fit(plan, needed + 1.0), fit(plan, needed - of_base / 2)
     assert whole.runs == results.planned
     assert (less.runs.seeds.rows, less.runs.seeds.further, less.leaves_further_seeds) == (

@@ -269,9 +269,9 @@ def test_a_budget_takes_whole_looks(given):
     results, _ = given
     finish(results, [1])
     plan = plan_of(results.planned, results.results)
-    each = next(iter(plan.seconds_of.values())) if plan.seconds_of else 0.0
+    each = next(iter(plan.seconds_by_run.values())) if plan.seconds_by_run else 0.0
     assert each > 0
-    at_five = sum(plan.seconds_of.get(run.id, 0.0) for run in plan.planned if run.seed <= 5)
+    at_five = sum(plan.seconds_by_run.get(run.id, 0.0) for run in plan.planned if run.seed <= 5)
     assert fit(plan, at_five).runs.seeds.rows == (1, 2, 3, 4)
 
 

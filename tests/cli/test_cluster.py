@@ -16,7 +16,8 @@ from ablate.cluster import slurm
 from ablate.cluster.ray_cluster import Ray
 from ablate.errors import UsageError
 from ablate.plan.plan import plan_of
-from ablate.plan.progress import ProgressReader, summary_line
+from ablate.plan.progress import ProgressReader
+from ablate.report.live_table import summary_line
 from ablate.store import Results, machine
 from ablate.store.files import write_json
 from ablate.store.jobs import ClusterJob, PilotReport, Submission, jobs_of, new_job

@@ -9,7 +9,8 @@ from rich.console import Console
 from ablate.cli import live as module
 from ablate.cli.live import LiveView
 from ablate.errors import Interrupted
-from ablate.plan.progress import ProgressReader, saved_line
+from ablate.plan.progress import ProgressReader
+from ablate.report.live_table import saved_line
 from ablate.store import RunFiles
 from tests.cli.inside import inside
 from tests.cli.test_frame import Tty
@@ -185,11 +186,13 @@ def test_an_interruption_says_what_is_done_and_from_which_steps_the_others_resum
     assert saved_line(fake.planned, fake.results) == "0 of 12 runs done"
     fake.done("base", 1, 5.0, 25.0)  # decoded for one of its two rows only
     fake.done("D dropout=0.3", 1, 5.0, 25.0)
+    fake.diverged("D dropout=0.3", 2, 50, "the loss exploded")
+    fake.failed("D dropout=0.3", 3, "RuntimeError: out of luck")
     for seed, step in ((1, 20), (2, 40), (3, 60)):
         save_checkpoint(fake.folder("A h=1", seed).checkpoints, step - 10)
         save_checkpoint(fake.folder("A h=1", seed).checkpoints, step)
     fake.at("A h=2", 1, 3, alive=False)  # begun, and nothing saved
-    text = "1 of 12 runs done; saved: A h=1 seed 1 at step 20, A h=1 seed 2 at step 40"
+    text = "1 of 12 runs done, 1 diverged, 1 failed; saved: A h=1 seed 1 at step 20, A h=1 seed 2 at step 40"
     assert saved_line(fake.planned, fake.results) == f"{text}, A h=1 seed 3 at step 60"
     for seed in (1, 2, 3):
         save_checkpoint(fake.folder("A h=2", seed).checkpoints, 70)

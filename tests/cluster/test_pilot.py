@@ -23,7 +23,6 @@ from ablate.cluster.profiles import ENGINES
 from ablate.cluster.slurm import SlurmTask
 from ablate.cluster.submission import freeze, open_job, submit, submit_again
 from ablate.errors import Interrupted, StoreError, UsageError
-from ablate.plan.progress import run_labels
 from ablate.store import Results
 from ablate.store.jobs import CANCELLED, JobFolder, PilotReport, Submission, jobs_of, new_job
 from ablate.store.machine import Resources
@@ -221,7 +220,7 @@ def pilot(job, monkeypatch):
         monkeypatch.setattr(FakeTask, "answers", {**FakeTask.answers, **answers})
         monkeypatch.setattr(SlurmTask, "current", staticmethod(lambda grace: task))
         made = Pilot(folder, folder.read_job(), lambda line: None)
-        made.labels = run_labels(runs_of(study))
+        made.labels = runs_of(study).labels
         made.runs = list(made.labels)
         return made
 

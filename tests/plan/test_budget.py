@@ -143,7 +143,9 @@ def test_a_row_does_not_fit_without_the_base_of_its_size(tmp_path, fake):
     study = study_from(tmp_path, text + sizes)
     plan = plan_of(runs_of(study), fake.results)
     large, row = (runs_of(study).of(study.rows[index])[0].id for index in (2, 3))
-    found = fit(replace(plan, seconds_of={**plan.seconds_of, large: 300.0, row: 10.0}), 200.0)
+    found = fit(
+        replace(plan, seconds_by_run={**plan.seconds_by_run, large: 300.0, row: 10.0}), 200.0
+    )
     assert found.rows_left == ("large base", "large D weight_decay=0.1")
     assert [row.row.label for row in ProgressReader(found.runs, fake.results).read().rows] == [
         "small base", "small D weight_decay=0.1",

@@ -16,14 +16,15 @@ from ablate.config.lengths import ASSUMED_LENGTH, Lengths
 from ablate.config.memory import CPU_MICRO_BATCH, peak_memory
 from ablate.config.resolve import resolve_row
 from ablate.plan import plan as plan_module
-from ablate.plan.plan import (
+from ablate.plan.plan import plan_of
+from ablate.plan.time_left import RATE_SAMPLES, measured_rates
+from ablate.report.plan_text import (
     epochs_lines,
     memory_line,
-    plan_of,
     precision_lines,
+    print_plan,
+    print_status,
 )
-from ablate.plan.time_left import RATE_SAMPLES, measured_rates
-from ablate.report.plan_text import print_plan, print_status
 from ablate.store import Results
 from ablate.store.checkpoints import RESUMABLE
 from ablate.store.corpora import MANIFEST, remember
@@ -109,14 +110,14 @@ def test_a_run_without_one_of_its_decodings_is_missing(fake):
     totals = plan(results).as_json()["totals"]
     assert (totals["missing"], totals["only_decoding"], totals["seconds"]) == (1, 1, 0.0)
     results.done("decoding beam=2", 1, 5.0, 25.0)
-    assert (plan(results).missing, plan(results).trained) == ({}, frozenset())
+    assert (plan(results).missing, plan(results).only_decoding) == (frozenset(), frozenset())
 
 
 def test_a_diverged_run_is_a_result_and_not_missing(fake):
     results = fake(COSTS, seeds="1", rows=["C"]).all_done()
     results.folder("C N=4", 1).result.unlink()
     results.diverged("C N=4", 1, 50, "the loss is not a finite number")
-    assert (plan(results).missing, plan(results).seconds) == ({}, 0.0)
+    assert (plan(results).missing, plan(results).seconds) == (frozenset(), 0.0)
 
 
 def rates(results):
@@ -352,7 +353,7 @@ def test_the_time_on_the_cpu_is_from_its_runs_alone(fake, monkeypatch):
     planned = plan_of(results.planned, results.results, "cpu")
     of_row = flops(planned)
     (id,) = (run.id for run, _ in planned.rows[0].runs)
-    assert planned.seconds_of[id] == pytest.approx(60.0 * of_row["base"] / of_row["C N=1"])
+    assert planned.seconds_by_run[id] == pytest.approx(60.0 * of_row["base"] / of_row["C N=1"])
     assert {row["precision"] for row in planned.as_json()["rows"]} == {"fp32"}
     assert precision_lines(planned)[0].startswith("Precision: fp32 on this CPU")
     change(Provenance, results.folder("C N=1", 1).provenance, device="cuda")

@@ -8,7 +8,7 @@ import pytest
 
 from ablate.plan import progress as module
 from ablate.plan import time_left
-from ablate.plan.progress import PerplexityDifference, ProgressReader, run_labels
+from ablate.plan.progress import PerplexityDifference, ProgressReader
 from ablate.store.records import Memory
 from ablate.study import runs_of
 from tests.report.fakes import Fake, study_from
@@ -75,7 +75,7 @@ def test_a_row_has_the_scores_of_finished_seeds_and_the_reports_of_the_others(fl
     flat.at("D dropout=0.2", 2, 40, alive=True, perplexity=8.0)
     found = row(read(flat), "D dropout=0.2")
     assert found.states == {1: "done", 2: "running"}
-    assert (found.ppl.by_seed, found.main.by_seed) == ({1: 5.0}, {1: 25.0})
+    assert (found.ppl.by_seed, found.main_scores.by_seed) == ({1: 5.0}, {1: 25.0})
     assert [(report.step, report.perplexity) for report in found.running] == [(40, 8.0)]
 
 
@@ -240,15 +240,15 @@ def test_memory_of_workers_is_summed_on_a_cpu_and_the_largest_report_counts_on_a
 
 
 def test_runs_are_named_by_their_first_row_and_seed(flat, tmp_path):
-    labels = run_labels(flat.planned)
+    labels = flat.planned.labels
     assert labels[flat.folder("decoding beam=1", 2).id] == "base seed 2"
     one = study_from(tmp_path, FLAT.replace("[1, 2]", "[7]"))
-    assert sorted(run_labels(runs_of(one)).values()) == ["D dropout=0.2", "D dropout=0.3", "base"]
+    assert sorted(runs_of(one).labels.values()) == ["D dropout=0.2", "D dropout=0.3", "base"]
 
 
 def test_runs_of_base_with_further_seeds_have_names_of_their_own(tmp_path):
     study = study_from(tmp_path, FLAT.replace("[1, 2]", "{rows: 1, base: 3}"))
-    labels = run_labels(runs_of(study))
+    labels = runs_of(study).labels
     assert {"base seed 1", "base seed 2", "base seed 3"} < set(labels.values())
     assert len(set(labels.values())) == len(labels)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
 
-from ablate.report.terminal import Label, plain_table, print_wide, text_console
+from ablate.report.terminal import Label, plain_table, print_wide, right, text_console
 
 CELLS = st.text("abc 0.5=_:[]日é\x1b", max_size=12).map(str.strip)
 STYLED = st.builds(Text, CELLS.filter(str.isprintable), st.sampled_from(["", "dim", "red"]))
@@ -68,7 +68,7 @@ def test_labels_that_do_not_fit_continue_below(width):
         for kind in ("rope", "none")
         for steps in (1, 2)
     ]
-    table = plain_table("row", "+seed", "state")
+    table = plain_table("row", right("seed"), "state")
     for label in labels:
         table.add_row(Text(label), "1", "interrupted")
     out = io.StringIO()
@@ -84,7 +84,7 @@ def test_labels_that_do_not_fit_continue_below(width):
 
 @pytest.mark.parametrize("width", [60, 70, 80])
 def test_a_label_is_broken_between_its_settings(width):
-    table = plain_table("row", "+params", "+FLOPs per step", "+steps", "runs")
+    table = plain_table("row", right("params"), right("FLOPs per step"), right("steps"), "runs")
     label = "E positional_encoding=learned warmup_steps=200"
     table.add_row(Label(label), "385,408", "1.50 G", "450", "1 done")
     out = io.StringIO()

@@ -278,7 +278,7 @@ def test_tuning_runs_count_in_the_plan_and_in_a_budget(study, tmp_path):
     assert fit(measured, measured.seconds + 1).runs.seeds.rows == (1, 2)
     one = fit(measured, measured.seconds - 1)  # the tuning stays whole; a seed goes
     assert one.runs.seeds.rows == (1,)
-    tuning = sum(measured.seconds_of.get(run.id, 0.0) for run in tuning_runs_of(runs_of(study)))
+    tuning = sum(measured.seconds_by_run.get(run.id, 0.0) for run in tuning_runs_of(runs_of(study)))
     assert one.seconds > tuning
 
 
