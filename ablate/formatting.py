@@ -64,6 +64,11 @@ def percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
+def signed_percent(share: float) -> str:
+    """A share as percentage with its sign: `+0.1 %`; `0.0 %` if it rounds to zero."""
+    return f"{signed(100 * share, 1)} %"
+
+
 def plural(count: int, noun: str) -> str:
     """`1 thread`, `2 threads`, `1,200 runs`."""
     if count != 1:

@@ -10,11 +10,18 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from ablate.config import RowConfig
 from ablate.config.cost import idle_parameters, parameters, training_flops
@@ -24,7 +31,7 @@ from ablate.config.resolve import SYMBOLS, resolve_row, standard_name
 from ablate.config.steps import Resolve
 from ablate.config.training import MAX_STEPS
 from ablate.errors import Fault, Invalid, listed, unknown_name
-from ablate.formatting import scaled
+from ablate.formatting import scaled, signed_percent
 from ablate.parts.sizes import MAX_SIZE
 from ablate.parts.variant import classes_of
 from ablate.study.settings import one_required
@@ -47,25 +54,11 @@ RANGES: dict[str, tuple[int, int]] = {
 _NEARBY = 8  # number of values tried to find a valid one
 
 
-def _free_field(kind: CostKind) -> Any:
-    """The pydantic type of the keys `params`, `active_params` and `flops`: the name or the symbol
-    of the free field.
-    """
+def _free_field(kind: CostKind) -> WithJsonSchema:
+    """The schema of a free field, by its name or its symbol."""
     allowed = FREE_FIELDS[kind]
-
-    def check(value: Any) -> Any:
-        if isinstance(value, (dict, list)):
-            raise Invalid(f"takes a single free field: {listed(allowed)}")
-        field = standard_name(str(value))
-        if field in allowed:
-            return field
-        if field in RANGES:
-            problem = f'"{value}" does not change {kind}'
-            raise Invalid(Fault(problem, remedy=f"use {listed(allowed)}"))
-        raise Invalid(unknown_name("free field", str(value), allowed))
-
-    names = [*allowed, *(symbol for symbol, name in SYMBOLS.items() if name in allowed)]
-    return Annotated[Any, BeforeValidator(check), WithJsonSchema({"enum": names})]
+    symbols = [symbol for symbol, name in SYMBOLS.items() if name in allowed]
+    return WithJsonSchema({"enum": [*allowed, *symbols]})
 
 
 class Match(Placed):
@@ -79,15 +72,31 @@ class Match(Placed):
         }
     )
 
-    params: _free_field("params") = None  # type: ignore[valid-type]
-    active_params: _free_field("active_params") = None  # type: ignore[valid-type]
-    flops: _free_field("flops") = None  # type: ignore[valid-type]
+    params: Annotated[str, _free_field("params")] = ""
+    active_params: Annotated[str, _free_field("active_params")] = ""
+    flops: Annotated[str, _free_field("flops")] = ""
     within: float = Field(0.01, ge=0, le=0.5)
     """largest relative difference from base; unset: 0.01"""
     # Not the length of the corpus: the matched value, and so the run id, must not depend on the
     # text.
     tokens: int = Field(ASSUMED_LENGTH, ge=1, le=60_000)
     """tokens per sentence for which FLOPs are counted; unset: 30"""
+
+    @field_validator(*FREE_FIELDS, mode="before")
+    @classmethod
+    def _check_free_field(cls, value: Any, key: ValidationInfo) -> str:
+        """The standard name of the free field of a kind of cost."""
+        assert key.field_name is not None
+        allowed = FREE_FIELDS[key.field_name]
+        if isinstance(value, (dict, list)):
+            raise Invalid(f"takes a single free field: {listed(allowed)}")
+        field = standard_name(str(value))
+        if field in allowed:
+            return field
+        if field in RANGES:
+            problem = f'"{value}" does not change {key.field_name}'
+            raise Invalid(Fault(problem, remedy=f"use {listed(allowed)}"))
+        raise Invalid(unknown_name("free field", str(value), allowed))
 
     @model_validator(mode="after")
     def _has_one_cost(self) -> Match:
@@ -132,7 +141,7 @@ class Match(Placed):
 class Matched:
     """The free field of a row, with the value at which the row costs as much as base.
 
-    cost: kind of cost.
+    kind: kind of cost.
     field: standard name of the free field.
     value: value of the free field.
     target: cost of base, in parameters or in FLOPs of one training.
@@ -141,7 +150,7 @@ class Matched:
     tokens: tokens per sentence for which FLOPs were counted.
     """
 
-    cost: CostKind
+    kind: CostKind
     field: str
     value: int
     target: float
@@ -157,7 +166,7 @@ class Matched:
     @property
     def text(self) -> str:
         """`d_ff=342: params +0.1 %`."""
-        return f"{self.field}={self.value}: {self.cost} {signed_percent(self.difference)}"
+        return f"{self.field}={self.value}: {self.kind} {signed_percent(self.difference)}"
 
     @property
     def legend(self) -> str:
@@ -168,33 +177,27 @@ class Matched:
             "flops": "training FLOPs",
         }
         line = (
-            f"matched: the field that brings the row's {names[self.cost]} within "
+            f"matched: the field that brings the row's {names[self.kind]} within "
             f"{100 * self.within:g} % of base's"
         )
         # The table's FLOPs are computed with the real lengths of the corpus, so there the
         # difference may be larger than the tolerance.
-        if self.cost == "flops":
+        if self.kind == "flops":
             line += f", counted for sentences of {self.tokens} tokens"
         return f"{line}."
 
     def amount(self, cost: float) -> str:
         """A cost with its unit: `12,345 parameters`, `9.53 TFLOP`."""
-        if self.cost != "flops":
-            active = "active " if self.cost == "active_params" else ""
-            return f"{cost:,} {active}parameters"
-        return scaled(cost, "FLOP")
+        if self.kind == "flops":
+            return scaled(cost, "FLOP")
+        active = "active " if self.kind == "active_params" else ""
+        return f"{cost:,} {active}parameters"
 
     def as_json(self) -> dict[str, Any]:
         """The match as JSON values."""
-        content = asdict(self)
-        content["base"], content["row"] = content.pop("target"), content.pop("reached")
-        return content
-
-
-def signed_percent(share: float) -> str:
-    """A share in percent with its sign and one digit: `+0.1 %`; `0.0 %` if it rounds to zero."""
-    text = f"{100 * share:+.1f} %"
-    return text.replace("+0.0 %", "0.0 %").replace("-0.0 %", "0.0 %")
+        content = {"cost": self.kind, "field": self.field, "value": self.value}
+        content |= {"within": self.within, "tokens": self.tokens}
+        return content | {"base": self.target, "row": self.reached}
 
 
 class NoMatch(Exception):  # noqa: N818
@@ -209,11 +212,11 @@ def match_row(
     resolve: Resolve = resolve_row,
 ) -> Matched:
     """Find the value of the free field that brings the cost of a row nearest to the cost of base.
+    If the row already costs as much as base, its value is kept.
 
     Args:
         match: the kind of cost, the free field and the tolerance.
-        settings: settings of base and of the row, by standard name. If the row already costs as
-            much as base, its value of the free field is kept.
+        settings: settings of base and of the row, by standard name.
         base: configuration of base.
         vocab_size_of: returns the vocabulary size of a configuration.
         resolve: makes a configuration from settings; raises ValueError if they are not valid.
@@ -223,15 +226,15 @@ def match_row(
     """
     inherited = _resolve_valid(settings, resolve)
     for config in (base, inherited):
-        custom_classes = classes_of(config, ModelConfig) if config else []
+        custom_classes = classes_of(config, ModelConfig) if config else ()
         if custom_classes:
-            name = str(custom_classes[0]).partition("@")[0]
+            name = custom_classes[0].written
             raise NoMatch(f"the cost of {name} is not known, so nothing can be matched to it")
     try:
         target = match.cost_of(base, vocab_size_of(base))
         search = _Search(match, settings, target, vocab_size_of, resolve)
         nearest = search.nearest(inherited)
-    except ValueError as error:
+    except ValueError as error:  # the cost cannot be computed
         raise NoMatch(str(error)) from None
     if nearest is None:
         raise NoMatch(f"no value of {match.field} is valid here")
@@ -267,7 +270,7 @@ class _Candidate:
 class _Search:
     """Bisection over the valid values of the free field. The cost does not fall as the value grows.
 
-    Values are searched in steps of `unit`; an index counts these steps.
+    The values are the multiples of `stride`: the value at index i is i * stride.
     """
 
     match: Match
@@ -277,9 +280,9 @@ class _Search:
     resolve: Resolve
 
     @cached_property
-    def unit(self) -> int:
-        """Step between values. If d_k or d_v is derived from d_model, then d_model must be
-        divisible by the number of heads of every layer; else the step is 1.
+    def stride(self) -> int:
+        """Difference between neighboring values: 1, unless d_k or d_v is derived from d_model. Then
+        d_model must be divisible by the number of heads of every layer.
         """
         is_derived = self.settings.get("d_k") is None or self.settings.get("d_v") is None
         if self.match.field != "d_model" or not is_derived:
@@ -294,7 +297,7 @@ class _Search:
     def ends(self) -> tuple[int, int]:
         """The smallest and the largest index."""
         low, high = RANGES[self.match.field]
-        return math.ceil(low / self.unit), high // self.unit
+        return math.ceil(low / self.stride), high // self.stride
 
     def nearest(self, inherited: RowConfig | None) -> _Candidate | None:
         """The candidate whose cost is nearest to the target; None if no value is valid.
@@ -306,19 +309,19 @@ class _Search:
         if inherited is not None and self._cost(inherited) == self.target:
             return _Candidate(getattr(inherited, self.match.field), self.target)
         low, high = self.ends
-        # The smallest index whose next valid value costs at least the target.
+        # The smallest index whose next valid value costs at least the target. The condition is
+        # false up to some index and true from there on, because the cost does not fall.
         first = low + bisect_left(range(low, high), True, key=self._reaches_target)
         below = self._next_valid(first - 1, -1)
         above = self._next_valid(first, 1)
-        candidates = [candidate for candidate in (below, above) if candidate is not None]
-        if not candidates:
+        upper = above or below
+        if upper is None:
             return None
         smallest = self._next_valid(low, 1)
-        largest = candidates[-1]
-        # The cost does not fall, so with equal costs at both ends it is constant.
-        if smallest and largest.value != smallest.value and largest.cost == smallest.cost:
+        # The cost does not fall, so if it is equal at two values, it is constant between them.
+        if smallest and upper.value != smallest.value and upper.cost == smallest.cost:
             raise NoMatch(f"{self.match.field} does not change the {self.match.kind} of this row")
-        return min(candidates, key=lambda candidate: abs(candidate.cost - self.target))
+        return min(below or upper, upper, key=lambda found: abs(found.cost - self.target))
 
     def _reaches_target(self, index: int) -> bool:
         """Whether the next valid value costs at least the target, or there is none."""
@@ -333,9 +336,9 @@ class _Search:
         none nearby.
         """
         low, high = self.ends
-        for step in range(index, index + direction * _NEARBY, direction):
-            if low <= step <= high:
-                value = step * self.unit
+        for i in range(index, index + direction * _NEARBY, direction):
+            if low <= i <= high:
+                value = i * self.stride
                 settings = {**self.settings, self.match.field: value}
                 config = _resolve_valid(settings, self.resolve)
                 if config is not None:

@@ -234,7 +234,7 @@ class RowReader:
         changed = changes(config, base.config)
         self.written[draft.label] = draft.written
         self.notes.add(draft.label, self.settings.remarks(draft.settings), spec.mark)
-        if matched is not None and matched.cost != "flops":
+        if matched is not None and matched.kind != "flops":
             unread = map(self.settings.unread, (base.config, config))
             self.notes.add(draft.label, unread, spec.mark)
         # A row of a design is not noted, because a design may need a row equal to base. If only one
