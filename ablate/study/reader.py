@@ -27,6 +27,7 @@ from ablate.study.select import (
 )
 from ablate.study.settings import merge, with_causes, written_mark
 from ablate.study.settings_reader import SettingsReader
+from ablate.study.sizes import check_overridden, read_sizes
 from ablate.study.study import Source, Study, StudyMetrics, Whole
 from ablate.study.study_file import StudyFile
 from ablate.study.task_and_data import read_data, read_task
@@ -76,9 +77,10 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
     n_errors = len(errors)
     base = settings.read(file.base, {})
     base_is_valid = len(errors) == n_errors and valid.value.get("base") is root.value.get("base")
-    reader = RowReader(file, settings, data, errors)
-    rows = tuple(reader.read(base))
-    reader.check_overridden(selection.overrides)
+    sizes = read_sizes(file, base, settings, report)
+    reader = RowReader(file, base, sizes, settings, data, errors)
+    rows = tuple(reader.read())
+    check_overridden(file, sizes, selection.overrides, report)
     if task and data and base_is_valid:
         with classes.faults_of_task(task_name):
             _check_task(task, metrics.shown, data, rows, reader.written, sections, report)
