@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
+import numbers
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
-from numbers import Number
-from typing import Any
+from typing import Any, NamedTuple
 
 from ablate.errors import UsageError, unknown_name
 
@@ -42,8 +41,7 @@ _CONSTANTS = ("true", "false", "none", "null")
 _PREFIX = re.compile(r"^(params\.|tags\.(mlflow\.)?|config[./])")
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A line of a table. The functions that read a table return copies with further facts.
 
     place: position of the line in its file, for messages.
@@ -107,7 +105,8 @@ class SourceTable:
         self._clashes: dict[str, str] = {}  # message by plain name
         self.lines: list[Line] = []
         for number, line in enumerate(lines, 1):
-            self.lines.append(replace(line, cells=self._plain_cells(line), number=number))
+            cells = self._plain_cells(line)
+            self.lines.append(Line(line.place, cells, line.n_replaced, number))
         for name in row_columns:
             if plain_name(name) not in self.columns:
                 raise UsageError(unknown_name("column", name, self.columns))
@@ -132,11 +131,12 @@ class SourceTable:
             name = str(key)
             plain = plain_name(name)
             first_name = self.columns.setdefault(plain, name)
-            first_text = cell_text(cells.get(plain))
-            text = cell_text(value)
-            if not first_text or first_name == name:
+            first_text = "" if first_name == name else cell_text(cells.get(plain))
+            if not first_text:
                 cells[plain] = value
-            elif text and parse_setting(text) != parse_setting(first_text):
+                continue
+            text = cell_text(value)
+            if text and parse_setting(text) != parse_setting(first_text):
                 clash = (
                     f'{line.place}: the columns "{first_name}" and "{name}" have different '
                     f'values, "{first_text[:60]}" and "{text[:60]}"; remove one of the two columns'
@@ -182,15 +182,16 @@ def plain_name(name: str) -> str:
 
 def cell_text(cell: Any) -> str:
     """The text of a cell; empty for None and for the missing values of pandas."""
-    if cell is None or str(cell) in ("<NA>", "NaT") or is_nan(cell):
+    if cell is None or is_nan(cell):
         return ""
-    return str(cell).strip()
+    text = str(cell)
+    return "" if text in ("<NA>", "NaT") else text.strip()
 
 
 def is_nan(cell: Any) -> bool:
     """Whether a cell is the number NaN, not the text `nan`."""
-    # `Number` includes the numbers of numpy and decimal. NA of pandas is not a number.
-    return isinstance(cell, Number) and cell != cell
+    # `numbers.Number` includes the numbers of numpy and decimal. NA of pandas is not a number.
+    return not isinstance(cell, str) and isinstance(cell, numbers.Number) and cell != cell
 
 
 def parse_number(cell: Any) -> float | None:

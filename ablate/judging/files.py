@@ -8,7 +8,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,7 @@ def read_lines(files: Sequence[Path]) -> list[Line]:
             content = [_last_value(file, content)]
         for line in content:
             place = line.place if len(files) == 1 else f"{file.name}, {line.place}"
-            lines.append(replace(line, place=place))
+            lines.append(line._replace(place=place))
     return lines
 
 

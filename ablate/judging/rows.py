@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from ablate.errors import UsageError, listed
 from ablate.formatting import first_few, plural
@@ -54,7 +53,7 @@ def merged_spellings(lines: Sequence[Line], table: SourceTable) -> list[Line]:
             first = first_spellings.setdefault(parse_setting(text), text)
             if first != text:
                 replaced[text, first] += 1
-            merged.append(replace(line, cells={**line.cells, name: first}))
+            merged.append(line._replace(cells={**line.cells, name: first}))
         lines = merged
         for (text, first), count in replaced.items():
             table.notes.append(
@@ -72,7 +71,7 @@ def named_lines(lines: Sequence[Line], table: SourceTable) -> list[Line]:
         if len(values) > 1:
             settings = zip(table.row_columns, values, strict=True)
             row = " ".join(f"{name}={value}" for name, value in settings)
-        named.append(replace(line, row="" if "" in values else row))
+        named.append(line._replace(row="" if "" in values else row))
     return named
 
 
@@ -103,7 +102,7 @@ def finished_lines(lines: Sequence[Line], table: SourceTable) -> list[Line]:
             )
         if word not in (*USUAL, DIVERGED):
             unusual_states[text] = None
-        finished.append(replace(line, state=word))
+        finished.append(line._replace(state=word))
     if unusual_states:
         table.notes.append(f"Read as finished: the state {first_few(list(unusual_states))}.")
     if unfinished:
@@ -186,7 +185,7 @@ def lines_with_seeds(
         row = line.row
         if are_names_shortened:
             row = _SEED.sub("", row, count=1) or row
-        with_seeds.append(replace(line, row=row, seed=seed))
+        with_seeds.append(line._replace(row=row, seed=seed))
     return with_seeds
 
 
