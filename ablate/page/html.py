@@ -39,6 +39,7 @@ def environment() -> Environment:
     )
     # A narrow screen may break a label at these positions, besides its spaces.
     templates.filters["parts"] = lambda text: re.split(r"(?<=[=,])", text)
+    templates.filters["with_code"] = with_code
     templates.filters["word_differences"] = word_differences
     templates.filters["base64"] = lambda content: b64encode(content).decode()
     templates.tests["best"] = lambda cell: isinstance(cell, Best)
@@ -50,6 +51,14 @@ def _visible(value: object) -> object:
     if isinstance(value, str) and not isinstance(value, Markup):
         return visible(value)
     return value
+
+
+def with_code(text: str) -> Markup:
+    """A sentence as HTML, with the parts between backticks as code."""
+    pieces = re.split(r"`([^`]+)`", visible(text))
+    for index in range(1, len(pieces), 2):
+        pieces[index] = Markup("<code>{}</code>").format(pieces[index])
+    return Markup("").join(pieces)
 
 
 def word_differences(text: str, reference: str) -> list[tuple[str, str]]:

@@ -72,11 +72,12 @@ def latex(table: Table, against_paper: bool = False, with_cost: bool = False) ->
     advice = table.experiment.notes.advice
     legend = [line for line in layout.legend if line not in advice]
     name, label = escaped(table.experiment.name), _label(table)
-    tables = [_results(table, layout, [" ".join(conclusion(table)), *legend])]
+    tables = [_results(table, layout, [conclusion(table), legend])]
     for number, (title, further) in enumerate(further_tables(table), 1):
         caption = f"Ablation study {name}: {escaped(title)}."
         groups = [""] * len(further.rows)
-        tables.append(_environment(further, caption, f"{label}-{number}", groups, further.legend))
+        notes = [further.legend]
+        tables.append(_environment(further, caption, f"{label}-{number}", groups, notes))
     return "\n".join([_TOP + "\n".join(tables), r"\ablateend"]) + "\n"
 
 
@@ -84,7 +85,7 @@ def latex_environment(table: Table, notes: Sequence[str]) -> str:
     """The environment of the results for a document with a single column, with these notes in the
     place of conclusion and legend.
     """
-    text = _results(table, _layout(table), notes)
+    text = _results(table, _layout(table), [[note] for note in notes])
     return text.replace(r"{\ablatetable}", "{table}")
 
 
@@ -93,10 +94,12 @@ def _layout(table: Table, against_paper: bool = False, with_cost: bool = False) 
     return paper_layout(table, mark, against_paper, with_cost, best="bold:", every_setting=False)
 
 
-def _results(table: Table, layout: Layout, notes: Sequence[str]) -> str:
+def _results(table: Table, layout: Layout, notes: Sequence[Sequence[str]]) -> str:
     name = escaped(table.experiment.name)
     state = " (unfinished)" if table.missing_runs else ""
     caption = f"Ablation study {name}{state}: each row equals base except for the settings shown."
+    if not table.experiment.is_study:
+        caption = f"Scores of {name}."
     groups = [row.group for row in table.rows]
     return _environment(layout, caption, _label(table), groups, notes)
 
@@ -106,9 +109,11 @@ def _label(table: Table) -> str:
 
 
 def _environment(
-    layout: Layout, caption: str, label: str, groups: list[str], notes: Sequence[str]
+    layout: Layout, caption: str, label: str, groups: list[str], notes: Sequence[Sequence[str]]
 ) -> str:
-    """A table environment: caption, table, and notes below it."""
+    """A table environment: caption, table, and below it a paragraph for each list of notes, because
+    a page has no room for a line for each note.
+    """
     alignment = "".join("lr"[column.numeric] for column in layout.columns)
     lines = [
         r"\begin{\ablatetable}[htbp]",
@@ -125,7 +130,7 @@ def _environment(
         r"  \end{tabular}}",
         r"  \par\medskip",
         r"  \begin{minipage}{\linewidth}\footnotesize\raggedright",
-        *(f"    {_note(line)}\\par" for line in notes),
+        *(f"    {' '.join(map(_note, paragraph))}\\par" for paragraph in notes),
         r"  \end{minipage}",
         r"\end{\ablatetable}",
     ]

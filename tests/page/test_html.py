@@ -58,7 +58,7 @@ def test_every_row_and_cell_is_shown_and_heads_are_marked_as_such(fake):
         row.label for row in table.rows
     ]
     assert len(tags.all("tbody")) == 4  # base, A, D, decoding
-    legend = [line.replace("* best", "bold: best") for line in layout.legend]
+    legend = [line.replace("* best", "bold: best").replace("`", "") for line in layout.legend]
     assert [text for _, text in tags.all("li")] == [*conclusion(table), *legend]
 
 
