@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -35,7 +36,7 @@ def curve_of(outcome: Outcome, row: Row, results: Results) -> Curve:
     """The learning curve of one row."""
     by_seed: dict[int, tuple[tuple[int, float], ...]] = {}
     training_points: dict[int, list[tuple[int, float]]] = {}
-    costs: dict[tuple[str, int, int], float] = {}
+    costs: dict[tuple[str, int], dict[int, float]] = defaultdict(dict)
     runs = outcome.by_label[row.label]
     flops = flops_per_step(outcome.planned, row, lengths_of(runs, results))
     for run in runs:
@@ -51,10 +52,10 @@ def curve_of(outcome: Outcome, row: Row, results: Results) -> Curve:
         training_points[seed] = []
         for line in log:
             step = line.step
-            costs["tokens", seed, step] = line.tokens
-            costs["flops", seed, step] = step * flops
+            costs["tokens", seed][step] = line.tokens
+            costs["flops", seed][step] = step * flops
             if run.seconds and run.steps:
-                costs["seconds", seed, step] = step * (run.seconds / run.steps)
+                costs["seconds", seed][step] = step * (run.seconds / run.steps)
             if line.loss is not None:
                 training_points[seed].append((step, math.exp(line.loss)))
     config = row.config

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -67,6 +68,8 @@ def command(
     seen = _attention(outcome, root, attention) if attention is not None else None
     # Make the whole page before writing: an error leaves an existing page unchanged.
     examples = _samples(outcome, root, sentences)
+    # Figures are cyclic garbage; without the results, it is collected often and quickly.
+    gc.freeze()
     text = study_page(without_paths(outcome, root), root, curves, examples, seen)
     path = out or root.study(content.name) / FILE
     # Not durable, because the page can be made again.

@@ -32,7 +32,7 @@ class Curve:
 
     label, group: label and group of the row.
     by_seed: (step, perplexity) of each evaluation, by seed; only seeds with an evaluation.
-    costs: costs of the training up to a step, by (axis, seed, step), where they are known. Seconds
+    costs: costs of the training by (axis, seed), up to each step where they are known. Seconds
         are known for finished trainings, with the time of their evaluations.
     axis: key of AXES for the horizontal axis of `points` and `mean`.
     base: label of the row's base.
@@ -43,7 +43,7 @@ class Curve:
     label: str
     group: str
     by_seed: Mapping[int, Sequence[tuple[int, float]]]
-    costs: Mapping[tuple[str, int, int], float] = field(default_factory=dict)
+    costs: Mapping[tuple[str, int], Mapping[int, float]] = field(default_factory=dict)
     axis: str = "step"
     base: str = "base"
     training: Curve | None = None
@@ -107,7 +107,7 @@ class Curve:
         """The cost of a seed's training up to a step, by a key of AXES; None while it is
         unknown.
         """
-        return step if axis == "step" else self.costs.get((axis, seed, step))
+        return step if axis == "step" else self.costs.get((axis, seed), {}).get(step)
 
     def over(self, axis: str) -> Curve:
         """This curve over another axis, a key of AXES."""

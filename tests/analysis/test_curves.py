@@ -18,7 +18,7 @@ def curve(row, rates, flops=10.0, seconds=0.5, tokens=7):
     costs = {}
     for axis, per_step in {"tokens": tokens, "flops": flops, "seconds": seconds}.items():
         for seed, points in by_seed.items():
-            costs |= {(axis, seed, step): per_step * step for step, _ in points}
+            costs[axis, seed] = {step: per_step * step for step, _ in points}
     return Curve(row, "base" if row == "base" else "A", by_seed, costs)
 
 
