@@ -22,7 +22,7 @@ from ablate.analysis.current_look import read_current_look
 from ablate.analysis.judgments import record_judgment
 from ablate.analysis.missing import Retries, missing_runs, never
 from ablate.analysis.missing_scores import score_missing
-from ablate.analysis.tuning_runs import pending_tuning
+from ablate.analysis.tuning_runs import pending_tuning, tuning_runs_of
 from ablate.formatting import plural
 from ablate.store import Results
 from ablate.store.status import fault_in_result
@@ -106,6 +106,14 @@ class Stage:
     def is_over(self) -> bool:
         """Whether nothing is left to do, for this launcher or another."""
         return not self.missing and not self.skipped
+
+    @property
+    def runs_to_prepare(self) -> list[Run]:
+        """The runs of this stage, after the tuning runs of its rows: also those that are done,
+        whose text must be the text of the rows for which they have chosen values.
+        """
+        tuning = tuning_runs_of(self.selected)
+        return list(((tuning.by_id if tuning else {}) | self.runs.by_id).values())
 
     @property
     def known_groups(self) -> list[Runs]:

@@ -209,7 +209,7 @@ def _train(
 
     end = execute_stages(first, view.results, execute, view.log, retries, limit)
     if not first.missing:  # nothing was launched, so check here whether the data have changed
-        prepare_runs(end.study, end.selected, view.results, view.log)
+        prepare_runs(end.study, end.runs_to_prepare, view.results, view.log)
         view.copy_metrics(end)
     return end
 
@@ -236,7 +236,7 @@ def _submit(
     study, results = first.study, view.results
     claim(study, results)  # the last job of the submission publishes under the study's name
     close_finished(results, study.name)
-    runs = first.selected.by_id | first.runs.by_id  # `first.runs` may be tuning runs
+    runs = first.selected.by_id | {run.id: run for run in first.runs_to_prepare}
     prepare_runs(study, runs.values(), results, view.log)
     if not first.missing:
         view.log("nothing to submit: every run has ended")

@@ -109,7 +109,7 @@ def launch(
     # executor is made later, if a run is missing.
     if resources.device == "cuda":
         executor = executor_for(demand)
-    corpora = prepare_runs(study, stage.runs, results, watcher.log)
+    corpora = prepare_runs(study, stage.runs_to_prepare, results, watcher.log)
     missing = [id for id in stage.missing if is_missing(runs[id], results, retries)]
     if not missing:
         return

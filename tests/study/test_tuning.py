@@ -23,6 +23,7 @@ from ablate.analysis.tuning_runs import (
 from ablate.config.identity import run_id
 from ablate.config.resolve import resolve_row
 from ablate.errors import StoreError
+from ablate.launch.preparation import prepare_runs
 from ablate.plan.budget import fit
 from ablate.plan.plan import plan_of
 from ablate.store import Results, state_of
@@ -36,6 +37,7 @@ from tests.records import (
     a_provenance,
     a_result,
     a_run,
+    an_execution,
     some_scores,
 )
 from tests.report.fakes import Fake
@@ -145,6 +147,20 @@ def test_a_settled_row_is_the_row_that_one_would_write_by_hand(read, study, resu
     ]
     assert pending_tuning(settled) is None
     assert runs_with_choices(settled.study, results) == settled
+
+
+def test_rows_are_not_trained_on_other_text_than_the_tuning_runs_that_chose_for_them(
+    study, results
+):
+    for label in ("base", "A norm_position=pre"):
+        for value in (0.001, 0.01, 0.1):
+            finish(study, results, label, value, 2.0, 2.0)
+    stage = next_stage(study, results)
+    assert stage.tuning is None
+    tuning_run = results.run(next(iter(tuning_runs_of(runs_of(study)))).id)
+    an_execution(training_hash="d" * 12).write(tuning_run.execution)
+    with pytest.raises(StoreError, match=f"{tuning_run.path}: the training data has changed"):
+        prepare_runs(study, stage.runs_to_prepare, results, lambda line: None)
 
 
 def test_a_row_waits_until_each_of_its_tuning_runs_has_ended(study, results):
