@@ -408,6 +408,31 @@ def complete_studies(draws: int, seed: int) -> Iterator[str]:
                 )
 
 
+def shared_trainings(draws: int, seed: int) -> Iterator[str]:
+    """Error and power if rows share trainings with each other and not with base, as in a grid of
+    `n_heads` and `beam`. A row has the noise of its training, and a tenth of it of its own.
+    """
+    seeds = (2, 3, 4, 5, 8)
+    heads = " | ".join(f"{n} seeds: error | power" for n in seeds)
+    yield f"| noise of the trainings | sd of base | trainings | rows of each | {heads} |"
+    yield "| --- | ---: | ---: | ---: |" + " ---: | ---: |" * len(seeds)
+    for (name, spread), base in itertools.product(list(SPREADS.items())[:2], (1.0, 2.0, 3.0)):
+        for trainings, rows in ((1, 4), (2, 2), (2, 6), (3, 4), (6, 2)):
+            draw = np.random.default_rng(seed)
+            cells = []
+            for n in seeds:
+                sds = spread(draw, draws, trainings)
+                sds[:, 0] = base
+                scores = np.repeat(
+                    draw_study(draw, draws, trainings, n, sds), [1] + [rows] * trainings, axis=1
+                )
+                scores[:, 1:] += draw.normal(size=scores[:, 1:].shape) / 10
+                error = judge(scores).any(axis=1).mean()
+                scores[:, 1 : 1 + rows] += EFFECT  # the rows of the first training
+                cells.append(f"{error:.3f} | {judge(scores)[:, 0].mean():.2f}")
+            yield f"| {name} | {base:g} | {trainings} | {rows} | {' | '.join(cells)} |"
+
+
 def further_seeds(draws: int, seed: int) -> Iterator[str]:
     """Error and power if base has more seeds than the 13 rows, by the size of the seed effect.
 
@@ -785,6 +810,7 @@ def _any_verdict(
 TABLES: dict[str, Callable[[int, int], Iterator[str]]] = {
     "complete": complete_studies,
     "base": noisier_base,
+    "shared": shared_trainings,
     "further": further_seeds,
     "diverged": diverged_base,
     "sizes": sizes,
