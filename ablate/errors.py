@@ -30,6 +30,7 @@ from ablate.formatting import ellipsis, first_few, printable, without_hashes
 # Least similarity (difflib's ratio) at which an unknown name is taken for an allowed name: that of
 # four letters, one of them wrong.
 NEAR = 0.75
+NEAR_SHORT = 0.6  # for names of up to three letters, one of them wrong
 # Words of other tools and papers, which have other letters than the word that is meant.
 SYNONYMS = {
     "gpu": "cuda",
@@ -340,7 +341,7 @@ def nearest_name(given: str, allowed: Iterable[str]) -> str | None:
     given = given.lower()
     if SYNONYMS.get(given) in names:
         return names[SYNONYMS[given]]
-    near = get_close_matches(given, names, n=1, cutoff=NEAR if len(given) > 3 else 0.6)
+    near = get_close_matches(given, names, n=1, cutoff=NEAR if len(given) > 3 else NEAR_SHORT)
     if not near:
         words = set(given.split("_"))
         with_words = [name for name in names if words < set(name.split("_"))]

@@ -204,8 +204,8 @@ def _other_settings(planned: Runs) -> dict[str, object]:
     """The settings of base that have no column in the table: fields that the task always shows, and
     fields that differ from the paper's base model.
 
-    A decoding field is compared with its first default, so that tables of older results do not
-    change.
+    A decoding field is compared with the default with which it was introduced, so that tables of
+    older results do not change.
     """
     # `resolve_row` without settings gives the paper's base model.
     paper = {**resolve_row({}).model_dump(), **INTRODUCED_DECODING}

@@ -146,7 +146,7 @@ class Estimate:
     of A at the low level of B). Interactions of more factors repeat this rule.
 
     value: the estimated effect.
-    low_mean: mean score at the low level.
+    mean_at_low_level: mean score at the low level.
     standard_error: of the value; None if the scores show no spread within cells.
     low, high: confidence interval at the level of Holm's test of the effect, which is 95 % or more:
         it excludes 0 exactly if p_holm is below 0.05. None if the standard error is unknown.
@@ -156,7 +156,7 @@ class Estimate:
 
     effect: Effect
     value: float
-    low_mean: float
+    mean_at_low_level: float
     standard_error: float | None = None
     low: float | None = None
     high: float | None = None

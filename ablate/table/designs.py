@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ablate.formatting import enumeration, number, p_text, plural
+from ablate.stats import factorial
 from ablate.stats.designs import FactorialDesign, PathDesign
-from ablate.stats.factorial import Estimate, effects
 from ablate.stats.metrics import Interval, Metric
 from ablate.stats.significance import LEVEL, holm_correction, paired_t_test
 from ablate.table.experiment import ExperimentRun
@@ -36,19 +36,18 @@ class EffectEstimate:
     interval: tuple[float, float] | None = None
     p: float | None = None
 
-    @staticmethod
-    def build(estimate: Estimate, metric: Metric) -> EffectEstimate:
+    @classmethod
+    def of_factorial(cls, estimate: factorial.Estimate, metric: Metric) -> EffectEstimate:
         """The estimate of an effect of a factorial, with its interval clipped to the possible
         differences.
         """
         if estimate.low is None or estimate.high is None:
-            return EffectEstimate(estimate.value)
-        mean_at_first_level = estimate.low_mean
-        possible = metric.possible_differences(mean_at_first_level)
+            return cls(estimate.value)
+        possible = metric.possible_differences(estimate.mean_at_low_level)
         interval = metric.informative_interval(
             estimate.low, estimate.high, possible, estimate.value
         )
-        return EffectEstimate(estimate.value, interval, estimate.p_holm)
+        return cls(estimate.value, interval, estimate.p_holm)
 
     def as_json(self) -> dict[str, float | None]:
         """The estimate as JSON values."""
@@ -98,30 +97,33 @@ class DesignEffects:
 
 def design_effects(table: Table) -> list[DesignEffects]:
     """The effects of every design of the study, with the seeds and the level of the verdicts."""
-    table = table.judged_part()
+    judged = table.judged_part()
     effects = []
     paths: dict[str, list[PathDesign]] = {}
-    for design in table.experiment.setup.designs:
+    for design in judged.experiment.setup.designs:
         if isinstance(design, FactorialDesign):
-            effects.append(_factorial_effects(table, design))
+            effects.append(_factorial_effects(judged, design))
         else:
             paths.setdefault(design.group, []).append(design)
     for group, designs in paths.items():
-        effects.append(_path_effects(table, group, designs))
+        effects.append(_path_effects(judged, group, designs))
     return effects
 
 
 def effects_layout(table: Table, design: DesignEffects) -> Layout:
     """The effects of a design as a table."""
-    columns = [TextColumn("effect" if design.is_factorial else "part", False, design.names)]
+    columns = [
+        TextColumn("effect" if design.is_factorial else "part", numeric=False, cells=design.names)
+    ]
     for metric in table.compared_metrics:
+        # Without any estimate, all cells are empty; else a metric without estimates has no column.
         if design.by_metric and metric.name not in design.by_metric:
             continue
         estimates = design.by_metric.get(metric.name, (EffectEstimate(),) * len(design.names))
         cells = tuple(estimate.text(metric) for estimate in estimates)
         p_values = tuple(p_text(estimate.p) for estimate in estimates)
-        columns.append(TextColumn(f"Δ{metric.title}\n[95 %]", True, cells))
-        columns.append(TextColumn("p\n(adj.)", True, p_values))
+        columns.append(TextColumn(f"Δ{metric.title}\n[95 %]", numeric=True, cells=cells))
+        columns.append(TextColumn("p\n(adj.)", numeric=True, cells=p_values))
     return Layout(tuple(columns), design.notes)
 
 
@@ -176,9 +178,9 @@ def _factorial_effects(table: Table, design: FactorialDesign) -> DesignEffects:
             if row is not None and row.scores[metric.name].n:
                 scores.append(list(row.scores[metric.name].transformed.values()))
         if len(scores) == len(cells):
-            estimates = effects(design.fraction, scores, table.level)
+            estimates = factorial.effects(design.fraction, scores, table.level)
             by_metric[metric.name] = tuple(
-                EffectEstimate.build(estimate, metric) for estimate in estimates
+                EffectEstimate.of_factorial(estimate, metric) for estimate in estimates
             )
     notes += _factorial_notes(table, cells, by_metric)
     title = f"{design.group}: {design.title}"
@@ -224,9 +226,8 @@ def _diverged_note(runs: Iterable[ExperimentRun]) -> Iterator[str]:
 
 
 def _unscored_note(table: Table, runs: Iterable[ExperimentRun]) -> Iterator[str]:
-    count = 0
-    for run in runs:
-        count += run.state != "diverged" and table.main_metric.name not in run.scores
+    name = table.main_metric.name
+    count = sum(run.state != "diverged" and name not in run.scores for run in runs)
     if count:
         have = "has" if count == 1 else "have"
         yield f"{plural(count, 'run')} {have} no score yet: some effects are over fewer seeds."
@@ -253,6 +254,7 @@ class _Pair(NamedTuple):
     """A line of the table of paths: the difference of a row from a reference.
 
     name: name of the effect.
+    row: the row from whose scores the reference's scores are subtracted.
     reference: the row whose scores are subtracted: base, the row before, or the row without a part.
     is_addition: whether the row adds a single part to base.
     """
@@ -265,7 +267,7 @@ class _Pair(NamedTuple):
 
 def _path_effects(table: Table, group: str, designs: list[PathDesign]) -> DesignEffects:
     """The effects of all paths of a group: each part is added to base or to the parts before it, or
-    left out of the target.
+    left out of the target. The paths of a group lead from the same base to the same target.
     """
     rows = table.by_label
     base = _base_of_path(table, designs[0])
@@ -317,6 +319,7 @@ def _differences(pairs: list[_Pair], metric: Metric, level: float) -> tuple[Effe
     """
     name = metric.name
     estimates = [EffectEstimate()] * len(pairs)
+    # Index of a pair -> its differences, and the possible differences.
     tested: dict[int, tuple[list[float], Interval]] = {}
     p_values = []
     for index, pair in enumerate(pairs):
@@ -336,6 +339,7 @@ def _differences(pairs: list[_Pair], metric: Metric, level: float) -> tuple[Effe
             reference_mean = statistics.fmean(reference_scores.values())
             tested[index] = differences, metric.possible_differences(reference_mean)
             p_values.append(test.p)
+    # Holm's correction gives each test the level of its interval, so the test is made again.
     corrections = holm_correction(p_values, len(p_values), level)
     for index, corrected in zip(tested, corrections, strict=True):
         differences, possible = tested[index]

@@ -149,13 +149,13 @@ def test_a_factorial_without_spread_over_seeds_has_no_intervals_and_says_why(tmp
 
 
 def test_an_interval_that_holds_every_loss_is_not_shown():
-    told = Estimate((True,), 0.1, low_mean=4.0, low=-1.0, high=1.2, p_holm=0.9)
+    told = Estimate((True,), 0.1, mean_at_low_level=4.0, low=-1.0, high=1.2, p_holm=0.9)
     silent = replace(told, low=-16.0, high=16.2)
     assert (
-        EffectEstimate.build(told, BITS_PER_BYTE).text(BITS_PER_BYTE)
+        EffectEstimate.of_factorial(told, BITS_PER_BYTE).text(BITS_PER_BYTE)
         == "+0.1000 [-1.0000, +1.2000]"
     )
-    assert EffectEstimate.build(silent, BITS_PER_BYTE) == EffectEstimate(0.1, p=0.9)
+    assert EffectEstimate.of_factorial(silent, BITS_PER_BYTE) == EffectEstimate(0.1, p=0.9)
 
 
 def test_a_part_left_out_has_no_interval_that_holds_every_loss():
