@@ -70,6 +70,7 @@ MAX_MESSAGE = 1000  # characters of a fault
 UNKNOWN_NAME = "unknown-name"
 NO_SUCH_FILE = "no-such-file"
 PENDING = "pending"
+NO_EFFECT = "no-effect"
 
 Steps = tuple[str | int, ...]
 
@@ -299,6 +300,11 @@ class UsageError(AblateError):
 def wrong_option(name: str, *faults: Fault | str) -> UsageError:
     """The error of an option, an argument or a command: `--budget: "x" is not a time`."""
     return UsageError(*(as_fault(fault).located(Mark(name)) for fault in faults))
+
+
+def ineffective_option(name: str, problem: str) -> UsageError:
+    """The error of an option without effect: `--lines has an effect only with --logs`."""
+    return UsageError(Fault(problem, given=name, code=NO_EFFECT))
 
 
 class DataError(AblateError):

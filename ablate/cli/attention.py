@@ -13,7 +13,7 @@ from ablate.cli.naming import TrainedRun
 from ablate.cli.options import Device, torch_device
 from ablate.cli.output import Format
 from ablate.cli.standard_input import checked_text, piped_text
-from ablate.errors import Fault, UsageError
+from ablate.errors import Fault, UsageError, ineffective_option
 from ablate.formatting import plural
 from ablate.report.terminal import text_console
 from ablate.stdio import echo, new_console, print_json
@@ -74,9 +74,9 @@ def command(
             "--text and --translation have no effect with --importance, which uses the dev set"
         )
     if records is not None and not importance:
-        raise UsageError("--records has no effect without --importance")
+        raise ineffective_option("--records", "has no effect without --importance")
     if importance and out:
-        raise UsageError("--out has no effect with --importance, which prints a table")
+        raise ineffective_option("--out", "has no effect with --importance, which prints a table")
     from ablate.attention.figures import check_paths
 
     # First, because loading the model takes seconds.

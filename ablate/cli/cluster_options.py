@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 from ablate.analysis.stages import Stage
 from ablate.cli.arguments import option
-from ablate.errors import Fault, MachineError, Mark, UsageError, not_allowed, wrong_option
+from ablate.errors import (
+    Fault,
+    MachineError,
+    Mark,
+    UsageError,
+    ineffective_option,
+    not_allowed,
+    wrong_option,
+)
 from ablate.formatting import duration, plural
 from ablate.launch.devices import gpu_groups, gpus_for_run, runs_of_pilot
 from ablate.plan.plan import Plan, seconds_on_cluster
@@ -160,7 +168,7 @@ class ClusterOptions:
         if self.on is None:
             given = [*options, *(name for name in ("workers", "sbatch") if getattr(self, name))]
             if given:
-                raise UsageError(f"--{given[0]} has an effect only with --on")
+                raise ineffective_option(f"--{given[0]}", "has an effect only with --on")
             return None
         for text in self.sbatch or ():
             name, equals, text_value = text.partition("=")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from ablate.cli.arguments import flag, option
-from ablate.errors import UsageError
+from ablate.errors import ineffective_option
 from ablate.stdio import echo, new_console, print_data
 from ablate.table import render
 from ablate.table.latex import latex
@@ -22,8 +22,8 @@ Wide = Annotated[bool, flag("--wide", "Print all columns, however narrow the ter
 def refuse_wide(wide: bool, format: Format) -> None:
     """Refuse `--wide` where it has no effect."""
     if wide and format != "text":
-        raise UsageError(
-            f"--wide has no effect with --format {format}, which always has all columns"
+        raise ineffective_option(
+            "--wide", f"has no effect with --format {format}, which always has all columns"
         )
 
 

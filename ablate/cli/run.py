@@ -34,7 +34,14 @@ from ablate.cli.scoring import scored_outcome
 from ablate.cli.stage_view import StageView
 from ablate.cluster.engine import Engine
 from ablate.cluster.submission import close_finished, submit_study
-from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, Interrupted, MachineError, UsageError
+from ablate.errors import (
+    EXIT_INTERRUPTED,
+    EXIT_RUN_FAILED,
+    Interrupted,
+    MachineError,
+    UsageError,
+    ineffective_option,
+)
 from ablate.formatting import duration, plural
 from ablate.launch.control import Deadline
 from ablate.launch.devices import gpus_for_run
@@ -297,11 +304,13 @@ def _refuse_ineffective_options(
 ) -> None:
     """Refuse options that would have no effect."""
     if detach and not on_cluster:
-        raise UsageError("--detach has an effect only with --on")
+        raise ineffective_option("--detach", "has an effect only with --on")
     if on_cluster and has_budget:
         raise UsageError(
             "--budget is for this machine; on a cluster, --time is the time limit of each pilot, "
             "and --rows and --seeds select a smaller part of the study"
         )
     if detach and has_loggers:
-        raise UsageError("--log has an effect only while this command runs; leave out --detach")
+        raise ineffective_option(
+            "--log", "has an effect only while this command runs; leave out --detach"
+        )

@@ -14,7 +14,7 @@ from ablate.cli.naming import SeedOfRow, find_run
 from ablate.cli.options import DEFAULT_STUDY, StudyOptions, present_study
 from ablate.cli.output import Format
 from ablate.cli.scoring import warn_of_changes
-from ablate.errors import Fault, StoreError, UsageError, nearest_path, wrong_option
+from ablate.errors import Fault, StoreError, ineffective_option, nearest_path, wrong_option
 from ablate.formatting import duration, plural
 from ablate.plan.plan import Plan, plan_of
 from ablate.plan.progress import saved_step
@@ -65,7 +65,7 @@ def command(
 ) -> None:
     """Show the state of every run, or everything known about one run."""
     if lines is not None and not logs:
-        raise UsageError("--lines has an effect only with --logs")
+        raise ineffective_option("--lines", "has an effect only with --logs")
     if logs:
         _refuse_with_logs(options, seed, watch)
         show_logs(*options.read(study), row, lines or LINES, format)
@@ -91,7 +91,7 @@ def command(
         if watch:
             of_studies.append("--watch")
         if of_studies:
-            raise UsageError(f"{of_studies[0]} has no effect on one run{remedy}")
+            raise ineffective_option(of_studies[0], f"has no effect on one run{remedy}")
         run = find_run(Results(options.results), str(study), row, seed)
         summary = read_summary(run.folder)
         if format == "json":
@@ -116,7 +116,7 @@ def _refuse_with_logs(options: StudyOptions, seed: int | None, watch: bool) -> N
     if watch:
         given.append("--watch")
     if given:
-        raise UsageError(f"{given[0]} has no effect with --logs")
+        raise ineffective_option(given[0], "has no effect with --logs")
 
 
 def _show_runs(stage: Stage, root: Results, format: Format) -> None:
@@ -191,7 +191,7 @@ def _log_of_failure(results: Results, id: str, state: State) -> list[str]:
 
 def _watch(stage: Stage, results: Results, format: Format) -> None:
     if format != "text":
-        raise UsageError(f"--format {format} has no effect with --watch")
+        raise ineffective_option(f"--format {format}", "has no effect with --watch")
     from ablate.cli.live import LiveView  # loads the launcher, which a state needs not
 
     console = new_console()

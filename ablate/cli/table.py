@@ -8,7 +8,7 @@ from ablate.cli.arguments import flag, option
 from ablate.cli.formats import Format, Legend, Wide, print_table, refuse_wide
 from ablate.cli.options import DEFAULT_STUDY, StudyFile, StudyOptions
 from ablate.cli.scoring import scored_outcome, warn_of_changes
-from ablate.errors import UsageError
+from ablate.errors import ineffective_option
 
 EXAMPLE = "ablate table study.yaml --format latex --against paper"
 
@@ -30,8 +30,8 @@ def command(
     """Print the results table from finished runs."""
     selected, root = options.open(study)
     if against is not None and format in ("csv", "json"):
-        raise UsageError(
-            f"--against has no effect with --format {format}, which always includes it"
+        raise ineffective_option(
+            "--against", f"has no effect with --format {format}, which always includes it"
         )
     refuse_wide(wide, format)
     warn_of_changes(selected, root)

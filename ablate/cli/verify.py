@@ -22,7 +22,7 @@ from ablate.cli.options import (
     torch_device,
 )
 from ablate.cli.output import Format
-from ablate.errors import EXIT_RUN_FAILED, UsageError
+from ablate.errors import EXIT_RUN_FAILED, ineffective_option
 from ablate.formatting import plural
 from ablate.launch.devices import local_slots, micro_batch
 from ablate.launch.executor import Demand
@@ -59,7 +59,7 @@ def command(
     """Re-hash every stored file; check that training resumes exactly."""
     training_options = [("device", device != "auto"), ("steps", steps)]
     if stored and (given := [f"--{name}" for name, value in training_options if value]):
-        raise UsageError(f"{given[0]} has no effect with --stored, which trains nothing")
+        raise ineffective_option(given[0], "has no effect with --stored, which trains nothing")
     planned, root = options.open(study)
     checked = _check_stored(planned, root)
     if format == "text":

@@ -160,7 +160,7 @@ class Pilot(Control):
     def started(self, run: str) -> None:
         """Remember and log a run that was started."""
         self.begun[run] = _Start(time.monotonic(), steps_of(self.results.run(run)))
-        self.log(f"started  {self.labels[run]}")
+        self.log(f"starting {self.labels[run]}")
         self.write_report()
 
     def held(self, run: str) -> None:

@@ -129,6 +129,8 @@ class Study:
 
     def data_fault(self, fault: Fault) -> Fault:
         """The fault of a corpus, placed at the section `data`."""
+        if fault.place is not None:  # such as a line of a text
+            fault = fault.about(str(fault.place))
         return fault.about("data").located(self.source.data_mark)
 
     @property

@@ -149,7 +149,7 @@ def test_4_it_tells_missing_text_from_a_wrong_study(agent):
     files = "{corpus: files, direction: a-b, train: no, dev: no, test: no, vocab_size: 200}"
     agent.study.write_text(TINY.replace("{corpus: toy, vocab_size: 200}", files))
     code, plan = agent.ask("plan")
-    assert (code, {fault["code"] for fault in plan["faults"]}) == (3, {"data"})
+    assert (code, {fault["code"] for fault in plan["faults"]}) == (3, {"no-such-file"})
     code, error = agent.call("data", "prepare", agent.study)
     assert (code, error["error"], error["exit_code"]) == (3, "data", 3)
 

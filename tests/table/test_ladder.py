@@ -90,7 +90,7 @@ def test_rows_are_compared_with_the_base_of_their_size_everywhere(tmp_path):
         for row in ProgressReader(fake.planned, fake.results).read().rows
     }
     assert live["large base"] is None
-    assert live["large D dropout=0.3"].difference == pytest.approx(math.log(5.4 / 5.0))
+    assert live["large D dropout=0.3"].log_ratio == pytest.approx(math.log(5.4 / 5.0))
 
 
 def test_signs_ranks_and_slopes(tmp_path):

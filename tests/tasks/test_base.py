@@ -207,11 +207,13 @@ def test_a_row_of_a_language_model_is_checked_against_its_contexts(settings, fau
     assert all(line.startswith(fault) for line in found)
 
 
-def test_perplexities_are_described_with_the_dev_split_and_the_vocabularies():
+def test_perplexities_are_described_with_a_dev_split_of_another_name_and_the_vocabularies():
     data, task = TranslationData.resolve({"corpus": "toy"}), Translation()
     ppl, ppl_char = task.model_metrics
-    end = f"dev={data.dev}, V=80, 90, plain negative log-likelihood"
+    end = "vocab_size=80, 90, plain negative log-likelihood"
     assert task.describe(ppl, data, [80, 90]) == f"per subword token, {end}"
+    renamed = data.model_copy(update={"dev": "val"})
+    assert task.describe(ppl, renamed, [80, 90]) == f"per subword token, dev=val, {end}"
     assert task.describe(ppl_char, data, [80, 90]) == f"per character, {end}"
     assert task.describe(task.prediction_metrics[0], data, [80]) is None
 

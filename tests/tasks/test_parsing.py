@@ -163,7 +163,7 @@ def test_the_legend_says_that_perplexity_is_per_symbol():
     ppl, f1 = Parsing.model_metrics[0], Parsing.prediction_metrics[0]
     data = Parsing().resolve_data({"corpus": "toy"})
     assert Parsing().describe(ppl, data, [80]) == (
-        f"per symbol of the linearized trees, dev={data.dev}, V=80, plain negative log-likelihood"
+        "per symbol of the linearized trees, vocab_size=80, plain negative log-likelihood"
     )
     assert Parsing().describe(f1, data, [80]) is None
 
