@@ -175,7 +175,7 @@ def test_an_unknown_logger_is_refused_before_training(tmp_path):
     done = inside("run", study, "--results", tmp_path / "results", "--log", "tensorbord")
     assert (done.code, done.out) == (2, "")
     assert done.err == (
-        f'--log: "tensorbord" is not {listed(LOGGERS)}; did you mean "tensorboard"?\n'
+        f'--log: "tensorbord" is not allowed: must be {listed(LOGGERS)}; did you mean "tensorboard"?\n'
     )
     assert not (tmp_path / "results").exists()
 
@@ -187,7 +187,7 @@ def test_the_help_of_run_names_every_logger():
 
 def test_a_logger_without_its_package_says_how_to_install_it(monkeypatch):
     monkeypatch.setattr("ablate.loggers.dashboards.find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=r"--log wandb: not installed; pip install wandb"):
+    with pytest.raises(UsageError, match=r"--log: wandb is not installed; pip install wandb"):
         select_loggers(["wandb"])
 
 

@@ -445,7 +445,7 @@ def test_differences_of_logarithms_have_an_axis_of_ratios():
 
 
 def test_axes_of_perplexity_are_logarithmic():
-    spots = [Point(f"h={i}", f"h={i}", False, 10.0 + i, 5.0 + i, 0.1, True) for i in range(3)]
+    spots = [Point(f"h={i}", f"h={i}", 10.0 + i, 5.0 + i, 0.1, is_log=True) for i in range(3)]
     assert draw_points(spots, PPL, "parameters").axes[0].get_yscale() == "log"
     assert draw_points(spots, BLEU, "parameters").axes[0].get_yscale() == "linear"
     assert draw_curves(panels([BASE])).axes[0].get_yscale() == "log"
@@ -555,7 +555,14 @@ def forests(labels):
 
 def point_figures(labels, costs):
     spots = [
-        Point(name, name.removeprefix("G "), i == 0, cost, 25.0 + (7 * i) % 5 + i / 50, 0.3)
+        Point(
+            name,
+            name.removeprefix("G "),
+            cost,
+            25.0 + (7 * i) % 5 + i / 50,
+            std=0.3,
+            is_emphasized=i == 0,
+        )
         for i, (name, cost) in enumerate(zip(labels, costs, strict=True))
     ]
     return [draw_points(spots, BLEU, "training FLOPs")]
