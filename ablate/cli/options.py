@@ -125,7 +125,8 @@ class StudyOptions:
         """Read a study with its selection, and open the results root.
 
         Prints a note if the results root does not exist. If it may be new, the note is printed only
-        if another folder has a similar name, or if its parent does not exist either.
+        if another folder has a similar name, or if its parent does not exist either. Prints a note,
+        too, if results of the study are beside the study, and not in this folder.
 
         Raises:
             StudyError: a fault in the study or in --set.
@@ -138,6 +139,18 @@ class StudyOptions:
             if meant or not may_be_new or not self.results.absolute().parent.exists():
                 question = f'; did you mean "{meant}"?' if meant else " yet"
                 echo(f"note: --results {self.results} does not exist{question}", err=True)
+        here = root.study(content.name)
+        beside = Results(study.parent / DEFAULT_RESULTS)
+        if (
+            self.results == DEFAULT_RESULTS
+            and not here.is_dir()
+            and beside.study(content.name).is_dir()
+        ):
+            echo(
+                f"note: {here} does not exist, and {beside.study(content.name)} does; "
+                f"--results {beside.root} selects it",
+                err=True,
+            )
         return content, root
 
 

@@ -58,7 +58,7 @@ def _note_earlier_base(planned: Runs, results: Results) -> None:
     now |= changes(planned.base.config, earlier.base.config)
     texts = []
     for name, value in now.items():
-        if value != before.get(name):
+        if name != "folder" and value != before.get(name):  # where text lies is no setting of base
             field = SYMBOL_OF.get(name, name)
             texts.append(f"{field}: {setting_text(before.get(name))} -> {setting_text(value)}")
     if texts:

@@ -126,6 +126,25 @@ def test_a_mistyped_results_folder_is_noted(given):
     assert inside("plan", study, "--results", other).err == ""  # a plan comes before the first run
 
 
+def test_results_beside_a_study_of_another_folder_are_noted(tmp_path, monkeypatch):
+    study = tmp_path / "mine" / "tiny.yaml"
+    study.parent.mkdir()
+    study.write_text("study: tiny\ndata: {corpus: toy, vocab_size: 200}\n")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert inside("table", "../mine/tiny.yaml").err == ""  # no results in either folder
+    (study.parent / "results" / "tiny").mkdir(parents=True)
+    for verb in ("plan", "status", "table"):
+        assert inside(verb, "../mine/tiny.yaml").err == (
+            "note: results/tiny does not exist, and ../mine/results/tiny does; "
+            "--results ../mine/results selects it\n"
+        )
+    assert inside("table", "../mine/tiny.yaml", "--results", "../mine/results").err == ""
+    monkeypatch.chdir(study.parent)
+    assert inside("table", "tiny.yaml").err == ""
+
+
 @pytest.mark.parametrize("verb", ["", "run", "table", "status", "verify", "data", "data show"])
 def test_help_shows_no_type_for_flags(verb):
     shown = inside(*verb.split(), "--help")

@@ -19,6 +19,7 @@ from ablate.study import read_study, runs_of
 from tests.cli.inside import inside
 from tests.cli.test_start import VERBS
 from tests.commands import commands
+from tests.report.fakes import SMALL, Fake, study_from
 
 ROOT = Path(__file__).parents[2]
 
@@ -323,6 +324,22 @@ def test_a_plan_shows_the_part_that_fits_into_a_budget(fake, given):
     assert fits["seeds"] == [1]
     assert fits["rows"] == ["base", "A h=1", "A h=2", "D dropout=0.3", "decoding beam=1"]
     assert fits["seconds"] <= 360
+
+
+def test_the_path_from_the_results_root_to_the_text_is_no_change_of_base(tmp_path):
+    text = SMALL.replace(
+        "{corpus: toy, vocab_size: 200}",
+        "{corpus: files, direction: en-de, train: a, dev: b, test: c, folder: text, "
+        "vocab_size: 200}",
+    )
+    assert text != SMALL
+    fake = Fake(tmp_path / "results", study_from(tmp_path, text))
+    fake.done("base", 1, 5.0, 25.0)
+    copy = fake.results.study(fake.study.name) / "study.yaml"
+    copy.parent.mkdir(parents=True)
+    copy.write_text(text.replace("folder: text", "folder: ../../text"))
+    given = (fake.study.path, "--results", fake.results.root)
+    assert inside("table", *given, "--seeds", "9").err == ""
 
 
 def test_a_base_that_was_edited_after_its_results_is_said_with_its_changes(fake, given):
