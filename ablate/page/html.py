@@ -120,7 +120,7 @@ def table_context(
         "name": table.experiment.name,
         "columns": layout.columns,
         "groups": groups,
-        "legend": layout.legend,
+        "legend": layout.explanations if is_page else layout.legend,
         "warnings": layout.warnings,
         "is_page": is_page,
         "conclusion": [],  # the page has a section for it, and one for each design

@@ -108,7 +108,8 @@ def power_warning(power: Power) -> str | None:
             return None
         reason = (
             f"a row must differ from base by {power.detectable_sds:.0f} standard deviations "
-            f"over seeds, as {larger} of {rows} rows of published studies do"
+            f"over seeds; only {larger} of {rows} rows of published studies do, by the main metric "
+            f"of their study"
         )
     remedy = f"`seeds: {list(range(1, ENOUGH_SEEDS + 1))}`"
     detectable = power.detectable_difference(ENOUGH_SEEDS)

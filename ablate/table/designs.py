@@ -20,6 +20,8 @@ from ablate.table.experiment import ExperimentRun
 from ablate.table.layout import Layout, TextColumn
 from ablate.table.table import Table, TableRow
 
+NEAR_BOUND = 15.0  # percentage points: a base at most so far from 0 or 100 is near this bound
+
 
 @dataclass(frozen=True)
 class EffectEstimate:
@@ -129,7 +131,8 @@ def effects_layout(table: Table, design: DesignEffects) -> Layout:
 
 def bound_notes(table: Table) -> Iterator[str]:
     """Yield a line for each base whose distance from 0 or 100 is below the detectable difference:
-    scores cannot change by so much in this direction.
+    scores cannot change by so much in this direction. The cause is the bound if base is within
+    NEAR_BOUND of it, else the noise.
     """
     for metric, (base, rows) in itertools.product(table.judged_metrics, table.families):
         mean = base.scores[metric.name].mean
@@ -141,14 +144,23 @@ def bound_notes(table: Table) -> Iterator[str]:
         if not metric.is_percentage or mean is None or math.isinf(detectable):
             continue
         best_bound = "ceiling" if metric.more_is_better else "floor"
+        out_of_reach = []
         for bound, distance in (("floor", mean), ("ceiling", 100 - mean)):
-            if distance < detectable:
-                change = "an improvement" if bound == best_bound else "a decline"
+            article, change = ("an", "improvement") if bound == best_bound else ("a", "decline")
+            if NEAR_BOUND < distance < detectable:
+                out_of_reach.append(change)
+            elif distance < detectable:
                 yield (
                     f"{base_name(base)} is near the {bound} ({number(mean, metric.digits)} of 100 "
-                    f"{metric.title}): {change} is at most {metric.size_text(max(0.0, distance))}, "
-                    f"too small to be found."
+                    f"{metric.title}): {article} {change} is at most "
+                    f"{metric.size_text(max(0.0, distance))}, too small to be found."
                 )
+        if out_of_reach:
+            yield (
+                f"{base_name(base)} has too much noise: the smallest detectable difference, "
+                f"{metric.size_text(detectable)} {metric.title}, is larger than any possible "
+                f"{' or '.join(out_of_reach)}."
+            )
 
 
 def base_name(base: TableRow) -> str:

@@ -171,8 +171,12 @@ def _cell(column: TextColumn, text: str) -> str:
 
 
 def _note(text: str) -> str:
-    """A line below the table, with text between backticks as code."""
+    """A line below the table, with text between backticks as code. It ends in a full stop, because
+    other lines follow in the same paragraph.
+    """
     pieces = []
+    if not text.endswith("."):
+        text += "."
     for index, piece in enumerate(re.split(r"`([^`]+)`", text)):
         is_code = index % 2 == 1
         if is_code:

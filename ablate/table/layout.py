@@ -112,6 +112,11 @@ class Layout:
         return [line for line in self.legend if isinstance(line, Warned)]
 
     @property
+    def explanations(self) -> list[str]:
+        """The lines of the legend that a page may hide."""
+        return [line for line in self.legend if not isinstance(line, Warned)]
+
+    @property
     def short_legend(self) -> list[str]:
         """At most SHORT_LEGEND lines, unless there are more warnings: the warnings, then essential
         lines, then the first of the other lines. A legend with one line more is shown as a whole,
@@ -119,7 +124,7 @@ class Layout:
         """
         if len(self.legend) <= SHORT_LEGEND + 1:
             return list(self.legend)
-        optional = [line for line in self.legend if not isinstance(line, Warned)]
+        optional = self.explanations
         optional.sort(key=lambda line: not isinstance(line, Essential))
         chosen = optional[: max(0, SHORT_LEGEND - len(self.warnings))]
         return [line for line in self.legend if isinstance(line, Warned) or line in chosen]

@@ -133,6 +133,7 @@ def test_notes_are_folded_and_warnings_are_not(fake):
     caption = text.split("<figcaption>")[1].split("</figcaption>")[0]
     shown, folded = caption.split("<details>")
     assert "WARNING: these results mix corpora" in shown
+    assert text.count("WARNING: these results mix corpora") == 1
     assert "How to read this table" in folded
     assert "plain negative log-likelihood" in folded
 

@@ -349,6 +349,32 @@ def test_each_size_has_a_sentence_about_its_base(fake):
     ]
 
 
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        (
+            (1, 5, 9),
+            "Base is near the floor (5.0 of 100 BLEU): a decline is at most 5.0, too small",
+        ),
+        (
+            (95, 91, 99),
+            "Base is near the ceiling (95.0 of 100 BLEU): an improvement is at most 5.0",
+        ),
+        ((30, 35, 40), "is larger than any possible decline."),
+    ],
+)
+def test_the_cause_of_a_change_too_small_to_be_found_is_the_bound_or_the_noise(
+    fake, scores, expected
+):
+    results = fake(SMALL)
+    for seed, score in enumerate(scores, 1):
+        results.done("base", seed, 5.0, score)
+        results.done("A h=1", seed, 5.0, scores[seed % 3])
+    (line,) = [line for line in conclusion(results.table()) if expected in line]
+    has_noise = line.startswith("Base has too much noise: the smallest detectable difference, ")
+    assert has_noise == (max(scores) == 40)
+
+
 def test_a_verdict_in_perplexity_has_its_own_direction_and_digits():
     (verdict,) = verdicts(PPL, [PairedScores({1: -0.2, 2: -0.21, 3: -0.22})])
     assert isinstance(verdict, Verdict)
