@@ -179,7 +179,7 @@ def judge(
         and on lines that were left out or interpreted.
 
     Raises:
-        UsageError: a column is missing, or the scores cannot be compared.
+        UsageError: `frame` is no data frame, a column is missing, or the scores cannot be compared.
 
     Example:
         >>> scores = pd.read_csv("scores.csv")
@@ -218,7 +218,13 @@ def _check_arguments(
     by: Sequence[str],
     more_is_better: Mapping[str, bool],
 ) -> None:
-    """Refuse arguments that would be misread, such as a name instead of a list of names."""
+    """Refuse arguments of other types, such as a name instead of a list of names, which would be
+    misread.
+    """
+    if isinstance(frame, (str, PathLike)):
+        raise UsageError(f"ablate.judge takes a data frame: pandas.read_csv({str(frame)!r})")
+    if not isinstance(frame, pd.DataFrame):
+        raise UsageError(f"ablate.judge takes a data frame, and not {type(frame).__name__}")
     for argument, names in (("metrics", metrics), ("by", by)):
         if isinstance(names, str):
             raise UsageError(f"{argument} is a list of names: {argument}=[{names!r}]")

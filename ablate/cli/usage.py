@@ -9,7 +9,7 @@ import functools
 import inspect
 import re
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, get_type_hints
 
@@ -44,6 +44,7 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments and options of the command; errors have its context."""
         ctx.allow_extra_args = True  # refused below, with a better message than click's
+        written = list(args)  # click empties `args`
         try:
             further = super().parse_args(ctx, args)
         except ClickException as error:
@@ -53,10 +54,21 @@ class Command(TyperCommand):
         if further and not ctx.resilient_parsing:
             takes_text = "--text" in _long_options(ctx)
             remedy = "--text takes a text" if takes_text else _see_help(ctx)
+            remedy = _remedy_of_set(written, further[0]) or remedy
             problem = "is not an argument of this command"
             fault = Fault(problem, given=f'"{further[0]}"', remedy=remedy)
             raise wrong_option(ctx.command_path, fault)
         return further
+
+
+def _remedy_of_set(written: Sequence[str], further: str) -> str:
+    """The remedy for a value that is written after `--set name` instead of `--set name=value`; else
+    empty.
+    """
+    for option, name, value in zip(written, written[1:], written[2:], strict=False):
+        if option == "--set" and "=" not in name and value == further:
+            return f"write --set {name}={value}"
+    return ""
 
 
 def _without_type(parameter: Any) -> Any:

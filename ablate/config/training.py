@@ -256,7 +256,13 @@ class TrainingConfig(Section):
         """
         if tokens > self.batch_tokens:
             fault = f"{what} does not fit in batch_tokens={self.batch_tokens}"
-            yield Fault(fault, (*fields, "batch_tokens"))
+            remedy = f"set batch_tokens to {tokens} or more"
+            if "data.max_length" in fields and self.batch_tokens > 1:
+                shorter = self.batch_tokens - 1  # the end of a sequence is a token, too
+                remedy = (
+                    f"set data.max_length to {shorter} or less, or batch_tokens to {tokens} or more"
+                )
+            yield Fault(fault, (*fields, "batch_tokens"), remedy=remedy)
         elif tokens > self.smallest_batch:
             largest = 1 << ((self.batch_tokens // tokens).bit_length() - 1)  # a power of 2
             yield Fault(

@@ -82,8 +82,18 @@ def describe(
         if file is not None:
             place, remedy = Mark(file, frame.lineno or 0), ""
     message = single_line(error)
+    if isinstance(error, AttributeError) and _lacks_init_of_module(error):
+        remedy = "call super().__init__(...) first, with the arguments of the base class"
     problem = f"{type(error).__name__}: {message}" if message else type(error).__name__
     return Fault(problem, subject=classes_text(classes), remedy=remedy, place=place)
+
+
+def _lacks_init_of_module(error: AttributeError) -> bool:
+    """Whether a torch module raised the error because `Module.__init__` has not been called."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    part = frames[-1].f_locals.get("self") if frames else None
+    is_module = any(cls.__name__ == "Module" for cls in type(part).__mro__)
+    return is_module and "_parameters" not in vars(part)
 
 
 def _arguments(classes: Iterable[Reference]) -> str:

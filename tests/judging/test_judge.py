@@ -143,6 +143,13 @@ def test_a_file_says_divergence_by_a_word(text, tmp_path):
     assert judgments(in_json, tmp_path, name="scores.jsonl")["deep"] == {"loss": "worse"}
 
 
+def test_a_path_in_place_of_a_frame_is_refused_with_the_call_that_reads_it():
+    with pytest.raises(UsageError, match=r"takes a data frame: pandas\.read_csv\('scores\.csv'\)"):
+        ablate.judge("scores.csv")
+    with pytest.raises(UsageError, match="takes a data frame, and not list"):
+        ablate.judge(LONG)
+
+
 def test_nan_is_divergence_in_json_and_a_missing_value_in_a_frame(tmp_path):
     values = {"deep": math.nan}
     lines = [{**line, "value": values.get(line["row"], line["value"])} for line in LONG]

@@ -261,6 +261,17 @@ def test_a_flipped_bit_in_any_file_is_a_fault_that_names_the_file(run, name, at)
     assert str(path) in result.faults[0]
 
 
+def test_damaged_weights_of_a_finished_run_have_a_remedy(run):
+    path = finish(run).checkpoints / "000000008.weights.safetensors"
+    path.write_bytes(b"damaged")
+    result = Audit()
+    audit(run, result)
+    assert result.faults == [
+        f"{path}: is damaged or missing (its SHA-256 is not the one written); remove {run.path} to "
+        "train the run again"
+    ]
+
+
 @pytest.mark.parametrize("name", ["run.json", "execution.json", "provenance.json"])
 def test_a_missing_record_of_a_finished_run_is_a_fault(run, name):
     path = finish(run).path / name
@@ -274,11 +285,15 @@ def test_weights_without_a_manifest_are_a_fault(run):
     (finish(run).checkpoints / "000000008.json").unlink()
     result = Audit()
     audit(run, result)
-    assert result.faults == [f"{run.checkpoints}: the weights of step 8 are missing"]
+    assert result.faults == [
+        f"{run.checkpoints}: the weights of step 8 are missing; remove {run.path} to train the run again"
+    ]
 
 
 def test_missing_weights_are_a_fault(run):
     change(Result, finish(run).result, kept_steps=(4, 8))
     result = Audit()
     audit(run, result)
-    assert result.faults == [f"{run.checkpoints}: the weights of step 4 are missing"]
+    assert result.faults == [
+        f"{run.checkpoints}: the weights of step 4 are missing; remove {run.path} to train the run again"
+    ]

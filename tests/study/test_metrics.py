@@ -51,3 +51,21 @@ def test_metrics_do_not_change_run_ids(read):
 )
 def test_the_margin_is_of_the_first_metric_or_of_each(read, text, margins):
     assert read(HEAD + text).metrics.margins == margins
+
+
+@pytest.mark.parametrize(
+    ("metrics", "judge", "allowed"),
+    [
+        ("[blue]", "acc", "bleu, ppl, ppl_char"),
+        ("[chrf, blue]", "acc", "chrf, bleu, ppl, ppl_char"),
+        ("[chrf, accuracy]", "acc", "chrf, ppl, ppl_char"),
+    ],
+)
+def test_an_unknown_metric_is_not_allowed_in_judge(faults, metrics, judge, allowed):
+    lines = faults(f"{HEAD}metrics: {metrics}\njudge: {judge}\n")
+    assert lines[1].endswith(f'unknown metric "acc"; allowed: {allowed}')
+
+
+def test_a_misspelt_metric_is_one_fault(faults):
+    [line] = faults(f"{HEAD}metrics: [chrf, blue]\njudge: bleu\n")
+    assert line.endswith('unknown metric "blue"; did you mean "bleu"?')

@@ -134,11 +134,13 @@ def test_a_missing_class_of_set_is_reported_at_the_option(faults):
 
 def test_a_module_with_a_syntax_error_is_one_error_line(faults, folder):
     (folder / "mine.py").write_text("class Mine(:\n")
-    [line] = faults(ROW)
-    assert (
-        line
-        == "own.yaml:4:26: mine:Mine: module mine is not valid Python: invalid syntax (mine.py, line 1)"
-    )
+    assert faults(ROW) == ["mine.py:1: SyntaxError: invalid syntax"]
+
+
+def test_an_argument_twice_is_found_at_its_line_before_the_class_is_imported(faults, folder):
+    source = "class Mine:\n    def forward(self, Q, K, K):\n        pass\n"
+    (folder / "mine.py").write_text(source)
+    assert faults(ROW) == ["mine.py:2: SyntaxError: duplicate argument 'K' in function definition"]
 
 
 def test_fields_without_custom_classes_report_their_allowed_values(faults):

@@ -151,7 +151,8 @@ def test_fields_of_other_tasks_have_no_effect():
     [
         ({}, []),
         ({"batch_tokens": 33}, []),
-        ({"batch_tokens": 32}, ["a sequence of data.max_length=32 and its end does not fit in batch_tokens=32"]),
+        ({"batch_tokens": 32}, ["a sequence of data.max_length=32 and its end does not fit in batch_tokens=32; "
+          "set data.max_length to 31 or less, or batch_tokens to 33 or more"]),
         ({"batch_tokens": 66, "batch_growth": 2}, []),
         ({"batch_tokens": 65, "batch_growth": 2},
          ["batch_growth=2 begins with batches of 32 of 65 tokens, too few for a sequence of data.max_length=32 "
@@ -177,7 +178,7 @@ def test_a_row_is_checked_against_the_data(settings, faults):
         ({"context": 32, "max_positions": 64, "eval_context": 64}, None),
         ({"context": 32, "max_positions": 64, "eval_context": 65}, "eval_context=65 is longer than max_positions=64"),
         ({"context": 64, "batch_tokens": 64}, None),
-        ({"context": 65, "batch_tokens": 64}, "context=65 does not fit in batch_tokens=64"),
+        ({"context": 65, "batch_tokens": 64}, "context=65 does not fit in batch_tokens=64; set batch_tokens to 65 or more"),
         ({"context": 32, "batch_tokens": 256, "batch_growth": 8}, None),
         (
             {"context": 32, "batch_tokens": 256, "batch_growth": 16},
