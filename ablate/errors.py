@@ -90,7 +90,7 @@ class Mark:
 
     @property
     def is_option(self) -> bool:
-        """Whether this is the place of a value that no file writes: an option has no line."""
+        """Whether an option gives the value at this place: a value in a file has a line."""
         return self.line == 0
 
     def __str__(self) -> str:
@@ -302,9 +302,9 @@ def wrong_option(name: str, *faults: Fault | str) -> UsageError:
     return UsageError(*(as_fault(fault).located(Mark(name)) for fault in faults))
 
 
-def ineffective_option(name: str, problem: str) -> UsageError:
+def ineffective_option(name: str, problem: str, remedy: str = "") -> UsageError:
     """The error of an option without effect: `--lines has an effect only with --logs`."""
-    return UsageError(Fault(problem, given=name, code=NO_EFFECT))
+    return UsageError(Fault(problem, given=name, remedy=remedy, code=NO_EFFECT))
 
 
 class DataError(AblateError):

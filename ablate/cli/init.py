@@ -9,7 +9,7 @@ from typing import Annotated, Literal, get_args
 from ablate.cli.arguments import argument, flag, option
 from ablate.cli.between import study_between
 from ablate.cli.output import Format, print_written
-from ablate.errors import Fault, UsageError, listed
+from ablate.errors import Fault, UsageError, ineffective_option, listed
 from ablate.stdio import echo, print_data
 from ablate.store.files import write_bytes
 from ablate.study.schema import TITLE, schema_text
@@ -56,8 +56,8 @@ def command(
         remedy = f"write `ablate init {file}.yaml --template {file}`"
         raise UsageError(Fault(f"{file}: is a template", remedy=remedy))
     if between is not None and template is not None:
-        problem = "--template has no effect with --between"
-        raise UsageError(Fault(problem, remedy="leave one of them out"))
+        problem = "has no effect with --between"
+        raise ineffective_option("--template", problem, "leave one of them out")
     # In UTF-8, independent of the locale, as the reader of studies expects.
     if between is None:
         content = (TEMPLATES / f"{template or 'quickstart'}.yaml").read_text(encoding="utf-8")

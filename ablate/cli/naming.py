@@ -10,7 +10,7 @@ from ablate.analysis.choices import runs_with_choices
 from ablate.cli.arguments import argument, option
 from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot
 from ablate.config import DecodingConfig
-from ablate.errors import PENDING, AblateError, Fault, UsageError, wrong_option
+from ablate.errors import PENDING, AblateError, Fault, UsageError, ineffective_option, wrong_option
 from ablate.formatting import setting_text
 from ablate.stdio import echo
 from ablate.store import Results, RunFolder, none_if_unreadable
@@ -65,8 +65,8 @@ def find_run(
     if row is not None or Path(run).is_file() or is_yaml(Path(run)):
         return _run_of_row(results, Path(run), row or "base", seed)
     if seed is not None:
-        problem = "--seed has no effect with a run's id, which has one seed"
-        raise UsageError(Fault(problem, remedy="name a run by STUDY ROW --seed N"))
+        problem = "has no effect with a run's id, which has one seed"
+        raise ineffective_option("--seed", problem, "name a run by STUDY ROW --seed N")
     matches = [id for id in results.run_ids() if id.startswith(run)]
     if len(matches) != 1 or not run:
         count = "no run" if not matches else f"{len(matches)} runs"

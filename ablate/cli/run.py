@@ -311,6 +311,5 @@ def _refuse_ineffective_options(
             "and --rows and --seeds select a smaller part of the study"
         )
     if detach and has_loggers:
-        raise ineffective_option(
-            "--log", "has an effect only while this command runs; leave out --detach"
-        )
+        problem = "has an effect only while this command runs"
+        raise ineffective_option("--log", problem, "leave out --detach")

@@ -21,7 +21,7 @@ from ablate.table.scores import Scores
 from ablate.table.table import Table, TableRow
 
 
-class Cost(NamedTuple):
+class CostAxis(NamedTuple):
     """A cost of a row: its title, and its value; None if it is unknown."""
 
     title: str
@@ -29,9 +29,9 @@ class Cost(NamedTuple):
 
 
 COSTS = {
-    "flops": Cost("training FLOPs", lambda recipe: recipe.cost.flops),
-    "seconds": Cost("training time (s)", lambda recipe: recipe.cost.seconds.mean),
-    "params": Cost("parameters", lambda recipe: recipe.params),
+    "flops": CostAxis("training FLOPs", lambda recipe: recipe.cost.flops),
+    "seconds": CostAxis("training time (s)", lambda recipe: recipe.cost.seconds.mean),
+    "params": CostAxis("parameters", lambda recipe: recipe.params),
 }
 SAME_COST = 1.001  # costs are equal up to this ratio of the largest to the smallest one
 # Number of rows in a figure: with more, it is too long to read and the page too slow to use.

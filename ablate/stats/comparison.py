@@ -283,7 +283,7 @@ class ScoreComparison:
         """P values of the equivalence test (two one-sided tests) within a margin; 1 without a
         margin, and with a divergence of the row or of base.
 
-        Source: Schuirmann, "A ScoreComparison of the Two One-Sided Tests Procedure and the Power
+        Source: Schuirmann, "A Comparison of the Two One-Sided Tests Procedure and the Power
             Approach", J. Pharmacokinetics and Biopharmaceutics (1987).
         """
         row = self.row

@@ -40,10 +40,8 @@ class FactorialDesign:
 
     def as_json(self) -> dict[str, Any]:
         """The design as JSON values."""
-        rows = list(self.rows)
-        return {
-            "group": self.group, "title": self.title, "rows": rows, "aliases": self.alias_lines()
-        }  # fmt: skip
+        content = {"group": self.group, "title": self.title}
+        return content | {"rows": list(self.rows), "aliases": self.alias_lines()}
 
     def alias_lines(self) -> list[str]:
         """The defining relation, then the aliases of each main effect and of each interaction of
