@@ -213,6 +213,7 @@ INVALID = [
     {"schedule": "cosine", "train_steps": None, "patience": 3},
     {"batch_growth": 2, "epochs": 3},
     {"optimizer": "schedule_free"},
+    {"optimizer": "schedule_free", "schedule": "constant", "cautious_updates": True},
     {"optimizer": "mine:Optimizer", "cautious_updates": True},
     {"parametrization": "mup"},
     {"parametrization": "completep", "learning_rate": 0.1, "residual_scale": "depth"},

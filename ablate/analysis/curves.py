@@ -34,10 +34,13 @@ def curves_of(outcome: Outcome, results: Results) -> list[Curve]:
 
 def curve_of(outcome: Outcome, row: Row, results: Results) -> Curve:
     """The learning curve of one row."""
+    config = row.config
     by_seed: dict[int, tuple[tuple[int, float], ...]] = {}
     training_points: dict[int, list[tuple[int, float]]] = {}
     costs: dict[tuple[str, int], dict[int, float]] = defaultdict(dict)
     runs = outcome.by_label[row.label]
+    diverged = {run.run.seed for run in runs if run.state == "diverged"}
+    trained = {run.run.seed for run in runs if run.state == "done" or run.lacks_decoding}
     flops = flops_per_step(outcome.planned, row, lengths_of(runs, results))
     for run in runs:
         seed = run.run.seed
@@ -53,13 +56,22 @@ def curve_of(outcome: Outcome, row: Row, results: Results) -> Curve:
         for line in log:
             step = line.step
             costs["tokens", seed][step] = line.tokens
-            costs["flops", seed][step] = step * flops
+            mean_steps = config.mean_steps(step)
+            costs["flops", seed][step] = mean_steps * flops
             if run.seconds and run.steps:
-                costs["seconds", seed][step] = step * (run.seconds / run.steps)
+                mean_step_seconds = run.seconds / config.mean_steps(run.steps)
+                costs["seconds", seed][step] = mean_steps * mean_step_seconds
             if line.loss is not None:
                 training_points[seed].append((step, math.exp(line.loss)))
-    config = row.config
-    curve = Curve(row.label, row.group, by_seed, costs, base=row.base)
+    curve = Curve(
+        row.label,
+        row.group,
+        by_seed,
+        costs,
+        base=row.base,
+        diverged=frozenset(diverged),
+        unfinished=frozenset(run.run.seed for run in runs) - diverged - trained,
+    )
     # The curve of the training loss can be compared with the dev curve only if both are computed in
     # the same way: without label smoothing and dropout, which dev does not have.
     if not outcome.study.data.repeats_items or config.label_smoothing or config.dropout:

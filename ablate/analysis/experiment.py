@@ -242,13 +242,13 @@ def _cost(planned: Runs, row: Row, runs: Sequence[RunResult], results: Results) 
     if steps_made:
         steps = sum(steps_made) / len(steps_made)
     if steps is not None:
-        flops = flops_per_step(planned, row, lengths) * steps
+        flops = flops_per_step(planned, row, lengths) * row.config.mean_steps(steps)
     return TrainingCost(Scores(seconds), Scores(rates), flops, tuple(sorted(machines)))
 
 
 def flops_per_step(planned: Runs, row: Row, lengths: Lengths | None) -> float:
-    """FLOPs of an optimizer step of a row, in closed form from the sentence lengths of its corpus;
-    None for assumed lengths.
+    """Mean FLOPs of an optimizer step of a row, in closed form from the sentence lengths of its
+    corpus; None for assumed lengths.
     """
     vocab_size = planned.data_of(row).vocab_size
     return cost.flops_per_step(row.config, vocab_size, lengths or Lengths.assumed())

@@ -79,7 +79,8 @@ def idle_parameters(config: RowConfig) -> int:
 
 
 def flops_per_step(config: RowConfig, vocab_size: int, lengths: Lengths) -> float:
-    """Mean FLOPs of a step: forward and backward over batch_tokens tokens of the longer sides.
+    """Mean FLOPs of a step, over all steps of the training: forward and backward over the tokens of
+    the longer sides.
 
     Encoder weights, and the projections to keys and values of cross-attention, are applied to
     source tokens, and all other decoder weights to target tokens. Causal and local attention are

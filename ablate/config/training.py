@@ -52,6 +52,8 @@ ARGUMENTS_OF_FIELDS = {
 }
 # Optimizers whose weight decay shrinks the weights directly, and is not part of the gradient.
 DECOUPLED = ("adamw", "muon", "normuon", "soap", "lion", "schedule_free")
+# All of these but schedule_free, whose weights of training follow from two other sequences
+_CAUTIOUS_DECAY = DECOUPLED[:-1]
 
 
 def resolve_precision(precision: str | None, device: str, has_bf16: bool) -> str:
@@ -179,7 +181,7 @@ class TrainingConfig(Section):
     """whether entries of an update are dropped whose sign disagrees with the gradient (Liang et
     al., 2024)"""
     cautious_decay: Annotated[
-        bool, Facts(part=replace(choice("optimizer", *DECOUPLED), parents=(DECAY,)))
+        bool, Facts(part=replace(choice("optimizer", *_CAUTIOUS_DECAY), parents=(DECAY,)))
     ] = False
     """whether weight decay shrinks only weights that the update moves towards 0 (Chen et al.,
     2025)"""
@@ -236,10 +238,21 @@ class TrainingConfig(Section):
     @property
     def mean_batch_tokens(self) -> float:
         """Mean number of tokens per step over the training."""
-        saved = 0.0
+        steps = self.train_steps or 1
+        return self.batch_tokens * (self.full_batches(steps) / steps)
+
+    def mean_steps(self, steps: float) -> float:
+        """Number of steps with a batch of the mean size that read as many tokens as the first
+        `steps` steps, which are cheaper while the batch grows.
+        """
+        return self.full_batches(steps) * self.batch_tokens / self.mean_batch_tokens
+
+    def full_batches(self, steps: float) -> float:
+        """Number of full batches with as many tokens as the batches of the first `steps` steps."""
+        batches = steps
         for begin, end, count in self.batch_stages:
-            saved += (end - begin) * (1 - 1 / count)
-        return self.batch_tokens * (1 - saved / (self.train_steps or 1))
+            batches -= max(0, min(end, steps) - begin) * (1 - 1 / count)
+        return batches
 
     @property
     def smallest_batch(self) -> int:
@@ -340,6 +353,12 @@ class TrainingConfig(Section):
         if self.optimizer == "schedule_free" and self.ema_decay is not None:
             why = "ema_decay with optimizer=schedule_free, which averages already"
             yield Fault(why, ("ema_decay", "optimizer"))
+        if self.optimizer == "schedule_free" and self.cautious_updates:
+            yield Fault(
+                "optimizer=schedule_free computes the weights of training from two other "
+                "sequences, which cautious_updates would not change",
+                ("cautious_updates", "optimizer"),
+            )
         imported = parse_import(self.optimizer)
         for name, _ in imported.arguments if imported else ():
             if name in ARGUMENTS_OF_FIELDS:

@@ -38,6 +38,7 @@ class Curve:
     base: label of the row's base.
     training: perplexity of the training items, if these are generated and repeated, so that a model
         can memorize them; otherwise None.
+    diverged, unfinished: seeds whose training has diverged or has not ended.
     """
 
     label: str
@@ -47,6 +48,8 @@ class Curve:
     axis: str = "step"
     base: str = "base"
     training: Curve | None = None
+    diverged: frozenset[int] = frozenset()
+    unfinished: frozenset[int] = frozenset()
 
     @property
     def is_base(self) -> bool:
@@ -125,7 +128,7 @@ class SpeedUp:
     the row needs half the cost.
 
     ratios: ratio of the costs, by seed; only seeds with which the row reaches the perplexity.
-    missed: number of seeds with which the row does not reach the perplexity.
+    missed: number of seeds with which the row does not reach the perplexity, or diverges.
     """
 
     ratios: Mapping[int, float] = field(default_factory=dict)
@@ -178,26 +181,28 @@ def speed_up(curve: Curve, base: Curve, axis: str) -> SpeedUp:
     """The speed-up of a row over its base, by a key of AXES.
 
     Seeds with which base reaches its final perplexity at its first evaluation do not count, because
-    the cost at which it was reached is unknown.
+    the cost at which it was reached is unknown. Neither do seeds with which base has diverged, or
+    base or the row has not ended.
     """
     ratios: dict[int, float] = {}
     missed = 0
-    for seed in curve.by_seed.keys() & base.by_seed.keys():
-        points = curve.along(axis, seed)
+    seeds = base.by_seed.keys() - base.diverged - base.unfinished - curve.unfinished
+    for seed in sorted(seeds & (curve.by_seed.keys() | curve.diverged)):
         base_points = base.along(axis, seed)
-        if not points or not base_points:
+        if not base_points or base_points[0][1] <= base_points[-1][1]:
             continue
-        target = base_points[-1][1]
-        if base_points[0][1] <= target:
-            continue
-        cost = cost_at(points, target)
-        base_cost = cost_at(base_points, target)
-        if cost is None or base_cost is None:
+        if seed in curve.diverged:
             missed += 1
-        else:
-            ratios[seed] = base_cost / cost
-    # Sorted, because the common seeds are a set.
-    return SpeedUp(dict(sorted(ratios.items())), missed)
+        elif points := curve.along(axis, seed):
+            target = base_points[-1][1]
+            cost = cost_at(points, target)
+            base_cost = cost_at(base_points, target)
+            assert base_cost is not None
+            if cost is None:
+                missed += 1
+            else:
+                ratios[seed] = base_cost / cost
+    return SpeedUp(ratios, missed)
 
 
 def cost_at(points: Sequence[tuple[float, float]], perplexity: float) -> float | None:

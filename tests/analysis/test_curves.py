@@ -1,6 +1,7 @@
 """Effective speed-up: the crossing of two learning curves, by step, tokens, FLOPs and time."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from scipy import stats
@@ -76,6 +77,26 @@ def test_a_row_that_never_reaches_the_score_has_no_ratio():
     assert (found.mean, found.interval, found.missed) == (None, None, 1)
     assert found.text == "not reached (1 of 2 seeds)"
     assert SpeedUp().text == ""
+
+
+def test_seeds_with_which_a_row_diverges_miss_the_score_also_before_any_evaluation():
+    base = curve("base", {1: 0.002, 2: 0.002, 3: 0.002})
+    row = replace(curve("A", {1: 0.004, 2: 0.004}), diverged=frozenset({2, 3}))
+    found = speed_up(row, base, "step")
+    assert (found.ratios, found.mean, found.missed) == ({1: pytest.approx(2.0)}, None, 2)
+    assert found.text == "not reached (2 of 3 seeds)"
+    single = replace(base, by_seed={3: ((400, 1.0),)})
+    assert speed_up(row, single, "step") == SpeedUp()
+
+
+def test_seeds_that_have_not_ended_and_seeds_with_which_base_diverges_do_not_count():
+    base = curve("base", dict.fromkeys((1, 2, 3), 0.002))
+    row = curve("A", {1: 0.004, 2: 0.001, 3: 0.001})
+    fast = {1: pytest.approx(2.0)}
+    late = frozenset({2, 3})
+    assert speed_up(replace(row, unfinished=late), base, "step") == SpeedUp(fast)
+    assert speed_up(row, replace(base, unfinished=late), "step") == SpeedUp(fast)
+    assert speed_up(row, replace(base, diverged=late), "step") == SpeedUp(fast)
 
 
 def test_at_the_first_evaluation_the_cost_is_not_extrapolated():

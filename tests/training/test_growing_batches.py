@@ -72,6 +72,14 @@ def test_the_cost_of_a_step_is_that_of_the_mean_batch():
     assert costs[0] / costs[1] == pytest.approx((5 / 4 + 5 / 2 + 10) / 20)
 
 
+@pytest.mark.parametrize("steps", [1, 5, 6, 10, 13, 20])
+def test_the_first_steps_cost_as_much_as_their_tokens(steps):
+    growing = resolve_row(GROWING)
+    tokens = ([60 / 4] * 5 + [60 / 2] * 5 + [60] * 10)[:steps]
+    assert growing.mean_steps(steps) * growing.mean_batch_tokens == pytest.approx(sum(tokens))
+    assert resolve_row({**GROWING, "batch_growth": 1}).mean_steps(steps) == steps
+
+
 @pytest.mark.parametrize("end", [{"train_steps": None, "patience": 3}, {"epochs": 2}])
 def test_growing_batches_need_the_number_of_steps(end):
     with pytest.raises(ValueError, match="needs the number of steps"):

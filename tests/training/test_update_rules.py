@@ -667,6 +667,7 @@ def test_an_error_in_an_own_function_has_its_line(own, tmp_path):
     [
         ({"optimizer": "schedule_free"}, "set schedule to constant"),
         ({**FREE, "ema_decay": 0.9}, "averages already"),
+        ({**FREE, "cautious_updates": True}, "would not change"),
         ({"optimizer": "a:B", "cautious_updates": True}, "not with a:B"),
         ({"train_steps": None, "patience": 2, "optimizer": "lion", "weight_decay": 0.1, "decay_schedule": "linear"},
          "decay_schedule=linear falls to its end"),
