@@ -112,6 +112,10 @@ def _has_convolutions(c: RowConfig) -> bool:
     return any(name != "none" for name in entries_of(c.attention_convolution))
 
 
+def _has_value_embeddings(c: RowConfig) -> bool:
+    return any(name != "none" for name in entries_of(c.value_embeddings))
+
+
 # Mended fault -> whether a run had it, so that the same run computes something else today.
 MENDS: dict[str, Callable[[RowConfig], bool]] = {
     # Only the last pass of a layer was in the loss.
@@ -119,6 +123,11 @@ MENDS: dict[str, Callable[[RowConfig], bool]] = {
     "biases with two axes": lambda c: "rg_lru" in entries_of(c.mixer) and _treats_vectors_apart(c),
     "matrices with one axis": lambda c: c.smear and _treats_vectors_apart(c),
     "kernels in muP": lambda c: c.parametrization != "standard" and _has_convolutions(c),
+    "tables without a scale in muP": lambda c: (
+        c.parametrization != "standard"
+        and c.embedding_scale != 1
+        and (c.bigram_embeddings is not None or _has_value_embeddings(c))
+    ),
     # The whole loss was compared with a bound for cross-entropy; smaller terms did not reach it.
     "divergence by cross-entropy": lambda c: c.z_loss > 0.01 or c.largest_balance > 4,
 }

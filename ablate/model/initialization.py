@@ -42,7 +42,7 @@ def _scale_initial_weights(model: nn.Module, scale: Factors) -> None:
     for name, module in model.named_modules():
         if isinstance(module, Linear):
             module.weight.mul_(scale.matrix_init)
-        elif isinstance(module, Embedding) and name == "output":
+        elif isinstance(module, Embedding) and (name == "output" or module.scale == 1.0):
             module.weight.mul_(scale.output_init)
         elif isinstance(module, Embedding):
             module.weight.mul_(scale.embedding_init)

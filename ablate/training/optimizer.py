@@ -20,7 +20,7 @@ from ablate.config.training import DECOUPLED
 from ablate.custom.loading import load_class, load_import
 from ablate.custom.reference import is_custom, parse_import, parse_reference
 from ablate.errors import StudyError
-from ablate.model.embeddings import TokenTypes
+from ablate.model.embeddings import Embedding, TokenTypes
 from ablate.model.layers import ParameterKind, parameter_kind
 from ablate.model.positions import PositionalEncoding
 from ablate.model.stack import Layer
@@ -397,14 +397,15 @@ def parameter_kinds(model: nn.Module) -> dict[str, str]:
     """The kind of each parameter by name: `embedding`, `position`, `output`, `vector`, `kernel`,
     `feed_forward` or `matrix`.
 
-    An embedding that is tied to the output is an `embedding`. Token types count as `position`,
-    gains and biases as `vector`.
+    An embedding that is tied to the output is an `embedding`. Token types, and tables of vectors
+    without the factor sqrt(d_model), count as `position`; gains and biases as `vector`.
     """
     # By identity, not by name: several modules share a tied embedding.
     module_kinds: dict[int, str] = {}
     declared: dict[int, ParameterKind] = {}
     for module in model.modules():
-        if isinstance(module, (PositionalEncoding, TokenTypes)):
+        is_unscaled = isinstance(module, Embedding) and module.scale == 1.0
+        if is_unscaled or isinstance(module, (PositionalEncoding, TokenTypes)):
             for parameter in module.parameters():
                 module_kinds[id(parameter)] = "position"
         elif isinstance(module, Layer) and module.feed_forward is not None:

@@ -186,7 +186,9 @@ def id_as_before_the_mends(monkeypatch, config):
 EXPERTS = {"n_experts": 4, "loops": 2, "architecture": "decoder-only"}
 
 RECURRENT = {"architecture": "decoder-only", "positional_encoding": "none"}
-CONVOLVED = {"architecture": "decoder-only", "attention_convolution": "qkv"}
+DECODER = {"architecture": "decoder-only"}
+CONVOLVED = {**DECODER, "attention_convolution": "qkv"}
+MUP = {"parametrization": "mup", "learning_rate": 0.1}
 
 
 @pytest.mark.parametrize(
@@ -204,8 +206,12 @@ CONVOLVED = {"architecture": "decoder-only", "attention_convolution": "qkv"}
         ({**RECURRENT, "mixer": "lstm", "optimizer": "muon"}, False),
         ({"architecture": "decoder-only", "smear": True, "vector_rate": 2.0}, True),
         ({"architecture": "decoder-only", "smear": True}, False),
-        ({**CONVOLVED, "parametrization": "mup", "learning_rate": 0.1}, True),
+        ({**CONVOLVED, **MUP}, True),
         ({**CONVOLVED, "optimizer": "muon"}, False),
+        ({**DECODER, **MUP, "value_embeddings": "added"}, True),
+        ({**DECODER, **MUP, "bigram_embeddings": 8}, True),
+        ({**DECODER, **MUP, "bigram_embeddings": 8, "embedding_scale": 1}, False),
+        ({**DECODER, "bigram_embeddings": 8}, False),
         ({"z_loss": 1e-4}, False),
         ({"z_loss": 0.5}, True),
         ({**EXPERTS, "loops": 1, "expert_balance": 5.0}, True),

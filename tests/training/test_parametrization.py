@@ -114,6 +114,23 @@ def test_convolutions_of_each_channel_keep_their_rate_over_widths():
     assert rates["token_pairs.0.gate"] == 0.25
 
 
+def test_tables_without_the_factor_of_embeddings_keep_rate_and_size_over_widths():
+    """As the table of docs/variants.md says of `embedding_scale: 1`."""
+    fields = {"value_embeddings": "added", "bigram_embeddings": 8}
+    sizes = {}
+    for width in (64, 256):
+        config = row(width, parametrization="mup", base_width=64, **fields)
+        model = build(config, 997, seed=1)
+        rates = {}
+        for group in Optimizer(model, config).groups:
+            rates.update(dict.fromkeys(group.parameters, group.rate_factor))
+        tables = [name for name in rates if name.endswith("table.weight")]
+        assert len(tables) == 1 + config.n_layers
+        assert {rates[name] for name in tables} == {1.0}
+        sizes[width] = float(model.get_parameter(tables[-1]).detach().std())
+    assert sizes[256] == pytest.approx(sizes[64], rel=0.02)
+
+
 def test_logits_fall_by_the_width_or_by_its_root_where_embeddings_are_scaled():
     tokens = torch.arange(1, 17).view(2, 8)
     for settings, factor in (({}, 0.5), ({"tied_embeddings": "none"}, 0.25)):
