@@ -17,11 +17,10 @@ from ablate.stats.metrics import Metric
 from ablate.store import Results
 from ablate.study import Runs, Study
 from ablate.table.experiment import Experiment
-from ablate.table.power import OTHER_SEEDS, Power, power_of_scores
+from ablate.table.power import Power, power_of_scores
 
-ENOUGH_SEEDS = (
-    5  # number that detects half of the published differences; advised if more are needed
-)
+ENOUGH_SEEDS = 5  # detect half of the published differences; advised if more seeds are needed
+COMPARED_SEEDS = (2, 3, 5, 8)  # numbers of seeds in the JSON, beside the study's number
 RARE = 0.25  # warn if a smaller share of the published differences could be detected
 
 
@@ -78,7 +77,7 @@ def power_json(power: Power) -> dict[str, Any]:
         return None if power.source == "unknown" else value
 
     detectable = {}
-    for seeds in sorted({len(power.experiment.seeds), *OTHER_SEEDS}):
+    for seeds in sorted({len(power.experiment.seeds), *COMPARED_SEEDS}):
         detectable[str(seeds)] = if_known(power.detectable_difference(seeds))
     content: dict[str, Any] = {
         "sd": if_known(power.sd),

@@ -98,9 +98,8 @@ def memory() -> int:
     """Bytes of memory that this process may use: the smallest limit of the machine, its control
     groups and its Slurm job.
     """
-    import psutil
-
-    limits = [int(psutil.virtual_memory().total), *_environment_limits(MEMORY_VARIABLE)]
+    installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limits = [installed, *_environment_limits(MEMORY_VARIABLE)]
     for path in _cgroup_files("memory.max", "memory", "memory.limit_in_bytes"):
         limits += [int(line) for line in _lines(path) if line.isdecimal()]
     # Slurm sets one of two variables, in MiB.

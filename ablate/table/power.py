@@ -20,8 +20,6 @@ from ablate.stats.significance import LEVEL, POWER
 from ablate.table.experiment import Experiment
 from ablate.table.verdicts import duplicates, paired_scores, resamples_of, scores_of
 
-OTHER_SEEDS = (2, 3, 5, 8)  # numbers of seeds that the text compares with the study's
-
 Source = Literal["stated", "runs", "typical", "unknown"]
 
 
@@ -115,8 +113,8 @@ class Power:
 
     @property
     def text(self) -> str:
-        """Sentences: the detectable difference of a row with the study's seeds and with other
-        numbers of seeds, and the noise that they follow from.
+        """Sentences: the detectable difference of a row with the study's seeds and with twice as
+        many, and the noise that it follows from.
         """
         title = self.metric.title
         if not self.sd:
@@ -130,21 +128,19 @@ class Power:
             return f"Expected detectable difference with {conditions}: {sizes}. {self._noise}."
         n_seeds = len(self.experiment.seeds)
         further = len(self.experiment.further_seeds)
-        alternatives = []
-        for number in OTHER_SEEDS:
-            if number != n_seeds or further:
-                size = self._size(self.detectable_difference(number, further=0))
-                alternatives.append(f"{size} with {number} seeds")
         seeds = plural(n_seeds, "seed")
+        more_seeds = max(3, 2 * n_seeds)  # with 2 seeds, hardly anything is detected
+        more = self.detectable_difference(more_seeds, further=0)
+        alternatives = f"{self._size(more)} with {more_seeds} seeds"
         if further:
             seeds += f" ({n_seeds + further} of base)"
         elif n_seeds > 1:
-            size = self._size(self.detectable_difference(n_seeds, further=n_seeds))
-            alternatives.append(f"{size} with {n_seeds} seeds of rows and {2 * n_seeds} of base")
+            more_of_base = self.detectable_difference(n_seeds, further=n_seeds)
+            alternatives += f", {self._size(more_of_base)} if only base has {2 * n_seeds} seeds"
         size = self.amount(self.detectable_difference(n_seeds))
         return (
-            f"Expected detectable difference with {seeds}, {conditions}: {size}. "
-            f"It would be {', '.join(alternatives)}. {self._noise}."
+            f"Expected detectable difference with {seeds}, {conditions}: {size} "
+            f"({alternatives}). {self._noise}."
         )
 
     def _look_text(self, look: Look) -> str:

@@ -46,9 +46,12 @@ def test_the_spread_is_that_of_the_layout_of_rows_and_seeds(fake):
     assert (bleu.metric.name, bleu.experiment.name, bleu.rows, bleu.source) == (
         "bleu", "small", 4, "runs"
     )  # fmt: skip
-    assert (
-        f"Expected detectable difference with 3 seeds, 4 rows and 80 % power: "
-        f"{detectable_difference(3, 4, bleu.sd):.1f} BLEU." in bleu.text
+    study_size = detectable_difference(3, 4, bleu.sd)
+    doubled = detectable_difference(6, 4, bleu.sd)
+    base_doubled = detectable_difference(3, 4, bleu.sd, further=3)
+    assert bleu.text.startswith(
+        f"Expected detectable difference with 3 seeds, 4 rows and 80 % power: {study_size:.1f} "
+        f"BLEU ({doubled:.1f} with 6 seeds, {base_doubled:.1f} if only base has 6 seeds)."
     )
 
 
@@ -95,7 +98,7 @@ def test_a_main_metric_without_spread_is_named_and_takes_no_other_metric_for_to_
         "The runs that exist show no spread of BLEU over seeds, so the detectable difference is"
         in done.out
     )
-    assert re.search(r"detectable difference with .*: ×\d+\.\d+ PPL\.", done.out)
+    assert re.search(r"detectable difference with .*: ×\d+\.\d+ PPL \(", done.out)
     refused = inside("plan", *given, "--difference", "1")
     assert (refused.code, refused.err) == (
         2, "--difference: the runs show no spread of BLEU over seeds; give --spread SD\n",

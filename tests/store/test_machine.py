@@ -4,9 +4,7 @@ import os
 import platform
 import socket
 from pathlib import Path
-from types import SimpleNamespace
 
-import psutil
 import pytest
 
 from ablate.store import machine as module
@@ -128,7 +126,8 @@ def host(tmp_path, monkeypatch):
         monkeypatch.setattr(module, "PROCESS_CGROUPS", tmp_path / "self")
         monkeypatch.setattr(module, "VMSTAT", tmp_path / "vmstat")
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)))
-        monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=512 << 30))
+        pages = {"SC_PHYS_PAGES": 512 << 18, "SC_PAGE_SIZE": 4096}
+        monkeypatch.setattr(os, "sysconf", pages.__getitem__)
         for name in ("SLURM_CPUS_ON_NODE", "SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU"):
             monkeypatch.delenv(name, raising=False)
         for name, value in variables.items():
