@@ -90,12 +90,7 @@ def finish() -> None:
 
 
 def echo(text: object = "", *, err: bool = False) -> None:
-    """Print text and a line break, with harmful characters escaped, and flush.
-
-    Args:
-        text: one or several lines.
-        err: whether to print on standard error.
-    """
+    """Print text and a line break, with harmful characters escaped, and flush."""
     print(visible(str(text)), file=sys.stderr if err else sys.stdout, flush=True)
 
 

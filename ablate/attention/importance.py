@@ -58,18 +58,11 @@ def measure_importances(
     layers: Sequence[AttentionLayer],
     on_pass: Callable[[], None] = lambda: None,
 ) -> Importances:
-    """Measure the importance of each head of these layers.
+    """Measure the importance of each head of these layers. `on_pass` is called after each pass over
+    the split.
 
     The first pass over the split measures the loss of the model. Each further pass measures the
     loss with a head masked: its output is multiplied by 0 before W^O, and the bias of W^O stays.
-
-    Args:
-        task: the task of the model.
-        model: the trained model.
-        split: the records on which losses are measured.
-        device: the device of the model.
-        layers: the attention layers.
-        on_pass: called after each pass.
     """
     unmasked_loss = task.nats_per_token(model, split, device)
     on_pass()

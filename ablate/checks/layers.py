@@ -195,11 +195,7 @@ class LayerCheck(PropertyCheck):
                 self.model.load_state_dict(before)
 
     def _hint(self, decoding: bool = False) -> str:
-        """The hint for the author of a faulty part.
-
-        Args:
-            decoding: whether only incremental decoding is at fault.
-        """
+        """The hint for the author of a part that is faulty, or faulty only in `decoding`."""
         for field, kind in KINDS.items():
             hint = kind.step_hint if decoding and kind.step_hint else kind.hint
             if field in self.parts and hint:
@@ -378,12 +374,7 @@ def _is_broadcast(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
 
 
 def _check_gradients(part: nn.Module, parameter_ids: set[int]) -> None:
-    """Refuse a parameter that would never be trained.
-
-    Args:
-        part: the part that is checked.
-        parameter_ids: `id` of each parameter of the model.
-    """
+    """Refuse a parameter that would never be trained: its `id` is not among the model's."""
     for module in part.modules():
         for name, value in vars(module).items():
             if name in _MODULE_ATTRIBUTES:

@@ -161,12 +161,7 @@ def optimizer_values(config: RowConfig, count: int) -> int:
 
 
 def hidden_weights(c: RowConfig, include_replacements: bool = True) -> int:
-    """Number of parameters in matrices of hidden layers, which Muon updates.
-
-    Args:
-        c: the row.
-        include_replacements: whether to count mixers that replace self-attention.
-    """
+    """Number of parameters in matrices of hidden layers, which Muon updates."""
     total = heads.transform_weights(c)
     for (layer, causal, _), count in _distinct_layers(c):
         total += count * _trained_numbers(layer, causal).matrix_parameters

@@ -28,9 +28,6 @@ class ClassFault(Exception):  # noqa: N818
 def faults_of(classes: Sequence[Reference], sources: Path) -> Iterator[None]:
     """Convert exceptions in this context to faults of users' classes.
 
-    Args:
-        classes: the classes that may be the cause.
-        sources: folder with their sources.
 
     Raises:
         StudyError: one line, with file and line.

@@ -48,13 +48,8 @@ class BatchOrder:
     """
 
     def __init__(self, split: Split, batch_tokens: int, seed: int, fraction: float = 1.0) -> None:
-        """Order the records of a training split.
+        """Order the records of a training split, or of a share of them.
 
-        Args:
-            split: the split.
-            batch_tokens: tokens in a batch.
-            seed: seed of the order.
-            fraction: share of the records to use.
 
         Raises:
             ValueError: a record is longer than batch_tokens.

@@ -51,13 +51,6 @@ class Build:
     def __init__(
         self, preparation: Preparation, folder: Path, origins: Mapping[str, Origin]
     ) -> None:
-        """Prepare a build.
-
-        Args:
-            preparation: how the text is prepared.
-            folder: the working folder.
-            origins: origin of the text of each split.
-        """
         preparation.folder = folder
         self.preparation = preparation
         self.data = preparation.data
@@ -194,11 +187,9 @@ class Build:
     # The ids
 
     def _write(self, split: str, total: int = 0) -> Counter[str]:
-        """Write the ids of a split. The training split continues after its last commit.
+        """Write the ids of a split. The training split, of `total` records, continues after its
+        last commit.
 
-        Args:
-            split: name of the split.
-            total: number of training records, as `learn` counted them.
 
         Returns:
             The number of dropped records, by reason.

@@ -37,12 +37,9 @@ UNEVEN = "uneven"
 def training_records(
     source: Source, data: DataConfig, left_out: Counter[str]
 ) -> Iterator[Document]:
-    """Yield the training records that pass the filters of text, and count the dropped records.
+    """Yield the training records that pass the filters of text, and add the number of dropped
+    records by reason to `left_out`.
 
-    Args:
-        source: source of the training split.
-        data: settings of the corpus.
-        left_out: receives the number of dropped records by reason.
 
     Raises:
         DataError: the files cannot be used.
@@ -84,12 +81,9 @@ def complete_records(source: Source, data: DataConfig, split: str) -> list[Docum
 def within_limits(
     lengths: NDArray[np.int64], data: DataConfig, left_out: Counter[str]
 ) -> NDArray[np.bool_]:
-    """Filter training records by their lengths, and count the dropped records.
+    """Filter training records by their lengths in tokens (fields, records), and add the number of
+    dropped records by reason to `left_out`.
 
-    Args:
-        lengths: lengths in tokens (fields, records).
-        data: settings of the corpus.
-        left_out: receives the number of dropped records by reason.
 
     Returns:
         (records,), true for records that are short enough and whose first two fields have similar
@@ -184,13 +178,7 @@ _MARKUP = {
 
 
 def markup_warnings(split: str, records: Sequence[Document], labels: Sequence[str]) -> list[str]:
-    """Warn of fields whose first lines look tokenized, escaped or segmented.
-
-    Args:
-        split: name of the split.
-        records: records of the split.
-        labels: label of each field.
-    """
+    """Warn of fields whose first lines look tokenized, escaped or segmented."""
     beginning = records[:CHECKED_RECORDS]
     warnings = []
     for field, label in enumerate(labels):
@@ -214,11 +202,6 @@ def form_warnings(
 
     A letter with an accent is one character in NFC, and two or more in NFD. A model that was
     trained on one form never writes the other form, and scores compare characters.
-
-    Args:
-        splits: names of the splits.
-        records: records of each split.
-        labels: label of each field.
     """
     warnings = []
     for field, label in enumerate(labels):

@@ -48,13 +48,6 @@ class Preparation(ABC):
     def __init__(
         self, data: Any, sources: Mapping[str, Source], log: Callable[[str], None]
     ) -> None:
-        """Prepare the splits of a corpus from their sources.
-
-        Args:
-            data: settings of the corpus.
-            sources: source of each split.
-            log: receives a line for each phase.
-        """
         self.data = data
         self.sources = sources
         self.log = log
@@ -88,12 +81,9 @@ class Preparation(ABC):
         """
 
     def draw_sample(self, items: Iterable[T], most: int, unit: str) -> tuple[list[T], int]:
-        """Draw the items on which the vocabulary is learned, and log their number.
+        """Draw at most `most` items, on which the vocabulary is learned, and log their number.
+        `unit` is the name of an item, such as "record".
 
-        Args:
-            items: all items.
-            most: largest number of items to draw.
-            unit: name of an item, such as "record".
 
         Returns:
             The drawn items, and the number of all.
@@ -112,11 +102,8 @@ class Preparation(ABC):
 
     @abstractmethod
     def settings(self, data: Mapping[str, Any], fields: Sequence[str]) -> list[Any]:
-        """The settings of a corpus that determine how its text is prepared.
-
-        Args:
-            data: `data` of the corpus, as in its manifest.
-            fields: its text fields.
+        """The settings of a corpus that determine how its text is prepared, from `data` of its
+        manifest.
         """
 
     @property
@@ -130,11 +117,8 @@ class Preparation(ABC):
 
     @abstractmethod
     def training_id(self, content: Mapping[str, Any], vocabulary: Sequence[str]) -> str:
-        """Hash of all that determines the ids of train and dev, without the test split.
-
-        Args:
-            content: hashes of the text of train and dev.
-            vocabulary: hashes of the vocabularies.
+        """Hash of all that determines the ids of train and dev, without the test split: hashes of
+        their text by split, hashes of the vocabularies, and settings.
         """
 
     def is_current(self, corpus: Corpus) -> bool:
@@ -146,12 +130,7 @@ class Preparation(ABC):
         return True
 
     def encoding_warnings(self, split: str, shares: Mapping[str, float]) -> list[str]:
-        """Warnings about the encoded text of a split.
-
-        Args:
-            split: name of the split.
-            shares: share of unknown tokens by field.
-        """
+        """Warnings about the encoded text of a split, from its share of unknown tokens by field."""
         return []
 
     def overlap(self) -> Overlap | None:

@@ -64,12 +64,6 @@ def changed_files(
     Sizes and times are compared first. If they differ, small files are compared by content, because
     a copy of a study has the same text in other files. Empty if files are missing, and for text
     that is downloaded or generated.
-
-    Args:
-        data: settings of the corpus.
-        folder: folder to which relative paths refer.
-        corpora: folder of prepared corpora.
-        used: ids of the corpora that results used.
     """
     try:
         sources = resolve_sources(data, folder, corpora)

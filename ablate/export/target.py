@@ -175,13 +175,8 @@ class _Reader:
         self.used: set[str] = set()
 
     def add(self, theirs: str, ours: str, parts: Parts, c: ModelConfig) -> None:
-        """Convert the tensors of parts.
-
-        Args:
-            theirs: prefix of the names of the other library.
-            ours: prefix of our names.
-            parts: the conversions.
-            c: configuration of the layer.
+        """Convert the tensors of parts; `theirs` and `ours` are prefixes of the names in the other
+        library and in ablate.
         """
         for name, part in parts.items():
             if not part.when(c):

@@ -292,11 +292,6 @@ class _RunTable:
     ) -> list[_Score]:
         """The scores of a metric, and NaN for each run without a score in it that diverged in
         another metric, in the order of the lines.
-
-        Args:
-            metric: name of the metric.
-            scores: scores in this metric.
-            diverged: the runs that diverged in any metric.
         """
         completed = list(scores)
         for line in self._lines_without(scores):

@@ -123,14 +123,7 @@ def open_store(port: int = 0) -> TCPStore:
 
 
 def join(store: TCPStore, index: int, size: int, device: torch.device) -> DistributedRanks:
-    """Join a group as one of its ranks, and wait until all ranks have joined.
-
-    Args:
-        store: the store of the group.
-        index: index of this process.
-        size: number of ranks.
-        device: device of this process.
-    """
+    """Join a group as one of its ranks, and wait until all ranks have joined."""
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=index, world_size=size, timeout=TIMEOUT)
     return DistributedRanks()

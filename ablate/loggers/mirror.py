@@ -51,14 +51,8 @@ class Mirror:
         loggers: Mapping[str, Start],
         log: Callable[[str], None],
     ) -> None:
-        """Prepare the threads. They run during the `with` block.
-
-        Args:
-            study: name of the study.
-            runs: the runs to copy.
-            results: the results root.
-            loggers: start functions of the dashboards, by name.
-            log: receives lines for people.
+        """Prepare the threads, which run during the `with` block. `loggers` has the start functions
+        of the dashboards, by name.
         """
         self.study = study
         self.runs = runs

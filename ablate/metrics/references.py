@@ -21,13 +21,7 @@ _REMEDY = "metrics: [chrf] counts characters"
 
 
 def notes(references: Sequence[str], target: Target, metrics: Sequence[str]) -> Iterator[str]:
-    """Yield a warning for each reason why references do not suit a metric.
-
-    Args:
-        references: references of the test set.
-        target: their language, and the tokenizer of BLEU.
-        metrics: names of the study's metrics.
-    """
+    """Yield a warning for each reason why references do not suit a metric."""
     if "bleu" in metrics:
         yield from _bleu_notes(references, target)
     if _share_without_spaces(references) < LARGE_SHARE:

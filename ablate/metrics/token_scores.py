@@ -139,13 +139,7 @@ def score_tokens(states: Tensor, weight: Tensor, targets: Tensor, cap: float | N
 
 
 def text_lines(scores: TokenScores, blocks: Blocks, evaluation: str) -> list[str]:
-    """The lines of a text in which every token is predicted.
-
-    Args:
-        scores: scores of all tokens.
-        blocks: blocks of the text.
-        evaluation: name of the contexts in signatures.
-    """
+    """The lines of a text in which every token is predicted."""
     n_tokens = len(blocks.token_blocks)
     assert np.array_equal(scores.indices, np.arange(n_tokens)), "a token is missing"
     nats = np.bincount(blocks.token_blocks, weights=scores.nats)

@@ -80,13 +80,9 @@ class Dropout(nn.Module):
         self.random = random
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        """Drop entries of x, and add the result to `residual` if there is one.
+        """Drop entries of x, of any shape, and add the result to `residual` if there is one.
 
         In eval mode, or at rate 0, nothing is dropped.
-
-        Args:
-            x: any shape.
-            residual: the same shape.
         """
         if not self.is_active:
             return x if residual is None else residual + x

@@ -72,13 +72,9 @@ class PositionalEncoding(nn.Module):
         return None
 
     def values(self, layer: int, weights: Tensor, queries: Tensor, keys: Tensor) -> Tensor | None:
-        """Compute what positions add to the weighted sums of values, the output of the heads.
+        """Compute what positions add to the weighted sums of values, the output of the heads, from
+        attention weights (B, h, T, S). The other arguments are as in `bias`.
 
-        Args:
-            layer: index of the layer in the stack.
-            weights: attention weights (B, h, T, S).
-            queries: positions of the queries, (T,) or (B, T).
-            keys: positions of the keys, (S,) or (B, S).
 
         Returns:
             (B, h, T, d_v), or None.
@@ -236,14 +232,8 @@ class AlternatingPositions(PositionalEncoding):
         encodings: list[PositionalEncoding],
         indices: list[int],
     ) -> None:
-        """Combine encodings.
+        """Combine encodings; `indices` has the index of the encoding of each layer.
 
-        Args:
-            config: fields of the model.
-            causal: see `PositionalEncoding`.
-            init: see `PositionalEncoding`.
-            encodings: the encodings.
-            indices: the index of the encoding of each layer.
 
         Raises:
             StudyError: an encoding acts on embeddings, which belong to no layer.

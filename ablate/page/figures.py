@@ -81,11 +81,6 @@ def draw_intervals(rows: Sequence[ForestRow], metric: Metric, label: str = "") -
 
     Differences of logarithms are labelled as ratios. The difference of a row off the axis is
     written at the end of the axis; an interval that goes on beyond the axis ends in an arrowhead.
-
-    Args:
-        rows: the rows.
-        metric: the metric.
-        label: label of the axis; empty for differences from base.
     """
     kind = "ratio to base" if metric.is_log else "difference from base"
     label = label or f"{kind} in {metric.full_title}"

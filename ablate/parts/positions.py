@@ -189,10 +189,8 @@ def faults(c: Positions) -> Iterator[Fault]:
 
 
 def stack_faults(layers: Sequence[Positions]) -> Iterator[Fault]:
-    """Yield a fault for each encoding that cannot be one of several in a stack.
-
-    Args:
-        layers: the first layer with each encoding.
+    """Yield a fault for each encoding that cannot be one of several in a stack; `layers` has the
+    first layer with each encoding.
     """
     for layer in layers:
         name = layer.positional_encoding

@@ -127,14 +127,11 @@ class Fit:
 
 
 def fit(plan: Plan, available: float) -> Fit | None:
-    """Select the runs of a plan that fit into a time.
+    """Select the runs of a plan that fit into the available seconds of work (`Budget.available`).
 
     The part has every row with as many seeds as fit. If not even one seed fits for every row, it
     has as many rows as fit with one seed, in the order of the study.
 
-    Args:
-        plan: plan of all runs that may be executed.
-        available: seconds of work, from `Budget.available`.
 
     Returns:
         The part that fits; None if the plan has no estimate of time.

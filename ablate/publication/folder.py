@@ -117,13 +117,7 @@ def without_paths(outcome: Outcome, results: Results) -> Outcome:
 
 
 def publish_results(planned: Runs, outcome: Outcome, results: Results) -> None:
-    """Write the table of a whole study to its folder, and record that the study was judged.
-
-    Args:
-        planned: the runs of the study, with all seeds.
-        outcome: outcome of these runs.
-        results: the results root.
-    """
+    """Write the table of a whole study to its folder, and record that the study was judged."""
     publish(outcome, results)
     record_judgment(planned, results)
 

@@ -140,13 +140,7 @@ def print_list(
 def print_description(
     description: Mapping[str, Any], manifest: CorpusManifest, labels: Sequence[str]
 ) -> None:
-    """Print the description of a prepared corpus.
-
-    Args:
-        description: as `description_of` returns it.
-        manifest: of the corpus.
-        labels: labels of the text fields.
-    """
+    """Print the description of a prepared corpus."""
     console = text_console()
     splits = description["splits"]
     names = [str(manifest.data["corpus"])]

@@ -264,12 +264,7 @@ def _print_tuning(plan: Plan) -> None:
 
 
 def print_status(plan: Plan, details: list[RunStatus]) -> None:
-    """Print each run with its state, and the time left.
-
-    Args:
-        plan: the plan of the study.
-        details: the state of each run.
-    """
+    """Print each run with its state, and the time left."""
     table = plain_table("row", right("seed"), "run", "state", "")
     for label, seed, id, state, detail in details:
         styled_state = Text(state, style=STYLES.get(state, ""))

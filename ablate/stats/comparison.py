@@ -227,10 +227,7 @@ class ScoreComparison:
     def half_width(self, level: float, n: int) -> float:
         """Half width of the confidence interval with n seeds, if the spread over seeds stays as
         observed: the larger one of the two tests, so that a mean beyond it is significant in both.
-
-        Args:
-            level: of the pooled test.
-            n: number of seeds.
+        `level` is the level of the pooled test.
         """
         noise = self.noise
         assert noise is not None
@@ -297,11 +294,7 @@ class ScoreComparison:
         return PValues(two_sided.pooled / 2, two_sided.own / 2)
 
     def seed_test(self, level: float) -> SeedTest | None:
-        """Test the mean difference; None without noise.
-
-        Args:
-            level: of the pooled test.
-        """
+        """Test the mean difference at the level of the pooled test; None without noise."""
         row = self.row
         if self.noise is None or row.mean is None:
             return None

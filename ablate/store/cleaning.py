@@ -37,12 +37,7 @@ class Removable:
 
 
 def removable_files(folder: RunFolder, weights: bool) -> Removable:
-    """Find the removable files of a run.
-
-    Args:
-        folder: folder of the run.
-        weights: whether to include the weights of a finished run.
-    """
+    """Find the removable files of a run; with `weights`, also the weights of a finished run."""
     valid = checkpoints.valid(folder.checkpoints)
     valid_files = {path for checkpoint in valid for path in checkpoint.files}
     leftovers: list[Path] = []

@@ -104,11 +104,8 @@ def none_if_damaged(read: Callable[[], T]) -> T | None:
 
 
 def fault_in(read: Callable[[], object], remedy: str) -> Fault | None:
-    """Call a method that reads a file; return the fault if it cannot be read, and None otherwise.
-
-    Args:
-        read: reads the file.
-        remedy: what repairs a damaged file.
+    """Call a method that reads a file; return the fault if the file cannot be read, and None
+    otherwise. `remedy` repairs a damaged file.
     """
     try:
         read()

@@ -39,9 +39,6 @@ from ablate.tasks import Task
 def read_study(path: Path, selection: Selection | None = None) -> Study:
     """Read a study file with the options `--set`, `--rows` and `--seeds` of the command line.
 
-    Args:
-        path: path of the study file.
-        selection: the options; None for none.
 
     Raises:
         StudyError: the file or `--set` has errors; the exception has all of them.

@@ -323,10 +323,6 @@ class RowReader:
     def _check_designs(self, designs: Mapping[Design, Mark], rows: Mapping[str, Row]) -> None:
         """Report designs in which a part changes nothing, so that two rows are equal. Only the
         first two equal rows of a design are reported.
-
-        Args:
-            designs: designs of one size, with their positions.
-            rows: rows of that size by label, base first.
         """
         base_label = next(iter(rows))
         for design, mark in designs.items():

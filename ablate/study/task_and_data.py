@@ -50,12 +50,6 @@ def read_task(node: Node | None, classes: ClassSources, report: Report) -> tuple
 def read_data(section: Node, task: Task, folder: Path, report: Report) -> CorpusConfig | None:
     """Read the fields of `data`; None after an error, which is reported. An error in `data.folder`
     leaves the folder empty.
-
-    Args:
-        section: the section `data`.
-        task: the task of the study.
-        folder: folder of the study file.
-        report: records a fault with its position.
     """
     settings = {}
     for key, mark, node in section.items():

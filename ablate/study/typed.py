@@ -152,13 +152,8 @@ def union_by_kind(branches: Mapping[str, Any]) -> Any:
 def read_model(
     model: type[Model], node: Node, name: str, report: Report
 ) -> tuple[Model | None, Node]:
-    """Read a mapping as a model.
+    """Read the mapping of this name as a model. Faults are reported with their positions.
 
-    Args:
-        model: the model.
-        node: node of the mapping.
-        name: name of the mapping in messages.
-        report: records a fault with its position.
 
     Returns:
         The model of the valid parts, or None if the mapping as a whole is invalid; and the node of

@@ -46,15 +46,7 @@ def paired_scores(
     seeds: Sequence[int],
     further: Sequence[int] = (),
 ) -> PairedScores:
-    """Pair the scores of a row and of its base by seed.
-
-    Args:
-        metric: the metric of the scores.
-        row: the row that is compared.
-        base: the row with which it is compared.
-        seeds: seeds of the row and of base.
-        further: seeds that only base has.
-    """
+    """Pair the scores of a row and of its base by seed. Only base has the further seeds."""
     row_runs = [run for run in row.runs if run.seed in seeds]
     base_runs = [run for run in base.runs if run.seed in seeds]
     base_scores = scores_of(base_runs, metric)

@@ -97,11 +97,9 @@ def task_of(name: str, sources: Path) -> Task:
 
 
 def load_task(reference: Reference, source: bytes) -> Task:
-    """Load a user's task for a study, whose runs may not have stored the source yet.
+    """Load a user's task from the content of its file, for a study whose runs may not have stored
+    the source yet.
 
-    Args:
-        reference: the reference in the study.
-        source: content of the file that the reference names.
 
     Raises:
         StudyError: the class is not a complete Task, or its module fails to load.

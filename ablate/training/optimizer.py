@@ -297,12 +297,7 @@ def _custom_class(
 def _accepted_arguments(
     config: RowConfig, accepted: Mapping[str, inspect.Parameter]
 ) -> dict[str, Any]:
-    """The row's values of the fields that a class accepts as arguments.
-
-    Args:
-        config: the row.
-        accepted: parameters of the class's constructor.
-    """
+    """The row's values of the fields that the constructor of a class accepts as arguments."""
     offered: dict[str, Any] = {
         "lr": 1e-3,  # the schedule replaces it in the first step
         "betas": (config.adam_beta1, config.adam_beta2),

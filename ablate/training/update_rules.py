@@ -56,13 +56,8 @@ class UpdateRule:
     def step(
         self, parameters: Sequence[Tensor], states: Sequence[State], rate: float, decay: float
     ) -> None:
-        """Update parameters and their states in place.
-
-        Args:
-            parameters: parameters with gradients.
-            states: states of the parameters, in the same order.
-            rate: learning rate.
-            decay: weight decay.
+        """Update parameters with gradients, and their states, in place, with a learning rate and a
+        weight decay.
         """
         for parameter, gradient, state in zip(
             parameters, _gradients(parameters), states, strict=True

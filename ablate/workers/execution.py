@@ -42,12 +42,6 @@ def choose_execution(
 
     `micro_batch_tokens` of the row takes precedence over the assignment. Each change is logged.
 
-    Args:
-        folder: folder of the run.
-        assignment: the assignment, from which new settings are taken.
-        config: the row.
-        training_hash: hash of the training and dev text.
-        log: receives a line for each change.
 
     Raises:
         OtherDevice: the run began on another type of device, and its random state cannot be used
@@ -142,13 +136,8 @@ def _read_execution(folder: RunFolder, log: logging.Logger) -> Execution | None:
 
 
 def provenance(device: str, threads: int, precision: str, processes: int = 1) -> Provenance:
-    """Describe the code, the versions and the machine of this process.
-
-    Args:
-        device: device of the run.
-        threads: number of CPU threads.
-        precision: precision of matrix products.
-        processes: number of processes that train the run together.
+    """Describe the code, the versions and the machine of this process, and how many processes train
+    the run together.
     """
     return Provenance(
         ablate=_code_version(),

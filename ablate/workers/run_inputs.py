@@ -64,11 +64,8 @@ class RunInputs:
         )
 
     def set_up(self, device: torch.device, execution: Execution) -> RunInputs:
-        """Set up torch in this process, and return the inputs for its device and precision.
-
-        Args:
-            device: device of this process.
-            execution: numeric settings of the run: threads, precision, determinism.
+        """Set up torch in this process with the numeric settings of a run, and return the inputs
+        for its device and precision.
         """
         prepare(device, execution.deterministic)
         # The run keeps the number with which it began, which determines the order of sums.
