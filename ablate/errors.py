@@ -25,7 +25,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ablate.formatting import ellipsis, first_few, printable, without_hashes
+from ablate.formatting import ellipsis, first_few, printable, without_hashes, without_secrets
 
 # Least similarity (difflib's ratio) at which an unknown name is taken for an allowed name: that of
 # four letters, one of them wrong.
@@ -50,29 +50,12 @@ EXIT_MACHINE = 4  # its disk, memory and devices, and the results that it stores
 EXIT_INTERRUPTED = 130
 EXIT_READER_GONE = 141  # as if SIGPIPE had ended the process
 
-
-# Name and password in an address, and values of secret parameters in its query.
-_LOGIN = re.compile(r"(?<=://)[^/\s'\"<>]*@")
-_SECRET = re.compile(
-    r"([?&;][\w.-]*(?:token|key|secret|passw(?:or)?d|pwd|sig|signature|credential)[\w.-]*=)"
-    r"[^&;#\s'\"<>]+",
-    re.I,
-)
-
-
-def without_secrets(text: str) -> str:
-    """Text in which addresses have no name, password or key: `https://…@host/?token=…`."""
-    return _SECRET.sub(r"\1…", _LOGIN.sub("…@", text))
-
-
 MAX_MESSAGE = 1000  # characters of a fault
 # Codes of faults, for programs.
 UNKNOWN_NAME = "unknown-name"
 NO_SUCH_FILE = "no-such-file"
 PENDING = "pending"
 NO_EFFECT = "no-effect"
-
-Steps = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
@@ -134,7 +117,7 @@ class Fault:
     given: str = ""
     allowed: str = ""
     remedy: str = ""
-    path: Steps = ()
+    path: tuple[str | int, ...] = ()
     place: Mark | None = None
     causes: tuple[Mark, ...] = ()
     code: str = ""
@@ -164,7 +147,7 @@ class Fault:
             text = f"{text}: must be {self.allowed}"
         if not self.solution:
             return text
-        if text.endswith("?"):
+        if text.endswith("?"):  # such as "is a return missing?"
             return f"{text} {self.solution[:1].upper()}{self.solution[1:]}"
         return f"{text}; {self.solution}"
 
@@ -196,11 +179,11 @@ class Fault:
             known["causes"] = [_shown(str(option)) for option in self.causes]
         if self.fields:
             known["fields"] = list(self.fields)
-        details = {"subject": self.subject, "given": self.given, "problem": self.problem}
-        details["allowed"] = self.allowed
-        for name, text in (details | {"meant": self.meant, "remedy": self.solution}).items():
-            if text:
+        for name in ("subject", "given", "problem", "allowed", "meant"):
+            if text := getattr(self, name):
                 known[name] = _shown(text)
+        if self.solution:
+            known["remedy"] = _shown(self.solution)
         if self.choices:
             known["choices"] = [_shown(name) for name in self.choices]
         return known
@@ -338,11 +321,13 @@ class Interrupted(Exception):  # noqa: N818
     """A signal has stopped the process. All progress is saved, and the same command resumes it."""
 
 
-def nearest_name(given: str, allowed: Iterable[str]) -> str | None:
+def meant_name(given: object, allowed: Iterable[str]) -> str:
     """The allowed name that is probably meant: a name with nearly the same letters as `given`, or a
     name that contains all of its words, as `train_steps` contains `steps`, or its synonym. Case is
-    ignored.
+    ignored. "" if there is none, or if `given` is no text.
     """
+    if not isinstance(given, str):
+        return ""
     names = {name.lower(): name for name in allowed}
     given = given.lower()
     if SYNONYMS.get(given) in names:
@@ -352,12 +337,7 @@ def nearest_name(given: str, allowed: Iterable[str]) -> str | None:
         words = set(given.split("_"))
         with_words = [name for name in names if words < set(name.split("_"))]
         near = get_close_matches(given, with_words, n=1, cutoff=0.0)
-    return names[near[0]] if near else None
-
-
-def meant_name(given: object, allowed: Iterable[str]) -> str:
-    """As `nearest_name`, or "" if there is none or `given` is no text."""
-    return (isinstance(given, str) and nearest_name(given, allowed)) or ""
+    return names[near[0]] if near else ""
 
 
 def nearest_path(path: Path, is_candidate: Callable[[Path], bool]) -> str:
@@ -372,8 +352,8 @@ def nearest_path(path: Path, is_candidate: Callable[[Path], bool]) -> str:
     except OSError:
         return ""
     # Without the endings, which would make any two studies similar.
-    nearest = nearest_name(path.stem, beside)
-    return "" if nearest is None else str(path.with_name(beside[nearest].name))
+    nearest = meant_name(path.stem, beside)
+    return str(path.with_name(beside[nearest].name)) if nearest else ""
 
 
 def no_such_file(path: Path, is_candidate: Callable[[Path], bool]) -> Fault:

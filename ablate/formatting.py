@@ -286,6 +286,20 @@ def settings_text(settings: Mapping[str, object], separator: str = ", ") -> str:
     return separator.join(f"{name}={setting_text(value)}" for name, value in settings.items())
 
 
+# Name and password in an address, and values of secret parameters in its query.
+_LOGIN = re.compile(r"(?<=://)[^/\s'\"<>]*@")
+_SECRET = re.compile(
+    r"([?&;][\w.-]*(?:token|key|secret|passw(?:or)?d|pwd|sig|signature|credential)[\w.-]*=)"
+    r"[^&;#\s'\"<>]+",
+    re.I,
+)
+
+
+def without_secrets(text: str) -> str:
+    """Text in which addresses have no name, password or key: `https://…@host/?token=…`."""
+    return _SECRET.sub(r"\1…", _LOGIN.sub("…@", text))
+
+
 def without_hashes(text: str) -> str:
     """Text in which `mine:Square@3f2a91c0d7e4` is `mine:Square`, as a study writes it."""
     return _PINNED.sub(r"\1", text)

@@ -10,8 +10,8 @@ from ablate.errors import (
     StudyError,
     meant_name,
     not_allowed,
-    without_secrets,
 )
+from ablate.formatting import without_secrets
 from ablate.workers.worker import failure_reason
 from tests.report.fakes import study_from
 

@@ -26,7 +26,7 @@ from typing_extensions import override
 from ablate.cluster.engine import Engine, least_memory, refuse_too_little_memory
 from ablate.config.memory import CPU_MICRO_BATCH
 from ablate.errors import Fault, UsageError
-from ablate.formatting import plural, size
+from ablate.formatting import first_line, plural, size
 from ablate.stdio import echo
 from ablate.store.jobs import STOPPED, ClusterJob, JobFolder, Submission
 from ablate.store.machine import CPUS_VARIABLE, MEMORY_VARIABLE, Device
@@ -238,8 +238,7 @@ def _connect(address: str) -> Any:
         _check_reachable(address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, RuntimeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        problem = f"Ray: no cluster at address {address} ({reason})"
+        problem = f"Ray: no cluster at address {address} ({first_line(error)})"
         raise UsageError(Fault(problem, remedy="`ray start --head` starts one")) from None
     return ray
 

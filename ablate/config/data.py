@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from ablate.config.catalogue import HubData, NamedCorpus
-from ablate.errors import Fault, Invalid, listed, unknown_name, without_secrets
+from ablate.errors import Fault, Invalid, listed, unknown_name
 from ablate.fields import Amount, Section, TextLength, VocabularySize
+from ablate.formatting import without_secrets
 
 FILES = "files"  # name of a corpus in files of the user
 BLEU_TOKENIZER = "bleu_tokenizer"  # setting of translation on which only scores depend

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.errors import NO_SUCH_FILE, AblateError, DataError, Fault, Interrupted, meant_name
+from ablate.formatting import first_line
 from ablate.paths import home_path
 
 _OPEN: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
@@ -174,16 +175,12 @@ def readable(path: str) -> Iterator[None]:
         format = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2"}[_compression_of(path)]
         raise DataError(f"{path}: is not a complete {format} archive") from None
     except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or _first_line(error)}") from None
+        raise DataError(f"{path}: cannot be read: {error.strerror or first_line(error)}") from None
     except Exception as error:
         if not is_address(path):
             raise
         # Each protocol is opened by another package, which has its own exceptions.
-        raise DataError(f"{path}: cannot be read: {_first_line(error)}") from None
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise DataError(f"{path}: cannot be read: {first_line(error)}") from None
 
 
 def file_lines(path: str, repaired: Counter[str], longest: int = MAX_LINE_BYTES) -> Iterator[str]:
@@ -249,4 +246,4 @@ def _filesystem(path: str) -> Any:
             f"{path}: cannot be opened: this protocol needs options that a study cannot give"
         ) from None
     except Exception as error:  # the package for a protocol may raise any
-        raise DataError(f"{path}: cannot be opened: {_first_line(error)}") from None
+        raise DataError(f"{path}: cannot be opened: {first_line(error)}") from None

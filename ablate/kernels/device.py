@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.config.training import resolve_precision
+from ablate.formatting import first_line
 from ablate.kernels.torch_internals import has_bf16_matmul
 
 P = ParamSpec("P")
@@ -208,9 +209,9 @@ def _compile_on_fixed_shapes(compiled: Callable[..., Any], args: Sequence[object
         # There is no C compiler, as in python:3.11-slim, or no Python.h, or a cache that cannot be
         # written, or there are too many graphs. A fault of the arguments shows in the function
         # itself.
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         warnings.warn(
-            f"torch cannot compile for this GPU, so that steps are slower: {reason}", stacklevel=1
+            f"torch cannot compile for this GPU, so that steps are slower: {first_line(error)}",
+            stacklevel=1,
         )
         return False
     return True

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ablate.config import RowConfig
-from ablate.errors import without_secrets
-from ablate.formatting import ellipsis
+from ablate.formatting import ellipsis, without_secrets
 from ablate.loggers.dashboards import LoggedRun, Point, RunLogger, Start
 from ablate.stats.metrics import PPL
 from ablate.store import Results, none_if_unreadable

@@ -19,12 +19,13 @@ from pydantic import (
     model_validator,
 )
 
-from ablate.errors import Fault, Invalid, Mark, Steps, as_fault, not_allowed, unknown_name
+from ablate.errors import Fault, Invalid, Mark, as_fault, not_allowed, unknown_name
 from ablate.fields import Section, value_faults, value_text
 from ablate.study.error_list import MAX_ERRORS
 from ablate.study.yaml_nodes import Node, Report
 
 Model = TypeVar("Model", bound=BaseModel)
+KeyPath = tuple[str | int, ...]  # keys and indices, as in a fault
 
 KEY = "[key]"  # last step of a path to a key and not to its value, as in pydantic
 
@@ -210,7 +211,7 @@ class _Place(NamedTuple):
     node: Node
     key: str
     key_mark: Mark = Mark("")
-    path: Steps = ()
+    path: KeyPath = ()
     is_key: bool = False
 
     @property
@@ -235,11 +236,11 @@ class _Place(NamedTuple):
         return place
 
 
-def _without(node: Node, paths: Iterable[Steps], incomplete: dict[int, Node]) -> Node:
+def _without(node: Node, paths: Iterable[KeyPath], incomplete: dict[int, Node]) -> Node:
     """A copy of a node without the parts at some paths. Copies of nodes that lose a direct child
     are added to `incomplete`.
     """
-    paths_by_step: dict[str | int, list[Steps]] = {}
+    paths_by_step: dict[str | int, list[KeyPath]] = {}
     for step, *rest in paths:
         paths_by_step.setdefault(step, []).append(tuple(rest))
     is_mapping = isinstance(node.value, dict)

@@ -24,7 +24,8 @@ from contextlib import contextmanager, suppress
 
 import torch
 
-from ablate.errors import EXIT_INTERRUPTED, Interrupted, StoreError, without_secrets
+from ablate.errors import EXIT_INTERRUPTED, Interrupted, StoreError
+from ablate.formatting import without_secrets
 from ablate.store import RunFolder, none_if_unreadable
 from ablate.store.lease import TAKEN_OVER, Lease, LeaseLost
 from ablate.store.status import record_failure
