@@ -28,7 +28,6 @@ class ClassFault(Exception):  # noqa: N818
 def faults_of(classes: Sequence[Reference], sources: Path) -> Iterator[None]:
     """Convert exceptions in this context to faults of users' classes.
 
-
     Raises:
         StudyError: one line, with file and line.
     """

@@ -50,7 +50,6 @@ class BatchOrder:
     def __init__(self, split: Split, batch_tokens: int, seed: int, fraction: float = 1.0) -> None:
         """Order the records of a training split, or of a share of them.
 
-
         Raises:
             ValueError: a record is longer than batch_tokens.
         """

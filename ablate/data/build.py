@@ -190,7 +190,6 @@ class Build:
         """Write the ids of a split. The training split, of `total` records, continues after its
         last commit.
 
-
         Returns:
             The number of dropped records, by reason.
         """

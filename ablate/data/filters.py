@@ -40,7 +40,6 @@ def training_records(
     """Yield the training records that pass the filters of text, and add the number of dropped
     records by reason to `left_out`.
 
-
     Raises:
         DataError: the files cannot be used.
     """
@@ -83,7 +82,6 @@ def within_limits(
 ) -> NDArray[np.bool_]:
     """Filter training records by their lengths in tokens (fields, records), and add the number of
     dropped records by reason to `left_out`.
-
 
     Returns:
         (records,), true for records that are short enough and whose first two fields have similar

@@ -84,7 +84,6 @@ class Preparation(ABC):
         """Draw at most `most` items, on which the vocabulary is learned, and log their number.
         `unit` is the name of an item, such as "record".
 
-
         Returns:
             The drawn items, and the number of all.
         """

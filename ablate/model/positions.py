@@ -75,7 +75,6 @@ class PositionalEncoding(nn.Module):
         """Compute what positions add to the weighted sums of values, the output of the heads, from
         attention weights (B, h, T, S). The other arguments are as in `bias`.
 
-
         Returns:
             (B, h, T, d_v), or None.
         """
@@ -233,7 +232,6 @@ class AlternatingPositions(PositionalEncoding):
         indices: list[int],
     ) -> None:
         """Combine encodings; `indices` has the index of the encoding of each layer.
-
 
         Raises:
             StudyError: an encoding acts on embeddings, which belong to no layer.

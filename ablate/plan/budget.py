@@ -132,7 +132,6 @@ def fit(plan: Plan, available: float) -> Fit | None:
     The part has every row with as many seeds as fit. If not even one seed fits for every row, it
     has as many rows as fit with one seed, in the order of the study.
 
-
     Returns:
         The part that fits; None if the plan has no estimate of time.
 

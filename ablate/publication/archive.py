@@ -32,7 +32,6 @@ def archive_of(planned: Runs, results: Results) -> bytes:
     ended (also the scores on the resampled test sets), custom classes, manifests of the corpora,
     and the record of how the study was judged. Of a failed run it has the kind of exception.
 
-
     Raises:
         StoreError: a file that belongs into the archive is a symbolic link.
     """

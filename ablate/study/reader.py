@@ -39,7 +39,6 @@ from ablate.tasks import Task
 def read_study(path: Path, selection: Selection | None = None) -> Study:
     """Read a study file with the options `--set`, `--rows` and `--seeds` of the command line.
 
-
     Raises:
         StudyError: the file or `--set` has errors; the exception has all of them.
         UsageError: `--rows` or `--seeds` selects an unknown row or invalid seeds.

@@ -155,7 +155,6 @@ def read_model(
 ) -> tuple[Model | None, Node]:
     """Read the mapping of this name as a model. Faults are reported with their positions.
 
-
     Returns:
         The model of the valid parts, or None if the mapping as a whole is invalid; and the node of
         the valid parts, which is `node` itself if there is no fault.

@@ -100,7 +100,6 @@ def load_task(reference: Reference, source: bytes) -> Task:
     """Load a user's task from the content of its file, for a study whose runs may not have stored
     the source yet.
 
-
     Raises:
         StudyError: the class is not a complete Task, or its module fails to load.
     """

@@ -42,7 +42,6 @@ def choose_execution(
 
     `micro_batch_tokens` of the row takes precedence over the assignment. Each change is logged.
 
-
     Raises:
         OtherDevice: the run began on another type of device, and its random state cannot be used
             here.
