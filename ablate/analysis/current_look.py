@@ -13,13 +13,7 @@ from dataclasses import dataclass, replace
 from ablate.analysis.choices import with_all_rows
 from ablate.analysis.experiment import experiment_of
 from ablate.analysis.missing import ENDED, Retries, failed_runs_to_repeat, never
-from ablate.analysis.results import (
-    RunResult,
-    read_runs,
-    runs_by_row,
-    runs_with_seeds,
-    with_rows_of,
-)
+from ablate.analysis.results import RunResult, read_runs, runs_by_row, runs_with_seeds, with_rows_of
 from ablate.stats.looks import planned_looks
 from ablate.store import Results
 from ablate.study import Runs

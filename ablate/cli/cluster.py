@@ -9,13 +9,7 @@ from typing import Annotated
 import typer
 
 from ablate.cli.arguments import argument, flag
-from ablate.cli.options import (
-    DEFAULT_RESULTS,
-    DEFAULT_STUDY,
-    ResultsRoot,
-    StudyFile,
-    StudyOptions,
-)
+from ablate.cli.options import DEFAULT_RESULTS, DEFAULT_STUDY, ResultsRoot, StudyFile, StudyOptions
 from ablate.cli.output import Format
 from ablate.cli.usage import Command, CommandGroup
 from ablate.cluster.profiles import engine_of

@@ -14,13 +14,7 @@ import typer
 
 from ablate.analysis.tuning_runs import with_tuning_runs
 from ablate.cli.arguments import flag, option
-from ablate.cli.options import (
-    DEFAULT_STUDY,
-    Device,
-    StudyFile,
-    StudyOptions,
-    torch_device,
-)
+from ablate.cli.options import DEFAULT_STUDY, Device, StudyFile, StudyOptions, torch_device
 from ablate.cli.output import Format
 from ablate.errors import EXIT_RUN_FAILED, ineffective_option
 from ablate.formatting import plural

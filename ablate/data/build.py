@@ -27,13 +27,7 @@ from ablate.errors import StoreError
 from ablate.formatting import shares_text
 from ablate.store.corpora import MANIFEST, fields_entry, fields_of, is_prepared
 from ablate.store.files import remove_temporaries, sha256, sync_file, write_bytes
-from ablate.store.records import (
-    CorpusCounts,
-    CorpusManifest,
-    EncodingState,
-    Origin,
-    TrainingText,
-)
+from ablate.store.records import CorpusCounts, CorpusManifest, EncodingState, Origin, TrainingText
 
 # Files with the progress, in the working folder
 _READ = "read.json"

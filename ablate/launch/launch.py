@@ -10,13 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ablate.analysis.missing import (
-    Retries,
-    damage_of_run,
-    healed_state,
-    is_missing,
-    never,
-)
+from ablate.analysis.missing import Retries, damage_of_run, healed_state, is_missing, never
 from ablate.analysis.results import run_state
 from ablate.analysis.stages import Stage
 from ablate.config import DecodingConfig

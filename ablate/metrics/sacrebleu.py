@@ -7,12 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ablate.config.languages import (
-    WORDS,
-    extra_of,
-    has_asian_words,
-    is_installed,
-)
+from ablate.config.languages import WORDS, extra_of, has_asian_words, is_installed
 from ablate.errors import StoreError
 from ablate.metrics import resampling
 from ablate.stats.metrics import BREVITY_PENALTY, CHANCE_SCORE, EXACT, TRANSLATION_METRICS

@@ -28,13 +28,7 @@ from ablate.kernels.cross_entropy import soft_cap
 from ablate.metrics.evaluation import score_batches
 from ablate.metrics.resampling import Statistics
 from ablate.model import Transformer
-from ablate.stats.metrics import (
-    ACCURACY,
-    BITS_PER_BYTE,
-    ITEMS_RIGHT,
-    MASKED_ACCURACY,
-    MASKED_LOSS,
-)
+from ablate.stats.metrics import ACCURACY, BITS_PER_BYTE, ITEMS_RIGHT, MASKED_ACCURACY, MASKED_LOSS
 
 BLOCK_BYTES = 1024
 _ROWS = 1024  # tokens whose logits are in memory at once

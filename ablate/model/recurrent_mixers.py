@@ -16,11 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.config import ModelConfig
-from ablate.kernels.linear_recurrence import (
-    decayed_average,
-    linear_recurrence,
-    vector_recurrence,
-)
+from ablate.kernels.linear_recurrence import decayed_average, linear_recurrence, vector_recurrence
 from ablate.model.attention_context import AttentionContext
 from ablate.model.kv_cache import BatchState
 from ablate.model.layers import Linear, ParameterKinds
@@ -29,12 +25,7 @@ from ablate.model.positions import RotaryPositions
 from ablate.model.short_convolution import ShortConvolution, TokenShift, token_mask
 from ablate.model.token_mixer import TokenMixer
 from ablate.parts.attention import CONVOLUTION_WIDTH
-from ablate.parts.mixers import (
-    DECAY_RANK,
-    GATED_CONVOLUTION_WIDTH,
-    LRU_POWER,
-    RWKV_EXPANSION,
-)
+from ablate.parts.mixers import DECAY_RANK, GATED_CONVOLUTION_WIDTH, LRU_POWER, RWKV_EXPANSION
 
 GATE_TEMPERATURE = 16  # decay = sigmoid(...) ** (1 / 16), so that a state forgets slowly
 

@@ -24,15 +24,7 @@ from matplotlib.markers import CARETLEFTBASE, CARETRIGHTBASE
 from matplotlib.transforms import Bbox, ScaledTranslation
 
 from ablate.formatting import fold, printable
-from ablate.page.points import (
-    ForestRow,
-    Line,
-    Panel,
-    Point,
-    axis_range,
-    shared_axis_panels,
-    split,
-)
+from ablate.page.points import ForestRow, Line, Panel, Point, axis_range, shared_axis_panels, split
 from ablate.plotting import (
     COLUMN,
     PALETTE,

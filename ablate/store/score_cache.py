@@ -13,14 +13,7 @@ from functools import partial
 from ablate.errors import Damaged, Fault
 from ablate.store.files import read_bytes
 from ablate.store.layout import RunFolder
-from ablate.store.records import (
-    Decoding,
-    Measurement,
-    Score,
-    ScoreCache,
-    ScoreSource,
-    fault_in,
-)
+from ablate.store.records import Decoding, Measurement, Score, ScoreCache, ScoreSource, fault_in
 
 # Raised when a new version would score the same predictions differently, so that older caches are
 # ignored. Before 2, the predictions were not compared with their hash.

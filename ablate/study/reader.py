@@ -18,13 +18,7 @@ from ablate.study.overrides import with_overrides
 from ablate.study.row import Row
 from ablate.study.row_reader import RowReader
 from ablate.study.seeds import Seeds, SeedsOfBase, SeedsWithLooks
-from ablate.study.select import (
-    MAX_RUNS,
-    Selection,
-    notes_on_seeds,
-    select_rows,
-    select_seeds,
-)
+from ablate.study.select import MAX_RUNS, Selection, notes_on_seeds, select_rows, select_seeds
 from ablate.study.settings import merge, with_causes, written_mark
 from ablate.study.settings_reader import SettingsReader
 from ablate.study.sizes import check_overridden, read_sizes

@@ -19,13 +19,7 @@ from ablate.config.language_data import (
 )
 from ablate.custom.reference import parse_reference
 from ablate.errors import Fault, listed
-from ablate.stats.metrics import (
-    BITS_PER_BYTE,
-    INDUCTION_LOSS,
-    LOSS_AFTER,
-    PAIRS_RIGHT,
-    PROBES,
-)
+from ablate.stats.metrics import BITS_PER_BYTE, INDUCTION_LOSS, LOSS_AFTER, PAIRS_RIGHT, PROBES
 from ablate.tasks.text import TextTask, defaults_of, evaluated
 
 if TYPE_CHECKING:

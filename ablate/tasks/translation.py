@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ablate.config import RowConfig
 from ablate.config.data import BLEU_TOKENIZER, CorpusConfig
-from ablate.config.languages import (
-    extra_of,
-    has_no_words,
-    is_installed,
-    usable_tokenizer,
-)
+from ablate.config.languages import extra_of, has_no_words, is_installed, usable_tokenizer
 from ablate.config.translation_data import TranslationData, languages_of
 from ablate.errors import Fault
 from ablate.paper import TABLE_3

@@ -25,14 +25,7 @@ from ablate.model.layers import ParameterKind, parameter_kind
 from ablate.model.positions import PositionalEncoding
 from ablate.model.stack import Layer
 from ablate.parts.initialization import factors
-from ablate.training.update_rules import (
-    MATRIX_RULES,
-    RULES,
-    AdamW,
-    Cautious,
-    State,
-    UpdateRule,
-)
+from ablate.training.update_rules import MATRIX_RULES, RULES, AdamW, Cautious, State, UpdateRule
 
 # Keys of the state of a parameter: the average of its values over the steps, with which the model
 # is evaluated; and the number of steps in this average. `schedule_free` has such an average, too.
