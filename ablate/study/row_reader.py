@@ -186,8 +186,8 @@ class RowReader:
             else:
                 choice = self.tuner.choice_of_base(settings, draft.written)
             match = self._match_of(spec)
-            if match and matched and choice:
-                self.tuner.check_cost(match, spec, config, choice)
+            if match and matched and base.choice:
+                self.tuner.check_cost(match, spec, config, choice, base.choice)
         changed = changes(config, base.config)
         self.written[draft.full_label] = draft.written
         self.notes.add(draft.full_label, self.reader.remarks(draft.all_settings), spec.mark)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,25 +131,39 @@ class CandidateReader:
             candidates.append(Candidate(plain_values(point), config, trained))
         return tuple(candidates)
 
-    def check_cost(self, rule: Match, spec: RowSpec, config: RowConfig, choice: Choice) -> None:
-        """Report a tuned row if the candidates change the cost that `match` makes equal to base."""
-        costs = {rule.cost_of(config, self._vocab_size(config))}
-        for candidate in choice.candidates:
-            costs.add(rule.cost_of(candidate.config, self._vocab_size(candidate.config)))
-        if rule.field in self.tune.grid:
-            remedy = "tune other fields, or remove match from the group"
-        elif len(costs) > 1:
-            remedy = "tune other fields, or set them in the group, with `tune: false`"
+    def check_cost(
+        self, rule: Match, spec: RowSpec, config: RowConfig, choice: Choice | None, base: Choice
+    ) -> None:
+        """Report a matched row if tuning changes its cost, or the cost of base.
+
+        Args:
+            rule: the cost that is equal to base's.
+            spec: the row.
+            config: configuration of the row before tuning.
+            choice: choice of the row; None if the row sets all fields of the grid.
+            base: choice of base.
+        """
+        remedy = "tune other fields, or remove match from the group"
+        if choice is not None and self._changes_cost(rule, [config, *_configs(choice)]):
+            changed = "its"
+            if rule.field not in self.tune.grid:
+                remedy = "tune other fields, or set them in the group, with `tune: false`"
+        elif self._changes_cost(rule, _configs(base)):
+            changed = "base's"
         else:
             return
         fields = " and ".join(self.tune.grid)
         fault = Fault(
-            f"tuning {fields} changes its {rule.kind}, which match keeps equal to base",
+            f"tuning {fields} changes {changed} {rule.kind}, which match keeps equal to base",
             (rule.field, *self.tune.grid),
             f'row "{spec.label}"',
             remedy=remedy,
         )
         self.report(self.tune.mark, fault)
+
+    def _changes_cost(self, rule: Match, configs: Iterable[RowConfig]) -> bool:
+        costs = {rule.cost_of(config, self._vocab_size(config)) for config in configs}
+        return len(costs) > 1
 
     def _changes_of_tuning_run(
         self, label: str, config: RowConfig, settings: Mapping[str, Node]
@@ -182,3 +196,7 @@ class CandidateReader:
         """The vocabulary size with which a row is trained."""
         data, _ = fold_vocab_size(self.data, config)
         return data.vocab_size
+
+
+def _configs(choice: Choice) -> list[RowConfig]:
+    return [candidate.config for candidate in choice.candidates]

@@ -373,6 +373,14 @@ def test_a_matched_row_is_not_tuned_away_from_the_cost_of_base(faults, read, gri
     }
 
 
+def test_no_row_is_matched_to_a_base_whose_cost_tuning_changes(faults):
+    """The row sets the tuned field, so it is matched to the d_ff of base that is written."""
+    rows = "rows:\n  A: {set: {n_kv_heads: 1, d_ff: 64}, match: {params: d_model}, tune: false}\n"
+    (line,) = faults(f"{HEAD}tune: {{grid: {{d_ff: [64, 128]}}, seeds: [3]}}\n{rows}")
+    assert line.startswith('table3.yaml:5:7: row "A n_kv_heads=1 d_ff=64": tuning d_ff changes ')
+    assert "base's params, which match keeps equal to base" in line
+
+
 @pytest.mark.parametrize(
     ("share", "total", "steps"),
     [(0.55, 200, 110), (0.07, 300, 21), (0.5, 301, 151), (0.29, 301, 88)],
