@@ -69,6 +69,7 @@ def curve_of(outcome: Outcome, row: Row, results: Results) -> Curve:
         by_seed,
         costs,
         base=row.base,
+        vocab_size=outcome.planned.data_of(row).vocab_size,
         diverged=frozenset(diverged),
         unfinished=frozenset(run.run.seed for run in runs) - diverged - trained,
     )

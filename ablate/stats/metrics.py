@@ -54,6 +54,8 @@ class Metric:
         A study that names such a metric sets `probes`.
     is_not_negative: whether scores, on the scale, are bounded by 0 from below and unbounded from
         above, as losses and logarithms of perplexities are.
+    is_per_token: whether a score is a mean over tokens, so that it cannot compare models with
+        different vocabularies.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Metric:
     scale: Literal["linear", "log"] = "linear"
     is_probe: bool = False
     is_not_negative: bool = False
+    is_per_token: bool = False
 
     @property
     def full_title(self) -> str:
@@ -197,9 +200,9 @@ PPL = Metric(
     parts=(CHANCE_SCORE,),
     scale="log",
     is_not_negative=True,
+    is_per_token=True,
 )
-# Perplexities per token cannot be compared between vocabularies; perplexities per character can.
-PPL_CHAR = replace(PPL, name="ppl_char", title="PPL/char", digits=3, parts=())
+PPL_CHAR = replace(PPL, name="ppl_char", title="PPL/char", digits=3, parts=(), is_per_token=False)
 
 # Negative log-likelihood per byte of UTF-8, which is comparable between vocabularies and contexts.
 BITS_PER_BYTE = Metric(
@@ -208,7 +211,9 @@ BITS_PER_BYTE = Metric(
 
 
 def _probe_loss(name: str, title: str, item: str = "block") -> Metric:
-    return replace(BITS_PER_BYTE, name=name, title=title, item=item, is_probe=True)
+    return replace(
+        BITS_PER_BYTE, name=name, title=title, item=item, is_probe=True, is_per_token=True
+    )
 
 
 # Mean losses, in nats, over groups of the test tokens: by the number of context tokens, from n to
@@ -230,9 +235,14 @@ PAIRS_RIGHT = Metric(
 PROBES = (*TEXT_PROBES, INDUCTION_LOSS, PAIRS_RIGHT)
 
 # Of masked tokens: mean loss in nats, and the share that the model ranks first.
-MASKED_LOSS = replace(BITS_PER_BYTE, name="masked_loss", title="loss")
+MASKED_LOSS = replace(BITS_PER_BYTE, name="masked_loss", title="loss", is_per_token=True)
 MASKED_ACCURACY = Metric(
-    "masked_accuracy", "accuracy", digits=2, item="block", parts=(CHANCE_SCORE,)
+    "masked_accuracy",
+    "accuracy",
+    digits=2,
+    item="block",
+    parts=(CHANCE_SCORE,),
+    is_per_token=True,
 )
 
 # Of the answer tokens of generated items: the share that the model ranks first, the share of items

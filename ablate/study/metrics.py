@@ -6,8 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from ablate.errors import Fault, unknown_name
+from ablate.config.data import CorpusConfig
+from ablate.config.identity import fold_vocab_size
+from ablate.errors import Fault, listed, unknown_name
 from ablate.stats.metrics import PPL
+from ablate.study.row import Row
 from ablate.study.study import StudyMetrics
 from ablate.study.study_file import StudyFile
 from ablate.study.yaml_nodes import Node, Report
@@ -47,6 +50,46 @@ def _check_judge(
 def _scored(task: Task, metrics: Sequence[str]) -> Collection[str]:
     """The metrics in which a study has scores."""
     return dict.fromkeys((*(metrics or task.default_metrics), *_always_measured(task)))
+
+
+def check_vocabularies(
+    judged: Sequence[str],
+    task: Task,
+    data: CorpusConfig,
+    rows: Sequence[Row],
+    written: Mapping[str, Mapping[str, Node]],
+    report: Report,
+) -> None:
+    """Report rows whose verdict is by a metric per token, and whose vocabulary differs from base's.
+
+    Args:
+        judged: names of the metrics of the verdicts.
+        task: task of the study.
+        data: section `data` of the study.
+        rows: all rows, each base before its rows.
+        written: fields that each row writes, by label.
+        report: records a fault with its position.
+    """
+    per_token = [name for name in judged if task.metrics[name].is_per_token]
+    if not per_token:
+        return
+    sizes: dict[str, int] = {}  # of the vocabulary, by label of the row
+    for row in rows:
+        sizes[row.label] = fold_vocab_size(data, row.config)[0].vocab_size
+        if sizes[row.label] == sizes[row.base]:
+            continue
+        remedy = "remove vocab_size from the row, or set it in `sizes`"
+        comparable = [name for name in task.metrics if not task.metrics[name].is_per_token]
+        if comparable:
+            remedy = f"judge by {listed(comparable)}"
+        fault = Fault(
+            f"vocab_size={sizes[row.label]} differs from base's {sizes[row.base]}, and "
+            f"{per_token[0]} is a mean over tokens, which cannot compare vocabularies",
+            ("vocab_size",),
+            f'row "{row.label}"',
+            remedy=remedy,
+        )
+        report(written[row.label]["vocab_size"].mark, fault)
 
 
 def _each_once(

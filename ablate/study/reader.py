@@ -13,7 +13,7 @@ from ablate.config.data import CorpusConfig
 from ablate.errors import Fault, Mark, as_fault, wrong_option
 from ablate.study.class_sources import ClassSources
 from ablate.study.error_list import ErrorList
-from ablate.study.metrics import read_metrics
+from ablate.study.metrics import check_vocabularies, read_metrics
 from ablate.study.overrides import with_overrides
 from ablate.study.row import Row
 from ablate.study.row_reader import RowReader
@@ -74,6 +74,7 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
     if task and data and base_is_valid:
         with classes.faults_of_task(task_name):
             _check_task(task, metrics.shown, data, rows, reader.written, sections, report)
+        check_vocabularies(metrics.judged, task, data, rows, reader.written, report)
     if not errors:
         _check_seeds(rows, file, sections, report)
     # Only now, so that all errors are found.

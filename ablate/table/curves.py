@@ -36,6 +36,7 @@ class Curve:
         are known for finished trainings, with the time of their evaluations.
     axis: key of AXES for the horizontal axis of `points` and `mean`.
     base: label of the row's base.
+    vocab_size: size of the row's vocabulary.
     training: perplexity of the training items, if these are generated and repeated, so that a model
         can memorize them; otherwise None.
     diverged, unfinished: seeds whose training has diverged or has not ended.
@@ -47,6 +48,7 @@ class Curve:
     costs: Mapping[tuple[str, int], Mapping[int, float]] = field(default_factory=dict)
     axis: str = "step"
     base: str = "base"
+    vocab_size: int = 0
     training: Curve | None = None
     diverged: frozenset[int] = frozenset()
     unfinished: frozenset[int] = frozenset()
@@ -167,12 +169,15 @@ class SpeedUp:
 
 
 def speed_ups(curves: Sequence[Curve]) -> dict[str, dict[str, SpeedUp]]:
-    """The speed-up of every row over its base, paired by seed, by row and axis."""
+    """The speed-up of every row over its base, paired by seed, by row and axis. Rows with another
+    vocabulary than base are left out, because their perplexities cannot be compared.
+    """
     result: dict[str, dict[str, SpeedUp]] = {}
     bases = [curve for curve in curves if curve.is_base and curve.by_seed]
     for base in bases:
         for curve in curves:
-            if curve.base == base.label and curve is not base:
+            is_compared = curve.base == base.label and curve is not base
+            if is_compared and curve.vocab_size == base.vocab_size:
                 result[curve.label] = {axis: speed_up(curve, base, axis) for axis in AXES}
     return result
 

@@ -212,8 +212,8 @@ class Setup:
     base: the settings of base without a column, as text.
     designs: the factorials and paths of the study.
     decoding: the choice of the decoding, the same for every row.
-    vocabularies: the sizes of the vocabularies, sorted. Perplexities per subword are comparable
-        only if there is a single one.
+    vocabularies: the sizes of the vocabularies, sorted. Scores per token are comparable only if
+        there is a single one.
     task: name of the task.
     file: path of the study file, as the user wrote it.
     paper: the table of the paper for the task.
@@ -314,14 +314,11 @@ class Experiment:
 
     @property
     def perplexity(self) -> Metric:
-        """The perplexity in which rows are compared: per subword, or per character if vocabularies
-        differ. The main metric if no perplexity is measured.
+        """The perplexity in which rows are compared: per token, or per character if vocabularies
+        differ. The main metric if this perplexity is not measured.
         """
-        if PPL.name not in self.metrics:
-            return self.judged[0]
-        if len(self.setup.vocabularies) > 1 and PPL_CHAR.name in self.metrics:
-            return self.metrics[PPL_CHAR.name]
-        return self.metrics[PPL.name]
+        comparable = PPL if len(self.setup.vocabularies) < 2 else PPL_CHAR
+        return self.metrics.get(comparable.name, self.judged[0])
 
     def seeds_of(self, row: ExperimentRow) -> tuple[int, ...]:
         """The seeds of a row."""

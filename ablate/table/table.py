@@ -233,8 +233,7 @@ class Table:
         with missing seeds is better, because its final mean is not known. A row with diverged seeds
         counts only if its verdict is better.
         """
-        # Perplexities per subword are not comparable between vocabularies.
-        if metric.name == PPL.name and len(self.experiment.setup.vocabularies) > 1:
+        if metric.is_per_token and len(self.experiment.setup.vocabularies) > 1:
             return None
         # A mean over fewer seeds may be the best by luck, so only complete rows count.
         means = []

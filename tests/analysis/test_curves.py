@@ -112,3 +112,9 @@ def test_an_axis_whose_cost_is_not_known_is_empty():
     ]  # fmt: skip
     assert row.over("flops").mean == ()
     assert row.over("flops").points == {}
+
+
+def test_a_row_with_another_vocabulary_has_no_speed_up():
+    base, row = curve("base", {1: 0.002}), curve("row", {1: 0.004})
+    assert speed_ups([base, row]).keys() == {"row"}
+    assert not speed_ups([base, replace(row, vocab_size=base.vocab_size + 1)])

@@ -67,3 +67,14 @@ def test_json_always_has_perplexity_per_character(tmp_path):
     content = json.loads(as_json(filled(tmp_path).table()))
     assert content["metrics"] == ["ppl", "ppl_char", "bleu"]
     assert content["rows"][1]["ppl_char"]["mean"] == 1.4
+
+
+def test_a_language_model_has_no_difference_in_perplexity_between_vocabularies(tmp_path):
+    text = STUDY.replace("toy, ", "toy, tokenizer: bpe, ").replace(
+        "data:", "task: language-model\ndata:"
+    )
+    fake = Fake(tmp_path / "results", study_from(tmp_path, text + "metrics: [bpb, new_loss]\n"))
+    table = fake.table()
+    assert [metric.name for metric in table.compared_metrics] == ["bpb"]
+    _, legend = heads(table)
+    assert "Vocabularies differ: compare bits/byte and not PPL or new loss." in legend

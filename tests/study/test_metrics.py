@@ -69,3 +69,33 @@ def test_an_unknown_metric_is_not_allowed_in_judge(faults, metrics, judge, allow
 def test_a_misspelt_metric_is_one_fault(faults):
     [line] = faults(f"{HEAD}metrics: [chrf, blue]\njudge: bleu\n")
     assert line.endswith('unknown metric "blue"; did you mean "bleu"?')
+
+
+@pytest.mark.parametrize(
+    ("settings", "metric", "remedy"),
+    [
+        ("judge: [bleu, ppl]", "ppl", "judge by ppl_char, bleu, chrf, chrf++ or ter"),
+        ("task: masked-lm", "masked_loss", "remove vocab_size from the row, or set it in `sizes`"),
+        ("task: language-model\nmetrics: [new_loss, bpb]", "new_loss", "judge by bpb or "),
+    ],
+)
+def test_no_verdict_compares_two_vocabularies_by_a_mean_over_tokens(
+    faults, settings, metric, remedy
+):
+    study = "study: t\ndata: {corpus: toy, tokenizer: bpe, vocab_size: 300}\n"
+    [line] = faults(f"{study}{settings}\nrows: {{V: {{each: {{vocab_size: [300, 350]}}}}}}\n")
+    assert 'row "V vocab_size=350": vocab_size=350 differs from base\'s 300, and ' in line
+    assert f"{metric} is a mean over tokens" in line
+    assert remedy in line
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "rows: {V: {each: {vocab_size: [350]}}}\n",
+        "judge: ppl_char\nrows: {V: {each: {vocab_size: [350]}}}\n",
+        "judge: ppl\nsizes: {s: {}, m: {vocab_size: 350, N: 2}}\nrows: {A: {each: {h: [1]}}}\n",
+    ],
+)
+def test_other_metrics_and_sizes_may_have_several_vocabularies(read, settings):
+    assert read("study: t\ndata: {corpus: toy, vocab_size: 300}\n" + settings)

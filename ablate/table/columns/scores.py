@@ -7,8 +7,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from ablate.errors import listed
 from ablate.formatting import number
-from ablate.stats.metrics import PPL, PPL_CHAR, Metric
+from ablate.stats.metrics import PPL_CHAR, Metric
 from ablate.table.columns.column import Column, Form, Mark
 from ablate.table.layout import OTHER_SCORE, SCORE, Essential, Warned
 from ablate.table.scores import Scores, mean_and_std
@@ -88,10 +89,7 @@ def _legend(table: Table, form: Form) -> Iterator[str]:
     if setup.decoding is not None:
         yield f"Decoding chosen for base on dev, the same for every row: {setup.decoding.text}."
     if len(setup.vocabularies) > 1:
-        comparable = f"{PPL_CHAR.title}, the perplexity per character,"
-        if PPL_CHAR.name not in experiment.metrics:
-            comparable = table.main_metric.title
-        yield f"Vocabularies differ: compare {comparable} and not {PPL.title}."
+        yield from _vocabulary_legend(table, shown)
     if cells := "; ".join((*_spread_phrases(table, shown), *_mark_phrases(table, form, shown))):
         yield Essential(f"{cells[0].upper()}{cells[1:]}.")
     logs = [metric.title for metric in shown if metric.is_log]
@@ -126,6 +124,18 @@ def _mark_phrases(table: Table, form: Form, shown: Sequence[Metric]) -> Iterator
         yield f"{form.best} best"
     if any(form.shows(setting.head) for setting in form.settings):
         yield "blank: as base"
+
+
+def _vocabulary_legend(table: Table, shown: Sequence[Metric]) -> Iterator[str]:
+    """Yield which metrics cannot compare the vocabularies of the rows."""
+    per_token = [metric.title for metric in shown if metric.is_per_token]
+    comparable = table.main_metric.title
+    if PPL_CHAR.name in table.experiment.metrics:
+        comparable = f"{PPL_CHAR.title}, the perplexity per character,"
+    if table.main_metric.is_per_token:  # only the rows of a size have one vocabulary
+        yield f"Vocabularies differ: do not compare {listed(per_token)} between them."
+    elif per_token:
+        yield f"Vocabularies differ: compare {comparable} and not {listed(per_token)}."
 
 
 def _signature(table: Table, metric: Metric) -> str:
