@@ -52,7 +52,8 @@ class RowComparison:
     further rows.
 
     settings: (value of the first row, value of the second row), by field; only fields that differ.
-    verdicts: verdict of the comparison, by metric; not corrected, unlike `table_verdicts`.
+    verdicts: verdict of the comparison, by metric; not corrected, unlike `table_verdicts`. Means
+        over tokens are left out if the rows have different vocabularies.
     curves: learning curves of both rows.
     seed: seed of the items; None if no seed has predictions of both rows.
     items: items of the test split with the largest differences, beginning with the largest
@@ -124,7 +125,11 @@ def compare_rows(outcome: Outcome, first: Row, second: Row, results: Results) ->
         if value != second_config[name]:
             settings[name] = value, second_config[name]
     curves = (curve_of(outcome, first, results), curve_of(outcome, second, results))
-    verdicts = {metric.name: judged.verdicts[metric.name] for metric in table.shown_metrics}
+    sizes = {outcome.planned.data_of(row).vocab_size for row in (first, second)}
+    verdicts = {}
+    for metric in table.shown_metrics:
+        if len(sizes) == 1 or not metric.is_per_token:
+            verdicts[metric.name] = judged.verdicts[metric.name]
     return RowComparison(outcome, rows, settings, verdicts, curves)
 
 

@@ -9,6 +9,7 @@ from itertools import chain
 from rich.text import Text
 
 from ablate.config.resolve import SYMBOL_OF
+from ablate.errors import listed
 from ablate.formatting import duration, millions, plural, printable, scaled, setting_text, signed
 from ablate.report.compare import ItemDifference, RowComparison
 from ablate.report.terminal import plain_table, print_wide, right, text_console
@@ -108,11 +109,15 @@ def _legend(comparison: RowComparison) -> str:
     for verdict in comparison.verdicts.values():
         if verdict.bootstrap:
             noise[f"the test {verdict.metric.item}s"] = None
-    return (
+    legend = (
         f"Differences: {second.label} minus {first.label}, paired by seed, with the noise "
         f"of {' and of '.join(noise)}. Only this pair is tested: p < {LEVEL:g} is not corrected "
         f"for other rows."
     )
+    shown = comparison.table.shown_metrics
+    if per_token := [metric.title for metric in shown if metric.name not in comparison.verdicts]:
+        legend += f" The vocabularies differ, so {listed(per_token)} cannot compare the rows."
+    return legend
 
 
 def _curve_lines(comparison: RowComparison) -> Iterator[str]:

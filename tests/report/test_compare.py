@@ -282,3 +282,11 @@ def test_the_first_row_is_named_in_the_place_of_base_and_no_row_is_compared_with
     assert "BLEU: as good as A h=1 within ±2 BLEU\n" in done.out
     refused = inside("compare", *given, "A h=1", "*h=1")
     assert refused.refusal == '"A h=1" and "*h=1" are the same row, A h=1; give two rows'
+
+
+def test_rows_with_different_vocabularies_are_not_compared_by_a_mean_over_tokens(fake, capsys):
+    made = fake(SMALL.replace("h: [1, 2]", "vocab_size: [150, 200]")).all_done()
+    found = compared_rows(made, "A vocab_size=150", "A vocab_size=200")
+    assert list(found.verdicts) == ["ppl_char", "bleu"]
+    print_comparison(found)
+    assert "so PPL cannot compare the rows" in " ".join(capsys.readouterr().out.split())
