@@ -73,6 +73,13 @@ class Stage:
         return self.selected if self.tuning is None else self.tuning
 
     @property
+    def logged(self) -> Runs:
+        """The runs that dashboards show. While base is decoded on dev, these are the runs of the
+        rows, because a dashboard has no scores on dev beside scores on test.
+        """
+        return self.selected if self.runs.split == "dev" else self.runs
+
+    @property
     def total_runs(self) -> int:
         """Number of runs that decides how many GPUs each run gets.
 

@@ -38,7 +38,7 @@ class StageView:
             self.events.stage(stage, self.results)
         with (
             LiveView(stage.runs, self.results, self.console) as live,
-            Mirror(stage.study.name, stage.runs, self.results, self.loggers, live.log),
+            Mirror(stage.study.name, stage.logged, self.results, self.loggers, live.log),
         ):
             yield live
 
@@ -46,7 +46,7 @@ class StageView:
         """Copy the metrics of finished runs to loggers, which may be new."""
         if self.events is not None:
             self.events.stage(stage, self.results)
-        with Mirror(stage.study.name, stage.runs, self.results, self.loggers, self.log):
+        with Mirror(stage.study.name, stage.logged, self.results, self.loggers, self.log):
             pass
 
     def log(self, line: str) -> None:

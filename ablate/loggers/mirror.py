@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ablate.config import RowConfig
-from ablate.formatting import ellipsis, without_secrets
+from ablate.config import DecodingConfig, RowConfig
+from ablate.formatting import ellipsis, setting_text, without_secrets
 from ablate.loggers.dashboards import LoggedRun, Point, RunLogger, Start
 from ablate.stats.metrics import PPL
 from ablate.store import Results, none_if_unreadable
@@ -138,14 +138,16 @@ class Mirror:
 
     def _scores(self, result: Result, run: LoggedRun) -> dict[str, float]:
         """The scores of a run by name, such as `final_bleu`. From the second decoding on, the names
-        contain its settings. For a run that diverged, scores are NaN, so that means over runs on
-        the dashboard are NaN, too, and do not leave it out.
+        contain the settings in which it differs from the first. For a run that diverged, scores are
+        NaN, so that means over runs on the dashboard are NaN, too, and do not leave it out.
         """
         scores: dict[str, float] = {}
-        for number, (id, config) in enumerate(self.decodings[run.id].items()):
+        decodings = self.decodings[run.id]
+        for id, config in decodings.items():
+            first = next(iter(decodings.values()))
             measured = result.decodings[id].scores if id in result.decodings else {}
             for name in dict.fromkeys((PPL.name, *self.runs.metrics)):
-                title = f"final_{name}{_suffix(number, config)}"
+                title = f"final_{name}{_suffix(config, first)}"
                 if result.outcome == "diverged":
                     scores[title] = math.nan
                 elif name in measured:
@@ -153,12 +155,13 @@ class Mirror:
         return scores
 
 
-def _suffix(number: int, config: RowConfig) -> str:
-    if number == 0:
-        return ""
-    text = f" beam={config.beam} alpha={config.alpha} average={config.average_checkpoints}"
-    if config.length_penalty != "gnmt":
-        text += f" penalty={config.length_penalty}"
+def _suffix(config: RowConfig, first: RowConfig) -> str:
+    """The decoding settings in which a decoding differs from the first one of its run."""
+    text = ""
+    for name in DecodingConfig.model_fields:
+        value = getattr(config, name)
+        if value != getattr(first, name):
+            text += f" {name}={setting_text(value)}"
     return text
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ablate.analysis.stages import next_stage
 from ablate.loggers.dashboards import LoggedRun, RecordFolder, folder_name
 from tests.loggers.conftest import ONE, Logged
 
@@ -139,6 +140,40 @@ def test_the_scores_of_every_decoding_are_logged(tmp_path, kind):
         pytest.approx(25.5),
         pytest.approx(24.5),
     ]
+
+
+def test_decodings_that_differ_in_any_setting_have_scores_of_their_own(tmp_path):
+    rows = "rows: {E: {set: {early_stopping: true}}, short: {set: {max_extra_length: 3}}, "
+    logged = Logged(tmp_path, ONE.replace("rows: {", rows))
+    logged.fake.done("base", 1, 5.5, 25.5)
+    logged.fake.done("E early_stopping=true", 1, 5.5, 24.5)
+    logged.fake.done("short max_extra_length=3", 1, 5.5, 23.5)
+    sent = {}
+
+    class Kept:
+        def log(self, points):
+            pass
+
+        def finish(self, scores, outcome):
+            sent.update(scores or {})
+
+    with logged.mirror(loggers={"kept": lambda folder, run: Kept()}):
+        pass
+    assert {name: value for name, value in sent.items() if "bleu" in name} == {
+        "final_bleu": 25.5,
+        "final_bleu early_stopping=true": 24.5,
+        "final_bleu max_extra_length=3": 23.5,
+    }
+
+
+def test_base_that_is_decoded_on_dev_is_logged_as_itself_without_scores_on_dev(tmp_path):
+    tuned = ONE.replace("rows:", "tune: {decoding: {alpha: [0.6, 1.0]}}\nrows:")
+    logged = Logged(tmp_path, tuned)
+    stage = next_stage(logged.fake.study, logged.fake.results)
+    assert stage.runs.split == "dev"
+    assert [run.id for run in stage.runs] == [logged.fake.planned.of(stage.planned.base)[0].id]
+    assert [row.label for row in stage.logged.rows] == ["base", "A h=1"]
+    assert all(not run.decodings for run in stage.logged)
 
 
 def test_runs_with_similar_or_long_labels_are_logged_apart(tmp_path, kind):
