@@ -71,6 +71,7 @@ def measure_importances(
         for head in range(attention.module.h):
             factors = torch.ones(attention.module.h, device=device)
             factors[head] = 0.0
+            factors = attention.module.mechanism.in_output_order(factors[None])[0]
             parts = attention.module.on_heads
             attention.module.on_heads = (*parts, HeadFactors(factors))
             try:

@@ -122,6 +122,13 @@ MENDS: dict[str, Callable[[RowConfig], bool]] = {
     "balance of experts in each loop": lambda c: c.loops > 1 and c.has_balanced_experts,
     "biases with two axes": lambda c: "rg_lru" in entries_of(c.mixer) and _treats_vectors_apart(c),
     "matrices with one axis": lambda c: c.smear and _treats_vectors_apart(c),
+    "own values of differential heads": lambda c: (
+        "differential" in entries_of(c.attention)
+        and any(
+            layer.exclude_own_value and layer.attention == "differential" and layer.n_heads > 2
+            for layer in c.all_layers
+        )
+    ),
     "kernels in muP": lambda c: c.parametrization != "standard" and _has_convolutions(c),
     "tables without a scale in muP": lambda c: (
         c.parametrization != "standard"

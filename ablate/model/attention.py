@@ -57,6 +57,12 @@ class AttentionMechanism(nn.Module):
         """Q (B, h, T, d_k), K (B, h, S, d_k), V (B, h, S, d_v) -> heads (B, h, T, d_v)."""
         raise NotImplementedError("define forward(self, Q, K, V, context)")
 
+    def in_output_order(self, heads: Tensor) -> Tensor:
+        """Reorder the heads (B, h, ...) of the values as `forward` orders the heads that it
+        returns. The default is the same order.
+        """
+        return heads
+
 
 class FullAttention(AttentionMechanism):
     """Scaled dot-product attention (3.2.1, eq. 1): softmax(scale * Q K^T) V over unmasked keys."""
@@ -135,6 +141,10 @@ class DifferentialAttention(FullAttention):
         pairs = (1 - lambda_init) * self.norm(first - lambda_ * second)  # (B, h / 2, T, 2 d_v)
         # Split each pair into its two heads: (B, h, T, d_v).
         return pairs.unflatten(3, (2, -1)).transpose(2, 3).flatten(1, 2).to(V.dtype)
+
+    def in_output_order(self, heads: Tensor) -> Tensor:
+        """(B, h, ...): the heads of each pair side by side."""
+        return torch.stack(heads.chunk(2, dim=1), dim=2).flatten(1, 2)
 
 
 class LinearAttention(AttentionMechanism):

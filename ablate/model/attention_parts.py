@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.config import ModelConfig
+from ablate.model.attention import AttentionMechanism
 from ablate.model.attention_context import AttentionContext, EarlierActivations
 from ablate.model.embeddings import Embedding
 from ablate.model.layers import Linear, ParameterKinds, optional
@@ -112,12 +113,18 @@ class ValueResidual(nn.Module):
         return V + self.share.to(V.dtype) * (first - V)
 
 
-def exclude_own_value(heads: Tensor, context: AttentionContext) -> Tensor:
-    """Subtract from each head its projection onto the value of the same token (nanochat)."""
-    assert context.own_values is not None
-    values = repeat_heads(context.own_values, heads.shape[1])
-    direction = F.normalize(values.to(heads.dtype), dim=-1)
-    return heads - (heads * direction).sum(-1, keepdim=True) * direction
+class ExcludeOwnValue:
+    """Subtracts from each head its projection onto the value of the same token (nanochat)."""
+
+    def __init__(self, mechanism: AttentionMechanism) -> None:
+        self.mechanism = mechanism
+
+    def __call__(self, heads: Tensor, context: AttentionContext) -> Tensor:
+        """(B, h, T, d_v) -> (B, h, T, d_v)."""
+        assert context.own_values is not None
+        values = repeat_heads(context.own_values, heads.shape[1]).to(heads.dtype)
+        direction = F.normalize(self.mechanism.in_output_order(values), dim=-1)
+        return heads - (heads * direction).sum(-1, keepdim=True) * direction
 
 
 class OutputGate:

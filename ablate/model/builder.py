@@ -14,7 +14,7 @@ from ablate.custom.loading import load_class
 from ablate.custom.reference import parse_reference
 from ablate.errors import StudyError
 from ablate.model.attention import AttentionMechanism, FullAttention
-from ablate.model.attention_parts import ValueEmbedding, ValueResidual, exclude_own_value
+from ablate.model.attention_parts import ExcludeOwnValue, ValueEmbedding, ValueResidual
 from ablate.model.embeddings import BigramEmbeddings, Embedding, Smear
 from ablate.model.experts import MixtureOfExperts
 from ablate.model.feed_forward import Activation, feed_forward
@@ -155,7 +155,7 @@ class ModelBuilder:
         if c.attention_convolution != "none":
             attention.add_convolution(c, self.init)
         if c.exclude_own_value:
-            attention.on_heads = (exclude_own_value, *attention.on_heads)
+            attention.on_heads = (ExcludeOwnValue(mechanism), *attention.on_heads)
         self._refuse_without_masks(attention, "attention")
         if c.value_embeddings != "none":
             attention.value_parts.append(ValueEmbedding(c, self.vocab_size, self.init))

@@ -42,6 +42,16 @@ def test_importance_equals_zeroing_the_heads_columns_of_the_output_matrix(fields
     assert next(masked, None) is None
 
 
+def test_a_differential_head_is_the_output_with_its_values():
+    """Head 2 of 4 is the first of the second pair, whose two heads are the last two outputs."""
+    model = small_model(n_heads=4, attention="differential", d_v=6)
+    (layer, *_) = attention_layers(model)
+    found = measure_importances(TASK, model, PAIRS, CPU, [layer]).heads[1]
+    with torch.no_grad():
+        layer.module.W_O.weight[:, 12:18] = 0
+    assert found.loss == pytest.approx(TASK.nats_per_token(model, PAIRS, CPU), rel=1e-6)
+
+
 @pytest.mark.parametrize("bias", [False, True])
 def test_masking_the_only_head_leaves_only_the_bias_of_the_output_projection(monkeypatch, bias):
     model = small_model(n_heads=1, attention_bias=bias)

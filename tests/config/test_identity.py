@@ -188,6 +188,7 @@ EXPERTS = {"n_experts": 4, "loops": 2, "architecture": "decoder-only"}
 RECURRENT = {"architecture": "decoder-only", "positional_encoding": "none"}
 DECODER = {"architecture": "decoder-only"}
 CONVOLVED = {**DECODER, "attention_convolution": "qkv"}
+DIFFERENTIAL = {**DECODER, "attention": "differential"}
 MUP = {"parametrization": "mup", "learning_rate": 0.1}
 
 
@@ -208,6 +209,9 @@ MUP = {"parametrization": "mup", "learning_rate": 0.1}
         ({"architecture": "decoder-only", "smear": True}, False),
         ({**CONVOLVED, **MUP}, True),
         ({**CONVOLVED, "optimizer": "muon"}, False),
+        ({**DIFFERENTIAL, "exclude_own_value": True}, True),
+        ({**DIFFERENTIAL, "exclude_own_value": True, "n_heads": 2}, False),
+        (DIFFERENTIAL, False),
         ({**DECODER, **MUP, "value_embeddings": "added"}, True),
         ({**DECODER, **MUP, "bigram_embeddings": 8}, True),
         ({**DECODER, **MUP, "bigram_embeddings": 8, "embedding_scale": 1}, False),

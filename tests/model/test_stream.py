@@ -151,6 +151,19 @@ def test_heads_lose_their_share_along_the_values_of_their_token():
     torch.testing.assert_close(heads, plain - share * values)
 
 
+def test_differential_heads_lose_their_share_along_the_values_that_they_sum():
+    """Beside the first weighted value of a token, which is its own, nothing is left."""
+    fields = {"architecture": "decoder-only", "positional_encoding": "none", "n_heads": 6}
+    builder = parts(**fields, attention="differential", exclude_own_value=True)
+    attention = builder.token_mixer(builder.positions(True), True).requires_grad_(False)
+    x, context = normal(2, 6, 26), AttentionContext(places(6), places(6), causal=True)
+    seen = {}
+    attention.W_O.register_forward_hook(lambda module, args, out: seen.update(heads=args[0]))
+    attention(x, None, context)
+    assert float(seen["heads"][:, 0].abs().max()) < 1e-5
+    assert float(seen["heads"][:, 1:].abs().mean()) > 0.1
+
+
 def test_norms_are_scaled_by_the_number_of_their_layer():
     fields = {"architecture": "decoder-only", "norm_position": "pre", "positional_encoding": "none"}
     scaled, plain = small_model(**fields, norm_scale="depth"), small_model(**fields)
