@@ -121,10 +121,6 @@ def print_json(value: object, *, in_one_line: bool = False) -> None:
 def new_console(*, err: bool = False, **settings: Any) -> Console:
     """A console of rich that prints text literally: it interprets neither markup nor emoji codes,
     highlights nothing, and escapes control characters.
-
-    Args:
-        err: whether to print on standard error.
-        settings: arguments of rich's `Console`, such as `soft_wrap`.
     """
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment

@@ -105,13 +105,8 @@ def _losses(
     runs: Runs, candidates: Sequence[Row], results: Results, metric: Metric | None = None
 ) -> Losses:
     """The loss of each candidate with each seed, as for `Choice.losses`; infinite if the run
-    diverged, None if it is missing.
-
-    Args:
-        runs: the runs of the candidates.
-        candidates: the row of each candidate.
-        results: results root.
-        metric: metric of the decoded dev split; None for the dev loss of the training.
+    diverged, None if it is missing. `metric` is the metric of the decoded dev split; None for the
+    dev loss of the training.
 
     Raises:
         StoreError: a result has lost its score.

@@ -34,12 +34,8 @@ class CurrentLook:
 
 
 def read_current_look(planned: Runs, results: Results, retries: Retries = never) -> CurrentLook:
-    """Find the current look of a study from the files of its runs.
-
-    Args:
-        planned: the runs of the study, with all seeds.
-        results: results root.
-        retries: decides whether a failed run is repeated, so that its look cannot be judged yet.
+    """Find the current look of a study from the files of its runs. A failed run that `retries`
+    repeats is not judged yet.
 
     Raises:
         StoreError: a result is damaged.

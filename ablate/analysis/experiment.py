@@ -39,11 +39,8 @@ from ablate.table.scores import Scores
 
 
 def experiment_of(planned: Runs, runs: Mapping[str, Sequence[RunResult]]) -> Experiment:
-    """Make the experiment without recipes, which verdicts do not need.
-
-    Args:
-        planned: the runs, with the seeds to judge.
-        runs: the results of each row's runs, by the label of the row.
+    """Make the experiment without recipes, which verdicts do not need. `runs` has the results of
+    each row's runs, by the label of the row.
     """
     study = planned.study
     seeds = planned.seeds

@@ -24,12 +24,7 @@ def never(failure: Failure | None) -> bool:
 
 
 def failed_before(time: float, all_failures: bool) -> Retries:
-    """Repeat runs that failed before a time, for `ablate run`: all of them, or only killed ones.
-
-    Args:
-        time: when the command began.
-        all_failures: whether to repeat runs that were not killed from outside, too.
-    """
+    """Repeat runs that failed before a time, for `ablate run`: all of them, or only killed ones."""
 
     def retries(failure: Failure | None) -> bool:
         if failure is None:

@@ -46,14 +46,10 @@ def read_scored_runs(
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[list[RunResult], list[str]]:
     """Read the runs of a study. The missing scores of their predictions are computed and cached.
+    `on_progress` is called with the number of decodings scored so far, and the number of all.
 
     If no score is missing, no heavy module is loaded. A run without its corpus is skipped. A run
     with damaged predictions or a damaged corpus is skipped with a line in the returned list.
-
-    Args:
-        planned: the runs of the study.
-        results: results root.
-        on_progress: called with the number of decodings scored so far, and the number of all.
 
     Returns:
         The runs, and a line for each fault because of which scores are missing.

@@ -24,12 +24,8 @@ class Cause(NamedTuple):
 
 
 def cause_of(runs: Sequence[RunResult], config: RowConfig, share: float) -> Cause:
-    """The surest cause of translations of a row that are too short.
-
-    Args:
-        runs: results of the row's runs.
-        config: configuration of the row.
-        share: a length limit is the cause if it has ended more than this share of translations.
+    """The surest cause of translations of a row that are too short. A length limit is the cause if
+    it has ended more than `share` of the translations.
     """
     cut = Counter[str]()  # setting that limits the length -> number of translations
     total = 0

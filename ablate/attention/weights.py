@@ -229,12 +229,8 @@ class AttentionLayer:
 def attention_layers(
     model: Transformer, kinds: Collection[Kind] = (), layers: Collection[int] = ()
 ) -> list[AttentionLayer]:
-    """The attention layers of a model, ordered by kind and number.
-
-    Args:
-        model: the model.
-        kinds: kinds of attention; empty for all.
-        layers: numbers of layers; empty for all.
+    """The attention layers of a model, ordered by kind and number: only these kinds and numbers, if
+    any are given.
 
     Raises:
         UsageError: the model has no attention, or none of these kinds and numbers.

@@ -41,10 +41,6 @@ def check_layers(config: ModelConfig, sources: Path) -> None:
     """Check the classes that a model names, in each distinct layer: first each class alone, with
     built-in parts in the other places, then all classes together.
 
-    Args:
-        config: the fields of the model, with pinned references to classes.
-        sources: folder with the sources of the classes.
-
     Raises:
         StudyError: a class fails, or lacks a property.
     """

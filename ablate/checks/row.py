@@ -23,12 +23,6 @@ def check_runs(
 ) -> None:
     """Check the classes of some runs, each combination of classes once.
 
-    Args:
-        study: the study.
-        runs: runs of the study.
-        results: the results root, which has the sources of the classes.
-        corpora: the prepared corpora, by their settings.
-
     Raises:
         StudyError: a class fails, or lacks a property.
     """
@@ -53,13 +47,6 @@ def check_runs(
 def check_row(config: RowConfig, task: Task, task_name: str, corpus: Corpus, sources: Path) -> None:
     """Check the user's classes that a row names, and its task if it is a user's class. The checks,
     and torch, are imported only if there is something to check.
-
-    Args:
-        config: the row.
-        task: the task of the study.
-        task_name: name of the task, or a pinned reference to a user's class.
-        corpus: corpus of the row.
-        sources: folder with the sources of classes, by hash.
 
     Raises:
         StudyError: a class or the task fails, or lacks a property.

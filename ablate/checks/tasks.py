@@ -35,13 +35,6 @@ def check_task(
     The batch of a step may be split into micro-batches, so the loss and the number of targets must
     be sums over the items.
 
-    Args:
-        task: the task.
-        reference: reference to the class of the task.
-        corpus: the prepared corpus.
-        config: the row.
-        sources: folder with the sources of classes.
-
     Raises:
         StudyError: a method fails, or the task lacks a property; with file and line number.
     """

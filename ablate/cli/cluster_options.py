@@ -54,11 +54,8 @@ class PerRun:
     ] = None
 
     def resolve(self, device: Device, here: int | None) -> tuple[int | None, Device]:
-        """The number of processes for each run, and their device.
-
-        Args:
-            device: value of `--device`.
-            here: number of GPUs of this machine; None if the runs are for a cluster.
+        """The number of processes for each run, and their device. `here` is the number of GPUs of
+        this machine; None if the runs are for a cluster.
 
         Returns:
             The number (None: as many as leave no GPU idle), and the kind of device.

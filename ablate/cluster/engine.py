@@ -183,13 +183,8 @@ def least_memory(runs: Iterable[Run], micro_batch_tokens: int = SMALLEST_MICRO_B
 def refuse_too_little_memory(
     setting: str, given: Setting, bytes: float, runs: Iterable[Run]
 ) -> None:
-    """Refuse an amount of memory that is too small to train one of these runs on a CPU.
-
-    Args:
-        setting: name of the setting.
-        given: value of the setting, as the user wrote it.
-        bytes: the same amount in bytes.
-        runs: the runs to train.
+    """Refuse an amount of memory that is too small to train one of these runs on a CPU. `given` is
+    the value of the setting as the user wrote it, and `bytes` the same amount.
 
     Raises:
         UsageError: names the setting and the least amount.

@@ -200,12 +200,8 @@ class Pilot(Control):
     def write_report(
         self, phase: PilotPhase | None = None, exit: Exit | None = None, **changes: int | str
     ) -> None:
-        """Update fields of the report of this pilot, and write it.
-
-        Args:
-            phase: the new phase; None to keep it.
-            exit: why the pilot exits; None to keep the recorded reason.
-            changes: other fields of the report.
+        """Update the phase, the reason to exit or other fields of the report of this pilot, and
+        write it.
         """
         self.next_report = time.monotonic() + REPORT_SECONDS
         update = {
@@ -288,12 +284,8 @@ class Pilot(Control):
 
 
 def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:
-    """Work on a job until nothing is left for this pilot.
-
-    Args:
-        folder: folder of the job.
-        index: number of the pilot in its job, counted from 0. Each pilot begins with another run.
-        log: receives lines for people.
+    """Work on a job until nothing is left for this pilot. Each pilot begins with another run, by
+    its number in the job, counted from 0.
 
     Returns:
         The exit code of the pilot.

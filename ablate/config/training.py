@@ -260,12 +260,8 @@ class TrainingConfig(Section):
         return self.batch_tokens // self.batch_growth
 
     def batch_faults(self, what: str, tokens: int, *fields: str) -> Iterator[Fault]:
-        """Yield a fault if a sequence is too long for the first batches.
-
-        Args:
-            what: the sequence, for messages.
-            tokens: number of its tokens.
-            fields: names of the fields on which this number depends.
+        """Yield a fault if a sequence is too long for the first batches. `what` names the sequence
+        in messages, and its length depends on `fields`.
         """
         if tokens > self.batch_tokens:
             fault = f"{what} does not fit in batch_tokens={self.batch_tokens}"

@@ -21,11 +21,9 @@ def source_hash(source: bytes) -> str:
 
 
 def pin_reference(reference: Reference, folder: Path) -> tuple[Reference, bytes]:
-    """Find the source of a class and return (reference with the source's hash, source).
-
-    Args:
-        reference: a class in a module; if it has a hash, the source must match.
-        folder: searched first; then the working directory and Python's path.
+    """Find the source of a class and return (reference with the source's hash, source). The folder
+    is searched first, then the working directory and Python's path. The source must match the hash
+    of the reference, if it has one.
 
     Raises:
         Invalid: the module or the class does not exist, the module is not valid Python (with the

@@ -178,13 +178,8 @@ def find_fault(data: SyntheticData, size: int) -> str | None:
 def make_items(
     data: SyntheticData, split: str, size: int | None = None, has_source: bool = False
 ) -> DrawnItems:
-    """Make the items of a split.
-
-    Args:
-        data: settings of the generator.
-        split: train, dev or test.
-        size: size of all test items; None for the sizes of training. Not used for train and dev.
-        has_source: see `DrawnItems`.
+    """Make the items of a split. All test items have the given size, or by default the sizes of
+    training. `has_source`: see `DrawnItems`.
     """
     count = _ENDLESS_ITEMS if getattr(data, split) == DRAWN else int(getattr(data, split))
     smallest = data.shortest or data.largest

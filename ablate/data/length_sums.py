@@ -14,10 +14,7 @@ from ablate.config.lengths import product_of
 
 def length_sums(fields: Sequence[str], chunks: Iterable[NDArray[np.integer[Any]]]) -> Counter[str]:
     """Compute the sums from which `config/cost.py` computes costs. Lengths are in tokens with EOS.
-
-    Args:
-        fields: the text fields.
-        chunks: lengths of the records, in arrays of shape (fields, records of the chunk).
+    Each chunk has the lengths of records, in the shape (fields, records).
 
     Returns:
         `pairs` (number of records); `FIELD_tokens` and `FIELD_squares` (sums of lengths and of

@@ -71,13 +71,8 @@ class Preparation(ABC):
     def encode_split(
         self, split: str, total: int, start: int, left_out: Counter[str]
     ) -> Iterator[Chunk]:
-        """Encode a split.
-
-        Args:
-            split: name of the split.
-            total: number of training records, as `learn` counted them.
-            start: number of documents of the training split that were encoded before.
-            left_out: receives the number of dropped training records, by reason.
+        """Encode a split. The training split, of `total` records, continues after the first `start`
+        documents, and the number of its dropped records is added to `left_out`, by reason.
         """
 
     def draw_sample(self, items: Iterable[T], most: int, unit: str) -> tuple[list[T], int]:

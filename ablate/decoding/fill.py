@@ -56,13 +56,8 @@ def masked_pieces(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
 def fill_masks(
     model: Transformer, tokenizer: Tokenizer, ids: Sequence[int], top: int
 ) -> FilledText:
-    """Fill the masks of a text.
-
-    Args:
-        model: a masked language model.
-        tokenizer: the tokenizer of its corpus.
-        ids: token ids with masks, from `encode_masked`.
-        top: number of candidates for each mask.
+    """Fill the masks of a text, of which `encode_masked` gives the ids, with `top` candidates for
+    each mask.
     """
     model.eval()
     tokens = torch.tensor([ids], dtype=torch.int64, device=model.output_matrix.device)

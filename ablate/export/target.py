@@ -148,11 +148,7 @@ class Target:
 
     def tensors(self, model: TrainedModel, absent: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The weights of a model for the other library, by the names of that library. Each weight
-        of the model must be used.
-
-        Args:
-            model: the model.
-            absent: weights to use if the model has none of that name.
+        of the model must be used. `absent` has weights to use if the model has none of that name.
         """
         reader = _Reader({**absent, **model.weights})
         reader.add("", "", self.parts, model.config)

@@ -231,12 +231,7 @@ def appearance(row: str) -> object:
 
 
 def check_name(kind: str, name: str) -> None:
-    """Refuse a name that is too long or cannot be printed.
-
-    Args:
-        kind: kind of the name, `row` or `metric`, for the message.
-        name: the name.
-    """
+    """Refuse a name that is too long or cannot be printed."""
     if len(name) > LONGEST_NAME:
         raise UsageError(
             f'the name of a {kind} has {len(name):,} characters, "{name[:30]}…": at most '

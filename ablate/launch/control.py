@@ -19,13 +19,7 @@ class Watcher(Protocol):
     """Receives the events of a launch. Runs are named by their ids."""
 
     def announce(self, corpus: Corpus, slots: Sequence[Slot], missing: int) -> None:
-        """Called before the first run starts.
-
-        Args:
-            corpus: corpus of base.
-            slots: all slots.
-            missing: number of runs to execute.
-        """
+        """Called before the first run starts. The corpus is base's."""
 
     def log(self, line: str) -> None:
         """Called with lines about the preparation of corpora, and about repairs of damage."""

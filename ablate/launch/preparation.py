@@ -27,12 +27,6 @@ def prepare_runs(
 
     A run whose files cannot be read is left out.
 
-    Args:
-        study: the study.
-        runs: runs of the study.
-        results: the results root.
-        log: receives lines about the corpora, and about damaged or unreadable files.
-
     Returns:
         The corpora by their settings.
 

@@ -26,11 +26,8 @@ _DESCRIPTIONS = {
 
 
 def crate(outcome: Outcome, files: Iterable[str]) -> bytes:
-    """The metadata of the crate.
-
-    Args:
-        outcome: of the study, whose runs name the versions of ablate that made them.
-        files: their names, which lie in the crate's folder.
+    """The metadata of the crate: the files, by their names, and the versions of ablate that made
+    the runs.
     """
     from rocrate.model.contextentity import ContextEntity  # loads requests
     from rocrate.rocrate import ROCrate

@@ -26,17 +26,12 @@ def publish(
     folder: Path | None = None,
     more: Mapping[str, bytes] | None = None,
 ) -> list[str]:
-    """Write TEXTS (the table in three formats, the study, its provenance) and `more`; return their
-    names.
+    """Write TEXTS (the table in three formats, the study, its provenance) and further files by
+    name, and return their names. They are written to the study's folder in the results root, if no
+    folder is given.
 
     The files are small and contain no text of the corpus. The tables are the same each time the
     study is repeated: they have no measured times.
-
-    Args:
-        outcome: of the study.
-        results: the results root that it was read from.
-        folder: to write to; None for the study's folder in the results root.
-        more: further files, by name.
 
     Raises:
         StoreError: the folder is a symbolic link, has a folder in the place of a file, or has a

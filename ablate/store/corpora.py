@@ -69,12 +69,7 @@ def remembered(
     data: CorpusConfig, corpora: Path, signature: Sequence[Any], format: int | None = None
 ) -> str | None:
     """Id of the corpus that was last prepared from these settings and files; None if there is none.
-
-    Args:
-        data: the settings.
-        corpora: folder of prepared corpora.
-        signature: signature of the files; see `CorpusPointer`.
-        format: required format of the corpus; None for any format.
+    If `format` is given, the corpus must have this format.
     """
     pointer = _read_pointer(_pointer(data, corpora))
     if pointer is None or pointer != CorpusPointer(

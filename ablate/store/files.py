@@ -22,7 +22,6 @@ from pydantic_core import from_json
 
 from ablate.errors import Damaged, StoreError
 
-_BLOCK = 1 << 20  # number of bytes that are read at a time to hash a file
 _CHECK = b',\n "check": "'  # begin of the last field of a JSON file, which has the hash
 _SEAL = re.compile(rb'([0-9a-f]{64})"\n}\n')  # the rest of the file: the hash
 # Errors that mean that something other than a file has the path.
@@ -235,11 +234,8 @@ def sync_folder(folder: Path) -> None:
 
 def sha256(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal."""
-    digest = hashlib.sha256()
     with open_file(path) as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def verify(path: Path, expected: str) -> None:

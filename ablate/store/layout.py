@@ -164,10 +164,6 @@ class RunFolder:
     def refuse_other_text(self, execution: Execution, training_hash: str) -> None:
         """Refuse to continue the run if its training and dev text has changed.
 
-        Args:
-            execution: the numeric settings with which the run began, and the hash of its text.
-            training_hash: hash of the present text.
-
         Raises:
             StoreError: the run began with other text.
         """
@@ -180,10 +176,6 @@ class RunFolder:
 
     def refuse_other_precision(self, execution: Execution, precision: str | None) -> None:
         """Refuse to continue the run if its device chose another precision than the study now sets.
-
-        Args:
-            execution: the numeric settings with which the run began.
-            precision: the field `precision` of its row.
 
         Raises:
             StoreError: the run began in another precision.

@@ -118,14 +118,8 @@ def fault_in_result(folder: RunFolder) -> Fault | None:
 def record_failure(
     folder: RunFolder, reason: str, earlier: Failure | None, killed: bool = False, kind: str = ""
 ) -> None:
-    """Write failure.json.
-
-    Args:
-        folder: folder of the run.
-        reason: why the run failed.
-        earlier: the previous failure, whose hosts are kept.
-        killed: whether all attempts were killed; see `Failure`.
-        kind: name of the exception's class.
+    """Write failure.json, with the hosts of an earlier failure. `killed`: see `Failure`; `kind` is
+    the name of the exception's class.
 
     Raises:
         OSError: the disk refused.

@@ -147,12 +147,7 @@ def _high_settings(parts: Iterable[Part]) -> Settings:
 
 
 def _parts_type(way: str, most: int, field: Mapping[str, Any]) -> Any:
-    """The pydantic type of the parts of a design.
-
-    Args:
-        way: the key of the group.
-        most: largest number of parts.
-        field: JSON Schema of a part that is a field.
+    """The pydantic type of the parts of a design, with the JSON Schema of a part that is a field.
 
     Returns:
         A type whose values are the parts; or, for a path that ends at a preset, the settings of the
@@ -197,14 +192,7 @@ def _parts_type(way: str, most: int, field: Mapping[str, Any]) -> Any:
 def parts_of_path(
     way: str, mark: Mark, base: Mapping[str, Any], end: Mapping[str, Any], resolve: Resolve
 ) -> list[Part]:
-    """The parts in which base and the end of a path differ.
-
-    Args:
-        way: the key of the group, for messages.
-        mark: position of the end in the file.
-        base: settings of base.
-        end: settings of the end, with a preset.
-        resolve: makes a configuration from settings.
+    """The parts in which base and the end of a path, settings with a preset, differ.
 
     Raises:
         ValidationError, Invalid: the settings are not valid, or there are fewer than two parts.

@@ -15,15 +15,10 @@ from ablate.study.yaml_nodes import Node, Report, parse_yaml, plain_scalar
 def with_overrides(
     root: Node, overrides: Sequence[str], data_folder: str | None, report: Report
 ) -> Node:
-    """The file with the values of `--set`, and with a folder of the data if a program gives it.
+    """The file with the values of `--set`, and with an absolute path in the place of `data.folder`
+    if a program gives one.
 
     Faults of `--set` are reported.
-
-    Args:
-        root: the root node of the study file.
-        overrides: texts of `--set`.
-        data_folder: absolute path that replaces `data.folder`; None to keep it.
-        report: records a fault with its position.
 
     Raises:
         StudyError: the file is not a mapping.

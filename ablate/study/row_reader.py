@@ -83,12 +83,8 @@ class RowReader:
     def _read_size(
         self, settings: Mapping[str, Node], size: str, first_base: RowConfig | None
     ) -> Iterable[Row]:
-        """Read the rows of one size, base first.
-
-        Args:
-            settings: base's settings at this size, by standard name.
-            size: name of the size; empty without sizes.
-            first_base: base of the first size; None at this size.
+        """Read the rows of one size, base first. `first_base` is base of the first size; None at
+        this size.
         """
         base = self._base(settings, size, first_base)
         rows = {base.label: base}

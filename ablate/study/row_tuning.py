@@ -44,13 +44,8 @@ class CandidateReader:
         config: RowConfig,
     ) -> Choice | None:
         """The choice of a row among the points of the grid; None if `tune` has no grid, or after a
-        fault of the candidates.
-
-        Args:
-            label: label of the row, for messages.
-            settings: settings of base and of the row, by standard name.
-            written: settings of the row only, by standard name.
-            config: configuration of the row before tuning.
+        fault of the candidates. `config` is the configuration of the row before tuning, and
+        `written` has the settings of only the row.
         """
         for name, node in written.items():
             if name in self.tune.grid or name in self.tune.decoding:

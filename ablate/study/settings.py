@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Annotated, Any
 
@@ -77,27 +78,15 @@ class Settings(dict[str, Node]):
         return [node.value for node in self.values()]
 
     @classmethod
-    def from_file(cls, value: Any) -> Settings:
-        """Read a mapping of fields, each with one value; None is an empty mapping.
+    def from_file(cls, value: Any, *, lists: bool = False) -> Settings:
+        """Read a mapping of fields, each with one value or with a list of values; None is an empty
+        mapping.
 
         Raises:
             Misplaced: fields are unknown or repeated, or values have the wrong kind; it has all
                 faults.
         """
-        return cls._read(value, _single_value_faults)
-
-    @classmethod
-    def lists_from_file(cls, value: Any) -> Settings:
-        """Read a mapping of fields, each with a list of values; None is an empty mapping.
-
-        Raises:
-            Misplaced: fields are unknown or repeated, or values have the wrong kind; it has all
-                faults.
-        """
-        return cls._read(value, _list_faults)
-
-    @classmethod
-    def _read(cls, value: Any, faults_of: Callable[[str, Node], Iterable[Fault]]) -> Settings:
+        faults_of = _list_faults if lists else _single_value_faults
         settings = cls()
         if value is None:
             return settings
@@ -140,7 +129,9 @@ Values = _settings_type(
     Settings.from_file, {"anyOf": [schema_reference("settings"), {"type": "null"}]}
 )
 Fields = _settings_type(Settings.from_file, {"allOf": [schema_reference("settings"), _NOT_EMPTY]})
-Lists = _settings_type(Settings.lists_from_file, {"allOf": [schema_reference("lists"), _NOT_EMPTY]})
+Lists = _settings_type(
+    partial(Settings.from_file, lists=True), {"allOf": [schema_reference("lists"), _NOT_EMPTY]}
+)
 
 
 def name_faults(fields: Node) -> Iterable[Fault]:

@@ -132,10 +132,6 @@ class SettingsReader:
     def read(self, written: Settings, inherited: Mapping[str, Node]) -> dict[str, Node]:
         """Read the settings of base or of a size, by standard name. Invalid settings are reported
         and left out, so that rows can be read.
-
-        Args:
-            written: the settings as written.
-            inherited: settings that these override.
         """
         if not written:
             return {}

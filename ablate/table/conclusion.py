@@ -64,11 +64,8 @@ def _row_verdict(row: TableRow, metric: Metric) -> RowVerdict:
 
 
 def _joint_words(table: Table, comparable: Mapping[str, Sequence[TableRow]]) -> dict[str, str]:
-    """The joint verdict on each row, by label, from the metrics that can compare the row.
-
-    Args:
-        table: the table of a study that judges by several metrics.
-        comparable: the rows that a metric can compare, by metric.
+    """The joint verdict on each row, by label, from the metrics that can compare the row:
+    `comparable` has the rows of each metric.
     """
     words = {}
     for row in table.compared_rows:

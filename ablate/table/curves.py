@@ -95,12 +95,7 @@ class Curve:
         return max(value for points in self.by_seed.values() for _, value in points)
 
     def along(self, axis: str, seed: int) -> tuple[tuple[float, float], ...]:
-        """(cost, perplexity) of each evaluation of a seed; empty while the cost is unknown.
-
-        Args:
-            axis: a key of AXES.
-            seed: of the run.
-        """
+        """(cost, perplexity) of each evaluation of a seed; empty while the cost is unknown."""
         points = []
         for step, value in self.by_seed[seed]:
             cost = self.cost(axis, seed, step)

@@ -51,11 +51,8 @@ class Scores:
         return {seed: math.log(value) for seed, value in self.by_seed.items()}
 
     def minus(self, base: Scores, shift: float = 0.0) -> Scores:
-        """Differences from base on the scale of the metric, for the seeds that both have.
-
-        Args:
-            base: scores that are subtracted.
-            shift: added to each difference.
+        """Differences from base on the scale of the metric, for the seeds that both have. The shift
+        is added to each difference.
         """
         theirs = base.transformed
         differences = {}

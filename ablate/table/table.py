@@ -268,14 +268,10 @@ class Table:
         return self._judge([(base, row) for row in rows], 1)[rows.index(compared)]
 
     def _judge(self, pairs: Sequence[tuple[TableRow, TableRow]], n_tests: int) -> list[TableRow]:
-        """Judge the row of each pair (base, row).
+        """Judge the row of each pair (base, row). Holm's correction covers `n_tests` rows.
 
         Where base has further seeds, the mean of base changes by `verdict.shift`; the shift is
         added to each difference.
-
-        Args:
-            pairs: rows with their bases.
-            n_tests: number of rows that Holm's correction covers.
 
         Returns:
             The rows, with their differences and verdicts.

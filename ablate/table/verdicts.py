@@ -100,14 +100,8 @@ def verdicts_on(
     n_tests: int,
     looks: Sequence[Look],
 ) -> list[Verdict]:
-    """Give a verdict on each pair of rows.
-
-    Args:
-        experiment: the experiment of the rows.
-        metric: the metric of the comparison.
-        pairs: (base, row) of each comparison.
-        n_tests: number of rows that Holm's correction covers.
-        looks: the looks that have been judged; empty before the first one.
+    """Give a verdict on each pair (base, row) at the last of the judged looks, if any. Holm's
+    correction covers `n_tests` rows.
     """
     first_labels = duplicates(row for _, row in pairs)
     distinct = [(base, row) for base, row in pairs if row.label not in first_labels]

@@ -80,10 +80,6 @@ def meaning_of(field: str) -> str:
 def task_of(name: str, sources: Path) -> Task:
     """Load the task of a run.
 
-    Args:
-        name: name of a built-in task, or a reference to a user's class.
-        sources: folder with the source files of the user's classes.
-
     Raises:
         StoreError: the task is unknown, or its source is missing or has another hash.
         StudyError: the class is not a complete Task, or its module fails to load.

@@ -58,11 +58,8 @@ class MetricsLog:
         os.fsync(self._file)
 
     def cut(self, size: int = 0, digest: str | None = None) -> bool:
-        """Cut the file to a size, if it begins with the expected bytes.
-
-        Args:
-            size: number of bytes to keep.
-            digest: expected SHA-256 of these bytes; None to accept any.
+        """Cut the file to this number of bytes, if they have the expected SHA-256; None accepts
+        any.
 
         Returns:
             Whether the file was cut. It is unchanged if it is shorter than `size`, or if the hash

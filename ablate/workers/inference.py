@@ -171,14 +171,8 @@ def translate_text(
     file: str = "standard input",
 ) -> list[str | None]:
     """Predict a text for each sentence, such as a translation, as the row predicts the test split.
-
-    Args:
-        folder: folder of the run.
-        results: the results root.
-        sentences: the source texts.
-        settings: values that replace decoding fields of the row.
-        row: see `load_run`.
-        file: name of the file of the sentences, for errors.
+    `settings` replace decoding fields of the row; `file` is the name of the file of the sentences,
+    for errors.
 
     Returns:
         A prediction for each sentence: empty for an empty sentence, and None if the prediction is
@@ -213,12 +207,7 @@ def refuse_too_long(
     config: ModelConfig, location: str, source: int, target: int | None = None
 ) -> None:
     """Refuse a source, or a pair of source and target, for which the model has too few positions.
-
-    Args:
-        config: fields of the model.
-        location: file and line of the text, for the error.
-        source: number of source tokens.
-        target: number of target tokens; None without a target.
+    `target` is None without a target.
 
     Raises:
         DataError: the text is too long.

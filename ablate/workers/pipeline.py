@@ -147,11 +147,8 @@ class _Pipeline:
             return None
 
     def _publish(self, result: Result, once: bool) -> None:
-        """Write the result.
-
-        Args:
-            result: the result.
-            once: whether an existing result means that another process holds the lease.
+        """Write the result. With `once`, an existing result means that another process holds the
+        lease.
         """
         self.check_lease()
         try:

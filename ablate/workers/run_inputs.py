@@ -96,12 +96,8 @@ class RunInputs:
         self, decoding: DecodingConfig, result: Result, report_phase: Callable[[Phase], None]
     ) -> Evaluation:
         """Evaluate the trained model with one set of decoding settings, together with all ranks.
-
-        Args:
-            decoding: decoding settings.
-            result: result of the training.
-            report_phase: called with the current phase, when it begins and after each decoded
-                batch; may raise an exception to stop.
+        `report_phase` is called with the current phase, when it begins and after each decoded
+        batch; it may raise an exception to stop.
         """
         count = decoding.average_checkpoints
         model = load_model(self.folder, self.config, self.corpus, result, count, self.device)
@@ -150,15 +146,8 @@ def load_model(
     count: int,
     device: torch.device,
 ) -> Transformer:
-    """Load a trained model in eval mode.
-
-    Args:
-        folder: folder of the run.
-        config: the row.
-        corpus: the prepared corpus.
-        result: result of the training.
-        count: number of checkpoints to average: the last ones up to the chosen step.
-        device: device of the model.
+    """Load a trained model in eval mode, with the average of the last `count` checkpoints up to the
+    chosen step.
 
     Raises:
         StoreError: a checkpoint is damaged, or fewer checkpoints are left than `count`.
