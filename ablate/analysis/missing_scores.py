@@ -25,7 +25,6 @@ class _Unscored(NamedTuple):
     folder: folder of the run.
     id: id of the decoding.
     decoding: record of the decoding.
-    cached: scores that are known, by metric.
     metrics: names of the metrics without scores.
     """
 
