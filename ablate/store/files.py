@@ -15,8 +15,9 @@ import shutil
 import stat
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from pydantic_core import from_json
 
@@ -130,7 +131,7 @@ def sealed(content: Mapping[str, Any]) -> bytes:
     return body + _CHECK + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
 
 
-def open_file(path: Path) -> BinaryIO:
+def open_file(path: Path) -> BufferedReader:
     """Open a file for reading. Anything else is refused, such as a named pipe, which would block.
 
     Raises:
