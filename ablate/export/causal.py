@@ -28,6 +28,8 @@ from ablate.export.changes import (
 )
 from ablate.export.huggingface import (
     ACTIVATION_NAMES,
+    GATED,
+    UNGATED,
     rope_bases,
     single_rope_bases,
     sizes,
@@ -36,8 +38,6 @@ from ablate.export.huggingface import (
 )
 from ablate.export.target import (
     ANY,
-    GATED,
-    UNGATED,
     Parts,
     Rule,
     Target,
@@ -324,6 +324,9 @@ LLAMAS = (
             "qk_norm": ("unit",),
             "embedding_norm": (True,),
             "logit_cap": ANY,
+            # NanoChat normalizes queries and keys after their rotation, which would undo
+            # the scale of yarn.
+            "rope_scaling": ("none", "linear"),
         },
         lambda c: {"final_logit_softcapping": c.logit_cap},
         {
@@ -536,7 +539,7 @@ RECURRENT_GEMMA = transformers_model(
         "rope_fraction": ANY,
         "norm": ("rmsnorm",),
         "norm_position": ("pre",),
-        "activation": GATED,
+        "activation": ("geglu_tanh",),  # the gates of rg_lru have it, too
         "feed_forward_bias": ANY,
         "embedding_scale": ("sqrt(d_model)",),
         "logit_cap": ANY,

@@ -29,13 +29,15 @@ from ablate.export.changes import (
 )
 from ablate.export.huggingface import (
     ACTIVATION_NAMES,
+    GATED,
+    UNGATED,
     rope_bases,
     single_rope_bases,
     sizes,
     transformers_model,
     windows,
 )
-from ablate.export.target import ANY, GATED, UNGATED, convert, derived_head_sizes, equal_cross_heads
+from ablate.export.target import ANY, convert, derived_head_sizes, equal_cross_heads
 from ablate.model.norms import EPS
 
 

@@ -16,7 +16,8 @@ from ablate.data.corpus import TOKENIZER
 from ablate.data.tokenizer import BOS, EOS, PAD, UNK, ByteTokenizer
 from ablate.decoding.fill import MASK_TEXT
 from ablate.export.changes import absent_weights, is_tied
-from ablate.export.target import GATED, Target, TrainedModel, derived_head_sizes
+from ablate.export.target import Target, TrainedModel, derived_head_sizes
+from ablate.parts.feed_forward import ACTIVATIONS
 
 MARKS = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD}
 SUPPRESSED = {"sequence-to-sequence": [PAD, BOS], "causal": [PAD, UNK, BOS]}
@@ -33,6 +34,8 @@ ACTIVATION_NAMES = {
     "geglu_tanh": "gelu_pytorch_tanh",
     "reglu": "relu",
 }
+GATED = tuple(name for name in ACTIVATION_NAMES if ACTIVATIONS[name].gated)
+UNGATED = tuple(name for name in ACTIVATION_NAMES if not ACTIVATIONS[name].gated)
 
 
 def transformers_model(

@@ -17,14 +17,11 @@ from ablate.data.tokenizer import Tokenizer
 from ablate.errors import listed
 from ablate.fields import facts_of
 from ablate.formatting import setting_text
-from ablate.parts.feed_forward import ACTIVATIONS
 
 # (config, name of the target) -> what violates the rule; empty if nothing does.
 Rule = Callable[[ModelConfig, str], str]
 Change = Callable[[Tensor, ModelConfig], Tensor]
 ANY: Any = object()  # in place of the supported values of a field: all are supported
-GATED = tuple(name for name, activation in ACTIVATIONS.items() if activation.gated)
-UNGATED = tuple(name for name, activation in ACTIVATIONS.items() if not activation.gated)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import pytest
 from ablate.config.resolve import resolve_row
 from ablate.errors import UsageError
 from ablate.export import export_run
+from ablate.export.causal import CAUSAL, RECURRENT_GEMMA
 from ablate.export.causal import LLAMA as LLAMA_MODEL
 from ablate.export.ctranslate import GENERATOR, TRANSLATOR
 from ablate.export.encoders import MARIAN
@@ -20,6 +21,8 @@ from ablate.study import Row
 from tests.cli.inside import inside
 from tests.export.small import LLAMA, random_model
 from tests.export.targets import all_targets
+
+(NANOCHAT,) = (target for target in CAUSAL if target.name == "NanoChatForCausalLM")
 
 
 @pytest.mark.parametrize(
@@ -48,6 +51,17 @@ def test_a_supported_configuration_has_no_violation(target, fields):
             LLAMA_MODEL,
             {**LLAMA, "n_heads": 7, "d_k": 64, "d_v": 64},
             "n_heads=7 and d_model=512, but LlamaForCausalLM needs n_heads to divide d_model",
+        ),
+        (LLAMA_MODEL, {**LLAMA, "activation": "swiglu_clamped"}, "activation=swiglu_clamped, but LlamaForCausalLM supports only swiglu, geglu, geglu_tanh or reglu"),
+        (
+            NANOCHAT,
+            {"preset": "nanochat", "rope_scaling": "yarn"},
+            "rope_scaling=yarn, but NanoChatForCausalLM supports only none or linear",
+        ),
+        (
+            RECURRENT_GEMMA,
+            {"preset": "recurrent-gemma", "activation": "swiglu"},
+            "activation=swiglu, but RecurrentGemmaForCausalLM supports only geglu_tanh",
         ),
         (TRANSLATOR, {"residual": False}, "residual=false, but ctranslate2's Translator supports only true"),
         (
