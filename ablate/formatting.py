@@ -181,6 +181,12 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
+def type_and_line(error: BaseException) -> str:
+    """The type of an exception and the first line of its text: `OSError: no route to host`."""
+    name, line = type(error).__name__, first_line(error)
+    return name if line == name else f"{name}: {line}"
+
+
 def single_line(error: BaseException) -> str:
     """The text of an exception, joined to a single line."""
     return " ".join(str(error).split())

@@ -48,9 +48,8 @@ class ParsingData(DataConfig):
     def _sections_and_no_hub(self) -> ParsingData:
         for name in ("train", "dev", "test"):
             split = getattr(self, name)
-            sections = WSJ_SECTIONS.fullmatch(split)
-            is_range = self.corpus == WSJ and sections and sections[2]
-            if sections and is_range and sections[2] < sections[1]:
+            sections = WSJ_SECTIONS.fullmatch(split) if self.corpus == WSJ else None
+            if sections and sections[2] and sections[2] < sections[1]:
                 raise Invalid(Fault(f'sections "{split}" are not in ascending order', (name,)))
         if self.corpus.startswith(HUB):
             raise Invalid(

@@ -18,7 +18,7 @@ from ablate.config.catalogue import HubData
 from ablate.data.io import suffix_of
 from ablate.data.readers import SUFFIXES
 from ablate.errors import DataError, listed, unknown_name
-from ablate.formatting import plural
+from ablate.formatting import first_line, plural, type_and_line
 from ablate.store.records import HubFile, HubRevision
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -187,13 +187,13 @@ def _message(error: Exception) -> str | None:
         case errors.HfHubHTTPError():
             return _http_status(error)
         case errors.HFValidationError():
-            return str(error).splitlines()[0]
+            return first_line(error)
     # A broken connection raises an error of httpx, or an OSError without a number. An OSError with
     # a number is a fault of this machine: a full disk, a folder without permission.
     may_be_connection = isinstance(error, OSError) or type(error).__module__.startswith(_LIBRARIES)
     if not may_be_connection or getattr(error, "errno", None) is not None:
         return None
-    return f"the download was interrupted ({_first_line(error)}); run again to resume it"
+    return f"the download was interrupted ({type_and_line(error)}); run again to resume it"
 
 
 def _http_status(error: Any) -> str:
@@ -208,12 +208,7 @@ def _unreachable(error: Exception) -> str:
         return _http_status(error.__cause__)
     if HF_HUB_OFFLINE:
         return "is not in the Hub's cache, and downloads are disabled (--offline or HF_HUB_OFFLINE)"
-    return f"the Hub cannot be reached ({_first_line(error.__cause__ or error)})"
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return f"the Hub cannot be reached ({type_and_line(error.__cause__ or error)})"
 
 
 def _stem(file: str) -> str:

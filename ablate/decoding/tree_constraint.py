@@ -172,12 +172,7 @@ class TreeConstraint:
         return self._masks[key]
 
     def advance(self, origins: Tensor, tokens: Tensor) -> None:
-        """Replace the hypotheses by continuations.
-
-        Args:
-            origins: index of the hypothesis that each one continues (B, K).
-            tokens: the token that each one appends (B, K).
-        """
+        """Replace the hypotheses by continuations; see `Constraint.advance`."""
         pairs = torch.stack([origins, tokens], dim=-1).tolist()
         for sentence, states in enumerate(self.states):
             self.states[sentence] = [self._next(states[i], token) for i, token in pairs[sentence]]

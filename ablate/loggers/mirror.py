@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ablate.config import DecodingConfig, RowConfig
-from ablate.formatting import ellipsis, setting_text, without_secrets
+from ablate.formatting import ellipsis, setting_text, type_and_line, without_secrets
 from ablate.loggers.dashboards import LoggedRun, Point, RunLogger, Start
 from ablate.stats.metrics import PPL
 from ablate.store import Results, none_if_unreadable
@@ -97,9 +97,8 @@ class Mirror:
                     copy.logger.finish(None, "")
         except Exception as error:  # training must go on, whatever the library raises
             # Without secrets, because the message may contain the address of a server.
-            reason = without_secrets((str(error).strip().splitlines() or [""])[0])
-            reason = ellipsis(reason, 200)
-            self.log(f"--log {name}: {type(error).__name__}: {reason}; training goes on without it")
+            reason = ellipsis(without_secrets(type_and_line(error)), 200)
+            self.log(f"--log {name}: {reason}; training goes on without it")
 
     def _runs(self) -> list[LoggedRun]:
         names = self.runs.labels

@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 import torch
 
 from ablate.errors import EXIT_INTERRUPTED, Interrupted, StoreError
-from ablate.formatting import without_secrets
+from ablate.formatting import first_line, type_and_line, without_secrets
 from ablate.store import RunFolder, none_if_unreadable
 from ablate.store.lease import TAKEN_OVER, Lease, LeaseLost
 from ablate.store.status import record_failure
@@ -218,8 +218,8 @@ def failure_reason(error: BaseException, folder: RunFolder) -> str:
             f"{error.filename or folder.path}: {error.strerror}; the run resumes from its last "
             f"checkpoint"
         )
-    line = without_secrets((str(error).strip().splitlines() or [""])[0])
-    return line if isinstance(error, StoreError) else f"{type(error).__name__}: {line}"
+    is_ours = isinstance(error, StoreError)
+    return without_secrets(first_line(error) if is_ours else type_and_line(error))
 
 
 if __name__ == "__main__":

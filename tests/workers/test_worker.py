@@ -348,7 +348,7 @@ def test_a_decoding_that_ends_after_the_lease_is_lost_leaves_the_files_of_the_ne
         (OSError(5, "Input/output error"), "/runs/0123456789ab: Input/output error; the run resumes from its last"),
         (StoreError("/x: is damaged"), "/x: is damaged"),
         (ValueError("one line\nand another"), "ValueError: one line"),
-        (KeyError(), "KeyError: "),
+        (KeyError(), "KeyError"),
     ],
 )  # fmt: skip
 def test_a_failure_is_described_in_one_line(error, reason):
