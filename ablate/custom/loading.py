@@ -97,10 +97,9 @@ def load_import(imported: ImportPath, interface: type[Interface]) -> type[Interf
     try:
         cls = getattr(import_module(imported.module), imported.name)
     except (ImportError, AttributeError) as error:
-        raise StudyError(f"{imported.module}.{imported.name} cannot be imported: {error}") from None
+        raise StudyError(f"{imported.path} cannot be imported: {error}") from None
     if not (isinstance(cls, type) and issubclass(cls, interface)):
-        needed = public_name(interface)
-        raise StudyError(f"{imported.module}.{imported.name} does not derive from {needed}")
+        raise StudyError(f"{imported.path} does not derive from {public_name(interface)}")
     return cls
 
 

@@ -77,9 +77,14 @@ class ImportPath:
 
     def __str__(self) -> str:
         if not self.arguments:
-            return f"{self.module}.{self.name}"
+            return self.path
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.arguments)
-        return f"{self.module}.{self.name}({arguments})"
+        return f"{self.path}({arguments})"
+
+    @property
+    def path(self) -> str:
+        """The class as Python names it: `package.module.Class`."""
+        return f"{self.module}.{self.name}"
 
 
 def parse_import(value: object) -> ImportPath | None:

@@ -98,14 +98,14 @@ def check_import(imported: ImportPath) -> None:
         tree = ast.parse(_source(imported.module, sys.path))
     except Invalid as error:
         own = f"a class beside the study is {imported.module}:{imported.name}"
-        raise Invalid(f"{imported.module}.{imported.name}: {error}; {own}") from None
+        raise Invalid(f"{imported.path}: {error}; {own}") from None
     names = set[str]()
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
             names.add(node.name)
         elif isinstance(node, ast.ImportFrom):
             names.update(alias.asname or alias.name for alias in node.names)
-    if imported.name not in names | {"*"} and "*" not in names:
+    if not names & {imported.name, "*"}:
         problem = f"module {imported.module} has no class {imported.name}"
         raise Invalid(Fault(problem, meant=meant_name(imported.name, sorted(names))))
 

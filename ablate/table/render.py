@@ -37,15 +37,9 @@ def print_rich(
     wide: bool = False,
     whole_legend: bool = False,
 ) -> None:
-    """Print the conclusion, the table and its legend.
-
-    Args:
-        table: the table.
-        console: prints the most important columns that fit into its width.
-        against_paper: whether to show the numbers of the paper.
-        with_cost: whether to show the cost of training.
-        wide: whether to print all columns, as if the output were no terminal.
-        whole_legend: whether a terminal, too, shows the whole legend.
+    """Print the conclusion, the table and its legend: on a terminal the most important columns that
+    fit into its width, and a short legend. With `wide`, a terminal has all columns, too, and with
+    `whole_legend`, the whole legend.
     """
     everything = wide or not console.is_terminal
     width = None if everything else console.width

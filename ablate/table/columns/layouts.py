@@ -60,16 +60,8 @@ def paper_layout(
     best: str = "*",
     every_setting: bool = True,
 ) -> Layout:
-    """The layout of Table 3 of the paper.
-
-    Args:
-        table: the table.
-        mark: marks the best values.
-        against_paper: whether to show the numbers of the paper.
-        with_cost: whether to show the cost of training.
-        best: the mark of the best values, for the legend.
-        every_setting: whether settings that no row changes have a column. Otherwise they are in the
-            legend.
+    """The layout of Table 3 of the paper. With `every_setting`, settings that no row changes have a
+    column, too; otherwise they are in the legend. The other options are those of `Form`.
     """
     settings = table.experiment.setup.settings if every_setting else varied_settings(table)
     form = Form(mark, against_paper, with_cost, settings, best=best)
@@ -84,20 +76,14 @@ def terminal_layout(
     """The layout for a terminal: a column of labels, then the most important columns that fit.
 
     A table with all rows of the paper has the paper's columns in the paper's order, if these fit.
-    The first line of the legend names the columns that do not fit.
-
-    Args:
-        table: the table.
-        mark: marks the best values.
-        against_paper: whether to show the numbers of the paper.
-        with_cost: whether to show the cost of training.
-        width: number of characters; None to show all columns.
+    The first line of the legend names the columns that do not fit. `width` is the number of
+    characters, or None to show all columns; the other options are those of `Form`.
     """
+    form = Form(mark, against_paper, with_cost, varied_settings(table), labels=True)
     if width is not None and table.covers_paper:
-        layout = _narrow_paper_layout(table, mark, against_paper, with_cost, width)
+        layout = _narrow_paper_layout(table, form, width)
         if layout is not None:
             return layout
-    form = Form(mark, against_paper, with_cost, varied_settings(table), labels=True)
     declared = table_columns(table, form)
     columns = sorted(text_columns(declared, table), key=attrgetter("priority"))
     if width is None:
@@ -107,14 +93,12 @@ def terminal_layout(
     return Layout(tuple(folded(shown, width)), legend)
 
 
-def _narrow_paper_layout(
-    table: Table, mark: Mark, against_paper: bool, with_cost: bool, width: int
-) -> Layout | None:
+def _narrow_paper_layout(table: Table, form: Form, width: int) -> Layout | None:
     """The paper's columns and the verdict, and further columns that fit; None if the former do not
     fit.
     """
     settings = table.experiment.setup.settings
-    form = Form(mark, against_paper, with_cost, settings, compact=True)
+    form = replace(form, settings=settings, labels=False, compact=True)
     declared = table_columns(table, form)
     columns = text_columns(declared, table)
     shown = [columns[0]]
