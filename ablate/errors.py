@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -297,6 +298,16 @@ class DataError(AblateError):
     exit_code = EXIT_DATA
 
 
+@contextmanager
+def data_field(name: str) -> Iterator[None]:
+    """Name a field of `data`, such as `train`, in each fault of a DataError that names no field."""
+    try:
+        yield
+    except DataError as error:
+        faults = [replace(fault, fields=fault.fields or (name,)) for fault in error.faults]
+        raise DataError(*faults) from None
+
+
 class MachineError(AblateError):
     """This machine has no disk, memory or device for what was asked."""
 
@@ -360,6 +371,17 @@ def no_such_file(path: Path, is_candidate: Callable[[Path], bool]) -> Fault:
     """The fault of a path that does not exist; arguments as in `nearest_path`."""
     meant = nearest_path(path, is_candidate)
     return Fault("no such file", place=Mark(str(path)), code=NO_SUCH_FILE, meant=meant)
+
+
+def refuse_output(option: str, path: Path) -> None:
+    """Refuse an output file that is a folder, or whose folder does not exist, before any work."""
+    problem, remedy, meant = "is a folder", "give a file", ""
+    if not path.is_dir():
+        if path.absolute().parent.is_dir():
+            return
+        meant = nearest_path(path.parent, Path.is_dir)
+        problem, remedy = f"there is no folder {path.parent}", ""
+    raise wrong_option(f"{option} {path}", Fault(problem, remedy=remedy, meant=meant))
 
 
 def listed(names: Iterable[object]) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +19,16 @@ from ablate.analysis.missing_scores import read_scored_runs
 from ablate.analysis.outcome import outcome_of
 from ablate.analysis.results import RunResult, log_of, measured_metrics, signatures
 from ablate.config.resolve import SETTINGS
-from ablate.errors import StoreError, UsageError
+from ablate.errors import (
+    AblateError,
+    Fault,
+    Mark,
+    StoreError,
+    UsageError,
+    ineffective_option,
+    not_a_choice,
+    wrong_option,
+)
 from ablate.formatting import settings_text
 from ablate.judging.columns import numbered_lines
 from ablate.judging.judge import judged
@@ -31,6 +42,27 @@ from ablate.table.table import Table
 PER = ("row", "run", "step")
 
 
+@contextmanager
+def named_arguments() -> Iterator[None]:
+    """Errors of a command in this context name arguments of Python: `seeds`, not `--seeds`."""
+    try:
+        yield
+    except AblateError as error:
+        raise type(error)(*map(_with_arguments, error.faults)) from None
+
+
+def _with_arguments(fault: Fault) -> Fault:
+    """The fault with arguments of Python in the place of options."""
+    place = fault.place and _argument(fault.place)
+    causes = tuple(map(_argument, fault.causes))
+    return replace(fault, place=place, causes=causes, given=fault.given.removeprefix("--"))
+
+
+def _argument(option: Mark) -> Mark:
+    return replace(option, source=option.source.removeprefix("--"))
+
+
+@named_arguments()
 def load(
     study: str | PathLike[str],
     results: str | PathLike[str] | None = None,
@@ -81,10 +113,8 @@ def load(
         their means are geometric means, in the metric's own unit.
 
     Raises:
-        ValueError: `per` or `against` has another value, or `against` is used with other lines than
-            rows.
         StudyError: the study file or `set` has errors.
-        UsageError: `rows` or `seeds` has errors.
+        UsageError: an argument has a value that is not allowed.
         StoreError: a file of the results is damaged or cannot be read, or new scores cannot be
             written.
 
@@ -98,9 +128,11 @@ def load(
         >>> steps["dev_perplexity"].loc["base"].dropna()
     """
     if per not in PER:
-        raise ValueError(f'per={per!r} is not one of "row", "run" and "step"')
-    if against not in (None, "paper") or (against and per != "row"):
-        raise ValueError(f'against={against!r}: only "paper" is allowed, with per="row"')
+        raise wrong_option("per", not_a_choice(str(per), PER))
+    if against not in (None, "paper"):
+        raise wrong_option("against", not_a_choice(str(against), ("paper",)))
+    if against and per != "row":
+        raise ineffective_option("against", f'has no effect with per="{per}"')
     folder = results_folder(results)
     if not folder.is_dir():
         warnings.warn(
@@ -152,6 +184,7 @@ def results_folder(results: str | PathLike[str] | None) -> Path:
     return Path(results or os.environ.get("ABLATE_RESULTS") or "results")
 
 
+@named_arguments()
 def judge(
     frame: pd.DataFrame,
     *,

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
@@ -15,9 +16,11 @@ import pandas as pd
 
 from ablate import errors
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, AblateError, Interrupted
-from ablate.frames import load, results_folder, selection
+from ablate.frames import load, named_arguments, results_folder, selection
+from ablate.stdio import echo
 
 
+@named_arguments()
 def run(
     study: str | PathLike[str],
     results: str | PathLike[str] | None = None,
@@ -71,19 +74,25 @@ def run(
     words += [f"--rows={text}" for text in selected.rows]
     words += [] if selected.seeds is None else [f"--seeds={selected.seeds}"]
     refusal: dict[str, Any] = {}
-    with subprocess.Popen(words, stdout=subprocess.PIPE, encoding="utf-8") as process:
-        assert process.stdout is not None
-        try:
-            for line in process.stdout:
-                event = json.loads(line)
-                refusal = event if event["event"] == "error" else refusal
-                if on_event is not None:
-                    on_event(event)
-        except BaseException:  # an interrupt of a notebook reaches this process alone
-            process.terminate()
-            raise
-    if refusal:
-        raise _error_of(refusal)
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as notes:
+        with subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=notes, encoding="utf-8"
+        ) as process:
+            assert process.stdout is not None
+            try:
+                for line in process.stdout:
+                    event = json.loads(line)
+                    refusal = event if event["event"] == "error" else refusal
+                    if on_event is not None:
+                        on_event(event)
+            except BaseException:  # an interrupt of a notebook reaches this process alone
+                process.terminate()
+                raise
+        if refusal:
+            raise _error_of(refusal)
+        notes.seek(0)
+        for line in notes:
+            echo(line.rstrip(), err=True)
     if process.returncode == EXIT_INTERRUPTED:
         raise Interrupted
     if process.returncode == EXIT_RUN_FAILED:

@@ -114,7 +114,7 @@ def with_recipes(
             recipe = _recipe(planned, planned.by_label[row.label], runs[row.label], results)
             row = replace(row, recipe=recipe)
         rows.append(row)
-    return replace(experiment, rows=tuple(rows), setup=_setup(planned))
+    return replace(experiment, rows=tuple(rows), setup=_setup(planned, results))
 
 
 def _recipe(planned: Runs, row: Row, runs: Sequence[RunResult], results: Results) -> Recipe:
@@ -175,7 +175,7 @@ def _tuned(choice: Choice) -> ChosenSettings:
     )
 
 
-def _setup(planned: Runs) -> Setup:
+def _setup(planned: Runs, results: Results) -> Setup:
     study = planned.study
     base = planned.base
     paper = study.task.paper
@@ -191,7 +191,7 @@ def _setup(planned: Runs) -> Setup:
         decoding=_tuned(base.decoding_choice) if base.decoding_choice else None,
         vocabularies=vocabularies_of(planned),
         task=study.task.name,
-        file=str(study.path),
+        command=results.command("table", study.path),
         paper=paper,
         is_as_paper=is_as_paper,
     )

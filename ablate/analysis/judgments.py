@@ -54,10 +54,10 @@ def error_bound(planned: Runs, results: Results) -> ErrorBound:
     judgments = (*earlier, _judgment(planned))
     versions = {(judgment.seeds_per_look, judgment.metrics) for judgment in judgments}
     error_rate = min(1.0, LEVEL * len(versions))
-    return ErrorBound(error_rate, _remark(planned.study, earlier, error_rate))
+    return ErrorBound(error_rate, _remark(planned.study, results, earlier, error_rate))
 
 
-def _remark(study: Study, earlier: Sequence[Judgment], error_rate: float) -> str:
+def _remark(study: Study, results: Results, earlier: Sequence[Judgment], error_rate: float) -> str:
     text = f"The study was judged before: {'; '.join(map(_judgment_text, earlier))}. "
     if error_rate > LEVEL:
         text += f"The error of all its verdicts is at most {percent(error_rate)}, "
@@ -66,7 +66,7 @@ def _remark(study: Study, earlier: Sequence[Judgment], error_rate: float) -> str
         text += '"As good as base" is a claim about a margin that was stated before the results.'
     if study.source.is_modified:
         text += " These rows were changed by options; the study's own verdicts: "
-        text += f"`ablate table {study.path}`."
+        text += f"`{results.command('table', study.path)}`."
     return text
 
 

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate.attention.weights import AttentionWeights, LayerWeights
-from ablate.errors import UsageError, listed
+from ablate.errors import UsageError, listed, refuse_output
 from ablate.formatting import ellipsis, token_text
 from ablate.plotting import FORMATS, families_for, render, style
 from ablate.store.files import write_bytes
@@ -32,14 +32,13 @@ def check_paths(paths: Sequence[Path]) -> None:
     """Check that figures can be written to these paths.
 
     Raises:
-        UsageError: a suffix is no format of figures, or a path is a folder.
+        UsageError: a suffix is no format of figures, or a file cannot be written.
     """
     suffixes = [f".{format}" for format in FORMATS]
     for path in paths:
         if path.suffix.lower() not in suffixes:
             raise UsageError(f"--out {path}: must end in {listed(suffixes)}")
-        if path.is_dir():
-            raise UsageError(f"--out {path}: is a folder")
+        refuse_output("--out", path)
 
 
 def write_figure(figure: Figure, paths: Sequence[Path]) -> None:

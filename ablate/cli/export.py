@@ -26,7 +26,7 @@ def command(
     run = trained.find(takes_text=False)
     from ablate.export import export_run  # loads torch
 
-    name, note = export_run(run.folder, trained.root, to, out, run.row)
+    name, note = export_run(run.folder, trained.root, to, out, run.row, run.rows)
     if note:
         echo(note, err=True)
     if format == "json":

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from ablate.cli.arguments import argument, flag, option
 from ablate.cli.formats import Format, Legend, Wide, print_table, refuse_wide
-from ablate.errors import UsageError, wrong_option
+from ablate.errors import UsageError, refuse_output, wrong_option
 from ablate.judging.files import read_lines
 from ablate.judging.judge import judged, read_stream, stream_json, stream_lines
 from ablate.stdio import echo, print_json
@@ -62,6 +62,8 @@ def command(
         raise UsageError(
             "--stream has --format text and json, and no --out, --wide, --margin or second --metric"
         )
+    if out is not None:
+        refuse_output("--out", out)
     where = ", ".join(map(str, files))
     directions = dict.fromkeys(lower_is_better or (), False)
     contradictory = directions.keys() & set(higher_is_better or ())

@@ -31,7 +31,8 @@ def show_logs(study: Study, results: Results, row: str | None, count: int, forma
     elif not logs:
         line = f"{study.name}: no logs yet under {results.root}"
         if row is None and not jobs_of(results, study.name):
-            line = f"{study.name}: no pilots; `ablate status {study.path} ROW --logs` shows a row's"
+            command = results.command("status", study.path, "ROW", "--logs")
+            line = f"{study.name}: no pilots; `{command}` shows a row's"
         echo(line)
 
 

@@ -39,11 +39,13 @@ class NamedRun:
 
     row: row of the study; None if the run was named by its id, because several rows that differ in
         decoding may share a run.
+    rows: all rows of the study; empty if the run was named by its id.
     command: command that trains the run.
     """
 
     folder: RunFolder
     row: Row | None
+    rows: tuple[Row, ...]
     command: str
 
 
@@ -71,13 +73,15 @@ def find_run(
     if len(matches) != 1 or not run:
         count = "no run" if not matches else f"{len(matches)} runs"
         problem = f'{count} with an id that begins with "{run}"'
-        remedy = "`ablate status STUDY` lists the ids; a pending run has no files yet"
+        remedy = (
+            f"`{results.command('status', 'STUDY')}` lists the ids; a pending run has no files yet"
+        )
         raise wrong_option(str(results.root), Fault(problem, remedy=remedy))
-    return NamedRun(results.run(matches[0]), None, "ablate run STUDY")
+    return NamedRun(results.run(matches[0]), None, (), results.command("run", "STUDY"))
 
 
 def _run_of_row(results: Results, path: Path, name: str, seed: int | None) -> NamedRun:
-    command = f"ablate run {path}"
+    command = results.command("run", path)
     runs = runs_with_choices(read_study(path), results)
     row = find_row(runs, name)
     if seed is not None and seed not in runs.seeds_of(row):  # as trained by `run --seeds`
@@ -90,7 +94,7 @@ def _run_of_row(results: Results, path: Path, name: str, seed: int | None) -> Na
         problem = f'row "{row.label}" with seed {run.seed} is pending'
         fault = Fault(problem, remedy=f"`{command}` trains it", code=PENDING)
         raise wrong_option(str(results.root), fault)
-    return NamedRun(folder, row, command)
+    return NamedRun(folder, row, runs.rows, command)
 
 
 def find_finished_run(results: Results, run: str, row: str | None, seed: int | None) -> NamedRun:

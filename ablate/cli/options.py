@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 DEFAULT_STUDY = Path("study.yaml")
-DEFAULT_RESULTS = Path("results")
+DEFAULT_RESULTS = Results().root
 
 
 def present_study(param: typer.CallbackParam, study: Path, context: typer.Context) -> Path:

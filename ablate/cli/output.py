@@ -18,13 +18,11 @@ Format = Annotated[Literal["text", "json"], option("Output for people (text) or 
 Quiet = Annotated[bool, flag("--quiet", "Print results and faults, and no progress.")]
 
 
-def progress_console(format: Format, quiet: bool) -> Console:
-    """The console for progress: standard output, or standard error if standard output has data;
-    with `--quiet` a console that prints nothing.
-    """
+def progress_console(quiet: bool) -> Console:
+    """The console for progress: standard error; with `--quiet` a console that prints nothing."""
     if quiet:
         return new_console(file=io.StringIO(), quiet=True)  # not a terminal, so nothing is drawn
-    return new_console(err=format == "json")
+    return new_console(err=True)
 
 
 def print_written(paths: Iterable[Path], format: Format) -> None:

@@ -13,7 +13,7 @@ from ablate.cli.formats import print_faults
 from ablate.cli.options import DEFAULT_STUDY, StudyFile, StudyOptions
 from ablate.cli.output import Format, print_written
 from ablate.cli.scoring import scored_outcome, warn_of_changes
-from ablate.errors import Damaged, Fault, UsageError, wrong_option
+from ablate.errors import Damaged, Fault, UsageError, refuse_output, wrong_option
 from ablate.publication.folder import without_paths
 from ablate.publication.name import claim
 from ablate.stdio import echo
@@ -96,12 +96,10 @@ def _refuse_undrawable(figures: Path | None) -> None:
 
 
 def _refuse_unwritable(out: Path | None, study: Study) -> None:
-    """Refuse an output file that is a folder or the study itself, before any work."""
+    """Refuse an output file that cannot be written or is the study itself, before any work."""
     if out is None:
         return
-    if out.is_dir():
-        remedy = f"give a file, such as {out / FILE}"
-        raise wrong_option(f"--out {out}", Fault("is a folder", remedy=remedy))
+    refuse_output("--out", out)
     if out.exists() and out.samefile(study.path):
         fault = Fault("is the study itself", remedy="choose another name")
         raise wrong_option(f"--out {out}", fault)
@@ -140,7 +138,7 @@ def _attention(outcome: Outcome, root: Results, sentence: str) -> Attention:
     run = outcome.planned.of(base)[0]
     if outcome.table.rows[0].states[run.seed] != "done":
         problem = "--attention: base is not done with the study's first seed"
-        raise UsageError(Fault(problem, remedy="`ablate run STUDY` finishes it"))
+        raise UsageError(Fault(problem, remedy=f"`{root.command('run', 'STUDY')}` finishes it"))
     from ablate.attention.figures import draw_weights
     from ablate.attention.weights import attention_layers, attention_weights
     from ablate.page.page import Attention

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from ablate.analysis.missing import Retries, failed_before, forget_failures, on_some_host
 from ablate.analysis.stages import Stage, advance, execute_stages, first_stage
@@ -18,7 +17,6 @@ from ablate.cli.arguments import flag, option
 from ablate.cli.cluster_options import PANEL, ClusterOptions, PerRun
 from ablate.cli.events import Events, print_event
 from ablate.cli.options import (
-    DEFAULT_RESULTS,
     DEFAULT_STUDY,
     BudgetText,
     Device,
@@ -111,7 +109,7 @@ def command(
     refuse_other_study(study, results)
     print_notes(study)
     began = time.time()
-    console, progress = new_console(err=format == "json"), progress_console(format, quiet)
+    progress = progress_console(quiet)
     log_progress = partial(print_line, progress)
     retries = failed_before(began, retry_failed)
     if profile is not None and not retry_failed:
@@ -148,19 +146,24 @@ def command(
                 raise typer.Exit
             end = _follow(first, view, job)
     except Interrupted:
-        print_line(console, _interruption_line(view, profile is not None))
+        _say(_interruption_line(view, profile is not None))
         if events is not None:
             print_event("end", exit_code=EXIT_INTERRUPTED)
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    table = _publish(end.planned, results, console, events)
+    table = _publish(end.planned, results, events)
     close_finished(results, study.name)
     states = outcome_of_launch(end.selected, results)
     if first.missing:
-        print_line(console, _last_line(study, results, states, time.time() - began))
-    code = _exit_code(end, states, limit, console)
+        _say(_last_line(study, results, states, time.time() - began))
+    code = _exit_code(end, states, limit)
     if events is not None:
         events.end(end, results, table, states, code)
     raise typer.Exit(code)
+
+
+def _say(line: str) -> None:
+    """Print a line on standard error, also with --quiet."""
+    print_line(new_console(err=True), line)
 
 
 def _loggers(names: Sequence[str], detach: bool, context: typer.Context) -> Mapping[str, Start]:
@@ -175,15 +178,13 @@ def _loggers(names: Sequence[str], detach: bool, context: typer.Context) -> Mapp
 def _interruption_line(view: StageView, on_cluster: bool) -> str:
     """What has been saved, and which command resumes or ends the runs."""
     if on_cluster:
-        command = f"`ablate cluster stop {view.stage.study.path}`"
-        return f"The job goes on without this command; {command} ends it."
+        command = view.results.command("cluster", "stop", view.stage.study.path)
+        return f"The job goes on without this command; `{command}` ends it."
     saved = saved_line(view.stage.runs, view.results)
     return f"Interrupted: {saved}. The same command resumes."
 
 
-def _exit_code(
-    end: Stage, states: Counter[State], limit: BudgetLimit | None, console: Console
-) -> int:
+def _exit_code(end: Stage, states: Counter[State], limit: BudgetLimit | None) -> int:
     """Print what is missing at the end, and return the exit code. Runs that did not begin because a
     budget was over are not missing, and a run that diverged is a result.
     """
@@ -191,12 +192,12 @@ def _exit_code(
     if limit is not None and limit.is_over and end.skipped:
         unfinished -= states["pending"]
         did_not = f"{plural(states['pending'], 'run')} did not begin"
-        print_line(console, f"--budget {limit.budget.text}: the time is over, and {did_not}.")
+        _say(f"--budget {limit.budget.text}: the time is over, and {did_not}.")
     if failed := states["failed"]:
         remedy = "`ablate status` says why, and --retry-failed tries again."
-        print_line(console, f"{plural(failed, 'run')} failed: {remedy}")
+        _say(f"{plural(failed, 'run')} failed: {remedy}")
     if end.obstacle:
-        print_line(console, end.obstacle)
+        _say(end.obstacle)
     return EXIT_RUN_FAILED if end.obstacle or unfinished else 0
 
 
@@ -270,17 +271,17 @@ def _is_retried(job: JobFolder, runs: Runs) -> bool:
     return any(failure.should_try_elsewhere for failure in failures if failure is not None)
 
 
-def _publish(planned: Runs, results: Results, console: Console, events: Events | None) -> Table:
+def _publish(planned: Runs, results: Results, events: Events | None) -> Table:
     """Print the table of a study, unless events are printed, and publish it if it is the table of
     the whole study.
     """
     study = planned.study
     outcome = scored_outcome(planned, results)
     if events is None:
-        render.print_rich(outcome.table, console, against_paper=False)
+        render.print_rich(outcome.table, new_console(), against_paper=False)
     if study.source.is_modified:  # the published table belongs to the whole study
         line = "is not updated: it has the whole study, without --set, --rows and --seeds."
-        print_line(console, f"{results.study(study.name)} {line}")
+        _say(f"{results.study(study.name)} {line}")
         return outcome.table
     claim(study, results)
     publish_results(planned, outcome, results)
@@ -291,8 +292,7 @@ def _last_line(study: Study, results: Results, states: Counter[State], seconds: 
     """What the command has done, where the results are, and which command shows more."""
     ended = f"{states['done']} of {plural(states.total(), 'run')} done in {duration(seconds)}"
     folder = results.root if study.source.is_modified else results.study(study.name)
-    elsewhere = "" if results.root == DEFAULT_RESULTS else f" --results {results.root}"
-    report = f"`ablate report {study.path}{elsewhere}`"
+    report = f"`{results.command('report', study.path)}`"
     if study.source.is_modified:
         report += " with the same --set, --rows and --seeds, and --out FILE,"
     page = f"{report} writes a page with figures"

@@ -70,6 +70,7 @@ def command(
         _refuse_with_logs(options, seed, watch)
         show_logs(*options.read(study), row, lines or LINES, format)
         return
+    root = Results(options.results)
     remedy = ""  # for an option that has no effect on one run
     if row is not None or (seed is not None and study.exists()):
         remedy = ", which is named by STUDY ROW --seed N"
@@ -82,7 +83,7 @@ def command(
                 Fault(
                     "is neither a study file nor a run id",
                     given=f'"{study}"',
-                    remedy="`ablate status STUDY` lists the ids of its runs",
+                    remedy=f"`{root.command('status', 'STUDY')}` lists the ids of its runs",
                     meant=nearest_path(study, is_yaml),
                 ),
             )
@@ -92,7 +93,7 @@ def command(
             of_studies.append("--watch")
         if of_studies:
             raise ineffective_option(of_studies[0], f"has no effect on one run{remedy}")
-        run = find_run(Results(options.results), str(study), row, seed)
+        run = find_run(root, str(study), row, seed)
         summary = read_summary(run.folder)
         if format == "json":
             print_json(summary.as_json())

@@ -72,8 +72,8 @@ def submit_study(
     log(f"job {folder.id}: {pilots} on {name}, {profile.submitted_text(folder, submission)}")
     log(f"logs: {folder.logs}")
     log(
-        f"`ablate status {study.path} --watch` follows it, "
-        f"`ablate cluster stop {study.path}` saves and ends it"
+        f"`{results.command('status', study.path, '--watch')}` follows it, "
+        f"`{results.command('cluster', 'stop', study.path)}` saves and ends it"
     )
     return folder
 

@@ -23,7 +23,7 @@ from ablate.data.preparation import Preparation
 from ablate.data.sequence_writer import SequenceWriter
 from ablate.data.sources import Source
 from ablate.data.tokenizer import IDS
-from ablate.errors import StoreError
+from ablate.errors import StoreError, data_field
 from ablate.formatting import shares_text
 from ablate.store.corpora import MANIFEST, fields_entry, fields_of, is_prepared
 from ablate.store.files import remove_temporaries, sha256, sync_file, write_bytes
@@ -73,7 +73,8 @@ class Build:
         """Learn the vocabulary, and encode all splits."""
         training_text = TrainingText.read(self.folder / _READ)
         if training_text is None:
-            training_text = self.preparation.learn()
+            with data_field("train"):
+                training_text = self.preparation.learn()
             repairs = {"repaired": self._repaired(self.sources)}  # counted by `check` and `learn`
             training_text = training_text.model_copy(update=repairs)
             training_text.write(self.folder / _READ)
@@ -193,7 +194,7 @@ class Build:
             state = EncodingState.read(self.folder / _STATE) or state
         n_read = state.done
         left_out = Counter[str](state.left_out)
-        with ExitStack() as stack:
+        with data_field(split), ExitStack() as stack:
             writers = []
             for field, end in zip(fields, state.ends, strict=True):
                 writer = SequenceWriter(self.folder, split, field, end)

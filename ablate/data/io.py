@@ -16,7 +16,15 @@ from io import BufferedIOBase, BufferedReader
 from pathlib import Path
 from typing import Any
 
-from ablate.errors import NO_SUCH_FILE, AblateError, DataError, Fault, Interrupted, meant_name
+from ablate.errors import (
+    NO_SUCH_FILE,
+    AblateError,
+    DataError,
+    Fault,
+    Interrupted,
+    meant_name,
+    nearest_path,
+)
 from ablate.formatting import first_line
 from ablate.paths import home_path
 
@@ -37,12 +45,17 @@ def path_of_split(folder: Path, name: str) -> str:
     """The path of a split: an address as it is, any other name relative to the folder.
 
     Raises:
-        DataError: the name is not a path.
+        DataError: the name is not a path, or the folder does not exist.
     """
     try:
-        return name if is_address(name) else str(folder / home_path(name))
+        path = name if is_address(name) else str(folder / home_path(name))
     except ValueError as error:
         raise DataError(str(error)) from None
+    if not is_address(name) and not Path(path).is_absolute() and not folder.is_dir():
+        meant = nearest_path(folder, Path.is_dir)
+        problem, named = "no such folder", ("folder",)
+        raise DataError(Fault(problem, named, str(folder), code=NO_SUCH_FILE, meant=meant))
+    return path
 
 
 def is_file(path: str) -> bool:
@@ -100,9 +113,8 @@ def missing(
     if not folder.is_dir():
         problem = f"{printed} not found: there is no folder {folder}"
         return DataError(Fault(problem, remedy=remedy, code=NO_SUCH_FILE))
-    searched = "" if Path(path).is_absolute() else f" in {folder}"
-    problem, meant = f"{printed} not found{searched}", _nearest(Path(path), names)
-    return DataError(Fault(problem, remedy=remedy, code=NO_SUCH_FILE, meant=meant))
+    meant = _nearest(Path(path), names)
+    return DataError(Fault(f"{printed} not found", remedy=remedy, code=NO_SUCH_FILE, meant=meant))
 
 
 def _nearest(path: Path, names: Iterable[str] | None) -> str:

@@ -28,7 +28,7 @@ from ablate.data.prepare_stream import StreamPreparation
 from ablate.data.resolve_sources import entry_for, resolve_sources
 from ablate.data.sources import Source
 from ablate.data.text_preview import column_orders
-from ablate.errors import Damaged, DataError, Fault
+from ablate.errors import Damaged, DataError, Fault, data_field
 from ablate.store.corpora import MANIFEST, is_prepared, remember, remembered
 from ablate.store.files import sync_folder
 from ablate.store.lease import Lease
@@ -141,7 +141,8 @@ def text_faults(data: CorpusConfig, folder: Path, corpora: Path) -> tuple[Fault,
         try:
             preparation.folder = Path(work)
             preparation.check()
-            preparation.learn()
+            with data_field("train"):
+                preparation.learn()
         except DataError as error:
             return error.faults
     return ()

@@ -20,7 +20,7 @@ from ablate.data.preparation import Chunk, Preparation, digest
 from ablate.data.sources import Document, Source
 from ablate.data.tokenizer import FIRST_TOKEN, Encoded, Tokenizer, encode
 from ablate.data.vocabulary import has_reserved, train_tokenizer
-from ablate.errors import DataError
+from ablate.errors import DataError, data_field
 from ablate.formatting import plural
 from ablate.store.corpora import fields_entry
 from ablate.store.files import write_bytes
@@ -52,7 +52,9 @@ class RecordPreparation(Preparation):
     def check(self) -> None:
         """Read dev and test, which must be complete."""
         for split in ("dev", "test"):
-            self._held_out[split] = filters.complete_records(self.sources[split], self.data, split)
+            source = self.sources[split]
+            with data_field(split):
+                self._held_out[split] = filters.complete_records(source, self.data, split)
 
     def text_warnings(self, split: str) -> list[str]:
         """Warn of text in dev or test that is not plain, or in another Unicode form than dev."""

@@ -281,12 +281,14 @@ def _texts(row: Any, fields: TextFields, place: str) -> tuple[str, ...]:
 
 
 def _no_column(place: Mark, name: str | int, available: list[str], fields: TextFields) -> DataError:
-    settings = " and ".join(fields.settings)
+    settings = list(fields.settings)
+    if fields.columns and len(settings) == len(fields.columns):  # first the setting that names it
+        settings.insert(0, settings.pop(fields.columns.index(name)))
     columns = ", ".join(available[:20]) or "none"
     fault = Fault(
         f'has no column "{name}"; its columns are {columns}',
-        fields=tuple(fields.settings),
-        remedy=f"set {settings}",
+        fields=tuple(settings),
+        remedy=f"set {' and '.join(fields.settings)}",
         place=place,
         meant=meant_name(str(name), available),
         choices=tuple(available),

@@ -26,7 +26,7 @@ from ablate.data.locations import SACREBLEU, Files, GeneratorVersion, HubFiles, 
 from ablate.data.readers import SUFFIXES, TABLES
 from ablate.data.sources import Aligned, Source, Tables, ToyRecords, Treebank
 from ablate.data.text_streams import SentencePairs, StreamPart, TextFiles, ToyText
-from ablate.errors import DataError, Fault, listed, unknown_name
+from ablate.errors import DataError, Fault, data_field, listed, unknown_name
 
 SPLITS = ("train", "dev", "test")
 TREE_SUFFIXES = (".mrg", ".ptb", ".parse", ".tree", ".trees", ".txt")
@@ -49,7 +49,8 @@ def resolve_sources(
     faults: dict[Fault, None] = {}
     for split in locator.splits():
         try:
-            sources[split] = locator.source(split)
+            with data_field(split):
+                sources[split] = locator.source(split)
         except DataError as error:  # collected, to report all missing splits together
             faults.update(dict.fromkeys(error.faults))
     if faults:
@@ -174,8 +175,9 @@ class _TextLocator(_RecordLocator):
         sources.setdefault("test", sources["dev"])
         ordered = {split: sources[split] for split in SPLITS}
         if data.minimal_pairs is not None:
-            path = path_of_split(self.folder, data.minimal_pairs)
-            ordered[MINIMAL_PAIRS] = _minimal_pairs(path)
+            with data_field(MINIMAL_PAIRS):
+                path = path_of_split(self.folder, data.minimal_pairs)
+                ordered[MINIMAL_PAIRS] = _minimal_pairs(path)
         return ordered
 
     def _refuse_table_settings(self, sources: Mapping[str, Source]) -> None:

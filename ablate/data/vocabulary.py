@@ -29,7 +29,7 @@ from ablate.data.tokenizer import (
     Kind,
     Tokenizer,
 )
-from ablate.errors import DataError
+from ablate.errors import DataError, Fault
 
 # The character for each reserved text in the pieces of an escaped vocabulary: private characters,
 # the last of all, which hardly any text uses.
@@ -250,17 +250,21 @@ def _call_in_thread(train: Callable[[], None]) -> None:
         raise failures[0]
 
 
-def _fault(message: str, texts: Sequence[str], coverage: float, settings: Mapping[str, Any]) -> str:
+def _fault(
+    message: str, texts: Sequence[str], coverage: float, settings: Mapping[str, Any]
+) -> Fault:
     """The fault of a text in the words of a study, from a message of SentencePiece."""
     if "sentences_.empty()" in message:
-        return "the training split has no text that a vocabulary can be learned on"
-    vocab_size = settings["vocab_size"]
-    size = f"data.vocab_size={vocab_size}"
+        return Fault("the training split has no text that a vocabulary can be learned on")
+    vocab_size, named = settings["vocab_size"], ("vocab_size",)
     if too_high := re.search(r"Vocabulary size too high.*?<= (\d+)", message):
-        return f"{size} is too large for the training split: at most {too_high[1]}"
+        problem = f"{vocab_size} is too large for the training split: at most {too_high[1]}"
+        return Fault(problem, named)
     if too_low := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         has_bytes = "byte_fallback" in settings
         missing = int(too_low[1]) - vocab_size + (0 if has_bytes else BYTE_VALUES)
         least = f"at least {too_low[1]}{_coverage_remedy(texts, coverage, missing, has_bytes)}"
-        return f"{size} is too small for the characters of the training split: {least}"
-    return f"the vocabulary could not be trained with {size}: {message.strip().splitlines()[-1]}"
+        problem = f"{vocab_size} is too small for the characters of the training split: {least}"
+        return Fault(problem, named)
+    problem = f"no vocabulary of {vocab_size} could be learned: {message.strip().splitlines()[-1]}"
+    return Fault(problem, named)

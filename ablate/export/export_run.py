@@ -5,17 +5,18 @@ from __future__ import annotations
 import importlib.util
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import ablate
-from ablate.config import DecodingConfig, ModelConfig
+from ablate.config import DecodingConfig
 from ablate.config.identity import NOT_IDENTITY
-from ablate.errors import StoreError, UsageError, listed
+from ablate.errors import Fault, StoreError, UsageError, listed
 from ablate.export.huggingface import SEARCHES, penalty_note
 from ablate.export.target import Target, TrainedModel
 from ablate.export.targets import exportable_tasks, find_target, task_kind
+from ablate.formatting import first_few
 from ablate.store import Results, RunFolder
 from ablate.store.files import sync_file, sync_folder, write_json
 from ablate.study import Row
@@ -25,7 +26,12 @@ ABOUT = "ablate.json"
 
 
 def export_run(
-    run: RunFolder, results: Results, library: str, folder: Path, row: Row | None = None
+    run: RunFolder,
+    results: Results,
+    library: str,
+    folder: Path,
+    row: Row | None = None,
+    rows: Sequence[Row] = (),
 ) -> tuple[str, str]:
     """Write a finished run, with the weights of a row, as a model of another library.
 
@@ -36,6 +42,7 @@ def export_run(
         folder: a new or empty folder. It is written completely or not at all.
         row: the row whose weights and decoding settings are exported; None for the settings with
             which the run began.
+        rows: rows of the study, of which a refusal names those that can be exported.
 
     Returns:
         The name of the model in the library, and a note on a decoding setting of the row that the
@@ -59,7 +66,12 @@ def export_run(
             f"only {listed(exportable_tasks(library))} is supported by --to {library}"
         )
     # Before the weights are loaded, which takes seconds.
-    _check_support(name, config, library, target)
+    if reasons := target.violations(config):
+        start = f"{name} cannot be exported to {library}: it has"
+        *others, last = (f"{start} {reason}" for reason in reasons)
+        remedy = _exportable(rows, record.task, library)
+        raise UsageError(*others, Fault(last, remedy=remedy))
+    _check_package(library, target)
     opened = load_run(run, results, row=row)
     # Every target has one vocabulary for source and target.
     vocabularies = {id(opened.corpus.tokenizer_of(field)) for field in opened.corpus.fields}
@@ -81,15 +93,23 @@ def export_run(
     return target.name, penalty_note(opened.config) if has_search else ""
 
 
-def _check_support(name: str, config: ModelConfig, library: str, target: Target) -> None:
-    reasons = target.violations(config)
-    if reasons:
-        start = f"{name} cannot be exported to {library}: it has"
-        raise UsageError(*(f"{start} {reason}" for reason in reasons))
+def _check_package(library: str, target: Target) -> None:
     # find_spec finds the package without importing it.
     if target.package is not None and importlib.util.find_spec(target.package) is None:
         install = f"pip install {library}"
         raise UsageError(f"--to {library}: {target.package} is not installed; {install}")
+
+
+def _exportable(rows: Sequence[Row], task: str, library: str) -> str:
+    """A remedy: the rows that can be exported to a library; empty without rows."""
+    labels = []
+    for row in rows:
+        target = find_target(task, row.config, library)
+        if target is not None and not target.violations(row.config):
+            labels.append(row.label)
+    if labels:
+        return f"rows that can be exported: {first_few(labels)}"
+    return "no row of the study can be exported" if rows else ""
 
 
 def _origin(opened: LoadedRun, library: str) -> dict[str, Any]:

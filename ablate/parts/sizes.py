@@ -90,7 +90,7 @@ class Sizes(Section):
             is_reset=False,
             per_layer=True,
         ),
-        Aliases("nhead", "num_attention_heads"),
+        Aliases("head", "nhead", "num_attention_heads"),
     ] = 8
     """h: number of attention heads (3.2.2)"""
     d_k: Annotated[

@@ -130,8 +130,8 @@ def disk_shortage(runs: Iterable[Run], results: Results, n_parallel: int) -> str
         return ""
     return (
         f"{root}: the missing runs need {size(needed)}, and {size(free)} are free; make room "
-        "(`ablate clean STUDY` lists removable files), use --results on another disk, or start "
-        "with fewer --rows"
+        f"(`{results.command('clean', 'STUDY')}` lists removable files), use --results on another "
+        "disk, or start with fewer --rows"
     )
 
 

@@ -191,7 +191,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     written = _SEAL.fullmatch(seal)
     if not body or written is None:
         raise Damaged(
-            f"{path}: is damaged (it does not end with its hash: it was changed by hand, or "
+            f"{path}: is damaged (it does not end with its hash: it was cut, changed by hand, or "
             "written by an ablate before 0.2)"
         )
     if hashlib.sha256(body).hexdigest().encode() != written[1]:

@@ -33,6 +33,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from shlex import join
 from typing import Generic, Protocol, TypeVar
 
 from ablate.config.training import resolve_precision
@@ -215,9 +216,16 @@ class RunFolder:
 
 @dataclass(frozen=True)
 class Results:
-    """A results root."""
+    """A results root; by default the folder `results`."""
 
-    root: Path
+    root: Path = Path("results")
+
+    def command(self, *words: object) -> str:
+        """The command line of `ablate` with these words, for messages. It has `--results` unless
+        this root is the default.
+        """
+        root = () if self == Results() else ("--results", self.root)
+        return f"ablate {join(map(str, (*words, *root)))}"
 
     def run(self, id: str) -> RunFolder:
         """The folder of a run."""

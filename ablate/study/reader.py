@@ -86,7 +86,7 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
     source = Source(
         text,
         notes=(*reader.notes.lines(), *notes_on_seeds(selection.seeds)),
-        data_mark=sections["data"].mark,
+        data=sections["data"],
         classes=classes.sources,
         # A selection of all rows and seeds is no modification.
         is_modified=(selected, seeds) != (rows, whole.seeds) or selection.has_settings,

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
 from ablate.custom.reference import Reference, parse_reference
-from ablate.errors import DataError, Fault, Mark
+from ablate.errors import DataError, Fault
 from ablate.parts.variant import classes_of
 from ablate.stats.designs import Design
 from ablate.study.row import Row
 from ablate.study.seeds import Seeds
+from ablate.study.yaml_nodes import Node
 from ablate.tasks import Task
 
 if TYPE_CHECKING:
@@ -27,14 +28,14 @@ class Source:
 
     text: text of the file.
     notes: lines about probably unintended rows, with their positions.
-    data_mark: position of the section `data`.
+    data: the section `data`, with its positions.
     classes: source code of the custom classes, by its hash.
     is_modified: whether `--set`, `--rows` or `--seeds` makes the study differ from the file.
     """
 
     text: str = field(repr=False)
     notes: tuple[str, ...]
-    data_mark: Mark
+    data: Node = field(repr=False)
     classes: Mapping[str, bytes] = field(repr=False)
     is_modified: bool
 
@@ -119,7 +120,7 @@ class Study:
         """Prepare the corpus of a row, or open the prepared corpus, as `Task.prepare` does.
 
         Raises:
-            DataError: the corpus is missing or malformed. The fault has the position of the section
+            DataError: the corpus is missing or malformed. The fault has the position of a field of
                 `data`.
         """
         try:
@@ -128,10 +129,15 @@ class Study:
             raise DataError(*map(self.data_fault, error.faults)) from None
 
     def data_fault(self, fault: Fault) -> Fault:
-        """The fault of a corpus, placed at the section `data`."""
+        """The fault of a corpus, placed at the first of its fields that the section `data` has, or
+        at the section.
+        """
         if fault.place is not None:  # such as a line of a text
             fault = fault.about(str(fault.place))
-        return fault.about("data").located(self.source.data_mark)
+        nodes = {"data": self.source.data, **self.source.data.fields()}
+        names = [name.removeprefix("data.") for name in fault.fields]
+        name = next((name for name in names if name in nodes), "data")
+        return fault.about(name).located(nodes[name].mark)
 
     @property
     def custom_classes(self) -> tuple[Reference, ...]:

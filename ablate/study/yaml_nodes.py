@@ -17,7 +17,8 @@ from typing import Any, NoReturn
 import yaml
 
 from ablate.errors import Fault, Invalid, Mark, StudyError, no_such_file
-from ablate.formatting import first_line, setting_text
+from ablate.fields import value_text
+from ablate.formatting import first_line
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 12
@@ -59,14 +60,14 @@ class Node:
 
     @property
     def kind(self) -> str:
-        """The value as messages show it: `a list`, `nothing`, `"0.1"`."""
+        """The value as messages show it: `a list`, `nothing`, `0.1`."""
         if self.value in ({}, []):
             return "an empty mapping" if self.value == {} else "an empty list"
         if isinstance(self.value, dict):
             return "a mapping"
         if isinstance(self.value, list):
             return "a list"
-        return "nothing" if self.value is None else f'"{setting_text(self.value)}"'
+        return "nothing" if self.value is None else value_text(self.value)
 
     def items(self) -> Iterator[tuple[str, Mark, Node]]:
         """Yield (key, position of the key, value) for each entry of a mapping, in file order."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from shlex import quote
 from typing import Any, TypeVar
 
 from ablate.paper import PaperColumn, PaperRow, PaperTable
@@ -215,7 +214,7 @@ class Setup:
     vocabularies: the sizes of the vocabularies, sorted. Scores per token are comparable only if
         there is a single one.
     task: name of the task.
-    file: path of the study file, as the user wrote it.
+    command: command that prints the table.
     paper: the table of the paper for the task.
     is_as_paper: whether base and the corpus equal base and the corpus of the paper.
     """
@@ -226,7 +225,7 @@ class Setup:
     decoding: ChosenSettings | None = None
     vocabularies: tuple[int, ...] = ()
     task: str = ""
-    file: str = ""
+    command: str = "ablate judge"
     paper: PaperTable | None = None
     is_as_paper: bool = False
 
@@ -306,11 +305,6 @@ class Experiment:
     def is_study(self) -> bool:
         """Whether the experiment is a study; otherwise its scores come from other code."""
         return bool(self.setup.task)
-
-    @property
-    def command(self) -> str:
-        """The command that prints the table; without the file for scores of other code."""
-        return f"ablate table {quote(self.setup.file)}" if self.is_study else "ablate judge"
 
     @property
     def perplexity(self) -> Metric:

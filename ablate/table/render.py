@@ -58,7 +58,7 @@ def print_rich(
         console.print(f"\n{title}", style="bold")
         _print_layout(console, _rich(below, folds=True), below, everything, is_short)
     if is_short and len(layout.short_legend) < len(layout.legend):
-        command = table.experiment.command
+        command = table.experiment.setup.command
         console.print(f"`{command} --legend` explains every column.", style="dim")
 
 

@@ -13,7 +13,7 @@ import pytest
 import ablate
 from ablate.analysis.missing import missing_runs
 from ablate.analysis.results import read_runs
-from ablate.errors import StoreError
+from ablate.errors import StoreError, UsageError
 from ablate.store.records import Provenance, Record, Result, ScoreCache
 from ablate.study.seeds import Seeds
 from ablate.table.render import comma_separated
@@ -156,7 +156,7 @@ def test_the_paper_s_scores_are_loaded_on_request_only(results):
         {"against": "paper", "per": "step"},
         {"against": "us"},
     ):
-        with pytest.raises(ValueError, match="against="):
+        with pytest.raises(UsageError, match="against"):
             load(results, **options)
 
 
@@ -229,8 +229,8 @@ def test_a_missing_results_root_is_a_warning(results, tmp_path):
 
 
 def test_load_refuses_another_unit(results):
-    with pytest.raises(ValueError, match="per='seed' is not one of"):
-        load(results, per="seed")
+    with pytest.raises(UsageError, match=r'per: "runs" is not allowed: .*; did you mean "run"'):
+        load(results, per="runs")
 
 
 def test_importing_the_package_loads_no_library():

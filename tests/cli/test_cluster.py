@@ -158,8 +158,8 @@ def test_a_job_without_a_scheduler_is_carried_out_by_pilots_that_somebody_starts
     done = inside("run", "small.yaml", "--on", "manual", *words)
     assert done.code == 0
     job = jobs_of(Results(here / "results"), "small")[0]
-    assert f"job {job.id}: 2 pilots on manual, which you start" in done.out
-    assert f"\nablate work --job {job.path}" in done.out
+    assert f"job {job.id}: 2 pilots on manual, which you start" in done.err
+    assert f"\nablate work --job {job.path}" in done.err
     assert "2 in the queue or about to start" in inside("status", "small.yaml").out
     progress = ProgressReader(runs_of(read_study(here / "small.yaml")), job.results).read()
     assert summary_line(progress) == "small: 0 of 2 runs, 2 pilots in the queue or starting"
@@ -192,10 +192,10 @@ def test_a_job_without_a_scheduler_is_carried_out_by_pilots_that_somebody_starts
     assert "closed: nothing is left to do" in inside("status", "small.yaml").out
     assert "published: done after 10 steps" in inside("status", "small.yaml", "base", "--logs").out
     nothing = inside("run", "small.yaml", "--on", "manual", "--detach")
-    assert "nothing to submit: every run has ended" in nothing.out
+    assert "nothing to submit: every run has ended" in nothing.err
     on_slurm = inside("run", "small.yaml", "--on", "slurm", "--detach")
-    assert (on_slurm.code, on_slurm.err) == (0, "")
-    assert "nothing to submit: every run has ended" in on_slurm.out
+    assert on_slurm.code == 0
+    assert "nothing to submit: every run has ended" in on_slurm.err
     assert "no job is open" in inside("cluster", "stop", "small.yaml").out
     closing = inside("work", "--job", str(job.path), "--close")
     assert closing.code == 0

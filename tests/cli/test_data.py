@@ -198,16 +198,18 @@ def test_plan_names_every_missing_split_with_its_folder_and_still_plans(here):
     done = inside("plan", "own.yaml")
     assert done.code == 3
     assert "2 rows, 2 runs" in done.out
-    assert done.err.splitlines() == [
-        f"own.yaml:2:7: data: text/{split}.en(.gz) not found: there is no folder "
-        f"{here / 'text'}; correct the name or data.folder"
-        for split in ("train", "dev", "test")
+    assert done.err == "own.yaml:2:101: folder: text: no such folder\n"
+    (here / "text").mkdir()
+    assert inside("plan", "own.yaml").err.splitlines() == [
+        f"own.yaml:2:{column}: {split}: text/{split}.en(.gz) not found; correct the name or "
+        "data.folder"
+        for column, split in ((48, "train"), (60, "dev"), (71, "test"))
     ]
     assert json.loads(inside("plan", "own.yaml", "--format", "json").out)["study"] == "own"
 
 
 @pytest.mark.parametrize("verb", ["plan", "run", "data show", "data prepare"])
-def test_a_fault_in_the_text_has_the_position_of_the_section_data_and_of_the_text(here, verb):
+def test_a_fault_in_the_text_has_the_position_of_its_split_and_in_the_text(here, verb):
     (here / "t.tsv").write_text("de\tfr\nein Hund\tun chien\n")
     (here / "t.yaml").write_text(
         "study: t\ndata:\n  {corpus: files, direction: de-en, train: t.tsv, dev: t.tsv, "
@@ -216,14 +218,14 @@ def test_a_fault_in_the_text_has_the_position_of_the_section_data_and_of_the_tex
     done = inside(*verb.split(), "t.yaml")
     assert done.code == 3
     (line,) = done.err.splitlines()
-    assert line.startswith('t.yaml:3:3: data: t.tsv:1: has no column "en"')
+    assert line.startswith('t.yaml:3:136: target_column: t.tsv:1: has no column "en"')
 
 
 def test_plan_refuses_a_vocabulary_that_the_text_cannot_give(here):
     (here / "toy.yaml").write_text("study: toy\ndata: {corpus: toy, vocab_size: 900}\n")
     done = inside("plan", "toy.yaml")
     assert (done.code, done.err.count("\n")) == (3, 1)
-    assert "data.vocab_size=900 is too large for the training split: at most 839" in done.err
+    assert "vocab_size: 900 is too large for the training split: at most 839" in done.err
 
 
 def test_the_origin_of_generated_text_is_a_sentence(here):

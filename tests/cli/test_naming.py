@@ -52,7 +52,7 @@ def test_a_run_is_found_by_the_first_characters_of_its_id(done):
 
 
 def test_a_seed_outside_of_the_study_names_the_run_that_seeds_made(done):
-    said = r'row "A h=1" with seed 9 is pending; `ablate run .*study.yaml --seeds 9` trains it'
+    said = r'row "A h=1" with seed 9 is pending; `ablate run .*study.yaml --results .* --seeds 9` trains it'
     with pytest.raises(UsageError, match=said):
         find_run(done.results, str(done.study.path), "A h=1", 9)
 
@@ -123,7 +123,9 @@ def test_every_command_for_a_trained_run_takes_study_row_and_seed(fake, given, t
     done = inside(*(named.get(word, word) for word in words), *given[1:])
     assert (done.code, done.out) == (2, "")
     id = fake.folder("A h=1", 2).id
-    said = f'row "A h=1": run {id} is not done; `ablate run {given[0]}` finishes it'
+    said = (
+        f'row "A h=1": run {id} is not done; `ablate run {" ".join(map(str, given))}` finishes it'
+    )
     assert done.err.startswith(said)
 
 
@@ -132,7 +134,7 @@ def test_a_run_of_a_seed_outside_of_the_study_is_finished_with_that_seed(fake, g
     run = next(run for run in runs_of(study).of(find_row(runs_of(study), "A h=1")))
     fake.results.run(run.id).path.mkdir(parents=True)
     done = inside("predict", given[0], "A h=1", "--seed", "9", *given[1:])
-    said = f"is not done; `ablate run {given[0]} --seeds 9` finishes it"
+    said = f"is not done; `ablate run {' '.join(map(str, given))} --seeds 9` finishes it"
     assert done.code == 2
     assert done.err.startswith(f'row "A h=1": run {run.id} {said}')
 

@@ -97,8 +97,10 @@ def test_the_report_is_written_to_its_default_path_or_to_out(given, whole, tmp_p
     assert (done.code, done.out) == (0, f"Wrote {path}\n")
     assert path.read_text() == whole.page() or SOURCES[1] in path.read_text()
     done = inside("report", *given, "--out", tmp_path / "new" / "page.html", "--sentences", 0)
+    assert done.refusal == f"--out {tmp_path}/new/page.html: there is no folder {tmp_path}/new"
+    done = inside("report", *given, "--out", tmp_path / "page.html", "--sentences", 0)
     assert done.code == 0
-    assert "Sample 1" not in (tmp_path / "new" / "page.html").read_text()
+    assert "Sample 1" not in (tmp_path / "page.html").read_text()
 
 
 def test_figures_are_written_beside_the_report(given, tmp_path):
@@ -132,7 +134,7 @@ def test_the_report_cannot_replace_the_study_or_a_folder(given, whole, tmp_path)
     assert done.refusal == f"--out {whole.study.path}: is the study itself; choose another name"
     assert whole.study.path.read_text() == text
     done = inside("report", *given, "--out", tmp_path)
-    said = f"--out {tmp_path}: is a folder; give a file, such as {tmp_path}/report.html"
+    said = f"--out {tmp_path}: is a folder; give a file"
     assert done.refusal == said
 
 

@@ -89,7 +89,7 @@ def test_the_rarest_words_are_unknown_in_a_small_vocabulary():
 def test_a_too_large_vocabulary_is_an_error_with_the_maximum():
     line = fault(TEXT, 5000)
     limit = int(re.search(r"at most (\d+)$", line)[1])
-    assert line == f"data.vocab_size=5000 is too large for the training split: at most {limit}"
+    assert line == f"5000 is too large for the training split: at most {limit}"
     assert train_tokenizer(TEXT, limit).vocab_size == limit
     assert fault(TEXT, limit + 1).endswith(f"at most {limit}")
 
@@ -98,10 +98,7 @@ def test_a_vocabulary_smaller_than_the_alphabet_is_an_error_with_the_minimum():
     characters = len(set("".join(TEXT)) - {" "}) + 1  # the space is a piece too
     needed = characters + 4
     line = fault(TEXT, 8)
-    assert (
-        line
-        == f"data.vocab_size=8 is too small for the characters of the training split: at least {needed}"
-    )
+    assert line == f"8 is too small for the characters of the training split: at least {needed}"
     assert train_tokenizer(TEXT, needed).vocab_size == needed
     assert fault(TEXT, needed - 1).endswith(f"at least {needed}")
 

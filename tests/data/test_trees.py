@@ -279,7 +279,7 @@ def test_a_vocabulary_without_space_for_the_symbols_is_refused(tmp_path):
     settings = {
         "corpus": "files", "train": "a.ptb", "dev": "a.ptb", "test": "a.ptb", "vocab_size": 12,
     }  # fmt: skip
-    with pytest.raises(DataError, match=r"data.vocab_size=12 is too small"):
+    with pytest.raises(DataError, match="12 is too small"):
         prepare(ParsingData.resolve(settings), tmp_path, tmp_path / "corpora")
 
 

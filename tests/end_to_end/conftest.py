@@ -18,7 +18,8 @@ def calm(once):
 
     def train(folder):
         done = ablate("run", write_study(folder), "--results", folder / "results")
-        (folder / "said").write_text(done.stdout)
+        (folder / "said").write_text(done.stderr)
+        (folder / "printed").write_text(done.stdout)
 
     folder = once("calm", train)
     return Trained(folder / "tiny.yaml", folder / "results", (folder / "said").read_text())

@@ -55,8 +55,7 @@ def test_a_failed_run_is_listed_and_runs_again_only_with_retry_failed(copy, calm
         patch.setattr("ablate.launch.local.subprocess", subprocess)  # a forked one has no limit
         failed = copy.run()
     assert failed.code == 1
-    assert "failed   A h=1 seed 1" in failed.out
-    assert failed.err == ""
+    assert "failed   A h=1 seed 1" in failed.err
     table = failed.out[failed.out.index("   PPL") :]
     assert "1 of 2 seeds done; failed" in table
     found = statuses(copy)
@@ -72,12 +71,12 @@ def test_a_failed_run_is_listed_and_runs_again_only_with_retry_failed(copy, calm
         again = copy.run()
     assert again.code == 1
     assert again.out.startswith(table_of(copy))
-    assert "1 run failed" in again.out
-    assert "--retry-failed" in again.out
+    assert "1 run failed" in again.err
+    assert "--retry-failed" in again.err
 
     repaired = copy.run("--retry-failed")
     assert repaired.code == 0
-    assert "1 of 4 runs to do" in repaired.out
+    assert "1 of 4 runs to do" in repaired.err
     assert not run.failure.exists()
     assert outcome(copy.root) == outcome(calm.root)
 

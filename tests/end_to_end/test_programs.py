@@ -296,7 +296,7 @@ def test_python_runs_a_study_and_raises_what_the_command_refuses(calm):
     assert list(part["state"]) == ["pending"] * 2  # with this dropout, nothing is trained
     with pytest.raises(AblateError) as error:
         ablate.run(calm.file, calm.root, **selected | {"seeds": "9-1"})
-    assert error.value.faults[0].place == Mark("--seeds")
+    assert error.value.faults[0].place == Mark("seeds")
     with pytest.raises(AblateError) as error:
         ablate.run(calm.file, calm.root, budget="soon")
     assert error.value.code == "usage"

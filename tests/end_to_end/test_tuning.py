@@ -37,7 +37,7 @@ def test_a_tuned_study_is_trained_in_two_phases_and_then_complete(tuned, compute
     done = tuned.run()
     assert done.code == 0, done.err
     assert [len(stage.missing) for stage in computed] == [4, 2]  # each phase is found out once
-    assert done.out.startswith("4 tuning runs for 2 rows, then the runs themselves.")
+    assert done.err.startswith("4 tuning runs for 2 rows, then the runs themselves.")
     results = Results(tuned.root)
     runs = runs_with_choices(tuned.study, results)
     assert [row.config.learning_rate for row in runs.rows] == [
@@ -74,7 +74,7 @@ def test_pilots_tune_and_then_train_the_chosen_rows(tuned):
     assert submitted.code == 0, submitted.err
     results = Results(tuned.root)
     (job,) = jobs_of(results, "tiny")
-    assert f"job {job.id}: 4 pilots on manual" in submitted.out  # 4 tuning runs, then 2 runs
+    assert f"job {job.id}: 4 pilots on manual" in submitted.err  # 4 tuning runs, then 2 runs
     pilot = inside("work", "--job", job.path)
     assert pilot.code == 0, pilot.err
     lines = re.findall(r"^[\d-]+ [\d:]+ (.*)$", pilot.out, re.MULTILINE)

@@ -405,7 +405,7 @@ def test_a_terminal_shows_the_most_important_columns_and_names_the_others(
     assert [column.name for column in layout.columns][: len(wanted)] == wanted
     shown_names = [column.name for column in layout.columns]
     left_out = [column.name for column in everything.columns if column.name not in shown_names]
-    command = f"`{table.experiment.command} --wide`"
+    command = f"`{table.experiment.setup.command} --wide`"
     line = f"Left out at {width} columns: {', '.join(left_out)}; {command} shows all."
     assert (line in layout.legend) == bool(left_out)
     for column in layout.columns:  # whole, however folded

@@ -130,7 +130,7 @@ def _left_out(
     left_out = [column.name for column in columns if column.name not in names]
     if left_out:
         line = f"Left out at {width} columns: {', '.join(left_out)}"
-        yield Warned(f"{line}; `{table.experiment.command} --wide` shows all.")
+        yield Warned(f"{line}; `{table.experiment.setup.command} --wide` shows all.")
 
 
 def sortable_layout(table: Table, mark: Mark, best: str) -> Layout:
