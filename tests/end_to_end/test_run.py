@@ -452,8 +452,9 @@ def test_a_changed_test_split_with_the_same_name_is_refused(files):
     with (files.file.parent / "test.tsv").open("a") as file:
         file.write("noch ein haus\thaus ein noch\n")
     changed = files.run()
-    assert (changed.code, len(changed.err.splitlines())) == (4, 1)
-    assert "the test data test.tsv has changed since these results were made (corpus" in changed.err
+    assert changed.code == 4
+    *_, fault = changed.err.splitlines()
+    assert "the test data test.tsv has changed since these results were made (corpus" in fault
     assert stamps(files.root / "runs") == before
 
 
