@@ -209,7 +209,7 @@ def test_plan_names_every_missing_split_with_its_folder_and_still_plans(here):
 
 
 @pytest.mark.parametrize("verb", ["plan", "run", "data show", "data prepare"])
-def test_a_fault_in_the_text_has_the_position_of_its_split_and_in_the_text(here, verb):
+def test_a_fault_in_the_text_has_the_position_of_its_field_and_of_the_text(here, verb):
     (here / "t.tsv").write_text("de\tfr\nein Hund\tun chien\n")
     (here / "t.yaml").write_text(
         "study: t\ndata:\n  {corpus: files, direction: de-en, train: t.tsv, dev: t.tsv, "
@@ -218,7 +218,7 @@ def test_a_fault_in_the_text_has_the_position_of_its_split_and_in_the_text(here,
     done = inside(*verb.split(), "t.yaml")
     assert done.code == 3
     (line,) = done.err.splitlines()
-    assert line.startswith('t.yaml:3:136: target_column: t.tsv:1: has no column "en"')
+    assert line.startswith('t.yaml:3:110: target_column: t.tsv:1: has no column "en"')
 
 
 def test_plan_refuses_a_vocabulary_that_the_text_cannot_give(here):
