@@ -299,8 +299,10 @@ class ProgressReader:
     def _difference(self, row: RowProgress, base: RowProgress) -> PerplexityDifference | None:
         """The difference of a row from base in dev perplexity: in the final perplexities once a
         seed of both is done; before any run of the row is done, at the last step that all pairs of
-        runs have evaluated.
+        runs have evaluated. None if their vocabularies differ.
         """
+        if len({self.runs.data_of(each.row).vocab_size for each in (row, base)}) > 1:
+            return None
         final = row.ppl.minus(base.ppl).mean
         if final is not None:
             return PerplexityDifference(final, None)

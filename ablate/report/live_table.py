@@ -4,6 +4,7 @@ again while the study goes on.
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 
@@ -151,13 +152,13 @@ def _state_of(row: RowProgress) -> State:
 
 
 def _perplexity(row: RowProgress) -> Text:
-    """The perplexity of finished runs; without any, the mean of the last evaluations."""
+    """The perplexity of finished runs; without any, of the last evaluations. Geometric means."""
     if row.ppl.n:
         return Text(number(row.ppl.mean, PPL.digits))
     values = _last_perplexities(row)
     if not values:
         return Text()
-    return Text(f"~{number(sum(values) / len(values), PPL.digits)}", style="italic")
+    return Text(f"~{number(statistics.geometric_mean(values), PPL.digits)}", style="italic")
 
 
 def _last_perplexities(row: RowProgress) -> list[float]:

@@ -118,6 +118,16 @@ def test_final_perplexities_are_paired_by_seed_and_take_precedence(flat):
     assert row(read(flat), "D dropout=0.2").against_base == log_ratio(None, 8 / 9)
 
 
+def test_perplexities_per_token_of_two_vocabularies_are_not_compared(tmp_path):
+    text = FLAT.replace("{dropout: [0.2, 0.3]}", "{vocab_size: [150], dropout: [0.3]}")
+    made = Fake(tmp_path / "results", study_from(tmp_path, text))
+    for label in ("base", "D vocab_size=150", "D dropout=0.3"):
+        made.done(label, 1, 5.0, 25.0)
+    progress = read(made)
+    assert row(progress, "D vocab_size=150").against_base is None
+    assert row(progress, "D dropout=0.3").against_base == log_ratio(None, 1.0)
+
+
 def test_a_log_that_grows_or_is_cut_back_is_followed(flat):
     for label in ("base", "D dropout=0.2"):
         flat.at(label, 1, 60, alive=True)

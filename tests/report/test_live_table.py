@@ -133,12 +133,13 @@ def test_a_training_row_shows_step_speed_and_perplexity_at_80_columns(study):
 
 
 def test_several_runs_of_a_row_show_the_step_of_the_last_one(study):
-    ahead = AT.model_copy(update={"step": 60000})
+    ahead = AT.model_copy(update={"step": 60000, "perplexity": 4 * AT.perplexity})
     row = RowProgress(
         study.rows[1], dict.fromkeys((1, 2, 3), "running"), Scores(), Scores(), {1: ahead, 2: AT}
     )
     said = words(line_of(standing(study, [row]), "D dropout=0.01"))
     assert said[-1] == "53000/100000, 24.7 K x2"
+    assert f"~{2 * AT.perplexity:.2f}" in said  # the geometric mean, as of finished seeds
 
 
 @pytest.mark.parametrize(
