@@ -59,9 +59,9 @@ def scaled(n: float | None, unit: str) -> str:
     return f"{n:.{digits}f} {prefixes[0]}{unit}"
 
 
-def percent(share: float) -> str:
-    """A share as percentage with three digits: `1.88 %`, `5 %`."""
-    return f"{100 * share:.3g} %"
+def percent(share: float, decimals: int | None = None) -> str:
+    """A share as percentage with three digits, such as `1.88 %` and `5 %`, or with `decimals`."""
+    return f"{100 * share:.3g} %" if decimals is None else f"{100 * share:.{decimals}f} %"
 
 
 def signed_percent(share: float) -> str:
@@ -100,7 +100,7 @@ def shares_text(shares: Mapping[str, float]) -> str:
     """Shares by name, with one digit: `source 1.2 %, target <0.1 %`."""
     texts = []
     for name, share in shares.items():
-        text = "<0.1 %" if 0 < share < 0.0005 else f"{100 * share:.1f} %"
+        text = "<0.1 %" if 0 < share < 0.0005 else percent(share, 1)
         texts.append(f"{name} {text}")
     return ", ".join(texts)
 

@@ -24,6 +24,7 @@ from ablate.data.corpus import TokenSequences
 from ablate.data.sources import Document, Source
 from ablate.data.tokenizer import UNK, Encoded, Tokenizer
 from ablate.errors import DataError
+from ablate.formatting import percent
 from ablate.store.records import Overlap
 
 # Reasons for dropping a training record, as in the manifest
@@ -185,7 +186,7 @@ def markup_warnings(split: str, records: Sequence[Document], labels: Sequence[st
             share = matches / max(1, len(beginning))
             if share >= SHARE:
                 warnings.append(
-                    f"{split} ({label}): {100 * share:.0f} % of lines look {markup}; scores need "
+                    f"{split} ({label}): {percent(share, 0)} of lines look {markup}; scores need "
                     f"plain text"
                 )
     return warnings
@@ -206,8 +207,8 @@ def form_warnings(
         shares = [_composed_share(split_records, field) for split_records in records]
         if abs(shares[0] - shares[1]) >= SHARE:  # false if a share is NaN
             warnings.append(
-                f"{splits[0]} ({label}): {100 * shares[0]:.0f} % of lines with accents are in "
-                f"Unicode's form NFC, and {100 * shares[1]:.0f} % of {splits[1]}: one letter is "
+                f"{splits[0]} ({label}): {percent(shares[0], 0)} of lines with accents are in "
+                f"Unicode's form NFC, and {percent(shares[1], 0)} of {splits[1]}: one letter is "
                 f"two different texts; bring both splits into one form"
             )
     return warnings

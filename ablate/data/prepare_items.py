@@ -17,6 +17,7 @@ from ablate.data.preparation import Chunk
 from ablate.data.prepare_stream import StreamPreparation
 from ablate.data.sources import Document, Source
 from ablate.data.tokenizer import IDS, Encoded, SymbolTokenizer, Tokenizer
+from ablate.formatting import percent
 
 _CHUNK_ITEMS = 256
 
@@ -80,6 +81,6 @@ class ItemPreparation(StreamPreparation):
         if not overlap:
             return []
         return [
-            f"test: {100 * overlap:.1f} % of the items may occur in training, because too few "
+            f"test: {percent(overlap, 1)} of the items may occur in training, because too few "
             f"items of their size are held out"
         ]

@@ -21,7 +21,7 @@ from ablate.data.sources import Document, Source
 from ablate.data.tokenizer import FIRST_TOKEN, Encoded, Tokenizer, encode
 from ablate.data.vocabulary import has_reserved, train_tokenizer
 from ablate.errors import DataError, data_field
-from ablate.formatting import plural
+from ablate.formatting import percent, plural
 from ablate.store.corpora import fields_entry
 from ablate.store.files import write_bytes
 from ablate.store.records import Overlap, TrainingText
@@ -162,7 +162,7 @@ class RecordPreparation(Preparation):
         warnings = []
         has_words = self.data.tokenizer == "word"
         for label, share in zip(self.data.labels, shares.values(), strict=True):
-            prefix = f"{split} ({label}): {100 * share:.1f} % of the"
+            prefix = f"{split} ({label}): {percent(share, 1)} of the"
             if has_words and share > (UNKNOWN if split == "train" else 0):
                 warnings.append(f"{prefix} words are not in the vocabulary")
             elif share > UNKNOWN:

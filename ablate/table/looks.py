@@ -126,7 +126,7 @@ class Looks:
             return ""
         return (
             f"At {self.last.text}, at its level {self.last.level:.3g}: intervals cover at least "
-            f"{100 * (1 - self.last.level):.3g} %, and p values are multiplied by "
+            f"{percent(1 - self.last.level)}, and p values are multiplied by "
             f"{LEVEL / self.last.level:.3g}."
         )
 
