@@ -181,7 +181,7 @@ def selection(
 
 def results_folder(results: str | PathLike[str] | None) -> Path:
     """The results root of an argument, or else the default of `--results`."""
-    return Path(results or os.environ.get("ABLATE_RESULTS") or "results")
+    return Path(results or os.environ.get("ABLATE_RESULTS") or Results().root)
 
 
 @named_arguments()
