@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ablate.data.batches import SequenceBatch
 from ablate.data.corpus import TokenSequences
-from ablate.data.tokenizer import BOS, PAD
+from ablate.data.tokenizer import BOS, EOS, PAD
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,28 @@ class Contexts(TokenSequences):
         columns = np.arange(int(lengths.max()))
         is_token = columns < lengths
         return np.where(is_token, starts + columns, starts), is_token
+
+    def split_documents(self) -> Contexts:
+        """Divide the contexts at the ends of documents, as models with `document_masks` do. The end
+        mark of a document precedes the next document.
+        """
+        document_starts = np.flatnonzero(self.ids == EOS) + 1
+        starts: list[int] = []
+        ends: list[int] = []
+        origins: list[int] = []  # index of the context of each part
+        for context, (start, end) in enumerate(zip(self.starts, self.ends, strict=True)):
+            first, last = np.searchsorted(document_starts, (start + 1, end))
+            inside = document_starts[first:last].tolist()
+            starts += [start, *inside]
+            ends += [*inside, end]
+            origins += [context] * (len(inside) + 1)
+        return replace(
+            self,
+            starts=np.array(starts),
+            ends=np.array(ends),
+            scored=np.clip(self.scored[origins], starts, ends),
+            begins=self.begins[origins] & (self.starts[origins] == starts),
+        )
 
     def collate(self, items: Sequence[int] | NDArray[np.int64]) -> ContextBatch:
         """Make the padded batch of some contexts."""

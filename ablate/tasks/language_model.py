@@ -132,7 +132,8 @@ class LanguageModel(TextTask):
         lines = self.lines(scores, blocks, evaluation)
         if not config.probes:
             return lines
-        lines += probes.probe_lines(scores, contexts, blocks, evaluation)
+        read_contexts = contexts.split_documents() if config.document_masks else contexts
+        lines += probes.probe_lines(scores, read_contexts, blocks, evaluation)
         context, stride = evaluated(config)
         V = corpus.tokenizer.vocab_size
         sequences, length = probes.repeated_sequences(V, context)

@@ -11,7 +11,7 @@ import torch
 from ablate.config.language_data import LanguageData
 from ablate.config.resolve import resolve_row
 from ablate.data.prepare import prepare
-from ablate.data.tokenizer import BOS
+from ablate.data.tokenizer import BOS, EOS
 from ablate.errors import DataError, StoreError
 from ablate.metrics import probes
 from ablate.metrics.resampling import measure
@@ -131,7 +131,15 @@ def test_pairs_are_counted_as_by_hand(corpus):
     assert len(set(found.resamples)) > 3
 
 
-@pytest.mark.parametrize("fields", [{}, {"eval_context": 12, "eval_stride": 5}], ids=str)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"eval_context": 12, "eval_stride": 5},
+        {"document_masks": True, "eval_context": 24, "eval_stride": 10},
+    ],
+    ids=str,
+)
 def test_probes_of_the_text_are_those_of_brute_force(corpus, fields):
     config, model = small(**fields)
     values, _ = scores(model, corpus, **fields)
@@ -145,6 +153,8 @@ def test_probes_of_the_text_are_those_of_brute_force(corpus, fields):
         for place, token in enumerate(ids):
             start = stride * max(0, (place - context) // stride + 1)  # the first context with it
             read = [[BOS, *ids][start], *ids[start:place]]
+            if config.document_masks and EOS in read:
+                read = read[len(read) - 1 - read[::-1].index(EOS) :]
             with torch.no_grad():
                 logits = model.logits(model.read(torch.tensor([read])))[0, -1]
             loss = -float(logits.double().log_softmax(-1)[token])
