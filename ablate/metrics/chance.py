@@ -61,8 +61,13 @@ def guess_accuracy(answers: NDArray[np.integer[Any]]) -> float:
     Args:
         answers: the answer of each item, (n,), or its answers, (n, answers of an item).
     """
+    return lucky_accuracy(share_of_most_frequent(answers), len(answers))
+
+
+def share_of_most_frequent(answers: NDArray[np.integer[Any]]) -> float:
+    """Share of the items that have the most frequent answer; argument as `guess_accuracy`."""
     _, counts = np.unique(answers, axis=0, return_counts=True)
-    return lucky_accuracy(float(counts.max() / len(answers)), len(answers))
+    return float(counts.max() / len(answers))
 
 
 def lucky_accuracy(share: float, items: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ablate.config import RowConfig
@@ -12,7 +13,8 @@ from ablate.config.language_data import (
     EvaluationMaskSettings,
     MaskSettings,
 )
-from ablate.stats.metrics import MASKED_ACCURACY, MASKED_LOSS
+from ablate.stats.metrics import CHANCE_SCORE, MASKED_ACCURACY, MASKED_LOSS
+from ablate.store.records import Measurement
 from ablate.tasks.text import TextTask, contexts_in, defaults_of, evaluated
 
 if TYPE_CHECKING:
@@ -85,13 +87,19 @@ class MaskedLanguageModel(TextTask):
         masking = _evaluation_masking(config.eval_mask_rate, whole_word=config.eval_whole_word)
         return MaskedContexts.mask(contexts, masking, (config.eval_mask_seed,), corpus.tokenizer)
 
-    def chance_score(self, metric: str, corpus: Corpus) -> float | None:
-        """The accuracy of always predicting the most frequent token."""
-        from ablate.metrics.chance import guess_accuracy
+    def measure(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Measurement:
+        """Score the masked tokens. The accuracy has the score of a lucky guess, which always
+        predicts the most frequent token.
+        """
+        from ablate.metrics.chance import lucky_accuracy, share_of_most_frequent
 
+        measurement = super().measure(metric, predictions, corpus)
         if metric != MASKED_ACCURACY.name:
-            return None
-        return guess_accuracy(corpus.split("test")[FIELD].ids)
+            return measurement
+        share = share_of_most_frequent(corpus.split("test")[FIELD].ids)
+        n_masked = self.statistics(metric, predictions, corpus).values[:, -1].sum()
+        parts = {CHANCE_SCORE.name: lucky_accuracy(share, int(n_masked))}
+        return measurement.model_copy(update={"parts": parts})
 
     def lines(self, scores: TokenScores, blocks: Blocks, evaluation: str) -> list[str]:
         """A line with the scores of the masked tokens of each block."""

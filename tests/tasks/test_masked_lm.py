@@ -5,6 +5,7 @@ import math
 import os
 import re
 
+import numpy as np
 import pytest
 import torch
 
@@ -78,6 +79,9 @@ def test_the_scores_are_those_of_a_plain_loop(mlm, label):
     assert scores["masked_accuracy"].value == pytest.approx(
         100 * correct / count, abs=100.1 / count
     )
+    share = np.bincount(stream).max() / len(stream)
+    guess = share + 3 * math.sqrt(share * (1 - share) / count)  # a binomial of the masked tokens
+    assert scores["masked_accuracy"].parts["by_chance"] == pytest.approx(100 * guess)
     assert f"|masked:{count}|" in scores["masked_loss"].signature
 
 
