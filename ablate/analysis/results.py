@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from ablate.config import cost
 from ablate.config.identity import former_decodings
 from ablate.errors import StoreError
-from ablate.stats.metrics import Metric
+from ablate.stats.metrics import PPL_CHAR, Metric
 from ablate.store import Results, RunFiles, RunFolder, State, none_if_unreadable, score_cache
 from ablate.store.files import verify
 from ablate.store.metrics_log import read_metrics
@@ -17,6 +17,7 @@ from ablate.store.records import Decoding, MetricsLine, Provenance, Result, Scor
 from ablate.store.status import fault_in_result
 from ablate.study import Row, Run, Runs, Study
 from ablate.study.choice import AWAITS
+from ablate.study.metrics import compares_vocabularies
 
 
 @dataclass(frozen=True)
@@ -76,11 +77,16 @@ class RunResult:
 
 def measured_metrics(study: Study) -> tuple[Metric, ...]:
     """The metrics in which the runs of a study have scores: the metrics that need no predictions,
-    the task's default metrics, and the metrics of the study.
+    the task's default metrics, and the metrics of the study. Perplexity per character is left out
+    if it cannot compare the vocabularies of the rows.
     """
     names = (*study.task.default_metrics, *study.metrics.shown)
     named = [study.task.metrics[name] for name in names]
-    return tuple(dict.fromkeys((*study.task.model_metrics, *named)))
+    metrics = list(dict.fromkeys((*study.task.model_metrics, *named)))
+    has_vocabularies = len({row.config.vocab_size for row in study.whole.rows}) > 1
+    if has_vocabularies and not compares_vocabularies(PPL_CHAR, study.data):
+        metrics = [metric for metric in metrics if metric != PPL_CHAR]
+    return tuple(metrics)
 
 
 def read_runs(planned: Runs, results: Results) -> list[RunResult]:

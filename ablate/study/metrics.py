@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import fold_vocab_size
 from ablate.errors import Fault, listed, unknown_name
-from ablate.stats.metrics import PPL
+from ablate.stats.metrics import PPL, PPL_CHAR, Metric
 from ablate.study.row import Row
 from ablate.study.study import StudyMetrics
 from ablate.study.study_file import StudyFile
@@ -52,6 +52,16 @@ def _scored(task: Task, metrics: Sequence[str]) -> Collection[str]:
     return dict.fromkeys((*(metrics or task.default_metrics), *_always_measured(task)))
 
 
+def compares_vocabularies(metric: Metric, data: CorpusConfig) -> bool:
+    """Whether a metric can compare models with different vocabularies. Means over tokens cannot.
+
+    With a vocabulary of words, perplexity per character cannot either: the fewer words are known,
+    the more words are one and the same unknown token, which is easy to predict.
+    """
+    has_words = getattr(data, "tokenizer", "") == "word"
+    return not metric.is_per_token and not (has_words and metric == PPL_CHAR)
+
+
 def check_vocabularies(
     judged: Sequence[str],
     task: Task,
@@ -60,7 +70,8 @@ def check_vocabularies(
     written: Mapping[str, Mapping[str, Node]],
     report: Report,
 ) -> None:
-    """Report rows whose verdict is by a metric per token, and whose vocabulary differs from base's.
+    """Report rows whose vocabulary differs from base's, if a metric of the verdicts cannot compare
+    vocabularies.
 
     Args:
         judged: names of the metrics of the verdicts.
@@ -70,8 +81,11 @@ def check_vocabularies(
         written: fields that each row writes, by label.
         report: records a fault with its position.
     """
-    per_token = [name for name in judged if task.metrics[name].is_per_token]
-    if not per_token:
+    comparable = [
+        name for name, metric in task.metrics.items() if compares_vocabularies(metric, data)
+    ]
+    incomparable = [name for name in judged if name not in comparable]
+    if not incomparable:
         return
     sizes: dict[str, int] = {}  # of the vocabulary, by label of the row
     for row in rows:
@@ -79,12 +93,11 @@ def check_vocabularies(
         if sizes[row.label] == sizes[row.base]:
             continue
         remedy = "remove vocab_size from the row, or set it in `sizes`"
-        comparable = [name for name in task.metrics if not task.metrics[name].is_per_token]
         if comparable:
             remedy = f"judge by {listed(comparable)}"
         fault = Fault(
             f"vocab_size={sizes[row.label]} differs from base's {sizes[row.base]}, and "
-            f"{per_token[0]} is a mean over tokens, which cannot compare vocabularies",
+            f"{incomparable[0]} cannot compare vocabularies",
             ("vocab_size",),
             f'row "{row.label}"',
             remedy=remedy,

@@ -78,3 +78,12 @@ def test_a_language_model_has_no_difference_in_perplexity_between_vocabularies(t
     assert [metric.name for metric in table.compared_metrics] == ["bpb"]
     _, legend = heads(table)
     assert "Vocabularies differ: compare bits/byte and not PPL or new loss." in legend
+
+
+def test_with_vocabularies_of_words_no_perplexity_is_compared(tmp_path):
+    """A smaller vocabulary has more unknown words, which are easy to predict."""
+    table = filled(tmp_path, STUDY.replace("toy,", "toy, tokenizer: word,")).table()
+    assert [metric.name for metric in table.compared_metrics] == ["bleu"]
+    columns, legend = heads(table)
+    assert "PPL/char (dev)" not in columns
+    assert "Vocabularies differ: compare BLEU and not PPL." in legend

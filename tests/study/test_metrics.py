@@ -75,17 +75,24 @@ def test_a_misspelt_metric_is_one_fault(faults):
     ("settings", "metric", "remedy"),
     [
         ("judge: [bleu, ppl]", "ppl", "judge by ppl_char, bleu, chrf, chrf++ or ter"),
+        (
+            "data: {corpus: toy, tokenizer: word, vocab_size: 300}\njudge: ppl_char",
+            "ppl_char",
+            "by bleu",
+        ),
         ("task: masked-lm", "masked_loss", "remove vocab_size from the row, or set it in `sizes`"),
         ("task: language-model\nmetrics: [new_loss, bpb]", "new_loss", "judge by bpb or "),
     ],
 )
-def test_no_verdict_compares_two_vocabularies_by_a_mean_over_tokens(
+def test_no_verdict_compares_two_vocabularies_by_a_metric_that_cannot(
     faults, settings, metric, remedy
 ):
-    study = "study: t\ndata: {corpus: toy, tokenizer: bpe, vocab_size: 300}\n"
+    study = "study: t\n"
+    if "data:" not in settings:
+        study += "data: {corpus: toy, tokenizer: bpe, vocab_size: 300}\n"
     [line] = faults(f"{study}{settings}\nrows: {{V: {{each: {{vocab_size: [300, 350]}}}}}}\n")
     assert 'row "V vocab_size=350": vocab_size=350 differs from base\'s 300, and ' in line
-    assert f"{metric} is a mean over tokens" in line
+    assert f"and {metric} cannot compare vocabularies" in line
     assert remedy in line
 
 
