@@ -103,7 +103,7 @@ class TranslationData(DataConfig):
     def recorded(self) -> dict[str, Any]:
         """The settings with the tokenizer of scores, so that all machines use the same."""
         tokenizer: str | None = self.bleu_tokenizer or usable_tokenizer(self.target_language)
-        if self.bleu_tokenizer is None and tokenizer == WORDS:
+        if self.bleu_tokenizer is None and preferred_tokenizer(self.target_language) == WORDS:
             tokenizer = None
         return {**super().recorded, BLEU_TOKENIZER: tokenizer}
 

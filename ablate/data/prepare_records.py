@@ -254,7 +254,8 @@ class RecordPreparation(Preparation):
     def content_id(self, hashes: Sequence[str]) -> str:
         """Id of the corpus: 12 hexadecimal digits, from the hashes of its text and its settings."""
         settings: list[Any] = [FORMAT, self.data.vocab_size, self.data.max_length, list(hashes)]
-        later = later_settings(self.data.model_dump(), self.data.fields)
+        # With the tokenizer of the scores, which follows from the language of the target.
+        later = later_settings(self.data.recorded, self.data.fields)
         if self.has_reserved:
             later["escaped"] = True
         if later:  # otherwise, the first version gave this text the same id

@@ -63,4 +63,5 @@ def test_a_corpus_records_the_tokenizer_of_its_scores_where_it_is_not_the_defaul
     assert data().recorded["bleu_tokenizer"] is None
     assert data("en-zh").recorded["bleu_tokenizer"] == "zh"
     assert data("en-ja").recorded["bleu_tokenizer"] == "char"
+    assert data("en-ko").recorded["bleu_tokenizer"] == "13a"  # on a machine with mecab-ko, too
     assert data(bleu_tokenizer="13a").recorded["bleu_tokenizer"] == "13a"

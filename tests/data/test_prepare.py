@@ -18,6 +18,7 @@ from ablate.data.text_preview import is_prepared_quickly
 from ablate.data.tokenizer import UNK, encode
 from ablate.errors import Interrupted
 from ablate.store.records import CorpusManifest
+from ablate.tasks import Translation
 from tests.data.small import PAIRS, SETTINGS, Files, fault_line
 from tests.records import change
 
@@ -113,6 +114,20 @@ def test_the_same_content_in_another_folder_is_the_same_corpus(files, corpus, tm
         assert (elsewhere.corpora / corpus.id / name).read_bytes() == (
             corpus.folder / name
         ).read_bytes()
+
+
+def test_a_language_with_another_tokenizer_of_bleu_has_another_corpus(tmp_path):
+    for split, pairs in PAIRS.items():
+        (tmp_path / f"{split}.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in pairs))
+    settings = {**SETTINGS, **{split: f"{split}.tsv" for split in PAIRS}}
+    corpora = {}
+    for direction in ("en-xx", "en-de", "en-zh"):
+        data = TranslationData.resolve({**settings, "direction": direction})
+        corpora[direction] = prepare(data, tmp_path, tmp_path / "corpora")
+    assert corpora["en-xx"].id == corpora["en-de"].id != corpora["en-zh"].id
+    assert corpora["en-xx"].training_hash == corpora["en-zh"].training_hash
+    signature = Translation().measure("bleu", ["a"] * 20, corpora["en-zh"]).signature
+    assert "tok:zh" in signature
 
 
 def test_file_names_do_not_change_the_corpus_id(files, corpus):
