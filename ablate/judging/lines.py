@@ -121,6 +121,33 @@ class _RunTable:
         self._notes = source.notes
         self.lines = lines
         self._run_column = source.first_filled(lines, RUN)
+        self._trainings = self._training_ids()
+
+    def _training_ids(self) -> set[str]:
+        """The values of the column of runs that identify a training. Plain numbers count the runs
+        of a row; a value with several seeds is the name of something else, such as a sweep.
+        """
+        runs_by_id: dict[str, dict[tuple[str, int], None]] = {}
+        for line in self.lines:
+            id = line.integer_text(self._run_column)
+            if id and not id.isdecimal():
+                runs_by_id.setdefault(id, {})[line.run] = None
+        trainings = set[str]()
+        sharing: dict[str, None] = {}  # rows that share a training
+        for id, runs in runs_by_id.items():
+            rows = dict.fromkeys(row for row, _ in runs)
+            if len({seed for _, seed in runs}) == 1:
+                trainings.add(id)
+                if len(rows) > 1:
+                    sharing |= rows
+            elif len(rows) > 1:
+                self._notes.append(f"Not the id of a training, as it has several seeds: {id[:60]}.")
+        if sharing:
+            column = self.source.columns[self._run_column or ""]
+            self._notes.append(
+                f'Rows that share trainings, by the column "{column}": {first_few(list(sharing))}.'
+            )
+        return trainings
 
     def scores(self, metrics: Sequence[str]) -> dict[str, list[_Score]]:
         """The scores by metric. Empty cells are skipped. Scores of diverged runs are not finite.
@@ -153,9 +180,8 @@ class _RunTable:
     def _score(
         self, line: Line, metric: str, value: float, item: str = "", resample: str = ""
     ) -> _Score:
-        # A plain number only counts the runs of a row, and identifies no model.
         id = line.integer_text(self._run_column)
-        model = "" if id.isdecimal() else id
+        model = id if id in self._trainings else ""
         measurement = RunMeasurement(line.row, line.seed, metric, value, item, resample, model)
         return _Score(line, measurement)
 

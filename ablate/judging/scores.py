@@ -193,7 +193,7 @@ def metric_of(
         # Two significant digits of the deviation, such as 0.012.
         digits = min(_MOST_DIGITS, max(0, 1 - math.floor(math.log10(deviation))))
     kind = Metric("", "", False, 0, "", is_percentage=False)
-    if words & {PPL.name, "perplexity"}:
+    if words & {PPL.name, "perplexity"} and "log" not in words:
         kind = PPL
     # The loss of a density may be negative, and its perplexity below 1. So the bound holds only if
     # all scores respect it.

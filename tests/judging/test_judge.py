@@ -808,6 +808,26 @@ def test_numbers_that_count_the_runs_of_each_row_are_no_ids_of_shared_trainings(
         pd.testing.assert_frame_equal(counted, plain)
     ids = ablate.judge(pd.DataFrame([{**line, "run": f"r{line['replicate']}"} for line in lines]))
     assert not ids.equals(plain)  # an id is shared
+    assert 'Rows that share trainings, by the column "run": base, x, y.' in ids.attrs["remarks"]
+    # A training has one seed, so the name of a sweep or of a row is no id of a training.
+    for name in ("sweep-7", None):
+        named = [{**line, "run": name or line["row"]} for line in lines]
+        seeded = [{**line, "seed": line["replicate"]} for line in named]
+        found = ablate.judge(pd.DataFrame(seeded))
+        pd.testing.assert_frame_equal(found, plain)
+        assert any("several seeds: sweep-7" in text for text in found.attrs["remarks"]) == bool(
+            name
+        )
+
+
+def test_a_logarithm_of_perplexity_is_no_perplexity():
+    """Its logarithm is not taken again, and 1 is no bound of it."""
+    lines = []
+    for row, scores in (("base", (1.10, 1.12, 1.09)), ("x", (1.02, 1.01, 1.03))):
+        lines += [{"row": row, "seed": s, "log_ppl": v, "nll": v} for s, v in enumerate(scores, 1)]
+    found = ablate.judge(pd.DataFrame(lines), metrics=["log_ppl", "nll"])
+    for name in ("mean", "low", "high", "p"):
+        assert found[f"delta_log_ppl_{name}"]["x"] == found[f"delta_nll_{name}"]["x"]
 
 
 @pytest.mark.parametrize(
