@@ -174,7 +174,6 @@ class Facts:
     symbol: letter of the paper that a study may write instead of the name.
     column: number of its column in the paper's Table 3; 0 for no column.
     head: head of this column in text; empty for the symbol or, without a symbol, the name.
-    latex: head of this column in LaTeX.
     introduced: default when the field was added, if the default has changed since. Never edit it:
         the ids of old runs depend on it.
     in_id: whether it is part of a run's id; False if it changes how a run is trained, but not the
@@ -193,7 +192,6 @@ class Facts:
     symbol: str = ""
     column: int = 0
     head: str = ""
-    latex: str = ""
     introduced: Any = UNSET
     in_id: bool = True
     part: Part | None = None

@@ -15,12 +15,10 @@ class PaperColumn(NamedTuple):
 
     head: symbol of the paper.
     field: field of the configuration.
-    latex: symbol in LaTeX.
     """
 
     head: str
     field: str
-    latex: str
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import itertools
 import json
 import posixpath
 import re
@@ -131,21 +130,22 @@ def figures(name: str) -> dict[str, str]:
     }
 
 
-def scores_first(name: str) -> str:
-    """The table of a study in Markdown with scores and verdicts beside the rows' names; settings
-    are left out.
+def scores(name: str) -> str:
+    """The published table of a study in Markdown, without its conclusion and its legend."""
+    blocks = _published_table(name).split("\n\n")
+    return next(block for block in blocks if block.startswith("|"))
 
-    The published table has a column for each setting, as Table 3 has, and its verdicts are beyond
-    the edge of a page.
-    """
-    return "\n".join(" | ".join(["", *cells, ""]).strip() for cells in _scores(name))
+
+def _published_table(name: str) -> str:
+    return (results() / name / "table.md").read_text(encoding="utf-8")
 
 
 def headline(name: str) -> str:
     """The main result of a study in words, from its published table: base's score, and the rows
     that differ most.
     """
-    heads, _, *rows = _scores(name)
+    lines = scores(name).splitlines()
+    heads, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     verdict = heads.index("verdict")
     difference = verdict - 1  # of the metric that the verdicts are by
     metric = heads[difference].removeprefix("Δ").partition(" [")[0]
@@ -183,34 +183,6 @@ def _table(name: str) -> Any:
 
 def _series(texts: list[str]) -> str:
     return f"{', '.join(texts[:-1])} and {texts[-1]}" if len(texts) > 1 else texts[0]
-
-
-def _scores(name: str) -> list[list[str]]:
-    """The cells of scores_first: the heads, the rule below them, and the rows."""
-    lines = (results() / name / "table.md").read_text(encoding="utf-8").split("\n")
-    table = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in itertools.takewhile(
-            _is_row, itertools.dropwhile(lambda line: not _is_row(line), lines)
-        )
-    ]
-    header = table[0]
-    # `other` is the last column of settings. Sorting keeps the order of columns with the same
-    # place.
-    shown = sorted(range(header.index("other") + 1, len(header)), key=lambda i: _place(header[i]))
-    names = ["row", "---", *(row["row"] for row in _table(name)["rows"])]
-    return [[label, *(cells[i] for i in shown)] for label, cells in zip(names, table, strict=True)]
-
-
-def _is_row(line: str) -> bool:
-    return line.startswith("|")
-
-
-def _place(column: str) -> int:
-    """Place of a column: scores (0), differences from base (1), the verdict (2), all others (3)."""
-    if column.startswith("Δ"):
-        return 1
-    return 2 if column == "verdict" else 0 if column.endswith(("(dev)", "(test)")) else 3
 
 
 def hours_of_studies() -> str:
@@ -251,7 +223,8 @@ def gallery_page(name: str) -> str:
     """
     study = ROOT / "studies" / f"{name}.yaml"
     header = read_header(study)
-    table = (results() / name / "table.md").read_text(encoding="utf-8")
+    table = scores(name)
+    notes = _published_table(name).replace(table, "")
     drawn = "\n\n".join(
         f"<figure "
         f"markdown>\n![{caption}]({name}/{file})\n<figcaption>{caption}.</figcaption>\n</figure>"
@@ -263,10 +236,10 @@ def gallery_page(name: str) -> str:
             "---\nhide: [toc]\n---",
             f"# {header.title}",
             f"## What it shows\n\n{header.shows}",
-            f'## Table\n\n<div class="results" markdown>\n\n{scores_first(name)}\n\n</div>',
-            f'<details class="results" markdown><summary>All settings, and how to read the '
-            f"columns</summary>"
-            f"\n\n{table}\n</details>",
+            f'## Table\n\n<div class="results" markdown>\n\n{table}\n\n</div>',
+            f'<details class="results" markdown><summary>Conclusion, settings, and how to read '
+            f"the columns</summary>"
+            f"\n\n{notes}\n</details>",
             *([f"## Figures\n\n{drawn}"] if drawn else []),
             f"## What it cannot show\n\n{header.limits}",
             f"## How it was made\n\n```sh\n{header.command}\n```\n\n{header.about}\n\n{cost(name)}",

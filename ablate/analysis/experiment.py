@@ -126,12 +126,10 @@ def _recipe(planned: Runs, row: Row, runs: Sequence[RunResult], results: Results
     # parameters of custom classes.
     ended = [run for run in runs if run.result]
     params = (ended or runs)[-1].params
-    derived = {name for name in ("d_k", "d_v") if config.has_derived_heads(name)}
     return Recipe(
         settings={setting.field: getattr(config, setting.field) for setting in SETTINGS},
         changed=row.changed,
         changes=tuple(settings_text({name: value}) for name, value in row.changed.items()),
-        derived=frozenset(derived),
         other=_other_changes(row),
         is_labeled=row.is_labeled,
         params=params,

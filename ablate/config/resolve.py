@@ -18,7 +18,7 @@ _FACTS = facts_of(RowConfig)
 # Letters of the paper's Table 3 -> field names.
 SYMBOLS = {facts.symbol: name for name, facts in _FACTS.items() if facts.symbol}
 SETTINGS = tuple(
-    PaperColumn(facts.head or facts.symbol or name, name, facts.latex)
+    PaperColumn(facts.head or facts.symbol or name, name)
     for name, facts in sorted(_FACTS.items(), key=lambda item: item[1].column)
     if facts.column
 )

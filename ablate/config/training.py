@@ -106,7 +106,7 @@ class TrainingConfig(Section):
 
     train_steps: Annotated[
         Steps | None,
-        Facts(column=9, head="steps", latex="steps"),
+        Facts(column=9, head="steps"),
         Aliases("max_iters", "max_steps"),
     ] = 100_000
     """number of optimizer steps; with epochs or patience, training ends at the first limit that is
@@ -192,9 +192,7 @@ class TrainingConfig(Section):
         float | None, Aliases("clip", "grad_clip", "grad_norm", "max_grad_norm")
     ] = Field(None, gt=0.0, le=1e9)
     """maximum norm of the gradient; unset: no clipping"""
-    label_smoothing: Annotated[
-        Share, Facts(symbol="eps_ls", column=8, latex=r"$\epsilon_{ls}$")
-    ] = 0.1
+    label_smoothing: Annotated[Share, Facts(symbol="eps_ls", column=8)] = 0.1
     """eps_ls: label smoothing over the whole vocabulary (5.4)"""
     loss_term: Annotated[
         str, VariantName(("none",), is_function=True, fields={"z_loss": "z_loss"})

@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ablate.formatting import visible
-from ablate.table.columns.layouts import paper_layout
+from ablate.table.columns.layouts import full_layout
 from ablate.table.conclusion import conclusion
 from ablate.table.layout import Layout
 from ablate.table.render import further_tables
@@ -84,10 +84,10 @@ def word_differences(text: str, reference: str) -> list[tuple[str, str]]:
 
 
 def table_html(table: Table, against_paper: bool = False, with_cost: bool = False) -> str:
-    """The conclusion, the table in the paper's layout, and its legend, as HTML without style. The
+    """The conclusion, the table with all columns, and its legend, as HTML without style. The
     tables over sizes and of designs are below.
     """
-    layout = paper_layout(table, Best, against_paper, with_cost, best="bold:", every_setting=False)
+    layout = full_layout(table, Best, "bold:", against_paper, with_cost)
     context = table_context(table, layout)
     context |= {"conclusion": conclusion(table), "further": list(further_tables(table))}
     return environment().get_template("table.html").render(context)
@@ -111,7 +111,7 @@ def table_context(
         if row.group != previous:
             groups.append([])
         previous = row.group
-        groups[-1].append({"label": row.label, "group": row.group, "cells": cells})
+        groups[-1].append({"label": row.label, "cells": cells})
         if not row.is_base and (row.recipe.tuned or row.recipe.matched):
             has_chosen = True
     return {

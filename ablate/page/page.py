@@ -13,7 +13,7 @@ from ablate.page.html import Best, environment, table_context
 from ablate.page.points import MAX_ROWS, equal_costs, rows_in_figures
 from ablate.page.sections import Listing, further_sections
 from ablate.plotting import PALETTE
-from ablate.table.columns.layouts import sortable_layout
+from ablate.table.columns.layouts import full_layout
 from ablate.table.conclusion import conclusion
 from ablate.table.curves import Curve
 from ablate.table.render import comma_separated
@@ -119,11 +119,12 @@ def scores_page(table: Table) -> str:
 
 def _page(table: Table, links: Mapping[str, str], **sections: Any) -> str:
     verdicts = chain.from_iterable(row.verdicts.values() for row in table.rows)
+    layout = full_layout(table, Best, "bold:", with_cost=True)
     template = environment().get_template("page.html")
     return template.render(
         summary=conclusion(table),
         is_unfinished=bool(table.missing_runs),
-        **table_context(table, sortable_layout(table, Best, "bold:"), is_page=True, links=links),
+        **table_context(table, layout, is_page=True, links=links),
         csv=comma_separated(table).encode(),
         differences=list(difference_drawings(table)),
         selection=_selection(table),

@@ -50,7 +50,7 @@ class Sizes(Section):
     target as one sequence; or only an encoder"""
     n_layers: Annotated[
         Depth,
-        Facts(symbol="N", column=1, latex="$N$", part=OPEN_DEPTH, is_exported=True, is_reset=False),
+        Facts(symbol="N", column=1, part=OPEN_DEPTH, is_exported=True, is_reset=False),
         Aliases("num_hidden_layers", "depth"),
     ] = 6
     """N: number of layers in the encoder and in the decoder"""
@@ -69,13 +69,13 @@ class Sizes(Section):
     al., 2019)"""
     d_model: Annotated[
         int,
-        Facts(column=2, latex=r"$d_{\mathrm{model}}$", is_exported=True),
+        Facts(column=2, is_exported=True),
         Aliases("hidden_size", "hidden_dim", "embed_dim", "n_embd", "dim", "width"),
     ] = Field(512, ge=2, le=MAX_SIZE)
     """size of embeddings and of sub-layer outputs (3.1)"""
     d_ff: Annotated[
         Size,
-        Facts(column=3, latex=r"$d_{\mathrm{ff}}$", part=NETWORK, is_exported=True, per_layer=True),
+        Facts(column=3, part=NETWORK, is_exported=True, per_layer=True),
         Aliases("dim_feedforward", "ffn_dim", "intermediate_size"),
     ] = 2048
     """inner size of the feed-forward network (3.3)"""
@@ -84,7 +84,6 @@ class Sizes(Section):
         Facts(
             symbol="h",
             column=4,
-            latex="$h$",
             part=HEADS,
             is_exported=True,
             is_reset=False,
@@ -95,17 +94,13 @@ class Sizes(Section):
     """h: number of attention heads (3.2.2)"""
     d_k: Annotated[
         Size,
-        Facts(column=5, latex="$d_k$", part=HEADS, is_exported=True, per_layer=True),
+        Facts(column=5, part=HEADS, is_exported=True, per_layer=True),
         Aliases("head_dim", "d_head", "d_state", "state_size"),
     ]
     """query and key size of a head; unset: d_model / h"""
-    d_v: Annotated[
-        Size, Facts(column=6, latex="$d_v$", part=HEADS, is_exported=True, per_layer=True)
-    ]
+    d_v: Annotated[Size, Facts(column=6, part=HEADS, is_exported=True, per_layer=True)]
     """value size of a head; unset: d_model / h"""
-    dropout: Annotated[
-        Share, Facts(symbol="P_drop", column=7, latex="$P_{drop}$", is_exported=True)
-    ] = 0.1
+    dropout: Annotated[Share, Facts(symbol="P_drop", column=7, is_exported=True)] = 0.1
     """P_drop: dropout of sub-layer outputs and of embedding sums (5.4)"""
 
     @property

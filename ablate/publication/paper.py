@@ -11,7 +11,7 @@ from ablate.table.latex import latex, latex_environment
 
 _NOTE = (
     "Mean ± standard deviation over seeds; PPL: geometric. Δ: difference from base with its "
-    "interval of 95 % or more. Bold: best; blank: as base."
+    "interval of 95 % or more. Bold: best."
 )
 
 

@@ -131,8 +131,6 @@ class Recipe:
     settings: the values of the columns of settings, by field.
     changed: the fields that differ from base, with the row's values; empty for base.
     changes: the changed fields as texts, such as `dropout=0.3`.
-    derived: the changed fields that follow from another field, such as head sizes from the number
-        of heads.
     other: the changes that have no column, as text.
     is_labeled: whether the study names the row; otherwise the label consists of the changes.
     params: number of trained parameters.
@@ -147,7 +145,6 @@ class Recipe:
     settings: Mapping[str, Any] = field(default_factory=dict)
     changed: Mapping[str, Any] = field(default_factory=dict)
     changes: tuple[str, ...] = ()
-    derived: frozenset[str] = frozenset()
     other: str = ""
     is_labeled: bool = False
     params: int = 0

@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from ablate.table.columns.layouts import paper_layout
+from ablate.table.columns.layouts import full_layout
 from ablate.table.conclusion import conclusion
 from ablate.table.layout import Layout, TextColumn
 from ablate.table.render import further_tables
@@ -91,13 +91,15 @@ def latex_environment(table: Table, notes: Sequence[str]) -> str:
 
 def _layout(table: Table, against_paper: bool = False, with_cost: bool = False) -> Layout:
     mark = f"{_BOLD}{{}}".format
-    return paper_layout(table, mark, against_paper, with_cost, best="bold:", every_setting=False)
+    return full_layout(table, mark, "bold:", against_paper, with_cost)
 
 
 def _results(table: Table, layout: Layout, notes: Sequence[Sequence[str]]) -> str:
     name = escaped(table.experiment.name)
     state = " (unfinished)" if table.missing_runs else ""
-    caption = f"Ablation study {name}{state}: each row equals base except for the settings shown."
+    caption = (
+        f"Ablation study {name}{state}: each row equals base except for the settings that it names."
+    )
     if not table.experiment.is_study:
         caption = f"Scores of {name}."
     groups = [row.group for row in table.rows]

@@ -14,7 +14,7 @@ from ablate.stats.significance import LEVEL
 from ablate.stdio import print_line, whole_lines, widen
 from ablate.table.agreement import agreements_json
 from ablate.table.columns.column import Form, flat_rows, json_rows
-from ablate.table.columns.layouts import paper_layout, table_columns, terminal_layout
+from ablate.table.columns.layouts import full_layout, table_columns, terminal_layout
 from ablate.table.conclusion import conclusion
 from ablate.table.designs import design_effects, effects_layout
 from ablate.table.ladder import ladder_layout, ladders
@@ -75,7 +75,7 @@ def _print_layout(
 
 def markdown(table: Table, against_paper: bool, with_cost: bool = False) -> str:
     """The conclusion, the table and its legend in Markdown."""
-    layout = paper_layout(table, "**{}**".format, against_paper, with_cost, best="**bold**:")
+    layout = full_layout(table, "**{}**".format, "**bold**:", against_paper, with_cost)
     blocks = [_markdown_list(conclusion(table)), _markdown_table(layout)]
     for title, below in further_tables(table):
         blocks.append(f"### {_markdown_text(title)}\n\n{_markdown_table(below)}")

@@ -2,7 +2,7 @@
 
 import json
 
-from ablate.table.columns.layouts import paper_layout
+from ablate.table.columns.layouts import full_layout
 from ablate.table.render import as_json
 from tests.report.fakes import Fake, study_from
 
@@ -30,7 +30,7 @@ def filled(tmp_path, text=STUDY):
 
 
 def heads(table):
-    layout = paper_layout(table, lambda text: f"*{text}", against_paper=False)
+    layout = full_layout(table, lambda text: f"*{text}", "*")
     return {column.head.replace("\n", " "): column.cells for column in layout.columns}, " ".join(
         layout.legend
     )

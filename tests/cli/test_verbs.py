@@ -282,7 +282,7 @@ def test_the_table_is_printed_in_every_format(fake, given):
     fake.all_done()
     assert inside("table", *given, "--format", "csv").out.startswith("row,verdict,group,n_layers,")
     assert json.loads(inside("table", *given, "--format", "json").out)["study"] == "small"
-    assert inside("table", *given, "--format", "markdown").out.count("\n|  | N | d_model |") == 1
+    assert inside("table", *given, "--format", "markdown").out.count("\n| row | ") == 1
     assert "paper PPL" in inside("table", *given, "--format", "markdown", "--against", "paper").out
     assert "4.92" in inside("table", *given, "--against", "paper").out
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ablate.page.html import Best, environment, table_context, table_html, word_differences
-from ablate.table.columns.layouts import paper_layout, sortable_layout
+from ablate.table.columns.layouts import full_layout
 from ablate.table.conclusion import conclusion
 from ablate.table.designs import design_effects, effects_layout
 from tests.report.fakes import SMALL
@@ -44,7 +44,7 @@ class Tags(HTMLParser):
 def test_every_row_and_cell_is_shown_and_heads_are_marked_as_such(fake):
     table = fake().all_done().table()
     tags = Tags(table_html(table))
-    layout = paper_layout(table, lambda text: text, against_paper=False, every_setting=False)
+    layout = full_layout(table, lambda text: text, "*")
     assert [text for _, text in tags.all("th")[: len(layout.columns)]][1:] == [
         column.head.replace("\n", "") for column in layout.columns[1:]
     ]
@@ -74,7 +74,7 @@ def test_the_caption_says_whether_rows_have_chosen_settings(fake, match, words):
 def test_rows_of_the_page_have_their_whole_labels_and_their_links(fake):
     table = fake().all_done().table()
     links = {row.label: f"run-{index}" for index, row in enumerate(table.rows) if index % 2}
-    context = table_context(table, sortable_layout(table, Best, "bold:"), is_page=True, links=links)
+    context = table_context(table, full_layout(table, Best, "bold:"), is_page=True, links=links)
     tags = Tags(environment().get_template("table.html").render(context))
     names = [text for attributes, text in tags.all("th") if attributes["scope"] == "row"]
     assert names == [row.label for row in table.rows]
@@ -90,7 +90,7 @@ def test_best_values_are_strong_and_verdicts_have_their_class(fake):
         results.done("A h=1", seed, 6.0, low)
         results.done("A h=2", seed, 4.0, 25.0)
     tags = Tags(table_html(results.table()))
-    assert [text for _, text in tags.all("strong")] == ["25.0 ±0.0", "4.00 ×÷1.000", "25.0 ±0.0"]
+    assert [text for _, text in tags.all("strong")] == ["25.0 ±0.0", "25.0 ±0.0", "4.00 ×÷1.000"]
     assert [text for attributes, text in tags.all("td") if attributes.get("class") == "worse"] == [
         "worse"
     ]

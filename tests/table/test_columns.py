@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 from functools import cache
 
 import pandas as pd
@@ -17,7 +18,7 @@ from ablate.page.points import short_names
 from ablate.store.records import Overlap, Provenance
 from ablate.study import Selection, read_study, runs_of
 from ablate.table.columns.column import Form
-from ablate.table.columns.layouts import paper_layout, table_columns, terminal_layout
+from ablate.table.columns.layouts import full_layout, table_columns, terminal_layout
 from ablate.table.latex import latex
 from ablate.table.layout import MIN_LABEL, total_width
 from ablate.table.render import as_json, comma_separated, markdown, print_rich
@@ -32,13 +33,13 @@ def starred(text):
 
 
 def columns(table, against_paper=False):
-    """Cells of each column of the paper's layout, by its head."""
-    layout = paper_layout(table, starred, against_paper)
+    """Cells of each column of the full layout, by its head."""
+    layout = full_layout(table, starred, "*", against_paper)
     return {column.head.replace("\n", " "): column.cells for column in layout.columns}
 
 
 def legend(table, against_paper=False):
-    return "\n".join(paper_layout(table, starred, against_paper).legend)
+    return "\n".join(full_layout(table, starred, "*", against_paper).legend)
 
 
 def shown(table, width=None, against_paper=False):
@@ -51,15 +52,12 @@ def shown(table, width=None, against_paper=False):
     return out.getvalue()
 
 
-def test_cells_are_blank_where_a_row_equals_base(fake):
-    table = columns(fake(seeds="1").all_done().table())
-    assert table[""] == ("base", "(A)", "", "(D)", "(decoding)")
-    assert table["N"] == ("2", "", "", "", "")
-    assert table["d_model"] == ("64", "", "", "", "")
-    assert table["h"] == ("4", "1", "2", "", "")
-    assert table["P_drop"] == ("0.1", "", "", "0.3", "")
-    assert table["steps"] == ("100", "", "", "", "")
-    assert table["other"] == ("", "", "", "", "beam=1")
+def test_rows_have_their_labels_and_base_has_its_settings_in_the_legend(fake):
+    table = fake(seeds="1").all_done().table()
+    assert columns(table)["row"] == tuple(row.label for row in table.rows)
+    assert legend(table).startswith(
+        "base: N=2, d_model=64, d_ff=128, h=4, d_k=16, d_v=16, P_drop=0.1"
+    )
 
 
 LABELED = SMALL.replace(
@@ -69,8 +67,7 @@ LABELED = SMALL.replace(
 
 def test_a_written_label_stands_for_the_changes_which_the_legend_names(fake):
     results = fake(LABELED, seeds="1").all_done()
-    table = columns(results.table())
-    assert (table[""][1], table["other"][1], table["N"][1]) == ("(later)", "RMS & pre", "1")
+    assert columns(results.table())["row"][1] == "RMS & pre"
     explained = "RMS & pre: n_layers=1, norm=rmsnorm, norm_position=pre."
     assert explained in legend(results.table())
     assert f"- {explained}" in markdown(results.table(), against_paper=False).splitlines()
@@ -96,7 +93,7 @@ def test_the_label_of_a_row_on_a_path_is_in_every_format_and_the_legend_has_the_
 ):
     results = fake(f"{SMALL.split('rows:')[0]}rows:\n  path: {group}\n", seeds="1").all_done()
     table, labels = results.table(), tuple(f"path {label}" for label in labels)
-    assert columns(table)["other"] == ("", *labels)
+    assert columns(table)["row"] == ("base", *labels)
     for text in (markdown(table, against_paper=False), latex(table).replace("\\_", "_")):
         assert all(label in text for label in labels)
     for text in (legend(table), latex(table).replace("\\_", "_"), shown(table)):
@@ -115,7 +112,7 @@ def test_a_cell_is_named_by_its_label_if_a_factor_is_a_group_of_fields(fake):
     modern = "{factorial: {dropout: [0.1, 0.3], modern: {norm: rmsnorm, norm_position: pre}}}"
     head = SMALL.split("rows:")[0]
     table = fake(f"{head}rows:\n  F: {modern}\n", seeds="1").all_done().table()
-    assert columns(table)["other"][-1] == "F dropout=0.3 modern=on"
+    assert columns(table)["row"][-1] == "F dropout=0.3 modern=on"
     assert "modern of F: norm=rmsnorm, norm_position=pre." in legend(table)
     assert "dropout of F" not in legend(table)
 
@@ -128,19 +125,12 @@ def test_a_custom_class_of_a_labeled_row_is_named_as_written(fake, tmp_path):
     assert "squared: activation=mine:Square." in legend(fake(text, seeds="1").all_done().table())
 
 
-def test_head_sizes_that_follow_from_another_change_are_shown(fake):
-    table = columns(fake(seeds="1").all_done().table())
-    assert table["d_k"] == table["d_v"] == ("16", "64", "32", "", "")
-
-
-def test_columns_have_the_order_of_the_paper(fake):
-    heads = list(columns(fake(seeds="1").all_done().table()))
-    assert heads[:10] == [
-        "", "N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "eps_ls", "steps",
+def test_the_main_metric_comes_first_as_on_a_terminal(fake):
+    table = fake(seeds="1").all_done().table()
+    assert list(columns(table)) == [
+        "row", "BLEU (test)", "ΔBLEU (n = 1)", "PPL (dev)", "ΔPPL (n = 1)", "params (10^6)",
     ]  # fmt: skip
-    assert heads[-5:] == [
-        "PPL (dev)", "BLEU (test)", "ΔPPL (n = 1)", "ΔBLEU (n = 1)", "params (10^6)",
-    ]  # fmt: skip
+    assert full_layout(table, starred, "*") == terminal_layout(table, starred, False)
 
 
 def test_best_value_of_each_metric_is_marked(fake):
@@ -198,7 +188,7 @@ def test_differences_without_an_interval_name_their_metric_and_the_reason(
     table = results.table()
     lines = [
         line.partition(": ")
-        for line in paper_layout(table, starred, False).legend
+        for line in full_layout(table, starred, "*").legend
         if line.startswith("Δ")
     ]
     assert {head for head, _, _ in lines} == expected.keys()
@@ -253,7 +243,7 @@ def test_incomplete_row_shows_its_number_of_seeds_and_no_row_is_marked_while_it_
     table = columns(results.table())
     assert table["PPL (dev)"] == ("5.00 ×÷1.000", "6.00 ×÷1.000", "1.41 ×÷1.633 (2/3)")
     assert table["BLEU (test)"] == ("25.0 ±0.0", "24.0 ±0.0", "91.0 ±1.4 (2/3)")
-    assert table["state"] == ("", "", "2 of 3 seeds done; pending")
+    assert "2 of 3 seeds done; pending: A h=2." in legend(results.table())
 
 
 @pytest.mark.parametrize(
@@ -283,11 +273,11 @@ def test_parameters_are_in_millions(params, text):
     assert millions(params) == text
 
 
-def test_state_column_is_shown_while_a_row_is_not_done(fake):
+def test_the_legend_names_the_rows_that_are_not_done(fake):
     results = fake(seeds="1").all_done()
-    assert "state" not in columns(results.table())
+    assert "pending" not in legend(results.table())
     results.folder("A h=2", 1).result.unlink()
-    assert columns(results.table())["state"] == ("", "", "pending", "", "")
+    assert "pending: A h=2." in legend(results.table())
 
 
 def test_one_seed_brings_a_warning(fake):
@@ -326,7 +316,7 @@ rows: {{C: {{match: {match}, each: {{d_ff: [512]}}}}}}
 """).table()
     assert (
         f"matched: the field that brings the row's {words}"
-        in paper_layout(table, starred, False).legend
+        in full_layout(table, starred, "*").legend
     )
 
 
@@ -446,14 +436,6 @@ def test_what_match_has_chosen_stays_longer_than_the_parameters(fake):
     assert names.index("matched") < names.index("params")
 
 
-def test_settings_come_last_and_those_that_most_rows_change_come_first(filled):
-    table = filled("table3", "1-3", True)
-    names = [column.name for column in terminal_layout(table, starred, against_paper=False).columns]
-    settings = names[names.index("params") + 1 :]
-    # By the number of rows that change them by hand; d_k and d_v of rows A follow from h.
-    assert settings == ["h", "N", "d_model", "d_ff", "P_drop", "d_k", "eps_ls", "steps", "d_v"]
-
-
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize(("name", "seeds", "whole"), STUDIES_WITH_RESULTS)
 def test_a_pipe_and_a_wide_table_get_every_column_uncut(filled, name, seeds, whole, wide):
@@ -526,7 +508,7 @@ def markdown_table(text):
 def test_markdown_is_a_table_with_a_list_below(filled, name, seeds, whole, against_paper):
     table = filled(name, seeds, whole)
     rows, below = markdown_table(markdown(table, against_paper))
-    layout = paper_layout(table, lambda text: f"**{text}**", against_paper)
+    layout = full_layout(table, lambda text: f"**{text}**", "**bold**:", against_paper)
     assert len({len(row) for row in rows}) == 1
     assert rows[0] == [column.head.replace("\n", " ") for column in layout.columns]
     assert all(re.fullmatch(r"-+:?", cell) for cell in rows[1])
@@ -534,7 +516,7 @@ def test_markdown_is_a_table_with_a_list_below(filled, name, seeds, whole, again
         zip(*(column.cells for column in layout.columns), strict=True)
     )
     assert all(line.startswith("- ") for line in below)
-    assert any(line.endswith("**bold**: best; blank: as base.") for line in below)
+    assert any(line.endswith("**bold**: best.") for line in below)
 
 
 def test_the_records_of_a_stranger_add_no_markup_and_no_line_to_a_markdown_table(fake):
@@ -549,21 +531,17 @@ def test_the_records_of_a_stranger_add_no_markup_and_no_line_to_a_markdown_table
     results.diverged("A h=1", 1, 50, "bad\n\n</td><script>x</script>")
     lines = markdown(results.table(), against_paper=False).splitlines()
     assert "device: &lt;img src=x> # [Title]\\(javascript:x)\\x1b[2J: base" in "\n".join(lines)
-    assert any(
-        line.endswith("| diverged at step 50: bad  &lt;/td>&lt;script>x&lt;/script> |")
-        for line in lines
-    )
+    assert "- diverged at step 50: bad  &lt;/td>&lt;script>x&lt;/script>: A h=1." in lines
     assert all(not line or line.startswith(("- ", "| ")) for line in lines)
 
 
 def test_pipes_in_a_markdown_cell_are_escaped(fake):
-    results = fake(seeds="1").all_done()
-    reason = "one | two || three"
-    results.folder("A h=1", 1).result.unlink()
-    results.diverged("A h=1", 1, 5, reason)
-    rows, _ = markdown_table(markdown(results.table(), against_paper=False))
+    table = fake(seeds="1").all_done().table()
+    last = replace(table.rows[-1], label="one | two || three")
+    text = markdown(replace(table, rows=(*table.rows[:-1], last)), against_paper=False)
+    rows, _ = markdown_table(text)
     assert len({len(row) for row in rows}) == 1
-    assert rows[3][-1] == f"diverged at step 5: {reason}"
+    assert rows[-1][0] == "one | two || three"
 
 
 def test_csv_has_numbers_in_full(fake):
@@ -684,7 +662,8 @@ def test_every_changed_field_of_decoding_is_shown(fake):
     assert fields.keys() == DecodingConfig.model_fields.keys() - Translation().unused_fields.keys()
     text = "study: s\ndata: {corpus: toy, vocab_size: 200}\nrows: {decoding: {set: %s}}\n"
     table = columns(fake(text % str(fields).replace("'", "")).table())
-    assert table["other"][1] == ", ".join(f"{name}={value}" for name, value in fields.items())
+    label = " ".join(f"{name}={value}" for name, value in fields.items())
+    assert table["row"][1] == f"decoding {label}"
 
 
 # Test text in the training data
@@ -702,7 +681,7 @@ def test_one_line_under_the_table_gives_the_share_of_test_text_in_the_training_d
         "Test text that also occurs in the training data: source 2.5 %, target 0.0 %, whole records "
         "0.0 %."
     )
-    assert paper_layout(table, starred, False).legend.count(line) == 1
+    assert full_layout(table, starred, "*").legend.count(line) == 1
     assert terminal_layout(table, starred, False, width=80).legend.count(line) == 1
     assert line in as_json(table)
     assert "Test text" not in comma_separated(table)
@@ -711,21 +690,6 @@ def test_one_line_under_the_table_gives_the_share_of_test_text_in_the_training_d
 @pytest.mark.parametrize("overlap", [None, Overlap(by_field={"source": 0, "target": 0}, records=0)])
 def test_without_overlap_the_table_is_as_before(fake, overlap):
     assert "training data" not in legend(with_overlap(fake(), overlap))
-
-
-def test_settings_that_rows_change_by_themselves_come_before_head_sizes_that_follow(fake):
-    text = """\
-study: small
-data: {corpus: toy, vocab_size: 200}
-base: {N: 2, d_model: 64, d_ff: 128, h: 4, train_steps: 100}
-rows:
-  A: {each: {h: [1, 2, 8]}}
-  B: {each: {d_k: [8]}}
-  C: {each: {N: [1]}}
-"""
-    layout = terminal_layout(fake(text).table(), starred, against_paper=False)
-    names = [column.name for column in layout.columns]
-    assert [name for name in names if name in ("N", "h", "d_k", "d_v")] == ["h", "N", "d_k", "d_v"]
 
 
 def test_scripts_and_people_read_the_same_columns(fake):
@@ -771,7 +735,7 @@ def test_two_metrics_have_one_verdict_together_and_a_p_value_each(tmp_path):
     head = next(line for line in text.splitlines() if line.startswith("| "))
     for name in ("ΔPPL [95 %]", "p PPL (adj.)", "ΔBLEU [95 %]", "p BLEU (adj.)"):
         assert head.count(f"| {name} |") == 1, name
-    assert head.endswith(" | verdict |")
+    assert head.startswith("| row | PPL (dev) | BLEU (test) | verdict |")
     assert "Each of these 2 metrics is tested at 0.025" in text
     for metric, equal in (("PPL", 1), ("BLEU", 0)):
         interval = f"the interval of Δ{metric} excludes {equal}"

@@ -5,13 +5,13 @@ import pytest
 from ablate.config import cost
 from ablate.config.lengths import Lengths
 from ablate.store.records import Provenance
-from ablate.table.columns.layouts import paper_layout
+from ablate.table.columns.layouts import full_layout
 from tests.records import change
 
 
 def with_cost(table):
-    """The paper's layout with the columns of cost."""
-    return paper_layout(table, str, against_paper=False, with_cost=True)
+    """The full layout with the columns of cost."""
+    return full_layout(table, str, "*", with_cost=True)
 
 
 def test_time_and_rate_are_means_over_seeds_and_flops_count_the_steps_made(fake):

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from ablate.table.columns.layouts import paper_layout
+from ablate.table.columns.layouts import full_layout
 from ablate.table.conclusion import conclusion
 from ablate.table.designs import design_effects, effects_layout
 from ablate.table.latex import escaped, latex
@@ -37,13 +37,14 @@ def test_rows_have_one_cell_per_column_and_groups_are_separated_by_rules(fake):
     columns = re.search(r"\\begin\{tabular\}\{([lr]+)\}", text)[1]
     assert {len(row) for row in rows if row != "rule"} == {len(columns)}
     assert [row if row == "rule" else row[0] for row in rows] == [
-        "rule", "", "", "rule", "base", "rule", "(A)", "", "rule", "(D)", "rule", "(decoding)", "rule",
+        "rule", "", "row", "rule", "base", "rule", "A h=1", "A h=2", "rule", "D dropout=0.3", "rule",
+        "decoding beam=1", "rule",
     ]  # fmt: skip
 
 
 def test_cells_are_those_of_the_layout_and_the_best_is_bold(fake):
     table = fake().all_done().table()
-    layout = paper_layout(table, lambda text: f"*{text}", against_paper=False, every_setting=False)
+    layout = full_layout(table, lambda text: f"*{text}", "bold:")
     rows = [row for row in body(latex(table))[4:] if row != "rule"]
     for index, cells in enumerate(rows):
         expected = [column.cells[index] for column in layout.columns]

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ablate.paper import PaperColumn
 from ablate.table.layout import FURTHER, TextColumn, head_name
 from ablate.table.table import Table, TableRow
 
@@ -20,10 +19,8 @@ class Form:
     mark: marks the best values.
     with_paper: whether to show the numbers of the paper.
     with_cost: whether to show the cost of training.
-    settings: the settings that have a column.
-    labels: whether a column of row labels takes the place of the columns of groups and settings.
-    compact: whether the column of groups has the other changes too, and verdicts have no
-        detectable differences.
+    as_paper: whether columns of groups and settings, as in Table 3 of the paper, take the place of
+        row labels, and verdicts have no detectable differences.
     timed: whether scripts get measured times, which differ between repetitions of a study.
     left_out: names of columns that are not shown.
     best: the mark of the best values, for the legend.
@@ -32,9 +29,7 @@ class Form:
     mark: Mark = str
     with_paper: bool = True
     with_cost: bool = True
-    settings: tuple[PaperColumn, ...] = ()
-    labels: bool = False
-    compact: bool = False
+    as_paper: bool = False
     timed: bool = True
     left_out: frozenset[str] = frozenset()
     best: str = "*"

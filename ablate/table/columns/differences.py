@@ -58,17 +58,17 @@ def verdict_columns(table: Table, form: Form) -> Iterator[Column]:
         yield Column(
             "",
             "verdict",
-            text=partial(_verdict_text, table, is_compact=form.compact),
+            text=partial(_verdict_text, table, is_compact=form.as_paper),
             priority=VERDICT if len(table.judged_metrics) == 1 else JOINT_VERDICT,
             numeric=False,
-            folds=form.labels,
+            folds=not form.as_paper,
         )
     # With labels, there is no space for a column of notes: they are in the legend.
     yield Column(
         "state",
         "state",
         lambda row: row.state,
-        None if form.labels else lambda row: row.note,
+        (lambda row: row.note) if form.as_paper else None,
         partial(_verdict_legend, table),
         numeric=False,
         folds=True,
@@ -128,7 +128,7 @@ def _difference_legend(table: Table, form: Form) -> Iterator[str]:
     if judged:
         yield from _difference_lines(table, form)
     if any(_has_intervals(table, metric) for metric in table.judged_metrics):
-        yield _verdict_line(table, is_compact=form.compact)
+        yield _verdict_line(table, is_compact=form.as_paper)
         has_p = any(form.shows(_p_head(table, metric)) for metric in table.judged_metrics)
         if len(table.judged_metrics) > 1:
             line = (
@@ -270,7 +270,7 @@ def _verdict_legend(table: Table, form: Form) -> Iterator[str]:
 
 def _note_legend(table: Table, form: Form) -> Iterator[str]:
     """Yield each note with its rows, `pending: A h=1, B d_k=16`, if no column shows them."""
-    if form.labels:
+    if not form.as_paper:
         yield from _grouped_labels(lambda row: row.note, table)
 
 

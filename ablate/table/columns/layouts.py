@@ -10,7 +10,7 @@ from ablate.table.columns.column import Column, Form, Mark, text_columns
 from ablate.table.columns.cost import cost_columns
 from ablate.table.columns.differences import difference_columns, verdict_column, verdict_columns
 from ablate.table.columns.paper import paper_columns
-from ablate.table.columns.rows import label_column, row_columns, varied_settings
+from ablate.table.columns.rows import label_column, row_columns
 from ablate.table.columns.scores import score_columns
 from ablate.table.layout import (
     FURTHER,
@@ -51,23 +51,27 @@ def table_columns(table: Table, form: Form) -> tuple[Column, ...]:
     )
 
 
-def paper_layout(
+def full_layout(
     table: Table,
     mark: Mark,
-    against_paper: bool,
+    best: str,
+    against_paper: bool = False,
     with_cost: bool = False,
-    *,
-    best: str = "*",
-    every_setting: bool = True,
 ) -> Layout:
-    """The layout of Table 3 of the paper. With `every_setting`, settings that no row changes have a
-    column, too; otherwise they are in the legend. The other options are those of `Form`.
+    """The layout for documents: labels, the most important columns first, and no settings, because
+    labels and legend name them. The options are those of `Form`.
     """
-    settings = table.experiment.setup.settings if every_setting else varied_settings(table)
-    form = Form(mark, against_paper, with_cost, settings, best=best)
-    columns = table_columns(table, form)
-    shown = text_columns(columns, table)
-    return Layout(tuple(shown), _legend(columns, form, shown))
+    form = Form(mark, against_paper, with_cost, best=best)
+    declared = table_columns(table, form)
+    columns = []
+    for column in text_columns(declared, table):
+        if column.priority == REQUESTED:
+            # These columns come first on a terminal, because its user has requested them.
+            column = replace(column, priority=FURTHER)
+        if any(column.cells):
+            columns.append(column)
+    columns.sort(key=attrgetter("priority"))
+    return Layout(tuple(columns), _legend(declared, form, columns))
 
 
 def terminal_layout(
@@ -79,7 +83,7 @@ def terminal_layout(
     The first line of the legend names the columns that do not fit. `width` is the number of
     characters, or None to show all columns; the other options are those of `Form`.
     """
-    form = Form(mark, against_paper, with_cost, varied_settings(table), labels=True)
+    form = Form(mark, against_paper, with_cost)
     if width is not None and table.covers_paper:
         layout = _narrow_paper_layout(table, form, width)
         if layout is not None:
@@ -97,14 +101,13 @@ def _narrow_paper_layout(table: Table, form: Form, width: int) -> Layout | None:
     """The paper's columns and the verdict, and further columns that fit; None if the former do not
     fit.
     """
-    settings = table.experiment.setup.settings
-    form = replace(form, settings=settings, labels=False, compact=True)
+    form = replace(form, as_paper=True)
     declared = table_columns(table, form)
     columns = text_columns(declared, table)
     shown = [columns[0]]
     further = []
     for column in columns[1:]:
-        is_setting = column.priority >= SETTING
+        is_setting = column.priority == SETTING
         if column.name == "params" or is_setting or column.priority in _PAPER_PRIORITIES:
             shown.append(column)
         else:
@@ -131,21 +134,6 @@ def _left_out(
     if left_out:
         line = f"Left out at {width} columns: {', '.join(left_out)}"
         yield Warned(f"{line}; `{table.experiment.setup.command} --wide` shows all.")
-
-
-def sortable_layout(table: Table, mark: Mark, best: str) -> Layout:
-    """The layout of a table that readers can sort: labels, and all columns except settings."""
-    form = Form(mark, with_paper=False, labels=True, best=best)
-    declared = table_columns(table, form)
-    columns = []
-    for column in text_columns(declared, table):
-        if column.priority == REQUESTED:
-            # These columns come first on a terminal, because its user has requested them.
-            column = replace(column, priority=FURTHER)
-        if any(column.cells):
-            columns.append(column)
-    columns.sort(key=attrgetter("priority"))
-    return Layout(tuple(columns), _legend(declared, form, columns))
 
 
 def _legend(declared: Sequence[Column], form: Form, shown: Sequence[TextColumn]) -> tuple[str, ...]:

@@ -27,83 +27,37 @@ def _label(row: TableRow) -> str:
 
 def row_columns(table: Table, setup: Setup, form: Form) -> Iterator[Column]:
     """Yield the columns that identify a row."""
-    cells = _groups(table)
     labels = replace(label_column(), legend=partial(_legend, table, setup))
-    groups = Column(
-        "group",
-        "",
-        lambda row: row.group,
-        lambda row: cells[row.label],
-        numeric=False,
-        folds=True,
-    )
-    changes = Column(
+    groups = Column("group", "", lambda row: row.group, numeric=False, folds=True)
+    if form.as_paper:
+        labels = replace(labels, text=None)
+        groups = replace(groups, text=partial(_group_and_changes, _groups(table)))
+    yield from (labels, verdict_column(table), groups)
+    for setting in setup.settings:
+        text = partial(_setting_cell, table, setting) if form.as_paper else None
+        value = partial(_setting, setting)
+        yield Column(setting.field, setting.head, value, text, priority=SETTING)
+    yield Column(
         "changed",
-        "other",
-        lambda row: row.recipe.changed,
-        lambda row: row.recipe.other,
-        numeric=False,
-        folds=True,
-        only_filled=True,
+        value=lambda row: row.recipe.changed,
         flat=lambda row: " ".join(row.recipe.changes),
     )
-    if form.compact:
-        groups = replace(groups, text=partial(_group_and_changes, cells))
-        changes = replace(changes, text=None)
-    if form.labels:  # labels have the group and the changes
-        groups = replace(groups, text=None)
-        changes = replace(changes, text=None)
-    else:
-        labels = replace(labels, text=None)
-    yield from (labels, verdict_column(table), groups)
-    # The settings that most rows change come first on a terminal; ties have the order of Table 3.
-    order = sorted(form.settings, key=lambda setting: -_count_changes(table, setting))
-    for setting in setup.settings:
-        value = partial(_setting, setting)
-        column = Column(setting.field, setting.head, value, latex=setting.latex)
-        if setting in form.settings:
-            text = partial(_setting_cell, table, setting)
-            column = replace(column, text=text, priority=SETTING + order.index(setting))
-        yield column
-    yield changes
 
 
 def _setting(setting: PaperColumn, row: TableRow) -> Any:
     return row.recipe.settings[setting.field]
 
 
-def varied_settings(table: Table) -> tuple[PaperColumn, ...]:
-    """The settings that some row changes; none if the settings are unknown."""
-    changed: set[str] = set()
-    for row in table.rows:
-        changed.update(row.recipe.changed)
-    settings = table.experiment.setup.settings
-    return tuple(setting for setting in settings if setting.field in changed)
-
-
-def _count_changes(table: Table, setting: PaperColumn) -> int:
-    """Number of rows that change a setting. Derived changes, such as head sizes that follow from h,
-    do not count.
-    """
-    count = 0
-    for row in table.rows:
-        direct_changes = row.recipe.changed.keys() - row.recipe.derived
-        count += setting.field in direct_changes
-    return count
-
-
 def _legend(table: Table, setup: Setup, form: Form) -> Iterator[str]:
     """Yield the settings of base that have no column, the settings of the parts of designs, and
     the changes of rows whose label does not show them.
     """
-    base = table.rows[0]
-    hidden = []
-    for setting in setup.settings:
-        if setting not in form.settings or not form.shows(setting.head):
-            hidden.append(f"{setting.head}={_setting_text(base, setting)}")
-    if hidden:
-        yield f"{'base' if form.labels else 'all rows'}: {', '.join(hidden)}"
-    yield f"base also: {setup.base}."
+    if form.as_paper:
+        yield f"base also: {setup.base}."
+    else:
+        base = table.rows[0]
+        texts = [f"{column.head}={_setting_text(base, column)}" for column in setup.settings]
+        yield f"base: {', '.join(filter(None, [*texts, setup.base]))}."
     # A part of several designs has a single line.
     groups: dict[tuple[str, str], dict[str, None]] = {}
     for design in setup.designs:

@@ -122,7 +122,7 @@ def _mark_phrases(table: Table, form: Form, shown: Sequence[Metric]) -> Iterator
     """Yield the meaning of marked and blank cells, if there are any."""
     if any(form.shows(metric.title) and table.best(metric) is not None for metric in shown):
         yield f"{form.best} best"
-    if any(form.shows(setting.head) for setting in form.settings):
+    if form.as_paper:
         yield "blank: as base"
 
 
