@@ -20,8 +20,9 @@ from typing import Any
 
 from ablate.analysis.choices import runs_with_choices
 from ablate.analysis.outcome import outcome_of
-from ablate.plan.power import power_of
+from ablate.plan.power import power_of, training_size
 from ablate.store import Results
+from ablate.store.corpora import lengths_in
 from ablate.study import Runs, read_study
 from ablate.table.table import Table
 
@@ -42,6 +43,8 @@ def spreads_in(folder: Path) -> list[dict[str, Any]]:
 def spreads(planned: Runs, results: Results, table: Table) -> list[dict[str, Any]]:
     """The spreads and the differences of a study, from its results; the main metric is first."""
     study, stated = planned.study, list[dict[str, Any]]()
+    lengths = lengths_in(results.corpus(table.experiment.corpora[0]))
+    text, trained = training_size(planned, lengths)
     for power in power_of(planned, results):
         differences = []
         for verdict in table.verdicts(power.metric):
@@ -56,6 +59,8 @@ def spreads(planned: Runs, results: Results, table: Table) -> list[dict[str, Any
                 "is_main": not stated,
                 "sd": _rounded(power.sd),
                 "sentences": _rounded(power.sentences),
+                "text": text,
+                "trained": trained,
                 "differences": sorted(differences),
             }
         )
@@ -67,7 +72,7 @@ def _rounded(value: float) -> float:
 
 
 if __name__ == "__main__":
-    folders = sorted(path.parent for path in PUBLISHED.glob("*/records.zip"))
+    folders = sorted(path.parent for path in PUBLISHED.glob("*/table.md"))
     chosen = [folder for folder in folders if folder.name in (sys.argv[1:] or [folder.name])]
     lines = []
     for folder in chosen:

@@ -100,8 +100,8 @@ def command(
         raise wrong_option("--difference", "the study has no row beside base")
     if difference is not None and power[0].source == "unknown":
         problem = (
-            "no row has finished with two seeds, and no published study has this metric, so the "
-            "spread is unknown"
+            "no row has finished with two seeds, and no published study of a similar size has this "
+            "metric, so the spread is unknown"
         )
         raise wrong_option("--difference", Fault(problem, remedy="give --spread SD"))
     if difference is not None and not power[0].sd:

@@ -6,21 +6,26 @@ estimated from finished runs, or taken from the published studies.
 
 from __future__ import annotations
 
+import math
 import statistics
 from dataclasses import replace
 from typing import Any
 
 from ablate.analysis.experiment import experiment_of
 from ablate.analysis.results import read_runs, runs_by_row
+from ablate.config import cost
+from ablate.config.lengths import Lengths
 from ablate.plan.typical import published_differences, typical_spreads
 from ablate.stats.metrics import Metric
 from ablate.store import Results
-from ablate.study import Runs, Study
+from ablate.store.corpora import known_lengths
+from ablate.study import Runs
 from ablate.table.experiment import Experiment
-from ablate.table.power import Power, power_of_scores
+from ablate.table.power import SIMILAR, Power, power_of_scores
 
 ENOUGH_SEEDS = 5  # detect half of the published differences; advised if more seeds are needed
 COMPARED_SEEDS = (2, 3, 5, 8)  # numbers of seeds in the JSON, beside the study's number
+LARGEST_EXCESS = 10.0  # a study with a larger factor less text or training has another noise
 RARE = 0.25  # warn if a smaller share of the published differences could be detected
 
 
@@ -48,24 +53,45 @@ def power_of(planned: Runs, results: Results, spread: float | None = None) -> li
         return [Power(experiment, experiment.judged[0], spread, 0.0, "stated")]
     metrics = (*experiment.judged, *study.task.model_metrics[:1])
     measured = power_of_scores(experiment, metrics)
-    return measured or [_typical_power(study, experiment, metric) for metric in experiment.judged]
+    if measured:
+        return measured
+    return [_typical_power(planned, results, experiment, metric) for metric in experiment.judged]
 
 
-def _typical_power(study: Study, experiment: Experiment, metric: Metric) -> Power:
-    """The power with the median spread of the published studies; in standard deviations if no
-    published study has the metric.
+def _typical_power(
+    planned: Runs, results: Results, experiment: Experiment, metric: Metric
+) -> Power:
+    """The power with the median spread of the published studies, of studies of a similar size if
+    there are any; in standard deviations if no published study has the metric, or all are much
+    larger than this study.
     """
+    study = planned.study
     published = typical_spreads(study.task_name, metric.name, study.data.corpus)
-    if published:
+    lengths = known_lengths(planned.data_of(planned.base), results.corpora)
+    size = training_size(planned, lengths)
+    excess = min((spread.times_larger(*size) for spread in published), default=math.inf)
+    if excess <= SIMILAR:
+        published = [spread for spread in published if spread.times_larger(*size) <= SIMILAR]
+    if excess <= LARGEST_EXCESS:
         sd = statistics.median(spread.sd for spread in published)
         sentences = statistics.median(spread.sentences for spread in published)
         by_study = {spread.study: spread.sd for spread in published}
-        return Power(experiment, metric, sd, sentences, "typical", by_study)
+        return Power(experiment, metric, sd, sentences, "typical", by_study, excess=excess)
     title = "standard deviations over seeds"
     if len(study.metrics.judged) > 1:
         title = f"standard deviations of {metric.title} over seeds"
     in_sds = replace(metric, title=title, digits=1, is_percentage=False, scale="linear")
     return Power(experiment, in_sds, 1.0, 0.0, "unknown")
+
+
+def training_size(planned: Runs, lengths: Lengths | None) -> tuple[int | None, int | None]:
+    """The number of tokens of base's training text, None without its lengths, and the number that a
+    run of base trains on, None if it is not known.
+    """
+    config = planned.base.config
+    steps = cost.steps(config, lengths)
+    text = lengths.longer_tokens if lengths else None
+    return text, round(steps * config.mean_batch_tokens) if steps else None
 
 
 def power_json(power: Power) -> dict[str, Any]:
@@ -85,6 +111,7 @@ def power_json(power: Power) -> dict[str, Any]:
         "stated": power.source == "stated",
         "source": power.source,
         "published": list(power.published),
+        "is_lower_bound": power.is_lower_bound,
         "detectable": detectable,
         "detectable_sds": power.detectable_sds,
         "warning": power_warning(power),
@@ -113,6 +140,6 @@ def power_warning(power: Power) -> str | None:
     remedy = f"`seeds: {list(range(1, ENOUGH_SEEDS + 1))}`"
     detectable = power.detectable_difference(ENOUGH_SEEDS)
     benefit = "shows more"
-    if detectable is not None:
+    if detectable is not None and not power.is_lower_bound:
         benefit = f"would find {power.amount(detectable)}"
     return f"Too few seeds: {reason}. {remedy} {benefit}."

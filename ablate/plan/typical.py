@@ -7,6 +7,7 @@ benchmarks/spreads.py computes `spreads.json` from the records in `results/`.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -26,6 +27,8 @@ class PublishedSpread:
     is_main: whether the metric is the study's main metric; else it is perplexity.
     sd: standard deviation of a score over seeds, pooled over the rows.
     sentences: standard deviation of a difference over resampled test sentences.
+    text: number of tokens of the training text.
+    trained: number of tokens that a run of base trains on, repetitions included.
     differences: absolute mean difference of each row from its base.
     """
 
@@ -36,7 +39,15 @@ class PublishedSpread:
     is_main: bool
     sd: float
     sentences: float
+    text: int
+    trained: int
     differences: Sequence[float]
+
+    def times_larger(self, text: float | None, trained: float | None) -> float:
+        """The factor by which the published study has more training text than another study, or
+        trains on more tokens, whichever is larger; numbers that are None are not compared.
+        """
+        return max(self.text / (text or math.inf), self.trained / (trained or math.inf))
 
 
 @cache

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from ablate.formatting import percent, plural
+from ablate.formatting import number, percent, plural
 from ablate.stats.bootstrap import paired_bootstrap
 from ablate.stats.comparison import PairedScores
 from ablate.stats.looks import Look, planned_looks
@@ -19,6 +19,8 @@ from ablate.stats.power import detectable_difference, seeds_needed
 from ablate.stats.significance import LEVEL, POWER
 from ablate.table.experiment import Experiment
 from ablate.table.verdicts import duplicates, paired_scores, resamples_of, scores_of
+
+SIMILAR = 1.5  # a study with at most this factor less text or training has a similar noise
 
 Source = Literal["stated", "runs", "typical", "unknown"]
 
@@ -34,6 +36,8 @@ class Power:
         published studies, or unknown.
     published: standard deviations of published studies, by name of the study, if `source` is
         `typical`.
+    excess: the factor by which the published studies have more text or more training than this
+        study. Above SIMILAR, this study has more noise than `sd`.
     rows_open: number of rows with fewer than two scores, which may still show a spread.
     """
 
@@ -43,6 +47,7 @@ class Power:
     sentences: float
     source: Source
     published: Mapping[str, float] = field(default_factory=dict)
+    excess: float = 1.0
     rows_open: int = 0
 
     @property
@@ -148,6 +153,11 @@ class Power:
         size = self.amount(self.detectable_difference(look.seeds, look.level))
         return f"look {look.number} ({look.seeds} seeds, level {look.level:.3g}) {size}"
 
+    @property
+    def is_lower_bound(self) -> bool:
+        """Whether detectable differences are lower bounds, because published studies are larger."""
+        return self.excess > SIMILAR
+
     def _size(self, difference: float | None) -> str:
         if difference is None:
             return "none (one seed shows no spread)"
@@ -157,7 +167,8 @@ class Power:
         """A difference with the title of the metric."""
         if difference is None:
             return self._size(difference)
-        return f"{self._size(difference)} {self.metric.title}"
+        bound = "at least " if self.is_lower_bound else ""
+        return f"{bound}{self._size(difference)} {self.metric.title}"
 
     @property
     def _noise(self) -> str:
@@ -180,6 +191,9 @@ class Power:
         noise += f", typical of the published {noun} {', '.join(self.published)}"
         if low < high:
             noise += f" ({self._size(low)} to {self._size(high)})"
+        if self.is_lower_bound:
+            times = number(self.excess, 0 if self.excess >= 10 else 1)
+            noise += f"; with {times} times less text or training, this study has more noise"
         return noise
 
     def seeds_text(self, difference: float) -> str:
@@ -197,7 +211,8 @@ class Power:
             return f"{subject}: 1000 seeds are not enough, because of the test {self.metric.item}s."
         if needed is None:
             return f"{subject}: 1000 seeds are not enough."
-        return f"{subject} takes {plural(needed, 'seed')}."
+        bound = "at least " if self.is_lower_bound else ""
+        return f"{subject} takes {bound}{plural(needed, 'seed')}."
 
 
 def power_of_scores(experiment: Experiment, metrics: Iterable[Metric]) -> list[Power]:

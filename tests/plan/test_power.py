@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from ablate.cli.init import TEMPLATES
+from ablate.config.lengths import Lengths
 from ablate.plan.power import power_json, power_of, power_warning
 from ablate.stats.looks import planned_looks
 from ablate.stats.power import detectable_difference
@@ -131,6 +132,31 @@ def test_before_any_run_the_spread_is_that_of_published_studies_on_the_same_or_o
     noun = "study" if len(expected) == 1 else "studies"
     assert f"typical of the published {noun} {', '.join(expected)}" in bleu.text
     assert (f" ({sds[0]:.1f} to {sds[-1]:.1f})" in bleu.text) == (len(sds) > 1)
+
+
+@pytest.mark.parametrize(
+    ("steps", "text", "expected"),
+    [
+        (18, None, ("typical", 1.02, False)),
+        (18, 101_900 / 2, ("typical", 2.0, True)),
+        (6, None, ("typical", 3.07, True)),
+        (1, None, ("unknown", 1.0, False)),
+        (18, 10_000, ("unknown", 1.0, False)),
+    ],
+)
+def test_published_studies_with_more_text_or_training_give_a_lower_bound_or_nothing(
+    fake, monkeypatch, steps, text, expected
+):
+    """The published study on this corpus has 101,900 tokens, and trains on 460,800."""
+    lengths = None if text is None else Lengths(1, 1, 1, round(text), 1, 1, 1)
+    monkeypatch.setattr("ablate.plan.power.known_lengths", lambda data, corpora: lengths)
+    results = fake(SMALL.replace("train_steps: 100", f"train_steps: {steps}"))
+    (bleu,) = power_of(results.planned, results.results)
+    assert (bleu.source, round(bleu.excess, 2), bleu.is_lower_bound) == expected
+    assert ("80 % power: at least " in bleu.text) == bleu.is_lower_bound
+    assert ("this study has more noise" in bleu.text) == bleu.is_lower_bound
+    assert (" takes at least " in bleu.seeds_text(5)) == bleu.is_lower_bound
+    assert power_json(bleu)["is_lower_bound"] == bleu.is_lower_bound
 
 
 def test_the_spread_of_another_metric_is_unknown_and_differences_are_in_standard_deviations(fake):
