@@ -58,7 +58,7 @@ def test_every_table_format_works_with_and_without_cost_and_paper(given):
             assert extra.code == 2
             assert f"--against has no effect with --format {form}" in extra.err
         else:
-            assert "tokens/s" in extra.out
+            assert "FLOPs: of one training" in extra.out
             assert "tau-b with base" in " ".join(extra.out.split())
 
 
