@@ -45,7 +45,7 @@ def resolve_sources(
     repository = Repository(data.hub, corpora / DOWNLOADS, log) if data.hub else None
     locator = entry_for(data, _LOCATORS)(data, folder, repository)
     sources: dict[str, Source] = {}
-    # A dict as an ordered set: dev and test may name the same missing file.
+    # A dict as an ordered set: all splits may be in the same missing folder.
     faults: dict[Fault, None] = {}
     for split in locator.splits():
         try:

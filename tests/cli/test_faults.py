@@ -168,13 +168,21 @@ FILES = (
 
 def test_a_missing_corpus_is_one_line_per_split_and_creates_nothing(here):
     (here / "files.yaml").write_text(FILES)
-    done = inside("run", "files.yaml", "--set", "data.folder=nowhere")
+    (here / "empty").mkdir()
+    done = inside("run", "files.yaml", "--set", "data.folder=empty")
     assert (done.code, done.out) == (3, "")
     found = [
-        re.findall(r"nowhere/(\w+)\.en\(\.gz\) not found", line) for line in done.err.splitlines()
+        re.findall(r"empty/(\w+)\.en\(\.gz\) not found", line) for line in done.err.splitlines()
     ]
     assert found == [["train"], ["dev"], ["test"]]
-    assert [path.name for path in here.iterdir()] == ["files.yaml"]
+    assert {path.name for path in here.iterdir()} == {"files.yaml", "empty"}
+
+
+def test_a_missing_folder_of_all_splits_is_one_line(here):
+    (here / "files.yaml").write_text(FILES)
+    done = inside("run", "files.yaml", "--set", "data.folder=nowhere")
+    assert done.code == 3
+    assert done.refusal == "--set data.folder=nowhere: folder: nowhere: no such folder"
 
 
 def test_a_missing_gpu_is_one_line(given, monkeypatch):
@@ -255,9 +263,13 @@ def runs(fake):
     [
         ("base 1", 11, "2 runs with an id that begins with"),
         ("base 1", 0, "7 runs with an id that begins with"),
-        ("D dropout=0.3 1", 12, "is not done; `ablate run STUDY` finishes it"),
-        ("A h=1 2", 12, "is not done; `ablate run STUDY --retry-failed` finishes it"),
-        ("A h=1 3", 12, "is not done; `ablate run STUDY` finishes it"),
+        ("D dropout=0.3 1", 12, "is not done; `ablate run STUDY --results ROOT` finishes it"),
+        (
+            "A h=1 2",
+            12,
+            "is not done; `ablate run STUDY --results ROOT --retry-failed` finishes it",
+        ),
+        ("A h=1 3", 12, "is not done; `ablate run STUDY --results ROOT` finishes it"),
         ("A h=2 1", 12, "has diverged, so there is no trained model; choose another run"),
         ("decoding beam=1 1", 13, "no run with an id that begins with"),
     ],
@@ -266,7 +278,7 @@ def test_translate_needs_one_finished_run(runs, label, digits, message):
     label, seed = label.rsplit(" ", 1)
     id = (runs.folder(label, int(seed)).id + "0")[:digits]
     done = inside("predict", id, "--results", runs.results.root, stdin=b"a b\n")
-    assert message in done.refusal
+    assert message in done.refusal.replace(str(runs.results.root), "ROOT")
 
 
 @pytest.mark.parametrize("id", ["../runs", ".", "/", "*", "lock"])

@@ -10,6 +10,7 @@ from ablate.config.data import DataConfig, PairRules
 from ablate.data.batches import BatchOrder, pad_sequences
 from ablate.data.prepare import prepare
 from ablate.data.tokenizer import EOS
+from ablate.errors import DataError
 from ablate.report.data_text import description_of
 from ablate.store.corpora import lengths_in
 from tests.data.small import PAIRS, fault_line
@@ -132,7 +133,14 @@ def test_an_error_names_the_field(tmp_path, changed, line):
     assert fault_line(tmp_path, prepare, data, tmp_path, tmp_path / "corpora") == line
 
 
-def test_a_missing_text_file_is_named_with_its_label(tmp_path):
-    data = DataConfig(**{**SETTINGS, "dev": "train", "test": "train"})
-    line = fault_line(tmp_path, prepare, data, tmp_path, tmp_path / "corpora")
-    assert line == "train.text(.gz) not found; correct the name or data.folder"
+def test_a_missing_text_file_is_named_with_its_label_at_the_field_of_each_split(tmp_path):
+    data = DataConfig(**{**SETTINGS, "test": "dev"})
+    with pytest.raises(DataError) as caught:
+        prepare(data, tmp_path, tmp_path / "corpora")
+    places = {(fault.fields, str(fault)) for fault in caught.value.faults}
+    why = "text(.gz) not found; correct the name or data.folder"
+    assert places == {
+        (("train",), f"{tmp_path}/train.{why}"),
+        (("dev",), f"{tmp_path}/dev.{why}"),
+        (("test",), f"{tmp_path}/dev.{why}"),
+    }
