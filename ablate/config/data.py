@@ -99,6 +99,11 @@ class CorpusConfig(Section):
         return self.test
 
     @property
+    def tests_on_dev(self) -> bool:
+        """Whether the test split is the dev split."""
+        return self.test == self.dev and not self.generated
+
+    @property
     def recorded(self) -> dict[str, Any]:
         """The settings as a prepared corpus records them."""
         return self.model_dump(mode="json", exclude={"folder"})

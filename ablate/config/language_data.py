@@ -140,6 +140,11 @@ class LanguageData(CorpusConfig):
         return (share_of(self.dev) or 0.0) + (share_of(self.test) or 0.0)
 
     @property
+    def tests_on_dev(self) -> bool:
+        """Whether the test split is the dev split. Two equal shares are two parts of the text."""
+        return self.test in (SAME_AS_DEV, self.dev) and not self.test_changes_training_text
+
+    @property
     def test_changes_training_text(self) -> bool:
         """Whether test is a share of the training text, which is then shorter."""
         return share_of(self.test) is not None

@@ -13,6 +13,7 @@ from ablate.errors import Fault, Mark
 from ablate.formatting import enumeration, setting_text
 from ablate.parts import feed_forward
 from ablate.study.row import Row
+from ablate.study.tuning import Tune
 from ablate.study.yaml_nodes import Node
 
 MAX_NAMED = 6  # largest number of rows that a note names
@@ -20,6 +21,9 @@ EQUAL_TO_BASE = "rows with the settings of base, which show no difference"
 TRAINED_ALIKE = (
     "rows with the weights of base, because they change only when a run is evaluated or saved, or "
     "how it is executed"
+)
+SELECTED_ON_TEST = (
+    "data.test is the dev split, by which {} chooses, so scores are better than on new text"
 )
 REPEATED = "rows that are written twice, and trained once"
 EVALUATED_ONCE = "eval_every is above train_steps, so that only the end of training is evaluated"
@@ -64,6 +68,23 @@ class RowNotes:
             return
         if "eval_every" in written or "train_steps" in written:
             self.add(row.label, [EVALUATED_ONCE], every.mark)
+
+    def add_selection_on_test(
+        self, rows: Sequence[Row], written: Mapping[str, Mapping[str, Node]], tune: Tune | None
+    ) -> None:
+        """Add what is chosen by the dev split, which is the test split, too.
+
+        Args:
+            rows: all rows.
+            written: fields that each row writes, by label.
+            tune: section `tune` of the study; None without it.
+        """
+        if tune is not None:
+            self.add("base", [SELECTED_ON_TEST.format("tune")], tune.mark)
+        for row in rows:
+            patience = written[row.label].get("patience") or self.base.get("patience")
+            if row.config.patience is not None and patience is not None:
+                self.add(row.label, [SELECTED_ON_TEST.format("patience")], patience.mark)
 
     def add_layers(self, row: Row, written: Mapping[str, Node]) -> None:
         """Add remarks on the experts of a row."""

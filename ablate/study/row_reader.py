@@ -78,6 +78,8 @@ class RowReader:
             self.notes.add_single_evaluation(row, self.written[row.label])
             self.notes.add_layers(row, self.written[row.label])
         self.notes.add_untested_departures(rows)
+        if self.data and self.data.tests_on_dev:
+            self.notes.add_selection_on_test(rows, self.written, self.file.tune)
         return rows
 
     def _read_size(

@@ -537,3 +537,23 @@ def test_a_row_that_is_written_twice_is_noted_beside_a_choice_of_decoding(read):
         f"{HEAD}{ON_DEV}rows: {{A: [{{set: {{h: 2}}}}, {{set: {{h: 2}}}}]}}\n"
     ).source.notes
     assert note.endswith("rows that are written twice, and trained once: A h=2")
+
+
+LM = "study: t\ntask: language-model\n"
+OWN = "data: {corpus: files, train: t.txt, dev: d.txt"
+
+
+@pytest.mark.parametrize(
+    ("data", "settings", "chooser"),
+    [
+        (f"{OWN}}}", "tune: {grid: {learning_rate: [0.1, 0.2]}, seeds: [9]}", "tune"),
+        (f"{OWN}, test: d.txt}}", "base: {patience: 2}", "patience"),
+        (f"{OWN}, test: e.txt}}", "base: {patience: 2}", ""),
+        ("data: {corpus: files, train: t.txt, dev: 5%, test: 5%}", "base: {patience: 2}", ""),
+        (f"{OWN}}}", "", ""),
+    ],
+)
+def test_a_choice_by_the_text_of_the_test_is_noted(read, data, settings, chooser):
+    notes = [note for note in read(f"{LM}{data}\n{settings}\n").source.notes if "dev split" in note]
+    assert len(notes) == bool(chooser)
+    assert all(f"by which {chooser} chooses" in note for note in notes)
