@@ -2,7 +2,7 @@
 
 The hash of an item's inputs decides whether it is for training or held out for dev and test. An
 item that is not for the split is drawn again, so that training has no items of the test split. The
-exceptions are sizes with very few items, whose wrong items are counted.
+exceptions are sizes with very few items; their test items are counted.
 """
 
 from __future__ import annotations
@@ -96,11 +96,17 @@ class DrawnItems(TokenSequences):
         return padded
 
     def overlap(self) -> float:
-        """Share of the items that are not for this split, because their size has too few items."""
+        """Share of the items of a test split that may occur in training, because no item of their
+        size is held out, or hardly any item is not.
+        """
+        train = make_items(self.data, "train")
         count = 0
         for size in np.unique(self.sizes).tolist():
-            _, wrong = self._draw_size(np.flatnonzero(self.sizes == size), size)
-            count += wrong
+            items = np.flatnonzero(self.sizes == size)
+            _, wrong = self._draw_size(items, size)
+            train_items = np.flatnonzero(train.sizes == size)[: len(items)]
+            _, wrong_in_training = train._draw_size(train_items, size)
+            count += len(items) if wrong_in_training else wrong
         return count / len(self)
 
     def _draw_size(self, items: NDArray[np.int64], size: int) -> tuple[Items, int]:

@@ -81,6 +81,6 @@ class ItemPreparation(StreamPreparation):
         if not overlap:
             return []
         return [
-            f"test: {percent(overlap, 1)} of the items may occur in training, because too few "
-            f"items of their size are held out"
+            f"test: {percent(overlap, 1)} of the items may occur in training, because no item "
+            f"of their size is held out, or hardly any is not"
         ]

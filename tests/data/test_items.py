@@ -139,6 +139,23 @@ def test_training_never_meets_an_item_of_the_test_split(name, settings):
             assert tuple(item) not in seen
 
 
+@pytest.mark.parametrize("held_out", [0.1, 0.5, 0.7])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("parity", {"length": 6}), ("copy", {"length": 3, "symbols": 2}), ("dyck", {"length": 6})],
+)
+def test_test_items_that_training_meets_are_counted(name, settings, held_out):
+    """Of the smallest sizes, no item or every item is held out."""
+    settings = {"corpus": name, "shortest": 1, "held_out": held_out, "test": 300, **settings}
+    data = SyntheticData.resolve(settings)
+    test, train = make_items(data, "test"), make_items(data, "train")
+    seen = set()
+    for step in range(5):
+        seen.update(map(tuple, train.at_step(1, step).draw(np.arange(500)).inputs.tolist()))
+    met = sum(tuple(item) in seen for item in test.draw(np.arange(300)).inputs.tolist())
+    assert test.overlap() == met / 300
+
+
 def test_sizes_run_from_the_smallest_to_the_largest():
     data = SyntheticData.resolve({"corpus": "recall", "pairs": 5, "shortest": 3, "test": 300})
     items = make_items(data, "test")
