@@ -105,8 +105,8 @@ def test_verify_finds_damage_and_exits_with_1(fake, given):
     hurt = inside("verify", *given, "--stored")
     assert hurt.code == 1
     assert hurt.out == (
-        f"{folder.run}: is damaged (it does not end with its hash: it was changed by hand, or "
-        f"written by an ablate before 0.2)\n"
+        f"{folder.run}: is damaged (it does not end with its hash: it was cut, changed by hand, "
+        f"or written by an ablate before 0.2)\n"
         "stored: 3 files of 1 run, of which 1 not finished, and 0 corpora: 1 damaged\n"
     )
 
