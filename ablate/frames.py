@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
@@ -27,8 +27,10 @@ from ablate.errors import (
     UsageError,
     ineffective_option,
     not_a_choice,
+    not_allowed,
     wrong_option,
 )
+from ablate.fields import value_text
 from ablate.formatting import settings_text
 from ablate.judging.columns import numbered_lines
 from ablate.judging.judge import judged
@@ -171,17 +173,35 @@ def selection(
     rows: str | Sequence[str], seeds: str | Sequence[int] | None, settings: Mapping[str, Any] | None
 ) -> Selection:
     """The part of a study that the arguments `rows`, `seeds` and `set` select."""
-    patterns = [rows] if isinstance(rows, str) else list(rows)
+    patterns = [rows] if isinstance(rows, str) else rows
+    _check_type("rows", patterns, Iterable, 'a list of names, such as ["A", "D*"]')
     if seeds is not None and not isinstance(seeds, str):
+        _check_type("seeds", seeds, Iterable, 'a list such as [1, 2], or "1-3"')
         seeds = ",".join(map(str, seeds))
+    settings = {} if settings is None else settings
+    _check_type("set", settings, Mapping, 'a dictionary, such as {"dropout": 0.2}')
     # JSON is YAML, so a text stays a text: `{"norm": "1e3"}`.
-    overrides = [f"{name}={json.dumps(value)}" for name, value in (settings or {}).items()]
-    return Selection(overrides, patterns, seeds)
+    overrides = [f"{name}={json.dumps(value, default=_plain)}" for name, value in settings.items()]
+    return Selection(overrides, [str(name) for name in patterns], seeds)
+
+
+def _check_type(argument: str, value: object, kind: Any, allowed: str) -> None:
+    """Refuse an argument of another type."""
+    if not isinstance(value, kind):
+        raise wrong_option(argument, not_allowed(value_text(value), allowed))
+
+
+def _plain(value: Any) -> Any:
+    """A value of a study for JSON: the number of NumPy or torch, or the text of a path."""
+    return value.item() if hasattr(value, "item") else str(value)
 
 
 def results_folder(results: str | PathLike[str] | None) -> Path:
     """The results root of an argument, or else the default of `--results`."""
-    return Path(results or os.environ.get("ABLATE_RESULTS") or Results().root)
+    folder = Path(results or os.environ.get("ABLATE_RESULTS") or Results().root)
+    if folder.is_file():
+        raise wrong_option("results", Fault("is a file", given=str(folder), remedy="give a folder"))
+    return folder
 
 
 @named_arguments()
@@ -258,6 +278,9 @@ def _check_arguments(
         raise UsageError(f"ablate.judge takes a data frame: pandas.read_csv({str(frame)!r})")
     if not isinstance(frame, pd.DataFrame):
         raise UsageError(f"ablate.judge takes a data frame, and not {type(frame).__name__}")
+    if frame.empty:
+        raise UsageError("the data frame has no lines of scores")
+    _check_type("more_is_better", more_is_better, Mapping, 'a dictionary such as {"acc": True}')
     for argument, names in (("metrics", metrics), ("by", by)):
         if isinstance(names, str):
             raise UsageError(f"{argument} is a list of names: {argument}=[{names!r}]")

@@ -124,9 +124,10 @@ class StudyOptions:
     def read(self, study: Path, *, may_be_new: bool = False) -> tuple[Study, Results]:
         """Read a study with its selection, and open the results root.
 
-        Prints a note if the results root does not exist. If it may be new, the note is printed only
-        if another folder has a similar name, or if its parent does not exist either. Prints a note,
-        too, if results of the study are beside the study, and not in this folder.
+        Prints a note if the results root does not exist or has other files. If it may be new, the
+        note is printed only if it has other files, if another folder has a similar name, or if its
+        parent does not exist either. Prints a note, too, if results of the study are beside the
+        study, and not in this folder.
 
         Raises:
             StudyError: a fault in the study or in --set.
@@ -139,6 +140,10 @@ class StudyOptions:
             if meant or not may_be_new or not self.results.absolute().parent.exists():
                 question = f'; did you mean "{meant}"?' if meant else " yet"
                 echo(f"note: --results {self.results} does not exist{question}", err=True)
+        elif self.results.is_dir():
+            names = {entry.name for entry in self.results.iterdir()}
+            if names and names.isdisjoint(("runs", "corpora", content.name)):
+                echo(f"note: --results {self.results} has files, but no runs", err=True)
         here = root.study(content.name)
         beside = Results(study.parent / DEFAULT_RESULTS)
         if (

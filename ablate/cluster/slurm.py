@@ -201,7 +201,9 @@ class Slurm(Engine):
     def with_options(self, options: Mapping[str, Setting]) -> Self:
         faults = option_faults(options)
         if faults:
-            raise UsageError(*(fault.located(Mark(f"--sbatch {n}")) for n, fault in faults.items()))
+            places = {name: Mark(f"--{name}") for name in ("partition", "time", "gpus-per-node")}
+            places |= {name: Mark(f"--sbatch {name}") for name in faults.keys() - places.keys()}
+            raise UsageError(*(fault.located(places[name]) for name, fault in faults.items()))
         # In sbatch's order of precedence, lowest first: environment, script (here the profile),
         # command line.
         from_site, _ = site_options()

@@ -92,11 +92,11 @@ def _lacks_init_of_module(error: AttributeError) -> bool:
     return is_module and "_parameters" not in vars(part)
 
 
-def _arguments(classes: Iterable[Reference]) -> str:
+def _arguments(classes: Sequence[Reference]) -> str:
     """`it gets ...`, with the arguments of the first class that cannot take them; else empty."""
     for reference in classes:
         module = sys.modules.get(f"{PREFIX}{reference.digest}")
-        arguments = arguments_of(getattr(module, reference.name, None))
+        arguments = arguments_of(getattr(module, reference.name, None), len(classes) > 1)
         if arguments:
             return f"it gets {arguments}"
     return ""

@@ -79,17 +79,20 @@ KINDS = {
 }  # fmt: skip
 
 
-def arguments_of(part: Any) -> str:
-    """Describe the arguments that a class or a function of a kind must accept; empty if it accepts
-    them, or is of no kind.
+def arguments_of(part: Any, accept_any: bool = True) -> str:
+    """Describe the arguments that a class or a function must accept; empty if it accepts them, or
+    is of no kind.
+
+    `accept_any` says whether it is enough that it accepts the arguments of one of its kinds.
     """
     for cls in getattr(part, "__mro__", (type(part),)):
         kinds = [kind for kind in KINDS.values() if kind.base == cls.__name__]
         if not kinds:
             continue
-        if any(kind.fits(part) for kind in kinds):
+        others = [kind for kind in kinds if not kind.fits(part)]
+        if not others or (accept_any and len(others) < len(kinds)):
             return ""
         if len(kinds) == 1:
             return kinds[0].arguments
-        return ", ".join(f"{kind.arguments} as {kind.name}" for kind in kinds)
+        return ", ".join(f"{kind.arguments} as {kind.name}" for kind in others)
     return ""

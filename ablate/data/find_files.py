@@ -18,7 +18,7 @@ from ablate.data.io import (
 from ablate.data.locations import Files
 from ablate.data.readers import SUFFIXES
 from ablate.data.sources import Aligned, Source, Tables
-from ablate.errors import DataError, listed
+from ablate.errors import DataError, Fault, listed
 
 
 def find_files(
@@ -68,10 +68,20 @@ def record_source(path: str, fields: TextFields) -> Source:
     if inside is not None:
         return _folder_source(path, inside, fields)
     if is_file(path):
+        _refuse_ending(path, fields)
         endings = f"{listed(SUFFIXES)}, {OR_COMPRESSED}"
         raise DataError(f"{path}: a file with columns must end in {endings}")
     absent = fields.labels[files.index("")]
     raise _missing_files(path, f"{path}.{absent}(.gz)", fields.labels)
+
+
+def _refuse_ending(path: str, fields: TextFields) -> None:
+    """Refuse the name of a text file with the ending of its field, which a study leaves out."""
+    name = uncompressed_name(path)
+    for label in fields.labels:
+        if name.endswith(f".{label}"):
+            remedy = f"leave out {path.removeprefix(name.removesuffix(f'.{label}'))}"
+            raise DataError(Fault(f"{path}: is the text of {label} only", remedy=remedy))
 
 
 def _text_file(path: str) -> str:

@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from ablate.errors import UsageError, unknown_name
+from ablate.formatting import first_few
 
 EXPECTED_COLUMNS = (
     "expected the columns row, seed, metric and value, or row, seed and a column for each metric"
@@ -116,8 +117,8 @@ class SourceTable:
             self.row_columns = [column]
         if not any(line.text(name) for line in self.lines for name in self.row_columns):
             raise UsageError(
-                f"no column names the row; name one of your columns {', '.join(ROW)}, or choose "
-                f"one with --by COLUMN (by=[COLUMN] in Python); {EXPECTED_COLUMNS}"
+                "no column names the row; rename one to row, or choose one with --by COLUMN "
+                f"(by=[COLUMN] in Python): {first_few(tuple(self.columns), 12)}"
             )
 
     def _plain_cells(self, line: Line) -> dict[str, Any]:

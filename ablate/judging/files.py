@@ -72,6 +72,8 @@ def _lines(file: Path) -> Iterator[Line]:
         text = file.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise UsageError(no_such_file(file, Path.is_file)) from None
+    except IsADirectoryError:
+        raise UsageError(Fault("is a folder", remedy="give files", place=Mark(str(file)))) from None
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}") from None
     except UnicodeDecodeError:

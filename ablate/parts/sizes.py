@@ -70,7 +70,7 @@ class Sizes(Section):
     d_model: Annotated[
         int,
         Facts(column=2, is_exported=True),
-        Aliases("hidden_size", "hidden_dim", "embed_dim", "n_embd", "dim", "width"),
+        Aliases("hidden", "hidden_size", "hidden_dim", "embed_dim", "n_embd", "dim", "width"),
     ] = Field(512, ge=2, le=MAX_SIZE)
     """size of embeddings and of sub-layer outputs (3.1)"""
     d_ff: Annotated[

@@ -44,7 +44,8 @@ def _check_judge(
     """The metrics in `judge`; empty without the section. Faults are reported."""
     if node is None:
         return ()
-    return _each_once(written, node, _scored(task, metrics), (), report)
+    scored = _scored(task, metrics)
+    return _each_once(written, node, scored, (), report, set(task.metrics).difference(scored))
 
 
 def _scored(task: Task, metrics: Sequence[str]) -> Collection[str]:
@@ -111,9 +112,11 @@ def _each_once(
     allowed: Collection[str],
     measured: Collection[str],
     report: Report,
+    left_out: Collection[str] = (),
 ) -> tuple[str, ...]:
     """The metrics as written, an unknown metric replaced by the probably meant metric or left out.
-    Unknown and repeated metrics are reported, and metrics in `measured`, which are always measured.
+    Unknown and repeated metrics are reported, metrics in `measured`, which are always measured, and
+    metrics in `left_out`, of which the study has no scores.
     """
     names = list(written)
     entries = [node]
@@ -127,6 +130,9 @@ def _each_once(
         elif name == "perplexity" and PPL.name in allowed:
             report(entry.mark, f'unknown metric "{name}"; did you mean "{PPL.name}"?')
             names[index] = PPL.name
+        elif name in left_out:
+            report(entry.mark, Fault(f"{name} is not measured", remedy="add it to metrics"))
+            names[index] = ""
         elif name not in allowed:
             unknown = unknown_name("metric", name, allowed)
             report(entry.mark, unknown)

@@ -32,7 +32,9 @@ def read_task(node: Node | None, classes: ClassSources, report: Report) -> tuple
         return TASKS[name], name
     written = parse_reference(name) if isinstance(name, str) else None
     if written is None:
-        report(node.mark, unknown_name("task", str(node.to_python()), TASKS))
+        unknown = unknown_name("task", str(node.to_python()), TASKS)
+        remedy = f"{unknown.remedy}, or a class of your own as module:Class"
+        report(node.mark, replace(unknown, remedy=remedy))
         # Read the rest of the file for the task that is probably meant.
         nearest = get_close_matches(str(name), TASKS, n=1)
         return (TASKS[nearest[0]], nearest[0]) if nearest else (None, "")
@@ -69,6 +71,7 @@ def read_data(section: Node, task: Task, folder: Path, report: Report) -> Corpus
         faults = [
             replace(fault, fields=(*fault.fields, "corpus"))
             for fault in field_faults(error, task.data_config)
+            if fault.subject in settings or fault.subject not in section.value
         ]
     except ValueError as error:
         mark = settings.get("corpus", section).mark

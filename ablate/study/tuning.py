@@ -18,9 +18,9 @@ from pydantic import ConfigDict, Field, PlainValidator, WithJsonSchema
 from ablate.config import DecodingConfig
 from ablate.config.identity import NOT_IDENTITY
 from ablate.config.resolve import SYMBOLS, field_names, standard_name
-from ablate.config.row import RowDataConfig
+from ablate.config.row import RowConfig, RowDataConfig
 from ablate.errors import Fault, unknown_name
-from ablate.fields import facts_of
+from ablate.fields import facts_of, fields_by_alias
 from ablate.study.seeds import SeedList
 from ablate.study.settings import schema_reference, unknown_field
 from ablate.study.typed import KEY, Misplaced, Placed, mapping_of
@@ -149,10 +149,11 @@ class Tune(Placed):
     @classmethod
     def unknown_key(cls, key: str) -> Fault | str:
         """The fault of a key that the section does not have, such as a field."""
-        if standard_name(key) is None:
+        name = standard_name(key) or fields_by_alias(RowConfig).get(key)
+        if name is None:
             return super().unknown_key(key)
-        section = "decoding" if standard_name(key) in CHOSEN_ON_DEV else "grid"
-        return Fault(f'"{key}" is a field', remedy=f"write {section}: {{{key}: [VALUE, VALUE]}}")
+        section = "decoding" if name in CHOSEN_ON_DEV else "grid"
+        return Fault(f'"{key}" is a field', remedy=f"write {section}: {{{name}: [VALUE, VALUE]}}")
 
     def faults(self, seeds_of_study: Collection[int]) -> Iterator[Fault]:
         """Yield the faults of keys that need another key, and of seeds that a verdict uses."""

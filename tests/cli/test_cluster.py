@@ -63,7 +63,7 @@ def here(tmp_path, monkeypatch):
     ("words", "message"),
     [
         (["run", "small.yaml", "--on", "gpu"], 'unknown profile "gpu"'),
-        (["plan", "small.yaml", "--on", "slurm", "--time", "x"], '--sbatch time: "x" is not a time'),
+        (["plan", "small.yaml", "--on", "slurm", "--time", "x"], '--time: "x" is not a time'),
         (["run", "small.yaml", "--gpus-per-run", "2"], "there is no GPU here; --processes-per-run 2 trains each run by 2"),
         (["plan", "small.yaml", "--gpus-per-run", "2"], "--gpus-per-run 2: there is no GPU here"),
         (

@@ -171,7 +171,7 @@ def test_every_fault_of_the_file_is_reported_with_its_line(clusters, text, lines
     [
         ({"partitoin": "x"}, '--sbatch partitoin: not an option of sbatch; did you mean "partition"'),
         ({"output": "x"}, "--sbatch output: is set by ablate: logs are in the folder of the job"),
-        ({"time": "x"}, '--sbatch time: "x" is not a time'),
+        ({"time": "x"}, '--time: "x" is not a time'),
     ],
 )  # fmt: skip
 def test_options_of_the_command_line_are_checked(clusters, options, message):
