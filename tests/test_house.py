@@ -352,3 +352,15 @@ def test_ruff_finds_no_error():
 
 def test_ruff_format_changes_nothing():
     run("ruff", "format", "--check", *CHECKED)
+
+
+def test_commands_in_messages_carry_the_results_root():
+    """`Results.command` adds --results, without which the command would not help."""
+    written = re.compile(r"`ablate (?!init)[a-z ]+ (STUDY|\{)")
+    found = []
+    for module, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.JoinedStr) and written.search(ast.unparse(node)):
+                found.append(f"{module}:{node.lineno}")
+    assert found == []
+    assert written.search("`ablate run {study.path}` trains it")
