@@ -119,7 +119,7 @@ def scores_page(table: Table) -> str:
 
 def _page(table: Table, links: Mapping[str, str], **sections: Any) -> str:
     verdicts = chain.from_iterable(row.verdicts.values() for row in table.rows)
-    layout = full_layout(table, Best, "bold:", with_cost=True)
+    layout = full_layout(table, Best, "bold:", with_cost=True, is_sortable=True)
     template = environment().get_template("page.html")
     return template.render(
         summary=conclusion(table),

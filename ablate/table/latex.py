@@ -63,6 +63,17 @@ _GREEK = {
 for letters, names in _GREEK.items():
     for letter, name in zip(letters, names.split(), strict=True):
         _SPECIAL[letter] = f"$\\{name}$"
+# Heads of columns that are symbols of the paper.
+_SYMBOLS = {
+    "N": "$N$",
+    "d_model": r"$d_{\mathrm{model}}$",
+    "d_ff": r"$d_{\mathrm{ff}}$",
+    "h": "$h$",
+    "d_k": "$d_k$",
+    "d_v": "$d_v$",
+    "P_drop": r"$P_{\mathrm{drop}}$",
+    "eps_ls": r"$\epsilon_{\mathrm{ls}}$",
+}
 _BOLD = "\N{START OF HEADING}"  # marks the best value until its cell is escaped
 
 
@@ -97,9 +108,7 @@ def _layout(table: Table, against_paper: bool = False, with_cost: bool = False) 
 def _results(table: Table, layout: Layout, notes: Sequence[Sequence[str]]) -> str:
     name = escaped(table.experiment.name)
     state = " (unfinished)" if table.missing_runs else ""
-    caption = (
-        f"Ablation study {name}{state}: each row equals base except for the settings that it names."
-    )
+    caption = f"Ablation study {name}{state}: each row equals base except for the settings shown."
     if not table.experiment.is_study:
         caption = f"Scores of {name}."
     groups = [row.group for row in table.rows]
@@ -143,7 +152,11 @@ def _heads(layout: Layout) -> list[str]:
     """The heads, in two lines if a head has two."""
     upper, lower = [], []
     for column in layout.columns:
-        head = column.latex or "\n".join(map(escaped, column.head.split("\n")))
+        head = (
+            column.latex
+            or _SYMBOLS.get(column.head)
+            or "\n".join(map(escaped, column.head.split("\n")))
+        )
         above, _, below = head.rpartition("\n")
         upper.append(above)
         lower.append(below)

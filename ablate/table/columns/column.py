@@ -20,7 +20,8 @@ class Form:
     with_paper: whether to show the numbers of the paper.
     with_cost: whether to show the cost of training.
     as_paper: whether columns of groups and settings, as in Table 3 of the paper, take the place of
-        row labels, and verdicts have no detectable differences.
+        row labels.
+    compact: whether verdicts have no detectable differences.
     timed: whether scripts get measured times, which differ between repetitions of a study.
     left_out: names of columns that are not shown.
     best: the mark of the best values, for the legend.
@@ -30,6 +31,7 @@ class Form:
     with_paper: bool = True
     with_cost: bool = True
     as_paper: bool = False
+    compact: bool = False
     timed: bool = True
     left_out: frozenset[str] = frozenset()
     best: str = "*"

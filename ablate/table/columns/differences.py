@@ -58,22 +58,12 @@ def verdict_columns(table: Table, form: Form) -> Iterator[Column]:
         yield Column(
             "",
             "verdict",
-            text=partial(_verdict_text, table, is_compact=form.as_paper),
+            text=partial(_verdict_text, table, is_compact=form.compact),
             priority=VERDICT if len(table.judged_metrics) == 1 else JOINT_VERDICT,
             numeric=False,
-            folds=not form.as_paper,
+            folds=not form.compact,
         )
-    # With labels, there is no space for a column of notes: they are in the legend.
-    yield Column(
-        "state",
-        "state",
-        lambda row: row.state,
-        (lambda row: row.note) if form.as_paper else None,
-        partial(_verdict_legend, table),
-        numeric=False,
-        folds=True,
-        only_filled=True,
-    )
+    yield Column("state", value=lambda row: row.state, legend=partial(_verdict_legend, table))
 
 
 def _verdict_text(table: Table, row: TableRow, is_compact: bool = False) -> str:
@@ -128,7 +118,7 @@ def _difference_legend(table: Table, form: Form) -> Iterator[str]:
     if judged:
         yield from _difference_lines(table, form)
     if any(_has_intervals(table, metric) for metric in table.judged_metrics):
-        yield _verdict_line(table, is_compact=form.as_paper)
+        yield _verdict_line(table, is_compact=form.compact)
         has_p = any(form.shows(_p_head(table, metric)) for metric in table.judged_metrics)
         if len(table.judged_metrics) > 1:
             line = (
@@ -269,9 +259,8 @@ def _verdict_legend(table: Table, form: Form) -> Iterator[str]:
 
 
 def _note_legend(table: Table, form: Form) -> Iterator[str]:
-    """Yield each note with its rows, `pending: A h=1, B d_k=16`, if no column shows them."""
-    if not form.as_paper:
-        yield from _grouped_labels(lambda row: row.note, table)
+    """Yield each note with its rows, such as `pending: A h=1, B d_k=16`."""
+    yield from _grouped_labels(lambda row: row.note, table)
 
 
 def _grouped_labels(text: Callable[[TableRow], str], table: Table) -> Iterator[str]:

@@ -57,11 +57,18 @@ def full_layout(
     best: str,
     against_paper: bool = False,
     with_cost: bool = False,
+    *,
+    is_sortable: bool = False,
 ) -> Layout:
-    """The layout for documents: labels, the most important columns first, and no settings, because
-    labels and legend name them. The options are those of `Form`.
+    """The layout for documents. A table with all rows of the paper looks as in the paper; any other
+    table has labels, the most important columns first, and no settings, because labels and legend
+    name them.
+
+    A table that readers can sort always has labels. The other options are those of `Form`.
     """
     form = Form(mark, against_paper, with_cost, best=best)
+    if table.covers_paper and not is_sortable:
+        return _paper_layout(table, form)
     declared = table_columns(table, form)
     columns = []
     for column in text_columns(declared, table):
@@ -84,8 +91,8 @@ def terminal_layout(
     characters, or None to show all columns; the other options are those of `Form`.
     """
     form = Form(mark, against_paper, with_cost)
-    if width is not None and table.covers_paper:
-        layout = _narrow_paper_layout(table, form, width)
+    if table.covers_paper:
+        layout = _paper_layout(table, form) if width is None else _narrow(table, form, width)
         if layout is not None:
             return layout
     declared = table_columns(table, form)
@@ -97,11 +104,19 @@ def terminal_layout(
     return Layout(tuple(folded(shown, width)), legend)
 
 
-def _narrow_paper_layout(table: Table, form: Form, width: int) -> Layout | None:
+def _paper_layout(table: Table, form: Form) -> Layout:
+    """All columns, in the order of the paper."""
+    form = replace(form, as_paper=True)
+    declared = table_columns(table, form)
+    columns = [column for column in text_columns(declared, table) if any(column.cells)]
+    return Layout(tuple(columns), _legend(declared, form, columns))
+
+
+def _narrow(table: Table, form: Form, width: int) -> Layout | None:
     """The paper's columns and the verdict, and further columns that fit; None if the former do not
     fit.
     """
-    form = replace(form, as_paper=True)
+    form = replace(form, as_paper=True, compact=True)
     declared = table_columns(table, form)
     columns = text_columns(declared, table)
     shown = [columns[0]]

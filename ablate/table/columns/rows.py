@@ -28,7 +28,7 @@ def _label(row: TableRow) -> str:
 def row_columns(table: Table, setup: Setup, form: Form) -> Iterator[Column]:
     """Yield the columns that identify a row."""
     labels = replace(label_column(), legend=partial(_legend, table, setup))
-    groups = Column("group", "", lambda row: row.group, numeric=False, folds=True)
+    groups = Column("group", "row", lambda row: row.group, numeric=False, folds=True)
     if form.as_paper:
         labels = replace(labels, text=None)
         groups = replace(groups, text=partial(_group_and_changes, _groups(table)))
