@@ -136,8 +136,8 @@ def _low_parts(
             for row in table.rows:
                 mean = row.part(metric, part).mean
                 if mean is not None and mean < part.least and row.has_learned(metric):
-                    config = planned.by_label[row.label].config
-                    cause = cause_of(runs[row.label], config, 1 - part.least)
+                    planned_row = planned.by_label[row.label]
+                    cause = cause_of(runs[row.label], planned_row, 1 - part.least)
                     label = f"{row.label} ({number(mean, 3)}{cause.evidence})"
                     low[cause.order, cause.text].append(label)
             name = part.name.replace("_", " ")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ablate.analysis.results import RunResult
-from ablate.config import RowConfig
+from ablate.study import Row
 
 
 class Cause(NamedTuple):
@@ -23,10 +23,11 @@ class Cause(NamedTuple):
     evidence: str = ""
 
 
-def cause_of(runs: Sequence[RunResult], config: RowConfig, share: float) -> Cause:
+def cause_of(runs: Sequence[RunResult], row: Row, share: float) -> Cause:
     """The surest cause of translations of a row that are too short. A length limit is the cause if
     it has ended more than `share` of the translations.
     """
+    config = row.config
     cut = Counter[str]()  # setting that limits the length -> number of translations
     total = 0
     for run in runs:
@@ -41,5 +42,7 @@ def cause_of(runs: Sequence[RunResult], config: RowConfig, share: float) -> Caus
     if config.early_stopping and config.beam > 1:
         remedy = "Set early_stopping to false, so that longer translations can be finished"
         return Cause(1, remedy)
+    if row.decoding_choice is not None and "alpha" in row.decoding_choice.fields:
+        return Cause(2, f"alpha={config.alpha:g} is the best value of the grid on dev")
     remedy = "A larger alpha makes translations longer; `tune: {decoding: {alpha: [...]}}` chooses"
     return Cause(2, f"{remedy} alpha on dev")

@@ -1,6 +1,7 @@
 """The remark on short translations names the surest cause, with its remedy."""
 
 from ablate.analysis.outcome import outcome_of
+from ablate.analysis.short_texts import cause_of
 from tests.report.fakes import SMALL, Fake, study_from
 
 
@@ -38,3 +39,10 @@ def test_alpha_comes_last(tmp_path):
         (line,) = remarks(tmp_path, cut, base)
         assert "A larger alpha makes translations longer" in line
         assert "cut" not in line
+
+
+def test_a_larger_alpha_is_no_remedy_where_dev_has_chosen_it(tmp_path):
+    text = SMALL.replace("  decoding: {each: {beam: [1]}}\n", "")
+    study = study_from(tmp_path, f"{text}tune: {{decoding: {{alpha: [0.0, 1.0]}}}}\n")
+    (row, *_) = study.rows
+    assert cause_of([], row, 0.02).text == "alpha=0.6 is the best value of the grid on dev"
