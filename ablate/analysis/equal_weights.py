@@ -37,7 +37,7 @@ def equal_weights_remarks(by_label: Mapping[str, Sequence[RunResult]]) -> Iterat
         for label in labels:
             settings |= dict.fromkeys(_training_changes(by_label[label], by_label[first]))
         yield (
-            f"note: the same weights or losses as {first} with every seed: {first_few(labels)}. "
+            f"The same weights or losses as {first} with every seed: {first_few(labels)}. "
             f"The difference in {enumeration(settings)} had no effect on training."
         )
 

@@ -106,7 +106,7 @@ def outcome_of(
         corpora=corpora,
     )
     table = Table.build(experiment).with_rows(planned.by_label)
-    advice = tuple(_low_parts(table, planned, by_label))
+    advice = dict(_low_parts(table, planned, by_label))
     remarks = [*provenance_remarks(planned.study.task, runs), *equal_weights_remarks(by_label)]
     remarks += [*advice, *filter(None, (bound.remark,)), *_overlaps(results, corpora)]
     notes = Notes(tuple(remarks), advice, tuple(_archived(runs)), tuple(problems))
@@ -126,9 +126,9 @@ def _latest_look(planned: Runs, runs: Sequence[RunResult]) -> CurrentLook:
 
 def _low_parts(
     table: Table, planned: Runs, runs: Mapping[str, Sequence[RunResult]]
-) -> Iterator[str]:
-    """Yield a line for each part of a shown metric that is too small in some rows, such as the
-    brevity penalty of BLEU, and for each cause of it, the surest cause first.
+) -> Iterator[tuple[str, str]]:
+    """Yield (remark, advice) for each part of a shown metric that is too small in some rows, such
+    as the brevity penalty of BLEU, and for each cause of it, the surest cause first.
     """
     for metric in table.experiment.shown:
         for part in metric.parts:
@@ -139,13 +139,10 @@ def _low_parts(
                     planned_row = planned.by_label[row.label]
                     cause = cause_of(runs[row.label], planned_row, 1 - part.least)
                     label = f"{row.label} ({number(mean, 3)}{cause.evidence})"
-                    low[cause.order, cause.text].append(label)
+                    low[cause.order, cause.remedy].append(label)
             name = part.name.replace("_", " ")
-            for (_, cause_text), labels in sorted(low.items()):
-                yield (
-                    f"note: {part.remark} ({name} below {part.least}): {first_few(labels)}. "
-                    f"{cause_text}."
-                )
+            for (_, remedy), labels in sorted(low.items()):
+                yield f"{part.remark} ({name} below {part.least}): {first_few(labels)}.", remedy
 
 
 def _archived(runs: Sequence[RunResult]) -> Iterator[str]:

@@ -45,21 +45,21 @@ def provenance_remarks(task: Task, runs: Iterable[RunResult]) -> Iterator[str]:
         groups = [f"{value}: {first_few(list(labels))}" for value, labels in values.items()]
         if len(groups) > 1 and name == _REVISION:
             revisions = f"{len(groups)} revisions of ablate: {first_few(list(values))}"
-            yield f"note: these runs were trained with {revisions}."
+            yield f"These runs were trained with {revisions}."
         elif len(groups) > 1:
-            yield f"note: these runs differ in {name}: {'; '.join(groups)}."
+            yield f"These runs differ in {name}: {'; '.join(groups)}."
     unequal = []
     for label, steps in updates.items():
         if len(steps) > 1:
             unequal.append(f"{label} ({min(steps)} to {max(steps)})")
     small = [f"{label} ({tokens} tokens)" for label, tokens in smallest.items()]
     for difference, rows in (
-        ("seeds of one row made different numbers of updates", unequal),
-        ("training made fewer checkpoints than average_checkpoints asks for", [*averaged.values()]),
-        ("memory ran out, so micro-batches were made smaller, at the same batch", small),
+        ("Seeds of one row made different numbers of updates", unequal),
+        ("Training made fewer checkpoints than average_checkpoints asks for", [*averaged.values()]),
+        ("Memory ran out, so micro-batches were made smaller, at the same batch", small),
     ):
         if rows:
-            yield f"note: {difference}: {first_few(rows)}."
+            yield f"{difference}: {first_few(rows)}."
 
 
 def _properties(

@@ -14,12 +14,12 @@ class Cause(NamedTuple):
     """A probable cause.
 
     order: rank of the cause; 0 for the surest.
-    text: the cause and its remedy.
+    remedy: a sentence that says what to change.
     evidence: what shows the cause in a row, as a text after the row's value; may be empty.
     """
 
     order: int
-    text: str
+    remedy: str
     evidence: str = ""
 
 
@@ -38,11 +38,10 @@ def cause_of(runs: Sequence[RunResult], row: Row, share: float) -> Cause:
         ((setting, _),) = cut.most_common(1)
         limit = f"{setting}={getattr(config, setting)}"
         evidence = f", {cut.total():,} of {total:,} translations cut"
-        return Cause(0, f"{limit} cuts translations; raise it", evidence)
+        return Cause(0, f"{limit} cuts translations; raise it.", evidence)
     if config.early_stopping and config.beam > 1:
-        remedy = "Set early_stopping to false, so that longer translations can be finished"
-        return Cause(1, remedy)
+        return Cause(1, "Set early_stopping to false, so that longer translations can be finished.")
     if row.decoding_choice is not None and "alpha" in row.decoding_choice.fields:
-        return Cause(2, f"alpha={config.alpha:g} is the best value of the grid on dev")
+        return Cause(2, f"alpha={config.alpha:g} is the best value of the grid on dev.")
     remedy = "A larger alpha makes translations longer; `tune: {decoding: {alpha: [...]}}` chooses"
-    return Cause(2, f"{remedy} alpha on dev")
+    return Cause(2, f"{remedy} alpha on dev.")

@@ -19,7 +19,15 @@ from ablate.config.model import ModelConfig
 from ablate.config.resolve import SETTING_FIELDS, SYMBOL_OF, resolve_row
 from ablate.config.training import TrainingConfig
 from ablate.fields import Section
-from ablate.formatting import enumeration, first_few, millions, plural, scaled, setting_text
+from ablate.formatting import (
+    enumeration,
+    first_few,
+    millions,
+    percent,
+    plural,
+    scaled,
+    setting_text,
+)
 from ablate.publication.bibliography import cite, cite_setting, latex_text
 from ablate.publication.compute import compute_of
 from ablate.stats.bootstrap import RESAMPLES
@@ -33,7 +41,8 @@ from ablate.table.experiment import Experiment
 from ablate.table.latex import escaped
 from ablate.table.table import Table
 
-_ALWAYS_NAMED = ("vocab_size", "tokenizer", "train", "dev", "test")  # of the data settings
+# Settings of the data that have a sentence, or that do not change it.
+_DATA_TEXT = {"corpus", "folder", "direction", "train", "dev", "test", "vocab_size"}
 # Settings of training that have a place in a sentence, or that do not change a model.
 _TRAINING_TEXT = (
     "train_steps", "epochs", "batch_tokens", "optimizer", "learning_rate", "warmup_steps",
@@ -51,7 +60,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for text in (enumeration, escaped, first_few, latex_text, millions, plural, scaled):
+    for text in (enumeration, escaped, first_few, latex_text, millions, percent, plural, scaled):
         templates.filters[text.__name__] = text
     templates.globals |= {"cite": cite, "setting": _setting}
     templates.globals |= {"LEVEL": LEVEL, "POWER": POWER, "RESAMPLES": RESAMPLES}
@@ -85,6 +94,7 @@ def _facts(outcome: Outcome, results: Results) -> dict[str, Any]:
         "model_settings": _departures(config, ModelConfig, SETTING_FIELDS),
         "length_of_training": _length_of_training(config),
         "training_settings": _departures(config, TrainingConfig, _TRAINING_TEXT),
+        "data": outcome.study.data,
         "data_settings": list(_data_settings(outcome)),
         "cited_changes": _cited_changes(table),
         "matched": [row.label for row in rows if row.recipe.matched],
@@ -97,7 +107,7 @@ def _facts(outcome: Outcome, results: Results) -> dict[str, Any]:
         "n_further": len(experiment.further_seeds),
         "margins": list(_margins(experiment)),
         "cost": cost,
-        "hours": [f"{hours:.1f} {kind} hours" for kind, hours in sorted(cost.hours.items())],
+        "times": [_time(hours, kind) for kind, hours in sorted(cost.hours.items())],
         "undecided_rows": list(_undecided_rows(table)),
         "unfinished": unfinished_sentences(table),
         "without_score": [row.label for row in table.rows if row.state != "done"],
@@ -152,8 +162,8 @@ def _length_of_training(config: RowConfig) -> str:
 def _data_settings(outcome: Outcome) -> Iterator[str]:
     data = outcome.study.data
     defaults = type(data).model_fields
-    for name, value in data.model_dump(exclude={"folder"}).items():
-        if name in _ALWAYS_NAMED or (value is not None and value != defaults[name].default):
+    for name, value in data.model_dump(exclude=_DATA_TEXT).items():
+        if name == "tokenizer" or (value is not None and value != defaults[name].default):
             yield f"{name}={setting_text(value)}{cite_setting(name, value)}"
 
 
@@ -173,13 +183,18 @@ def _corpora(
 
 
 def _scores(experiment: Experiment) -> Iterator[str]:
-    """Yield each metric with its split and signature: `BLEU on test=test_2016_flickr (...)`."""
+    """Yield each metric with its split and signature: `BLEU on test_2016_flickr (...)`."""
     for metric in dict.fromkeys((*experiment.shown, *experiment.judged)):
         signature = "; ".join(experiment.signatures.get(metric.name, ()))
-        split = metric.side
-        if (test_set := experiment.test_sets.get(metric.name, split)) != split:
-            split = f"test={test_set}"
+        split = experiment.test_sets.get(metric.name, metric.side)
         yield f"{metric.title}{cite(metric.name)} on {split} ({signature})"
+
+
+def _time(hours: float, kind: str) -> str:
+    """`2.5 GPU hours`, `6 CPU core minutes`."""
+    if hours >= 1:
+        return f"{hours:.1f} {kind} hours"
+    return plural(max(1, round(60 * hours)), f"{kind} minute")
 
 
 def _margins(experiment: Experiment) -> Iterator[str]:

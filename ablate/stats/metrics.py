@@ -260,7 +260,7 @@ BREVITY_PENALTY = ScorePart(
     "brevity_penalty",
     "a factor of BLEU; 1: the translations are not shorter than the references",
     least=0.98,
-    remark="short translations lower BLEU",
+    remark="Short translations lower BLEU",
     is_in_legend=True,
 )
 EXACT = ScorePart("exact", "the share of translations that equal their references")

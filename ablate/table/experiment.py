@@ -232,15 +232,20 @@ class Notes:
     """Lines below a table.
 
     remarks: differences in how the runs were made, and test text that occurs in the training data.
-    advice: remarks, among `remarks`, that say how to improve the study. LaTeX leaves them out.
+    advice: what to change because of a remark, by remark; papers leave it out.
     archived: a line about runs without predictions; empty if all runs have them.
     faults: files that cannot be used, with a remedy.
     """
 
     remarks: tuple[str, ...] = ()
-    advice: tuple[str, ...] = ()
+    advice: Mapping[str, str] = field(default_factory=dict)
     archived: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
+
+    @property
+    def advised_remarks(self) -> list[str]:
+        """The remarks, each followed by its advice."""
+        return [f"{remark} {self.advice.get(remark, '')}".strip() for remark in self.remarks]
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ablate.table.columns.layouts import full_layout
 from ablate.table.conclusion import conclusion
@@ -80,10 +81,8 @@ _BOLD = "\N{START OF HEADING}"  # marks the best value until its cell is escaped
 def latex(table: Table, against_paper: bool = False, with_cost: bool = False) -> str:
     """The table in LaTeX with conclusion and legend, then the tables over sizes and of designs."""
     layout = _layout(table, against_paper, with_cost)
-    advice = table.experiment.notes.advice
-    legend = [line for line in layout.legend if line not in advice]
     name, label = escaped(table.experiment.name), _label(table)
-    tables = [_results(table, layout, [conclusion(table), legend])]
+    tables = [_results(table, layout, [conclusion(table), layout.legend])]
     for number, (title, further) in enumerate(further_tables(table), 1):
         caption = f"Ablation study {name}: {escaped(title)}."
         groups = [""] * len(further.rows)
@@ -101,6 +100,7 @@ def latex_environment(table: Table, notes: Sequence[str]) -> str:
 
 
 def _layout(table: Table, against_paper: bool = False, with_cost: bool = False) -> Layout:
+    table = table.with_notes(replace(table.experiment.notes, advice={}))
     mark = f"{_BOLD}{{}}".format
     return full_layout(table, mark, "bold:", against_paper, with_cost)
 

@@ -32,9 +32,9 @@ def remarks(tmp_path, seeds, weights, losses=None):
 
 def test_rows_with_equal_weights_are_named_with_the_fields_in_which_they_differ(tmp_path):
     assert remarks(tmp_path, (1, 2), WEIGHTS) == (
-        "note: the same weights or losses as base with every seed: A eval_every=10, A eval_every=20. The "
+        "The same weights or losses as base with every seed: A eval_every=10, A eval_every=20. The "
         "difference in eval_every had no effect on training.",
-        "note: the same weights or losses as A dropout=0.3 with every seed: B dropout=0.3 epochs=1000 beam=1. "
+        "The same weights or losses as A dropout=0.3 with every seed: B dropout=0.3 epochs=1000 beam=1. "
         "The difference in epochs had no effect on training.",
     )  # fmt: skip
 
@@ -52,4 +52,4 @@ def test_equal_losses_of_different_weights_are_no_effect_either(tmp_path):
     weights["decoding beam=1"] = weights["base"]
     losses = dict.fromkeys(("base", "decoding beam=1", "A eval_every=10"), "log")
     (line,) = remarks(tmp_path, (1, 2), weights, losses)
-    assert line.startswith("note: the same weights or losses as base with every seed: A eval_")
+    assert line.startswith("The same weights or losses as base with every seed: A eval_")

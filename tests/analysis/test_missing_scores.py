@@ -102,12 +102,11 @@ def test_the_brevity_penalty_of_older_results_is_computed_from_their_translation
     assert base["bleu"]["brevity_penalty"]["values"] == [1.0, 1.0]
     assert row["bleu"]["brevity_penalty"]["mean"] == pytest.approx(math.exp(1 - 19 / 10))
     (remark,) = [line for line in table.experiment.notes.remarks if "brevity" in line]
-    assert table.experiment.notes.advice == (remark,)
-    # Not in a paper, whose readers cannot change the study.
-    assert "(0.407)" in markdown(table, against_paper=False)
-    assert "(0.407)" not in latex(table)
-    assert "0.98): A h=1 (0.407)" in remark
-    assert "alpha" in remark
+    assert remark == "Short translations lower BLEU (brevity penalty below 0.98): A h=1 (0.407)."
+    assert f"{remark} A larger alpha makes" in markdown(table, against_paper=False)
+    # The advice is not for a paper, whose readers cannot change the study.
+    assert "A h=1 (0.407)." in latex(table)
+    assert "larger alpha" not in latex(table)
 
 
 def test_changed_predictions_are_scored_again(results):

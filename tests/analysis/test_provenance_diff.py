@@ -40,12 +40,12 @@ def test_differing_devices_versions_and_revisions_are_listed_with_their_rows(fak
     remarks = results.table().experiment.notes.remarks
     others = "A h=2, D dropout=0.3"
     assert (
-        f"note: these runs differ in device: cpu: base, {others}, decoding beam=1; NVIDIA H100: A "
+        f"These runs differ in device: cpu: base, {others}, decoding beam=1; NVIDIA H100: A "
         f"h=1." in remarks
     )
     assert any("torch: 2.13.0: base" in line and "2.12.0: A h=1." in line for line in remarks)
     revisions = "2 revisions of ablate: aaaaaaaaaaaa, aaaaaaaaaaaa with changes"
-    assert f"note: these runs were trained with {revisions}." in remarks
+    assert f"These runs were trained with {revisions}." in remarks
     assert all(line in markdown(results.table(), against_paper=False) for line in remarks)
 
 
@@ -60,7 +60,7 @@ def test_versions_of_the_packages_of_own_classes_are_compared(fake):
     newer = {**versions, "fancy": "1.1", "numpy": "2.1"}
     made(results, "A h=1", packages=newer)
     (remark,) = results.table().experiment.notes.remarks
-    assert remark.startswith("note: these runs differ in fancy: 1.0: base, A h=1, ")
+    assert remark.startswith("These runs differ in fancy: 1.0: base, A h=1, ")
     assert remark.endswith("; 1.1: A h=1.")
 
 
@@ -72,7 +72,7 @@ def test_a_run_of_an_unknown_revision_differs_from_those_of_a_known_one(fake):
     made(results, "A h=1", ablate=CodeVersion(version="0.2.0", revision=None, dirty=None))
     (remark,) = results.table().experiment.notes.remarks
     revisions = "2 revisions of ablate: aaaaaaaaaaaa, not recorded (version 0.2.0)"
-    assert remark == f"note: these runs were trained with {revisions}."
+    assert remark == f"These runs were trained with {revisions}."
 
 
 def test_installed_versions_are_compared(fake):
@@ -90,7 +90,7 @@ def test_a_row_whose_seeds_made_different_numbers_of_updates_is_listed(fake):
     assert results.table().experiment.notes.remarks == ()
     results.done("A h=1", 2, 5.0, 25.0, steps=90)
     assert results.table().experiment.notes.remarks == (
-        "note: seeds of one row made different numbers of updates: A h=1 (90 to 100).",
+        "Seeds of one row made different numbers of updates: A h=1 (90 to 100).",
     )
 
 
@@ -98,7 +98,7 @@ def test_a_row_with_halved_micro_batches_is_listed(fake):
     results = fake(**ONE_SEED).all_done()
     change(Result, results.folder("A h=2", 1).result, halvings=2, micro_batch_tokens=256)
     assert results.table().experiment.notes.remarks == (
-        "note: memory ran out, so micro-batches were made smaller, at the same batch: A h=2 (256 "
+        "Memory ran out, so micro-batches were made smaller, at the same batch: A h=2 (256 "
         "tokens).",
     )
 
@@ -130,6 +130,4 @@ def test_a_precision_that_a_device_chose_is_remarked_and_one_that_the_row_names_
         runs.append(RunResult(row, run, "done", 0, **made))
     lines = list(provenance_remarks(TASKS["translation"], runs))
     assert len(lines) == remarks
-    assert all(
-        line == "note: these runs differ in precision: fp32: base; bf16: X." for line in lines
-    )
+    assert all(line == "These runs differ in precision: fp32: base; bf16: X." for line in lines)

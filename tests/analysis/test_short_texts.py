@@ -14,8 +14,10 @@ def remarks(tmp_path, cut, base=""):
         results.with_parts("base", seed, cut, brevity_penalty=0.4)
     return [
         line
-        for line in outcome_of(results.planned, results.results).table.experiment.notes.remarks
-        if "note:" in line
+        for line in outcome_of(
+            results.planned, results.results
+        ).table.experiment.notes.advised_remarks
+        if line.startswith("Short")
     ]
 
 
@@ -45,4 +47,4 @@ def test_a_larger_alpha_is_no_remedy_where_dev_has_chosen_it(tmp_path):
     text = SMALL.replace("  decoding: {each: {beam: [1]}}\n", "")
     study = study_from(tmp_path, f"{text}tune: {{decoding: {{alpha: [0.0, 1.0]}}}}\n")
     (row, *_) = study.rows
-    assert cause_of([], row, 0.02).text == "alpha=0.6 is the best value of the grid on dev"
+    assert cause_of([], row, 0.02).remedy == "alpha=0.6 is the best value of the grid on dev."

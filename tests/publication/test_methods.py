@@ -33,7 +33,10 @@ def test_the_methods_state_the_study_s_settings_seeds_and_metrics(fake):
     assert "differs from the original in norm_position=pre [@xiong2020layer]." in found["Models"]
     assert "5 rows of the table" in found["Models"]
     assert "norm=rmsnorm [@zhang2019root]" in found["Models"]
-    assert "corpus=toy, vocab_size=200" in found["Data"]
+    assert found["Data"].startswith(
+        "The task is translation (en-toy). The corpus is toy, with train, "
+    )
+    assert "The vocabulary has 200 entries. Further settings: tokenizer=bpe [" in found["Data"]
     assert "100 steps of 25,000 tokens with optimizer=adam [@kingma2015adam]" in found["Training"]
     assert "peak learning rate is 0.002, after 4,000 steps of warm-up" in found["Training"]
     assert "No setting was tuned in this study" in found["Training"]

@@ -100,7 +100,7 @@ def _legend(table: Table, form: Form) -> Iterator[str]:
         yield Warned(f"WARNING: these results mix corpora {corpora}: they cannot be compared.")
     notes = experiment.notes
     yield from notes.archived
-    yield from map(Warned, (*notes.remarks, *notes.faults))
+    yield from map(Warned, (*notes.advised_remarks, *notes.faults))
 
 
 def _spread_phrases(table: Table, shown: Sequence[Metric]) -> Iterator[str]:
