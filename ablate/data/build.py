@@ -223,7 +223,8 @@ class Build:
                 all_shares[f"{split} {field}"] = shares[field]
             warnings = self.preparation.encoding_warnings(split, shares)
             self.warnings.setdefault(split, []).extend(warnings)
-        self.log(f"unknown tokens: {shares_text(all_shares)}")
+        if any(all_shares.values()):
+            self.log(f"unknown tokens: {shares_text(all_shares)}")
 
     def _n_records(self) -> dict[str, int]:
         """Number of records of each split on disk."""
