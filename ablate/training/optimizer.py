@@ -44,13 +44,13 @@ class ParameterGroup:
 
     parameters: the parameters by name.
     rule: update rule.
-    rate_factor: multiplier of the learning rate.
+    rate: learning rate, as a multiple of the scheduled rate.
     decay: weight decay.
     """
 
     parameters: dict[str, nn.Parameter]
     rule: UpdateRule
-    rate_factor: float
+    rate: float
     decay: float
 
 
@@ -107,7 +107,7 @@ class Optimizer:
                     states.append(self._state(group.rule, name, parameter))
             if parameters:
                 decay = group.decay * decay_share
-                group.rule.step(parameters, states, group.rate_factor * rate, decay)
+                group.rule.step(parameters, states, group.rate * rate, decay)
 
     def _average(self, decay: float) -> None:
         """Update the exponential moving averages of the weights.
@@ -222,7 +222,7 @@ class CustomOptimizer(Optimizer):
 
     def _update(self, rate: float, decay_share: float) -> None:
         for group, custom_group in zip(self.groups, self.custom.param_groups, strict=True):
-            custom_group["lr"] = group.rate_factor * rate
+            custom_group["lr"] = group.rate * rate
             if "weight_decay" in custom_group:
                 custom_group["weight_decay"] = group.decay * decay_share
         self.custom.step()
@@ -307,7 +307,7 @@ class _GroupSettings(NamedTuple):
     """Settings that the parameters of a group share; see `ParameterGroup`."""
 
     has_matrix_rule: bool
-    rate_factor: float
+    rate: float
     decay: float
 
 
@@ -338,7 +338,7 @@ def _groups(model: nn.Module, config: RowConfig) -> list[ParameterGroup]:
     # Keep this order: the norm for clipping sums over the groups, and a sum depends on its order.
     for settings in sorted(groups, key=lambda key: (not key.has_matrix_rule, -key.decay)):
         rule = _rule(config, settings.has_matrix_rule)
-        result.append(ParameterGroup(groups[settings], rule, settings.rate_factor, settings.decay))
+        result.append(ParameterGroup(groups[settings], rule, settings.rate, settings.decay))
     return result
 
 

@@ -94,9 +94,7 @@ def test_wider_than_the_base_each_kind_has_its_rate_and_decay_times_rate_stays()
     model = build(config, 17, seed=1)
     rates = {}
     for group in Optimizer(model, config).groups:
-        rates.update(
-            dict.fromkeys(group.parameters, (group.rate_factor, group.rate_factor * group.decay))
-        )
+        rates.update(dict.fromkeys(group.parameters, (group.rate, group.rate * group.decay)))
     assert rates["embedding.weight"] == (0.5, 0.1)  # by the root of 4, as its scale grows
     assert rates["decoder.0.mixer.W_Q.weight"] == (0.25, pytest.approx(0.1))
     assert rates["decoder.0.feed_forward.W_1.bias"] == (1.0, 0.0)
@@ -108,7 +106,7 @@ def test_convolutions_of_each_channel_keep_their_rate_over_widths():
     config = row(256, parametrization="mup", base_width=64, **fields)
     rates = {}
     for group in Optimizer(build(config, 17, seed=1), config).groups:
-        rates.update(dict.fromkeys(group.parameters, group.rate_factor))
+        rates.update(dict.fromkeys(group.parameters, group.rate))
     kernels = [rate for name, rate in rates.items() if name.endswith("convolution.weight")]
     assert kernels == [1.0, 1.0]
     assert rates["token_pairs.0.gate"] == 0.25
@@ -123,7 +121,7 @@ def test_tables_without_the_factor_of_embeddings_keep_rate_and_size_over_widths(
         model = build(config, 997, seed=1)
         rates = {}
         for group in Optimizer(model, config).groups:
-            rates.update(dict.fromkeys(group.parameters, group.rate_factor))
+            rates.update(dict.fromkeys(group.parameters, group.rate))
         tables = [name for name in rates if name.endswith("table.weight")]
         assert len(tables) == 1 + config.n_layers
         assert {rates[name] for name in tables} == {1.0}
