@@ -169,7 +169,7 @@ class LayerCheck(PropertyCheck):
         yield Comparison(
             self._states(),
             self._states(),
-            "gives other states when called again: nothing may be random in eval mode",
+            "gives another result when called again: nothing may be random in eval mode",
         )
         fault = "draws from torch's global generator while training, so no run could be resumed"
         if "attention" in self.parts:

@@ -280,8 +280,8 @@ def _publish(planned: Runs, results: Results, events: Events | None) -> Table:
     if events is None:
         render.print_rich(outcome.table, new_console(), against_paper=False)
     if study.source.is_modified:  # the published table belongs to the whole study
-        line = "is not updated: it has the whole study, without --set, --rows and --seeds."
-        _say(f"{results.study(study.name)} {line}")
+        folder = results.study(study.name)
+        _say(f"This table is of a selection; {folder} keeps the table of the whole study.")
         return outcome.table
     claim(study, results)
     publish_results(planned, outcome, results)

@@ -183,7 +183,7 @@ def _fit_rows(plan: Plan, seconds: Mapping[str, float], available: float) -> Fit
         ids = _ids(first.with_rows([first.base.label, row.label])) - counted
         needed = _needed(seconds, ids)
         if row is first.base and needed > available:
-            raise wrong_option("--budget", f"only base takes about {duration(needed)}")
+            raise wrong_option("--budget", f"base alone takes about {duration(needed)}")
         # A row is of no use without its base, which comes first. If a row does not fit, a later
         # row may still fit.
         if spent + needed <= available and (row.is_base or row.base in labels):

@@ -14,6 +14,7 @@ from typing import Any
 from ablate.analysis.experiment import experiment_of
 from ablate.analysis.results import read_runs, runs_by_row
 from ablate.config import cost
+from ablate.config.data import FILES
 from ablate.config.lengths import Lengths
 from ablate.plan.typical import published_differences, typical_spreads
 from ablate.stats.metrics import Metric
@@ -70,6 +71,8 @@ def _typical_power(
     lengths = known_lengths(planned.data_of(planned.base), results.corpora)
     size = training_size(planned, lengths)
     excess = min((spread.times_larger(*size) for spread in published), default=math.inf)
+    if size == (None, None) and study.data.corpus == FILES:  # a text of any size
+        excess = math.inf
     if excess <= SIMILAR:
         published = [spread for spread in published if spread.times_larger(*size) <= SIMILAR]
     if excess <= LARGEST_EXCESS:
@@ -134,8 +137,7 @@ def power_warning(power: Power) -> str | None:
             return None
         reason = (
             f"a row must differ from base by {power.detectable_sds:.0f} standard deviations "
-            f"over seeds; only {larger} of {rows} rows of published studies do, by the main metric "
-            f"of their study"
+            f"over seeds; only {larger} of {rows} rows of the published studies differ by so much"
         )
     remedy = f"`seeds: {list(range(1, ENOUGH_SEEDS + 1))}`"
     detectable = power.detectable_difference(ENOUGH_SEEDS)

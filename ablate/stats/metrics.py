@@ -258,7 +258,7 @@ ANSWER_METRICS = (
 # exp(1 - reference length / length) if translations are too short (Papineni et al., 2002).
 BREVITY_PENALTY = ScorePart(
     "brevity_penalty",
-    "a factor of BLEU; 1: the translations are not shorter than the references",
+    "a factor of BLEU, below 1 if translations are shorter than their references",
     least=0.98,
     remark="Short translations lower BLEU",
     is_in_legend=True,

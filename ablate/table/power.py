@@ -181,7 +181,9 @@ class Power:
         if self.source == "stated":
             return f"{noise}, as stated"
         if self.source == "runs":
-            noise += ", in the runs of this study"
+            if self.rows == self.rows_open:
+                return f"{noise}, estimated from the runs of base"
+            noise += ", estimated from the differences between rows and base"
             if self.rows_open:  # the other rows may have less noise
                 noise += f", without {self.rows_open} of {plural(self.rows, 'row')}"
             return noise
@@ -208,7 +210,7 @@ class Power:
         if self.looks:
             return f"{subject} is detected by the look with {needed} seeds."
         if needed is None and self.sentences:
-            return f"{subject}: 1000 seeds are not enough, because of the test {self.metric.item}s."
+            return f"{subject}: 1000 seeds are not enough; it takes more test {self.metric.item}s."
         if needed is None:
             return f"{subject}: 1000 seeds are not enough."
         bound = "at least " if self.is_lower_bound else ""

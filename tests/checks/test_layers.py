@@ -562,7 +562,7 @@ def test_of_several_classes_the_one_at_fault_is_named(tmp_path, pinned):
     ("field", "body", "init", "fault"),
     [
         ("attention", f"return F.dropout({FORMULA}, 0.1)", "",
-         "gives other states when called again: nothing may be random in eval mode"),
+         "gives another result when called again: nothing may be random in eval mode"),
         ("attention", f"return F.dropout({FORMULA}, 0.1, self.training)", "",
          "draws from torch's global generator while training, so no run could be resumed; let `context.weights` apply dropout"),
         ("norm", "return x * self.gain", "import random\nself.gain = nn.Parameter(random.random() * torch.ones(d_model))",

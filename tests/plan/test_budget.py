@@ -88,7 +88,7 @@ def test_the_runs_of_base_that_choose_the_decoding_count(tmp_path, fake):
 
 
 def test_nothing_fits_where_base_does_not(fake):
-    with pytest.raises(UsageError, match="only base takes about 60 s"):
+    with pytest.raises(UsageError, match="base alone takes about 60 s"):
         fitting(fake, 0.9)
 
 

@@ -78,7 +78,7 @@ def test_before_a_row_has_finished_the_noise_of_sentences_is_that_between_seeds_
     # The mean of three differences between models whose scores vary independently.
     assert bleu.sentences == pytest.approx(0.5 * (2 / 3) ** 0.5, rel=0.05)
     assert bleu.detectable_difference(3) > detectable_difference(3, 4, bleu.sd)
-    assert f"{bleu.sentences:.1f} over test sentences, in the runs of this study" in bleu.text
+    assert f"{bleu.sentences:.1f} over test sentences, estimated from" in bleu.text
 
 
 def test_a_stated_spread_needs_no_runs_and_one_seed_finds_nothing(fake):
@@ -183,7 +183,7 @@ def test_plan_says_before_any_run_that_seeds_are_too_few_with_the_remedy(fake, s
     assert ("Too few seeds" in done.out) == (bleu["warning"] is not None) == is_hopeless
     assert is_hopeless == (f"find {bleu['detectable']['5']:.1f} BLEU" in done.out)
     assert is_hopeless == ("`seeds: [1, 2, 3, 4, 5]`" in done.out)
-    assert (seeds == "1-2") == ("published studies do, by the main metric of their" in done.out)
+    assert (seeds == "1-2") == ("published studies differ by so much" in done.out)
 
 
 def test_a_spread_of_few_rows_says_so(fake):
@@ -192,7 +192,7 @@ def test_a_spread_of_few_rows_says_so(fake):
         for seed, value in enumerate(values, 1):
             results.done(label, seed, 5.0, value)
     bleu = power_of(results.planned, results.results)[0]
-    assert bleu.text.endswith("in the runs of this study, without 2 of 4 rows.")
+    assert bleu.text.endswith("from the differences between rows and base, without 2 of 4 rows.")
 
 
 def test_base_alone_has_no_difference_to_see(fake):

@@ -188,7 +188,7 @@ def test_damaged_json_is_refused_in_one_line_that_names_it(tmp_path, content):
     with pytest.raises(Damaged) as caught:
         read_json(path)
     (line,) = caught.value.lines
-    assert line.startswith(f"{path}: is damaged (it does not end with its hash: it was changed by")
+    assert line.startswith(f"{path}: is damaged (it does not end with its hash: it was cut,")
 
 
 @pytest.mark.parametrize(

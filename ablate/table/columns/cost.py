@@ -122,7 +122,10 @@ def _cost_legend(table: Table, form: Form) -> Iterator[str]:
     timed = [head for head in ("tokens/s", "time") if form.shows(head)]
     if not timed:
         return
-    yield f"{', '.join(timed)}: mean over seeds of one training with its evaluations."
+    yield (
+        f"{', '.join(timed)}: mean over seeds of one training with its evaluations, as measured: "
+        f"other work on the machine slows it down."
+    )
     machines = set[str]()
     for row in table.rows:
         machines.update(row.recipe.cost.machines)
