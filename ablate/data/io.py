@@ -51,7 +51,9 @@ def path_of_split(folder: Path, name: str) -> str:
         path = name if is_address(name) else str(folder / home_path(name))
     except ValueError as error:
         raise DataError(str(error)) from None
-    if not is_address(name) and not Path(path).is_absolute() and not folder.is_dir():
+    with readable(str(folder)):  # a name may be too long
+        has_folder = is_address(name) or Path(path).is_absolute() or folder.is_dir()
+    if not has_folder:
         meant = nearest_path(folder, Path.is_dir)
         problem, named = "no such folder", ("folder",)
         raise DataError(Fault(problem, named, str(folder), code=NO_SUCH_FILE, meant=meant))

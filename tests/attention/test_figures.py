@@ -125,7 +125,7 @@ def test_files_are_a_png_and_an_svg_of_the_figures_size_and_the_same_each_time(t
     [
         ("a.gif", "must end in .pdf, .png or .svg"),
         ("a", "must end in .pdf, .png or .svg"),
-        ("folder.png", "is a folder"),
+        ("folder.png", "is a folder; give a file"),
     ],
 )
 def test_invalid_paths_for_figures_are_errors(tmp_path, name, reason):

@@ -268,7 +268,7 @@ def test_a_tuned_study_is_stopped_and_its_logs_are_shown_though_a_result_is_unre
     assert "a line" in inside("status", "small.yaml", "--logs").out
     assert (inside("cluster", "stop", "small.yaml").code, job.stop.exists()) == (0, True)
     done = inside("run", "small.yaml")  # which names the file in the place of a table alone
-    assert (done.code, "written by another version of ablate" in done.out) == (1, True)
+    assert (done.code, "written by another version of ablate" in done.err) == (1, True)
     assert "result.json: written by another version" in inside("status", "small.yaml").out
 
 

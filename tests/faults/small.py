@@ -264,7 +264,7 @@ class Published:
 class _Elsewhere(Results):
     """Results that are published in another folder than they are read from."""
 
-    place: Path
+    place: Path = Path()
 
     def study(self, name: str) -> Path:
         return self.place / name
