@@ -124,9 +124,9 @@ class StudyOptions:
     def read(self, study: Path, *, may_be_new: bool = False) -> tuple[Study, Results]:
         """Read a study with its selection, and open the results root.
 
-        Prints a note if the results root does not exist or has other files. If it may be new, the
-        note is printed only if it has other files, if another folder has a similar name, or if its
-        parent does not exist either. Prints a note, too, if results of the study are beside the
+        Prints a note if a given results root does not exist or has other files. If it may be new,
+        the note is printed only if it has other files, if another folder has a similar name, or if
+        its parent does not exist either. Prints a note, too, if results of the study are beside the
         study, and not in this folder.
 
         Raises:
@@ -135,22 +135,19 @@ class StudyOptions:
         """
         root = Results(self.results)
         content = read_study(study, self.selection)
-        if self.results != DEFAULT_RESULTS and not self.results.exists():
+        is_given = self.results != DEFAULT_RESULTS
+        if is_given and not self.results.exists():
             meant = nearest_path(self.results, _is_results_root)
             if meant or not may_be_new or not self.results.absolute().parent.exists():
                 question = f'; did you mean "{meant}"?' if meant else " yet"
                 echo(f"note: --results {self.results} does not exist{question}", err=True)
-        elif self.results.is_dir():
+        elif is_given and self.results.is_dir():
             names = {entry.name for entry in self.results.iterdir()}
             if names and names.isdisjoint(("runs", "corpora", content.name)):
                 echo(f"note: --results {self.results} has files, but no runs", err=True)
         here = root.study(content.name)
         beside = Results(study.parent / DEFAULT_RESULTS)
-        if (
-            self.results == DEFAULT_RESULTS
-            and not here.is_dir()
-            and beside.study(content.name).is_dir()
-        ):
+        if not is_given and not here.is_dir() and beside.study(content.name).is_dir():
             echo(
                 f"note: {here} does not exist, and {beside.study(content.name)} does; "
                 f"--results {beside.root} selects it",
