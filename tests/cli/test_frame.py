@@ -56,6 +56,7 @@ def console_on(tty):
         height=HEIGHT,
         color_system="standard",
         highlight=False,
+        emoji=False,
     )
 
 
