@@ -65,8 +65,9 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
         metrics = read_metrics(file, sections, task, report)
     settings = SettingsReader(task, data, metrics.shown, classes, report)
     n_errors = len(errors)
-    base = settings.read(file.base, {})
-    base_is_valid = len(errors) == n_errors and valid.value.get("base") is root.value.get("base")
+    base_is_whole = valid.value.get("base") is root.value.get("base")
+    base = settings.read(file.base, {}, is_whole=base_is_whole)
+    base_is_valid = base_is_whole and len(errors) == n_errors
     sizes = read_sizes(file, base, settings, report)
     reader = RowReader(file, base, sizes, settings, data, errors)
     rows = tuple(reader.read())

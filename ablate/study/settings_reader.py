@@ -129,13 +129,16 @@ class SettingsReader:
             named[standard_name(key) or key] = node
         return self.classes.resolve(named)
 
-    def read(self, written: Settings, inherited: Mapping[str, Node]) -> dict[str, Node]:
+    def read(
+        self, written: Settings, inherited: Mapping[str, Node], *, is_whole: bool = True
+    ) -> dict[str, Node]:
         """Read the settings of base or of a size, by standard name. Invalid settings are reported
-        and left out, so that rows can be read.
+        and left out, so that rows can be read. `is_whole` is false if some were left out before.
         """
         if not written:
             return {}
         settings = self.by_name(written)
+        n_written = len(settings)
         # Check each field by itself: an invalid field of base would be reported again for each row.
         for name, value in list(settings.items()):
             if (
@@ -143,7 +146,10 @@ class SettingsReader:
                 and self.resolve({name: value}, value.mark, single_fields=True) is None
             ):
                 del settings[name]
-        if self.resolve(merge(inherited, settings), written.mark, written=settings) is None:
+        # Whether a setting has an effect may depend on a setting that is left out.
+        is_whole = is_whole and len(settings) == n_written
+        together = merge(inherited, settings)
+        if self.resolve(together, written.mark, written=settings, acting=is_whole) is None:
             return {}
         return settings
 
@@ -154,6 +160,7 @@ class SettingsReader:
         single_fields: bool = False,
         written: Collection[str] = (),
         combined: bool = False,
+        acting: bool = True,
     ) -> RowConfig | None:
         """Resolve settings into a configuration; None if they are invalid, which is reported.
 
@@ -165,15 +172,17 @@ class SettingsReader:
             mark: position of errors that concern several fields.
             single_fields: whether to report only errors of single fields, and not of their
                 combination with defaults.
-            written: fields that must have an effect.
+            written: fields that are written here, for positions of errors.
+            acting: whether these fields must have an effect.
             combined: whether the row is from a group that combines values, as a grid does.
         """
         values = self.values(settings)
         own = {name: settings[name] for name in written if name in settings}
         # Report these even if values are invalid.
         self._report_fields(list(self._unused(values, written)), settings, mark)
+        must_act = [name for name in written if acting and name not in self.unused]
         try:
-            return self.configure(values, [name for name in written if name not in self.unused])
+            return self.configure(values, must_act)
         except ValidationError as error:
             faults = field_faults(error)
             if not single_fields or any(fault.subject in settings for fault in faults):

@@ -218,6 +218,15 @@ def test_a_guess_is_near_in_spelling_or_meaning(faults, field, remedy):
     assert ("did you mean" in line) == ("did you mean" in remedy)
 
 
+@pytest.mark.parametrize("misspelt", ["warm_up: 20", "warmup_steps: many"])
+def test_no_fault_follows_from_the_default_of_a_field_that_is_misspelt(faults, misspelt):
+    """With 4,000 steps of warm-up, the default, the schedule would have no effect."""
+    (line,) = faults(f"{HEAD}base: {{{misspelt}, schedule: linear, train_steps: 200}}")
+    assert misspelt.split(":")[0] in line
+    two = faults(f"{HEAD}base: {{schedule: linear, train_steps: 200}}")
+    assert "schedule: linear has no effect" in two[0]
+
+
 @pytest.mark.parametrize(("name", "guess"), [("quickstrat", "quickstart"), ("mine", None)])
 def test_a_missing_study_suggests_no_unrelated_file(tmp_path, name, guess):
     for stem in ("quickstart", "mini-lm", "m30k"):
