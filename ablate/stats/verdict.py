@@ -269,7 +269,7 @@ class Verdict:
                 return f"cannot tell: the difference is significant only {condition}"
             case "uninformative interval":
                 seeds = seeds_text(self.n)
-                return f"cannot tell: with {seeds}, the interval covers every possible difference"
+                return f"cannot tell: with {seeds}, the noise excludes no possible difference"
             case "base at chance":
                 return f"cannot tell: {reference} has learned nothing, and needs more steps"
         detectable = f"detectable difference: {self.detectable_text} {title}"

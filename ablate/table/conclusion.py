@@ -182,7 +182,7 @@ def _reason_without_limit(verdict: Verdict) -> str:
         case "divergence":
             return "; significant only over the seeds that did not diverge"
         case "uninformative interval":
-            return f"; with {seeds_text(verdict.n)}, the interval covers every possible difference"
+            return f"; with {seeds_text(verdict.n)}, the noise excludes no possible difference"
     return ""
 
 

@@ -212,7 +212,7 @@ def test_only_the_intervals_of_the_main_metric_agree_with_the_verdicts_and_other
     assert any(
         row.verdicts["ppl"].is_different for row in table.rows[1:]
     )  # outside of its interval, but no verdict
-    rule = "; the interval of ΔBLEU excludes 0 exactly if the verdict is worse or better"
+    rule = "; the interval of ΔBLEU excludes 0 if and only if the verdict is worse or better"
     assert f"{rule}." in legend(table)
     for seed in (1, 2):
         results.done("A h=1", seed, 5.0, 60.0 + seed / 100)
@@ -756,7 +756,7 @@ def test_two_metrics_have_one_verdict_together_and_a_p_value_each(tmp_path):
     assert "Each of these 2 metrics is tested at 0.025" in text
     for metric, equal in (("PPL", 1), ("BLEU", 0)):
         interval = f"the interval of Δ{metric} excludes {equal}"
-        assert f"{interval} exactly if the verdict by {metric} is worse or better" in text
+        assert f"{interval} if and only if the verdict by {metric} is worse or better" in text
     assert "- By PPL: " in text
     assert "- By BLEU: " in text
     content = json.loads(as_json(table))

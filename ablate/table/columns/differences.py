@@ -223,8 +223,8 @@ def _intervals_and_verdicts(table: Table, metric: Metric) -> str:
     no_difference = int(metric.is_log)  # a ratio of 1
     by = f" by {metric.title}" if len(table.judged_metrics) > 1 else ""
     text = (
-        f"; the interval of Δ{metric.title} excludes {no_difference} exactly if the verdict{by} is "
-        f"worse or better"
+        f"; the interval of Δ{metric.title} excludes {no_difference} if and only if the "
+        f"verdict{by} is worse or better"
     )
     if exceptions:
         rows = ", ".join(exceptions)
