@@ -44,7 +44,8 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments and options of the command; errors have its context."""
         ctx.allow_extra_args = True  # refused below, with a better message than click's
-        written = list(args)  # click empties `args`
+        if not ctx.resilient_parsing:
+            _check_set(args)
         try:
             further = super().parse_args(ctx, args)
         except ClickException as error:
@@ -54,21 +55,19 @@ class Command(TyperCommand):
         if further and not ctx.resilient_parsing:
             takes_text = "--text" in _long_options(ctx)
             remedy = "--text takes a text" if takes_text else _see_help(ctx)
-            remedy = _remedy_of_set(written, further[0]) or remedy
             problem = "is not an argument of this command"
             fault = Fault(problem, given=f'"{further[0]}"', remedy=remedy)
             raise wrong_option(ctx.command_path, fault)
         return further
 
 
-def _remedy_of_set(written: Sequence[str], further: str) -> str:
-    """The remedy for a value that is written after `--set name` instead of `--set name=value`; else
-    empty.
-    """
-    for option, name, value in zip(written, written[1:], written[2:], strict=False):
-        if option == "--set" and "=" not in name and value == further:
-            return f"write --set {name}={value}"
-    return ""
+def _check_set(args: Sequence[str]) -> None:
+    """Refuse a value after `--set name`, which would be taken for another argument."""
+    for option, name, value in zip(args, args[1:], args[2:], strict=False):
+        is_value = not value.startswith("-") and not value.endswith((".yaml", ".yml"))
+        if option == "--set" and "=" not in name and is_value:
+            fault = Fault("has no value", given=f'"{name}"', remedy=f"write --set {name}={value}")
+            raise wrong_option("--set", fault)
 
 
 def _without_type(parameter: Any) -> Any:

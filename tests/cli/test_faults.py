@@ -78,10 +78,11 @@ def test_wrong_usage_is_one_line_with_what_is_allowed(given, words, line):
 
 
 def test_a_value_after_the_name_in_set_is_told_to_be_written_with_an_equals_sign(given):
-    done = inside("plan", *given, "--set", "dropout", "0.1")
-    assert done.refusal == (
-        'ablate plan: "0.1" is not an argument of this command; write --set dropout=0.1'
-    )
+    for words in ((*given, "--set", "dropout", "0.1"), ("--set", "dropout", "0.1")):
+        done = inside("plan", *words)
+        assert done.refusal == '--set: "dropout" has no value; write --set dropout=0.1'
+    done = inside("plan", "--set", "dropout", given[0], *given[1:])
+    assert done.refusal.startswith("--set dropout: is not of the form FIELD=VALUE")
 
 
 def test_without_a_command_help_is_shown():
