@@ -219,7 +219,7 @@ def test_power_is_by_the_noise_that_the_rows_share():
     centered = scores - scores.mean(axis=0) - scores.mean(axis=1, keepdims=True) + scores.mean()
     sd = math.sqrt((centered**2).sum() / 4)
     assert (
-        f"Standard deviation: {table.main_metric.size_text(sd)} over seeds, in"
+        f"Standard deviation: {table.main_metric.size_text(sd)} over seeds, estimated"
         in table.experiment.notes.remarks[-1]
     )
     of_base = table.main_metric.size_text(scores[0].std(ddof=1))
