@@ -129,13 +129,20 @@ def _low_parts(
 ) -> Iterator[tuple[str, str]]:
     """Yield (remark, advice) for each part of a shown metric that is too small in some rows, such
     as the brevity penalty of BLEU, and for each cause of it, the surest cause first.
+
+    A row whose score would be less than half of the best score without this factor has larger
+    faults, and is left out.
     """
     for metric in table.experiment.shown:
+        means = [row.scores[metric.name].mean or 0.0 for row in table.rows]
+        enough = max(means, default=0.0) / 2
         for part in metric.parts:
             low: dict[tuple[int, str], list[str]] = defaultdict(list)
             for row in table.rows:
                 mean = row.part(metric, part).mean
-                if mean is not None and mean < part.least and row.has_learned(metric):
+                if mean is None or mean >= part.least or not row.has_learned(metric):
+                    continue
+                if (row.scores[metric.name].mean or 0.0) >= enough * mean:
                     planned_row = planned.by_label[row.label]
                     cause = cause_of(runs[row.label], planned_row, 1 - part.least)
                     label = f"{row.label} ({number(mean, 3)}{cause.evidence})"

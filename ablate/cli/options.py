@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -15,6 +16,7 @@ from ablate.cli.arguments import argument, flag, option
 from ablate.errors import Fault, MachineError, Mark, nearest_path, wrong_option
 from ablate.stdio import echo
 from ablate.store import Results
+from ablate.store.layout import ARCHIVE
 from ablate.study import Runs, Selection, Study, read_study
 
 if TYPE_CHECKING:
@@ -122,38 +124,39 @@ class StudyOptions:
         return runs_with_choices(content, root), root
 
     def read(self, study: Path, *, may_be_new: bool = False) -> tuple[Study, Results]:
-        """Read a study with its selection, and open the results root.
-
-        Prints a note if a given results root does not exist or has other files. If it may be new,
-        the note is printed only if it has other files, if another folder has a similar name, or if
-        its parent does not exist either. Prints a note, too, if results of the study are beside the
-        study, and not in this folder.
+        """Read a study with its selection, open the results root, and print notes on it. A results
+        root that may be new need not exist.
 
         Raises:
             StudyError: a fault in the study or in --set.
             UsageError: a fault in --rows or --seeds.
         """
-        root = Results(self.results)
         content = read_study(study, self.selection)
+        for line in self._notes(study, content.name, may_be_new):
+            echo(f"note: {line}", err=True)
+        return content, Results(self.results)
+
+    def _notes(self, study: Path, name: str, may_be_new: bool) -> Iterator[str]:
+        """Yield notes on a results root that is probably not the one that is meant."""
         is_given = self.results != DEFAULT_RESULTS
+        here = Results(self.results).study(name)
+        archives = [path / ARCHIVE for path in (here, self.results) if (path / ARCHIVE).is_file()]
         if is_given and not self.results.exists():
             meant = nearest_path(self.results, _is_results_root)
             if meant or not may_be_new or not self.results.absolute().parent.exists():
                 question = f'; did you mean "{meant}"?' if meant else " yet"
-                echo(f"note: --results {self.results} does not exist{question}", err=True)
+                yield f"--results {self.results} does not exist{question}"
+        elif archives and not _is_results_root(self.results):
+            command = f"`python3 -m zipfile -e {archives[0]} unpacked`"
+            yield f"{archives[0]} has records of runs; {command}, then --results unpacked"
         elif is_given and self.results.is_dir():
             names = {entry.name for entry in self.results.iterdir()}
-            if names and names.isdisjoint(("runs", "corpora", content.name)):
-                echo(f"note: --results {self.results} has files, but no runs", err=True)
-        here = root.study(content.name)
+            if names and names.isdisjoint(("runs", "corpora", name)):
+                yield f"--results {self.results} has files, but no runs"
         beside = Results(study.parent / DEFAULT_RESULTS)
-        if not is_given and not here.is_dir() and beside.study(content.name).is_dir():
-            echo(
-                f"note: {here} does not exist, and {beside.study(content.name)} does; "
-                f"--results {beside.root} selects it",
-                err=True,
-            )
-        return content, root
+        if not is_given and not here.is_dir() and beside.study(name).is_dir():
+            there = beside.study(name)
+            yield f"{here} does not exist, and {there} does; --results {beside.root} selects it"
 
 
 def print_notes(study: Study) -> None:

@@ -21,11 +21,12 @@ from ablate.cli.options import (
 from ablate.cli.output import Format, print_written
 from ablate.cli.scoring import scored_outcome, warn_of_changes
 from ablate.errors import Fault, UsageError
-from ablate.publication.archive import ARCHIVE, archive_of
+from ablate.publication.archive import archive_of
 from ablate.publication.crate import METADATA, crate
 from ablate.publication.folder import TEXTS, publish, publishable
 from ablate.publication.paper import paper_files
 from ablate.stdio import echo
+from ablate.store.layout import ARCHIVE
 from ablate.table.conclusion import unfinished_sentences
 
 EXAMPLE = "ablate publish study.yaml --out supplement/study"

@@ -283,8 +283,9 @@ def _speed_ups(table: Table, curves: Sequence[Curve]) -> Iterator[Section]:
             "speed-up",
             "Effective speed-up",
             "The cost at which base first reaches its final dev perplexity, divided by the cost "
-            "at which a row first reaches it with the same seed: 2 if the row needs half. "
-            "Geometric mean over seeds with its 95 % interval, uncorrected.",
+            "at which a row first reaches it with the same seed: 2 if the row needs half of it. "
+            "Geometric mean over seeds with its 95 % interval, uncorrected. Times are as measured: "
+            "other work on the machine changes them, FLOPs and steps not.",
             [Listing("Effective speed-up by cost", ("row", *heads.values()), rows)],
             drawings,
         )

@@ -20,7 +20,6 @@ from ablate.store.files import read_bytes, sealed
 from ablate.store.records import Failure
 from ablate.study import Runs
 
-ARCHIVE = "records.zip"
 _FAILURE = "failure.json"
 _TIME = (1980, 1, 1, 0, 0, 0)  # of every file, so that the same records make the same archive
 

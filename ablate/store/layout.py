@@ -53,6 +53,7 @@ from ablate.store.records import (
 )
 
 SHARED_CORPORA = "ABLATE_CORPORA"
+ARCHIVE = "records.zip"  # records of the runs, in the folder of a published study
 R = TypeVar("R", bound=Record)
 _ID = re.compile(r"[0-9a-f]{12}")
 

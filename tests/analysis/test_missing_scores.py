@@ -109,6 +109,25 @@ def test_the_brevity_penalty_of_older_results_is_computed_from_their_translation
     assert "larger alpha" not in latex(table)
 
 
+def test_short_translations_are_no_remark_on_a_row_with_larger_faults(results):
+    """Without the penalty, the row has more than half of this base, and less than half of the
+    references.
+    """
+    for lines, n_remarks in ((BASE, 1), (REFERENCES, 0)):
+        for seed in (1, 2):
+            bleu = sacrebleu.measure_translations("bleu", lines, REFERENCES).value
+            results.done("base", seed, 5.0, bleu)
+            results.translated("base", seed, lines)
+        score_missing(results.planned, results.results)
+        table = results.table()
+        base, row, *_ = table.rows
+        penalty = math.exp(1 - 19 / 10)
+        is_close = row.scores["bleu"].mean / penalty > base.scores["bleu"].mean / 2
+        assert is_close == (n_remarks == 1)
+        remarks = [line for line in table.experiment.notes.remarks if "brevity" in line]
+        assert len(remarks) == n_remarks
+
+
 def test_changed_predictions_are_scored_again(results):
     score_missing(results.planned, results.results)
     results.translated("base", 1, REFERENCES)

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+from pathlib import Path
 
 import pytest
 
@@ -132,6 +133,24 @@ def test_a_mistyped_results_folder_is_noted(given):
         == f"note: --results {other} does not exist yet\n"
     )
     assert inside("plan", study, "--results", other).err == ""  # a plan comes before the first run
+
+
+def test_records_that_are_not_unpacked_are_noted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.yaml").write_text("study: tiny\ndata: {corpus: toy, vocab_size: 200}\n")
+    published = Path("results/tiny")
+    published.mkdir(parents=True)
+    (published / "table.md").write_text("")
+    assert inside("table", "tiny.yaml").err == ""
+    (published / "records.zip").write_text("")
+    unpack = "`python3 -m zipfile -e results/tiny/records.zip unpacked`"
+    note = (
+        f"note: results/tiny/records.zip has records of runs; {unpack}, then --results unpacked\n"
+    )
+    assert inside("table", "tiny.yaml").err == note
+    assert inside("table", "tiny.yaml", "--results", "results/tiny").err == note
+    Path("results/runs").mkdir()  # a results root with runs of its own
+    assert inside("table", "tiny.yaml").err == ""
 
 
 def test_results_beside_a_study_of_another_folder_are_noted(tmp_path, monkeypatch):
