@@ -52,8 +52,8 @@ ARGUMENTS_OF_FIELDS = {
 }
 # Optimizers whose weight decay shrinks the weights directly, and is not part of the gradient.
 DECOUPLED = ("adamw", "muon", "normuon", "soap", "lion", "schedule_free")
-# All of these but schedule_free, whose weights of training follow from two other sequences
-_CAUTIOUS_DECAY = DECOUPLED[:-1]
+# With schedule_free, the weights of training follow from two other sequences.
+_CAUTIOUS_DECAY = tuple(name for name in DECOUPLED if name != "schedule_free")
 
 
 def resolve_precision(precision: str | None, device: str, has_bf16: bool) -> str:

@@ -13,6 +13,7 @@ _NOTE = (
     "Mean ± standard deviation over seeds; PPL: geometric. Δ: difference from base with its "
     "interval of 95 % or more. Bold: best."
 )
+_BLANK = " Blank: as base."  # in the layout of the paper
 
 
 def paper_files(outcome: Outcome, results: Results) -> dict[str, bytes]:
@@ -27,7 +28,8 @@ def paper_files(outcome: Outcome, results: Results) -> dict[str, bytes]:
     sections = methods(outcome, results)
     table, name = outcome.table, outcome.study.name
     templates = environment()
-    paper = {"name": name, "table": latex_environment(table, [" ".join(conclusion(table)), _NOTE])}
+    notes = [" ".join(conclusion(table)), _NOTE + _BLANK * table.covers_paper]
+    paper = {"name": name, "table": latex_environment(table, notes)}
     chapters = [f"# Methods of {name}"]
     chapters += [f"## {title}\n\n{text}" for title, text in sections.items()]
     texts = {

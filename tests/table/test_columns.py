@@ -15,6 +15,7 @@ from ablate.analysis.missing_scores import score_missing
 from ablate.config.decoding import DecodingConfig
 from ablate.formatting import millions, thousands
 from ablate.page.points import short_names
+from ablate.publication.paper import paper_files
 from ablate.store.records import Overlap, Provenance
 from ablate.study import Selection, read_study, runs_of
 from ablate.table.columns.column import Form
@@ -603,7 +604,8 @@ def test_csv_writes_changes_as_a_study_does(fake, tmp_path):
 
 def test_the_paper_s_table_has_the_paper_s_columns_where_they_fit(tmp_path):
     study = read_study(STUDIES / "table3-multi30k.yaml")
-    table = Fake(tmp_path, study).all_done().table()
+    results = Fake(tmp_path, study).all_done()
+    table = results.table()
     columns = terminal_layout(table, starred, against_paper=False, width=140).columns
     assert [column.name for column in columns] == [
         "row", "N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "eps_ls", "steps",
@@ -623,6 +625,8 @@ def test_the_paper_s_table_has_the_paper_s_columns_where_they_fit(tmp_path):
     sortable = full_layout(table, starred, "*", is_sortable=True).columns
     assert sortable[0].cells == tuple(row.label for row in table.rows)
     assert "$N$ & $d_{\\mathrm{model}}$ & $d_{\\mathrm{ff}}$ & $h$ & $d_k$ & $d_v$" in latex(table)
+    paper = paper_files(results.outcome(), results.results)["paper.tex"].decode()
+    assert "Bold: best. Blank: as base." in paper
 
 
 def test_the_legend_explains_a_difference_beside_cannot_tell_where_one_is_shown(tmp_path):
