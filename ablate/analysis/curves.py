@@ -56,11 +56,7 @@ def curve_of(outcome: Outcome, row: Row, results: Results) -> Curve:
         for line in log:
             step = line.step
             costs["tokens", seed][step] = line.tokens
-            mean_steps = config.mean_steps(step)
-            costs["flops", seed][step] = mean_steps * flops
-            if run.seconds and run.steps:
-                mean_step_seconds = run.seconds / config.mean_steps(run.steps)
-                costs["seconds", seed][step] = mean_steps * mean_step_seconds
+            costs["flops", seed][step] = config.mean_steps(step) * flops
             if line.loss is not None:
                 training_points[seed].append((step, math.exp(line.loss)))
     curve = Curve(

@@ -30,7 +30,6 @@ class CostAxis(NamedTuple):
 
 COSTS = {
     "flops": CostAxis("training FLOPs", lambda recipe: recipe.cost.flops),
-    "seconds": CostAxis("training time (s)", lambda recipe: recipe.cost.seconds.mean),
     "params": CostAxis("parameters", lambda recipe: recipe.params),
 }
 SAME_COST = 1.001  # costs are equal up to this ratio of the largest to the smallest one
@@ -339,11 +338,7 @@ def speed_up_rows(curves: Sequence[Curve]) -> dict[str, list[ForestRow]]:
         for axis, ratio in ratios.items():
             if not ratio.text:
                 continue
-            word = "" if ratio.mean else ratio.text
-            if ratio.interval and ratio.interval[0] > 1:
-                word = "better"
-            elif ratio.interval and ratio.interval[1] < 1:
-                word = "worse"
+            word = "" if ratio.mean else ratio.text  # no verdict: the interval is not corrected
             row = ForestRow(label, "", label, word, ratio.mean, ratio.interval)
             forests.setdefault(axis, []).append(row)
     return {axis: rows for axis, rows in forests.items() if _has_means(rows)}

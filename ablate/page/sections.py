@@ -282,10 +282,10 @@ def _speed_ups(table: Table, curves: Sequence[Curve]) -> Iterator[Section]:
         yield Section(
             "speed-up",
             "Effective speed-up",
-            "The cost at which base first reaches its final dev perplexity, divided by the cost "
-            "at which a row first reaches it with the same seed: 2 if the row needs half of it. "
-            "Geometric mean over seeds with its 95 % interval, uncorrected. Times are as measured: "
-            "other work on the machine changes them, FLOPs and steps not.",
+            "Cost of base divided by the cost of the row, each up to the step at which the "
+            "training first reaches the final dev perplexity of base. 2: the row needs half the "
+            "cost. Geometric mean over seeds, with a 95 % interval that is not corrected for the "
+            "number of rows.",
             [Listing("Effective speed-up by cost", ("row", *heads.values()), rows)],
             drawings,
         )

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ablate.config.resolve import SYMBOL_OF
 from ablate.errors import listed
-from ablate.formatting import duration, millions, plural, printable, scaled, setting_text, signed
+from ablate.formatting import millions, plural, printable, scaled, setting_text, signed
 from ablate.report.compare import ItemDifference, RowComparison
 from ablate.report.terminal import plain_table, print_wide, right, text_console
 from ablate.stats.significance import LEVEL
@@ -49,16 +49,14 @@ def _print_settings(comparison: RowComparison) -> None:
     table = plain_table("setting", first.label, second.label)
     for name, values in comparison.settings.items():
         table.add_row(SYMBOL_OF.get(name, name), *map(Text, map(setting_text, values)))
-    heads = ("params (10^6)", "FLOPs of a training", "time of a training")
+    heads = ("params (10^6)", "FLOPs of a training")
     for head, *cells in zip(heads, _cost_texts(first), _cost_texts(second), strict=True):
         table.add_row(Text(head, style="dim"), *cells)
     print_wide(table)
 
 
-def _cost_texts(row: TableRow) -> tuple[str, str, str]:
-    flops = scaled(row.recipe.cost.flops, "").strip()
-    time = duration(row.recipe.cost.seconds.mean)
-    return millions(row.recipe.params), flops, time
+def _cost_texts(row: TableRow) -> tuple[str, str]:
+    return millions(row.recipe.params), scaled(row.recipe.cost.flops, "").strip()
 
 
 def _print_scores(comparison: RowComparison) -> None:

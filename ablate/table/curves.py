@@ -1,10 +1,12 @@
-"""Learning curves and effective speed-up, by step, tokens, FLOPs or time.
+"""Learning curves and effective speed-up, by step, tokens or FLOPs.
 
 A curve is the dev perplexity of every run at each evaluation. The target is the final perplexity of
 base. The effective speed-up of a row is the cost at which base first reaches the target, divided by
 the cost at which the row first reaches it. Therefore base has the speed-up 1, even if it overfits
 and reached the target long before the end. With learning-rate decay, a row that is faster than base
 crosses the target at a high learning rate, so its speed-up is rather under- than overestimated.
+
+Training time is no axis: other work on the machine changes it, so it shows nothing about a row.
 """
 
 from __future__ import annotations
@@ -22,7 +24,6 @@ AXES = {
     "step": "step",
     "tokens": "target tokens",
     "flops": "training FLOPs",
-    "seconds": "training time (s)",
 }
 
 
@@ -32,8 +33,7 @@ class Curve:
 
     label, group: label and group of the row.
     by_seed: (step, perplexity) of each evaluation, by seed; only seeds with an evaluation.
-    costs: costs of the training by (axis, seed), up to each step where they are known. Seconds
-        are known for finished trainings, with the time of their evaluations.
+    costs: costs of the training by (axis, seed), up to each step where they are known.
     axis: key of AXES for the horizontal axis of `points` and `mean`.
     base: label of the row's base.
     vocab_size: size of the row's vocabulary.

@@ -1,4 +1,4 @@
-"""Effective speed-up: the crossing of two learning curves, by step, tokens, FLOPs and time."""
+"""Effective speed-up: the crossing of two learning curves, by step, tokens and FLOPs."""
 
 import math
 from dataclasses import replace
@@ -14,10 +14,10 @@ def falling(rate, *, steps=(100, 200, 300, 400), start=6.0):
     return tuple((step, math.exp(start - rate * step)) for step in steps)
 
 
-def curve(row, rates, flops=10.0, seconds=0.5, tokens=7):
+def curve(row, rates, flops=10.0, tokens=7):
     by_seed = {seed: falling(rate) for seed, rate in rates.items()}
     costs = {}
-    for axis, per_step in {"tokens": tokens, "flops": flops, "seconds": seconds}.items():
+    for axis, per_step in {"tokens": tokens, "flops": flops}.items():
         for seed, points in by_seed.items():
             costs[axis, seed] = {step: per_step * step for step, _ in points}
     return Curve(row, "base" if row == "base" else "A", by_seed, costs)
@@ -32,11 +32,11 @@ def test_with_a_linear_loss_the_ratio_is_that_of_the_slopes(rate):
 def test_cost_per_step_scales_the_ratio_along_each_axis():
     base, row = (
         curve("base", {1: 0.002}),
-        curve("A", {1: 0.004}, flops=20.0, seconds=0.25, tokens=14),
+        curve("A", {1: 0.004}, flops=40.0, tokens=14),
     )
     found = speed_ups([base, row])["A"]
     assert {axis: one.mean for axis, one in found.items()} == pytest.approx(
-        {"step": 2.0, "tokens": 1.0, "flops": 1.0, "seconds": 4.0}
+        {"step": 2.0, "tokens": 1.0, "flops": 0.5}
     )
 
 

@@ -393,7 +393,7 @@ def test_the_table_is_printed_whole_and_with_its_legend(text, whole, tmp_path):
     row = whole.table().rows[1]
     assert f"{row.scores['bleu'].mean:.1f} ±" in line
     assert "FLOPs" in done.stdout.split("Differences from base")[0]  # the last column
-    assert "by training time" not in done.stdout  # buttons
+    assert "by training FLOPs" not in done.stdout  # buttons
 
 
 def test_a_shadow_shows_on_which_side_a_wide_table_goes_on(text, tmp_path):

@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from html import unescape
 from itertools import combinations
 from xml.etree import ElementTree
@@ -45,9 +46,9 @@ from ablate.tasks import TASKS
 
 # All rows of the study have the same FLOPs and parameters, so that figures of these would show
 # nothing.
-COST_AXES = ("tokens", "flops", "seconds")
+COST_AXES = ("tokens", "flops")
 NAMES = ["against-base-bleu", "against-base-ppl", "learning-curves", *(f"learning-curves-{axis}" for axis in COST_AXES),
-         "cost-seconds", *(f"speed-up-{axis}" for axis in ("step", *COST_AXES))]  # fmt: skip
+         *(f"speed-up-{axis}" for axis in ("step", *COST_AXES))]  # fmt: skip
 
 BLEU = TASKS["translation"].metrics["bleu"]
 
@@ -90,7 +91,10 @@ def test_figures_of_many_rows_show_base_and_the_largest_differences(whole, monke
     shown = [row for row in everything if row.label in largest]
     assert difference_rows(table, table.main_metric) == shown
     assert {one.label for one in curves_in_figures(table, curves)} <= {"base", *largest}
-    assert {point.label for point in cost_points(table, "seconds")} <= {"base", *largest}
+    assert {point.label for point in cost_points(with_params(table), "params")} == {
+        "base",
+        *largest,
+    }
     page = unescape(whole.page())
     told = f"leave out {plural(len(everything) - 2, 'row')}, which the table has"
     assert told in page
@@ -98,6 +102,30 @@ def test_figures_of_many_rows_show_base_and_the_largest_differences(whole, monke
         re.findall(r'data-row="([^"]*)"', "".join(re.findall(r"<svg.*?</svg>", page, re.S)))
     )
     assert drawn == {"base", *largest}
+
+
+def with_params(table):
+    """The table with another number of parameters in each row."""
+    rows = []
+    for params, row in enumerate(table.rows, 1000):
+        rows.append(replace(row, recipe=replace(row.recipe, params=10 * params)))
+    return replace(table, rows=tuple(rows))
+
+
+def test_no_figure_draws_measured_times(whole):
+    """Other work on the machine changes them: a figure of them would look like a result."""
+    outcome = whole.outcome()
+    assert any(row.recipe.cost.seconds.mean for row in outcome.table.rows)
+    axes = {axis for found in curves_of(outcome, whole.results) for axis, _ in found.costs}
+    assert axes == {"tokens", "flops"}
+    assert "time" not in " ".join(re.findall(r"<h3>(.*?)</h3>", whole.page()))
+
+
+def test_a_speed_up_has_no_mark_of_significance():
+    """Its interval is not corrected for the number of rows, unlike the interval of a verdict."""
+    rows = speed_up_rows([BASE, curve("A fast", "A", 0.5)])["step"]
+    assert rows[0].interval[0] > 1
+    assert rows[0].word == ""
 
 
 def marks(figure, row):
@@ -348,7 +376,8 @@ def test_points_are_numbered_with_a_list_of_names():
 
 def test_rows_that_all_cost_the_same_have_no_figure(whole):
     table = whole.table()
-    assert [len(cost_points(table, cost)) for cost in COSTS] == [0, 5, 0]
+    assert [len(cost_points(table, cost)) for cost in COSTS] == [0, 0]
+    assert len(cost_points(with_params(table), "params")) == 5
     assert equal_costs(table) == ["training FLOPs", "parameters"]
     assert "No figure where all rows cost the same: training FLOPs, parameters." in whole.page()
 

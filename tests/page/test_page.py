@@ -57,9 +57,8 @@ def test_ids_are_unique_and_the_page_has_a_language_and_a_title(tags, text):
 
 def test_every_drawing_has_a_description_and_only_finite_numbers(tags, text):
     drawings = tags.all("svg")
-    # Differences from base; curves of A and D along four axes; training time; speed-up in FLOPs and
-    # time.
-    assert len(drawings) == 2 + 2 * 4 + 1 + 2
+    # Differences from base; curves of A and D along three axes; speed-up in FLOPs.
+    assert len(drawings) == 2 + 2 * 3 + 1
     assert all(
         attributes["role"] == "img" and attributes["aria-label"] for attributes, _ in drawings
     )
