@@ -230,7 +230,7 @@ def _cost(planned: Runs, row: Row, runs: Sequence[RunResult], results: Results) 
         if run.tokens_per_second is not None:
             rates[run.run.seed] = run.tokens_per_second
         if run.provenance:
-            machines.add(machine_text(run.provenance))
+            machines.update(map(machine_text, run.provenance.all_parts))
     flops = None
     lengths = lengths_of(runs, results)
     steps: float | None = cost.steps(row.config, lengths)  # as planned

@@ -65,9 +65,16 @@ def provenance_remarks(task: Task, runs: Iterable[RunResult]) -> Iterator[str]:
 def _properties(
     provenance: Provenance | None, packages: Iterable[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield (name, value) of each recorded property of a run that may change its scores."""
-    if provenance is None:
-        return
+    """Yield (name, value) of each recorded property of a run that may change its scores; several
+    values of a property with which the run was resumed.
+    """
+    for part in provenance.all_parts if provenance else ():
+        yield from _properties_of_part(part, packages)
+
+
+def _properties_of_part(
+    provenance: Provenance, packages: Iterable[str]
+) -> Iterator[tuple[str, str]]:
     yield "device", provenance.device
     if provenance.precision is not None:
         yield "precision", provenance.precision

@@ -58,8 +58,8 @@ def _origins(outcome: Outcome, published: TableProvenance) -> Iterator[tuple[str
         yield "corpus", corpus
     values: dict[str, dict[str, None]] = {"code": {}, "packages": {}, "machine": {}}
     for provenance in published.provenances:
-        if provenance is not None:
-            for kind, value in _run_origins(provenance):
+        for part in provenance.all_parts if provenance else ():
+            for kind, value in _run_origins(part):
                 values[kind][value] = None  # runs share most values
     for kind, kind_values in values.items():
         for value in kind_values:
@@ -67,7 +67,7 @@ def _origins(outcome: Outcome, published: TableProvenance) -> Iterator[tuple[str
 
 
 def _run_origins(provenance: Provenance) -> Iterator[tuple[str, str]]:
-    """Yield (kind, value) of the provenance of a run."""
+    """Yield (kind, value) of the provenance of a run, or of a part of its training."""
     code = provenance.ablate
     machine = provenance.machine
     if code:

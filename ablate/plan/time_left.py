@@ -202,7 +202,7 @@ def _rate(
     if not result or not run or not provenance or not result.seconds:
         return None
     # A run may use fewer cores than this command, for example in a job of a cluster.
-    if provenance.machine.kind != node.kind:
+    if any(part.machine.kind != node.kind for part in provenance.all_parts):
         return None
     precision = (execution and execution.precision) or run.config.precision or "fp32"
     lengths = lengths_in(results.corpus(result.corpus)) or Lengths.assumed()

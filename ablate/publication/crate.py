@@ -37,10 +37,10 @@ def crate(outcome: Outcome, files: Iterable[str]) -> bytes:
     content.name = f"Ablation study {name}"
     content.description = f"Table, records and methods of the ablation study {name} of Transformers"
     content.datePublished = date.today().isoformat()
-    versions = set()
+    versions = set[str]()
     for run in outcome.runs:
-        if run.provenance is not None and run.provenance.ablate is not None:
-            versions.add(run.provenance.ablate.text)
+        parts = run.provenance.all_parts if run.provenance else ()
+        versions.update(part.ablate.text for part in parts if part.ablate)
     for number, version in enumerate(sorted(versions), 1):
         properties = {"@type": "SoftwareApplication", "name": version}
         software = ContextEntity(content, f"#ablate-{number}", properties=properties)

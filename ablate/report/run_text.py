@@ -110,6 +110,13 @@ def _execution(execution: Execution) -> list[str]:
 
 
 def _provenance(provenance: Provenance) -> list[str]:
+    lines = _part(provenance)
+    for part in provenance.later:
+        lines += ["resumed with:", *map("  {}".format, _part(part))]
+    return lines
+
+
+def _part(provenance: Provenance) -> list[str]:
     code = provenance.ablate
     machine = provenance.machine
     versions = provenance.packages.items()

@@ -23,6 +23,7 @@ from pydantic import (
     Field,
     JsonValue,
     PlainSerializer,
+    SerializerFunctionWrapHandler,
     ValidationError,
     field_serializer,
     model_serializer,
@@ -215,6 +216,7 @@ class Provenance(Record):
 
     packages: version of each package; None if it is not installed.
     processes: number of processes that trained the run together.
+    later: provenances, different from each other, with which the run was resumed.
     """
 
     ablate: CodeVersion | None = None
@@ -225,6 +227,20 @@ class Provenance(Record):
     threads: Count
     precision: str | None = None
     processes: Count = 1
+    later: tuple[Provenance, ...] = ()
+
+    @property
+    def all_parts(self) -> tuple[Provenance, ...]:
+        """The provenance of each part of the training."""
+        return self, *self.later
+
+    # Without `later` if it is empty, so that the file is the same as in earlier versions.
+    @model_serializer(mode="wrap")
+    def _without_empty(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = serialize(self)
+        if not self.later:
+            content.pop("later", None)
+        return content
 
 
 class Memory(Record):

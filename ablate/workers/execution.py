@@ -20,7 +20,7 @@ from ablate.custom.reference import parse_import
 from ablate.errors import Damaged, StoreError
 from ablate.kernels.device import has_bf16, precision_on, visible_device
 from ablate.parts.variant import classes_of
-from ablate.store import RunFolder, checkpoints
+from ablate.store import RunFolder, checkpoints, none_if_unreadable
 from ablate.store.files import quarantine
 from ablate.store.machine import machine, output_of
 from ablate.store.records import PACKAGES, CodeVersion, Execution, Provenance
@@ -58,8 +58,12 @@ def choose_execution(
             f"{folder.path}: began on {execution.device}, and its random state cannot be used on "
             f"{device_type}; use --device {execution.device}, or another --results"
         )
-    if config.deterministic != execution.deterministic and not folder.has_result:
-        log.warning("the run began with deterministic=%s, and keeps it", execution.deterministic)
+    if not folder.has_result:
+        _add_provenance(folder, assignment, config, execution)
+        if config.deterministic != execution.deterministic:
+            log.warning(
+                "the run began with deterministic=%s, and keeps it", execution.deterministic
+            )
     # A size in the study replaces the size with which the run began, and its halvings.
     if config.micro_batch_tokens not in (None, execution.micro_batch_tokens):
         execution = execution.model_copy(
@@ -89,7 +93,7 @@ def _new_execution(
     training_hash: str,
     log: logging.Logger,
 ) -> Execution:
-    """Choose the numeric settings of a new run, and write them with the provenance."""
+    """Choose the numeric settings of a new run, and write them after the provenance."""
     device = visible_device(assignment.device, assignment.devices)
     precision = precision_on(device, config.precision)
     execution = Execution(
@@ -102,15 +106,33 @@ def _new_execution(
         deterministic=config.deterministic,
         parts=len(assignment.devices),
     )
+    _provenance_of(assignment, config, execution).write(folder.provenance)
     execution.write(folder.execution)
-    record = provenance(str(device), assignment.threads, precision, len(assignment.devices))
-    packages = {**record.packages, **custom_packages(config)}
-    record.model_copy(update={"packages": packages}).write(folder.provenance)
     log.info("matrix products in %s on %s", precision, device_name(str(device)))
     note = precision_note(config.precision, execution.device, has_bf16(device))
     if note is not None:
         log.warning(note)
     return execution
+
+
+def _add_provenance(
+    folder: RunFolder, assignment: Assignment, config: RowConfig, execution: Execution
+) -> None:
+    """Add the provenance of this process to that of a resumed run, if they differ."""
+    here = _provenance_of(assignment, config, execution)
+    first = none_if_unreadable(folder.read_provenance)
+    if first is None:
+        return
+    if all(here != part.model_copy(update={"later": ()}) for part in first.all_parts):
+        first.model_copy(update={"later": (*first.later, here)}).write(folder.provenance)
+
+
+def _provenance_of(assignment: Assignment, config: RowConfig, execution: Execution) -> Provenance:
+    """The provenance of this process for a run with these numeric settings."""
+    device = visible_device(assignment.device, assignment.devices)
+    processes = min(len(assignment.devices), execution.parts)
+    record = provenance(str(device), execution.threads, execution.precision, processes)
+    return record.model_copy(update={"packages": {**record.packages, **custom_packages(config)}})
 
 
 def _read_execution(folder: RunFolder, log: logging.Logger) -> Execution | None:

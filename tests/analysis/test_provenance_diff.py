@@ -49,6 +49,17 @@ def test_differing_devices_versions_and_revisions_are_listed_with_their_rows(fak
     assert all(line in markdown(results.table(), against_paper=False) for line in remarks)
 
 
+def test_a_run_that_was_resumed_with_another_version_has_both_versions(fake):
+    results = fake(**ONE_SEED).all_done()
+    for row in results.study.rows:
+        made(results, row.label, packages={"torch": "2.13.0"})
+    later = a_provenance(packages={"torch": "2.14.0"})
+    made(results, "A h=1", later=(later,))
+    (remark,) = results.table().experiment.notes.remarks
+    assert remark.startswith("These runs differ in torch: 2.13.0: base, A h=1, ")
+    assert remark.endswith("; 2.14.0: A h=1.")
+
+
 def test_versions_of_the_packages_of_own_classes_are_compared(fake):
     """Also over the seeds of one row, which are averaged."""
     results = fake().all_done()

@@ -8,8 +8,9 @@ import pytest
 from ablate.config.resolve import resolve_row
 from ablate.errors import StoreError
 from ablate.kernels import device as device_module
+from ablate.report.run_text import _provenance
 from ablate.store import RunFolder, checkpoints
-from ablate.store.records import PACKAGES
+from ablate.store.records import PACKAGES, Provenance
 from ablate.workers import execution as execution_module
 from ablate.workers.assignment import Assignment, RunRequest
 from ablate.workers.execution import choose_execution, custom_packages
@@ -205,3 +206,26 @@ def test_versions_of_the_packages_of_own_classes_are_recorded(folder):
 def test_the_provenance_has_the_packages_of_own_classes(folder):
     executed(folder, resolve_row({"optimizer": "yaml:Mine@0123456789ab"}))
     assert folder.read_provenance().packages["pyyaml"] == version("pyyaml")
+
+
+def test_a_run_that_is_resumed_with_another_version_has_both_in_its_provenance(folder, monkeypatch):
+    executed(folder)
+    begun = folder.provenance.read_bytes()
+    executed(folder)
+    assert folder.provenance.read_bytes() == begun
+    versions = {"torch": "9.9.9"}
+    monkeypatch.setattr(execution_module, "_version", lambda name: versions.get(name, "1"))
+    for _ in range(2):
+        executed(folder)
+    first, second = folder.read_provenance().all_parts
+    assert (first.packages["torch"], second.packages["torch"]) == (version("torch"), "9.9.9")
+    assert " ".join(_provenance(folder.read_provenance())).count("torch") == 2
+
+
+def test_a_kill_between_provenance_and_settings_loses_neither(folder, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(Provenance, "write", killed)
+        with pytest.raises(Killed):
+            executed(folder)
+    executed(folder)
+    assert folder.read_provenance() is not None
