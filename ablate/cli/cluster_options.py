@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from ablate.analysis.stages import Stage
 from ablate.cli.arguments import option
+from ablate.cluster.engine import ENGINES, Engine
 from ablate.errors import (
     Fault,
     MachineError,
@@ -25,9 +26,6 @@ from ablate.plan.plan import Plan, seconds_on_cluster
 from ablate.store import Results
 from ablate.store.machine import Device
 from ablate.store.records import Setting
-
-if TYPE_CHECKING:
-    from ablate.cluster.engine import Engine
 
 
 @dataclass(frozen=True)
@@ -131,7 +129,9 @@ class ClusterOptions:
 
     on: Annotated[
         str | None,
-        cluster_option("Submit to slurm, ray, manual, or a profile of clusters.yaml.", "PROFILE"),
+        cluster_option(
+            f"Submit to {', '.join(ENGINES)}, or a profile of clusters.yaml.", "PROFILE"
+        ),
     ] = None
     workers: Annotated[
         int | None,

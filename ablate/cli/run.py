@@ -39,13 +39,14 @@ from ablate.errors import (
     MachineError,
     UsageError,
     ineffective_option,
+    listed,
 )
 from ablate.formatting import duration, plural
 from ablate.launch.control import Deadline
 from ablate.launch.devices import gpus_for_run
 from ablate.launch.launch import launch, outcome_of_launch
 from ablate.launch.preparation import prepare_runs
-from ablate.loggers import Start, select_loggers
+from ablate.loggers import LOGGERS, Start, select_loggers
 from ablate.plan.budget import Budget, BudgetLimit
 from ablate.plan.resources import shortages
 from ablate.publication.folder import publish_results
@@ -85,9 +86,7 @@ def command(
     quiet: Quiet = False,
     log: Annotated[
         list[str] | None,
-        option(
-            "Also log to tensorboard, mlflow or wandb. Repeatable.", "LOGGER", envvar="ABLATE_LOG"
-        ),
+        option(f"Also log to {listed(LOGGERS)}. Repeatable.", "LOGGER", envvar="ABLATE_LOG"),
     ] = None,
     retry_failed: Annotated[bool, flag("--retry-failed", "Run failed runs again.")] = False,
     cluster: ClusterOptions,

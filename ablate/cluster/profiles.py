@@ -14,14 +14,21 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 
-from pydantic import ConfigDict, ValidationError
+from pydantic import ValidationError
 
-from ablate.cluster.engine import Engine
-from ablate.errors import Fault, StoreError, UsageError, unknown_name, wrong_option
-from ablate.fields import Section
-from ablate.lazy import Imports
+from ablate.cluster.engine import ENGINES, Engine
+from ablate.errors import (
+    Fault,
+    StoreError,
+    UsageError,
+    listed,
+    meant_name,
+    not_allowed,
+    unknown_name,
+    wrong_option,
+)
+from ablate.fields import value_text
 from ablate.paths import home_path
 from ablate.store.jobs import ClusterJob
 from ablate.store.records import Setting
@@ -29,13 +36,6 @@ from ablate.study.error_list import ErrorList
 from ablate.study.typed import read_model
 from ablate.study.yaml_nodes import Node, Report, parse_yaml, read_file
 
-ENGINES = Imports[type[Engine]](
-    {
-        "slurm": "ablate.cluster.slurm:Slurm",
-        "ray": "ablate.cluster.ray_cluster:Ray",
-        "manual": "ablate.cluster.manual:Manual",
-    }
-)
 FILE_VARIABLE = "ABLATE_CLUSTERS"
 
 
@@ -119,25 +119,23 @@ def read_profiles(path: Path) -> dict[str, Engine]:
     return profiles
 
 
-class _OnlyEngine(Section):
-    """The only field that is checked in a profile whose engine is missing or unknown."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    engine: Literal["slurm", "ray", "manual"]
-
-
 def _read_profile(name: str, node: Node, report: Report) -> Engine | None:
     content = node.to_python()
     title = f'profile "{name}"'
     if not isinstance(content, dict):
         profile, _ = read_model(Engine, node, title, report)
         return profile
-    engine = str(content.get("engine"))
-    if engine not in ENGINES:
-        read_model(_OnlyEngine, node, title, report)
-        return None
     fields = dict(node.value)
+    if "engine" not in fields:
+        report(node.mark, f"{title} needs engine")
+        return None
+    _, engine_node = fields["engine"]
+    engine = engine_node.to_python()
+    if str(engine) not in ENGINES:
+        meant = meant_name(engine, ENGINES)
+        fault = not_allowed(value_text(engine), listed(ENGINES), meant=meant)
+        report(engine_node.mark, fault.about("engine"))
+        return None
     for key, mark, _ in node.items():
         engines = [known for known, cls in ENGINES.items() if key in cls.model_fields]
         if engines and engine not in engines:

@@ -12,6 +12,7 @@ from collections import Counter
 
 from ablate.config.lengths import Lengths
 from ablate.config.model import ModelConfig
+from ablate.config.optimizers import OPTIMIZERS
 from ablate.config.row import RowConfig
 from ablate.parts import (
     attention,
@@ -145,19 +146,16 @@ def checkpoint_bytes(config: RowConfig, vocab_size: int) -> int:
 
 
 def optimizer_values(config: RowConfig, count: int) -> int:
-    """Number of values in the optimizer state of `count` parameters. NorMuon's row vectors are left
-    out. For SOAP it is a lower bound, which is exact for square matrices.
-
-    For each parameter: 2 in Adam, also assumed of a user's class; 1 in Muon and Lion; 1 in SGD with
-    momentum, else 0; 3 in schedule-free AdamW; 6 in SOAP; and 1 more for an average of the weights.
+    """Number of values in the optimizer state of `count` parameters, with the average of the
+    weights. For SOAP it is a lower bound, which is exact for square matrices.
     """
-    copies = {"lion": 1, "schedule_free": 3, "sgd": int(config.momentum_used > 0)}
-    values = (copies.get(config.optimizer, 2) + (config.ema_decay is not None)) * count
-    if config.optimizer in ("muon", "normuon"):
-        values -= hidden_weights(config)
-    if config.optimizer == "soap":  # m^2 + n^2 of a matrix is 2 m n or more
-        values += 4 * hidden_weights(config)
-    return values
+    optimizer = OPTIMIZERS[config.optimizer]
+    values = (config.ema_decay is not None) * count
+    if optimizer.only_matrices:
+        matrices = hidden_weights(config)
+        values += OPTIMIZERS["adamw"].values(config) * (count - matrices)
+        count = matrices
+    return values + optimizer.values(config) * count
 
 
 def hidden_weights(c: RowConfig, include_replacements: bool = True) -> int:

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from ablate.config.data import BLEU_TOKENIZER, CorpusConfig
 from ablate.config.decoding import DecodingConfig
 from ablate.config.language_data import MINIMAL_PAIRS
+from ablate.config.optimizers import OPTIMIZERS
 from ablate.config.row import RowConfig
-from ablate.config.training import MATRIX_OPTIMIZERS
 from ablate.custom.reference import is_custom
 from ablate.fields import UNSET, Section, entries_of, facts_of
 from ablate.formatting import setting_text
@@ -104,7 +104,7 @@ DECODED_SPLIT = "test"
 def _treats_vectors_apart(c: RowConfig) -> bool:
     """Whether the optimizer treats gains and biases in another way than matrices."""
     has_other_decay = c.weight_decay > 0 and c.vector_decay != 1
-    has_matrices = is_custom(c.optimizer) or c.optimizer in MATRIX_OPTIMIZERS
+    has_matrices = is_custom(c.optimizer) or OPTIMIZERS[c.optimizer].only_matrices
     return has_other_decay or has_matrices or c.vector_rate != 1 or c.parametrization != "standard"
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
+from ablate.config.optimizers import OPTIMIZERS
 from ablate.config.row import RowConfig
-from ablate.config.training import DEFAULT_MOMENTUM
 from ablate.errors import Fault, Invalid
 from ablate.fields import Part, facts_of
 from ablate.formatting import setting_text
@@ -132,7 +132,7 @@ def canonical_values(config: RowConfig, inactive: Collection[str]) -> dict[str, 
         field = type(config).model_fields[name]
         if _FACTS[name].is_reset and not field.is_required():
             values[name] = field.default
-    if values["momentum"] == DEFAULT_MOMENTUM.get(values["optimizer"]):
+    if values["momentum"] == OPTIMIZERS[values["optimizer"]].momentum:
         values["momentum"] = None
     attention.unset_equal_heads(values)
     if values["stride"] == values["context"]:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from ablate.config.optimizers import OPTIMIZERS, users_of
 from ablate.custom.reference import is_custom, parse_import
 from ablate.errors import Fault, Invalid
 from ablate.fields import (
@@ -37,10 +38,7 @@ FactorOrZero = Annotated[float, Field(ge=0.0, le=1e4)]
 # occupy a GPU.
 LOGIT_CHUNK_TOKENS = {"cpu": 256, "cuda": 4096}
 
-DEFAULT_MOMENTUM = {"sgd": 0.9, "muon": 0.95, "normuon": 0.95}
 SCHEDULES = ("inverse_sqrt", "constant", "linear", "cosine", "wsd")
-OPTIMIZERS = ("adam", "adamw", "sgd", "muon", "normuon", "soap", "lion", "schedule_free")
-MATRIX_OPTIMIZERS = ("muon", "normuon", "soap")  # only for the matrices of hidden layers
 # Arguments of an optimizer class that follow from fields, and the names of these fields.
 ARGUMENTS_OF_FIELDS = {
     "params": "the model",
@@ -50,10 +48,12 @@ ARGUMENTS_OF_FIELDS = {
     "momentum": "momentum",
     "weight_decay": "weight_decay",
 }
-# Optimizers whose weight decay shrinks the weights directly, and is not part of the gradient.
-DECOUPLED = ("adamw", "muon", "normuon", "soap", "lion", "schedule_free")
 # With schedule_free, the weights of training follow from two other sequences.
-_CAUTIOUS_DECAY = tuple(name for name in DECOUPLED if name != "schedule_free")
+_CAUTIOUS_DECAY = [
+    name
+    for name, optimizer in OPTIMIZERS.items()
+    if optimizer.is_decoupled and name != "schedule_free"
+]
 
 
 def resolve_precision(precision: str | None, device: str, has_bf16: bool) -> str:
@@ -85,9 +85,11 @@ def ends_in_warmup(c: TrainingConfig) -> bool:
     return c.train_steps is not None and c.train_steps <= c.warmup_steps
 
 
-_ADAM = ("adam", "adamw", "muon", "normuon", "soap", "schedule_free")
-ADAM_FACTS = Facts(part=choice("optimizer", *_ADAM))
-ADAM_OR_LION_FACTS = Facts(part=choice("optimizer", *_ADAM, "lion"))
+def _optimizer_facts(field: str) -> Facts:
+    """Facts of a field that belongs to the optimizers that read it."""
+    return Facts(part=choice("optimizer", *users_of(field)))
+
+
 UNTIED = choice("tied_embeddings", "none")
 DECAY = Part("weight decay", {"weight_decay": (SET,)})
 DECAY_FACTS = Facts(part=DECAY)
@@ -136,23 +138,22 @@ class TrainingConfig(Section):
     """final learning rate of a falling schedule, as a share of the peak"""
     learning_rate: Annotated[float | None, Aliases("lr")] = Field(None, gt=0.0, le=100.0)
     """peak learning rate; unset: (d_model * warmup_steps)^-0.5, as in the paper"""
-    optimizer: Annotated[str, VariantName(OPTIMIZERS, "torch.optim.NAdam")] = "adam"
-    """optimizer: Adam (5.3); AdamW (Loshchilov and Hutter, 2019); SGD with momentum; Muon, NorMuon
-    (Li et al., 2025) or SOAP (Vyas et al., 2024) for the matrices of hidden layers, with AdamW for
-    all other parameters; Lion (Chen et al., 2023); schedule-free AdamW (Defazio et al., 2024); or
-    the import path of any `torch.optim.Optimizer`, such as `torch.optim.NAdam`"""
-    momentum: Annotated[Share | None, Facts(part=choice("optimizer", *DEFAULT_MOMENTUM))] = None
+    optimizer: Annotated[str, VariantName(tuple(OPTIMIZERS), "torch.optim.NAdam")] = "adam"
+    """optimizer (Adam: 5.3), or the import path of any `torch.optim.Optimizer`, such as
+    `torch.optim.NAdam`; muon, normuon and soap update the matrices of hidden layers, with AdamW for
+    all other parameters"""
+    momentum: Annotated[Share | None, _optimizer_facts("momentum")] = None
     """momentum of sgd, muon and normuon; unset: 0.9 in sgd, else 0.95"""
-    preconditioning_frequency: Annotated[int, Facts(part=choice("optimizer", "soap"))] = Field(
-        10, ge=1, le=100_000
+    preconditioning_frequency: Annotated[int, _optimizer_facts("preconditioning_frequency")] = (
+        Field(10, ge=1, le=100_000)
     )
     """number of steps after which soap computes again the eigenbasis in which it applies Adam"""
-    adam_beta1: Annotated[Share, ADAM_OR_LION_FACTS] = 0.9
+    adam_beta1: Annotated[Share, _optimizer_facts("adam_beta1")] = 0.9
     """decay rate of Adam's first moment (5.3); in lion, of the momentum whose sign is the update;
     in schedule_free, share of the average in the weights of training"""
-    adam_beta2: Annotated[Share, ADAM_OR_LION_FACTS] = 0.98
+    adam_beta2: Annotated[Share, _optimizer_facts("adam_beta2")] = 0.98
     """decay rate of Adam's second moment (5.3); in lion, of the momentum that is stored"""
-    adam_eps: Annotated[PositiveShare, ADAM_FACTS] = 1e-9
+    adam_eps: Annotated[PositiveShare, _optimizer_facts("adam_eps")] = 1e-9
     """epsilon of Adam, added to the denominator (5.3)"""
     weight_decay: Annotated[float, Aliases("wd")] = Field(0.0, ge=0.0, le=10.0)
     """weight decay of matrices, not of gains and biases; in adam and sgd it is added to the
@@ -282,7 +283,8 @@ class TrainingConfig(Section):
     @property
     def momentum_used(self) -> float:
         """The momentum of sgd, muon and normuon; 0 with any other optimizer."""
-        return DEFAULT_MOMENTUM.get(self.optimizer, 0.0) if self.momentum is None else self.momentum
+        default = OPTIMIZERS[self.optimizer].momentum or 0.0
+        return default if self.momentum is None else self.momentum
 
     @model_validator(mode="after")
     def _consistent(self) -> TrainingConfig:

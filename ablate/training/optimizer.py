@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.config import RowConfig
-from ablate.config.training import DECOUPLED
+from ablate.config.optimizers import OPTIMIZERS
 from ablate.custom.loading import load_class, load_import
 from ablate.custom.reference import is_custom, parse_import, parse_reference
 from ablate.errors import StudyError
@@ -25,7 +25,7 @@ from ablate.model.layers import ParameterKind, parameter_kind
 from ablate.model.positions import PositionalEncoding
 from ablate.model.stack import Layer
 from ablate.parts.initialization import factors
-from ablate.training.update_rules import MATRIX_RULES, RULES, AdamW, Cautious, State, UpdateRule
+from ablate.training.update_rules import AdamW, Cautious, State, UpdateRule
 
 # Keys of the state of a parameter: the average of its values over the steps, with which the model
 # is evaluated; and the number of steps in this average. `schedule_free` has such an average, too.
@@ -326,7 +326,7 @@ def _groups(model: nn.Module, config: RowConfig) -> list[ParameterGroup]:
     """
     kinds = parameter_kinds(model)
     hidden = set[str]()
-    if config.optimizer in MATRIX_RULES:
+    if OPTIMIZERS[config.optimizer].only_matrices:
         hidden = hidden_matrices(model)
     groups: dict[_GroupSettings, dict[str, nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
@@ -345,10 +345,9 @@ def _groups(model: nn.Module, config: RowConfig) -> list[ParameterGroup]:
 def _rule(config: RowConfig, has_matrix_rule: bool) -> UpdateRule:
     if is_custom(config.optimizer):
         return UpdateRule(config)  # not used: the user's class updates the parameters
-    if has_matrix_rule:
-        rule = MATRIX_RULES[config.optimizer](config)
-    else:
-        rule = RULES.get(config.optimizer, AdamW)(config)
+    optimizer = OPTIMIZERS[config.optimizer]
+    uses_adamw = optimizer.only_matrices and not has_matrix_rule
+    rule: UpdateRule = AdamW(config) if uses_adamw else optimizer.make(config)
     if config.cautious_updates or config.cautious_decay:
         return Cautious(rule, config)
     return rule
@@ -366,15 +365,15 @@ def _multipliers(config: RowConfig, kind: str, has_matrix_rule: bool) -> tuple[f
         "kernel": (1.0, 1.0),
     }[kind]
     width_factors = factors(config)
-    # SOAP is a matrix rule, but its updates have the size of Adam's.
-    is_orthogonal = has_matrix_rule and config.optimizer != "soap"
+    optimizer = OPTIMIZERS[config.optimizer]
+    is_orthogonal = has_matrix_rule and optimizer.is_orthogonal
     matrix_factor = width_factors.orthogonal_rate if is_orthogonal else width_factors.matrix_rate
     width_factor = {
         "embedding": width_factors.embedding_rate,
         "feed_forward": matrix_factor,
         "matrix": matrix_factor,
     }.get(kind, 1.0)
-    if config.optimizer in DECOUPLED:
+    if optimizer.is_decoupled:
         # The weights shrink by rate times decay in each step. The product must not depend on the
         # width (Dey et al., 2025, table 1).
         decay_factor /= width_factor

@@ -1,4 +1,4 @@
-"""Update rules: a class for each optimizer, and tables of the classes by name.
+"""Update rules: a class for each optimizer of `config/optimizers.py`.
 
 Adam, AdamW and SGD call torch's public functions (torch.optim.adam.adam and so on) with fused
 kernels, which give the same bits as torch's classes. Creating one of torch's classes would load
@@ -18,7 +18,7 @@ from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
 from ablate.config import RowConfig
-from ablate.config.training import DECOUPLED
+from ablate.config.optimizers import OPTIMIZERS
 
 State = dict[str, Tensor]  # state of one parameter, by torch's keys such as `exp_avg`
 
@@ -292,7 +292,7 @@ class Cautious(UpdateRule):
     def __init__(self, rule: UpdateRule, config: RowConfig) -> None:
         super().__init__(config)
         self.rule = rule
-        self.has_decoupled_decay = config.optimizer in DECOUPLED
+        self.has_decoupled_decay = OPTIMIZERS[config.optimizer].is_decoupled
         self.masks_update = config.cautious_updates
         self.masks_decay = config.cautious_decay
 
@@ -321,18 +321,3 @@ class Cautious(UpdateRule):
 
 def _gradients(parameters: Sequence[Tensor]) -> list[Tensor]:
     return [parameter.grad for parameter in parameters if parameter.grad is not None]
-
-
-RULES: dict[str, Callable[[RowConfig], UpdateRule]] = {
-    "adam": Adam,
-    "adamw": AdamW,
-    "sgd": SGD,
-    "lion": Lion,
-    "schedule_free": ScheduleFree,
-}
-# Rules for the matrices of hidden layers; AdamW then updates all other parameters.
-MATRIX_RULES: dict[str, Callable[[RowConfig], UpdateRule]] = {
-    "muon": Muon,
-    "normuon": NorMuon,
-    "soap": SOAP,
-}

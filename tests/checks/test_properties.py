@@ -9,8 +9,9 @@ from ablate.checks.properties import PropertyCheck
 from ablate.checks.tasks import TaskCheck
 from ablate.checks.training import CHECKS
 from ablate.config import ModelConfig, RowConfig
+from ablate.config.optimizers import OPTIMIZERS
 from ablate.config.resolve import resolve_row
-from ablate.config.training import OPTIMIZERS, SCHEDULES
+from ablate.config.training import SCHEDULES
 from ablate.custom.kinds import KINDS
 from ablate.model import build
 from ablate.model.feed_forward import FeedForward

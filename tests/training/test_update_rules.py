@@ -13,6 +13,7 @@ from safetensors.torch import save as to_bytes
 from torch import nn
 
 from ablate.checks.training import check_training
+from ablate.config.optimizers import OPTIMIZERS
 from ablate.config.resolve import resolve_row
 from ablate.custom.source import source_hash
 from ablate.errors import StudyError
@@ -24,7 +25,7 @@ from ablate.training.optimizer import (
     parameter_kinds,
 )
 from ablate.training.schedule import decay_share, learning_rate, schedule_of
-from ablate.training.update_rules import MATRIX_RULES, RULES, orthogonalized
+from ablate.training.update_rules import orthogonalized
 from tests.model.random_shapes import VALUES, resolved
 
 SMALL = {"n_layers": 1, "d_model": 6, "d_ff": 5, "n_heads": 2}
@@ -338,7 +339,7 @@ def test_each_kind_of_parameters_has_its_rate_and_its_decay():
         )
 
 
-@pytest.mark.parametrize("optimizer", [*RULES, *MATRIX_RULES])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_every_optimizer_meets_rates_of_kinds_and_allocates_what_a_step_makes(optimizer):
     settings = {"weight_decay": 0.1, "schedule": "constant", "optimizer": optimizer}
     config = resolve_row({**SMALL, **UNTIED, **FACTORS, **settings})

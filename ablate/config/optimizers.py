@@ -1,0 +1,87 @@
+"""The built-in optimizers: facts about each, without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ablate.parts.variant import Variant, Variants
+
+ADAM_FIELDS = ("adam_beta1", "adam_beta2", "adam_eps")
+
+
+@dataclass(frozen=True)
+class OptimizerVariant(Variant):
+    """Facts about an optimizer, whose update rule is constructed with the configuration of a row.
+
+    fields: names of the fields of training that it reads, besides learning rate and weight decay.
+    values: number of values in its state for each parameter that it updates, as a function of the
+        configuration.
+    momentum: default of the field `momentum`; None if it does not read the field.
+    is_decoupled: whether weight decay shrinks the weights directly, and is not part of the
+        gradient.
+    only_matrices: whether it updates only the matrices of hidden layers, and AdamW all other
+        parameters.
+    is_orthogonal: whether its updates are orthogonal matrices.
+    """
+
+    fields: tuple[str, ...] = ADAM_FIELDS
+    values: Callable[[Any], int] = lambda c: 2
+    momentum: float | None = None
+    is_decoupled: bool = False
+    only_matrices: bool = False
+    is_orthogonal: bool = False
+
+
+OPTIMIZERS = Variants(
+    custom=OptimizerVariant(),
+    adam=OptimizerVariant("ablate.training.update_rules:Adam"),
+    adamw=OptimizerVariant("ablate.training.update_rules:AdamW", is_decoupled=True),
+    sgd=OptimizerVariant(
+        "ablate.training.update_rules:SGD",
+        fields=("momentum",),
+        values=lambda c: int(c.momentum_used > 0),
+        momentum=0.9,
+    ),
+    muon=OptimizerVariant(
+        "ablate.training.update_rules:Muon",
+        fields=("momentum", *ADAM_FIELDS),
+        values=lambda c: 1,
+        momentum=0.95,
+        is_decoupled=True,
+        only_matrices=True,
+        is_orthogonal=True,
+    ),
+    normuon=OptimizerVariant(
+        "ablate.training.update_rules:NorMuon",
+        fields=("momentum", *ADAM_FIELDS),
+        values=lambda c: 1,  # and a value for each row of a matrix, which is left out
+        momentum=0.95,
+        is_decoupled=True,
+        only_matrices=True,
+        is_orthogonal=True,
+    ),
+    soap=OptimizerVariant(
+        "ablate.training.update_rules:SOAP",
+        fields=("preconditioning_frequency", *ADAM_FIELDS),
+        # 2 moments, and 2 (m^2 + n^2) values for an (m, n) matrix, which are 4 m n or more.
+        values=lambda c: 6,
+        is_decoupled=True,
+        only_matrices=True,
+    ),
+    lion=OptimizerVariant(
+        "ablate.training.update_rules:Lion",
+        fields=("adam_beta1", "adam_beta2"),
+        values=lambda c: 1,
+        is_decoupled=True,
+    ),
+    schedule_free=OptimizerVariant(
+        "ablate.training.update_rules:ScheduleFree", values=lambda c: 3, is_decoupled=True
+    ),
+)
+
+
+def users_of(field: str) -> list[str]:
+    """Names of the built-in optimizers that read a field."""
+    return [name for name, optimizer in OPTIMIZERS.items() if field in optimizer.fields]
