@@ -26,7 +26,7 @@ from ablate.analysis.short_texts import cause_of
 from ablate.config.lengths import ASSUMED_LENGTH
 from ablate.formatting import first_few, number, plural, shares_text
 from ablate.store import Results
-from ablate.store.corpora import MANIFEST, lengths_in, overlap_in
+from ablate.store.corpora import MANIFEST, lengths_in, overlaps_in
 from ablate.study import Runs, Study
 from ablate.table.experiment import Experiment, Notes
 from ablate.table.table import Table
@@ -174,13 +174,14 @@ def _corpus_faults(corpora: Iterable[str], results: Results) -> Iterator[str]:
 
 
 def _overlaps(results: Results, corpora: Sequence[str]) -> Iterator[str]:
-    """Yield a line on the share of test text that is also in the training data; the same line only
-    once.
+    """Yield a line on the share of test text, and of dev text, that is also in the training data;
+    the same line only once.
     """
-    texts: dict[str, None] = {}
+    lines: dict[str, None] = {}
     for corpus in corpora:
-        shares = overlap_in(results.corpus(corpus))
-        if shares and any(shares.values()):
-            texts[shares_text(shares)] = None
-    for text in texts:
-        yield f"Test text that also occurs in the training data: {text}."
+        for split, shares in overlaps_in(results.corpus(corpus)).items():
+            if any(shares.values()):
+                name = split.capitalize()
+                share = shares_text(shares)
+                lines[f"{name} text that also occurs in the training data: {share}."] = None
+    yield from lines

@@ -93,7 +93,8 @@ class Build:
             warnings=self._nonempty_warnings(),
             longest=sums.pop("longest"),
             lengths=sums,
-            overlap=self.preparation.overlap(),
+            overlap=self.preparation.overlap("test"),
+            dev_overlap=self.preparation.overlap("dev"),
         )
 
     def _repaired(self, sources: Mapping[str, Source]) -> dict[str, dict[str, int]]:
@@ -108,11 +109,18 @@ class Build:
         """Warnings about dev or test."""
         warnings = self.preparation.text_warnings(split)
         # By content, because two files with different names may have the same text.
-        is_training_text = self.origins[split].sha256 == self.origins["train"].sha256
-        if split in self.preparation.compared and is_training_text:
+        text = self.origins[split].sha256
+        if split in self.preparation.compared and text == self.origins["train"].sha256:
             warnings.append(
                 f"{split} is the same text as the training split: scores on it do not apply to "
                 "other text"
+            )
+        # A study notes this if both splits have one name.
+        is_dev_text = bool(text) and text == self.origins["dev"].sha256
+        if split == "test" and is_dev_text and not self.data.tests_on_dev:
+            warnings.append(
+                "test is the same text as dev: if `tune` or `patience` chooses by dev, scores are "
+                "better than on new text"
             )
         return warnings
 
@@ -175,7 +183,7 @@ class Build:
                 "records": self._n_records(),
                 "repaired": repaired,
                 "warnings": self._nonempty_warnings(),
-                "overlap": self.preparation.overlap(),
+                "overlap": self.preparation.overlap("test"),
             }
         )
 

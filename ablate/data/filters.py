@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ablate.config import DataConfig
 from ablate.data.corpus import TokenSequences
 from ablate.data.sources import Document, Source
-from ablate.data.tokenizer import UNK, Encoded, Tokenizer
+from ablate.data.tokenizer import EOS, IDS, UNK, Encoded, Tokenizer
 from ablate.errors import DataError
 from ablate.formatting import percent
 from ablate.store.records import Overlap
@@ -224,39 +224,43 @@ def _composed_share(records: Sequence[Document], field: int) -> float:
     return sum(composed) / len(composed) if composed else nan
 
 
-_READ_AT_ONCE = 10_000  # sequences
+_LONG = 1024  # bytes
 
 
-def count_overlap(folder: Path, fields: Sequence[str]) -> Overlap:
-    """Count the test records whose text occurs in training, by field and as whole records.
+def count_overlap(folder: Path, fields: Sequence[str], split: str) -> Overlap:
+    """Count the records of a split whose text occurs in training, by field and as whole records.
 
-    The test split is in memory, and the training split is read once.
+    The split is in memory, with a hash in place of a long text. The training split is read once.
     """
-    test = list(_records(folder, "test", fields))
-    unseen: list[set[Any]] = [*map(set, zip(*test, strict=True)), set(test)]
+    records = list(_records(folder, split, fields))
+    unseen: list[set[Any]] = [*map(set, zip(*records, strict=True)), set(records)]
     for record in _records(folder, "train", fields):
         for texts, text in zip(unseen, (*record, record), strict=True):
             texts.discard(text)
     counts = [0] * len(unseen)
-    for record in test:
+    for record in records:
         for index, text in enumerate((*record, record)):
             counts[index] += text not in unseen[index]
-    *field_counts, records = counts
-    return Overlap(by_field=dict(zip(fields, field_counts, strict=True)), records=records)
+    *field_counts, whole_records = counts
+    return Overlap(by_field=dict(zip(fields, field_counts, strict=True)), records=whole_records)
 
 
 def _records(folder: Path, split: str, fields: Sequence[str]) -> Iterator[tuple[bytes, ...]]:
-    """Yield the records of a split: the ids of each field as bytes."""
+    """Yield the records of a split, as `_texts` of each field."""
     columns = [_texts(TokenSequences.open(folder, split, field)) for field in fields]
     return zip(*columns, strict=True)
 
 
 def _texts(sequences: TokenSequences) -> Iterator[bytes]:
-    """Yield the ids of each sequence as bytes."""
-    for start in range(0, len(sequences), _READ_AT_ONCE):
-        # Read a chunk at once, because slicing bytes is much faster than slicing a memory map.
-        ends = sequences.offsets[start : start + _READ_AT_ONCE + 1].tolist()
-        ids = sequences.ids[ends[0] : ends[-1]].tobytes()
-        size = sequences.ids.itemsize
-        for begin, end in pairwise(ends):
-            yield ids[(begin - ends[0]) * size : (end - ends[0]) * size]
+    """Yield the ids of each sequence as bytes, or a hash of many ids, without the mark between
+    documents.
+    """
+    # Slices of a memoryview are much faster than slices of a memory map.
+    content = sequences.ids.view(np.uint8).data
+    size = sequences.ids.itemsize
+    end_mark = IDS.type(EOS).tobytes()
+    for begin, end in pairwise(sequences.offsets.data):
+        ids = content[begin * size : end * size]
+        if ids[-size:].tobytes() == end_mark:
+            ids = ids[:-size]
+        yield ids.tobytes() if len(ids) <= _LONG else hashlib.sha256(ids).digest()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from ablate.data.corpus import TOKENIZER, Corpus
+from ablate.data.filters import count_overlap
 from ablate.data.sources import Source
 from ablate.data.tokenizer import Encoded
 from ablate.data.vocabulary import random_sample
@@ -127,9 +128,11 @@ class Preparation(ABC):
         """Warnings about the encoded text of a split, from its share of unknown tokens by field."""
         return []
 
-    def overlap(self) -> Overlap | None:
-        """Number of test records that occur in training; None for text without records."""
-        return None
+    def overlap(self, split: str) -> Overlap | None:
+        """Number of records of dev or test that occur in training; None if `encoding_warnings`
+        says it.
+        """
+        return count_overlap(self.folder, self.data.fields, split)
 
     @property
     def models(self) -> list[Path]:

@@ -73,6 +73,9 @@ class ItemPreparation(StreamPreparation):
             is_token = np.arange(inputs.shape[1]) < lengths[:, None]
             yield Chunk(len(indices), [Encoded(inputs[is_token].astype(IDS), lengths)])
 
+    def overlap(self, split: str) -> None:
+        """The share of repeated items is a warning."""
+
     def encoding_warnings(self, split: str, shares: Mapping[str, float]) -> list[str]:
         """Warn of test items that may occur in training."""
         source = self.sources[split]

@@ -24,7 +24,7 @@ from ablate.errors import DataError, data_field
 from ablate.formatting import percent, plural
 from ablate.store.corpora import fields_entry
 from ablate.store.files import write_bytes
-from ablate.store.records import Overlap, TrainingText
+from ablate.store.records import TrainingText
 
 CHUNK = 10_000  # records
 UNKNOWN = 0.01  # a larger share of unknown tokens in a field causes a warning
@@ -261,10 +261,6 @@ class RecordPreparation(Preparation):
         if later:  # otherwise, the first version gave this text the same id
             settings.append(later)
         return digest(settings)
-
-    def overlap(self) -> Overlap:
-        """Number of test records that occur in the training split."""
-        return filters.count_overlap(self.folder, self.data.fields)
 
 
 def _lengths(fields: Sequence[Encoded]) -> NDArray[np.int64]:

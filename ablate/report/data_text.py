@@ -12,7 +12,7 @@ from ablate.errors import StoreError
 from ablate.formatting import shares_text, size
 from ablate.report.terminal import plain_table, print_wide, right, text_console
 from ablate.store.corpora import MANIFEST
-from ablate.store.records import CorpusManifest, Origin
+from ablate.store.records import CorpusManifest, Origin, Overlap
 
 if TYPE_CHECKING:
     from ablate.data.corpus import Corpus, TokenSequences
@@ -87,7 +87,8 @@ def description_of(corpus: Corpus) -> dict[str, Any]:
         "left_out": manifest.left_out,
         "repaired": manifest.repaired,
         "noticed": manifest.all_warnings,
-        "overlap": _overlap_json(manifest),
+        "overlap": _overlap_json(manifest.overlap, manifest.records["test"]),
+        "dev_overlap": _overlap_json(manifest.dev_overlap, manifest.records["dev"]),
         "vocabulary": {"pieces": tokenizer.vocab_size, "kind": tokenizer.kind, "some": pieces},
         "sample": sample,
         "sha256": manifest.files,
@@ -167,9 +168,8 @@ def print_description(
     console.print(f"dropped from the training split: {left_out}")
     for split, repairs in manifest.repaired.items():
         console.print(f"repaired in {split}: {_counts(repairs)}")
-    if overlap := description["overlap"]:
-        shares = shares_text(overlap["shares"])
-        console.print(f"test text that occurs in the training split: {shares}")
+    for split, shares in manifest.overlap_shares.items():
+        console.print(f"{split} text that occurs in the training split: {shares_text(shares)}")
     for line in description["noticed"]:
         console.print(f"note: {line}")
     vocabulary = description["vocabulary"]
@@ -191,14 +191,13 @@ def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {reason}" for reason, count in counts.items())
 
 
-def _overlap_json(manifest: CorpusManifest) -> dict[str, Any] | None:
-    """Counts and shares of the test records that occur in the training split; None if they were not
-    counted.
+def _overlap_json(overlap: Overlap | None, n_records: int) -> dict[str, Any] | None:
+    """Counts and shares of the records of a split (`n_records` in all) that occur in the training
+    split; None if they were not counted.
     """
-    overlap = manifest.overlap
     if overlap is None:
         return None
-    return {**overlap.model_dump(by_alias=True), "shares": overlap.shares(manifest.records["test"])}
+    return {**overlap.model_dump(by_alias=True), "shares": overlap.shares(n_records)}
 
 
 def _origin_text(origin: Origin) -> str:

@@ -102,12 +102,10 @@ def lengths_in(folder: Path) -> Lengths | None:
     return Lengths.of_fields(manifest.lengths, fields_of(manifest)) if manifest else None
 
 
-def overlap_in(folder: Path) -> dict[str, float] | None:
-    """Shares of a corpus's test records that also occur in training; None if they are unknown."""
+def overlaps_in(folder: Path) -> dict[str, dict[str, float]]:
+    """`overlap_shares` of a corpus; empty if it is missing or damaged."""
     manifest = _read_manifest(folder)
-    if manifest is None or manifest.overlap is None:
-        return None
-    return manifest.overlap.shares(manifest.records["test"])
+    return manifest.overlap_shares if manifest else {}
 
 
 def hashes_in(folder: Path) -> dict[str, tuple[str, ...] | None]:

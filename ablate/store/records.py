@@ -508,24 +508,24 @@ class ScoreCache(Record):
 
 
 class Overlap(Record):
-    """Numbers of test records that also occur in the training split.
+    """Numbers of dev or test records that also occur in the training split.
 
-    by_field: for each text field, the number of test records whose text in this field occurs in
-        the training split.
-    records: number of test records of which all fields occur together in one training record.
+    by_field: for each text field, the number of records whose text in this field occurs in the
+        training split.
+    records: number of records of which all fields occur together in one training record.
     """
 
     by_field: dict[str, Count] = Field(alias="fields")
     records: Count
 
-    def shares(self, n_test: int) -> dict[str, float]:
-        """Share of the test records (`n_test` in all) that occur in the training split, by text
+    def shares(self, n_records: int) -> dict[str, float]:
+        """Share of the records (`n_records` in all) that occur in the training split, by text
         field; with several fields, also for `whole records`.
         """
         counts = dict(self.by_field)
         if len(self.by_field) > 1:
             counts["whole records"] = self.records
-        return {name: count / n_test for name, count in counts.items()}
+        return {name: count / n_records for name, count in counts.items()}
 
 
 class CorpusCounts(Record):
@@ -538,8 +538,9 @@ class CorpusCounts(Record):
     legacy_warnings: warnings about all splits, in manifests of earlier versions.
     longest: number of tokens of the longest sequence.
     lengths: sums of lengths, from which costs are computed.
-    overlap: overlap of the test and training splits; None if it was not counted: for language
-        models, and in manifests of earlier versions.
+    overlap: overlap of the test and training splits; None if it was not counted: for generated
+        items, and in manifests of earlier versions.
+    dev_overlap: overlap of the dev and training splits; None as for `overlap`.
     """
 
     records: dict[str, Count] = Field(alias="pairs")
@@ -550,6 +551,19 @@ class CorpusCounts(Record):
     longest: Count
     lengths: dict[str, Count]
     overlap: Overlap | None = None
+    dev_overlap: Overlap | None = None
+
+    @property
+    def overlap_shares(self) -> dict[str, dict[str, float]]:
+        """Shares of the test and dev records that occur in the training split, by split and text
+        field; without splits whose overlap was not counted.
+        """
+        counted = {"test": self.overlap, "dev": self.dev_overlap}
+        return {
+            split: overlap.shares(self.records[split])
+            for split, overlap in counted.items()
+            if overlap is not None
+        }
 
     @property
     def all_warnings(self) -> list[str]:

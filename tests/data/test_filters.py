@@ -15,7 +15,7 @@ from ablate.data.prepare import prepare
 from ablate.data.sequence_writer import SequenceWriter
 from ablate.data.sources import Document
 from ablate.data.tokenizer import Encoded
-from ablate.store.corpora import overlap_in
+from ablate.store.corpora import overlaps_in
 from ablate.store.files import write_json
 from ablate.store.records import CorpusManifest, Overlap
 from tests.data.small import PAIRS, SETTINGS
@@ -39,7 +39,7 @@ def test_fields_and_whole_records_of_the_test_split_are_counted(files):
     assert counted == Overlap(by_field={"source": 5, "target": 5}, records=3)
     assert counted.shares(10) == {"source": 0.5, "target": 0.5, "whole records": 0.3}
     (manifest,) = files.corpora.glob("*/corpus.json")
-    assert overlap_in(manifest.parent) == counted.shares(10)
+    assert overlaps_in(manifest.parent)["test"] == counted.shares(10)
 
 
 def test_a_part_of_a_sentence_does_not_count(files):
@@ -51,10 +51,10 @@ def test_a_part_of_a_sentence_does_not_count(files):
 
 
 @pytest.mark.parametrize("vocabulary", ["joint", "separate"])
-@pytest.mark.parametrize("chunk", [1, 7, 200])
-def test_the_counts_are_those_of_comparing_all_text_at_once(files, monkeypatch, chunk, vocabulary):
-    monkeypatch.setattr(filters, "_READ_AT_ONCE", chunk)
-    rng = random.Random(chunk)
+@pytest.mark.parametrize("long", [1, 40, 10**6])
+def test_the_counts_are_those_of_comparing_texts(files, monkeypatch, long, vocabulary):
+    monkeypatch.setattr(filters, "_LONG", long)
+    rng = random.Random(long)
     test = [
         (rng.choice(TRAIN + NEW)[0], rng.choice(TRAIN + NEW)[1]) for _ in range(40)
     ] + rng.sample(TRAIN, 20)
@@ -80,13 +80,25 @@ def test_a_corpus_that_reuses_another_ones_training_split_counts_its_test_split(
     assert files.write(test=[*NEW, TRAIN[1]]).prepare().manifest.overlap.records == 1
 
 
+def test_records_of_the_dev_split_that_occur_in_training_are_counted_too(files):
+    """Perplexity, `tune` and `patience` depend on the dev split."""
+    dev = [TRAIN[0], *NEW[:3]]
+    corpus = files.write(dev=dev, test=NEW[3:]).prepare()
+    counted = Overlap(by_field={"source": 1, "target": 1}, records=1)
+    assert corpus.manifest.dev_overlap == counted
+    assert corpus.manifest.overlap.records == 0
+    assert overlaps_in(corpus.folder)["dev"] == counted.shares(4)
+    again = files.write(dev=dev, test=NEW[4:]).prepare()
+    assert (again.id != corpus.id, again.manifest.dev_overlap) == (True, counted)
+
+
 def test_a_manifest_without_the_counts_is_read_and_its_corpus_is_used(files):
     corpus = files.write(test=[TRAIN[0]]).prepare()
     path = corpus.folder / "corpus.json"
     content = corpus.manifest.model_dump(mode="json", exclude={"overlap", "fields"})
     write_json(path, content)
     assert CorpusManifest.read(path).overlap is None
-    assert overlap_in(corpus.folder) is None
+    assert "test" not in overlaps_in(corpus.folder)
     again = prepare(TranslationData.resolve(SETTINGS), files.folder, files.corpora)
     assert (again.id, again.manifest.overlap, again.training_hash) == (
         corpus.id,
@@ -104,7 +116,7 @@ def test_an_empty_sequence_is_a_text_too(tmp_path):
         with SequenceWriter(tmp_path, split, "text") as writer:
             writer.add(Encoded(np.arange(sum(lengths), dtype=np.uint32), np.array(lengths)))
     # train: [0, 1], [], [2]; test: [], [0], [1, 2, 3]
-    assert count_overlap(tmp_path, ("text",)) == Overlap(by_field={"text": 1}, records=1)
+    assert count_overlap(tmp_path, ("text",), "test") == Overlap(by_field={"text": 1}, records=1)
 
 
 def test_a_record_at_the_ratio_is_kept_and_one_beyond_two_limits_counts_once():

@@ -595,6 +595,12 @@ def test_a_test_split_equal_to_the_training_split_is_a_warning(files):
     assert files.prepare(test="other").manifest.all_warnings == []
 
 
+def test_a_test_split_equal_to_a_dev_split_of_another_name_is_a_warning(files):
+    files.write(copy=PAIRS["dev"])
+    (line,) = files.prepare(test="copy").manifest.all_warnings
+    assert line.startswith("test is the same text as dev: if `tune` or `patience` chooses by dev")
+
+
 def test_the_tokenizer_of_scores_makes_another_corpus_of_the_same_training_text(files):
     """Runs go on with it, and their predictions are scored against references of its name."""
     default, other = files.write().prepare(), files.prepare(bleu_tokenizer="char")

@@ -70,6 +70,17 @@ def write(folder, name, documents):
     path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_documents_that_occur_in_training_are_counted(corpus, tmp_path, order):
+    """In either order, because the last document of a split has no end mark."""
+    long = "seen and long " * 100
+    write(tmp_path, "train.jsonl", ["seen", long, "only here", "in dev"][::order])
+    write(tmp_path, "test.jsonl", [long, "new", "seen", "seen"][::order])
+    write(tmp_path, "dev.jsonl", ["in dev", "In dev"][::order])
+    manifest = corpus(train="train.jsonl", test="test.jsonl", dev="dev.jsonl").manifest
+    assert manifest.overlap_shares == {"test": {"text": 0.75}, "dev": {"text": 0.5}}
+
+
 @pytest.mark.parametrize("tokenizer", ["bytes", "bpe", "unigram"])
 @pytest.mark.parametrize(
     "name", ["train.txt", "train.txt.gz", "train.jsonl", "train.jsonl.gz", "train.parquet"]

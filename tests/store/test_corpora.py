@@ -13,7 +13,7 @@ from ablate.store.corpora import (
     known_corpus,
     known_lengths,
     lengths_in,
-    overlap_in,
+    overlaps_in,
     remember,
     remembered,
 )
@@ -43,19 +43,15 @@ def test_lengths_are_those_of_the_corpus_prepared_last_from_the_same_settings(tm
     assert lengths_in(tmp_path / "0123456789ab") == LENGTHS
 
 
-def test_the_overlap_is_a_share_of_the_test_split_where_it_was_counted(tmp_path):
+def test_the_overlap_is_a_share_of_the_splits_where_it_was_counted(tmp_path):
     overlap = Overlap(by_field={"source": 3, "target": 2}, records=1)
-    for id, counted in (("0123456789ab", overlap), ("ba9876543210", None)):
-        a_manifest(pairs={"train": 9, "dev": 2, "test": 4}, overlap=counted).write(
-            tmp_path / id / "corpus.json"
-        )
-    assert overlap_in(tmp_path / "0123456789ab") == {
-        "source": 0.75,
-        "target": 0.5,
-        "whole records": 0.25,
-    }
-    assert overlap_in(tmp_path / "ba9876543210") is None
-    assert overlap_in(tmp_path / "absent") is None
+    records = {"train": 9, "dev": 2, "test": 4}
+    a_manifest(pairs=records, overlap=overlap).write(tmp_path / "0123456789ab" / "corpus.json")
+    a_manifest(pairs=records).write(tmp_path / "ba9876543210" / "corpus.json")
+    shares = {"source": 0.75, "target": 0.5, "whole records": 0.25}
+    assert overlaps_in(tmp_path / "0123456789ab") == {"test": shares}
+    assert overlaps_in(tmp_path / "ba9876543210") == {}
+    assert overlaps_in(tmp_path / "absent") == {}
 
 
 def test_the_folder_of_the_files_is_not_part_of_the_settings(tmp_path):

@@ -105,7 +105,7 @@ ABSENT = {
     "progress": {"time": 0.0, "threads": 1, "device": "cpu", "seconds": 0.0, "memory": None, "peak_memory": None},
     "failure": {"kind": "", "killed": False, "hosts": ()},
     "done": {"scheduled_checkpoints": 0, "chosen_step": None, "weights": None, "kept_steps": (), "decodings": {}},
-    "corpus": {"fields": None, "repaired": {}, "legacy_warnings": [], "warnings": {}, "overlap": None, "sources": {}, "sizes": {}},
+    "corpus": {"fields": None, "repaired": {}, "legacy_warnings": [], "warnings": {}, "overlap": None, "dev_overlap": None, "sources": {}, "sizes": {}},
 }  # fmt: skip
 
 

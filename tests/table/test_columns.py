@@ -690,8 +690,9 @@ def test_every_changed_field_of_decoding_is_shown(fake):
 # Test text in the training data
 
 
-def with_overlap(results, overlap, test=200):
-    manifest = a_manifest(pairs={"train": 1, "dev": 1, "test": test}, overlap=overlap)
+def with_overlap(results, overlap, dev=None):
+    records = {"train": 1, "dev": 50, "test": 200}
+    manifest = a_manifest(pairs=records, overlap=overlap, dev_overlap=dev)
     manifest.write(results.results.corpora / CORPUS / "corpus.json", durable=False)
     return results.all_done().table()
 
@@ -706,6 +707,12 @@ def test_one_line_under_the_table_gives_the_share_of_test_text_in_the_training_d
     assert terminal_layout(table, starred, False, width=80).legend.count(line) == 1
     assert line in as_json(table)
     assert "Test text" not in comma_separated(table)
+
+
+def test_one_line_gives_the_share_of_dev_text_in_the_training_data(fake):
+    table = with_overlap(fake(), None, dev=Overlap(by_field={"text": 5}, records=5))
+    line = "Dev text that also occurs in the training data: text 10.0 %."
+    assert full_layout(table, starred, "*").legend.count(line) == 1
 
 
 @pytest.mark.parametrize("overlap", [None, Overlap(by_field={"source": 0, "target": 0}, records=0)])
