@@ -22,8 +22,7 @@ from ablate.cli.output import Format, print_written
 from ablate.cli.scoring import scored_outcome, warn_of_changes
 from ablate.errors import Fault, UsageError
 from ablate.publication.archive import archive_of
-from ablate.publication.crate import METADATA, crate
-from ablate.publication.folder import TEXTS, publish, publishable
+from ablate.publication.folder import publish, publishable
 from ablate.publication.paper import paper_files
 from ablate.stdio import echo
 from ablate.store.layout import ARCHIVE
@@ -57,6 +56,5 @@ def command(
     files[ARCHIVE] = archive_of(planned, root)
     outcome = publishable(outcome, root)
     files |= paper_files(outcome, root)
-    files[METADATA] = crate(outcome, (*TEXTS, *files))
     written = publish(outcome, root, out, files)
     print_written([out / name for name in written], format)
