@@ -37,8 +37,8 @@ SYNONYMS = {
     "gpu": "cuda",
     "rotary": "rope",
     "drop": "dropout",
-    "pre-norm": "pre",
-    "post-norm": "post",
+    "prenorm": "pre",
+    "postnorm": "post",
     "hf": "huggingface",
     "md": "markdown",
     "tex": "latex",
@@ -332,21 +332,37 @@ class Interrupted(Exception):  # noqa: N818
     """A signal has stopped the process. All progress is saved, and the same command resumes it."""
 
 
+def _words(name: str) -> set[str]:
+    """The words of a name such as `train_steps` or `norm=rmsnorm`."""
+    return set(re.findall(r"[^\W_]+", name))
+
+
+def bare_letters(name: str) -> str:
+    """A name without what people write differently: case, spaces, hyphens and underscores."""
+    return re.sub(r"[\s_-]", "", name).lower()
+
+
 def meant_name(given: object, allowed: Iterable[str]) -> str:
-    """The allowed name that is probably meant: a name with nearly the same letters as `given`, or a
-    name that contains all of its words, as `train_steps` contains `steps`, or its synonym. Case is
-    ignored. "" if there is none, or if `given` is no text.
+    """The allowed name that is probably meant: a name with the same letters as `given`, its
+    synonym, a name with nearly the same letters, or a name that contains all of its words, as
+    `train_steps` contains `steps`, and `warmup_steps` contains `warm-up`. Case is ignored. "" if
+    there is none, or if `given` is no text.
     """
-    if not isinstance(given, str):
+    if not isinstance(given, str) or not bare_letters(given):
         return ""
     names = {name.lower(): name for name in allowed}
-    given = given.lower()
-    if SYNONYMS.get(given) in names:
-        return names[SYNONYMS[given]]
+    by_letters = {bare_letters(name): name for name in names}
+    letters, given = bare_letters(given), given.lower()
+    for same in (letters, SYNONYMS.get(letters)):
+        if same and same in by_letters:
+            return names[by_letters[same]]
     near = get_close_matches(given, names, n=1, cutoff=NEAR if len(given) > 3 else NEAR_SHORT)
     if not near:
-        words = set(given.split("_"))
-        with_words = [name for name in names if words < set(name.split("_"))]
+        words = _words(given)
+        with_words = []
+        for name in names:
+            if words and (words < _words(name) or letters in _words(name)):
+                with_words.append(name)
         near = get_close_matches(given, with_words, n=1, cutoff=0.0)
     return names[near[0]] if near else ""
 

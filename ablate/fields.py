@@ -25,7 +25,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import core_schema
 
 from ablate.custom.reference import is_custom
-from ablate.errors import Fault, Invalid, faults_in, listed, meant_name, not_allowed
+from ablate.errors import Fault, Invalid, bare_letters, faults_in, listed, meant_name, not_allowed
 from ablate.formatting import ellipsis, setting_text
 
 _GROUPED = re.compile(r"-?[1-9]\d{0,2}(?:,\d{3})+")  # not 1,5, which may also mean 1.5
@@ -235,12 +235,12 @@ def facts_of(section: type[BaseModel]) -> dict[str, Facts]:
 
 @cache
 def fields_by_alias(section: type[BaseModel]) -> dict[str, str]:
-    """The fields of a section by their aliases: alias -> name of the field."""
+    """The names of the fields of a section by the bare letters of their aliases."""
     fields: dict[str, str] = {}
     for name, info in section.model_fields.items():
         for item in info.metadata:
             if isinstance(item, Aliases):
-                fields |= dict.fromkeys(item.names, name)
+                fields |= dict.fromkeys(map(bare_letters, item.names), name)
     return fields
 
 
@@ -362,11 +362,16 @@ _BOOLEANS = {
     **dict.fromkeys(("yes", "on", "true"), "true"),
     **dict.fromkeys(("no", "off", "false"), "false"),
 }
+_WORDS_OF_YAML_1_1 = ("yes", "no", "on", "off", "Yes", "No", "On", "Off")
 _UNITS = {"k": 1e3, "m": 1e6, "%": 0.01}
 
 
 def value_text(value: Any) -> str:
-    """A value for an error message: strings in quotes, and at most 60 characters."""
+    """A value for an error message: strings in quotes, and at most 60 characters. A word that YAML
+    1.1 reads as true or false has no quotes, which nobody writes.
+    """
     if value is None or isinstance(value, bool):
         return setting_text(value, unset="null")
+    if value in _WORDS_OF_YAML_1_1:
+        return str(value)
     return ellipsis(f'"{value}"' if isinstance(value, str) else repr(value), 60)

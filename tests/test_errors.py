@@ -53,6 +53,28 @@ def test_a_study_with_a_password_in_an_address_is_refused_without_printing_it(tm
     study_from(tmp_path, STUDY.replace("TRAIN", "https://host/train"))
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("Train-Steps", "train_steps"),
+        ("trainsteps", "train_steps"),
+        ("warm_up", "warmup_steps"),
+        ("warm-up", "warmup_steps"),
+        ("RMSNorm", "norm=rmsnorm"),
+        ("a-h=1", "A h=1"),
+        ("dropuot", "dropout"),
+        ("--Train_Steps", "train_steps"),
+        ("d_q", "d_k"),
+        ("cat", ""),
+        ("_", ""),
+        ("''", ""),
+    ],
+)
+def test_case_spaces_hyphens_and_underscores_do_not_count_for_the_nearest_name(given, meant):
+    names = ("train_steps", "warmup_steps", "norm=rmsnorm", "A h=1", "dropout", "d_k")
+    assert meant_name(given, names) == meant
+
+
 def test_a_fault_is_a_value_until_it_is_printed():
     fault = not_allowed('"reluu"', "relu or gelu", meant=meant_name("reluu", ["relu", "gelu"]))
     assert (fault.given, fault.allowed) == ('"reluu"', "relu or gelu")

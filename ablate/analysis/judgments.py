@@ -65,8 +65,8 @@ def _remark(study: Study, results: Results, earlier: Sequence[Judgment], error_r
     else:
         text += '"As good as base" is a claim about a margin that was stated before the results.'
     if study.source.is_modified:
-        text += " These rows were changed by options; the study's own verdicts: "
-        text += f"`{results.command('table', study.path)}`."
+        command = f"`{results.command('table', study.path)}`"
+        text += f" This is a selection by --set, --rows or --seeds; {command} judges the study."
     return text
 
 

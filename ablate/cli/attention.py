@@ -81,7 +81,7 @@ def command(
 
     # First, because loading the model takes seconds.
     check_paths(out or [])
-    run = trained.find(takes_text=True)
+    run = trained.find(lacks_text=text is None)
     if not importance:
         text = _text(text)
         if not out and format == "text":

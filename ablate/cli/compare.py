@@ -15,7 +15,7 @@ from ablate.cli.options import (
     StudyOptions,
 )
 from ablate.cli.output import Format
-from ablate.cli.scoring import scored_outcome, warn_of_changes
+from ablate.cli.scoring import outcome_to_show
 from ablate.errors import Damaged, Fault, UsageError
 from ablate.report.compare import add_items, compare_rows
 from ablate.report.compare_text import print_comparison
@@ -43,8 +43,7 @@ def command(
     if before is after:
         problem = f'"{first}" and "{second}" are the same row, {before.label}'
         raise UsageError(Fault(problem, remedy="give two rows"))
-    warn_of_changes(planned, root)
-    outcome = scored_outcome(planned, root)
+    outcome = outcome_to_show(planned, root, before, after)
     print_faults(outcome.table)
     comparison = compare_rows(outcome, before, after, root)
     try:

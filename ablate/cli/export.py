@@ -23,7 +23,7 @@ def command(
     format: Format = "text",
 ) -> None:
     """Convert a trained run to a model of another library."""
-    run = trained.find(takes_text=False)
+    run = trained.find(lacks_text=False)
     from ablate.export import export_run  # loads torch
 
     name, note = export_run(run.folder, trained.root, to, out, run.row, run.rows)

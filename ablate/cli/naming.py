@@ -10,7 +10,16 @@ from ablate.analysis.choices import runs_with_choices
 from ablate.cli.arguments import argument, option
 from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot
 from ablate.config import DecodingConfig
-from ablate.errors import PENDING, AblateError, Fault, UsageError, ineffective_option, wrong_option
+from ablate.errors import (
+    NO_SUCH_FILE,
+    PENDING,
+    UNKNOWN_NAME,
+    AblateError,
+    Fault,
+    UsageError,
+    ineffective_option,
+    wrong_option,
+)
 from ablate.formatting import setting_text
 from ablate.stdio import echo
 from ablate.store import Results, RunFolder, none_if_unreadable
@@ -159,19 +168,20 @@ class TrainedRun:
         """The results root."""
         return Results(self.results)
 
-    def find(self, *, takes_text: bool) -> NamedRun:
+    def find(self, *, lacks_text: bool) -> NamedRun:
         """Find the run; arguments and errors as in `find_finished_run`.
 
-        `takes_text` says whether the command has an option --text: if ROW is no row, the message
-        then says that --text takes a text.
+        `lacks_text` says whether the option --text of the command is not given: if ROW is no row,
+        the message then says that --text takes a text.
         """
         try:
             return find_finished_run(self.root, self.run, self.row, self.seed)
         except AblateError as error:
-            is_fault_of_study = is_yaml(Path(self.run)) and not isinstance(error, UsageError)
-            if not takes_text or self.row is None or is_fault_of_study:
-                raise
             *before, last = error.faults
+            is_fault_of_study = is_yaml(Path(self.run)) and not isinstance(error, UsageError)
+            is_name = last.code in (UNKNOWN_NAME, NO_SUCH_FILE) and not is_fault_of_study
+            if not lacks_text or self.row is None or not is_name:
+                raise
             hint = f'if "{self.row}" is a text: --text takes it'
             remedy = f"{last.remedy}; {hint}" if last.remedy else hint
             raise UsageError(*before, replace(last, remedy=remedy)) from None

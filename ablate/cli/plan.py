@@ -91,6 +91,9 @@ def command(
         together = describe_per_run(processes, used, gpus, content.whole.runs)
         per_run_processes = gpus_for_run(processes, gpus, content.whole.runs)
     print_notes(content)
+    missing = source_faults(content.data, content.data_folder, root.corpora)
+    if not missing:
+        _refuse_small_text(content, root)
     stage = next_stage(content, root)
     print_changes(stage.planned, root)
     warn_of_changes(stage.planned, root)
@@ -113,18 +116,21 @@ def command(
             profile.check(with_tuning_runs(stage.planned), processes, used)
         submission = submission_text(cluster.on, profile, plan, stage, root, processes)
     fitting = None if limit is None else fit(plan, limit.available(gpus))
-    # Missing text does not prevent a plan, which is printed; the exit code is that of `ablate run`.
+    # Missing text or memory does not prevent a plan; the exit code is that of `ablate run`.
     errors: list[AblateError] = []
-    if of_data := [content.data_fault(fault) for fault in data_faults(content, root)]:
-        errors.append(DataError(*of_data))
+    if missing:
+        errors.append(DataError(*map(content.data_fault, missing)))
     pilots = None if profile is None else profile.workers
     resources = Resources(device=device, processes=per_run_processes)
     if of_machine := shortages(stage, root, resources, pilots):
         errors.append(MachineError(*of_machine))
     shown = _Output(plan, stage, power, difference, limit, fitting, together, submission)
     if format == "json":
-        found = [fault.as_json(error.code) for error in errors for fault in error.faults]
-        print_json(shown.as_json() | {"faults": found})
+        document = shown.as_json()
+        if errors:
+            faults = [fault.as_json(error.code) for error in errors for fault in error.faults]
+            document |= errors[0].as_json() | {"faults": faults}
+        print_json(document)
     else:
         shown.print()
         for line in first_record(content.data, content.data_folder, root.corpora):
@@ -135,18 +141,21 @@ def command(
         raise typer.Exit(errors[0].exit_code)
 
 
-def data_faults(study: Study, root: Results) -> list[Fault]:
-    """A fault for each missing split, or the faults of a small text and its vocabularies."""
-    faults = list(source_faults(study.data, study.data_folder, root.corpora))
-    if faults or type(study.task).prepare is not Task.prepare:  # which generates its own text
-        return faults
+def _refuse_small_text(study: Study, root: Results) -> None:
+    """Refuse a text that is read quickly, and has faults or too few pieces for its vocabularies:
+    the costs of the rows would be of models that cannot be trained.
+    """
+    if type(study.task).prepare is not Task.prepare:  # which generates its own text
+        return
+    faults: list[Fault] = []
     for data in dict.fromkeys(map(runs_of(study).data_of, study.rows)):
         where = study.data_folder, root.corpora
         if known_lengths(data, root.corpora) is None and is_prepared_quickly(data, *where):
             from ablate.data.prepare import text_faults  # slow to import
 
             faults += text_faults(data, *where)
-    return list(dict.fromkeys(faults))  # vocabularies of one text share the faults of the text
+    if faults:  # vocabularies of one text share the faults of the text
+        raise DataError(*map(study.data_fault, dict.fromkeys(faults)))
 
 
 @dataclass(frozen=True)

@@ -116,7 +116,7 @@ def command(
     The decoding settings of the row apply: averaged checkpoints, beam size, length penalty, limits,
     constraint, temperature. A run's id stands for the row that began the run.
     """
-    run = trained.find(takes_text=True)
+    run = trained.find(lacks_text=text is None)
     from ablate.workers.inference import predicting_task
 
     values = {"beam": beam, "alpha": alpha, "tokens": tokens, "count": count}

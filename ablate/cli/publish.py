@@ -19,8 +19,7 @@ from ablate.cli.options import (
     local_folder,
 )
 from ablate.cli.output import Format, print_written
-from ablate.cli.scoring import scored_outcome, warn_of_changes
-from ablate.errors import Fault, UsageError
+from ablate.cli.scoring import outcome_to_show
 from ablate.publication.archive import archive_of
 from ablate.publication.folder import publish, publishable
 from ablate.publication.paper import paper_files
@@ -44,11 +43,7 @@ def command(
     from ablate.page.sections import figure_files
 
     planned, root = StudyOptions(results).open(study)
-    warn_of_changes(planned, root)
-    outcome = scored_outcome(planned, root)
-    if not any(run.result for run in outcome.runs):
-        problem = f"{study}: no run has a result in {results}"
-        raise UsageError(Fault(problem, remedy="train them with `ablate run`"))
+    outcome = outcome_to_show(planned, root)
     print_faults(outcome.table)
     for sentence in unfinished_sentences(outcome.table):
         echo(sentence, err=True)

@@ -12,7 +12,7 @@ from ablate.cli.arguments import option
 from ablate.cli.formats import print_faults
 from ablate.cli.options import DEFAULT_STUDY, StudyFile, StudyOptions
 from ablate.cli.output import Format, print_written
-from ablate.cli.scoring import scored_outcome, warn_of_changes
+from ablate.cli.scoring import outcome_to_show
 from ablate.errors import Damaged, Fault, UsageError, refuse_output, wrong_option
 from ablate.publication.folder import without_paths
 from ablate.publication.name import claim
@@ -56,10 +56,9 @@ def command(
             "--set, --rows and --seeds change the study: give --out FILE, to keep the report of "
             "the study"
         )
+    outcome = outcome_to_show(planned, root)
     if out is None:
         claim(content, root)
-    warn_of_changes(planned, root)
-    outcome = scored_outcome(planned, root)
     print_faults(outcome.table)
     curves = curves_of(outcome, root)
     # Make the whole page before writing: an error leaves an existing page unchanged.

@@ -7,12 +7,13 @@ from __future__ import annotations
 from ablate.analysis import missing_scores
 from ablate.analysis.choices import with_all_rows
 from ablate.analysis.outcome import Outcome, outcome_of
+from ablate.cli.formats import print_faults
 from ablate.config.resolve import SYMBOL_OF
-from ablate.errors import AblateError
+from ablate.errors import PENDING, AblateError, Fault, listed, wrong_option
 from ablate.formatting import first_few, plural, setting_text
 from ablate.stdio import echo, new_console
 from ablate.store import Results, none_if_unreadable
-from ablate.study import Runs, read_study, runs_of
+from ablate.study import Row, Runs, read_study, runs_of
 from ablate.study.row import changes
 
 
@@ -67,6 +68,33 @@ def _note_earlier_base(planned: Runs, results: Results) -> None:
             f"{plural(len(ended), 'run')}. Changed since then: {first_few(texts)}",
             err=True,
         )
+
+
+def outcome_to_show(planned: Runs, results: Results, *rows: Row) -> Outcome:
+    """The outcome of a study for a command that shows it, after warnings of what has changed.
+
+    Args:
+        planned: the runs of the study.
+        results: results root.
+        rows: the rows that are shown; none for all rows.
+
+    Raises:
+        UsageError: no run of these rows has a result.
+    """
+    warn_of_changes(planned, results)
+    outcome = scored_outcome(planned, results)
+    shown = [outcome.by_label[row.label] for row in rows or outcome.planned.rows]
+    if not any(run.result for runs in shown for run in runs):
+        print_faults(outcome.table)
+        path = planned.study.path
+        names = listed(f'"{row.label}"' for row in rows) if rows else path
+        train, show = results.command("run", path), results.command("status", path)
+        remedy = f"`{train}` trains them, and `{show}` shows their states"
+        if planned.study.source.is_modified:
+            remedy += ", with the same --set, --rows and --seeds"
+        fault = Fault(f"no run of {names} has a result", remedy=remedy, code=PENDING)
+        raise wrong_option(str(results.root), fault)
+    return outcome
 
 
 def scored_outcome(planned: Runs, results: Results) -> Outcome:

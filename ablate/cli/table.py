@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from ablate.cli.arguments import flag, option
 from ablate.cli.formats import Format, Legend, Wide, print_table, refuse_wide
 from ablate.cli.options import DEFAULT_STUDY, StudyFile, StudyOptions
-from ablate.cli.scoring import scored_outcome, warn_of_changes
+from ablate.cli.scoring import outcome_to_show
 from ablate.errors import ineffective_option
 
 EXAMPLE = "ablate table study.yaml --format latex --against paper"
@@ -34,6 +34,5 @@ def command(
             "--against", f"has no effect with --format {format}, which always includes it"
         )
     refuse_wide(wide, format)
-    warn_of_changes(selected, root)
-    outcome = scored_outcome(selected, root)
+    outcome = outcome_to_show(selected, root)
     print_table(outcome.table, format, wide, legend, against_paper=against is not None, cost=cost)

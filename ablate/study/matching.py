@@ -100,10 +100,10 @@ class Match(Placed):
 
     @model_validator(mode="after")
     def _has_one_cost(self) -> Match:
-        costs = self.model_fields_set & FREE_FIELDS.keys()
+        costs = [cost for cost in FREE_FIELDS if cost in self.model_fields_set]
         if len(costs) != 1:
             needed = f"exactly one of the keys {listed(FREE_FIELDS)}"
-            raise Misplaced(f"match needs {needed}; got {len(costs) or 'none'}")
+            raise Misplaced(f"match needs {needed}; got {', '.join(costs) or 'none'}")
         return self
 
     @property

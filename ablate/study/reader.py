@@ -51,9 +51,11 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
     if "study" not in root.value:
         report(root.mark, 'the study has no name; add "study: NAME"')
     if "data" not in root.value:
-        report(
-            root.mark, 'the study needs a "data" section, such as {corpus: toy, vocab_size: 350}'
+        remedy = (
+            "write data: {corpus: toy, vocab_size: 350}, or for text of your own "
+            "data: {corpus: files, train: FILE, dev: FILE, test: FILE}"
         )
+        report(root.mark, Fault('the study has no section "data"', remedy=remedy))
     task, task_name = read_task(sections.get("task"), classes, report)
     data = None
     metrics = StudyMetrics((), (), {})

@@ -151,7 +151,7 @@ class Group(Placed):
     def _is_whole(self) -> Group:
         ways = [way for way in WAYS if way.replace("-", "_") in self.model_fields_set]
         if len(ways) != 1:
-            rule = f"exactly one of the keys {listed(WAYS)}; got {len(ways) or 'none'}"
+            rule = f"exactly one of the keys {listed(WAYS)}; got {', '.join(ways) or 'none'}"
             raise Misplaced(f"a group needs {rule}")
         faults = list(self._faults_of_way(ways[0]))
         if faults:

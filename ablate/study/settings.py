@@ -14,7 +14,7 @@ from ablate.config import RowConfig
 from ablate.config.model import LAYER_FIELDS
 from ablate.config.presets import PRESETS
 from ablate.config.resolve import SYMBOLS, field_names, standard_name
-from ablate.errors import Fault, Mark, nested_faults, unknown_name
+from ablate.errors import Fault, Mark, bare_letters, nested_faults, unknown_name
 from ablate.fields import fields_by_alias
 from ablate.formatting import setting_text
 from ablate.study.error_list import MAX_ERRORS
@@ -24,8 +24,8 @@ from ablate.study.yaml_nodes import Node, Report
 # Names in other libraries that correspond to several fields. A name for a single field is declared
 # with the field.
 _SEVERAL_FIELDS = {
-    "layer_types": 'mixer" or "attention" with a list of values, such as "mixer: [lstm, attention]',
-    **dict.fromkeys(("bias", "use_bias"), 'attention_bias" or "feed_forward_bias'),
+    "layertypes": 'mixer" or "attention" with a list of values, such as "mixer: [lstm, attention]',
+    **dict.fromkeys(("bias", "usebias"), 'attention_bias" or "feed_forward_bias'),
 }
 
 # Words in names of unknown fields -> the field whose own class could implement them.
@@ -159,7 +159,7 @@ def unknown_field(key: str) -> Fault:
     if remedy:
         return unknown_name("field", key, (), remedy)
     unknown = unknown_name("field", key, names, _list_of_fields(key))
-    alias = fields_by_alias(RowConfig).get(key.lower())
+    alias = fields_by_alias(RowConfig).get(bare_letters(key))
     return replace(unknown, meant=alias) if alias else unknown
 
 
@@ -169,8 +169,8 @@ def _remedy_of_known_key(key: str, names: Collection[str]) -> str:
         return "a colon needs a space after it"
     if key.isdecimal():
         return "a number has no comma: 1,000 is written 1000"
-    if key.lower() in _SEVERAL_FIELDS:
-        return f'did you mean "{_SEVERAL_FIELDS[key.lower()]}"?'
+    if bare_letters(key) in _SEVERAL_FIELDS:
+        return f'did you mean "{_SEVERAL_FIELDS[bare_letters(key)]}"?'
     if key in RUN_OPTIONS:
         return f"it is an option of the command line: {RUN_OPTIONS[key]}"
     if key in _PLACES_OF_KEYS:

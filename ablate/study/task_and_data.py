@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -36,8 +35,8 @@ def read_task(node: Node | None, classes: ClassSources, report: Report) -> tuple
         remedy = f"{unknown.remedy}, or a class of your own as module:Class"
         report(node.mark, replace(unknown, remedy=remedy))
         # Read the rest of the file for the task that is probably meant.
-        nearest = get_close_matches(str(name), TASKS, n=1)
-        return (TASKS[nearest[0]], nearest[0]) if nearest else (None, "")
+        meant = unknown.meant
+        return (TASKS[meant], meant) if meant else (None, "")
     reference = classes.pin_reference(written, node.mark)
     if reference is None:
         return None, ""

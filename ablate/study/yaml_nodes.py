@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -142,23 +142,41 @@ def parse_yaml(text: str, source: str) -> Node:
         StudyError: the text is not YAML, or uses a feature that studies do not have.
     """
     try:
-        return _Composer(_Loader(text), source).document()
+        composer = _Composer(_Loader(text), source)
+        return composer.document()
     except yaml.MarkedYAMLError as error:
         position = error.problem_mark or error.context_mark
         mark = Mark(source, position.line + 1, position.column + 1) if position else Mark(source)
         if position and text[position.index : position.index + 1] == "\t":
             fault = Fault("a tab", subject=NOT_YAML, remedy="indent with spaces")
             raise mark.error(fault) from None
-        raise _invalid(error, mark) from None
+        raise _invalid(error, mark, text, composer.parents) from None
     except (yaml.YAMLError, UnicodeError) as error:  # a character that YAML or UTF-8 does not allow
         before = text.encode(errors="replace")[: getattr(error, "position", 0)]
         mark = Mark(source, before.count(b"\n") + 1, 1)
         raise mark.error(Fault(first_line(error), subject=NOT_YAML)) from None
 
 
-def _invalid(error: yaml.MarkedYAMLError, mark: Mark) -> StudyError:
-    """The error for a text that is not YAML, at `mark`; for a key without a colon, at the key."""
+def _invalid(
+    error: yaml.MarkedYAMLError, mark: Mark, text: str, parents: Sequence[Any]
+) -> StudyError:
+    """The error for a text that is not YAML, at `mark`; for a key without a colon, at the key.
+
+    `parents` has the events that start the lists and mappings around the position, the outermost
+    first.
+    """
     start = error.context_mark
+    remedy = "close it"
+    opened = start if error.problem == "found unexpected end of stream" else None
+    if parents and parents[-1].flow_style and "flow" in str(error.context):
+        opened, remedy = parents[-1].start_mark, "close it, and separate entries by commas"
+    if opened:
+        problem = f"{text[opened.index]} opened at {opened.line + 1}:{opened.column + 1}"
+        fault = Fault(f"{problem} is not closed", subject=NOT_YAML, remedy=remedy)
+        return mark.error(fault)
+    if error.problem_mark and text[error.problem_mark.index :].startswith(("]", "}")):
+        problem = f"{text[error.problem_mark.index]} closes nothing"
+        return mark.error(Fault(problem, subject=NOT_YAML))
     if start and error.problem == "could not find expected ':'":
         key_mark = Mark(mark.source, start.line + 1, start.column + 1)
         fault = Fault("a key without a colon", subject=NOT_YAML, remedy="write KEY: VALUE")
@@ -180,6 +198,7 @@ class _Composer:
         self.loader = loader
         self.source = source
         self.count = 0
+        self.parents: list[Any] = []  # starts of the lists and mappings that are read
 
     def document(self) -> Node:
         self.loader.get_event()  # the start of the stream
@@ -209,10 +228,12 @@ class _Composer:
             self.refuse(event, f'anchor "&{event.anchor}" {_NO_REUSE}')
         if event.tag not in (None, "!"):
             self.refuse(event, f'tag "{event.tag}" is not supported')
-        if isinstance(event, yaml.MappingStartEvent):
-            return Node(self.mapping(depth), mark)
-        if isinstance(event, yaml.SequenceStartEvent):
-            return Node(self.sequence(depth), mark)
+        if isinstance(event, yaml.CollectionStartEvent):
+            self.parents.append(event)
+            is_mapping = isinstance(event, yaml.MappingStartEvent)
+            node = Node(self.mapping(depth) if is_mapping else self.sequence(depth), mark)
+            self.parents.pop()
+            return node
         return Node(event.value if event.style else self.scalar(event), mark)
 
     def mapping(self, depth: int) -> dict[str, tuple[Mark, Node]]:

@@ -373,7 +373,7 @@ def test_a_trial_after_a_verdict_names_the_study_and_with_one_seed_says_nothing(
     record_judgment(whole.planned, whole.results)
     root = str(whole.results.root)
     trial = inside("table", whole.study.path, "--seeds", "1-2", "--results", root)
-    (line,) = (line for line in trial.out.splitlines() if "changed by options" in line)
+    (line,) = (line for line in trial.out.splitlines() if "a selection by --set" in line)
     assert line.startswith("The study was judged before: with 3 seeds by bleu")
     assert f"`ablate table {whole.study.path} --results {root}`" in line
     single = fake(listed(3), rows=["A*"], seeds="1").table()

@@ -225,7 +225,7 @@ def test_plan_refuses_a_vocabulary_that_the_text_cannot_give(here):
     (here / "toy.yaml").write_text("study: toy\ndata: {corpus: toy, vocab_size: 900}\n")
     done = inside("plan", "toy.yaml")
     assert (done.code, done.err.count("\n")) == (3, 1)
-    assert "vocab_size: 900 is too large for the training split: at most 839" in done.err
+    assert "vocab_size: 900 is too large for the training split: at most 839" in done.refusal
 
 
 def test_the_origin_of_generated_text_is_a_sentence(here):

@@ -120,7 +120,7 @@ def test_a_mistyped_results_folder_is_noted(given):
     (root / "runs").mkdir(parents=True)
     wrong = root.with_name("resutls")
     near = f'note: --results {wrong} does not exist; did you mean "{root}"?\n'
-    for verb in ("plan", "status", "table"):
+    for verb in ("plan", "status"):
         assert (
             inside(verb, study, "--results", wrong).code,
             inside(verb, study, "--results", wrong).err,
@@ -129,7 +129,7 @@ def test_a_mistyped_results_folder_is_noted(given):
     root.with_name("elsewhere").mkdir()  # no results root, so it is not meant
     other = root.with_name("else")
     assert (
-        inside("table", study, "--results", other).err
+        inside("status", study, "--results", other).err
         == f"note: --results {other} does not exist yet\n"
     )
     assert inside("plan", study, "--results", other).err == ""  # a plan comes before the first run
@@ -141,16 +141,16 @@ def test_records_that_are_not_unpacked_are_noted(tmp_path, monkeypatch):
     published = Path("results/tiny")
     published.mkdir(parents=True)
     (published / "table.md").write_text("")
-    assert inside("table", "tiny.yaml").err == ""
+    assert inside("status", "tiny.yaml").err == ""
     (published / "records.zip").write_text("")
     unpack = "`python3 -m zipfile -e results/tiny/records.zip unpacked`"
     note = (
         f"note: results/tiny/records.zip has records of runs; {unpack}, then --results unpacked\n"
     )
-    assert inside("table", "tiny.yaml").err == note
-    assert inside("table", "tiny.yaml", "--results", "results/tiny").err == note
+    assert inside("status", "tiny.yaml").err == note
+    assert inside("status", "tiny.yaml", "--results", "results/tiny").err == note
     Path("results/runs").mkdir()  # a results root with runs of its own
-    assert inside("table", "tiny.yaml").err == ""
+    assert inside("status", "tiny.yaml").err == ""
 
 
 def test_results_beside_a_study_of_another_folder_are_noted(tmp_path, monkeypatch):
@@ -160,16 +160,50 @@ def test_results_beside_a_study_of_another_folder_are_noted(tmp_path, monkeypatc
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
-    assert inside("table", "../mine/tiny.yaml").err == ""  # no results in either folder
+    assert inside("status", "../mine/tiny.yaml").err == ""  # no results in either folder
     (study.parent / "results" / "tiny").mkdir(parents=True)
-    for verb in ("plan", "status", "table"):
+    for verb in ("plan", "status"):
         assert inside(verb, "../mine/tiny.yaml").err == (
             "note: results/tiny does not exist, and ../mine/results/tiny does; "
             "--results ../mine/results selects it\n"
         )
-    assert inside("table", "../mine/tiny.yaml", "--results", "../mine/results").err == ""
+    assert inside("status", "../mine/tiny.yaml", "--results", "../mine/results").err == ""
     monkeypatch.chdir(study.parent)
-    assert inside("table", "tiny.yaml").err == ""
+    assert inside("status", "tiny.yaml").err == ""
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize(
+    ("verb", "words"),
+    [
+        ("table", []),
+        ("report", []),
+        ("compare", ["base", "A h=1"]),
+        ("publish", ["--out", "published"]),
+        ("predict", ["base", "--text", "a b"]),
+        ("attention", ["base", "--text", "a b"]),
+        ("export", ["base", "--to", "huggingface", "--out", "exported"]),
+    ],
+)
+def test_a_study_without_a_result_has_nothing_to_show(given, here, verb, words, form):
+    before = sorted(here.iterdir())
+    study, *root = given
+    done = inside(verb, study, *words, *root, "--format", form)
+    assert (done.code, done.printed) == (2, "")
+    assert f"`ablate run {study} --results {root[1]}` trains" in done.err.splitlines()[-1]
+    if form == "json":
+        assert [fault["code"] for fault in json.loads(done.out)["faults"]] == ["pending"]
+    assert sorted(here.iterdir()) == before
+
+
+def test_rows_without_a_result_are_not_compared(fake, given):
+    fake.done("base", 1, 5.0, 25.0)
+    study, *root = given
+    refused = inside("compare", study, "A h=1", "A h=2", *root).refusal
+    assert 'no run of "A h=1" or "A h=2" has a result' in refused
+    assert inside("compare", study, "base", "A h=1", *root).code == 0
+    unknown_seed = inside("table", *given, "--seeds", "9").refusal
+    assert unknown_seed.endswith("with the same --set, --rows and --seeds")
 
 
 @pytest.mark.parametrize("verb", ["", "run", "table", "status", "verify", "data", "data show"])

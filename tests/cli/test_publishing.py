@@ -387,13 +387,3 @@ def test_a_study_is_published_to_its_own_folder(whole, tmp_path):
     own.parent.mkdir()
     own.write_bytes(whole.study.path.read_bytes())
     assert published(whole, own.parent)["study.yaml"] == whole.study.path.read_bytes()
-
-
-def test_a_study_without_results_is_not_published(tmp_path):
-    study = study_from(tmp_path, SMALL)
-    done = inside(
-        "publish", study.path, "--results", tmp_path / "results", "--out", tmp_path / "to"
-    )
-    assert done.code == 2
-    assert done.err.splitlines()[-1].endswith("train them with `ablate run`")
-    assert not (tmp_path / "to").exists()

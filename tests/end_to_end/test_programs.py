@@ -150,6 +150,7 @@ def test_4_it_tells_missing_text_from_a_wrong_study(agent):
     agent.study.write_text(TINY.replace("{corpus: toy, vocab_size: 200}", files))
     code, plan = agent.ask("plan")
     assert (code, {fault["code"] for fault in plan["faults"]}) == (3, {"no-such-file"})
+    assert (plan["error"], plan["exit_code"], len(plan["rows"])) == ("data", 3, 3)
     code, error = agent.call("data", "prepare", agent.study)
     assert (code, error["error"], error["exit_code"]) == (3, "data", 3)
 

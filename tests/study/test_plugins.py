@@ -11,6 +11,7 @@ from ablate.custom.source import source_hash
 from ablate.errors import StudyError
 from ablate.study import Selection, read_study, runs_of
 from tests.cli.inside import inside
+from tests.report.fakes import Fake
 
 HEAD = "study: own\ndata: {corpus: toy, vocab_size: 200}\n"
 ROW = HEAD + "rows:\n  A: {each: {attention: ['mine:Mine']}}\n"
@@ -158,7 +159,7 @@ def test_fields_without_custom_classes_report_their_allowed_values(faults):
 
 def test_the_table_shows_a_custom_class_without_its_hash(read, folder):
     study = read(ROW)
-    (folder / "results").mkdir()
+    Fake(folder / "results", study).diverged("base", 1, 50, "the loss is not a finite number")
     shown = inside("table", study.path, "--results", folder / "results")
     assert (shown.code, shown.err) == (0, "")
     assert "mine:Mine" in shown.out
@@ -196,7 +197,7 @@ def test_the_plan_counts_all_of_a_row_whose_own_class_is_no_part_of_the_model(
 
 def test_plan_status_and_table_import_neither_custom_modules_nor_torch(read, folder):
     study = read(ROW)
-    (folder / "results").mkdir()
+    Fake(folder / "results", study).diverged("base", 1, 50, "the loss is not a finite number")
     words = [
         [verb, str(study.path), "--results", str(folder / "results")]
         for verb in ("plan", "status", "table")

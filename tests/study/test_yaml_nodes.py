@@ -133,6 +133,12 @@ NO_REUSE = (
         ("a: !!int '3'", 's.yaml:1:4: tag "tag:yaml.org,2002:int" is not supported'),
         ("--- {a: 1}\n--- {b: 2}\n", "s.yaml:2:1: a second YAML document starts here; one is allowed"),
         ("? [a]\n: 1", "s.yaml:1:3: a key must be a single word, not a list or a mapping"),
+        ("a: [1, 2\nb: 3", "s.yaml:2:2: not valid YAML: [ opened at 1:4 is not closed; "
+         "close it, and separate entries by commas"),
+        ("a: 1\nrows:\n  A: {each: {h: [1, 2}}", "s.yaml:3:22: not valid YAML: [ opened at 3:17 is not closed; "
+         "close it, and separate entries by commas"),
+        ("a: 'x\nb: 2\n", "s.yaml:3:1: not valid YAML: ' opened at 1:4 is not closed; close it"),
+        ("a: [1, 2]]\n", "s.yaml:1:10: not valid YAML: ] closes nothing"),
         ("a: [1, .inf]", 's.yaml:1:8: ".inf" is not a finite number'),
         ("a: -.INF", 's.yaml:1:4: "-.INF" is not a finite number'),
         ("a: .nan", 's.yaml:1:4: ".nan" is not a finite number'),
@@ -155,6 +161,12 @@ def test_unsupported_yaml_is_an_error_with_its_position(text, line):
 )  # fmt: skip
 def test_invalid_yaml_is_an_error_with_its_position(text, place):
     assert fault(text).startswith(f"s.yaml:{place}: not valid YAML: ")
+
+
+def test_a_bracket_at_the_end_is_named_as_not_closed():
+    assert "not valid YAML: [ opened at 1:4 is not closed" in fault(
+        "a: ["
+    )  # parsers differ in the line
 
 
 def test_a_control_character_is_reported_with_its_line():

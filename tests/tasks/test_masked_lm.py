@@ -190,6 +190,8 @@ def test_fill_refuses_what_it_cannot_use(mlm):
         assert (done.code, done.err.count("\n"), part in done.err) == (code, 1, True), done.err
     done = inside("predict", mlm.folder("base").id, "a <mask>", "--results", mlm.root)
     assert (done.code, "--text takes it" in done.err) == (2, True)
+    for words in (("bas", "--text", "<mask>"), ("base", "--seed", "9")):
+        assert "--text takes it" not in mlm.ask("predict", *words).err
 
 
 def test_attention_and_importance(mlm, tmp_path):
