@@ -261,10 +261,6 @@ def test_the_plan_shows_what_each_look_finds_and_the_look_that_sees_a_difference
     assert "every seed that may follow" in inside("plan", *words, "--spread", "1").out
 
 
-def test_the_detectable_difference_at_a_smaller_level_is_larger():
-    assert detectable_difference(5, 3, 1.0, level=0.0125) > 1.05 * detectable_difference(5, 3, 1.0)
-
-
 def test_a_budget_takes_whole_looks(given):
     results, _ = given
     finish(results, [1])

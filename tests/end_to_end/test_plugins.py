@@ -12,12 +12,10 @@ import torch
 
 from ablate.config import DecodingConfig
 from ablate.errors import Interrupted
-from ablate.store.records import Result
 from ablate.training import RunHooks
 from ablate.workers.assignment import Assignment, RunRequest
 from ablate.workers.pipeline import execute
 from tests.cli.inside import inside
-from tests.end_to_end.studies import outcome
 from tests.trained import Trained
 
 PAGE = Path(__file__).parents[2] / "docs" / "components.md"
@@ -50,23 +48,6 @@ def test_the_documented_plugin_is_trained_and_an_edit_makes_a_new_run(tmp_path):
     assert all(
         (tmp_path / "results" / "runs" / id / "result.json").exists() for id in runs(tmp_path)
     )
-
-
-def test_a_plugin_that_sees_later_tokens_is_refused_before_training(tmp_path):
-    (tmp_path / "cheat.py").write_text(
-        "from ablate.components import AttentionMechanism\n\n\nclass Cheat(AttentionMechanism):\n"
-        "    def forward(self, Q, K, V, context):\n        return (Q @ K.transpose(-1, "
-        "-2)).softmax(-1) @ V\n"
-    )
-    study = tmp_path / "study.yaml"
-    study.write_text(
-        "study: cheat\ndata: {corpus: toy, vocab_size: 350}\n"
-        "base: {N: 1, d_model: 8, d_ff: 8, h: 1, train_steps: 3, batch_tokens: 1024}\n"
-        'rows: {own: {set: {attention: "cheat:Cheat"}}}\n'
-    )
-    done = inside("run", study, "--results", tmp_path / "results")
-    assert done.code == 2
-    assert "cheat:Cheat: lets a token depend on later ones" in done.err
 
 
 def test_plan_names_custom_classes_and_executes_none_and_run_names_them_once(tmp_path):
@@ -194,17 +175,6 @@ def begun(trained, steps):
     return run
 
 
-def test_an_interrupted_run_with_a_plugin_gives_the_result_of_an_uninterrupted_one(own, copied):
-    run = begun(copied, steps=13)
-    assert [path.name.partition(".")[0] for path in sorted(run.checkpoints.glob("*.state.*"))][
-        -1
-    ] == "000000013"
-    done = copied.run()
-    assert done.code == 0, done.err
-    assert "resumed at step 13" in run.log.read_text()
-    assert outcome(copied.root) == outcome(own.root)
-
-
 def test_an_interrupted_run_resumes_with_the_plugin_source_that_it_began_with(own, copied):
     """The edited class makes another run; undoing the edit finds the first one again."""
     begun(copied, steps=13)
@@ -239,14 +209,3 @@ def test_a_run_translates_with_its_copy_of_the_plugin_after_the_original_is_gone
     kept.write_text(MINE + "# changed\n")
     refused = inside(*words, stdin=b"a\n")
     assert f"{kept}: is not the source of mine:Mine; remove the run" in refused.refusal
-
-
-def test_parameters_of_a_plugin_are_counted_in_the_result(own):
-    """One gain in each of the two self-attentions, beside the parameters of the same model without
-    the plug-in.
-    """
-    (run,) = [Result.read(path) for path in own.root.glob("runs/*/result.json")]
-    plain = own.file.parent / "plain.yaml"
-    plain.write_text(OWN.replace("mine:Mine", "full").replace("mine:Centred", "rmsnorm"))
-    rows = inside("plan", plain, "--results", own.root, "--format", "json").out
-    assert run.params == int(re.search(r'"params": (\d+)', rows)[1]) + 2

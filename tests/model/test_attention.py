@@ -78,13 +78,6 @@ def x_and_y():
     return normal(2, T, D_MODEL), normal(2, S, D_MODEL, seed=2)
 
 
-def test_every_position_attends_by_the_formula():
-    module, (x, y) = attention(), x_and_y()
-    torch.testing.assert_close(
-        over(module, x, y), by_the_formula(module, x, y, lambda b, t, s: True)
-    )
-
-
 def test_masked_keys_have_no_weight():
     module, (x, y) = attention(), x_and_y()
     lengths = (4, 7)

@@ -51,16 +51,6 @@ def test_states_are_those_of_the_encoder_of_both_stacks(fields):
 
 
 @every_variant
-def test_padding_changes_no_state(fields):
-    model, lengths = encoder_only(**fields), (4, 7, 1)
-    tokens = sentences(*lengths)
-    together = model.read(tokens)
-    for b, n in enumerate(lengths):
-        alone = model.read(tokens[b : b + 1, :n])[0]
-        torch.testing.assert_close(together[b, :n], alone, atol=1e-5, rtol=1e-5)
-
-
-@every_variant
 def test_a_state_depends_on_all_tokens_before_and_after_it_and_on_no_padding(fields):
     model = encoder_only(**fields)
     embedded = []

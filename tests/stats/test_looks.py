@@ -93,29 +93,6 @@ def test_a_row_stays_settled_although_later_seeds_blur_it():
     )
 
 
-def test_scores_or_divergence_against_an_earlier_verdict_withdraw_it():
-    turned = (*CLEAR[:3], 9.0, 9.0, 9.0, 9.0, 9.0)
-    assert [found[0].word for found in over_looks(turned)] == [
-        "worse",
-        "cannot tell",
-        "cannot tell",
-    ]
-    better = [paired(2.0, 2.1, 1.9), paired(2.0, 2.1, 1.9, diverged=2)]
-    found = verdicts_over_looks(
-        BLEU, [(look, [row]) for look, row in zip(planned_looks((3, 5)), better, strict=True)]
-    )
-    assert [one.word for (one,) in found] == ["better", "cannot tell"]
-
-
-def test_a_row_within_the_margin_stays_so_while_its_mean_does():
-    near = (0.1, -0.1, 0.05)
-    assert [
-        one[0].word for one in over_looks((*near, 3.0, -3.0, 2.9, -2.9, 0.0), margin=1.0)
-    ] == 3 * ["as good as base"]
-    left = over_looks((*near, 3.0, 4.0, 5.0, -9.0, 20.0), margin=1.0)
-    assert [one[0].word for one in left] == ["as good as base", "cannot tell", "cannot tell"]
-
-
 def test_rows_settled_at_an_earlier_look_leave_their_part_of_the_level_to_the_others():
     """By Holm's method: with one of two rows rejected, the other is tested as if it were the only
     one.

@@ -73,24 +73,6 @@ def test_the_loss_and_its_gradients_are_those_of_a_plain_expression(tmp_path):
         assert torch.allclose(ours, theirs, atol=1e-11)
 
 
-def test_a_term_of_zero_leaves_the_gradients_as_they_are():
-    model = small()[1].double().requires_grad_(True)
-    before = gradients(model, losses(model)[0])
-    model.loss_term = lambda logits, targets: 0.0 * logits.sum()
-    after = gradients(model, losses(model)[0])
-    for ours, theirs in zip(after, before, strict=True):
-        assert torch.allclose(ours, theirs, atol=1e-11)
-
-
-def test_uniform_logits_have_the_closed_form(tmp_path):
-    model = small(norm_position="none", residual=False)[1]
-    for parameter in model.parameters():
-        parameter.zero_()
-    model.loss_term = load_function(own(tmp_path, PENALTY), tmp_path)
-    loss = losses(model, smoothing=0.0)[0]
-    assert loss.item() == pytest.approx(0.9 * 11 * np.log(260), rel=1e-5)
-
-
 def test_a_run_trains_with_its_term_and_keeps_its_source(tmp_path):
     (tmp_path / "mine.py").write_text(PENALTY)
     (tmp_path / "s.yaml").write_text(STUDY)

@@ -46,18 +46,6 @@ def undisturbed(undisturbed_run):
     return undisturbed_run.outcome()
 
 
-# At the first step, at a checkpoint, at an evaluation, and before the last step.
-@pytest.mark.parametrize("step", [1, 4, 5, STEPS - 1])
-def test_an_interrupted_run_ends_like_an_undisturbed_one(training, undisturbed, step):
-    run = training(evaluate=evaluate)
-    interrupted(run, step)
-    assert run.reports[-1].step == step
-    run.fit()
-    assert run.log_lines == [f"resumed at step {step}"]
-    assert [report.step for report in run.reports] == [*range(1, STEPS + 1)]
-    assert run.outcome() == undisturbed
-
-
 def test_a_run_interrupted_at_every_step_ends_like_an_undisturbed_one_with_its_reports(
     training, undisturbed_run
 ):

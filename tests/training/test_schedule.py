@@ -66,12 +66,6 @@ def test_a_constant_rate_stays_at_its_peak():
     assert {found[step] for step in range(WARMUP, LAST + 1)} == {1.0}
 
 
-def test_the_inverse_root_is_half_after_four_times_the_warm_up():
-    found = rates("inverse_sqrt")
-    assert found[4 * WARMUP] == pytest.approx(1 / 2)
-    assert found[9 * WARMUP] == pytest.approx(1 / 3)
-
-
 def test_a_linear_rate_falls_by_equal_steps_to_0_one_step_after_the_last():
     found = rates("linear")
     falls = [found[step] - found[step + 1] for step in range(WARMUP, LAST + 1)]

@@ -431,19 +431,6 @@ def test_the_averaged_checkpoints_and_two_resumable_ones_are_kept(training, keep
     assert held(run) == [weights, {10, 12}]
 
 
-def test_the_checkpoints_before_the_best_are_kept_while_patience_waits(training):
-    script = iter(SCRIPT)
-    run = training(
-        patience=3,
-        eval_every=2,
-        checkpoint_every=100,
-        train_steps=10,
-        evaluate=lambda model: next(script),
-    )
-    run.fit()  # best at 6; keep_checkpoints is 2
-    assert held(run) == [{4, 6, 8, 10}, {8, 10}]
-
-
 def test_saves_by_the_clock_change_neither_weights_nor_the_averaged_checkpoints(training):
     quiet, busy = training("quiet"), training("busy", checkpoint_minutes=1e-9)
     quiet.fit()

@@ -4,7 +4,6 @@ plain expressions of the papers in double precision and torch's classes.
 
 import inspect
 import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -25,7 +24,6 @@ from ablate.training.optimizer import (
     parameter_kinds,
 )
 from ablate.training.schedule import decay_share, learning_rate, schedule_of
-from ablate.training.update_rules import orthogonalized
 from tests.model.random_shapes import VALUES, resolved
 
 SMALL = {"n_layers": 1, "d_model": 6, "d_ff": 5, "n_heads": 2}
@@ -85,18 +83,6 @@ def test_schedule_free_follows_its_three_sequences():
     assert torch.equal(model.matrix, y)
 
 
-def test_the_average_of_schedule_free_finds_the_minimum_of_a_quadratic_at_a_constant_rate():
-    model, target = Matrix(), torch.ones(3, 5, dtype=torch.float64)
-    drawn = torch.Generator().manual_seed(3)
-    optimizer = Optimizer(model, resolve_row(FREE))
-    for _ in range(2000):
-        noise = torch.randn(3, 5, generator=drawn, dtype=torch.float64)
-        model.matrix.grad = model.matrix.detach() - target + noise
-        optimizer.step(0.05)
-    with optimizer.averaged():
-        assert (model.matrix.detach() - target).abs().mean() < 0.1
-
-
 @pytest.mark.parametrize("shape", [(3, 5), (5, 3)])
 def test_normuon_divides_the_rows_of_an_orthogonal_update_by_their_sizes(shape):
     """Singular values by torch's decomposition, taken through the quintic one by one."""
@@ -154,14 +140,6 @@ def test_soap_with_axes_that_do_not_turn_is_adamw():
         optimizer.step(rate)
         adamw.step(rate)
     torch.testing.assert_close(model.matrix, plain.matrix)
-
-
-def test_an_orthogonalized_matrix_has_singular_values_near_one():
-    drawn = torch.Generator().manual_seed(1)
-    for shape in ((20, 30), (30, 20)):
-        values = torch.linalg.svdvals(orthogonalized(torch.randn(shape, generator=drawn)))
-        assert values.min() > 0.4
-        assert values.max() < 1.3
 
 
 def adamw_update(g, m, v, t):
@@ -273,22 +251,6 @@ def test_kinds_follow_declarations_and_not_the_number_of_axes():
     assert kinds[f"{mixer}convolution.weight"] == "kernel"  # (channels, 1, width)
     assert kinds["token_pairs.0.gate"] == "matrix"  # (d_model)
     assert f"{mixer}input_gate.bias" not in hidden_matrices(model)
-
-
-def test_biases_with_two_axes_have_updates_of_adamw_and_no_decay():
-    fields = {"architecture": "decoder-only", "positional_encoding": "none", "mixer": "rg_lru"}
-    settings = {**SMALL, **fields, "optimizer": "muon", "weight_decay": 0.5}
-    model = build(resolve_row(settings), 11, seed=1)
-    bias = model.get_parameter("decoder.0.mixer.input_gate.bias")
-    with torch.no_grad():
-        bias.copy_(torch.linspace(1, 2, bias.numel()).view(bias.shape))
-    before = bias.detach().clone()
-    for parameter in model.parameters():
-        parameter.grad = torch.ones_like(parameter)
-    bias.grad = torch.linspace(-1, 3, bias.numel()).view(bias.shape)
-    expected = before - 0.01 * bias.grad.sign()  # Adam's first step
-    make_optimizer(model, model.config, Path()).step(0.01)
-    torch.testing.assert_close(bias.detach(), expected)
 
 
 FACTORS = {
