@@ -206,14 +206,6 @@ def test_rows_without_a_result_are_not_compared(fake, given):
     assert unknown_seed.endswith("with the same --set, --rows and --seeds")
 
 
-@pytest.mark.parametrize("verb", ["", "run", "table", "status", "verify", "data", "data show"])
-def test_help_shows_no_type_for_flags(verb):
-    shown = inside(*verb.split(), "--help")
-    assert shown.code == 0
-    assert "--help" in shown.out
-    assert "bool" not in shown.out
-
-
 FILES = (
     "study: files\ndata: {corpus: files, direction: en-de, train: train, dev: dev, test: test, "
     "vocab_size: 80}\n"

@@ -61,21 +61,6 @@ def test_help_fits_80_columns_with_an_example_and_nothing_cut(words, monkeypatch
     assert not re.findall(r"<[a-z][^>=\n]*$", text, re.M)  # choices over two lines
 
 
-@pytest.mark.parametrize("verb", ["plan", "run"])
-def test_rows_that_equal_base_are_noted_on_standard_error(tmp_path, monkeypatch, verb):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "s.yaml").write_text(
-        "study: s\ndata: {corpus: files, direction: a-b, train: no, dev: no, test: no}\nbase: {h: "
-        "8}\n"
-        "rows: {A: {each: {h: [8]}}}\n"
-    )
-    first, *_ = inside(verb, "s.yaml").err.splitlines()
-    assert (
-        first
-        == "note: s.yaml:4:23: rows with the settings of base, which show no difference: A h=8"
-    )
-
-
 def test_init_writes_a_study_that_plans(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = inside("init", "first.yaml")

@@ -17,7 +17,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from tests.faults import hostile, launchers, one_run
+from tests.faults import launchers, one_run
 from tests.faults.small import Small
 from tests.faults.tally import Tally
 
@@ -33,7 +33,6 @@ def cases(folder: Path, quick: bool) -> dict[str, Callable[[], Tally]]:
 
     return {
         **{name: partial(of_one_run, case) for name, case in one_run.CASES.items()},
-        "hostile": lambda: hostile.fuzz(folder / "hostile", 300 if quick else 10_000),
         "launchers": lambda: launchers.several_launchers(
             folder, runs=12 if quick else 200, stops=2 if quick else 20
         ),

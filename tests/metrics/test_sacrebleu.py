@@ -5,7 +5,6 @@ with its signature.
 import math
 import random
 import statistics
-from collections import Counter
 
 import pytest
 import sacrebleu
@@ -31,24 +30,6 @@ HYPOTHESES = [
 
 def bleu(hypotheses, references):
     return measure_translations("bleu", hypotheses, references)
-
-
-def test_identical_text_scores_a_hundred():
-    assert bleu(REFERENCES, REFERENCES).value == pytest.approx(100.0)
-
-
-def test_bleu_equals_sacrebleus_corpus_score():
-    expected = sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES]).score
-    assert 0 < expected < 100
-    assert bleu(HYPOTHESES, REFERENCES).value == pytest.approx(expected)
-
-
-def test_precisions_and_brevity_penalty_equal_values_computed_by_hand():
-    """Of 5 words the last is wrong: 4/5, 3/4, 2/3 and 1/2 of the n-grams match, and their product
-    is 1/5.
-    """
-    assert bleu(["a b c d e"], ["a b c d f"]).value == pytest.approx(100 * (1 / 5) ** 0.25)
-    assert bleu(["a b c d"], ["a b c d e"]).value == pytest.approx(100 * math.exp(1 - 5 / 4))
 
 
 def test_bleu_has_its_brevity_penalty_and_other_metrics_have_none():
@@ -111,24 +92,6 @@ def test_a_score_has_the_share_of_exact_translations_and_the_score_by_chance():
     assert junk.parts["by_chance"] == pytest.approx(junk.value)
 
 
-def test_bleu_is_computed_on_the_corpus_and_is_not_a_mean_over_sentences():
-    """n-grams and lengths are summed: 4 + 4 of 5 + 5 words match, and so on, however they are
-    spread.
-    """
-    hypotheses, references = ["a b c d e", "a b c d e f g h"], ["a b c d x", "a b c d e f g h"]
-    expected = 100 * (12 / 13 * 10 / 11 * 8 / 9 * 6 / 7) ** 0.25
-    assert bleu(hypotheses, references).value == pytest.approx(expected)
-
-
-def test_bleu_depends_on_case_and_word_order():
-    assert bleu([text.lower() for text in REFERENCES], REFERENCES).value < 100
-    assert bleu(REFERENCES[::-1], REFERENCES).value < 50
-
-
-def test_translations_without_a_word_score_zero():
-    assert bleu(["", "", ""], REFERENCES).value == 0.0
-
-
 def test_the_signature_describes_the_computation():
     parts = bleu(HYPOTHESES, REFERENCES).signature.split("|")
     assert parts == [
@@ -167,55 +130,6 @@ def systems(count, seed=0):
         ]
 
     return references, wrong(0.2), wrong(0.3)
-
-
-def ngrams(items, n):
-    return Counter(tuple(items[i : i + n]) for i in range(len(items) - n + 1))
-
-
-def chrf(hypotheses, references, word_orders, beta=2.0):
-    """Popović, 2015 and 2017: F-score of mean precision and recall over character n-grams, and word
-    n-grams for ++.
-
-    Precision and recall of each order are over the whole corpus. Characters are counted without
-    spaces.
-    """
-    orders = [(False, n) for n in range(1, 7)] + [(True, n) for n in range(1, word_orders + 1)]
-    precisions, recalls = [], []
-    for of_words, n in orders:
-        matches = ours = theirs = 0
-        for hypothesis, reference in zip(hypotheses, references, strict=True):
-            one, other = (
-                ngrams(text.split() if of_words else text.replace(" ", ""), n)
-                for text in (hypothesis, reference)
-            )
-            matches, ours, theirs = (
-                matches + (one & other).total(),
-                ours + one.total(),
-                theirs + other.total(),
-            )
-        precisions.append(matches / ours)
-        recalls.append(matches / theirs)
-    precision, recall = (sum(values) / len(values) for values in (precisions, recalls))
-    return 100 * (1 + beta**2) * precision * recall / (beta**2 * precision + recall)
-
-
-@pytest.mark.parametrize(("name", "word_orders"), [("chrf", 0), ("chrf++", 2)])
-def test_chrf_equals_the_formula_of_its_paper(name, word_orders):
-    references, *others = systems(30)
-    for hypotheses in (*others, references):
-        expected = chrf(hypotheses, references, word_orders)
-        assert measure_translations(name, hypotheses, references).value == pytest.approx(expected)
-
-
-def test_ter_counts_edits_and_shifts_per_reference_word():
-    """One substitution and one missing word in 4 + 2 words; a phrase that moves is one edit (Snover
-    et al., 2006).
-    """
-    assert measure_translations("ter", ["a b x d", "e"], ["a b c d", "e f"]).value == pytest.approx(
-        100 * 2 / 6
-    )
-    assert measure_translations("ter", ["d e a b c"], ["a b c d e"]).value == pytest.approx(100 / 5)
 
 
 @pytest.mark.parametrize("name", [metric.name for metric in TRANSLATION_METRICS])

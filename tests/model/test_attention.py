@@ -8,6 +8,7 @@ import torch
 from ablate.model.attention_context import AttentionContext
 from ablate.model.attention_parts import HeadFactors
 from ablate.model.kv_cache import KeyValues
+from tests.model.formula import attention_by_formula
 from tests.model.small import drawn, normal, parts, places, real
 
 D_MODEL, H, D_K, D_V = 13, 3, 5, 11  # h * d_k = 15 and h * d_v = 33 are not d_model
@@ -15,15 +16,11 @@ S, T = 7, 5
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 
 
+SIZES = {"d_model": D_MODEL, "n_heads": H, "d_k": D_K, "d_v": D_V, "positional_encoding": "none"}
+
+
 def attention(**fields):
-    sizes = {
-        "d_model": D_MODEL,
-        "n_heads": H,
-        "d_k": D_K,
-        "d_v": D_V,
-        "positional_encoding": "none",
-    }
-    return drawn(parts(**{**sizes, **fields}).cross_attention()).requires_grad_(False).eval()
+    return drawn(parts(**{**SIZES, **fields}).cross_attention()).requires_grad_(False).eval()
 
 
 def over(module, x, y, seen=None):
@@ -39,39 +36,9 @@ def causal(module, x):
     return module(x, None, AttentionContext(places(x.shape[1]), places(x.shape[1]), causal=True))
 
 
-def by_the_formula(module, x, y, allowed, scale=D_K**-0.5):
-    """Concat(head_1 ... head_h) W^O with head_i = softmax(scale Q_i K_i^T) V_i, one number at a
-    time.
-
-    Of g heads of keys and values, head i has number i // (h / g).
-    """
-    out = torch.zeros(len(x), x.shape[1], D_MODEL, dtype=torch.float64)
-
-    def projected(linear, entries, vector):
-        bias = 0.0 if linear.bias is None else linear.bias[entries].double()
-        return linear.weight[entries].double() @ vector.double() + bias
-
-    for b in range(len(x)):
-        for t in range(x.shape[1]):
-            heads = []
-            for i in range(module.h):
-                of_keys = i // (module.h // module.g)
-                head, keys_head = (
-                    slice(i * D_K, (i + 1) * D_K),
-                    slice(of_keys * D_K, (of_keys + 1) * D_K),
-                )
-                values_head = slice(of_keys * D_V, (of_keys + 1) * D_V)
-                q = projected(module.W_Q, head, x[b, t])
-                keys = [projected(module.W_K, keys_head, vector) for vector in y[b]]
-                values = [projected(module.W_V, values_head, vector) for vector in y[b]]
-                weights = [
-                    math.exp(float(q @ k) * scale) * allowed(b, t, s) for s, k in enumerate(keys)
-                ]
-                heads.append(
-                    sum(w / sum(weights) * v for w, v in zip(weights, values, strict=True))
-                )
-            out[b, t] = projected(module.W_O, slice(None), torch.cat(heads))
-    return out.float()
+def everything(b, t, s):
+    """Every query sees every key."""
+    return True
 
 
 def x_and_y():
@@ -81,13 +48,13 @@ def x_and_y():
 def test_masked_keys_have_no_weight():
     module, (x, y) = attention(), x_and_y()
     lengths = (4, 7)
-    expected = by_the_formula(module, x, y, lambda b, t, s: s < lengths[b])
+    expected = attention_by_formula(module, x, y, lambda b, t, s: s < lengths[b])
     torch.testing.assert_close(over(module, x, y, real(*lengths)), expected)
 
 
 def test_causal_attention_sees_the_position_itself_and_those_before_it():
     module, x = attention(), normal(2, S, D_MODEL)
-    expected = by_the_formula(module, x, x, lambda b, t, s: s <= t)
+    expected = attention_by_formula(module, x, x, lambda b, t, s: s <= t)
     torch.testing.assert_close(causal(module, x)[0], expected)
 
 
@@ -96,14 +63,12 @@ def test_biases_are_added_to_all_four_projections():
     assert all(
         float(w.bias.abs().min()) > 0 for w in (module.W_Q, module.W_K, module.W_V, module.W_O)
     )
-    torch.testing.assert_close(
-        over(module, x, y), by_the_formula(module, x, y, lambda b, t, s: True)
-    )
+    torch.testing.assert_close(over(module, x, y), attention_by_formula(module, x, y, everything))
 
 
 def test_attention_scale_1_leaves_scores_unscaled():
     module, (x, y) = attention(attention_scale=1), x_and_y()
-    expected = by_the_formula(module, x, y, lambda b, t, s: True, scale=1.0)
+    expected = attention_by_formula(module, x, y, everything, lambda t, s, head, q, k: float(q @ k))
     torch.testing.assert_close(over(module, x, y), expected)
     assert not torch.allclose(over(attention(), x, y), expected, atol=0.01)
 
@@ -156,11 +121,9 @@ def test_the_number_of_key_and_value_heads_follows_the_configuration():
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 3, 6])
-def test_grouped_heads_attend_by_the_formula(kv_heads):
+def test_grouped_heads_attend_attention_by_formula(kv_heads):
     module, (x, y) = attention(n_heads=6, n_kv_heads=kv_heads), x_and_y()
-    torch.testing.assert_close(
-        over(module, x, y), by_the_formula(module, x, y, lambda b, t, s: True)
-    )
+    torch.testing.assert_close(over(module, x, y), attention_by_formula(module, x, y, everything))
 
 
 @pytest.mark.parametrize(("self_heads", "cross_heads"), [(3, 1), (2, 6), (1, 4)])
@@ -234,14 +197,7 @@ every_watched = pytest.mark.parametrize("fields", WATCHED, ids=str)
 
 def self_attention(**fields):
     """Causal self-attention, with its positions."""
-    sizes = {
-        "d_model": D_MODEL,
-        "n_heads": H,
-        "d_k": D_K,
-        "d_v": D_V,
-        "positional_encoding": "none",
-    }
-    made = parts(**{**sizes, **fields})
+    made = parts(**{**SIZES, **fields})
     positions = made.positions(causal=True).requires_grad_(False)
     return made.token_mixer(positions, causal=True).requires_grad_(False).eval(), positions
 
@@ -349,5 +305,5 @@ def test_the_query_mask_limits_each_query_to_its_keys():
     seen |= torch.eye(S, dtype=torch.bool)
     out, _ = module(x, None, AttentionContext(places(S), places(S), query_mask=seen[:, None]))
     torch.testing.assert_close(
-        out, by_the_formula(module, x, x, lambda b, t, s: bool(seen[b, t, s])), **CLOSE
+        out, attention_by_formula(module, x, x, lambda b, t, s: bool(seen[b, t, s])), **CLOSE
     )

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from ablate.config.resolve import resolve_row
 from ablate.model.experts import MixtureOfExperts
 from ablate.model.feed_forward import Activation
 from ablate.model.feed_forward import feed_forward as network
@@ -64,31 +63,6 @@ def test_the_network_is_its_formula_at_every_position(activation):
                 inner = inner * (gate.clamp(-7, 7) + 1 if is_clamped else gate)
             expected = projected(module.W_2, inner.double())
             torch.testing.assert_close(out[b, t].double(), expected, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize(("activation", "matrices"), [("relu", 2), ("gelu", 2), ("swiglu", 3)])
-def test_a_network_has_two_matrices_and_a_gated_one_three(activation, matrices):
-    module = feed_forward(activation=activation)
-    inner = round(2 * D_FF / 3) if matrices == 3 else D_FF
-    assert [tuple(p.shape) for p in module.parameters() if p.dim() == 2] == [
-        (inner, D_MODEL),
-        (D_MODEL, inner),
-        *[(inner, D_MODEL)] * (matrices - 2),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("d_model", "d_ff"), [(512, 2048), (1024, 4096), (64, 256), (26, 19), (100, 1), (8, 3)]
-)
-def test_a_gated_network_has_the_number_of_weights_of_a_plain_one_up_to_rounding(d_model, d_ff):
-    """Three matrices of 2/3 of the width; the width is whole, so they may be off by half a column
-    each.
-    """
-    config = resolve_row({"d_model": d_model, "d_ff": d_ff, "n_heads": 1})
-    plain, gated = 2 * d_model * config.inner_width(False), 3 * d_model * config.inner_width(True)
-    assert abs(plain - gated) <= 1.5 * d_model
-    if d_ff % 3 == 0:
-        assert plain == gated
 
 
 def test_dropout_acts_between_the_activation_and_the_second_product():

@@ -33,10 +33,6 @@ def test_sinusoids_are_interleaved_sines_and_cosines(d_model):
             assert float(table[pos, 2 * i + 1]) == pytest.approx(math.cos(angle), abs=1e-6)
 
 
-def test_position_zero_is_zeros_and_ones():
-    assert sinusoids(1, D_MODEL)[0].tolist() == [0.0, 1.0] * (D_MODEL // 2)
-
-
 def test_large_positions_are_as_exact_as_small_ones():
     """65535 radians and more: in fp32 the angle itself would be wrong in its third decimal."""
     table = sinusoids(65_536, D_MODEL)
@@ -44,20 +40,6 @@ def test_large_positions_are_as_exact_as_small_ones():
     assert float(table[65_535, 3]) == pytest.approx(
         math.cos(65_535 / 10_000 ** (2 / D_MODEL)), abs=1e-6
     )
-
-
-@pytest.mark.parametrize("k", [1, 5, 31])
-def test_a_shift_by_k_is_one_rotation_for_all_positions(k):
-    """PE(pos + k) is the same linear function of PE(pos) for every pos; the paper chose sinusoids
-    for this (3.5).
-    """
-    table = sinusoids(POSITION_COUNT, D_MODEL).double()
-    rotation = torch.zeros(D_MODEL, D_MODEL, dtype=torch.float64)
-    for i in range(D_MODEL // 2):
-        angle = k / 10_000 ** (2 * i / D_MODEL)
-        c, s = math.cos(angle), math.sin(angle)
-        rotation[2 * i : 2 * i + 2, 2 * i : 2 * i + 2] = torch.tensor([[c, s], [-s, c]])
-    torch.testing.assert_close(table[:-k] @ rotation.T, table[k:], atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)

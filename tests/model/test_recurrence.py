@@ -45,14 +45,6 @@ def test_padded_sentences_equal_torchs_network_on_each_sentence(causal, mixer):
 
 
 @pytest.mark.parametrize("mixer", RECURRENT_NETWORKS)
-@pytest.mark.parametrize("causal", [False, True])
-def test_without_padding_the_network_equals_torchs(causal, mixer):
-    ours, x = recurrence(causal, mixer), normal(3, T, D_MODEL)
-    out, _ = ours(x, None, AttentionContext(places(T), places(T), causal=causal))
-    torch.testing.assert_close(out, torchs(ours, causal)(x)[0], **CLOSE)
-
-
-@pytest.mark.parametrize("mixer", RECURRENT_NETWORKS)
 @pytest.mark.parametrize("split", [1, 4, 8])
 def test_the_network_continues_from_its_state(split, mixer):
     ours, x = recurrence(True, mixer), normal(3, T, D_MODEL)

@@ -133,11 +133,6 @@ def test_a_missing_class_of_set_is_reported_at_the_option(faults):
     ]
 
 
-def test_a_module_with_a_syntax_error_is_one_error_line(faults, folder):
-    (folder / "mine.py").write_text("class Mine(:\n")
-    assert faults(ROW) == ["mine.py:1: SyntaxError: invalid syntax"]
-
-
 def test_an_argument_twice_is_found_at_its_line_before_the_class_is_imported(faults, folder):
     source = "class Mine:\n    def forward(self, Q, K, K):\n        pass\n"
     (folder / "mine.py").write_text(source)
