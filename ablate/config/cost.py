@@ -9,6 +9,7 @@ class is counted as the facts of its kind assume (`Variants.custom`).
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 
 from ablate.config.lengths import Lengths
 from ablate.config.model import ModelConfig
@@ -29,6 +30,7 @@ from ablate.parts.cost import BYTES, Cost, Workload
 FORWARD_AND_BACKWARD = 3
 
 
+@cache  # a plan asks five times for each run
 def parameters(config: RowConfig, vocab_size: int) -> int:
     """Exact number of trained parameters, without the parameters that users' classes add."""
     c = config
