@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import ablate
+from ablate.cli.former import present_words
 from ablate.cli.usage import ClickException, Command, CommandGroup, usage_error, with_groups
 from ablate.stdio import echo
 
@@ -49,7 +50,9 @@ class Commands(CommandGroup):
         return Command(name, help=summary, rich_help_panel=TITLE_OF[name])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Import a command by its name."""
+        """Import a command by its name. A former name is replaced first."""
+        if not ctx.resilient_parsing:
+            args = present_words(args)
         if args[0] in (*TITLE_OF, *HIDDEN):
             return args[0], load(args[0]), args[1:]
         return super().resolve_command(ctx, args)

@@ -21,7 +21,8 @@ from ablate.cli.options import (
 from ablate.cli.output import Format, print_written
 from ablate.cli.scoring import outcome_to_show
 from ablate.publication.archive import archive_of
-from ablate.publication.folder import publish, publishable
+from ablate.publication.crate import METADATA, crate
+from ablate.publication.folder import TEXTS, publish, publishable
 from ablate.publication.paper import paper_files
 from ablate.stdio import echo
 from ablate.store.layout import ARCHIVE
@@ -51,5 +52,6 @@ def command(
     files[ARCHIVE] = archive_of(planned, root)
     outcome = publishable(outcome, root)
     files |= paper_files(outcome, root)
+    files[METADATA] = crate(outcome, (*TEXTS, *files))
     written = publish(outcome, root, out, files)
     print_written([out / name for name in written], format)

@@ -23,7 +23,7 @@ from ablate.store.files import write_bytes
 from ablate.study import Study
 
 if TYPE_CHECKING:
-    from ablate.page.page import Example
+    from ablate.page.page import Attention, Example
 
 EXAMPLE = "ablate report study.yaml --figures figures"
 FILE = "report.html"
@@ -42,6 +42,9 @@ def command(
         Path | None, option("Also write the figures here, as PDF, PNG and SVG.", "DIR")
     ] = None,
     sentences: Annotated[int, option("Number of sample translations.", "N", min=0, max=1000)] = 5,
+    attention: Annotated[
+        str | None, option("Add base's attention weights for this sentence.", "TEXT")
+    ] = None,
     format: Format = "text",
 ) -> None:
     """Write one HTML page: table, curves, costs, samples, provenance."""
@@ -61,11 +64,12 @@ def command(
         claim(content, root)
     print_faults(outcome.table)
     curves = curves_of(outcome, root)
+    seen = _attention(outcome, root, attention) if attention is not None else None
     # Make the whole page before writing: an error leaves an existing page unchanged.
     examples = _samples(outcome, root, sentences)
     # Figures are cyclic garbage; without the results, it is collected often and quickly.
     gc.freeze()
-    text = study_page(without_paths(outcome, root), root, curves, examples)
+    text = study_page(without_paths(outcome, root), root, curves, examples, seen)
     path = out or root.study(content.name) / FILE
     # Not durable, because the page can be made again.
     write_bytes(path, text.encode(), durable=False)
@@ -121,3 +125,26 @@ def _samples(outcome: Outcome, root: Results, count: int) -> list[Example]:
     except Damaged as error:
         echo(f"{error}; `ablate run` prepares the corpus again. The page has no samples", err=True)
         return []
+
+
+def _attention(outcome: Outcome, root: Results, sentence: str) -> Attention:
+    """The attention weights of base with the first seed.
+
+    Raises:
+        UsageError: that run is not done, or has no attention.
+    """
+    base = outcome.planned.base
+    run = outcome.planned.of(base)[0]
+    if outcome.table.rows[0].states[run.seed] != "done":
+        problem = "--attention: base is not done with the study's first seed"
+        raise UsageError(Fault(problem, remedy=f"`{root.command('run', 'STUDY')}` finishes it"))
+    from ablate.attention.figures import draw_weights
+    from ablate.attention.weights import attention_layers, attention_weights
+    from ablate.page.page import Attention
+    from ablate.plotting import render
+    from ablate.workers.inference import load_run, predicting_task
+
+    predicting_task(root.run(run.id))
+    opened = load_run(root.run(run.id), root, row=base)
+    weights = attention_weights(opened, sentence, None, attention_layers(opened.model, [], ()))
+    return Attention(base.label, run.id, sentence, render(draw_weights(weights, run.id), "svg"))

@@ -21,6 +21,16 @@ from ablate.table.table import Table
 
 
 @dataclass(frozen=True)
+class Attention:
+    """The attention weights of a run for a sentence, drawn as SVG."""
+
+    row: str
+    run: str
+    sentence: str
+    drawing: bytes
+
+
+@dataclass(frozen=True)
 class Example:
     """An item of the test set, with predictions.
 
@@ -79,6 +89,7 @@ def page(
     curves: Sequence[Curve],
     background: Background,
     samples: Sequence[Example],
+    attention: Attention | None = None,
 ) -> str:
     """The page of a study, as HTML."""
     changes = [(row.label, settings_text(row.recipe.changed)) for row in table.rows[1:]]
@@ -90,6 +101,7 @@ def page(
         costs=list(cost_drawings(table)),
         equal_costs=equal_costs(table),
         samples=samples,
+        attention=attention,
         changes=Listing("What each row changes", ("row", "changes"), changes),
         base_fields=_fields("Base", background.base),
         data_fields=_fields("Data", background.data),
@@ -101,7 +113,7 @@ def page(
 
 def scores_page(table: Table) -> str:
     """The page of scores of other code: conclusion, table, differences from base."""
-    of_study = ("curves", "designs", "costs", "equal_costs", "samples", "changes")
+    of_study = ("curves", "designs", "costs", "equal_costs", "samples", "attention", "changes")
     return _page(table, {}, origins=(), **dict.fromkeys(of_study, ()))
 
 

@@ -9,7 +9,7 @@ from ablate.analysis.outcome import Outcome
 from ablate.analysis.results import predictions_of
 from ablate.config.inactive import inactive_fields
 from ablate.formatting import number, plural
-from ablate.page.page import Background, EndedRun, Example, page
+from ablate.page.page import Attention, Background, EndedRun, Example, page
 from ablate.publication.provenance import TableProvenance, provenance_of
 from ablate.store import Results
 from ablate.store.records import Provenance
@@ -24,9 +24,10 @@ def study_page(
     results: Results,
     curves: Sequence[Curve],
     samples: Sequence[Example],
+    attention: Attention | None = None,
 ) -> str:
     """The page of a study, as HTML."""
-    return page(outcome.table, curves, read_background(outcome, results), samples)
+    return page(outcome.table, curves, read_background(outcome, results), samples, attention)
 
 
 def read_background(outcome: Outcome, results: Results) -> Background:

@@ -41,6 +41,14 @@ if TYPE_CHECKING:
 
 
 ARCHITECTURES: tuple[str, ...] = get_args(ModelConfig.model_fields["architecture"].annotation)
+# Methods of earlier versions, and their present names: ablate would not call the former ones.
+FORMER_METHODS = {
+    "perplexity_by_chance": "unigram_perplexity",
+    "reach": "longest_sequences",
+    "idle_defaults": "original_defaults",
+    "on_predictions": "prediction_metric_names",
+    "of_items": "item_predictions",
+}
 # Base classes of the settings from which a corpus can be prepared
 PREPARABLE = (DataConfig, LanguageData, SyntheticData)
 
@@ -132,6 +140,9 @@ class Task(ABC):
 
     def class_fault(self) -> str:
         """The first fault of the class attributes; empty without a fault."""
+        for former, name in FORMER_METHODS.items():
+            if hasattr(self, former):
+                return f"{former} has another name in version 0.2; rename it to {name}"
         if not isinstance(getattr(self, "name", None), str):
             return "name is not a str"
         for name in ("architectures", "model_metrics", "default_metrics", "settings"):

@@ -138,6 +138,13 @@ def test_the_report_cannot_replace_the_study_or_a_folder(given, whole, tmp_path)
     assert done.refusal == said
 
 
+def test_attention_needs_a_finished_run(given, whole):
+    whole.folder("base", 1).result.unlink()
+    done = inside("report", *given, "--attention", "a b")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "base is not done with the study's first seed" in done.err
+
+
 def test_compare_shows_settings_scores_curves_and_sentences(given):
     done = inside("compare", *given[:1], "base", "A h=1", *given[1:])
     assert (done.code, done.err) == (0, "")

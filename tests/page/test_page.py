@@ -7,6 +7,7 @@ from html import unescape
 
 import pytest
 
+from ablate.page.page import Attention
 from ablate.store.machine import machine
 from tests.page.conftest import REFERENCES, SOURCES
 from tests.page.test_html import Tags
@@ -168,6 +169,15 @@ def test_what_runs_of_several_revisions_share_is_told_once(fake):
 
 def test_the_same_results_give_the_same_page(whole, text):
     assert whole.page() == text
+
+
+def test_attention_is_a_picture_with_a_description(whole):
+    seen = Attention(
+        "base", "0123456789ab", 'a "dog"', b"<svg xmlns='http://www.w3.org/2000/svg'/>"
+    )
+    text = whole.page(attention=seen)
+    assert 'src="data:image/svg+xml;base64,' in text
+    assert "for the sentence: a &#34;dog&#34;" in text
 
 
 @pytest.mark.parametrize("selection", [{"seeds": "1"}, {"rows": ["base"]}])

@@ -4,12 +4,15 @@ import re
 import shutil
 
 import pytest
+from rocrate.rocrate import ROCrate
 
 from ablate.publication.bibliography import references
 from ablate.publication.compute import compute_of
+from ablate.publication.crate import METADATA, crate
 from ablate.publication.methods import methods
 from ablate.publication.paper import paper_files
 from ablate.store.records import Provenance
+from tests.cli.inside import inside
 from tests.records import change
 from tests.report.fakes import SMALL
 from tests.table.test_latex import compiled
@@ -176,3 +179,16 @@ def test_pdflatex_compiles_the_paper_on_one_page(fake, tmp_path):
     for name, content in paper_files(results.outcome(), results.results).items():
         (tmp_path / name).write_bytes(content)
     assert "Output written on paper.pdf (1 page" in compiled(tmp_path, "paper.tex")
+
+
+def test_the_crate_describes_every_file_and_is_read_again(fake, tmp_path):
+    results = fake(seeds="1").all_done()
+    folder = tmp_path / "to"
+    words = ("--results", results.results.root, "--out", folder)
+    assert inside("publish", results.study.path, *words).code == 0
+    files = {path.name for path in folder.iterdir()} - {METADATA}
+    read = ROCrate(folder)
+    assert {entity.id for entity in read.get_by_type("File")} == files
+    assert all(entity["description"] for entity in read.get_by_type("File"))
+    outcome = results.outcome()
+    assert crate(outcome, sorted(files)) == crate(outcome, sorted(files))

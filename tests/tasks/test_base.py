@@ -110,6 +110,7 @@ def test_a_task_of_a_class_without_a_method_is_refused_with_its_name(tmp_path):
          "data_config has one text field; a SequenceToSequence task needs two, one to read and one to predict"),
         ({"model_metrics": ()}, "model_metrics does not have PPL, which early stopping and learning curves use"),
         ({"settings": ()}, ""),
+        ({"reach": lambda self, data: {}}, "reach has another name in version 0.2; rename it to longest_sequences"),
         ({"settings": ["beam"]}, "settings is not a tuple"),
         ({"settings": ("beam",)}, "settings must contain only classes such as "),
         ({"default_metrics": ()}, "default_metrics is empty; verdicts use its first metric"),

@@ -185,6 +185,16 @@ def test_options_of_other_tasks_are_refused(lm):
     )
 
 
+def test_the_former_command_works_and_names_the_new_one(lm):
+    words = ("base", "--tokens", "9")
+    done = lm.ask("predict", *words, "--text", "abc")
+    former = lm.ask("generate", *words, "--prompt=abc")
+    assert (former.code, former.out) == (0, done.out)
+    option = "note: `ablate predict --prompt` is now `ablate predict --text`\n"
+    assert former.err == f"note: `ablate generate` is now `ablate predict`\n{option}{done.err}"
+    assert lm.answer("generate", *words, "--prompt", "abc") == done.out
+
+
 def test_attention_and_importance(lm):
     shown = lm.data("attention", "base", "--text", "abab")
     assert (shown["source"], shown["target"]) == ([], ["<s>", "a", "b", "a", "b"])
