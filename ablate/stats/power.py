@@ -31,8 +31,8 @@ def detectable_difference(
     random numbers; the probability over the observed difference is in closed form. The simulation
     assumes that all rows have equal noise, that the seed has no effect that rows and base share
     (as in most published studies), and that Holm's method is at its first step, which divides the
-    level by the number of rows. With one row and without noise of sentences, the result is the difference at
-    which the paired t test has this power.
+    level by the number of rows. With one row and without noise of sentences, the result is the
+    difference at which the paired t test has this power.
 
     Args:
         seeds: at least 2.
