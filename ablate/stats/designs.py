@@ -50,10 +50,7 @@ class FactorialDesign:
         fraction = self.fraction
         if not fraction.generators:
             return []
-        words = ["I"]
-        for word, sign in fraction.relation.items():
-            words.append(fraction.signed_text(word, sign))
-        lines = [" = ".join(words)]
+        lines = [" = ".join(("I", *map(fraction.text, fraction.relation)))]
         for effect in fraction.contrasts():
             if len(effect) <= 2:
                 lines.append(self.alias_line(effect))
@@ -64,9 +61,9 @@ class FactorialDesign:
         factors.
         """
         texts = [self.fraction.text(effect)]
-        for alias, sign in self.fraction.aliases(effect).items():
+        for alias in self.fraction.aliases(effect):
             if len(alias) <= max_factors:
-                texts.append(self.fraction.signed_text(alias, sign))
+                texts.append(self.fraction.text(alias))
         return " = ".join(texts)
 
 

@@ -27,11 +27,10 @@ MAX_FACTORS = 10
 
 @dataclass(frozen=True)
 class DesignGenerator:
-    """A generated factor: its level in each cell is `sign` times the product of other levels."""
+    """A generated factor: its level in each cell is the product of the levels of other factors."""
 
     factor: str
     product: Effect
-    sign: int = 1
 
 
 @dataclass(frozen=True)
@@ -60,21 +59,19 @@ class Fraction:
             cell = dict.fromkeys(self.factors, 1)  # in the order of the factors
             cell.update(zip(self.basic, levels, strict=True))
             for generator in self.generators:
-                cell[generator.factor] = generator.sign * _sign(generator.product, cell)
+                cell[generator.factor] = _sign(generator.product, cell)
             cells.append(cell)
         return cells
 
     @cached_property
-    def relation(self) -> dict[Effect, int]:
-        """Words of the defining relation with their signs, without the identity I."""
-        words: dict[Effect, int] = {frozenset(): 1}
+    def relation(self) -> list[Effect]:
+        """Words of the defining relation, without the identity I."""
+        words: list[Effect] = [frozenset()]
         for generator in self.generators:
             word = generator.product ^ {generator.factor}
             # Symmetric difference: a factor times itself is I. Each generator doubles the words.
-            for known, sign in list(words.items()):
-                words[word ^ known] = generator.sign * sign
-        del words[frozenset()]
-        return words
+            words += [word ^ known for known in words]
+        return words[1:]
 
     @property
     def resolution(self) -> int | None:
@@ -83,12 +80,9 @@ class Fraction:
         """
         return min(map(len, self.relation), default=None)
 
-    def aliases(self, effect: Effect) -> dict[Effect, int]:
-        """The other effects with the same contrast (1) or its negative (-1), the shortest first."""
-        aliases = {}
-        for word in sorted(self.relation, key=lambda word: self._order(effect ^ word)):
-            aliases[effect ^ word] = self.relation[word]
-        return aliases
+    def aliases(self, effect: Effect) -> list[Effect]:
+        """The other effects with the same contrast, the shortest first."""
+        return sorted((effect ^ word for word in self.relation), key=self._order)
 
     def contrasts(self) -> list[Effect]:
         """One effect for each contrast: the shortest of its aliases, main effects first."""
@@ -105,11 +99,6 @@ class Fraction:
     def text(self, effect: Effect) -> str:
         """An effect as text, in the order of the factors: `dropout × norm`."""
         return " × ".join(name for name in self.factors if name in effect)
-
-    def signed_text(self, effect: Effect, sign: int) -> str:
-        """The text of an effect, after a minus sign if `sign` is negative."""
-        minus = "-" if sign < 0 else ""
-        return minus + self.text(effect)
 
     def _order(self, effect: Effect) -> tuple[int, list[int]]:
         return len(effect), sorted(map(self.factors.index, effect))

@@ -14,10 +14,10 @@ from pydantic import PlainValidator, WithJsonSchema
 
 from ablate.config.resolve import standard_name
 from ablate.config.steps import Resolve, steps_between
-from ablate.errors import Fault, Invalid, Mark, listed, meant_name, nested_faults, unknown_name
+from ablate.errors import Fault, Invalid, Mark, listed, nested_faults
 from ablate.formatting import plural, setting_text, settings_text
 from ablate.stats.designs import PATHS, FactorialDesign, Path, PathDesign
-from ablate.stats.factorial import MAX_FACTORS, DesignGenerator, Fraction, smallest_fraction
+from ablate.stats.factorial import MAX_FACTORS, Fraction, smallest_fraction
 from ablate.study.settings import Settings, name_faults, schema_reference, value_faults
 from ablate.study.typed import KEY, Misplaced, mapping_of
 from ablate.study.yaml_nodes import Node
@@ -269,49 +269,17 @@ LeftOut = _parts_type("leave-one-out", MAX_PARTS, _SCALAR)
 Cumulated = _parts_type("cumulative", MAX_PARTS, _SCALAR)
 
 
-def fraction_of(parts: Sequence[Part], generators: Mapping[str, str], resolution: int) -> Fraction:
-    """The fraction of a factorial by `generators` or by `resolution`; the full factorial if both
-    are empty.
+def fraction_of(parts: Sequence[Part], resolution: int) -> Fraction:
+    """The fraction of a factorial with at least this resolution; for 0 the full factorial.
 
     Raises:
-        Misplaced: the fraction does not exist; the faults have their paths from the group.
+        Misplaced: the fraction does not exist; the fault has its path from the group.
     """
     factors = _names(parts)
-    if resolution and generators:
-        problem = "resolution follows from generators"
-        raise Misplaced(Fault(problem, remedy="remove one of them", path=("resolution", KEY)))
-    if resolution:
-        fraction = smallest_fraction(factors, resolution)
-        if not fraction.generators:
-            problem = f"no fraction of {len(factors)} factors has resolution {resolution}"
-            raise Misplaced(Fault(problem, remedy="remove resolution", path=("resolution",)))
-        return fraction
-    basic = [name for name in factors if name not in generators]
-    read = []
-    for factor, text in generators.items():
-        if factor not in factors:
-            unknown = unknown_name("factor", factor, factors)
-            raise Misplaced(unknown.nested("generators", factor, KEY))
-        names = list(map(str.strip, text.removeprefix("-").split("*")))
-        for index, name in enumerate(names):
-            if name not in basic:
-                meant = meant_name(name, basic)
-                remedy = "" if meant else _product(basic)
-                problem = f'"{name}" is not a factor, or has a generator itself'
-                fault = Fault(problem, subject=factor, remedy=remedy, meant=meant)
-                raise Misplaced(fault.nested("generators", factor))
-            if name in names[:index]:
-                fault = Fault("a factor is repeated", subject=factor, remedy=_product(basic))
-                raise Misplaced(fault.nested("generators", factor))
-        sign = -1 if text.startswith("-") else 1
-        read.append(DesignGenerator(factor, frozenset(names), sign))
-    fraction = Fraction(factors, tuple(read))
-    if read and (fraction.resolution or 0) < 3:
-        words = ", ".join(fraction.text(word) for word in fraction.relation if len(word) < 3)
-        message = f"these generators confound main effects with each other: I = {words}"
-        raise Misplaced(Fault(message, path=("generators",)))
+    if not resolution:
+        return Fraction(factors)
+    fraction = smallest_fraction(factors, resolution)
+    if not fraction.generators:
+        problem = f"no fraction of {len(factors)} factors has resolution {resolution}"
+        raise Misplaced(Fault(problem, remedy="remove resolution", path=("resolution",)))
     return fraction
-
-
-def _product(basic: Sequence[str]) -> str:
-    return f"write a product such as {' * '.join(basic[:2])}"

@@ -46,7 +46,6 @@ from ablate.study.yaml_nodes import Report
 MAX_ROWS = 10_000
 MAX_LABEL = 60  # characters
 WAYS = ("each", "zip", "grid", "set", *DESIGNS)  # keys that make rows
-FRACTION_KEYS = ("generators", "resolution")  # keys beside `factorial`
 # A label has no character with a meaning in patterns and lists of rows on the command line, or in
 # Markdown.
 _LABEL = r'^[^\s*?\[\],"|<>]([^*?\[\],"|<>]*[^\s*?\[\],"|<>])?$'
@@ -118,9 +117,6 @@ class Group(Placed):
     """replaces the study's `match`; false: rows of this group are not matched"""
     tune: Annotated[Literal[False], BeforeValidator(_check_tune)] = False
     """false: the rows have the values chosen for base, except for fields that they set"""
-    generators: dict[str, str] = Field({}, min_length=1)
-    """for a fractional factorial: a factor, and the product of factors that gives its level, as in
-    D: A * B * C"""
     resolution: int = Field(0, ge=3, le=5)
     """for a fractional factorial: use the smallest fraction with at least this resolution"""
 
@@ -172,19 +168,18 @@ class Group(Placed):
         if way in DESIGNS and "where" in written:
             problem = f"where would drop rows that {way} needs"
             yield Fault(problem, remedy="use require", path=("where", KEY))
-        for key in FRACTION_KEYS:
-            if key in written and way != "factorial":
-                yield Fault(f"{key} belongs to factorial", path=(key, KEY))
         if way == "factorial":
             self.fraction()  # raises its faults
+        elif "resolution" in written:
+            yield Fault("resolution belongs to factorial", path=("resolution", KEY))
 
     def fraction(self) -> Fraction:
         """The fraction of a factorial group.
 
         Raises:
-            Misplaced: `generators` or `resolution` is not valid.
+            Misplaced: no fraction has this `resolution`.
         """
-        return fraction_of(self.factorial, self.generators, self.resolution)
+        return fraction_of(self.factorial, self.resolution)
 
 
 Groups = union_by_kind({"a mapping": Group, "a list": list[Group]})

@@ -49,7 +49,7 @@ _PLACES_OF_KEYS = {
     "seed": "`seeds: [1, 2, 3]`, a section of the study",
     **dict.fromkeys(("match", "tune"), "a section of the study or a key of a group"),
     **dict.fromkeys(
-        ("label", "require", "where", "generators", "resolution"),
+        ("label", "require", "where", "resolution"),
         "a key of the group, beside its rows",
     ),
 }

@@ -45,10 +45,7 @@ def fractions(draw):
     p = draw(st.integers(0, k - 2))
     basic = NAMES[: k - p]
     products = st.sets(st.sampled_from(basic), min_size=2)
-    generators = [
-        DesignGenerator(name, frozenset(draw(products)), draw(st.sampled_from([-1, 1])))
-        for name in NAMES[k - p : k]
-    ]
+    generators = [DesignGenerator(name, frozenset(draw(products))) for name in NAMES[k - p : k]]
     return Fraction(NAMES[:k], tuple(generators))
 
 
@@ -60,25 +57,16 @@ def test_aliases_have_equal_columns_and_contrasts_orthogonal_ones(fraction):
         return [math.prod(cell[name] for name in effect) for cell in cells]
 
     assert len({tuple(cell.values()) for cell in cells}) == len(cells) == 2 ** len(fraction.basic)
-    for word, sign in fraction.relation.items():
-        assert column(word) == [sign] * len(cells)
+    for word in fraction.relation:
+        assert column(word) == [1] * len(cells)
     contrasts = fraction.contrasts()
     assert len(contrasts) == len(cells) - 1  # every degree of freedom between the cells
     for effect in contrasts:
-        for other, sign in fraction.aliases(effect).items():
-            assert column(other) == [sign * value for value in column(effect)]
+        for other in fraction.aliases(effect):
+            assert column(other) == column(effect)
             assert len(other) >= len(effect)
     for one, other in itertools.combinations(contrasts, 2):
         assert np.dot(column(one), column(other)) == 0
-
-
-def test_the_signs_of_a_negative_generator():
-    fraction = Fraction(("A", "B", "C"), (DesignGenerator("C", frozenset("AB"), -1),))
-    assert [tuple(cell.values()) for cell in fraction.cells()] == [
-        (-1, -1, -1), (-1, 1, 1), (1, -1, 1), (1, 1, -1),
-    ]  # fmt: skip
-    assert fraction.aliases(frozenset("A")) == {frozenset("BC"): -1}
-    assert fraction.signed_text(frozenset("CB"), -1) == "-B × C"
 
 
 @settings(max_examples=20)
@@ -141,15 +129,15 @@ def test_at_a_look_intervals_have_its_level_and_p_values_are_for_comparison_with
         assert (one.low, one.high) == pytest.approx((one.value - half, one.value + half))
 
 
-def test_effects_are_named_in_the_order_of_the_factors_with_a_sign_only_if_it_is_negative():
+def test_effects_are_named_in_the_order_of_the_factors():
     fraction = Fraction(("B", "A", "C"))
     found = [fraction.text(one) for one in fraction.contrasts()]
     assert found == ["B", "A", "C", "B × A", "B × C", "A × C", "B × A × C"]
-    assert [fraction.signed_text(frozenset("AB"), sign) for sign in (1, -1)] == ["B × A", "-B × A"]
+    assert fraction.text(frozenset("AB")) == "B × A"
     assert (fraction.resolution, fraction.basic, fraction.aliases(frozenset("A"))) == (
         None,
         ("B", "A", "C"),
-        {},
+        [],
     )
 
 
