@@ -1,7 +1,8 @@
 """Record how a study was judged, and say if it was judged otherwise before.
 
-A false verdict is more probable if a researcher has seen a verdict, adds seeds or changes a metric,
-and judges again. Therefore the seeds, metrics and margins of each judgment are stored.
+A false verdict is more probable if a researcher has seen a verdict, adds seeds, changes a metric or
+removes rows, for which Holm's correction then no longer counts, and judges again. Therefore the
+seeds, metrics, margins and rows of each judgment are stored.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from dataclasses import dataclass
 from ablate.analysis.current_look import find_current_look
 from ablate.analysis.missing import ENDED
 from ablate.analysis.results import read_runs
+from ablate.config.identity import run_ids
 from ablate.errors import StoreError
-from ablate.formatting import enumeration, percent
+from ablate.formatting import enumeration, percent, plural
 from ablate.stats.significance import LEVEL
 from ablate.store import Results
 from ablate.store.files import quarantine
 from ablate.store.records import Judgment, Judgments
-from ablate.study import Runs, Study
+from ablate.study import Row, Runs, Study
 
 
 @dataclass(frozen=True)
@@ -26,8 +28,8 @@ class ErrorBound:
     """A bound of the probability that any verdict of a study is false.
 
     error_rate: the bound, from 0 to 1.
-    remark: sentences about the earlier judgments with other seeds, metrics or margins; empty if
-        there are none.
+    remark: sentences about the earlier judgments with other seeds, metrics or margins, or with
+        further rows; empty if there are none.
     fault: line about a record of judgments that cannot be read; else empty.
     """
 
@@ -39,20 +41,21 @@ class ErrorBound:
 def error_bound(planned: Runs, results: Results) -> ErrorBound:
     """Bound the probability that any verdict of a study is false.
 
-    Each version of seeds and metrics with which the study was judged adds LEVEL (Bonferroni's
-    inequality). A changed margin adds nothing, and a study with one seed has no verdicts.
+    Each version of seeds, metrics and removed rows with which the study was judged adds LEVEL
+    (Bonferroni's inequality). A changed margin or a new row adds nothing, and a study with one seed
+    has no verdicts.
     """
     if len(planned.seeds.rows) == 1:
         return ErrorBound()
     try:
         earlier = earlier_judgments(planned, results)
     except StoreError as error:
-        unknown = "it is not known whether seeds, metrics or margins were changed after a verdict"
+        unknown = "it is not known whether the study was changed after a verdict"
         return ErrorBound(fault=f"{error}; {unknown}")
     if not earlier:
         return ErrorBound()
-    judgments = (*earlier, _judgment(planned))
-    versions = {(judgment.seeds_per_look, judgment.metrics) for judgment in judgments}
+    judgments = (*earlier, _judgment(planned).model_copy(update={"rows": ()}))
+    versions = {(made.seeds_per_look, made.metrics, made.rows) for made in judgments}
     error_rate = min(1.0, LEVEL * len(versions))
     return ErrorBound(error_rate, _remark(planned.study, results, earlier, error_rate))
 
@@ -75,24 +78,36 @@ def _judgment_text(judgment: Judgment) -> str:
     text = f"with {enumeration(map(str, judgment.seeds_per_look))} seeds"
     text += f" by {enumeration(judgment.metrics or ())}"
     margins = [f"{value:g} {metric}" for metric, value in (judgment.margins or {}).items()]
-    return f"{text}, margin {enumeration(margins) or 'none'}"
+    text += f", margin {enumeration(margins) or 'none'}"
+    if judgment.rows:
+        text += f", and with {plural(len(judgment.rows), 'row')} that the study no longer has"
+    return text
 
 
 def earlier_judgments(planned: Runs, results: Results) -> list[Judgment]:
-    """The judgments of earlier versions of the study, with other seeds, metrics or margins. A
-    recorded judgment is of an earlier version if it has a run of base in common with the study.
+    """The judgments of earlier versions of the study, with other seeds, metrics or margins, or with
+    rows that were removed since; `rows` has only these. A recorded judgment is of an earlier
+    version if it has a run of base in common with the study.
 
     Raises:
         StoreError: the record is damaged.
     """
     record = Judgments.read(results.judged(planned.study.name)) or Judgments()
-    present = _judgment(planned)
+    if not record.versions:
+        return []
+    judgment = _judgment(planned)
+    rows = {*(judgment.rows or ())}
+    present = judgment.model_copy(update={"rows": ()})
     earlier: list[Judgment] = []
     for version in record.versions:
         if not {*version.base_runs} & {*present.base_runs}:
             continue
+        # Options may change rows for one command, and do not remove them from the study.
+        former_rows = () if planned.study.source.is_modified else version.rows or ()
+        removed = tuple(row for row in former_rows if row not in rows)
         # Other runs of base are no difference, nor are metrics and margins, which old records lack.
-        recorded = version.model_dump(exclude_none=True) | {"base_runs": present.base_runs}
+        recorded = version.model_dump(exclude_none=True)
+        recorded |= {"base_runs": present.base_runs, "rows": removed}
         judgment = present.model_copy(update=recorded)
         if judgment != present and judgment not in earlier:
             earlier.append(judgment)
@@ -100,7 +115,7 @@ def earlier_judgments(planned: Runs, results: Results) -> list[Judgment]:
 
 
 def record_judgment(planned: Runs, results: Results) -> None:
-    """Record the seeds, metrics and margins of a study once it has been judged.
+    """Record the seeds, metrics, margins and rows of a study once it has been judged.
 
     A study that the command line modifies is not recorded.
     """
@@ -136,4 +151,13 @@ def _judgment(planned: Runs) -> Judgment:
         base_runs=tuple(run.id for run in planned.of(planned.base)),
         metrics=metrics.judged,
         margins=dict(metrics.margins),
+        rows=tuple(
+            _row_hash(planned.study, row) for row in planned.study.whole.rows if not row.is_base
+        ),
     )
+
+
+def _row_hash(study: Study, row: Row) -> str:
+    """Hash of the settings of a row, which a new label does not change."""
+    (id,) = run_ids(study.data, row.config, (0,), study.task_name).values()
+    return f"{id} {row.decoding}"

@@ -713,12 +713,14 @@ class Judgment(Record):
     base_runs: ids of base's runs.
     metrics: metrics of the verdicts; None in files of earlier versions.
     margins: margin of equivalence of each metric; None in files of earlier versions.
+    rows: hash of each row except base, without a seed; None in files of earlier versions.
     """
 
     seeds_per_look: tuple[Count, ...] = Field(alias="plan")
     base_runs: tuple[str, ...]
     metrics: tuple[str, ...] | None = None
     margins: dict[str, float] | None = None
+    rows: tuple[str, ...] | None = None
 
 
 class Judgments(Record):

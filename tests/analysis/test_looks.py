@@ -414,6 +414,35 @@ def test_metrics_and_margins_that_are_changed_after_a_verdict_are_remarked_every
     assert fake(f"{listed(3)}{before}\n").table().experiment.notes.remarks == ()
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "removed"),
+    [
+        ("h: [1, 2]", "h: [1]", "1 row"),
+        ("h: [1, 2]", "h: [4]", "2 rows"),
+        ("h: [1]", "h: [1, 2]", None),
+        ("  A: ", "  other name: ", None),
+    ],
+)
+def test_rows_that_are_removed_after_a_verdict_raise_the_error(fake, before, after, removed):
+    """Holm's correction counts only the rows that are left."""
+    start = listed(3).replace("h: [1, 2]", before) if "h:" in before else listed(3)
+    table = judged_by(fake, start.replace(before, after), start).table()
+    if removed is None:
+        assert (table.experiment.error_rate, table.experiment.notes.remarks) == (LEVEL, ())
+    else:
+        (remark,) = table.experiment.notes.remarks
+        assert remark == (
+            f"The study was judged before: with 3 seeds by bleu, margin none, and with {removed} "
+            "that the study no longer has. The error of all its verdicts is at most 10 %, not 5 %."
+        )
+        assert table.experiment.error_rate == 2 * LEVEL
+
+
+def test_rows_that_an_option_leaves_out_are_not_removed(fake):
+    judged_by(fake, listed(3), listed(3))
+    assert fake(listed(3), rows=["A"]).table().experiment.notes.remarks == ()
+
+
 def test_an_old_record_says_nothing_of_metrics_and_margins(fake):
     results = judged_by(fake, f"{listed(3)}judge: [ppl]\nmargin: 0.5\n", listed(3))
     path = results.results.judged("small")
@@ -478,8 +507,6 @@ def test_a_damaged_record_is_a_remark_and_is_made_anew(fake, damage):
     damage(path)
     (fault,) = results.table().experiment.notes.faults
     assert fault.startswith(f"{path}: ")
-    assert fault.endswith(
-        "it is not known whether seeds, metrics or margins were changed after a verdict"
-    )
+    assert fault.endswith("it is not known whether the study was changed after a verdict")
     record_judgment(results.planned, results.results)
     assert results.table().experiment.notes.faults == ()
