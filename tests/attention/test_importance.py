@@ -9,10 +9,10 @@ from ablate.attention.importance import count_passes, measure_importances
 from ablate.attention.weights import attention_layers
 from ablate.tasks import TASKS
 from tests.model.small import small_model
-from tests.training.in_memory import split_of
+from tests.training.in_memory import split_of_pairs
 
 CPU, TASK = torch.device("cpu"), TASKS["translation"]
-PAIRS = split_of([([5, 7, 11], [13, 17]), ([5], [19, 23, 29, 7, 4]), ([11, 13, 17, 19], [6])])
+PAIRS = split_of_pairs([([5, 7, 11], [13, 17]), ([5], [19, 23, 29, 7, 4]), ([11, 13, 17, 19], [6])])
 VARIANTS = [
     {}, {"architecture": "decoder-only"}, {"n_kv_heads": 1}, {"n_cross_heads": 2}, {"attention": "linear"},
     {"positional_encoding": "relative"}, {"mixer": "lstm"}, {"attention_bias": True},
@@ -127,5 +127,5 @@ def test_first_returns_the_beginning_of_a_split():
     ]
     assert len(PAIRS.first(9)) == 3
     model = small_model()
-    alone = split_of([([5, 7, 11], [13, 17]), ([5], [19, 23, 29, 7, 4])])
+    alone = split_of_pairs([([5, 7, 11], [13, 17]), ([5], [19, 23, 29, 7, 4])])
     assert TASK.nats_per_token(model, some, CPU) == TASK.nats_per_token(model, alone, CPU)

@@ -173,11 +173,6 @@ def test_compare_without_translations_has_all_but_the_sentences(given, whole):
     assert "No seed has predictions of both rows." in done.out
 
 
-def test_compare_reports_an_unknown_row(given):
-    done = inside("compare", *given[:1], "base", "A h=7", *given[1:])
-    assert done.refusal.startswith('ROW: unknown row "A h=7"; did you mean "A h=')
-
-
 @pytest.mark.skipif(os.name != "posix", reason="permissions")
 def test_results_that_cannot_be_written_are_shown_without_new_scores(given, whole, monkeypatch):
     for path in whole.results.root.glob("runs/*/scores/*"):

@@ -29,11 +29,6 @@ def test_a_batch_equals_one_written_by_hand():
     assert batch.tokens == 1 + 2 + 4
 
 
-def test_a_batch_is_as_wide_as_its_longest_sentence():
-    split = split_of([[5], [6] * 9], [[7], [8] * 9])
-    assert collate(split, [0], "source", "target").source.shape == (1, 2)
-
-
 @given(LENGTHS)
 def test_bos_and_eos_are_at_the_right_positions(lengths):
     split = split_of_lengths(lengths)

@@ -12,7 +12,7 @@ from ablate.metrics import perplexity as module
 from ablate.metrics.perplexity import per_character
 from ablate.tasks import TASKS
 from tests.model.small import ENCODINGS, small_model, unigram_model
-from tests.training.in_memory import split_of
+from tests.training.in_memory import split_of_pairs
 
 CPU = torch.device("cpu")
 perplexity = TASKS["translation"].perplexity
@@ -30,7 +30,7 @@ def test_a_model_that_guesses_uniformly_is_as_perplexed_as_its_vocabulary_is_lar
     model = small_model(V)
     with torch.no_grad():
         model.embedding.weight.zero_()
-    assert perplexity(model, split_of(PAIRS), CPU) == pytest.approx(V, rel=1e-6)
+    assert perplexity(model, split_of_pairs(PAIRS), CPU) == pytest.approx(V, rel=1e-6)
 
 
 def test_the_perplexity_of_a_unigram_model_is_its_closed_form():
@@ -38,7 +38,7 @@ def test_the_perplexity_of_a_unigram_model_is_its_closed_form():
     token... of base 2.
     """
     model = unigram_model([1 / 16, 1 / 16, 1 / 16, 1 / 4, 1 / 2, 1 / 16])
-    split = split_of([([5], [4, 4]), ([4, 4, 4], [5])])
+    split = split_of_pairs([([5], [4, 4]), ([4, 4, 4], [5])])
     bits = (1 + 1 + 2) + (4 + 2)
     assert perplexity(model, split, CPU) == pytest.approx(2 ** (bits / 5), rel=1e-6)
 
@@ -72,7 +72,9 @@ def test_it_is_that_of_sentences_one_at_a_time_whatever_the_batches(
 ):
     monkeypatch.setattr(evaluation, "EVAL_TOKENS", eval_tokens)
     model = small_model(V, architecture=architecture, **fields)
-    assert perplexity(model, split_of(PAIRS), CPU) == pytest.approx(naive(model, PAIRS), rel=1e-5)
+    assert perplexity(model, split_of_pairs(PAIRS), CPU) == pytest.approx(
+        naive(model, PAIRS), rel=1e-5
+    )
 
 
 def test_a_decoder_only_model_is_perplexed_by_the_target_alone():
@@ -87,16 +89,16 @@ def test_a_decoder_only_model_is_perplexed_by_the_target_alone():
         log_probs = model.logits(states).log_softmax(-1)
     words = [*target, EOS]
     nats = -sum(float(log_probs[len(source) + i, word]) for i, word in enumerate(words))
-    assert perplexity(model, split_of([PAIRS[2]]), CPU) == pytest.approx(
+    assert perplexity(model, split_of_pairs([PAIRS[2]]), CPU) == pytest.approx(
         math.exp(nats / len(words)), rel=1e-5
     )
 
 
 def test_it_evaluates_without_dropout_and_draws_nothing():
     model = small_model(V, dropout=0.5)
-    expected, random = perplexity(model, split_of(PAIRS), CPU), model.embedding_dropout.random
+    expected, random = perplexity(model, split_of_pairs(PAIRS), CPU), model.embedding_dropout.random
     before = random.get_state()
-    assert perplexity(model.train(), split_of(PAIRS), CPU) == expected
+    assert perplexity(model.train(), split_of_pairs(PAIRS), CPU) == expected
     assert torch.equal(random.get_state(), before)
     assert all(parameter.grad is None for parameter in model.parameters())
 
@@ -105,11 +107,11 @@ def test_a_perplexity_beyond_floats_is_infinite_and_that_of_nan_weights_is_not_f
     model = unigram_model([1e-30, 1.0, 1e-30, 1e-30, 1e-30])
     with torch.no_grad():
         model.decoder[-1].around_feed_forward.norm.bias *= 1000  # the targets have e^-69000
-    assert perplexity(model, split_of([([4], [4])]), CPU) == math.inf
+    assert perplexity(model, split_of_pairs([([4], [4])]), CPU) == math.inf
     broken = small_model(V)
     with torch.no_grad():
         broken.embedding.weight[5] = math.nan
-    assert not math.isfinite(perplexity(broken, split_of(PAIRS), CPU))
+    assert not math.isfinite(perplexity(broken, split_of_pairs(PAIRS), CPU))
 
 
 def test_per_character_is_the_same_likelihood_over_characters():
@@ -127,11 +129,11 @@ def test_an_evaluation_that_needs_too_much_memory_starts_over_in_smaller_batches
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return likelihood(states, weight, targets, cap)
 
-    expected = perplexity(model, split_of(PAIRS), CPU)
+    expected = perplexity(model, split_of_pairs(PAIRS), CPU)
     monkeypatch.setattr(module, "negative_log_likelihood", scarce)
     monkeypatch.setattr(evaluation, "FEWEST_EVAL_TOKENS", 4)
-    assert perplexity(model, split_of(PAIRS), CPU) == pytest.approx(expected, rel=1e-6)
+    assert perplexity(model, split_of_pairs(PAIRS), CPU) == pytest.approx(expected, rel=1e-6)
     assert sizes[0] > 9
     monkeypatch.setattr(evaluation, "FEWEST_EVAL_TOKENS", 4096)
     with pytest.raises(torch.OutOfMemoryError):
-        perplexity(model, split_of(PAIRS), CPU)
+        perplexity(model, split_of_pairs(PAIRS), CPU)

@@ -98,11 +98,6 @@ def test_totals_count_a_shared_run_once(fake):
     assert planned.disk_bytes == 2 * sum(disk)
 
 
-def test_flops_are_proportional_to_steps(fake):
-    planned = plan(fake(COSTS))
-    assert flops(planned)["train_steps=300"] == 3 * flops(planned)["base"]
-
-
 def test_a_run_without_one_of_its_decodings_is_missing(fake):
     results = fake(COSTS, seeds="1", rows=["decoding"])
     results.done("base", 1, 5.0, 25.0)

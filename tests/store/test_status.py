@@ -14,7 +14,6 @@ from ablate.store.files import read_json, write_json
 from ablate.store.processes import CLOCK_SECONDS, HEARTBEAT_SECONDS, process_mark
 from ablate.store.records import ProcessMark, Progress
 from ablate.store.status import (
-    STATES,
     fault_in_result,
     is_alive,
     last_lines,
@@ -192,10 +191,6 @@ def test_a_damaged_report_counts_as_absent(folder):
     folder.progress.write_text('{"step": 1')
     assert none_if_unreadable(folder.read_progress) is None
     assert state_of(folder, BEAM) == "pending"
-
-
-def test_states_are_six_different_ones(folder):
-    assert len(STATES) == len(set(STATES)) == 6
 
 
 def test_the_mark_of_this_process_is_alive_and_survives_json():

@@ -4,11 +4,13 @@ import json
 
 import pytest
 
-from ablate.config import ModelConfig, TrainingConfig
+from ablate.config import ModelConfig, RowConfig, TrainingConfig
+from ablate.fields import SET, facts_of
 from ablate.study import runs_of
 from tests.config.test_identity import TRAINING
 from tests.config.test_inactive import INACTIVE
 from tests.config.test_model import INCOMPATIBLE
+from tests.model.pairs import needs_of
 
 HEAD = "study: table3\ndata: {corpus: toy, max_length: 100}\n"
 FOUND = [
@@ -110,58 +112,37 @@ def test_a_row_that_resets_a_setting_of_base_shares_the_run_of_a_plain_base(read
 
 # --- settings of a study ---
 
-# Further settings without which another value of a field would be inactive or incompatible.
-ROPE = {"positional_encoding": "rope"}
-EXPERTS = {"n_experts": 4}
-ONE_STACK = {"architecture": "decoder-only", "max_positions": 1024}
+# Another value of each field. A new field is added to TRAINING, in tests/config/test_identity.py.
+VALUES = {
+    **TRAINING, "checkpoint_minutes": 1.0, "micro_batch_tokens": 1000, "deterministic": True,
+}  # fmt: skip
+# Further settings that another value needs, beside those that choose the part of its field.
 BESIDE = {
-    "relative_clip": {"positional_encoding": "relative"},
-    "attention_window": {"attention": "local"},
     "optimizer": {"weight_decay": 0.1},
-    "momentum": {"optimizer": "sgd"},
-    "preconditioning_frequency": {"optimizer": "soap"},
-    "architecture": {"max_positions": 1024},
-    "rope_base": ROPE,
-    "rope_fraction": ROPE,
-    "rope_scaling": ROPE,
-    "rope_factor": {**ROPE, "rope_scaling": "linear"},
-    "initialization_std": {"initialization": "normal"},
-    "decay_fraction": {"schedule": "wsd"},
     "batch_growth_fraction": {"batch_growth": 2},
-    "parametrization": {"learning_rate": 0.1},
-    "base_width": {"parametrization": "mup", "learning_rate": 0.1},
-    "base_depth": {"parametrization": "completep", "learning_rate": 0.1},
-    "output_rate": {"tied_embeddings": "none"},
-    "output_decay": {"tied_embeddings": "none", "weight_decay": 0.1},
-    "cautious_decay": {"optimizer": "lion", "weight_decay": 0.1},
-    "embedding_decay": {"weight_decay": 0.1},
-    "vector_decay": {"weight_decay": 0.1},
-    "decay_schedule": {"weight_decay": 0.1},
-    "final_rate": {"schedule": "cosine"},
-    "embedding_skip": ONE_STACK,
-    "stream_scale": ONE_STACK,
-    "layer_skips": ONE_STACK,
-    "hyper_connections": {**ONE_STACK, "norm_position": "pre"},
-    "expansion_rate": {**ONE_STACK, "norm_position": "pre", "hyper_connections": "static"},
-    "smear": ONE_STACK,
-    "future_loss": {"future_tokens": 1},
-    "bigram_embeddings": ONE_STACK,
-    "value_embeddings": ONE_STACK,
-    "value_residual": ONE_STACK,
-    "value_embedding_rank": {**ONE_STACK, "value_embeddings": "added"},
-    "norm_scale": {"norm_position": "pre"},
-    "attention_convolution": ONE_STACK,
-    "experts_per_token": EXPERTS,
-    "shared_experts": EXPERTS,
-    "expert_weights": EXPERTS,
-    "expert_balance": EXPERTS,
-    "expert_scale": EXPERTS,
-    "router_bias": EXPERTS,
-    "shared_expert_gate": {**EXPERTS, "shared_experts": 1},
-    "expert_balance_by": EXPERTS,
-    "query_rank": {"kv_rank": 16},
-    "sublayers": {"architecture": "decoder-only", "norm_position": "pre", "max_positions": 1024},
+    "hyper_connections": {"norm_position": "pre"},
+    "expansion_rate": {"norm_position": "pre"},
+    "sublayers": {"norm_position": "pre"},
 }
+
+
+def settings_of(name):
+    """Another value of a field, and settings with which it has an effect."""
+    settings = dict(BESIDE.get(name, {}))
+    for selector, allowed in needs_of(facts_of(RowConfig)[name].part).items():
+        if allowed == (SET,):
+            settings[selector] = VALUES[selector]
+        elif RowConfig.model_fields[selector].default not in allowed:
+            settings[selector] = allowed[0]
+    settings[name] = VALUES[name]
+    if head_for(name) != HEAD:
+        settings.pop("architecture", None)  # which follows from the task
+    if settings.get("architecture") == "decoder-only":
+        settings.setdefault("max_positions", 1024)
+    if "parametrization" in settings:
+        settings["learning_rate"] = 0.1
+    return settings
+
 
 # All but those that name a file beside the study (tests/training/test_loss_term.py).
 FIELDS = sorted({*ModelConfig.model_fields, *TrainingConfig.model_fields} - {"loss_term"})
@@ -177,31 +158,11 @@ def head_for(name):
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_every_model_and_training_field_can_be_set_by_a_row(read, name):
-    value = {
-        **TRAINING,
-        "checkpoint_minutes": 1.0,
-        "micro_batch_tokens": 1000,
-        "deterministic": True,
-    }[name]
-    settings = {**BESIDE.get(name, {}), name: value}
-    study = read(f"{head_for(name)}rows: {{A: {{set: {flow(settings)}}}}}")
-    assert getattr(study.rows[1].config, name) == value
-    assert study.rows[1].changed.keys() >= settings.keys() - {"max_positions"}
-
-
-@pytest.mark.parametrize("name", FIELDS)
-def test_every_model_and_training_field_can_be_set_in_base_and_by_set(read, name):
-    value = {
-        **TRAINING,
-        "checkpoint_minutes": 1.0,
-        "micro_batch_tokens": 1000,
-        "deterministic": True,
-    }[name]
-    settings = {**BESIDE.get(name, {}), name: value}
-    in_base = read(f"{head_for(name)}base: {flow(settings)}")
-    by_set = read(
-        head_for(name), overrides=tuple(f"{key}={flow(item)}" for key, item in settings.items())
-    )
-    assert in_base.base.config == by_set.base.config
-    assert getattr(in_base.base.config, name) == value
+def test_every_model_and_training_field_can_be_set_by_a_row_in_base_and_by_set(read, name):
+    settings = settings_of(name)
+    overrides = [f"{key}={flow(value)}" for key, value in settings.items()]
+    row = read(f"{head_for(name)}rows: {{A: {{set: {flow(settings)}}}}}").rows[1]
+    base = read(f"{head_for(name)}base: {flow(settings)}").base
+    assert {getattr(each.config, name) for each in (row, base)} == {VALUES[name]}
+    assert row.changed.keys() >= settings.keys() - {"max_positions"}
+    assert read(head_for(name), overrides=overrides).base.config == base.config

@@ -274,13 +274,6 @@ def test_parameters_are_in_millions(params, text):
     assert millions(params) == text
 
 
-def test_the_legend_names_the_rows_that_are_not_done(fake):
-    results = fake(seeds="1").all_done()
-    assert "pending" not in legend(results.table())
-    results.folder("A h=2", 1).result.unlink()
-    assert "pending: A h=2." in legend(results.table())
-
-
 def test_one_seed_brings_a_warning(fake):
     assert "One seed (n = 1): the variance over seeds is unknown" in legend(
         fake(seeds="1").all_done().table()

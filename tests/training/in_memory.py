@@ -2,9 +2,7 @@
 
 from types import SimpleNamespace
 
-import numpy as np
-
-from ablate.data.corpus import Split, TokenSequences
+from tests.data.small import split_of
 
 
 def corpus_of(pairs, vocab_size):
@@ -12,22 +10,10 @@ def corpus_of(pairs, vocab_size):
     ids).
     """
     return SimpleNamespace(
-        split=lambda name: split_of(pairs), tokenizer=SimpleNamespace(vocab_size=vocab_size)
+        split=lambda name: split_of_pairs(pairs), tokenizer=SimpleNamespace(vocab_size=vocab_size)
     )
 
 
-def split_of(pairs):
+def split_of_pairs(pairs):
     """A split of these (source ids, target ids)."""
-    return Split(
-        {
-            field: _sequences([pair[side] for pair in pairs])
-            for side, field in enumerate(("source", "target"))
-        }
-    )
-
-
-def _sequences(sentences):
-    offsets = np.cumsum([0, *map(len, sentences)])
-    return TokenSequences(
-        np.array([token for sentence in sentences for token in sentence], dtype=np.uint32), offsets
-    )
+    return split_of(*zip(*pairs, strict=True))

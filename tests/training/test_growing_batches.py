@@ -11,7 +11,7 @@ from ablate.config.resolve import resolve_row
 from ablate.data.batches import BatchOrder
 from ablate.tasks import Translation
 from ablate.training.step_batches import BatchFraction, StepBatches, batch_fraction
-from tests.training.in_memory import split_of
+from tests.training.in_memory import split_of_pairs
 
 GROWING = {"batch_growth": 4, "batch_growth_fraction": 0.5, "train_steps": 20, "batch_tokens": 60}
 
@@ -47,7 +47,7 @@ def test_stages_are_equal_and_end_at_their_share_of_the_steps(growth, fraction):
 def test_each_record_of_a_whole_batch_is_trained_on_once():
     drawn = torch.Generator().manual_seed(1)
     lengths = torch.randint(1, 9, (200, 2), generator=drawn).tolist()
-    split = split_of([([5] * source, [6] * target) for source, target in lengths])
+    split = split_of_pairs([([5] * source, [6] * target) for source, target in lengths])
     config = resolve_row({**GROWING, "train_steps": 16})  # four quarters, four halves
     order = BatchOrder(split, 60, seed=1)
     growing = growing_batches(split, config)
@@ -60,7 +60,7 @@ def test_each_record_of_a_whole_batch_is_trained_on_once():
 
 
 def test_a_batch_too_small_to_be_divided_is_used_whole():
-    split = split_of([([5, 5], [6, 6])])
+    split = split_of_pairs([([5, 5], [6, 6])])
     growing = growing_batches(split, resolve_row(GROWING))
     assert [growing.items(step).tolist() for step in range(1, 12)] == [[0]] * 11
 

@@ -2,9 +2,6 @@
 
 import logging
 
-import pytest
-
-from ablate.errors import Interrupted
 from ablate.training import RunHooks, StepReport
 from tests.training.conftest import logger_to
 
@@ -33,29 +30,7 @@ def test_the_default_logger_is_out_of_reach_of_the_applications_configuration():
     assert len(RunHooks().log.handlers) == 1
 
 
-def test_a_training_reports_every_step_and_asks_for_a_stop_after_it(training):
-    order = []
-    run = training(
-        train_steps=5, after_step=lambda report: order.append(report.step), stop_after=(3,)
-    )
-    with pytest.raises(Interrupted):
-        run.fit()
-    assert order == [1, 2, 3]
-    assert [report.step for report in run.reports] == [1, 2, 3]
-    assert {report.steps for report in run.reports} == {5}
-
-
 def test_an_evaluation_is_announced_before_the_report_of_its_step(training):
     run = training(train_steps=5, eval_every=2)
     run.fit()
     assert run.evaluations == [1, 3, 4]  # reports before it: of steps 2, 4 and the last
-
-
-def test_the_lease_is_checked_before_every_file_of_a_checkpoint(training):
-    """Once when a training starts; then before the folder, weights, state, manifest and removal."""
-    calls = []
-    run = training(
-        train_steps=4, checkpoint_every=4, check_lease=lambda: calls.append(len(run.reports))
-    )
-    run.fit()
-    assert calls == [0, *[3] * 5]
