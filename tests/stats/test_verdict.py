@@ -470,43 +470,33 @@ def test_equivalence_is_tested_with_the_shared_and_with_the_row_s_own_variance()
 
 
 def test_a_p_value_that_equals_its_level_is_not_below_it():
+    def word(row, p):
+        return _word(BLEU, row, HolmTest(p, LEVEL), False)
+
     plain = compared(-1.0, -1.1, -1.2)
     p_own = plain.p_values(plain.row.mean).own
-    at, above = (compared(-1.0, -1.1, -1.2, own_level=level) for level in (p_own, p_own * 1.001))
-    assert [_word(BLEU, row, HolmTest(0.01, LEVEL), False) for row in (at, above)] == [
-        "cannot tell",
-        "worse",
-    ]
-    assert [_word(BLEU, above, HolmTest(p, LEVEL), False) for p in (LEVEL, 0.999 * LEVEL)] == [
-        "cannot tell",
-        "worse",
-    ]
-    more = [compared(-1.0, diverged=1, base_ended=2)] * 2
-    assert [
-        _word(BLEU, one, HolmTest(p, LEVEL), False)
-        for one, p in zip(more, (LEVEL, 0.04), strict=True)
-    ] == [
-        "cannot tell",
-        "worse",
-    ]
-    _, p = compared(0.1, -0.1, 0.1).equivalence(0.5)
-    for own_level, adjusted, within in (
-        (p, 0.01, False),
-        (p * 1.001, 0.01, True),
-        (p * 1.001, LEVEL, False),
-    ):
-        near = compared(0.1, -0.1, 0.1, own_level=own_level)
-        verdict = _verdict(
-            BLEU,
-            near,
-            _Corrected(OPEN_TEST, HolmTest(adjusted, LEVEL), OPEN_TEST),
-            0.5,
-            SINGLE_LOOK,
-        )
-        assert (verdict.is_within_margin, verdict.word) == (
-            within,
-            "as good as base" if within else "cannot tell",
-        )
+    at = compared(-1.0, -1.1, -1.2, own_level=p_own)
+    above = compared(-1.0, -1.1, -1.2, own_level=p_own * 1.001)
+    assert (word(at, 0.01), word(above, 0.01)) == ("cannot tell", "worse")
+    assert (word(above, LEVEL), word(above, 0.999 * LEVEL)) == ("cannot tell", "worse")
+    more = compared(-1.0, diverged=1, base_ended=2)
+    assert (word(more, LEVEL), word(more, 0.04)) == ("cannot tell", "worse")
+
+
+@pytest.mark.parametrize(
+    ("factor", "adjusted", "word"),
+    [
+        (1.0, 0.01, "cannot tell"),
+        (1.001, 0.01, "as good as base"),
+        (1.001, LEVEL, "cannot tell"),
+    ],
+)
+def test_a_p_value_of_equivalence_that_equals_its_level_is_not_below_it(factor, adjusted, word):
+    _, p_own = compared(0.1, -0.1, 0.1).equivalence(0.5)
+    near = compared(0.1, -0.1, 0.1, own_level=p_own * factor)
+    corrected = _Corrected(OPEN_TEST, HolmTest(adjusted, LEVEL), OPEN_TEST)
+    verdict = _verdict(BLEU, near, corrected, 0.5, SINGLE_LOOK)
+    assert (verdict.word, verdict.is_within_margin) == (word, word == "as good as base")
 
 
 def test_a_row_that_diverges_more_often_counts_with_its_scores_or_its_divergences():
@@ -595,21 +585,11 @@ def test_the_width_is_the_larger_one_of_both_tests_each_at_its_level():
         ([0.03], 1, 0.05, (), [(0.03, 0.05)]),
         ([0.03, 0.9], 1, 0.025, (), [(0.06, 0.025), (1.0, 0.025)]),
         ([0.9, 0.01, 0.02], 3, 0.05, (), [(0.9, 0.05), (0.03, 0.05 / 3), (0.04, 0.025)]),
-        (
-            [0.025, 0.9],
-            2,
-            0.05,
-            (),
-            [(0.05, 0.025), (0.9, 0.025)],
-        ),  # equal to the level: the method stops
+        # Equal to the level: the method stops.
+        ([0.025, 0.9], 2, 0.05, (), [(0.05, 0.025), (0.9, 0.025)]),
         ([0.02, 0.021, 0.5], 3, 0.05, (), [(0.06, 0.05 / 3), (0.06, 0.05 / 3), (0.5, 0.05 / 3)]),
-        (
-            [0.01, 0.04],
-            4,
-            0.05,
-            (),
-            [(0.04, 0.0125), (0.12, 0.05 / 3)],
-        ),  # two rows are still to come
+        # Two rows are still to come.
+        ([0.01, 0.04], 4, 0.05, (), [(0.04, 0.0125), (0.12, 0.05 / 3)]),
         ([0.4, 0.01, 0.03], 3, 0.05, (0,), [(1.0, 0.05 / 3), (0.02, 0.025), (0.03, 0.05)]),
         ([0.04, 0.04], 2, 0.05, (0, 1), [(0.04, 0.05), (0.04, 0.05)]),
         ([0.6, 0.7], 2, 0.05, (), [(1.0, 0.025), (1.0, 0.025)]),
@@ -690,39 +670,34 @@ def test_a_verdict_of_this_look_goes_before_an_earlier_one_and_keeps_what_it_kno
 
 def test_a_verdict_without_details_says_its_word_alone():
     plain = Verdict(BLEU, "worse", 3, -1.0)
-    assert (plain.text, plain.short, plain.p_adjusted, plain.more_seeds) == (
-        "worse",
-        "worse",
-        None,
-        None,
-    )
-    assert Verdict(BLEU, "cannot tell", 1, -1.0).short == "cannot tell"
-    assert Verdict(BLEU, "worse", 3, -1.0, minimum_detectable=0.5).short == "worse"
-    assert (plain.detectable_text, plain.margin_text, plain.is_decided) == ("", "", True)
-    assert (
-        Verdict(BLEU, "diverged", 0, None, diverged=1, ended=1).text
-        == "diverged with its only seed"
-    )
-    assert (
-        Verdict(BLEU, "diverged", 0, None, diverged=2, ended=3).text == "diverged with 2 of 3 seeds"
-    )
-    assert (
-        Verdict(BLEU, "cannot tell", 2, 0.0, minimum_detectable=100.0).short
-        == "cannot tell (100.0)"
-    )
-    assert (
-        Verdict(BLEU, "cannot tell", 2, 0.0, minimum_detectable=100.1).short == "cannot tell (>100)"
-    )
-    assert (
-        Verdict(PPL, "cannot tell", 2, 0.0, minimum_detectable=1.01).short == "cannot tell (×2.746)"
-    )
-    assert (
-        Verdict(BLEU, "cannot tell", 2, 0.0, minimum_detectable=0.05).short == "cannot tell (0.1)"
-    )
-    assert (
-        Verdict(BLEU, "cannot tell", 2, 0.0, minimum_detectable=0.0321).short
-        == "cannot tell (0.03)"
-    )
+    assert (plain.text, plain.short, plain.is_decided) == ("worse", "worse", True)
+    assert (plain.p_adjusted, plain.more_seeds) == (None, None)
+    assert (plain.detectable_text, plain.margin_text) == ("", "")
+    assert replace(plain, minimum_detectable=0.5).short == "worse"
+
+
+@pytest.mark.parametrize(
+    ("diverged", "ended", "seeds"), [(1, 1, "its only seed"), (2, 3, "2 of 3 seeds")]
+)
+def test_a_diverged_row_says_with_which_seeds(diverged, ended, seeds):
+    verdict = Verdict(BLEU, "diverged", 0, None, diverged=diverged, ended=ended)
+    assert verdict.text == f"diverged with {seeds}"
+
+
+@pytest.mark.parametrize(
+    ("metric", "detectable", "text"),
+    [
+        (BLEU, None, ""),
+        (BLEU, 100.0, " (100.0)"),
+        (BLEU, 100.1, " (>100)"),
+        (BLEU, 0.05, " (0.1)"),
+        (BLEU, 0.0321, " (0.03)"),
+        (PPL, 1.01, " (×2.746)"),
+    ],
+)
+def test_the_cell_of_an_undecided_row_has_its_detectable_difference(metric, detectable, text):
+    verdict = Verdict(metric, "cannot tell", 2, 0.0, minimum_detectable=detectable)
+    assert verdict.short == f"cannot tell{text}"
 
 
 def test_verdicts_are_equal_with_and_without_the_comparison_that_counts_further_seeds():
