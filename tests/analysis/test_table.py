@@ -62,17 +62,6 @@ def test_json_has_every_digit_of_every_value_in_the_order_of_the_seeds(fake):
     assert row["state"] == "done"
 
 
-def test_the_difference_from_base_is_paired_over_common_seeds(fake):
-    results = fake()
-    for seed, bleu in ((1, 25.0), (2, 26.0)):
-        results.done("base", seed, 5.0, bleu)
-    for seed, bleu in ((2, 25.5), (3, 30.0)):
-        results.done("A h=1", seed, 5.0, bleu)
-    rows = by_label(results.table())
-    assert rows["A h=1"].deltas["bleu"].by_seed == {2: -0.5}
-    assert rows["base"].deltas == {}
-
-
 def test_rows_that_differ_in_decoding_share_a_run_and_have_their_own_scores(fake):
     results = fake(**ONE_SEED)
     results.done("base", 1, 5.0, 25.0)
@@ -85,22 +74,6 @@ def test_rows_that_differ_in_decoding_share_a_run_and_have_their_own_scores(fake
         24.0,
     )
     assert rows["decoding beam=1"].state == "done"
-
-
-def test_the_best_is_lowest_in_perplexity_and_highest_in_bleu(fake):
-    results = fake(**ONE_SEED)
-    results.done("base", 1, 5.0, 25.0)
-    results.done("A h=1", 1, 4.0, 24.0)
-    results.done("A h=2", 1, 6.0, 26.0)
-    table = results.table()
-    assert (best(table, "ppl"), best(table, "bleu")) == (4.0, 26.0)
-
-
-def test_fewer_than_two_rows_have_no_best(fake):
-    results = fake(**ONE_SEED)
-    assert best(results.table(), "bleu") is None
-    results.done("base", 1, 5.0, 25.0)
-    assert best(results.table(), "bleu") is None
 
 
 def test_a_row_that_lacks_a_seed_is_never_best_and_leaves_the_best_open_where_it_is_better(fake):
@@ -165,16 +138,6 @@ def test_steps_are_those_made_if_training_ended_early(fake):
     results.done("base", 1, 5.0, 25.0, steps=70)
     rows = by_label(results.table())
     assert (rows["base"].recipe.steps, rows["A h=1"].recipe.steps) == (70, 100)
-
-
-def test_every_corpus_and_every_signature_behind_the_scores_is_listed(fake):
-    results = fake(**ONE_SEED)
-    other = SIGNATURE.replace("2.6.0", "2.5.1")
-    results.done("base", 1, 5.0, 25.0)
-    results.done("A h=1", 1, 5.0, 25.0, corpus="ba9876543210", signature=other)
-    table = results.table()
-    assert table.experiment.corpora == ("0123456789ab", "ba9876543210")
-    assert table.experiment.signatures["bleu"] == sorted([SIGNATURE, other])
 
 
 def test_a_damaged_result_is_noted_at_its_rows(fake):

@@ -22,9 +22,9 @@ from ablate.cluster.pilot import Pilot
 from ablate.cluster.profiles import ENGINES
 from ablate.cluster.slurm import SlurmTask
 from ablate.cluster.submission import freeze, open_job, submit, submit_again
-from ablate.errors import Interrupted, StoreError, UsageError
+from ablate.errors import Interrupted, StoreError
 from ablate.store import Results
-from ablate.store.jobs import CANCELLED, JobFolder, PilotReport, Submission, jobs_of, new_job
+from ablate.store.jobs import CANCELLED, JobFolder, PilotReport, Submission
 from ablate.store.machine import Resources
 from ablate.store.processes import process_mark
 from ablate.store.records import Failure, Progress
@@ -142,17 +142,6 @@ def test_a_frozen_study_that_reads_otherwise_is_refused(job):
     folder.study.write_text(folder.study.read_text().replace("20", "21"))
     with pytest.raises(StoreError, match="reads other runs from the frozen study; submit it again"):
         open_job(folder)
-
-
-def test_a_folder_without_a_job_is_refused(tmp_path):
-    with pytest.raises(UsageError, match=r"not the folder of a job: job.json is missing"):
-        JobFolder(tmp_path).read_job()
-
-
-def test_jobs_of_the_same_second_have_different_folders(tmp_path):
-    results = Results(tmp_path)
-    assert len({new_job(results, "tiny").id for _ in range(5)}) == 5
-    assert jobs_of(results, "tiny") == []  # none has been submitted
 
 
 def test_a_gpu_job_never_trains_on_the_cpu(job):

@@ -130,11 +130,6 @@ def test_rows_named_by_columns_and_runs_without_seeds(tmp_path):
     }  # fmt: skip
 
 
-def test_a_score_that_is_not_finite_is_a_divergence(tmp_path):
-    lines = [{**line, "value": "nan" if line["row"] == "deep" else line["value"]} for line in LONG]
-    assert judgments(csv_of(lines), tmp_path)["deep"] == {"loss": "worse"}
-
-
 @pytest.mark.parametrize("text", ["nan", "inf", "diverged", "Diverged"])
 def test_a_file_says_divergence_by_a_word(text, tmp_path):
     lines = [{**line, "value": text if line["row"] == "deep" else line["value"]} for line in LONG]

@@ -7,7 +7,6 @@ import torch
 
 from ablate.kernels.linear_recurrence import decayed_average
 from ablate.model.attention_context import AttentionContext
-from ablate.model.recurrent_mixers import GatedDeltaNet, Mamba2
 from ablate.parts.mixers import MIXERS
 from tests.model.random_shapes import RECURRENT_MIXERS
 from tests.model.small import normal, places, real, shape
@@ -115,57 +114,3 @@ def test_decayed_averages_are_those_of_a_loop_over_tokens_whatever_the_size_of_k
     last, end = decayed_average(K[:, 4:], V[:, 4:], decay.expand(1, T - 4, -1), bonus, middle)
     torch.testing.assert_close(torch.cat([first, last], dim=1), out, **CLOSE)
     torch.testing.assert_close(end, state, **CLOSE)
-
-
-def test_gated_deltanet_is_that_of_qwen3_next():
-    from transformers import Qwen3NextConfig
-    from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextGatedDeltaNet
-
-    ours = mixer("gated_deltanet")
-    assert isinstance(ours, GatedDeltaNet)
-    config = Qwen3NextConfig(
-        hidden_size=D_MODEL, linear_num_value_heads=H, linear_num_key_heads=H,
-        linear_key_head_dim=D_K, linear_value_head_dim=D_V, linear_conv_kernel_dim=4,
-        rms_norm_eps=1e-6, num_hidden_layers=1, layer_types=["linear_attention"],
-    )  # fmt: skip
-    theirs = Qwen3NextGatedDeltaNet(config, 0).double().requires_grad_(False)
-    heads = [
-        layer.weight.view(H, -1, D_MODEL) for layer in (ours.query, ours.key, ours.value, ours.gate)
-    ]
-    theirs.in_proj_qkvz.weight.copy_(torch.cat(heads, dim=1).flatten(0, 1))
-    by_head = torch.stack([ours.strength.weight, ours.decay.step.weight], dim=1)
-    theirs.in_proj_ba.weight.copy_(by_head.flatten(0, 1))
-    theirs.conv1d.weight.copy_(torch.cat([c.weight for c in ours.convolutions]))
-    theirs.dt_bias.copy_(ours.decay.step_bias)
-    theirs.A_log.copy_(ours.decay.log_rate)
-    theirs.norm.weight.copy_(ours.norm.weight)
-    theirs.out_proj.weight.copy_(ours.output.weight)
-    x = drawn(2, T, D_MODEL)
-    # The reference rounds its recurrence to fp32.
-    torch.testing.assert_close(ours(x, None, context(T))[0], theirs(x), atol=2e-5, rtol=1e-4)
-
-
-def test_mamba2_is_that_of_transformers():
-    from transformers import Mamba2Config
-    from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer
-
-    ours = mixer("mamba2", d_v=2 * D_MODEL // 4, n_heads=4)
-    assert isinstance(ours, Mamba2)
-    config = Mamba2Config(
-        hidden_size=D_MODEL, num_heads=4, head_dim=2 * D_MODEL // 4, expand=2, state_size=D_K,
-        n_groups=1, conv_kernel=4, use_bias=False, use_conv_bias=True, layer_norm_epsilon=1e-6,
-        num_hidden_layers=1, chunk_size=4,
-    )  # fmt: skip
-    theirs = Mamba2Mixer(config, 0).double().requires_grad_(False)
-    projections = (ours.gate, ours.value, ours.key, ours.query, ours.decay.step)
-    theirs.in_proj.weight.copy_(torch.cat([layer.weight for layer in projections]))
-    query, key, value = ours.convolutions
-    theirs.conv1d.weight.copy_(torch.cat([c.weight for c in (value, key, query)]))
-    theirs.conv1d.bias.copy_(torch.cat([c.bias for c in (value, key, query)]))
-    theirs.dt_bias.copy_(ours.decay.step_bias)
-    theirs.A_log.copy_(ours.decay.log_rate)
-    theirs.D.copy_(ours.skip)
-    theirs.norm.weight.copy_(ours.norm.weight)
-    theirs.out_proj.weight.copy_(ours.output.weight)
-    x = drawn(2, T, D_MODEL)
-    torch.testing.assert_close(ours(x, None, context(T))[0], theirs(x), atol=2e-5, rtol=1e-4)

@@ -6,6 +6,7 @@ from ablate.analysis.curves import curves_of
 from ablate.analysis.missing_scores import score_missing
 from ablate.data.corpus import Corpus
 from ablate.page.study_page import samples, study_page
+from tests.report.conftest import fake  # noqa: F401
 from tests.report.fakes import CORPUS, SMALL, Fake, study_from
 
 # A sentence that would be markup, if the page let it.
@@ -63,13 +64,3 @@ def whole(tmp_path_factory):
 @pytest.fixture(scope="session")
 def text(whole):
     return whole.page()
-
-
-@pytest.fixture
-def fake(tmp_path):
-    """A study's text, and what the command line picks of it, to its results to be."""
-
-    def fake(text=SMALL, **selection):
-        return Fake(tmp_path / "results", study_from(tmp_path, text, **selection))
-
-    return fake

@@ -227,18 +227,6 @@ def test_a_mixture_a_part_and_nothing_are_counted_in_reads_of_a_replaced_file(
     assert module._replacing(tmp_path / "replaced") == expected
 
 
-def test_the_writer_gives_the_file_each_content_once_and_then_says_that_it_is_done(
-    tmp_path, monkeypatch
-):
-    written = []
-    monkeypatch.setattr(
-        module, "write_bytes", lambda path, content: written.append((path, content))
-    )
-    module._replace_often(tmp_path / "replaced", tmp_path / "done")
-    assert written == [(tmp_path / "replaced", bytes([number]) * 65_536) for number in range(1, 51)]
-    assert (tmp_path / "done").exists()
-
-
 def test_the_holder_of_a_lease_has_the_name_of_another_host_and_reports_once(tmp_path, monkeypatch):
     monkeypatch.setattr(
         socket, "gethostname", socket.gethostname

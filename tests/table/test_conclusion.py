@@ -121,18 +121,13 @@ def test_divergence_and_the_margin_are_said_with_the_row():
 
 
 def test_the_probability_of_chance_leaves_out_rows_that_no_test_names():
-    always = judged(1, [], diverged=3, base_ended=3)
-    tested = judged(2, [-4.0, -4.2, -4.4])
-    assert said([always, tested])[1:] == [
-        "Corrected for the 2 rows of the study: if no row differed from base, about 5 % of such "
-        "studies would call a row worse or better; rows that diverged with every seed are worse "
-        "without a test."
-    ]
-    assert words._verdict_sentences(BLEU, [always, tested], 6)[1:] == [
-        "Corrected for the 6 rows of the study: if no row differed from base, about 5 % of such "
-        "studies would call a row worse or better; rows that diverged with every seed are worse "
-        "without a test."
-    ]
+    rows = [judged(1, [], diverged=3, base_ended=3), judged(2, [-4.0, -4.2, -4.4])]
+    for family in (2, 6):
+        assert said(rows, family)[1:] == [
+            f"Corrected for the {family} rows of the study: if no row differed from base, about 5 % "
+            "of such studies would call a row worse or better; rows that diverged with every seed "
+            "are worse without a test."
+        ]
 
 
 def test_the_differences_that_could_be_seen_have_their_smallest_and_largest():
