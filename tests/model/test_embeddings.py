@@ -73,17 +73,6 @@ def test_matrices_have_different_initial_values(architecture, tied):
     assert len(first) == len(DEPENDENCE[architecture, tied])
 
 
-def test_a_tied_matrix_embeds_source_and_target_and_gives_the_logits():
-    model, states = tied_model("encoder-decoder", "all"), normal(5, D_MODEL)
-    before = model.encode(SOURCE).layers[0].V, model(SOURCE, TARGET), model.logits(states)
-    with torch.no_grad():
-        model.embedding.weight[5] += 1.0
-    after = model.encode(SOURCE).layers[0].V, model(SOURCE, TARGET), model.logits(states)
-    assert all(not torch.equal(x, y) for x, y in zip(before, after, strict=True))
-    assert torch.equal(before[2][:, 7], after[2][:, 7])
-    assert not torch.equal(before[2][:, 5], after[2][:, 5])
-
-
 def test_an_untied_model_with_equal_matrices_equals_the_tied_one():
     tied = tied_model("encoder-decoder", "all")
     source, target = sentences(7, 4), sentences(5, 3, seed=2)

@@ -224,6 +224,18 @@ def test_pruning_keeps_two_resumable_checkpoints_and_the_named_weights(folder):
     assert names(folder) == kept
 
 
+def test_pruning_after_every_save_never_keeps_more(folder):
+    for step in range(1, 12):
+        save(folder, step, scheduled=step % 2 == 0)
+        window = [c.step for c in checkpoints.scheduled(folder)][-3:]
+        checkpoints.prune(folder, set(window))
+        assert steps(checkpoints.scheduled(folder))[-3:] == list(range(2, step + 1, 2))[-3:]
+        assert checkpoints.newest(folder)[0].step == step
+        resumable = [c.step for c in checkpoints.valid(folder) if c.state.exists()]
+        assert resumable == list(range(max(1, step - 1), step + 1))
+        assert len(list(folder.glob("*.weights.safetensors"))) <= 3 + checkpoints.RESUMABLE
+
+
 def test_a_finished_run_keeps_only_the_named_weights(folder):
     save(folder, *range(1, 6))
     checkpoints.prune(folder, {2, 5}, finished=True)
