@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from ablate.analysis.stages import Stage
 from ablate.cli.arguments import option
-from ablate.cluster.engine import ENGINES, Engine
+from ablate.cluster.engines import ENGINES
 from ablate.errors import (
     Fault,
     MachineError,
@@ -26,6 +26,9 @@ from ablate.plan.plan import Plan, seconds_on_cluster
 from ablate.store import Results
 from ablate.store.machine import Device
 from ablate.store.records import Setting
+
+if TYPE_CHECKING:
+    from ablate.cluster.engine import Engine
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 from ablate.cli.arguments import argument, option
-from ablate.cli.formats import print_faults
 from ablate.cli.options import (
     DEFAULT_RESULTS,
     Overrides,
@@ -14,7 +13,7 @@ from ablate.cli.options import (
     StudyFile,
     StudyOptions,
 )
-from ablate.cli.output import Format
+from ablate.cli.output import Format, print_faults
 from ablate.cli.scoring import outcome_to_show
 from ablate.errors import Damaged, Fault, UsageError
 from ablate.report.compare import add_items, compare_rows

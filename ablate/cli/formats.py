@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from ablate.cli.arguments import flag, option
+from ablate.cli.output import print_faults
 from ablate.errors import ineffective_option
-from ablate.stdio import echo, new_console, print_data
+from ablate.stdio import new_console, print_data
 from ablate.table import render
 from ablate.table.latex import latex
 from ablate.table.table import Table
@@ -60,9 +61,3 @@ def _formatted(table: Table, format: Format, against_paper: bool, cost: bool) ->
             from ablate.page.html import table_html  # loads jinja2
 
             return table_html(table, against_paper, cost)
-
-
-def print_faults(table: Table) -> None:
-    """Print a line for each damaged or unreadable file of a table on standard error."""
-    for line in table.experiment.notes.faults:
-        echo(line, err=True)

@@ -13,6 +13,8 @@ from ablate.stdio import echo, new_console, print_json
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ablate.table.table import Table
+
 Format = Annotated[Literal["text", "json"], option("Output for people (text) or programs (json).")]
 
 Quiet = Annotated[bool, flag("--quiet", "Print results and faults, and no progress.")]
@@ -32,3 +34,9 @@ def print_written(paths: Iterable[Path], format: Format) -> None:
         return
     for path in paths:
         echo(f"Wrote {path}")
+
+
+def print_faults(table: Table) -> None:
+    """Print a line for each damaged or unreadable file of a table on standard error."""
+    for line in table.experiment.notes.faults:
+        echo(line, err=True)

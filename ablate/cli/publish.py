@@ -9,7 +9,6 @@ from typing import Annotated
 
 from ablate.analysis.curves import curves_of
 from ablate.cli.arguments import option
-from ablate.cli.formats import print_faults
 from ablate.cli.options import (
     DEFAULT_RESULTS,
     DEFAULT_STUDY,
@@ -18,7 +17,7 @@ from ablate.cli.options import (
     StudyOptions,
     local_folder,
 )
-from ablate.cli.output import Format, print_written
+from ablate.cli.output import Format, print_faults, print_written
 from ablate.cli.scoring import outcome_to_show
 from ablate.publication.archive import archive_of
 from ablate.publication.crate import METADATA, crate

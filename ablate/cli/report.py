@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 from ablate.analysis.curves import curves_of
 from ablate.analysis.outcome import Outcome
 from ablate.cli.arguments import option
-from ablate.cli.formats import print_faults
 from ablate.cli.options import DEFAULT_STUDY, StudyFile, StudyOptions
-from ablate.cli.output import Format, print_written
+from ablate.cli.output import Format, print_faults, print_written
 from ablate.cli.scoring import outcome_to_show
 from ablate.errors import Damaged, Fault, UsageError, refuse_output, wrong_option
 from ablate.publication.folder import without_paths

@@ -7,7 +7,7 @@ from __future__ import annotations
 from ablate.analysis import missing_scores
 from ablate.analysis.choices import with_all_rows
 from ablate.analysis.outcome import Outcome, outcome_of
-from ablate.cli.formats import print_faults
+from ablate.cli.output import print_faults
 from ablate.config.resolve import SYMBOL_OF
 from ablate.errors import PENDING, AblateError, Fault, listed, wrong_option
 from ablate.formatting import first_few, plural, setting_text

@@ -2,7 +2,7 @@
 cancel and requeue.
 
 An engine is a profile of clusters.yaml with methods. To add a kind of cluster, write a subclass in
-a new file, and add it to `ENGINES`. A pilot is a launcher of ablate on a node of the
+a new file, and add it to `engines.ENGINES`. A pilot is a launcher of ablate on a node of the
 cluster.
 """
 
@@ -21,7 +21,6 @@ from ablate.config.memory import SMALLEST_MICRO_BATCH, peak_memory
 from ablate.errors import Fault, UsageError
 from ablate.formatting import plural, size
 from ablate.launch.devices import CPU_MEMORY_SHARE, PADDING
-from ablate.lazy import Imports
 from ablate.store.jobs import ClusterJob, JobFolder, Submission
 from ablate.store.machine import Device
 from ablate.store.records import Setting
@@ -170,15 +169,6 @@ class Engine(Keyed):
     def allocation(self) -> Allocation:
         """The allocation of this process."""
         return Allocation(f"{socket.gethostname()}-{os.getpid()}")
-
-
-ENGINES = Imports[type[Engine]](
-    {
-        "slurm": "ablate.cluster.slurm:Slurm",
-        "ray": "ablate.cluster.ray_cluster:Ray",
-        "manual": "ablate.cluster.manual:Manual",
-    }
-)
 
 
 def least_memory(runs: Iterable[Run], micro_batch_tokens: int = SMALLEST_MICRO_BATCH) -> int:

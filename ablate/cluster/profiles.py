@@ -17,7 +17,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from ablate.cluster.engine import ENGINES, Engine
+from ablate.cluster.engine import Engine
+from ablate.cluster.engines import ENGINES
 from ablate.errors import (
     Fault,
     StoreError,
