@@ -54,7 +54,7 @@ def prepare(
     """
     sources = resolve_sources(data, folder, corpora, log)
     preparation = preparation_of(data, sources, log)
-    signature = list(map(Source.signature, sources.values()))
+    signature = _signature(sources)
     corpus_id = remembered(data, corpora, signature, FORMAT)
     content: Content = {}
     corpus = None if corpus_id is None else _open(corpora / corpus_id, log)
@@ -70,7 +70,7 @@ def prepare(
         with lease.held():
             corpus = _open(path)  # another process may have prepared it in the meantime
             if corpus is None:
-                _build(preparation, content or _content(sources), path, lease.check)
+                _build(preparation, content or _content(sources), path, signature, lease.check)
                 corpus = Corpus(path)
     remember(data, corpora, corpus.id, signature)
     orders = column_orders(sources)
@@ -101,6 +101,10 @@ def _direction_warnings(data: CorpusConfig, corpus: Corpus) -> Iterator[str]:
             f"as {direction}: in one of them, the languages are exchanged; set source_column "
             "and target_column"
         )
+
+
+def _signature(sources: Mapping[str, Source]) -> list[Any]:
+    return list(map(Source.signature, sources.values()))
 
 
 def _content(sources: Mapping[str, Source]) -> Content:
@@ -154,15 +158,25 @@ def preparation_of(data: CorpusConfig, sources: Mapping[str, Source], log: Log) 
 
 
 def _build(
-    preparation: Preparation, content: Content, path: Path, check_lease: Callable[[], None]
+    preparation: Preparation,
+    content: Content,
+    path: Path,
+    signature: list[Any],
+    check_lease: Callable[[], None],
 ) -> None:
-    """Build the corpus in a working folder, and move it to `path` unless the lease is lost."""
+    """Build the corpus in a working folder, and move it to `path` unless the lease is lost.
+
+    `signature` is the signature of the sources before `content` was computed.
+    """
     origins = {}
     for split, source in preparation.sources.items():
         origins[split] = source.origin().model_copy(update={"sha256": tuple(content[split])})
     work = path.with_name(f".{path.name}.work")
     try:
         Build(preparation, work, origins).run()
+        # The id is a hash of the text that was there at first.
+        if _signature(preparation.sources) != signature:
+            raise DataError("the files of the text were changed while they were read; try again")
     except DataError:  # another try with the same text would fail as well
         shutil.rmtree(work, ignore_errors=True)
         raise

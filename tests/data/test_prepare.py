@@ -13,10 +13,11 @@ import pytest
 
 from ablate.config.translation_data import TranslationData
 from ablate.data import build, prepare_records, sources, text_preview, toy
+from ablate.data import prepare as prepare_module
 from ablate.data.prepare import prepare, text_faults
 from ablate.data.text_preview import is_prepared_quickly
 from ablate.data.tokenizer import UNK, encode
-from ablate.errors import Interrupted
+from ablate.errors import DataError, Interrupted
 from ablate.store.records import CorpusManifest
 from ablate.tasks import Translation
 from tests.data.small import PAIRS, SETTINGS, Files, fault_line
@@ -581,6 +582,25 @@ def test_a_file_shared_by_two_corpora_is_replaced_and_not_modified(files):
     files.prepare(test="other").verify(hash_large=True)
     (first.folder / "hidden").rename(first.folder / "corpus.json")
     first.verify(hash_large=True)
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_text_that_changes_while_it_is_prepared_is_refused(files, monkeypatch, split):
+    """As when another program is still writing it: the id would be that of other text."""
+    files.write()
+    hashed = prepare_module._content
+
+    def content(sources):
+        result = hashed(sources)
+        files.write(**{split: PAIRS[split][:-1]})
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(prepare_module, "_content", content)
+        with pytest.raises(DataError, match="were changed while they were read"):
+            files.prepare()
+    assert not list(files.corpora.glob("*/corpus.json"))
+    assert len(files.prepare().split(split)["source"]) == len(PAIRS[split]) - 1
 
 
 def test_a_test_split_equal_to_the_training_split_is_a_warning(files):
