@@ -61,10 +61,10 @@ def error_bound(planned: Runs, results: Results) -> ErrorBound:
 
 
 def _remark(study: Study, results: Results, earlier: Sequence[Judgment], error_rate: float) -> str:
-    text = f"The study was judged before: {'; '.join(map(_judgment_text, earlier))}. "
+    text = f"The study has earlier verdicts: {'; '.join(map(_judgment_text, earlier))}. "
     if error_rate > LEVEL:
-        text += f"The error of all its verdicts is at most {percent(error_rate)}, "
-        text += f"not {percent(LEVEL)}."
+        text += "The probability that any of its verdicts is false is at most "
+        text += f"{percent(error_rate)}, not {percent(LEVEL)}."
     else:
         text += '"As good as base" is a claim about a margin that was stated before the results.'
     if study.source.is_modified:
@@ -74,14 +74,14 @@ def _remark(study: Study, results: Results, earlier: Sequence[Judgment], error_r
 
 
 def _judgment_text(judgment: Judgment) -> str:
-    """`with 3 and 5 seeds by bleu, margin 0.5 bleu`."""
-    text = f"with {enumeration(map(str, judgment.seeds_per_look))} seeds"
-    text += f" by {enumeration(judgment.metrics or ())}"
+    """`by bleu, with 3 and 5 seeds and a margin of 0.5 bleu`."""
+    text = f"by {enumeration(judgment.metrics or ())}"
+    text += f", with {enumeration(map(str, judgment.seeds_per_look))} seeds"
     margins = [f"{value:g} {metric}" for metric, value in (judgment.margins or {}).items()]
-    text += f", margin {enumeration(margins) or 'none'}"
+    margin = f"a margin of {enumeration(margins)}" if margins else "no margin"
     if judgment.rows:
-        text += f", and with {plural(len(judgment.rows), 'row')} that the study no longer has"
-    return text
+        return f"{text}, {margin} and {plural(len(judgment.rows), 'row')} that it no longer has"
+    return f"{text} and {margin}"
 
 
 def earlier_judgments(planned: Runs, results: Results) -> list[Judgment]:

@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 from ablate.cli.arguments import flag, option
 from ablate.cli.output import print_faults
-from ablate.errors import ineffective_option
 from ablate.stdio import new_console, print_data
 from ablate.table import render
 from ablate.table.latex import latex
@@ -18,14 +17,6 @@ Format = Annotated[
 ]
 Legend = Annotated[bool, flag("--legend", "Print the whole legend, also in a terminal.")]
 Wide = Annotated[bool, flag("--wide", "Print all columns, however narrow the terminal is.")]
-
-
-def refuse_wide(wide: bool, format: Format) -> None:
-    """Refuse `--wide` where it has no effect."""
-    if wide and format != "text":
-        raise ineffective_option(
-            "--wide", f"has no effect with --format {format}, which always has all columns"
-        )
 
 
 def print_table(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from ablate.cli.arguments import argument, flag, option
-from ablate.cli.formats import Format, Legend, Wide, print_table, refuse_wide
+from ablate.cli.formats import Format, Legend, Wide, print_table
 from ablate.errors import UsageError, refuse_output, wrong_option
 from ablate.judging.files import read_lines
 from ablate.judging.judge import judged, read_stream, stream_json, stream_lines
@@ -54,7 +54,6 @@ def command(
     out: Annotated[Path | None, option("Also write an HTML page with the figure.", "FILE")] = None,
 ) -> None:
     """Judge scores of other code: verdicts, table and page, as for a study."""
-    refuse_wide(wide, format)
     if margin is not None and not 0 < margin < math.inf:
         raise UsageError(f"--margin {margin:g} is not allowed: must be above 0 and finite")
     has_table_options = out is not None or wide or margin is not None

@@ -291,9 +291,10 @@ def _last_line(study: Study, results: Results, states: Counter[State], seconds: 
     """What the command has done, where the results are, and which command shows more."""
     ended = f"{states['done']} of {plural(states.total(), 'run')} done in {duration(seconds)}"
     folder = results.root if study.source.is_modified else results.study(study.name)
-    report = f"`{results.command('report', study.path)}`"
+    command = results.command("report", study.path)
+    report = f"`{command}`"
     if study.source.is_modified:
-        report += " with the same --set, --rows and --seeds, and --out FILE,"
+        report = f"`{command} --out FILE`, with the --set, --rows and --seeds of this command,"
     page = f"{report} writes a page with figures"
     return f"{study.name}: {ended}; results are in {folder}; {page}"
 

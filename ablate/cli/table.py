@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from ablate.cli.arguments import flag, option
-from ablate.cli.formats import Format, Legend, Wide, print_table, refuse_wide
+from ablate.cli.formats import Format, Legend, Wide, print_table
 from ablate.cli.options import DEFAULT_STUDY, StudyFile, StudyOptions
 from ablate.cli.scoring import outcome_to_show
 from ablate.errors import ineffective_option
@@ -33,6 +33,5 @@ def command(
         raise ineffective_option(
             "--against", f"has no effect with --format {format}, which always includes it"
         )
-    refuse_wide(wide, format)
     outcome = outcome_to_show(selected, root)
     print_table(outcome.table, format, wide, legend, against_paper=against is not None, cost=cost)

@@ -186,9 +186,7 @@ def steps(config: RowConfig, lengths: Lengths | None) -> int | None:
         return config.train_steps
     if lengths is None:
         return None
-    # Approximate, because the records of a share have another mean length.
-    tokens = round(config.train_fraction * _trained(config, lengths).longer_tokens)
-    epoch_steps = config.epochs * -(-tokens // config.batch_tokens)
+    epoch_steps = config.epochs * _batches(config, lengths)
     return min(epoch_steps, config.train_steps or epoch_steps)
 
 
@@ -199,5 +197,12 @@ def epochs(config: RowConfig, lengths: Lengths) -> float | None:
     number = steps(config, lengths)
     if number is None:
         return None
-    trained = config.train_fraction * _trained(config, lengths).longer_tokens
-    return number * config.mean_batch_tokens / trained
+    batches = number * config.mean_batch_tokens / config.batch_tokens
+    return batches / _batches(config, lengths)
+
+
+def _batches(config: RowConfig, lengths: Lengths) -> int:
+    """Number of batches of an epoch, before a batch grows. The last one may be smaller."""
+    # Approximate, because the records of a share have another mean length.
+    tokens = round(config.train_fraction * _trained(config, lengths).longer_tokens)
+    return max(1, -(-tokens // config.batch_tokens))

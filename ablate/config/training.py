@@ -98,7 +98,7 @@ AFTER_WARMUP = Part(
     "the steps after the warm-up",
     condition=lambda c: not ends_in_warmup(c),
     condition_fields=("warmup_steps", "train_steps"),
-    absent="of which there are none",
+    absent="but there are none",
     remedy="lower warmup_steps, or remove it",
 )
 

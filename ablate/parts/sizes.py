@@ -24,7 +24,7 @@ OPEN_DEPTH = Part(
     "stacks of N layers",
     condition=lambda c: c.has_open_depth,
     condition_fields=("architecture", "encoder_layers", "decoder_layers"),
-    absent="of which there are none",
+    absent="but there are none",
 )
 SECOND_LAYER = Part(
     "a second layer",

@@ -100,7 +100,7 @@ class PlanRow:
         # The oldest checkpoint is deleted only after the newest is complete.
         return cost.run_bytes(self.config, self.V, RESUMABLE + 1)
 
-    @property
+    @cached_property
     def peak_memory(self) -> int:
         """Peak memory of one process in bytes, with the largest micro-batches that training tries:
         `micro_batch_tokens` if it is set; else, on a GPU, the whole batch or the process's part of

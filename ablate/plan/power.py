@@ -135,13 +135,14 @@ def power_warning(power: Power) -> str | None:
         larger, rows = published_differences(power.detectable_sds)
         if larger >= RARE * rows:
             return None
+        sds = f"{power.detectable_sds:.0f} standard deviations over seeds"
         reason = (
-            f"a row must differ from base by {power.detectable_sds:.0f} standard deviations "
-            f"over seeds; only {larger} of {rows} rows of the published studies differ by so much"
+            f"they detect differences from {sds} upwards, and only {larger} of {rows} rows of the "
+            f"published studies differ from their base by {power.detectable_sds:.0f} or more"
         )
     remedy = f"`seeds: {list(range(1, ENOUGH_SEEDS + 1))}`"
     detectable = power.detectable_difference(ENOUGH_SEEDS)
-    benefit = "shows more"
+    smallest = "smaller differences"
     if detectable is not None and not power.is_lower_bound:
-        benefit = f"would find {power.amount(detectable)}"
-    return f"Too few seeds: {reason}. {remedy} {benefit}."
+        smallest = f"differences from {power.amount(detectable)} upwards"
+    return f"Too few seeds: {reason}. {remedy} would detect {smallest}."

@@ -119,7 +119,7 @@ def _legend(comparison: RowComparison) -> str:
 
 
 def _curve_lines(comparison: RowComparison) -> Iterator[str]:
-    drawn = {curve.label: curve.mean for curve in comparison.curves if curve.mean}
+    drawn = {curve.label: curve.mean for curve in comparison.curves if len(curve.mean) > 1}
     if not drawn:
         return
     values = [math.log(value) for _, value in chain(*drawn.values())]

@@ -39,6 +39,7 @@ from ablate.report.terminal import (
 )
 from ablate.stats.designs import FactorialDesign
 from ablate.store import State
+from ablate.store.machine import cores, gpu_memory, memory
 from ablate.study import Study
 from ablate.study.choice import AWAITS, TUNING
 
@@ -97,7 +98,19 @@ def _lines_below(plan: Plan) -> Iterator[str]:
     yield from _row_notes(plan)
     yield from _custom_classes(plan.study)
     yield from precision_lines(plan)
-    yield memory_line(plan)
+    if _needs_much_memory(plan):
+        yield memory_line(plan)
+
+
+def _needs_much_memory(plan: Plan) -> bool:
+    """Whether as many runs as this machine trains at once may need a tenth of its memory or more.
+    Also True if its memory is unknown.
+    """
+    largest = max(row.peak_memory for row in plan.rows)
+    if plan.device == "cpu":
+        return 10 * cores() * largest > memory()
+    available = gpu_memory()
+    return available is None or 10 * largest > available
 
 
 def _totals(plan: Plan) -> Iterator[str]:

@@ -118,30 +118,6 @@ class Metric:
         """
         return max(low, min(possible[0], mean)), min(high, max(possible[1], mean))
 
-    def informative_interval(
-        self, low: float, high: float, possible: Interval, mean: float
-    ) -> Interval | None:
-        """Clip an interval of a difference to the possible differences; None if it covers all of
-        them.
-
-        Losses have no largest difference: an interval as wide as twice the larger one of the two
-        mean losses is taken to cover all of them. So is an interval as wide as twice the largest
-        difference of a metric.
-
-        Args:
-            low: lower end of the interval.
-            high: upper end of the interval.
-            possible: the smallest and the largest possible difference.
-            mean: the mean difference.
-        """
-        limit = self.largest_difference
-        if self.is_not_negative and not self.is_log:
-            limit = max(-possible[0], mean - possible[0])
-        covers_all = low <= possible[0] and high >= possible[1]
-        if covers_all or high - low >= 2 * limit:
-            return None
-        return self.clipped(low, high, possible, mean)
-
     def beats(self, score: float, chance: float) -> bool:
         """Whether a score is better than chance: by a printed decimal, or a perplexity by 20 %."""
         if self.is_log:
@@ -175,11 +151,14 @@ class Metric:
         return interval_text(low, high, self.digits + extra_digits)
 
     def size_text(self, size: float) -> str:
-        """The size of a difference or a spread: `1.2`, or `×1.050` for a ratio."""
+        """The size of a difference or a spread: `1.2`, or `×1.050` for a ratio; `>100` for a size
+        above the largest possible difference.
+        """
+        limit = self.largest_difference
         if self.is_log:
-            return f"×{ratio(size)}"
-        if self.is_percentage and size > 100:
-            return ">100"
+            return f">×{ratio(limit)}" if size > limit else f"×{ratio(size)}"
+        if size > limit:
+            return f">{limit:g}"
         return number(size, self.digits) if round(size, self.digits) else f"{size:.1g}"
 
 

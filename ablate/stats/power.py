@@ -126,23 +126,6 @@ def _degrees_of_freedom(seeds: int, rows: int, further: int) -> tuple[int, int]:
     return base_df, (seeds - 1) * rows + base_df
 
 
-def seeds_needed(
-    difference: float,
-    rows: int,
-    sd: float,
-    sentences: float = 0.0,
-    level: float = LEVEL,
-    n_tests: int | None = None,
-) -> int | None:
-    """Smallest number of seeds that detects a difference with a power of 80 %; None above 1000."""
-
-    def is_enough(seeds: int) -> bool:
-        detectable = detectable_difference(seeds, rows, sd, sentences, level, n_tests=n_tests)
-        return detectable <= difference
-
-    return fewest_seeds(1, is_enough)
-
-
 def fewest_seeds(too_few: int, is_enough: Callable[[int], bool]) -> int | None:
     """Smallest number of seeds that is enough, by doubling and bisection; None above 1000.
 

@@ -28,7 +28,6 @@ Obstacle = Literal[
     "one seed",
     "no spread",
     "divergence",
-    "uninformative interval",
     "base at chance",
     "noise",
     "",
@@ -95,7 +94,7 @@ class Verdict:
         """
         if self.comparison is None or self.seed_test is None or not self.base_has_learned:
             return None
-        if self.obstacle not in ("noise", "uninformative interval"):
+        if self.obstacle != "noise":
             return None
         return self.comparison.more_seeds(self.seed_test.level)
 
@@ -114,24 +113,17 @@ class Verdict:
         if not test.low <= 0 <= test.high:
             # A significant difference decides a row, unless seeds of the row or of base diverged.
             return "divergence"
-        if self.is_uninformative:
-            return "uninformative interval"
         return "noise" if self.base_has_learned else "base at chance"
 
     @property
     def interval(self) -> tuple[float, float] | None:
         """Confidence interval of the difference, clipped to the possible differences; None without
-        a test, or if the interval covers every possible difference.
+        a test.
         """
         test = self.seed_test
         if test is None or self.mean is None:
             return None
-        return self.metric.informative_interval(test.low, test.high, self.possible, self.mean)
-
-    @property
-    def is_uninformative(self) -> bool:
-        """Whether the interval of the test covers every possible difference."""
-        return self.seed_test is not None and self.interval is None
+        return self.metric.clipped(test.low, test.high, self.possible, self.mean)
 
     @property
     def p_adjusted(self) -> float | None:
@@ -201,9 +193,7 @@ class Verdict:
         """The detectable difference with the metric's number of decimals; empty if the row is
         undecided for another reason than its noise.
         """
-        if self.minimum_detectable is None or self.is_uninformative:
-            return ""
-        if self.obstacle == "divergence":
+        if self.minimum_detectable is None or self.obstacle == "divergence":
             return ""
         return self.metric.size_text(self.minimum_detectable)
 
@@ -267,20 +257,20 @@ class Verdict:
             case "divergence":
                 condition = "over the seeds that did not diverge"
                 return f"cannot tell: the difference is significant only {condition}"
-            case "uninformative interval":
-                seeds = seeds_text(self.n)
-                return f"cannot tell: with {seeds}, the noise excludes no possible difference"
             case "base at chance":
                 return f"cannot tell: {reference} has learned nothing, and needs more steps"
         detectable = f"detectable difference: {self.detectable_text} {title}"
-        seeds = self.more_seeds_text or "no number of seeds"
-        return f"cannot tell ({detectable}; {seeds} would find the observed one)"
+        finding = "no number of seeds finds the observed difference"
+        if self.more_seeds is not None:
+            finding = f"finding the observed difference takes {self.more_seeds_text}"
+        return f"cannot tell ({detectable}; {finding})"
 
     @property
     def more_seeds_text(self) -> str:
         """Seeds that would find the observed difference: `about 2 more seeds` if the study has them
         still to run, now or at a later look. Otherwise `a new study of 7 seeds`, because adding
-        seeds until a verdict is reached would raise the probability of a false one.
+        seeds until a verdict is reached would raise the probability of a false one. Empty if
+        `more_seeds` is None.
         """
         if self.more_seeds is None:
             return ""
@@ -324,11 +314,6 @@ def joint_short(verdicts: Sequence[Verdict]) -> str:
     if word == "cannot tell" and sizes:
         word += f" ({', '.join(sizes)})"
     return word
-
-
-def seeds_text(n: int) -> str:
-    """`two seeds`, `5 seeds`."""
-    return "two seeds" if n == 2 else plural(n, "seed")
 
 
 def p_equation(p: float) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ablate.formatting import enumeration, number, percent, plural, spread_text
 from ablate.stats.metrics import Metric
 from ablate.stats.significance import LEVEL
-from ablate.stats.verdict import Verdict, Word, joint_word, seeds_text
+from ablate.stats.verdict import Verdict, Word, joint_word
 from ablate.table.chance import chance_sentences, comparable_rows, unlearned_sentences
 from ablate.table.designs import base_name, bound_notes
 from ablate.table.table import Table, TableRow
@@ -181,8 +181,6 @@ def _reason_without_limit(verdict: Verdict) -> str:
             return f", because the seeds show no spread in {verdict.metric.title}"
         case "divergence":
             return "; significant only over the seeds that did not diverge"
-        case "uninformative interval":
-            return f"; with {seeds_text(verdict.n)}, the noise excludes no possible difference"
     return ""
 
 
@@ -281,11 +279,9 @@ def _underpowered_sentences(metric: Metric, rows: Sequence[RowVerdict]) -> list[
     verdict = nearest.verdict
     if not verdict.more_seeds or verdict.more_seeds > MOST_TIMES * verdict.n:
         return [text]
-    seeds = verdict.more_seeds_text
-    difference = f"{metric.difference_text(verdict.mean)} {metric.title}"
     return [
-        f"{text} {seeds[:1].upper()}{seeds[1:]} would find a true difference as large as the "
-        f"observed one of {nearest.label} ({difference})."
+        f"{text} Finding the observed difference of {nearest.label} "
+        f"({metric.difference_text(verdict.mean)} {metric.title}) takes {verdict.more_seeds_text}."
     ]
 
 

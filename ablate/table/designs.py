@@ -29,7 +29,7 @@ class EffectEstimate:
     are missing.
 
     interval: confidence interval (low, high) at the level of the test: it excludes 0 exactly if `p`
-        is below 0.05. None also if the interval covers every possible difference.
+        is below 0.05.
     p: p value after Holm's correction over the effects of the design. For the difference of a row
         from base, it is the p value of the verdict.
     """
@@ -46,9 +46,7 @@ class EffectEstimate:
         if estimate.low is None or estimate.high is None:
             return cls(estimate.value)
         possible = metric.possible_differences(estimate.mean_at_low_level)
-        interval = metric.informative_interval(
-            estimate.low, estimate.high, possible, estimate.value
-        )
+        interval = metric.clipped(estimate.low, estimate.high, possible, estimate.value)
         return cls(estimate.value, interval, estimate.p_holm)
 
     def as_json(self) -> dict[str, float | None]:
@@ -139,7 +137,7 @@ def bound_notes(table: Table) -> Iterator[str]:
         detectable = math.inf
         for row in rows:
             verdict = row.verdicts.get(metric.name)
-            if verdict and not verdict.is_uninformative:
+            if verdict:
                 detectable = min(detectable, verdict.minimum_detectable or math.inf)
         if not metric.is_percentage or mean is None or math.isinf(detectable):
             continue
@@ -357,7 +355,7 @@ def _differences(pairs: list[_Pair], metric: Metric, level: float) -> tuple[Effe
         differences, possible = tested[index]
         test = paired_t_test(differences, corrected.level)
         assert test is not None
-        interval = metric.informative_interval(test.low, test.high, possible, test.mean)
+        interval = metric.clipped(test.low, test.high, possible, test.mean)
         estimates[index] = EffectEstimate(test.mean, interval, corrected.p)
     return tuple(estimates)
 

@@ -118,16 +118,16 @@ class Layout:
 
     @property
     def short_legend(self) -> list[str]:
-        """At most SHORT_LEGEND lines, unless there are more warnings: the warnings, then essential
-        lines, then the first of the other lines. A legend with one line more is shown as a whole,
-        because a line would have to say that another one is left out.
+        """The warnings and the essential lines, and the first of the other lines, up to
+        SHORT_LEGEND lines. A legend with one line more is shown as a whole, because a line would
+        have to say that another one is left out.
         """
         if len(self.legend) <= SHORT_LEGEND + 1:
             return list(self.legend)
-        optional = self.explanations
-        optional.sort(key=lambda line: not isinstance(line, Essential))
-        chosen = optional[: max(0, SHORT_LEGEND - len(self.warnings))]
-        return [line for line in self.legend if isinstance(line, Warned) or line in chosen]
+        lines: list[str] = [line for line in self.legend if isinstance(line, (Warned, Essential))]
+        others = [line for line in self.legend if line not in lines]
+        lines += others[: max(0, SHORT_LEGEND - len(lines))]
+        return [line for line in self.legend if line in lines]
 
 
 def total_width(columns: Sequence[TextColumn]) -> int:

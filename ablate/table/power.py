@@ -15,10 +15,17 @@ from ablate.stats.comparison import PairedScores
 from ablate.stats.looks import Look, planned_looks
 from ablate.stats.metrics import Metric
 from ablate.stats.noise import seed_noise
-from ablate.stats.power import detectable_difference, seeds_needed
+from ablate.stats.power import detectable_difference, fewest_seeds
 from ablate.stats.significance import LEVEL, POWER
+from ablate.stats.verdict import Verdict
 from ablate.table.experiment import Experiment
-from ablate.table.verdicts import duplicates, paired_scores, resamples_of, scores_of
+from ablate.table.verdicts import (
+    duplicates,
+    paired_scores,
+    resamples_of,
+    scores_of,
+    verdicts_on,
+)
 
 SIMILAR = 1.5  # a study with at most this factor less text or training has a similar noise
 
@@ -39,6 +46,9 @@ class Power:
     excess: the factor by which the published studies have more text or more training than this
         study. Above SIMILAR, this study has more noise than `sd`.
     rows_open: number of rows with fewer than two scores, which may still show a spread.
+    verdicts: the verdicts on the rows, if every row has one. Detectable differences are then the
+        median over the rows, by the noise of each row, as in the table; otherwise, they are
+        expected of a row whose noise is `sd` and `sentences`.
     """
 
     experiment: Experiment
@@ -49,6 +59,7 @@ class Power:
     published: Mapping[str, float] = field(default_factory=dict)
     excess: float = 1.0
     rows_open: int = 0
+    verdicts: Sequence[Verdict] = ()
 
     @property
     def rows(self) -> int:
@@ -79,6 +90,14 @@ class Power:
             further = 0
             if seeds == len(self.experiment.seeds):
                 further = len(self.experiment.further_seeds)
+        if self.verdicts:
+            sizes = []
+            for verdict in self.verdicts:
+                assert verdict.comparison is not None
+                assert verdict.seed_test is not None
+                row_level = verdict.seed_test.level * level / self.experiment.looks.level
+                sizes.append(verdict.comparison.detectable_difference(row_level, seeds))
+            return statistics.median(sizes)
         level *= self.experiment.share_of_level(self.metric.name)
         return detectable_difference(
             seeds,
@@ -96,7 +115,7 @@ class Power:
         without the noise of sentences; None with a single seed.
         """
         level = planned_looks(self.experiment.looks.plan)[-1].level
-        in_sds = replace(self, sd=1.0, sentences=0.0)
+        in_sds = replace(self, sd=1.0, sentences=0.0, verdicts=())
         return in_sds.detectable_difference(len(self.experiment.seeds), level)
 
     def seeds_needed(self, difference: float) -> int | None:
@@ -111,10 +130,12 @@ class Power:
                 return look.seeds
         if self.looks:
             return None
-        level = LEVEL * self.experiment.share_of_level(self.metric.name)
-        return seeds_needed(
-            difference, self.rows, self.sd, self.sentences, level, n_tests=self.experiment.n_tests
-        )
+
+        def is_enough(seeds: int) -> bool:
+            smallest = self.detectable_difference(seeds, further=0)
+            return smallest is not None and smallest <= difference
+
+        return fewest_seeds(1, is_enough)
 
     @property
     def text(self) -> str:
@@ -124,29 +145,32 @@ class Power:
         title = self.metric.title
         if not self.sd:
             return (
-                f"The runs that exist show no spread of {title} over seeds, so the detectable "
-                f"difference is unknown; --spread SD states a spread."
+                f"The seeds of the finished runs have equal {title}, so the detectable difference "
+                f"is unknown; state the standard deviation over seeds by --spread SD."
             )
+        subject = "Expected detectable difference of a row with typical noise"
+        if self.verdicts:
+            row = "the row" if len(self.verdicts) == 1 else "the median row"
+            subject = f"Detectable difference of {row}"
         conditions = f"{plural(self.experiment.n_tests, 'row')} and {percent(POWER)} power"
         if self.looks:
             sizes = "; ".join(map(self._look_text, self.looks))
-            return f"Expected detectable difference with {conditions}: {sizes}. {self._noise}."
+            return f"{subject}, with {conditions}: {sizes}. {self._noise}."
         n_seeds = len(self.experiment.seeds)
+        if n_seeds == 1:
+            n_seeds = 3  # with 2 seeds, hardly anything is detected
+            subject = f"One seed detects no difference. {subject}"
         further = len(self.experiment.further_seeds)
         seeds = plural(n_seeds, "seed")
-        more_seeds = max(3, 2 * n_seeds)  # with 2 seeds, hardly anything is detected
-        more = self.detectable_difference(more_seeds, further=0)
-        alternatives = f"{self._size(more)} with {more_seeds} seeds"
+        more = self.detectable_difference(2 * n_seeds, further=0)
+        alternatives = f"{self._size(more)} with {2 * n_seeds} seeds"
         if further:
             seeds += f" ({n_seeds + further} of base)"
-        elif n_seeds > 1:
+        elif not self.verdicts:
             more_of_base = self.detectable_difference(n_seeds, further=n_seeds)
             alternatives += f", {self._size(more_of_base)} if only base has {2 * n_seeds} seeds"
         size = self.amount(self.detectable_difference(n_seeds))
-        return (
-            f"Expected detectable difference with {seeds}, {conditions}: {size} "
-            f"({alternatives}). {self._noise}."
-        )
+        return f"{subject}, with {seeds}, {conditions}: {size} ({alternatives}). {self._noise}."
 
     def _look_text(self, look: Look) -> str:
         """`look 1 (3 seeds, level 0.0187) 2.1 BLEU`."""
@@ -174,7 +198,10 @@ class Power:
     def _noise(self) -> str:
         """The standard deviations with their source, as text."""
         if self.source == "unknown":
-            return "The spread of the main metric is unknown, and --spread SD states it"
+            return (
+                "The standard deviation of the main metric over seeds is unknown; state it by "
+                "--spread SD"
+            )
         noise = f"Standard deviation: {self._size(self.sd)} over seeds"
         if self.sentences:
             noise += f", {self._size(self.sentences)} over test {self.metric.item}s"
@@ -246,6 +273,12 @@ def power_of_scores(experiment: Experiment, metrics: Iterable[Metric]) -> list[P
             sentences = _sd_over_sentences(pairs, resamples_of(base.runs, metric))
             rows_open = sum(len(pair.differences) < 2 for pair in pairs)
             power = Power(experiment, metric, sd or 0.0, sentences, "runs", rows_open=rows_open)
+            tested = [(base, row) for row in rows if row.label not in duplicate_labels]
+            verdicts = verdicts_on(
+                experiment, metric, tested, experiment.n_tests, experiment.looks.judged
+            )
+            if all(verdict.seed_test for verdict in verdicts):
+                power = replace(power, verdicts=verdicts)
             powers.append(power)
     return powers if is_known else []
 

@@ -331,8 +331,8 @@ def test_looks_that_are_changed_after_one_was_judged_raise_the_error_of_the_tabl
     assert changed.experiment.error_rate == 2 * LEVEL
     (remark,) = changed.experiment.notes.remarks
     assert remark == (
-        "The study was judged before: with 3, 4 and 6 seeds by bleu, margin none. "
-        "The error of all its verdicts is at most 10 %, not 5 %."
+        "The study has earlier verdicts: by bleu, with 3, 4 and 6 seeds and no margin. "
+        "The probability that any of its verdicts is false is at most 10 %, not 5 %."
     )
     words = " ".join(conclusion(changed))
     assert "Error rate: 5 % of 10 % is used" in words
@@ -370,7 +370,7 @@ def test_a_trial_after_a_verdict_names_the_study_and_with_one_seed_says_nothing(
     root = str(whole.results.root)
     trial = inside("table", whole.study.path, "--seeds", "1-2", "--results", root)
     (line,) = (line for line in trial.out.splitlines() if "a selection by --set" in line)
-    assert line.startswith("The study was judged before: with 3 seeds by bleu")
+    assert line.startswith("The study has earlier verdicts: by bleu, with 3 seeds and no margin")
     assert f"`ablate table {whole.study.path} --results {root}`" in line
     single = fake(listed(3), rows=["A*"], seeds="1").table()
     assert (single.experiment.error_rate, single.experiment.notes.remarks) == (LEVEL, ())
@@ -395,10 +395,10 @@ def judged_by(results, text, before):
 @pytest.mark.parametrize(
     ("before", "after", "error", "line"),
     [
-        ("", "judge: [ppl]", 0.1, "by bleu, margin none. The error of all its verdicts is at most 10 %, not 5 %."),
-        ("judge: [bleu, ppl]", "judge: [ppl]", 0.1, "by bleu and ppl, margin none. The error of all"),
-        ("margin: 0.5", "margin: 1", 0.05, 'by bleu, margin 0.5 bleu. "As good as base" is a claim'),
-        ("", "margin: 0.5", 0.05, 'by bleu, margin none. "As good as base" is a claim'),
+        ("", "judge: [ppl]", 0.1, "by bleu, with 3 seeds and no margin. The probability"),
+        ("judge: [bleu, ppl]", "judge: [ppl]", 0.1, "by bleu and ppl, with 3 seeds and no margin. The probability"),
+        ("margin: 0.5", "margin: 1", 0.05, 'by bleu, with 3 seeds and a margin of 0.5 bleu. "As good as base" is a claim'),
+        ("", "margin: 0.5", 0.05, 'by bleu, with 3 seeds and no margin. "As good as base" is a claim'),
     ],
 )  # fmt: skip
 def test_metrics_and_margins_that_are_changed_after_a_verdict_are_remarked_everywhere(
@@ -408,7 +408,7 @@ def test_metrics_and_margins_that_are_changed_after_a_verdict_are_remarked_every
     table = results.table()
     assert table.experiment.error_rate == pytest.approx(error)
     (remark,) = table.experiment.notes.remarks
-    assert remark.startswith(f"The study was judged before: with 3 seeds {line}")
+    assert remark.startswith(f"The study has earlier verdicts: {line}")
     path, root = str(results.study.path), str(results.results.root)
     assert f"note: {remark}" in inside("plan", path, "--results", root).err
     assert fake(f"{listed(3)}{before}\n").table().experiment.notes.remarks == ()
@@ -432,8 +432,9 @@ def test_rows_that_are_removed_after_a_verdict_raise_the_error(fake, before, aft
     else:
         (remark,) = table.experiment.notes.remarks
         assert remark == (
-            f"The study was judged before: with 3 seeds by bleu, margin none, and with {removed} "
-            "that the study no longer has. The error of all its verdicts is at most 10 %, not 5 %."
+            f"The study has earlier verdicts: by bleu, with 3 seeds, no margin and {removed} that "
+            "it no longer has. The probability that any of its verdicts is false is at most 10 %, "
+            "not 5 %."
         )
         assert table.experiment.error_rate == 2 * LEVEL
 
@@ -460,7 +461,7 @@ def test_an_old_record_says_nothing_of_metrics_and_margins(fake):
 def test_the_start_of_a_run_and_the_published_archive_say_it_too(fake, tmp_path):
     results = judged_by(fake, f"{listed(3)}judge: [ppl]\n", listed(3))
     path, root = str(results.study.path), str(results.results.root)
-    line = "The study was judged before: with 3 seeds by bleu"
+    line = "The study has earlier verdicts: by bleu, with 3 seeds"
     started = inside("run", path, "--results", root, "--device", "cpu")
     assert f"note: {line}" in started.err
     assert inside("publish", path, "--results", root, "--out", tmp_path / "published").code == 0

@@ -57,9 +57,9 @@ def test_the_last_line_of_a_part_of_a_study_names_the_report_of_that_part(calm):
     study = read_study(calm.file)
     part = replace(study, source=replace(study.source, is_modified=True))
     line = _last_line(part, Results(calm.root), Counter(done=1), 2.0)
-    command = f"`ablate report {calm.file} --results {calm.root}`"
-    with_same = "with the same --set, --rows and --seeds, and --out FILE,"
-    assert line.endswith(f"; {command} {with_same} writes a page with figures")
+    command = f"`ablate report {calm.file} --results {calm.root} --out FILE`"
+    options = "with the --set, --rows and --seeds of this command"
+    assert line.endswith(f"; {command}, {options}, writes a page with figures")
 
 
 def test_every_row_has_scores_and_a_decoding_row_trains_nothing(calm):
@@ -119,7 +119,7 @@ def test_an_added_metric_is_scored_from_stored_translations(copy, no_workers):
     copy.file.write_text(TINY + "metrics: [chrf, ter]\n")
     done = copy.run()
     assert done.code == 0
-    assert done.err.startswith("note: The study was judged before: with ")
+    assert done.err.startswith("note: The study has earlier verdicts: by ")
     after = stamps(copy.root / "runs")
     assert {path for path in after if after[path] != before.get(path)} == set(
         copy.root.glob("runs/*/scores/*.json")

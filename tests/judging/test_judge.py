@@ -254,7 +254,6 @@ FAULTS = {
     "metric": (csv_of(WIDE), ["--metric", "los"], 'unknown metric "los"; did you mean "loss"?'),
     "column": (csv_of(WIDE), ["--by", "rou"], 'unknown column "rou"'),
     "one row": (csv_of(LONG[:3]), [], "there is nothing to compare it with"),
-    "wide": (csv_of(LONG), ["--wide", "--format", "json"], "--wide has no effect"),
 }  # fmt: skip
 
 

@@ -356,6 +356,17 @@ def test_the_memory_is_that_of_the_device_and_of_a_part_of_the_batch(fake, monke
     assert asked == on_cpu
 
 
+def test_the_memory_is_explained_only_if_runs_need_a_sizable_part_of_it(fake, monkeypatch, capsys):
+    monkeypatch.setattr(plan_module, "visible_gpus", lambda: 0)
+    monkeypatch.setattr("ablate.report.plan_text.cores", lambda: 4)
+    planned = plan(fake(COSTS))
+    largest = max(row.peak_memory for row in planned.rows)
+    for available, is_said in ((40 * largest, False), (40 * largest - 1, True)):
+        monkeypatch.setattr("ablate.report.plan_text.memory", lambda bytes=available: bytes)
+        print_plan(planned)
+        assert ("Memory is estimated" in capsys.readouterr().out) == is_said
+
+
 @pytest.mark.parametrize(("has_bf16", "note"), [(True, False), (False, True)])
 def test_a_plan_says_the_precision_and_that_a_processor_lacks_bf16(
     fake, monkeypatch, has_bf16, note
@@ -414,6 +425,10 @@ def test_the_plan_says_how_often_training_reads_its_text():
     assert cost.epochs(config, lengths) == pytest.approx(0.07)
     half = resolve_row({"train_steps": 14, "batch_tokens": 20, "train_fraction": 0.5})
     assert cost.epochs(half, lengths) == pytest.approx(0.14)
+    # 4000 tokens are 58 batches, the last of which is smaller: it is no part of another epoch.
+    asked = resolve_row({"epochs": 8, "batch_tokens": 70})
+    assert cost.steps(asked, lengths) == 8 * 58
+    assert cost.epochs(asked, lengths) == 8.0
     blocks = resolve_row(
         {**LanguageModel.defaults, "train_steps": 10, "batch_tokens": 40, "context": 8, "stride": 4}
     )

@@ -8,6 +8,7 @@ import pytest
 
 from ablate.cli.init import TEMPLATES
 from ablate.config.lengths import Lengths
+from ablate.formatting import plural
 from ablate.plan.power import power_json, power_of, power_warning
 from ablate.stats.looks import planned_looks
 from ablate.stats.power import detectable_difference
@@ -29,7 +30,9 @@ def test_every_template_finds_differences_such_as_most_published_rows_show(templ
     power, *_ = power_of(runs_of(read_study(path)), Results(tmp_path / "results"))
     assert power.detectable_sds <= (4.7 if template.stem == "quickstart" else 3.2)
     assert power_warning(power) is None
-    assert power.text.startswith("Expected detectable difference with ")
+    assert power.text.startswith(
+        "Expected detectable difference of a row with typical noise, with "
+    )
 
 
 def test_the_spread_is_that_of_the_layout_of_rows_and_seeds(fake):
@@ -47,13 +50,30 @@ def test_the_spread_is_that_of_the_layout_of_rows_and_seeds(fake):
     assert (bleu.metric.name, bleu.experiment.name, bleu.rows, bleu.source) == (
         "bleu", "small", 4, "runs"
     )  # fmt: skip
-    study_size = detectable_difference(3, 4, bleu.sd)
-    doubled = detectable_difference(6, 4, bleu.sd)
-    base_doubled = detectable_difference(3, 4, bleu.sd, further=3)
+
+
+@pytest.mark.parametrize("rows", [("A h=1",), ("A h=1", "A h=2")])
+def test_of_finished_rows_plan_has_the_median_of_the_differences_in_the_table(fake, rows):
+    """Two numbers for one row, of which neither says how it was made, are a riddle."""
+    each = {"A h=1": "[1]", "A h=2": "[1, 2]"}[rows[-1]]
+    text = SMALL.partition("rows:")[0] + f"rows:\n  A: {{each: {{h: {each}}}}}\n"
+    results = fake(text)
+    for seed, noise in ((1, 0.0), (2, 1.5), (3, -0.7)):
+        results.done("base", seed, 5.0, 25.0)
+        for times, row in enumerate(rows, 1):
+            results.done(row, seed, 5.0, 24.0 + times * noise)
+    (bleu,) = power_of(results.planned, results.results)
+    verdicts = results.table().verdicts(bleu.metric)
+    expected = np.median([verdict.minimum_detectable for verdict in verdicts])
+    assert bleu.detectable_difference(3) == pytest.approx(expected)
+    doubled = bleu.detectable_difference(6)
+    assert doubled < expected
     assert bleu.text.startswith(
-        f"Expected detectable difference with 3 seeds, 4 rows and 80 % power: {study_size:.1f} "
-        f"BLEU ({doubled:.1f} with 6 seeds, {base_doubled:.1f} if only base has 6 seeds)."
+        f"Detectable difference of {'the row' if len(rows) == 1 else 'the median row'}, with 3 "
+        f"seeds, {plural(len(rows), 'row')} and 80 % power: {expected:.1f} BLEU ({doubled:.1f} with 6 "
+        f"seeds). "
     )
+    assert bleu.seeds_needed(doubled) == 6
 
 
 def test_base_alone_gives_a_spread_and_one_seed_of_it_gives_none(fake):
@@ -84,7 +104,9 @@ def test_before_a_row_has_finished_the_noise_of_sentences_is_that_between_seeds_
 def test_a_stated_spread_needs_no_runs_and_one_seed_finds_nothing(fake):
     results = fake(seeds="1")
     (power,) = power_of(results.planned, results.results, spread=0.5)
-    assert "with 1 seed, 4 rows and 80 % power: none (one seed shows no spread)" in power.text
+    three = power.detectable_difference(3)
+    assert power.text.startswith("One seed detects no difference. Expected detectable difference ")
+    assert f"with 3 seeds, 4 rows and 80 % power: {three:.1f} BLEU (" in power.text
     assert power_json(power)["detectable"]["1"] is None
     assert power.seeds_text(50.0) == "A difference of 50 BLEU takes 2 seeds."
 
@@ -96,10 +118,10 @@ def test_a_main_metric_without_spread_is_named_and_takes_no_other_metric_for_to_
     given = [str(results.study.path), "--results", str(results.results.root)]
     done = inside("plan", *given)
     assert (
-        "The runs that exist show no spread of BLEU over seeds, so the detectable difference is"
+        "The seeds of the finished runs have equal BLEU, so the detectable difference is unknown"
         in done.out
     )
-    assert re.search(r"detectable difference with .*: ×\d+\.\d+ PPL \(", done.out)
+    assert re.search(r"detectable difference of .*: ×\d+\.\d+ PPL \(", done.out)
     refused = inside("plan", *given, "--difference", "1")
     assert (refused.code, refused.err) == (
         2, "--difference: the runs show no spread of BLEU over seeds; give --spread SD\n",
@@ -181,9 +203,9 @@ def test_plan_says_before_any_run_that_seeds_are_too_few_with_the_remedy(fake, s
     done = inside("plan", *given)
     (bleu,) = json.loads(inside("plan", *given, "--format", "json").out)["power"].values()
     assert ("Too few seeds" in done.out) == (bleu["warning"] is not None) == is_hopeless
-    assert is_hopeless == (f"find {bleu['detectable']['5']:.1f} BLEU" in done.out)
+    assert is_hopeless == (f"from {bleu['detectable']['5']:.1f} BLEU upwards" in done.out)
     assert is_hopeless == ("`seeds: [1, 2, 3, 4, 5]`" in done.out)
-    assert (seeds == "1-2") == ("published studies differ by so much" in done.out)
+    assert (seeds == "1-2") == ("published studies differ from their base by" in done.out)
 
 
 def test_a_spread_of_few_rows_says_so(fake):
@@ -215,7 +237,7 @@ def test_plan_shows_it_and_refuses_what_it_cannot_know(fake):
     results = fake()
     given = [str(results.study.path), "--results", str(results.results.root)]
     done = inside("plan", *given, "--spread", "0.5", "--difference", "1")
-    assert "detectable difference with" in done.out
+    assert "Expected detectable difference of a row with typical noise, with" in done.out
     assert "A difference of 1 BLEU takes" in done.out
     content = json.loads(
         inside("plan", *given, "--spread", "0.5", "--difference", "1", "--format", "json").out

@@ -76,6 +76,18 @@ def test_a_row_and_its_base_have_the_verdict_of_the_table_beside_that_of_the_pai
     assert other.table_verdicts == {}
 
 
+def test_a_single_evaluation_is_no_curve(compared):
+    with redirect_stdout(io.StringIO()) as out:
+        print_comparison(compared)
+    (_, *lines) = out.getvalue().partition("from the first to the last evaluation")[2].splitlines()
+    assert [line.split("  ")[0] for line in lines[: lines.index("")]] == ["A h=2"]
+    points = dict.fromkeys((1, 2), ((100, 4.0),))
+    once = replace(compared, curves=tuple(replace(c, by_seed=points) for c in compared.curves))
+    with redirect_stdout(io.StringIO()) as out:
+        print_comparison(once)
+    assert "evaluation" not in out.getvalue()
+
+
 def test_the_mean_of_curves_is_taken_over_the_log_perplexity(compared):
     first, second = compared.curves
     assert first.by_seed == {1: ((50, 8.0),), 2: ((50, 16.0),)}

@@ -11,7 +11,7 @@ from scipy import stats
 from statsmodels.stats.power import TTestPower
 
 from ablate.stats import power
-from ablate.stats.power import MAX_SEEDS, POWER, detectable_difference, seeds_needed
+from ablate.stats.power import MAX_SEEDS, POWER, detectable_difference, fewest_seeds
 from benchmarks import verdicts as simulation
 
 
@@ -108,6 +108,10 @@ def test_h_two_seeds_are_known_beforehand_to_see_almost_nothing():
     assert detectable_difference(2, 13, 1.0) > 10
     assert detectable_difference(3, 13, 1.0) < 6
     assert detectable_difference(8, 13, 1.0) < 2.5
+
+
+def seeds_needed(difference, *noise, **further):
+    return fewest_seeds(1, lambda n: detectable_difference(n, *noise, **further) <= difference)
 
 
 def test_the_smallest_number_of_seeds_is_found():

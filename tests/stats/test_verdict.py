@@ -85,24 +85,27 @@ def test_an_insignificant_difference_reports_what_could_be_seen_and_the_seeds_th
     assert verdict.word == "cannot tell"
     assert verdict.text == (
         f"cannot tell (detectable difference: {verdict.minimum_detectable:.1f} BLEU; "
-        f"a new study of {3 + verdict.more_seeds} seeds would find the observed one)"
+        f"finding the observed difference takes a new study of {3 + verdict.more_seeds} seeds)"
     )
     assert verdict.short == f"cannot tell ({verdict.minimum_detectable:.1f})"
     assert abs(verdict.mean) < verdict.minimum_detectable
 
 
-def test_two_seeds_that_hold_every_difference_do_not_tell():
-    verdict = one(-30.0, 20.0)
-    assert (verdict.interval, verdict.is_uninformative) == (None, True)
-    assert verdict.text == "cannot tell: with two seeds, the noise excludes no possible difference"
-    assert verdict.short == "cannot tell"
+def test_two_seeds_that_hold_every_difference_have_all_of_it_as_their_interval():
+    verdict = one(-30.0, 20.0, possible=(-100.0, 100.0))
+    assert verdict.interval == (-100.0, 100.0)
+    assert verdict.text.startswith("cannot tell (detectable difference: >100 BLEU; ")
+    assert verdict.short == "cannot tell (>100)"
+    content = verdict.as_json()
+    assert (content["low"], content["high"]) == (-100.0, 100.0)
+    assert content["minimum_detectable"] > 100
     clipped = one(-97.0, -96.0, -95.0)
     assert clipped.interval == (pytest.approx(-98.5, abs=0.05), pytest.approx(-93.5, abs=0.05))
     # Base at 99.0 can lose 99.0 and gain 1.0.
     possible = BLEU.possible_differences(99.0)
     assert one(-99.0, -98.0, -97.0, possible=possible).interval[0] == -99.0
     assert one(-2.0, 0.5, -1.0, possible=possible).interval[1] == 1.0
-    assert one(-70.0, 1.0, possible=possible).interval is None
+    assert one(-70.0, 1.0, possible=possible).interval == (-99.0, 1.0)
     assert TER.possible_differences(99.0) == (-100.0, 100.0)
     assert one(-30.0, 20.0, metric=replace(BLEU, is_percentage=False)).interval is not None
 
@@ -120,8 +123,6 @@ def test_an_interval_of_a_perplexity_does_not_reach_below_1():
     assert verdict.interval == (-base, verdict.seed_test.high)
     assert (verdict.bootstrap.low, verdict.bootstrap.high > 0.1) == (-base, True)
     assert PPL.interval_text(*verdict.interval).startswith("[0.980, ")
-    # However near base is to 1, an interval is wide only over a factor of a million.
-    assert not verdict.is_uninformative
 
 
 def test_an_interval_of_a_loss_does_not_reach_below_0():
@@ -134,10 +135,8 @@ def test_an_interval_of_a_loss_does_not_reach_below_0():
     assert loss(1.2, 0.01, 0.05).interval == (low, high)
     # The interval of the test is -0.03 -+ 0.2541, which is more than base has to lose.
     assert loss(0.26, -0.01, -0.05).interval == (-0.26, pytest.approx(0.2241, abs=1e-4))
-    # Up to twice the larger mean, and down to 0: the seeds do not tell.
-    verdict = loss(0.2, 0.0, 0.06)
-    assert (verdict.interval, verdict.is_uninformative) == (None, True)
-    assert verdict.text == "cannot tell: with two seeds, the noise excludes no possible difference"
+    # A loss has no largest value.
+    assert loss(0.2, 0.0, 0.06).interval == (-0.2, pytest.approx(0.4112, abs=1e-4))
     # Base near 0 leaves a larger loss its interval.
     assert loss(0.001, 5.01, 5.05).interval == (
         pytest.approx(5.03 - 0.2541, abs=1e-4),
@@ -191,7 +190,7 @@ def test_the_seeds_needed_are_the_fewest_whose_t_test_sees_the_observed_mean():
 def test_no_number_of_seeds_sees_a_difference_below_the_noise_of_the_sentences():
     verdict = one(-0.5, 0.3, -0.4, spread=2.0)
     assert verdict.more_seeds is None
-    assert verdict.text.endswith("no number of seeds would find the observed one)")
+    assert verdict.text.endswith("no number of seeds finds the observed difference)")
     assert one(-0.5, 0.3, -0.4).more_seeds is not None
 
 
@@ -693,6 +692,7 @@ def test_a_diverged_row_says_with_which_seeds(diverged, ended, seeds):
         (BLEU, 0.05, " (0.1)"),
         (BLEU, 0.0321, " (0.03)"),
         (PPL, 1.01, " (×2.746)"),
+        (PPL, 14.0, " (>×1e+6)"),
     ],
 )
 def test_the_cell_of_an_undecided_row_has_its_detectable_difference(metric, detectable, text):

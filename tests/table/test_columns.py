@@ -171,8 +171,8 @@ def test_nothing_is_best_where_all_rows_print_the_same_score(fake):
 @pytest.mark.parametrize(
     ("ppl", "bleu", "looks", "expected"),
     [
-        (0.01, 0.01, False, {"Δ": "paired by seed, with an interval"}),
-        (0.01, 0.0, False, {"ΔPPL": "with an interval", "ΔBLEU": "because the seeds show no spread in BLEU"}),
+        (0.01, 0.01, False, {"Δ": "paired by seed. The level of a confidence interval"}),
+        (0.01, 0.0, False, {"ΔPPL": "level of a confidence interval", "ΔBLEU": "because the seeds show no spread in BLEU"}),
         (0.0, 0.01, False, {"ΔBLEU": "excludes 0", "ΔPPL": "because the seeds show no spread in PPL"}),
         (0.0, 0.0, False, {"Δ": "no interval, because the seeds show no spread in PPL and BLEU."}),
         (0.01, 0.01, True, {"Δ": "no interval, because look 1 of 2 (4 of 6 seeds) is not complete"}),
@@ -213,7 +213,7 @@ def test_only_the_intervals_of_the_main_metric_agree_with_the_verdicts_and_other
     assert any(
         row.verdicts["ppl"].is_different for row in table.rows[1:]
     )  # outside of its interval, but no verdict
-    rule = "; the interval of ΔBLEU excludes 0 if and only if the verdict is worse or better"
+    rule = " The interval of ΔBLEU excludes 0 if and only if the verdict is worse or better"
     assert f"{rule}." in legend(table)
     for seed in (1, 2):
         results.done("A h=1", seed, 5.0, 60.0 + seed / 100)
@@ -759,7 +759,7 @@ def test_two_metrics_have_one_verdict_together_and_a_p_value_each(tmp_path):
     assert head.startswith("| row | PPL (dev) | BLEU (test) | verdict |")
     assert "Each of these 2 metrics is tested at 0.025" in text
     for metric, equal in (("PPL", 1), ("BLEU", 0)):
-        interval = f"the interval of Δ{metric} excludes {equal}"
+        interval = f"The interval of Δ{metric} excludes {equal}"
         assert f"{interval} if and only if the verdict by {metric} is worse or better" in text
     assert "- By PPL: " in text
     assert "- By BLEU: " in text

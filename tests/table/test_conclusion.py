@@ -69,7 +69,7 @@ def check_grammar(made, counts):
     text = " ".join(sentences)
     by_word = dict(zip(KINDS, counts, strict=True))
     for row in rows:
-        once = re.sub(r"would find the difference observed for A h=\d+", "", text)
+        once = re.sub(r"Finding the observed difference of A h=\d+", "", text)
         assert len(re.findall(rf"{row.label}\b", once)) == 1, (row.label, text)
     assert ("Worse than base" in text) == bool(by_word["worse"])
     assert ("Better than base" in text) == bool(by_word["better"])
@@ -146,8 +146,8 @@ def test_what_could_not_be_seen_comes_with_the_fewest_seeds_that_would():
     needed = rows[1].verdict.more_seeds
     assert needed < rows[0].verdict.more_seeds
     assert text.endswith(
-        f" A new study of {3 + needed} seeds would find a true difference as large as the observed "
-        "one of A h=2 (-1.1 BLEU)."
+        f" Finding the observed difference of A h=2 (-1.1 BLEU) takes a new study of {3 + needed} "
+        "seeds."
     )
     never = [judged(1, [])]
     assert said(never) == ["No score yet: A h=1."]

@@ -11,3 +11,5 @@ def test_a_short_legend_has_four_lines_with_every_warning_in_the_order_of_the_wh
     ordinary = ("a", "b", "c", "d", "e", Essential("v"), "g")
     assert Layout((), ordinary).short_legend == ["a", "b", "c", "v"]
     assert Layout((), (*warnings, "g")).short_legend == list(warnings)
+    # A verdict is explained however many warnings there are.
+    assert Layout((), (*warnings, "g", Essential("v"))).short_legend == [*warnings, "v"]

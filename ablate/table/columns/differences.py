@@ -170,13 +170,23 @@ def _verdict_line(table: Table, is_compact: bool = False) -> str:
     undecided = " cannot tell: not significant."
     if not is_compact:
         undecided = (
-            f" cannot tell (d): not significant; d is the detectable difference, which is found "
-            f"with {percent(POWER)} probability."
+            f" cannot tell (d): not significant; d is the detectable difference: a true difference "
+            f"of d is found with a probability of {percent(POWER)}."
         )
+        if sizes := dict.fromkeys(_impossible_sizes(table)):
+            undecided += f" {' and '.join(sizes)}: larger than any possible difference."
     return Essential(
         f"verdict: by {titles}. worse, better: beyond the noise of {seeds}{''.join(items)} "
         f"(p < {LEVEL:g}, Holm-corrected over {rows}).{several}{equivalent}{undecided}"
     )
+
+
+def _impossible_sizes(table: Table) -> Iterator[str]:
+    """Yield the detectable differences that are larger than any possible difference: `>100`."""
+    for metric in table.judged_metrics:
+        for verdict in table.verdicts(metric):
+            if verdict.word == "cannot tell" and verdict.detectable_text.startswith(">"):
+                yield verdict.detectable_text
 
 
 def _difference_lines(table: Table, form: Form) -> Iterator[str]:
@@ -193,13 +203,13 @@ def _difference_lines(table: Table, form: Form) -> Iterator[str]:
     if with_intervals:
         further = ", with base's further seeds" if table.experiment.further_seeds else ""
         text = (
-            f"mean difference from base, paired by seed{further}, with an interval of at least "
-            f"95 % for each row alone"
+            f"mean difference from base, paired by seed{further}. The level of a confidence "
+            f"interval is 95 % or more for one row, and less for all rows together."
         )
         for metric in table.judged_metrics:
             if metric in with_intervals:
                 text += _intervals_and_verdicts(table, metric)
-        yield f"{_heads(with_intervals, shown)}: {text}."
+        yield f"{_heads(with_intervals, shown)}: {text}"
     if without_intervals:
         titles = " and ".join(metric.title for metric in without_intervals)
         reason = f"the seeds show no spread in {titles}"
@@ -223,13 +233,13 @@ def _intervals_and_verdicts(table: Table, metric: Metric) -> str:
     no_difference = int(metric.is_log)  # a ratio of 1
     by = f" by {metric.title}" if len(table.judged_metrics) > 1 else ""
     text = (
-        f"; the interval of Δ{metric.title} excludes {no_difference} if and only if the "
+        f" The interval of Δ{metric.title} excludes {no_difference} if and only if the "
         f"verdict{by} is worse or better"
     )
     if exceptions:
         rows = ", ".join(exceptions)
         text += f" (exceptions, where diverged seeds or an earlier look decided: {rows})"
-    return text
+    return f"{text}."
 
 
 def _heads(metrics: Sequence[Metric], shown: Sequence[Metric]) -> str:
