@@ -11,13 +11,21 @@ from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from ablate.config.cost import checkpoint_bytes, flops_per_step, forward_flops, parameters, steps
+from ablate.config.cost import (
+    checkpoint_bytes,
+    flops_per_step,
+    forward_flops,
+    idle_parameters,
+    parameters,
+    steps,
+)
 from ablate.config.lengths import ASSUMED_LENGTH, Lengths
 from ablate.config.resolve import resolve_row
 from ablate.data.batches import collate
 from ablate.data.length_sums import length_sums
 from ablate.kernels.cross_entropy import smoothed_cross_entropy
 from ablate.model import build
+from ablate.model.experts import MixtureOfExperts
 from ablate.parts import mixers
 from ablate.store import checkpoints
 from ablate.store.layout import RunFolder
@@ -134,6 +142,14 @@ EVEN = {
 def test_parameters_of_every_variant_match_the_model(variant):
     config = resolve_row({**EVEN, **(VARIANTS | ROUNDED | MIXERS)[variant]})
     assert parameters(config, 97) == sum(p.numel() for p in build(config, 97, seed=1).parameters())
+
+
+def test_idle_parameters_are_those_of_the_experts_that_a_token_does_not_meet():
+    config = resolve_row({**SIZES, "n_experts": 4, "experts_per_token": 1, "shared_experts": 1})
+    model = build(config, 97, seed=1)
+    mixtures = [part for part in model.modules() if isinstance(part, MixtureOfExperts)]
+    of_an_expert = sum(p.numel() for p in mixtures[0].experts[0].parameters())
+    assert idle_parameters(config) == 3 * of_an_expert * len(mixtures)
 
 
 @pytest.mark.parametrize("mixer", MIXERS)
