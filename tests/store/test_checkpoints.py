@@ -224,6 +224,13 @@ def test_pruning_keeps_two_resumable_checkpoints_and_the_named_weights(folder):
     assert names(folder) == kept
 
 
+def test_a_checkpoint_that_has_lost_its_state_is_none_of_the_two_resumable_ones(folder):
+    save(folder, 1, 2, 3, 4)
+    checkpoints.newest(folder)[0].state.unlink()
+    checkpoints.prune(folder, keep_weights=set())
+    assert names(folder) == [*files_of(2, *WHOLE), *files_of(3, *WHOLE)]
+
+
 def test_pruning_after_every_save_never_keeps_more(folder):
     for step in range(1, 12):
         save(folder, step, scheduled=step % 2 == 0)
