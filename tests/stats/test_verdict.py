@@ -297,6 +297,7 @@ def test_a_single_row_without_noise_of_sentences_is_the_paired_t_test_of_scipy(d
 
 def test_p_of_several_variances_is_the_level_at_which_the_interval_ends():
     noise = Noise((Variance(2.0, 2), Variance(1.0, 20)), 0.3)
+    assert noise.error(3) == pytest.approx(((2.0 + 1.0) / 3 + 0.3) ** 0.5)
     for distance in (0.5, 1.5, 3.0, 12.0):
         level = noise.p(distance, 3)
         squares = [
