@@ -59,10 +59,11 @@ def random_model(tokenizer, **fields):
     )
 
 
-def ours(opened, sentences, beam, alpha=0.0):
-    """Token ids of our translations, with the length penalty of the other libraries."""
-    decoding = DecodingConfig(beam=beam, alpha=alpha, length_penalty="length")
-    return translate_ids(opened.model, sentences, decoding, torch.device("cpu"))
+def ours(opened, sentences, beam):
+    """Token ids of our translations at alpha = 0."""
+    return translate_ids(
+        opened.model, sentences, DecodingConfig(beam=beam, alpha=0.0), torch.device("cpu")
+    )
 
 
 def until_end(rows):

@@ -74,12 +74,11 @@ def test_200_sentences_are_translated_the_same_greedily(translator, exported):
     )
 
 
-@pytest.mark.parametrize("alpha", [0.0, 1.0, 2.0])
 def test_200_sentences_are_translated_the_same_by_beam_search_token_by_token_and_as_text(
-    translator, exported, alpha
+    translator, exported
 ):
-    found = generate(translator, exported, num_beams=4, length_penalty=alpha)
-    expected = ours(translator.opened, translator.ids, beam=4, alpha=alpha)
+    found = generate(translator, exported, num_beams=4)  # alpha is 0 in the folder's settings
+    expected = ours(translator.opened, translator.ids, beam=4)
     assert different(found, expected) == []
     text = tokenizer_of(translator, exported).batch_decode(found, skip_special_tokens=True)
     assert text == translator.tokenizer.decode(expected)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor, nn
 
 from ablate.model import Transformer
@@ -44,6 +45,15 @@ def load(theirs: nn.Module, weights: Weights) -> nn.Module:
     assert learned == set(weights)
     theirs.to(next(iter(weights.values())).dtype).load_state_dict(weights, strict=False)
     return theirs.eval()
+
+
+def with_attention_biases(weights: Weights) -> Weights:
+    """Add biases of zero to attention projections without a bias."""
+    projections = (
+        name.removesuffix("weight") for name in weights if re.search(r"\bW_[QKVO]\.weight$", name)
+    )
+    zeros = {f"{name}bias": torch.zeros(len(weights[f"{name}weight"])) for name in projections}
+    return {**zeros, **weights}
 
 
 def without_biases(model: Transformer) -> Weights:

@@ -235,6 +235,7 @@ def test_seeds_that_have_ended_are_those_with_a_difference_or_a_divergence_unles
 
 
 def test_one_seed_cannot_tell_and_reports_the_bootstrap_apart():
+    assert one(0.0).word == "cannot tell"  # and not "no difference"
     assert one(-5.0).text == "cannot tell: one seed shows no spread"
     assert one(-5.0, spread=0.3).text == (
         "cannot tell: one seed shows no spread; "
