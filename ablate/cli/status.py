@@ -131,7 +131,7 @@ def _show_runs(stage: Stage, root: Results, format: Format) -> None:
             if not run.awaits_choice:
                 result = none_if_unreadable(root.run(run.id).read_result)
             id, detail = "" if run.awaits_choice else run.id, _detail(root, run, state, result)
-            status = RunStatus(row.row.label, run.seed, id, state, detail)
+            status = RunStatus(row.label, run.seed, id, state, detail)
             details.append(status)
             if format == "json":
                 facts = {**status._asdict(), "id": id or None, **_numbers(root, status, result)}

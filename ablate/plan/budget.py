@@ -226,7 +226,7 @@ def rows_without_estimate(plan: Plan) -> list[str]:
     labels = []
     for row in plan.rows:
         if row.flops is None or precision_on(plan.device, row.config) != base_precision:
-            labels.append(row.row.label)
+            labels.append(row.label)
     return labels
 
 

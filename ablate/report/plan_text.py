@@ -80,7 +80,7 @@ def _print_rows(plan: Plan) -> None:
         cells += [size(row.peak_memory), _states(row)]
         if has_matches:
             cells.append(row.row.matched.text if row.row.matched else "")
-        table.add_row(Label(row.row.label), *cells)
+        table.add_row(Label(row.label), *cells)
     print_wide(table)
 
 
@@ -94,7 +94,7 @@ def _lines_below(plan: Plan) -> Iterator[str]:
     if plan.lengths is None and not plan.study.data.is_stream:
         item = plan.study.task.metrics[plan.study.metrics.shown[0]].item
         yield f"The corpus is not prepared: {item}s of {ASSUMED_LENGTH} tokens are assumed."
-    yield from epochs_lines({row.row.label: row.epochs for row in plan.rows})
+    yield from epochs_lines({row.label: row.epochs for row in plan.rows})
     yield from _row_notes(plan)
     yield from _custom_classes(plan.study)
     yield from precision_lines(plan)
@@ -183,10 +183,10 @@ def _row_notes(plan: Plan) -> Iterator[str]:
     """Yield each note with the rows that it concerns."""
     noted: dict[str, list[str]] = {}
     for note, concerns in _ROW_NOTES:
-        noted[note] = [row.row.label for row in plan.rows if concerns(row.row.config)]
+        noted[note] = [row.label for row in plan.rows if concerns(row.config)]
     for row in plan.rows:
-        if note := note_on_shared_keys(row.row.config.all_layers):
-            noted.setdefault(f"note: {note}", []).append(row.row.label)
+        if note := note_on_shared_keys(row.config.all_layers):
+            noted.setdefault(f"note: {note}", []).append(row.label)
     repeated = []
     rows = plan.planned.by_label
     for label, earlier in plan.planned.repeated.items():
@@ -267,12 +267,12 @@ def _print_tuning(plan: Plan) -> None:
     for tuning_row in plan.tuning:
         candidates.setdefault(tuning_row.row.group, []).append(tuning_row)
     for row in plan.rows:
-        tuning = candidates.get(row.row.label)
+        tuning = candidates.get(row.label)
         if tuning and row.row.own_choice:
             runs = chain.from_iterable(tuning_row.runs for tuning_row in tuning)
             states = counted(state for _, state in runs)
             cells = (str(len(tuning)), thousands(tuning[0].steps), states)
-            table.add_row(Label(row.row.label), *cells, Text(row.row.own_choice.text))
+            table.add_row(Label(row.label), *cells, Text(row.row.own_choice.text))
     print_wide(table)
 
 
