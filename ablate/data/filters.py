@@ -192,6 +192,17 @@ def markup_warnings(split: str, records: Sequence[Document], labels: Sequence[st
     return warnings
 
 
+def copy_warnings(split: str, records: Sequence[Document]) -> list[str]:
+    """Warn of records whose first two fields are the same text, such as sentences that were not
+    translated.
+    """
+    beginning = [record.texts for record in records[:CHECKED_RECORDS] if len(record.texts) > 1]
+    share = sum(texts[0] == texts[1] for texts in beginning) / max(1, len(beginning))
+    if share < SHARE:
+        return []
+    return [f"{split}: {percent(share, 0)} of the records have the same text in both fields"]
+
+
 def form_warnings(
     splits: tuple[str, str],
     records: tuple[Sequence[Document], Sequence[Document]],

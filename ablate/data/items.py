@@ -7,7 +7,7 @@ exceptions are sizes with very few items; their test items are counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, cast
@@ -20,7 +20,10 @@ from ablate.data import generators
 from ablate.data.corpus import TokenSequences
 from ablate.data.draws import Draws, mix
 from ablate.data.generators import Items
-from ablate.errors import Fault, StudyError
+from ablate.data.sources import SHOWN
+from ablate.data.tokenizer import SymbolTokenizer
+from ablate.errors import Fault, StudyError, listed
+from ablate.formatting import ellipsis
 
 VERSION = 1  # raised when the same settings would give other items
 _TRIES = 200  # draws of an item before an item that is not for the split is used
@@ -176,8 +179,25 @@ def find_fault(data: SyntheticData, size: int) -> str | None:
         return f"targets must be 0, where nothing is to be predicted, or ids from {MARKS}"
     if not targets.any(1).all():
         return "an item has nothing to predict"
+    if (fault := _fault_in_names(data.generator.tokens(data))) is not None:
+        return fault
     if not all(map(np.array_equal, (inputs[3:4], targets[3:4]), alone)):
         return "an item depends on items that are drawn with it; use only the numbers of `draws`"
+    return None
+
+
+def _fault_in_names(names: Iterable[object]) -> str | None:
+    """Find a name that texts of items cannot have, or that two tokens have."""
+    marks = SymbolTokenizer.of(()).names
+    known: set[object] = set(marks)
+    for name in names:
+        if not isinstance(name, str) or name.split() != [name] or name in known:
+            shown = ellipsis(repr(name), SHOWN)
+            return (
+                f"tokens must have different names of one word, other than {listed(marks)}; got "
+                f"{shown}, or got it twice"
+            )
+        known.add(name)
     return None
 
 

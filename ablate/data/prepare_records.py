@@ -64,6 +64,7 @@ class RecordPreparation(Preparation):
         warnings = []
         if not self.data.is_tokenized:
             warnings += filters.markup_warnings(split, records, self.data.labels)
+        warnings += filters.copy_warnings(split, records)
         compared = (records, self._held_out.get("dev", []))
         return warnings + filters.form_warnings((split, "dev"), compared, self.data.labels)
 

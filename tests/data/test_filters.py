@@ -130,3 +130,11 @@ def test_a_record_at_the_ratio_is_kept_and_one_beyond_two_limits_counts_once():
 def test_a_tenth_of_escaped_lines_is_a_warning(escaped, warnings):
     lines = ["Tom &amp; Jerry"] * escaped + ["Tom and Jerry"] * (20 - escaped)
     assert len(markup_warnings("train", [Document((line,)) for line in lines], ["en"])) == warnings
+
+
+def test_records_with_one_text_on_both_sides_are_a_warning(files):
+    """As with `direction: de-de` and files whose names end in the language."""
+    copied = [(text, text) for text, _ in NEW[:4]]
+    warnings = files.write(dev=copied, test=[*copied[:1], *NEW[4:6]]).prepare().manifest.warnings
+    line = "of the records have the same text in both fields"
+    assert warnings == {"dev": [f"dev: 100 % {line}"], "test": [f"test: 33 % {line}"]}

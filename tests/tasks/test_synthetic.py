@@ -221,6 +221,11 @@ def test_a_generator_of_ones_own_is_a_function_in_a_file(tmp_path, before):
         ("return text[:, :-1], targets[:, 1:]", "return text.tolist(), text", "got list, ndarray"),
         ("return text[:, :-1], targets[:, 1:]", "return text, targets[:, 1:]", "both must be (8, T)"),
         ("> length, text, 0", "> 99, text, 0", "an item has nothing to predict"),
+        ('["=", *', '["0", *', "different names of one word, other than <pad>, <unk>, <s> or </s>; got '0', or got it twice"),
+        ('["=", *', '["= =", *', "got '= ='"),
+        ('["=", *', '["", *', "got ''"),
+        ('["=", *', '["<s>", *', "got '<s>'"),
+        ('["=", *', "[5, *", "got 5"),
         ("targets[:, 1:]", "(targets - 4 * (targets > 0))[:, 1:]", "or ids from 4"),
     ],
 )  # fmt: skip
