@@ -67,16 +67,17 @@ def print_plan(plan: Plan) -> None:
 def _print_rows(plan: Plan) -> None:
     has_idle = any(row.active_params < row.params for row in plan.rows)
     has_matches = any(row.row.matched for row in plan.rows)
-    numbers = ["params", "FLOPs per step", "steps", "memory"]
-    if has_idle:
-        numbers.insert(1, "active")
+    has_steps = any(row.steps is not None for row in plan.rows)
+    numbers = ["params", *["active"] * has_idle, "FLOPs per step", *["steps"] * has_steps, "memory"]
     last = ["runs", "matched"] if has_matches else ["runs"]
     table = plain_table("row", *map(right, numbers), *last)
     for row in plan.rows:
         cells = [f"{row.params:,}"]
         if has_idle:
             cells.append(f"{row.active_params:,}")
-        cells += [scaled(row.flops_per_step, ""), thousands(row.steps)]
+        cells.append(scaled(row.flops_per_step, ""))
+        if has_steps:
+            cells.append(thousands(row.steps))
         cells += [size(row.peak_memory), _states(row)]
         if has_matches:
             cells.append(row.row.matched.text if row.row.matched else "")
@@ -119,11 +120,16 @@ def _totals(plan: Plan) -> Iterator[str]:
     time = f"unknown until a run has finished {device}"
     if plan.seconds is not None:
         time = duration(plan.seconds)
+    flops = "" if plan.flops is None else f"{scaled(plan.flops, 'FLOP')} in all, "
     yield (
         f"{plural(len(plan.rows), 'row')}, {plural(len(plan.runs), 'run')}, {len(plan.missing)} to "
-        f"do: {scaled(plan.flops, 'FLOP')} in all, up to {size(plan.disk_bytes)} on disk, time "
-        f"{time}."
+        f"do: {flops}up to {size(plan.disk_bytes)} on disk, time {time}."
     )
+    unknown = [row.config for row in plan.rows if row.steps is None]
+    if any(config.epochs for config in unknown):
+        yield "Steps and FLOP follow from epochs once `ablate data prepare` has counted the tokens."
+    elif unknown:
+        yield "Steps and FLOP are unknown, because patience ends training."
     if plan.only_decoding:
         yield f"{plural(len(plan.only_decoding), 'trained run')} still to be decoded."
     if plan.study.whole.dropped:

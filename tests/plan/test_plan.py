@@ -232,6 +232,26 @@ def test_a_prepared_corpus_replaces_the_assumed_length(fake):
     assert known.as_json()["assumed_length"] is None
 
 
+@pytest.mark.parametrize(
+    ("limit", "reason"),
+    [
+        ("epochs: 3", "Steps and FLOP follow from epochs once `ablate data prepare` has counted"),
+        ("train_steps: null, patience: 2", "are unknown, because patience ends training"),
+    ],
+)
+def test_steps_that_are_not_known_have_no_column_but_a_reason(fake, capsys, limit, reason):
+    text = COSTS.replace("train_steps: 100}", f"{limit}, batch_tokens: 1000}}")
+    print_plan(plan(fake(text.replace("  steps: {set: {train_steps: 300}}\n", ""))))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert reason in shown
+    assert "?" not in shown
+    assert "steps memory" not in shown
+    print_plan(plan(fake(COSTS)))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "FLOPs per step steps memory" in shown
+    assert "FLOP in all" in shown
+
+
 @pytest.mark.parametrize("width", [80, 200])
 @pytest.mark.parametrize("name", ["quickstart", "table3", "multi30k"])
 def test_the_printed_plan_cuts_no_number(tmp_path, monkeypatch, capsys, name, width):
