@@ -389,10 +389,12 @@ def no_such_file(path: Path, is_candidate: Callable[[Path], bool]) -> Fault:
     return Fault("no such file", place=Mark(str(path)), code=NO_SUCH_FILE, meant=meant)
 
 
-def refuse_output(option: str, path: Path) -> None:
-    """Refuse an output file that is a folder, or whose folder does not exist, before any work."""
+def refuse_output(option: str, path: Path, inputs: Iterable[Path] = ()) -> None:
+    """Refuse an output file that is a folder or an input, or has no folder, before any work."""
     problem, remedy, meant = "is a folder", "give a file", ""
-    if not path.is_dir():
+    if path.exists() and any(path.samefile(source) for source in inputs):
+        problem, remedy = "is an input of this command", "choose another name"
+    elif not path.is_dir():
         if path.absolute().parent.is_dir():
             return
         meant = nearest_path(path.parent, Path.is_dir)

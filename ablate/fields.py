@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import math
 import re
 import textwrap
@@ -374,4 +375,6 @@ def value_text(value: Any) -> str:
         return setting_text(value, unset="null")
     if value in _WORDS_OF_YAML_1_1:
         return str(value)
+    if isinstance(value, (dict, list)):  # as in YAML
+        return ellipsis(json.dumps(value, ensure_ascii=False, default=str), 60)
     return ellipsis(f'"{value}"' if isinstance(value, str) else repr(value), 60)

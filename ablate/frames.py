@@ -129,6 +129,7 @@ def load(
         >>> steps = ablate.load("studies/quickstart.yaml", per="step")
         >>> steps["dev_perplexity"].loc["base"].dropna()
     """
+    check_type("study", study, (str, PathLike), "the path of a study file")
     if per not in PER:
         raise wrong_option("per", not_a_choice(str(per), PER))
     if against not in (None, "paper"):
@@ -174,18 +175,18 @@ def selection(
 ) -> Selection:
     """The part of a study that the arguments `rows`, `seeds` and `set` select."""
     patterns = [rows] if isinstance(rows, str) else rows
-    _check_type("rows", patterns, Iterable, 'a list of names, such as ["A", "D*"]')
+    check_type("rows", patterns, Iterable, 'a list of names, such as ["A", "D*"]')
     if seeds is not None and not isinstance(seeds, str):
-        _check_type("seeds", seeds, Iterable, 'a list such as [1, 2], or "1-3"')
+        check_type("seeds", seeds, Iterable, 'a list such as [1, 2], or "1-3"')
         seeds = ",".join(map(str, seeds))
     settings = {} if settings is None else settings
-    _check_type("set", settings, Mapping, 'a dictionary, such as {"dropout": 0.2}')
+    check_type("set", settings, Mapping, 'a dictionary, such as {"dropout": 0.2}')
     # JSON is YAML, so a text stays a text: `{"norm": "1e3"}`.
     overrides = [f"{name}={json.dumps(value, default=_plain)}" for name, value in settings.items()]
     return Selection(overrides, [str(name) for name in patterns], seeds)
 
 
-def _check_type(argument: str, value: object, kind: Any, allowed: str) -> None:
+def check_type(argument: str, value: object, kind: Any, allowed: str) -> None:
     """Refuse an argument of another type."""
     if not isinstance(value, kind):
         raise wrong_option(argument, not_allowed(value_text(value), allowed))
@@ -198,6 +199,7 @@ def _plain(value: Any) -> Any:
 
 def results_folder(results: str | PathLike[str] | None) -> Path:
     """The results root of an argument, or else the default of `--results`."""
+    check_type("results", results or "", (str, PathLike), "the path of a folder")
     folder = Path(results or os.environ.get("ABLATE_RESULTS") or Results().root)
     if folder.is_file():
         raise wrong_option("results", Fault("is a file", given=str(folder), remedy="give a folder"))
@@ -239,15 +241,16 @@ def judge(
         >>> ablate.judge(scores, base="adamw")[["delta_loss_mean", "verdict_loss"]]
     """
     _check_arguments(frame, metrics, by, more_is_better or {})
+    check_type("margin", margin or 0, (int, float), "a number")
     if any(name is not None for name in frame.index.names):
         frame = frame.reset_index()
     table = judged(
         numbered_lines(frame.to_dict("records")),
         "scores",
-        base=base,
+        base=None if base is None else str(base),  # rows may be numbers in a frame
         directions=more_is_better or {},
-        metrics=metrics,
-        row_columns=by,
+        metrics=list(map(str, metrics)),
+        row_columns=list(map(str, by)),
         margin=margin,
     )
     judgments = rows_frame(table)
@@ -280,7 +283,7 @@ def _check_arguments(
         raise UsageError(f"ablate.judge takes a data frame, and not {type(frame).__name__}")
     if frame.empty:
         raise UsageError("the data frame has no lines of scores")
-    _check_type("more_is_better", more_is_better, Mapping, 'a dictionary such as {"acc": True}')
+    check_type("more_is_better", more_is_better, Mapping, 'a dictionary such as {"acc": True}')
     for argument, names in (("metrics", metrics), ("by", by)):
         if isinstance(names, str):
             raise UsageError(f"{argument} is a list of names: {argument}=[{names!r}]")

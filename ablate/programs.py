@@ -16,7 +16,7 @@ import pandas as pd
 
 from ablate import errors
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, AblateError, Interrupted
-from ablate.frames import load, named_arguments, results_folder, selection
+from ablate.frames import check_type, load, named_arguments, results_folder, selection
 from ablate.stdio import echo
 
 
@@ -64,6 +64,9 @@ def run(
         >>> rows = ablate.run("studies/quickstart.yaml", on_event=print)
         >>> rows["verdict"]
     """
+    check_type("study", study, (str, os.PathLike), "the path of a study file")
+    check_type("on_event", on_event or print, Callable, "a function of one event")
+    check_type("retry_failed", retry_failed, bool, "True or False")
     root = results_folder(results)
     options = {"--results": root, "--device": device, "--jobs": jobs, "--budget": budget}
     words = [sys.executable, "-m", "ablate", "run", os.fspath(study), "--format", "json", "--quiet"]

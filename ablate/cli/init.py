@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
+import typer
+
 from ablate.cli.arguments import argument, flag, option
 from ablate.cli.between import study_between
 from ablate.cli.output import Format, print_written
@@ -27,6 +29,7 @@ def command(
     file: Annotated[Path, argument("FILE", "The study to write.", show_default=True)] = Path(
         "study.yaml"
     ),
+    *,
     template: Annotated[
         Template | None,
         option(
@@ -47,9 +50,13 @@ def command(
         bool, flag("--schema", "Print the JSON Schema of studies, for editors; write nothing.")
     ] = False,
     format: Format = "text",
+    context: typer.Context,
 ) -> None:
     """Write a commented study to start from."""
     if schema:
+        source = context.get_parameter_source("file")
+        if source is not None and source.name != "DEFAULT":
+            raise ineffective_option(str(file), "has no effect with --schema, which prints")
         print_data(schema_text())
         return
     if str(file) in get_args(Template):

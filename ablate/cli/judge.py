@@ -61,8 +61,6 @@ def command(
         raise UsageError(
             "--stream has --format text and json, and no --out, --wide, --margin or second --metric"
         )
-    if out is not None:
-        refuse_output("--out", out)
     where = ", ".join(map(str, files))
     directions = dict.fromkeys(lower_is_better or (), False)
     contradictory = directions.keys() & set(higher_is_better or ())
@@ -70,6 +68,8 @@ def command(
         name = min(contradictory)
         raise UsageError(f"--lower-is-better {name} contradicts --higher-is-better {name}")
     directions |= dict.fromkeys(higher_is_better or (), True)
+    if out is not None:
+        refuse_output("--out", out, filter(Path.exists, files))
     lines = read_lines(files)  # outside of `try`: its errors name the file already
     try:
         if stream:

@@ -49,6 +49,10 @@ def local_folder(param: typer.CallbackParam, folder: Path) -> Path:
     problem, remedy = "", "give a folder"
     if folder.is_file():
         problem = "is a file"
+    elif folder.is_symlink() and not folder.exists():
+        problem = "is a link to a folder that does not exist"
+    elif any(map(Path.is_file, folder.parents)):
+        problem = "is a path in a file"
     elif re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(folder)):
         problem, remedy = "is an address", "give a folder of this machine"
     elif re.search("[\ud800-\udfff]", str(folder.absolute())):

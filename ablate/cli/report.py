@@ -19,7 +19,6 @@ from ablate.stdio import echo
 from ablate.store import Results
 from ablate.store.corpora import is_archived
 from ablate.store.files import write_bytes
-from ablate.study import Study
 
 if TYPE_CHECKING:
     from ablate.page.page import Attention, Example
@@ -52,7 +51,8 @@ def command(
     planned, root = options.open(study)
     content = planned.study
     _refuse_undrawable(figures)
-    _refuse_unwritable(out, content)
+    if out is not None:
+        refuse_output("--out", out, [content.path])
     if content.source.is_modified and out is None:
         raise UsageError(
             "--set, --rows and --seeds change the study: give --out FILE, to keep the report of "
@@ -91,16 +91,6 @@ def _refuse_undrawable(figures: Path | None) -> None:
     if figures.suffix.lower().removeprefix(".") in FIGURE_KINDS:
         fault = Fault("is the name of a file", remedy="give a folder, for figures in three formats")
         raise wrong_option(f"--figures {figures}", fault)
-
-
-def _refuse_unwritable(out: Path | None, study: Study) -> None:
-    """Refuse an output file that cannot be written or is the study itself, before any work."""
-    if out is None:
-        return
-    refuse_output("--out", out)
-    if out.exists() and out.samefile(study.path):
-        fault = Fault("is the study itself", remedy="choose another name")
-        raise wrong_option(f"--out {out}", fault)
 
 
 def _samples(outcome: Outcome, root: Results, count: int) -> list[Example]:

@@ -9,8 +9,9 @@ import functools
 import inspect
 import re
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from itertools import pairwise
 from typing import Any, get_type_hints
 
 import typer
@@ -46,6 +47,8 @@ class Command(TyperCommand):
         ctx.allow_extra_args = True  # refused below, with a better message than click's
         if not ctx.resilient_parsing:
             _check_set(args)
+            _refuse_repeated(_options(ctx), args)
+            _refuse_empty(ctx, args)
         try:
             further = super().parse_args(ctx, args)
         except ClickException as error:
@@ -68,6 +71,23 @@ def _check_set(args: Sequence[str]) -> None:
         if option == "--set" and "=" not in name and is_value:
             fault = Fault("has no value", given=f'"{name}"', remedy=f"write --set {name}={value}")
             raise wrong_option("--set", fault)
+
+
+def _refuse_repeated(options: Mapping[str, Any], args: Sequence[str]) -> None:
+    """Refuse an option with one value that is given twice: only the last would count."""
+    names = [arg.partition("=")[0] for arg in args]
+    for name, parameter in options.items():
+        if names.count(name) > 1 and not (parameter.multiple or parameter.is_flag):
+            raise wrong_option(name, Fault("is given twice", remedy="give it once"))
+
+
+def _refuse_empty(ctx: Any, args: Sequence[str]) -> None:
+    """Refuse an empty path, as of an unset variable of a script: it would be the current folder."""
+    for arg, following in pairwise((*args, "-")):
+        option, equals, attached = arg.partition("=")
+        takes_path = getattr(_options(ctx).get(option), "metavar", "") in ("DIR", "FILE")
+        if takes_path and not (attached if equals else following):
+            raise wrong_option(option, Fault("has an empty path", remedy="give a path"))
 
 
 def _without_type(parameter: Any) -> Any:

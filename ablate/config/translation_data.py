@@ -70,6 +70,11 @@ class TranslationData(DataConfig):
                     ("corpus", "direction"),
                 )
             )
+        source, target = languages_of(self.direction)
+        if source == target and self.source_column is None:
+            problem = f'direction "{self.direction}" reads the same text as source and target'
+            remedy = "name two columns with source_column and target_column"
+            raise Invalid(Fault(problem, ("direction",), remedy=remedy))
         if fault := self._columns_fault():
             raise Invalid(Fault(fault, ("source_column", "target_column")))
         return self

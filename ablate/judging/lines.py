@@ -53,6 +53,7 @@ MEASURED = (
 CHECKPOINT = ("checkpoint", "ckpt", "weights")
 CHECKPOINT_WORDS = {"best", "last", "final", "latest", "average", "averaged", "avg", "ema", "swa"}
 _STARTS_WITH_DIGIT = re.compile(r"[-+]?\d")
+_GROUPED = re.compile(r"[-+]?\d{1,3}(,\d{3})+")  # or a decimal comma, as in 1,234
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 
 
@@ -387,7 +388,11 @@ def _parse_score(cell: Any, line: Line, metric: str) -> float | None:
     text = cell_text(cell)
     if value is None and text:
         remedy = "write inf if the run diverged"
-        if _DECIMAL_COMMA.fullmatch(text):
+        if text.endswith("%"):
+            remedy = "write the number without %"
+        elif _GROUPED.fullmatch(text):
+            remedy = "write it without the comma between thousands, or a point for a decimal comma"
+        elif _DECIMAL_COMMA.fullmatch(text):
             remedy = "write a point in place of the decimal comma"
         raise UsageError(f'{line.place}: {metric} "{text[:60]}" is not a number; {remedy}')
     # float() reads 1e400 as infinity.

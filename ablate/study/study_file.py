@@ -22,7 +22,7 @@ from ablate.fields import value_text
 from ablate.study.names import GroupName, SizeName, StudyName, refuse_similar
 from ablate.study.rows import WAYS, Group, Groups, MatchOption
 from ablate.study.seeds import REMEDIES, Seeds, SeedsSection, seeds_of
-from ablate.study.settings import RUN_OPTIONS, Settings, Values
+from ablate.study.settings import RUN_OPTIONS, Settings, Values, unknown_field
 from ablate.study.tuning import Tune
 from ablate.study.typed import KEY, Misplaced, Placed, keys_of, mapping_of, union_by_kind
 from ablate.tasks import TASKS
@@ -125,7 +125,11 @@ class StudyFile(Placed):
         elif standard_name(key) is not None:
             remedy = f"it is a field of base: base: {{{key}: VALUE}}"
         else:
-            return unknown_name("section", key, keys_of(cls))
+            unknown = unknown_name("section", key, keys_of(cls))
+            field = unknown_field(key).meant
+            if unknown.meant or not field:
+                return unknown
+            remedy = f"did you mean base: {{{field}: VALUE}}?"
         return Fault(f'unknown section "{key[:60]}"', remedy=remedy)
 
     @model_validator(mode="after")

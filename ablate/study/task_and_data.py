@@ -12,7 +12,7 @@ from ablate.config.identity import DEFAULT_TASK
 from ablate.config.resolve import standard_name
 from ablate.custom.reference import parse_reference
 from ablate.errors import Fault, Invalid, StudyError, faults_in, unknown_name
-from ablate.fields import field_faults
+from ablate.fields import field_faults, value_text
 from ablate.paths import home_path
 from ablate.study.class_sources import ClassSources
 from ablate.study.settings import report_fields, value_faults
@@ -31,7 +31,8 @@ def read_task(node: Node | None, classes: ClassSources, report: Report) -> tuple
         return TASKS[name], name
     written = parse_reference(name) if isinstance(name, str) else None
     if written is None:
-        unknown = unknown_name("task", str(node.to_python()), TASKS)
+        written_name = name if isinstance(name, str) else value_text(node.to_python())
+        unknown = unknown_name("task", written_name, TASKS)
         remedy = f"{unknown.remedy}, or a class of your own as module:Class"
         report(node.mark, replace(unknown, remedy=remedy))
         # Read the rest of the file for the task that is probably meant.

@@ -105,6 +105,8 @@ def read_file(path: Path) -> str:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
+        if path.is_symlink():
+            raise mark.error("is a link to a file that does not exist") from None
         raise StudyError(no_such_file(path, is_yaml)) from None
     except OSError as error:
         raise mark.error(f"cannot be read: {error.strerror}") from None
@@ -214,7 +216,7 @@ class _Composer:
             self.refuse(second, "a second YAML document starts here; one is allowed")
         return node
 
-    def node(self, depth: int) -> Node:
+    def node(self, depth: int, *, is_key: bool = False) -> Node:
         event = self.loader.get_event()
         mark = self.mark(event)
         self.count += 1
@@ -234,13 +236,13 @@ class _Composer:
             node = Node(self.mapping(depth) if is_mapping else self.sequence(depth), mark)
             self.parents.pop()
             return node
-        return Node(event.value if event.style else self.scalar(event), mark)
+        return Node(event.value if event.style or is_key else self.scalar(event), mark)
 
     def mapping(self, depth: int) -> dict[str, tuple[Mark, Node]]:
         result: dict[str, tuple[Mark, Node]] = {}
         while not self.loader.check_event(yaml.MappingEndEvent):
             event = self.loader.peek_event()
-            key = self.node(depth + 1)
+            key = self.node(depth + 1, is_key=True)
             if isinstance(key.value, (dict, list)):
                 self.refuse(event, "a key must be a single word, not a list or a mapping")
             name = event.value

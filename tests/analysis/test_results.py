@@ -203,6 +203,23 @@ def test_a_missing_results_root_is_a_warning(results, tmp_path):
     assert set(frame["state"]) == {"pending"}
 
 
+@pytest.mark.parametrize(
+    ("function", "argument", "value"),
+    [
+        (ablate.load, "study", 3),
+        (ablate.load, "study", None),
+        (ablate.load, "study", b"s.yaml"),
+        (ablate.load, "results", 3),
+        (ablate.run, "study", 3),
+        (ablate.run, "on_event", "print"),
+        (ablate.run, "retry_failed", "yes"),
+    ],
+)
+def test_an_argument_of_another_type_is_refused_with_its_name(function, argument, value):
+    with pytest.raises(UsageError, match=f"^{argument}: .* is not allowed: must be"):
+        function(**{"study": "s.yaml", argument: value})
+
+
 def test_load_refuses_another_unit(results):
     with pytest.raises(UsageError, match=r'per: "runs" is not allowed: .*; did you mean "run"'):
         load(results, per="runs")

@@ -347,3 +347,55 @@ def test_with_json_faults_are_data(here):
     assert len(content["faults"]) == len(done.err.splitlines())
     for fault, line in zip(content["faults"], done.err.splitlines(), strict=True):
         assert fault["message"] in line
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["plan", "STUDY", "--seeds", "1", "--seeds", "2"], "--seeds: is given twice; give it once"),
+        (["plan", "STUDY", "--results", ""], "--results: has an empty path; give a path"),
+        (["report", "STUDY", "--out="], "--out: has an empty path; give a path"),
+        (["plan", "STUDY", "--results", "link"], '--results: "link" is a link to a folder that does not exist; give a folder'),
+        (["plan", "STUDY", "--results", "file/x"], '--results: "file/x" is a path in a file; give a folder'),
+        (["plan", "link"], "link: is a link to a file that does not exist"),
+        (["init", "new.yaml", "--schema"], "new.yaml has no effect with --schema, which prints"),
+        (["judge", "scores.csv", "--out", "scores.csv"], "--out scores.csv: is an input of this command; choose another name"),
+        (["judge", "percent.csv"], 'percent.csv: line 2: acc "90%" is not a number; write the number without %'),
+        (["judge", "grouped.csv"], 'grouped.csv: line 2: acc "1,234" is not a number; write it without the comma between thousands, or a point for a decimal comma'),
+    ],
+)  # fmt: skip
+def test_mistakes_of_scripts_are_refused_and_nothing_is_lost(given, here, words, line):
+    Path("link").symlink_to("nowhere")
+    Path("file").write_text("")
+    Path("scores.csv").write_text("row,seed,acc\nbase,1,90\nA,1,91\n")
+    Path("percent.csv").write_text("row,seed,acc\nbase,1,90%\nA,1,91%\n")
+    Path("grouped.csv").write_text('row,seed,acc\nbase,1,"1,234"\nA,1,"1,235"\n')
+    before = {path: path.read_bytes() for path in here.iterdir() if path.is_file()}
+    done = inside(*[given[0] if word == "STUDY" else word for word in words])
+    assert done.refusal == line
+    assert {path: path.read_bytes() for path in here.iterdir() if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("steps: 20", 'unknown section "steps"; did you mean base: {train_steps: VALUE}?'),
+        ("base: {train_steps: 1,000}", 'unknown field "000"; a number has no comma: 1,000 is written 1000'),
+        ("rows: [A]", 'rows: ["A"] is not allowed'),
+        ("task: [lm]", 'unknown task "["lm"]"'),
+        ("base: {N: yes}", "N: yes is not allowed: must be a valid integer"),
+    ],
+)  # fmt: skip
+def test_a_fault_of_a_study_quotes_what_is_written(here, text, line):
+    (here / "s.yaml").write_text(f"study: s\ndata: {{corpus: toy, vocab_size: 200}}\n{text}\n")
+    assert line in inside("plan", "s.yaml").err
+
+
+def test_a_direction_from_a_language_to_itself_needs_two_columns(here):
+    text = FILES.replace("en-de", "en-en")
+    (here / "s.yaml").write_text(text)
+    refusal = inside("plan", "s.yaml").refusal
+    assert 'direction "en-en" reads the same text as source and target; name two columns' in refusal
+    columns = "source_column: a, target_column: b, vocab_size"
+    (here / "s.yaml").write_text(text.replace("vocab_size", columns))
+    assert "reads the same text" not in inside("plan", "s.yaml").err

@@ -132,7 +132,10 @@ def test_figures_cannot_replace_a_file(given, tmp_path):
 def test_the_report_cannot_replace_the_study_or_a_folder(given, whole, tmp_path):
     text = whole.study.path.read_text()
     done = inside("report", *given, "--out", whole.study.path)
-    assert done.refusal == f"--out {whole.study.path}: is the study itself; choose another name"
+    assert (
+        done.refusal
+        == f"--out {whole.study.path}: is an input of this command; choose another name"
+    )
     assert whole.study.path.read_text() == text
     done = inside("report", *given, "--out", tmp_path)
     said = f"--out {tmp_path}: is a folder; give a file"

@@ -145,6 +145,20 @@ def test_a_path_in_place_of_a_frame_is_refused_with_the_call_that_reads_it():
         ablate.judge(LONG)
 
 
+def test_rows_and_metrics_of_a_frame_may_be_numbers():
+    frame = pd.DataFrame({"row": [1, 1, 2, 2], "seed": [1, 2, 1, 2], 3: [1.0, 2.0, 3.0, 4.0]})
+    named = frame.rename(columns={3: "3"}).astype({"row": str})
+    directions = {"more_is_better": {"3": True}}
+    by_number = ablate.judge(frame, base=1, metrics=[3], **directions)
+    pd.testing.assert_frame_equal(
+        by_number, ablate.judge(named, base="1", metrics=["3"], **directions)
+    )
+    with pytest.raises(UsageError, match='unknown row "4"; allowed: 1, 2'):
+        ablate.judge(frame, base=4, metrics=[3], **directions)
+    with pytest.raises(UsageError, match='margin: "x" is not allowed: must be a number'):
+        ablate.judge(frame, base=1, metrics=[3], margin="x", **directions)
+
+
 def test_nan_is_divergence_in_json_and_a_missing_value_in_a_frame(tmp_path):
     values = {"deep": math.nan}
     lines = [{**line, "value": values.get(line["row"], line["value"])} for line in LONG]
@@ -587,7 +601,9 @@ def test_rows_that_look_alike_are_refused(twin, tmp_path):
     assert "'1.1' and '1.10' look alike" in conclusions(versions, tmp_path)
 
 
-@pytest.mark.parametrize(("spelled", "remedy"), [("{},{}", "a point"), ("{}.{} %", "write inf")])
+@pytest.mark.parametrize(
+    ("spelled", "remedy"), [("{},{}", "a point"), ("{}.{} %", "write the number without %")]
+)
 def test_a_column_of_numbers_in_another_spelling_is_not_left_out(tmp_path, spelled, remedy):
     """Of two metrics, the other one alone would decide."""
     lines = [{**line, "bleu": spelled.format(2, line["seed"])} for line in WIDE]
