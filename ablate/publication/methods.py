@@ -37,7 +37,7 @@ from ablate.store.corpora import MANIFEST
 from ablate.store.records import CorpusManifest
 from ablate.study.row import changes
 from ablate.table.conclusion import unfinished_sentences
-from ablate.table.experiment import Experiment
+from ablate.table.experiment import ChosenSettings, Experiment
 from ablate.table.latex import escaped
 from ablate.table.table import Table
 
@@ -82,6 +82,7 @@ def _facts(outcome: Outcome, results: Results) -> dict[str, Any]:
     config = outcome.planned.base.config
     rows = [row for row in table.rows if not row.is_base]
     tuned = {row.label: row.recipe.tuned for row in table.rows if row.recipe.tuned}
+    matched = {row.label: row.recipe.matched for row in rows if row.recipe.matched}
     cost = compute_of(outcome, results)
     return {
         "table": table,
@@ -97,7 +98,12 @@ def _facts(outcome: Outcome, results: Results) -> dict[str, Any]:
         "data": outcome.study.data,
         "data_settings": list(_data_settings(outcome)),
         "cited_changes": _cited_changes(table),
-        "matched": [row.label for row in rows if row.recipe.matched],
+        "custom_classes": [
+            f"{custom.module}:{custom.name} ({custom.written_file})"
+            for custom in outcome.study.custom_classes
+        ],
+        "matched": list(matched),
+        "ways_of_matching": "; ".join({_way_of_matching(c): None for c in matched.values()}),
         "tuned": list(tuned),
         "ways_of_tuning": "; ".join({choice.legend: None for choice in tuned.values()})[:-1],
         "corpora": list(_corpora(experiment, results)),
@@ -148,6 +154,11 @@ def _cited_changes(table: Table) -> list[str]:
             if cite_setting(name, value):
                 cited[_setting(name, value)] = None
     return list(cited)
+
+
+def _way_of_matching(choice: ChosenSettings) -> str:
+    """`the field that brings the row's parameters within 1 % of base's`."""
+    return choice.legend.removeprefix("matched: ").rstrip(".")
 
 
 def _length_of_training(config: RowConfig) -> str:

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 from rocrate.rocrate import ROCrate
@@ -63,8 +64,18 @@ def test_a_matched_field_and_a_decoding_chosen_on_dev_are_settings_that_the_tool
     matched = SMALL + "  M: {set: {norm: rmsnorm}, match: {params: d_ff, within: 0.1}}\n"
     for text in (decoding, matched):
         assert "No setting was tuned" not in texts(fake(text))["Training"]
+    models = texts(fake(matched))["Models"]
+    assert "matched in M norm=rmsnorm, by the field that brings the row's parameters" in models
     evaluation = texts(fake(decoding))["Evaluation"]
     assert "The decoding was chosen by base's scores on dev" in evaluation
+
+
+def test_classes_of_the_authors_are_named_with_their_file(fake, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("class PowerNorm: pass\n")
+    own = texts(fake(PARTS.replace("[rmsnorm]", '[rmsnorm, "mine:PowerNorm"]')))["Models"]
+    assert "The code of mine:PowerNorm (mine.py) is the authors' own" in own
+    assert "authors' own" not in texts(fake(PARTS))["Models"]
 
 
 def test_an_unfinished_study_is_said_to_be_unfinished(fake):
