@@ -16,17 +16,20 @@ from ablate.study.yaml_nodes import parse_yaml, read_file
 def refuse_other_study(study: Study, results: Results) -> None:
     """Refuse a study whose name belongs to another file: both would be published to one folder.
 
-    A name is free again if the other file is gone, has another study name, or has the same text.
+    A name is free again if the other file is gone or has another study name. A copy with the same
+    text is not refused, because it is published alike; the name stays with the first file.
 
     Raises:
         StudyError: another study file has this name, or a name that a file system may confuse with
             this name.
     """
     for record in results.origins():
-        origin = _origin(results, record)
         if folded_name(record.name) != folded_name(study.name):
             continue
-        if origin in (None, study.path.resolve()) or not _is_other_study(origin, study):
+        origin = _origin(results, record)
+        if origin in (None, study.path.resolve()):
+            continue
+        if _study_text(origin, study.name) in (None, study.source.text):
             continue
         _, node = parse_yaml(study.source.text, str(study.path)).value["study"]
         file = min(os.path.relpath(origin), str(origin), key=len)
@@ -45,7 +48,8 @@ def claim(study: Study, results: Results) -> None:
     """
     refuse_other_study(study, results)
     record, here = results.origin(study.name), study.path.resolve()
-    if _origin(results, record) != here:
+    origin = _origin(results, record)
+    if origin is None or _study_text(origin, study.name) is None:
         make_room(record)
         write_bytes(record, f"{os.path.relpath(here, results.root.resolve())}\n".encode())
 
@@ -61,15 +65,15 @@ def _origin(results: Results, record: Path) -> Path | None:
     return (results.root.resolve() / recorded).resolve()
 
 
-def _is_other_study(path: Path, study: Study) -> bool:
-    """Whether a file is another study of this name. A file that cannot be read counts as one."""
+def _study_text(path: Path, name: str) -> str | None:
+    """Text of a study file of this name, empty if it cannot be read; None without such a file."""
     try:
         if not path.is_file():
-            return False
+            return None
         text = read_file(path)
-        name = parse_yaml(text, str(path)).to_python().get("study")
+        found = parse_yaml(text, str(path)).to_python().get("study")
     except (StudyError, AttributeError, PermissionError):
-        return True
+        return ""
     except OSError:  # a damaged record: no file can have this name
-        return False
-    return text != study.source.text and folded_name(str(name)) == folded_name(study.name)
+        return None
+    return text if folded_name(str(found)) == folded_name(name) else None

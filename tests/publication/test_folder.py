@@ -183,7 +183,16 @@ def test_names_that_differ_in_case_or_at_the_end_are_one_name(studies):
     studies("b.yaml", B.replace("study: s", "study: s2"))
 
 
-@pytest.mark.parametrize("freed", ["gone", "renamed", "the same text"])
+def test_a_copy_does_not_take_over_the_name_of_the_first_file(studies):
+    studies("a.yaml", A)
+    studies("copy/a.yaml", A)
+    assert Path("results/.origins/s").read_text() == "../a.yaml\n"
+    with pytest.raises(StudyError, match=r"belongs to a\.yaml"):
+        studies("copy/a.yaml", B)
+    studies("a.yaml", B)
+
+
+@pytest.mark.parametrize("freed", ["gone", "renamed"])
 def test_a_name_that_is_free_again_may_be_taken(studies, freed):
     studies("a.yaml", A)
     match freed:
@@ -191,7 +200,7 @@ def test_a_name_that_is_free_again_may_be_taken(studies, freed):
             Path("a.yaml").rename("b.yaml")
         case "renamed":
             Path("a.yaml").write_text(A.replace("study: s", "study: t"))
-    studies("b.yaml", A if freed == "the same text" else B)
+    studies("b.yaml", B)
     assert Path("results/.origins/s").read_text() == "../b.yaml\n"
 
 
