@@ -61,10 +61,12 @@ def error_bound(planned: Runs, results: Results) -> ErrorBound:
 
 
 def _remark(study: Study, results: Results, earlier: Sequence[Judgment], error_rate: float) -> str:
-    text = f"The study has earlier verdicts: {'; '.join(map(_judgment_text, earlier))}. "
+    text = (
+        f"Earlier versions of the study have verdicts: {'; '.join(map(_judgment_text, earlier))}. "
+    )
     if error_rate > LEVEL:
-        text += "The probability that any of its verdicts is false is at most "
-        text += f"{percent(error_rate)}, not {percent(LEVEL)}."
+        text += "If no row differs from base, the probability of a false verdict in any version is "
+        text += f"at most {percent(error_rate)}, not {percent(LEVEL)}."
     else:
         text += '"As good as base" is a claim about a margin that was stated before the results.'
     if study.source.is_modified:
@@ -74,14 +76,15 @@ def _remark(study: Study, results: Results, earlier: Sequence[Judgment], error_r
 
 
 def _judgment_text(judgment: Judgment) -> str:
-    """`by bleu, with 3 and 5 seeds and a margin of 0.5 bleu`."""
+    """`by bleu, with 3 and 5 seeds, with a margin of 0.5 bleu`."""
     text = f"by {enumeration(judgment.metrics or ())}"
     text += f", with {enumeration(map(str, judgment.seeds_per_look))} seeds"
     margins = [f"{value:g} {metric}" for metric, value in (judgment.margins or {}).items()]
-    margin = f"a margin of {enumeration(margins)}" if margins else "no margin"
+    text += f", with a margin of {enumeration(margins)}" if margins else ", without a margin"
     if judgment.rows:
-        return f"{text}, {margin} and {plural(len(judgment.rows), 'row')} that it no longer has"
-    return f"{text} and {margin}"
+        rows = plural(len(judgment.rows), "row")
+        text += f", with {rows} whose settings or code were changed, or that were removed, since"
+    return text
 
 
 def earlier_judgments(planned: Runs, results: Results) -> list[Judgment]:

@@ -331,8 +331,8 @@ def test_looks_that_are_changed_after_one_was_judged_raise_the_error_of_the_tabl
     assert changed.experiment.error_rate == 2 * LEVEL
     (remark,) = changed.experiment.notes.remarks
     assert remark == (
-        "The study has earlier verdicts: by bleu, with 3, 4 and 6 seeds and no margin. "
-        "The probability that any of its verdicts is false is at most 10 %, not 5 %."
+        "Earlier versions of the study have verdicts: by bleu, with 3, 4 and 6 seeds, without a margin. "
+        "If no row differs from base, the probability of a false verdict in any version is at most 10 %, not 5 %."
     )
     words = " ".join(conclusion(changed))
     assert "Error rate: 5 % of 10 % is used" in words
@@ -370,7 +370,9 @@ def test_a_trial_after_a_verdict_names_the_study_and_with_one_seed_says_nothing(
     root = str(whole.results.root)
     trial = inside("table", whole.study.path, "--seeds", "1-2", "--results", root)
     (line,) = (line for line in trial.out.splitlines() if "a selection by --set" in line)
-    assert line.startswith("The study has earlier verdicts: by bleu, with 3 seeds and no margin")
+    assert line.startswith(
+        "Earlier versions of the study have verdicts: by bleu, with 3 seeds, without a margin"
+    )
     assert f"`ablate table {whole.study.path} --results {root}`" in line
     single = fake(listed(3), rows=["A*"], seeds="1").table()
     assert (single.experiment.error_rate, single.experiment.notes.remarks) == (LEVEL, ())
@@ -395,10 +397,10 @@ def judged_by(results, text, before):
 @pytest.mark.parametrize(
     ("before", "after", "error", "line"),
     [
-        ("", "judge: [ppl]", 0.1, "by bleu, with 3 seeds and no margin. The probability"),
-        ("judge: [bleu, ppl]", "judge: [ppl]", 0.1, "by bleu and ppl, with 3 seeds and no margin. The probability"),
-        ("margin: 0.5", "margin: 1", 0.05, 'by bleu, with 3 seeds and a margin of 0.5 bleu. "As good as base" is a claim'),
-        ("", "margin: 0.5", 0.05, 'by bleu, with 3 seeds and no margin. "As good as base" is a claim'),
+        ("", "judge: [ppl]", 0.1, "by bleu, with 3 seeds, without a margin. If no row"),
+        ("judge: [bleu, ppl]", "judge: [ppl]", 0.1, "by bleu and ppl, with 3 seeds, without a margin. If no row"),
+        ("margin: 0.5", "margin: 1", 0.05, 'by bleu, with 3 seeds, with a margin of 0.5 bleu. "As good as base" is a claim'),
+        ("", "margin: 0.5", 0.05, 'by bleu, with 3 seeds, without a margin. "As good as base" is a claim'),
     ],
 )  # fmt: skip
 def test_metrics_and_margins_that_are_changed_after_a_verdict_are_remarked_everywhere(
@@ -408,7 +410,7 @@ def test_metrics_and_margins_that_are_changed_after_a_verdict_are_remarked_every
     table = results.table()
     assert table.experiment.error_rate == pytest.approx(error)
     (remark,) = table.experiment.notes.remarks
-    assert remark.startswith(f"The study has earlier verdicts: {line}")
+    assert remark.startswith(f"Earlier versions of the study have verdicts: {line}")
     path, root = str(results.study.path), str(results.results.root)
     assert f"note: {remark}" in inside("plan", path, "--results", root).err
     assert fake(f"{listed(3)}{before}\n").table().experiment.notes.remarks == ()
@@ -432,9 +434,10 @@ def test_rows_that_are_removed_after_a_verdict_raise_the_error(fake, before, aft
     else:
         (remark,) = table.experiment.notes.remarks
         assert remark == (
-            f"The study has earlier verdicts: by bleu, with 3 seeds, no margin and {removed} that "
-            "it no longer has. The probability that any of its verdicts is false is at most 10 %, "
-            "not 5 %."
+            f"Earlier versions of the study have verdicts: by bleu, with 3 seeds, without a margin, "
+            f"with {removed} whose settings or code were changed, or that were removed, since. If no "
+            "row differs from base, the probability of a false verdict in any version is at most "
+            "10 %, not 5 %."
         )
         assert table.experiment.error_rate == 2 * LEVEL
 
@@ -461,7 +464,7 @@ def test_an_old_record_says_nothing_of_metrics_and_margins(fake):
 def test_the_start_of_a_run_and_the_published_archive_say_it_too(fake, tmp_path):
     results = judged_by(fake, f"{listed(3)}judge: [ppl]\n", listed(3))
     path, root = str(results.study.path), str(results.results.root)
-    line = "The study has earlier verdicts: by bleu, with 3 seeds"
+    line = "Earlier versions of the study have verdicts: by bleu, with 3 seeds"
     started = inside("run", path, "--results", root, "--device", "cpu")
     assert f"note: {line}" in started.err
     assert inside("publish", path, "--results", root, "--out", tmp_path / "published").code == 0

@@ -119,7 +119,7 @@ def test_an_added_metric_is_scored_from_stored_translations(copy, no_workers):
     copy.file.write_text(TINY + "metrics: [chrf, ter]\n")
     done = copy.run()
     assert done.code == 0
-    assert done.err.startswith("note: The study has earlier verdicts: by ")
+    assert done.err.startswith("note: Earlier versions of the study have verdicts: by ")
     after = stamps(copy.root / "runs")
     assert {path for path in after if after[path] != before.get(path)} == set(
         copy.root.glob("runs/*/scores/*.json")
