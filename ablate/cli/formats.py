@@ -45,7 +45,7 @@ def _formatted(table: Table, format: Format, against_paper: bool, cost: bool) ->
         case "latex":
             return latex(table, against_paper, cost)
         case "csv":
-            return render.comma_separated(table, timed=cost)
+            return render.comma_separated(table, timed=cost, with_paper=against_paper)
         case "json":
             return render.as_json(table, timed=cost)
         case _:

@@ -29,9 +29,9 @@ def command(
 ) -> None:
     """Print the results table from finished runs."""
     selected, root = options.open(study)
-    if against is not None and format in ("csv", "json"):
+    if against is not None and format == "json":
         raise ineffective_option(
-            "--against", f"has no effect with --format {format}, which always includes it"
+            "--against", "has no effect with --format json, which always includes it"
         )
     outcome = outcome_to_show(selected, root)
     print_table(outcome.table, format, wide, legend, against_paper=against is not None, cost=cost)

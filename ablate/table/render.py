@@ -125,9 +125,9 @@ def rows_frame(table: Table, timed: bool = True, with_paper: bool = True) -> pd.
     return typed
 
 
-def comma_separated(table: Table, timed: bool = True) -> str:
-    """The rows as CSV, numbers in full; `timed` adds measured times."""
-    lines = flat_rows(table_columns(table, Form(timed=timed)), table)
+def comma_separated(table: Table, timed: bool = True, with_paper: bool = False) -> str:
+    """The rows as CSV, numbers in full; the options are those of `rows_frame`."""
+    lines = flat_rows(table_columns(table, Form(timed=timed, with_paper=with_paper)), table)
     text = io.StringIO()
     # Not by a data frame: pandas takes 70 MB and half a second to import.
     writer = csv.DictWriter(text, lines[0], lineterminator="\n")
