@@ -31,7 +31,7 @@ def pin_reference(reference: Reference, folder: Path) -> tuple[Reference, bytes]
             of the study or the working directory, or the hash differs from the reference.
     """
     beside = [str(folder), str(Path.cwd())]
-    source = _source(reference.module, [*beside, *sys.path])
+    source = _source(reference, [*beside, *sys.path])
     module = f"{reference}: module {reference.module}"
     try:
         tree = ast.parse(source)
@@ -95,7 +95,7 @@ def check_import(imported: ImportPath) -> None:
         Invalid: the module does not exist, or has no such name.
     """
     try:
-        tree = ast.parse(_source(imported.module, sys.path))
+        tree = ast.parse(_source(imported, sys.path))
     except Invalid as error:
         own = f"a class beside the study is {imported.module}:{imported.name}"
         raise Invalid(f"{imported.path}: {error}; {own}") from None
@@ -117,8 +117,11 @@ def _installed(word: str) -> ModuleSpec | None:
     return next(filter(None, (finder.find_spec(word, None) for finder in sys.meta_path)), None)
 
 
-def _source(module: str, path: Sequence[str]) -> bytes:
-    """Source of a module. `importlib.util.find_spec` is not used, because it imports packages."""
+def _source(reference: Reference | ImportPath, path: Sequence[str]) -> bytes:
+    """Source of the module of a class. `importlib.util.find_spec` is not used, because it imports
+    packages.
+    """
+    module = reference.module
     PathFinder.invalidate_caches()  # a cached listing of a folder may lack a new file
     folders: Sequence[str] | None = path
     for depth, word in enumerate(module.split("."), 1):
@@ -127,8 +130,9 @@ def _source(module: str, path: Sequence[str]) -> bytes:
             spec = _installed(word)
         if spec is None:
             part = f"module {'.'.join(module.split('.')[:depth])} not found"
-            if word == "py" and depth > 1:
-                raise Invalid(f"{part}; write the module's name without .py")
+            file = module.removesuffix(".py")
+            if file != module:
+                raise Invalid(f"{part}; write {file}:{reference.name}, without .py")
             searched = folders or ()
             if depth == 1:  # suggest only modules beside the study and in the working directory
                 searched = searched[:2]

@@ -6,7 +6,7 @@ checked against the task and its data.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ablate.config.data import CorpusConfig
@@ -51,9 +51,10 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
     if "study" not in root.value:
         report(root.mark, 'the study has no name; add "study: NAME"')
     if "data" not in root.value:
+        direction = "" if "task" in root.value else "direction: en-de, "  # of a translation
         remedy = (
             "write data: {corpus: toy, vocab_size: 350}, or for text of your own "
-            "data: {corpus: files, train: FILE, dev: FILE, test: FILE}"
+            f"data: {{corpus: files, {direction}train: FILE, dev: FILE, test: FILE}}"
         )
         report(root.mark, Fault('the study has no section "data"', remedy=remedy))
     task, task_name = read_task(sections.get("task"), classes, report)
@@ -88,7 +89,7 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
     seeds = _selected_seeds(file, selection.seeds, len(selected))
     source = Source(
         text,
-        notes=(*reader.notes.lines(), *notes_on_seeds(selection.seeds)),
+        notes=(*reader.notes.lines(), *_empty_rows(sections), *notes_on_seeds(selection.seeds)),
         data=sections["data"],
         classes=classes.sources,
         # A selection of all rows and seeds is no modification.
@@ -107,6 +108,12 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
         whole,
         source,
     )
+
+
+def _empty_rows(sections: Mapping[str, Node]) -> Iterator[str]:
+    """Yield a note if the section `rows` is there without a group; `{}` is surely meant."""
+    if "rows" in sections and sections["rows"].value is None:
+        yield str(Fault("rows has no group: only base is trained", place=sections["rows"].mark))
 
 
 def _selected_seeds(file: StudyFile, text: str | None, n_rows: int) -> Seeds:

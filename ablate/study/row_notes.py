@@ -26,6 +26,7 @@ SELECTED_ON_TEST = (
     "data.test is the dev split, by which {} chooses, so scores are better than on new text"
 )
 REPEATED = "rows that are written twice, and trained once"
+WITHOUT_ROWS = "groups without rows, because where drops every combination"
 EVALUATED_ONCE = "eval_every is above train_steps, so that only the end of training is evaluated"
 _LAYER_KINDS = {"mixer", "attention", "positional_encoding"}
 

@@ -25,6 +25,7 @@ from ablate.study.row_notes import (
     EQUAL_TO_BASE,
     REPEATED,
     TRAINED_ALIKE,
+    WITHOUT_ROWS,
     RowNotes,
     is_trained_alike,
 )
@@ -93,6 +94,8 @@ class RowReader:
         # The parts of a path are differences from base, so they need base's settings at this size.
         path_parts = partial(self._path_parts, settings)
         designs: dict[Design, Mark] = {}
+        dropped_groups: dict[str, Mark] = {}
+        kept_groups = set[str]()
         for spec in expand_groups(self.file.groups(), self.report, path_parts, size):
             if spec.design is not None:
                 designs.setdefault(spec.design, spec.mark)
@@ -104,7 +107,9 @@ class RowReader:
             draft = _Draft(spec, _prefix(size) + spec.label, merge(settings, written), written)
             if self._is_dropped(draft):
                 self.dropped += 1
+                dropped_groups.setdefault(spec.group, spec.options.node("where").mark)
                 continue
+            kept_groups.add(spec.group)
             config, matched = self._configure(draft, base.config)
             if config is None:
                 continue
@@ -112,6 +117,9 @@ class RowReader:
                 self._compare_with_first(spec, config, rows[draft.full_label])
             else:
                 rows[draft.full_label] = self._row(draft, config, matched, base)
+        for group, mark in dropped_groups.items():
+            if group not in kept_groups:
+                self.notes.add(_prefix(size) + group, [WITHOUT_ROWS], mark)
         self._check_designs(designs, rows)
         self.designs += designs
         return rows.values()

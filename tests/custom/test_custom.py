@@ -261,9 +261,11 @@ def test_a_module_known_only_to_a_custom_finder_is_found(folder, monkeypatch):
 
 def test_a_file_name_instead_of_a_module_name_is_an_error(folder):
     assert (folder / "mine.py").write_bytes(b"") == 0
-    assert (
-        fault("mine.py:Mine", folder)
-        == "module mine.py not found; write the module's name without .py"
+    assert fault("mine.py:Mine", folder) == (
+        "module mine.py not found; write mine:Mine, without .py"
+    )
+    assert fault("absent.py:Mine", folder) == (
+        "module absent not found; write absent:Mine, without .py"
     )
 
 

@@ -185,6 +185,21 @@ def test_where_drops_rows_and_counts_them(read):
     assert study.whole.dropped == 2
 
 
+def test_a_group_that_where_empties_is_noted(read):
+    kept = "B: {each: {h: [2, 4]}, where: h > 2}"
+    study = read(HEAD + f"rows: {{A: {{each: {{h: [2, 4]}}, where: h > 20}}, {kept}}}\n")
+    (note,) = study.source.notes
+    assert note.endswith(": groups without rows, because where drops every combination: A")
+
+
+@pytest.mark.parametrize(("rows", "count"), [("", 1), ("{}", 0)])
+def test_a_section_rows_without_a_group_is_noted(read, rows, count):
+    notes = read(f"{HEAD}rows: {rows}\n").source.notes
+    assert [note.partition(": ")[2] for note in notes] == count * [
+        "rows has no group: only base is trained"
+    ]
+
+
 def test_require_does_not_apply_to_rows_that_where_drops(read):
     study = read(HEAD + "rows: {A: {each: {h: [4, 8]}, where: h > 4, require: h == 8}}")
     assert ([row.label for row in study.rows], study.whole.dropped) == (["base", "A h=8"], 1)
