@@ -262,17 +262,18 @@ def _runs(
         scores = {}
         for name, values in measurements_by_metric.items():
             try:
-                scores[name] = _score(values, items.setdefault(name, []))
+                scores[name] = _score(metrics[name], values, items.setdefault(name, []))
             except ValueError as error:
                 raise UsageError(f"{label}, seed {seed}: {error}") from None
         row_runs.append(ExperimentRun(id, seed, "done", scores=scores))
     return runs
 
 
-def _score(values: Sequence[RunMeasurement], items: list[str]) -> RunScore:
+def _score(metric: Metric, values: Sequence[RunMeasurement], items: list[str]) -> RunScore:
     """The score of a run in a metric, with its scores on resampled test sets.
 
     Args:
+        metric: the metric.
         values: the measurements of the run in this metric: one score, perhaps with scores on
             resampled test sets; or a value for each item, from which test sets are resampled here.
         items: names of the items. The first run fills the list, and all runs must have the same
@@ -281,12 +282,12 @@ def _score(values: Sequence[RunMeasurement], items: list[str]) -> RunScore:
     Raises:
         ValueError: the run has several scores, or its items are not `items`.
     """
-    name = values[0].metric
+    name = metric.name
     item_values: dict[str, float] = {}
     resamples: dict[int, float] = {}
     for measurement in values:
         if measurement.resample:
-            resamples[int(measurement.resample)] = measurement.value
+            resamples[int(measurement.resample)] = metric.without_excess(measurement.value)
         else:
             item_values[measurement.item] = measurement.value
     if len(item_values) + len(resamples) < len(values):

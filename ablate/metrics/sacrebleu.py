@@ -10,7 +10,7 @@ import numpy as np
 from ablate.config.languages import WORDS, extra_of, has_asian_words, is_installed
 from ablate.errors import StoreError
 from ablate.metrics import resampling
-from ablate.stats.metrics import BREVITY_PENALTY, CHANCE_SCORE, EXACT, TRANSLATION_METRICS
+from ablate.stats.metrics import BREVITY_PENALTY, CHANCE_SCORE, EXACT, METRICS, TRANSLATION_METRICS
 from ablate.store.records import Measurement
 
 
@@ -43,9 +43,12 @@ def measure_translations(
     # of two systems, and no means over seeds.
     statistics = _statistics(metric, hypotheses, references)
     compute_score = metric._compute_score_from_stats
+    definition = METRICS[name]
     metric.num_refs = 1  # for the signature; the functions above do not set it
     signature = str(metric.get_signature())
-    measurement = resampling.measure(statistics, lambda sums: compute_score(sums).score, signature)
+    measurement = resampling.measure(
+        statistics, lambda sums: definition.without_excess(compute_score(sums).score), signature
+    )
     exact = 0
     for hypothesis, reference in zip(hypotheses, references, strict=True):
         exact += hypothesis.strip() == reference.strip()

@@ -32,13 +32,15 @@ COSTS = {
     "flops": CostAxis("training FLOPs", lambda recipe: recipe.cost.flops),
     "params": CostAxis("parameters", lambda recipe: recipe.params),
 }
-SAME_COST = 1.001  # costs are equal up to this ratio of the largest to the smallest one
+SAME_COST = 1.01  # costs are nearly equal up to this ratio of the largest to the smallest one
 # Number of rows in a figure: with more, it is too long to read and the page too slow to use.
 MAX_ROWS = 100
 # A row is off the axis if its reach is more than OUTLIER_FACTOR times the median reach of the rows,
-# and more than OUTLIER_GAP times the largest reach of the rows within this limit.
+# and either its mean or its interval is far beyond the largest reach of the rows within this limit:
+# the mean by more than OUTLIER_GAP times, or the interval by more than INTERVAL_GAP times.
 OUTLIER_FACTOR = 5.0
 OUTLIER_GAP = 2.0
+INTERVAL_GAP = 10.0
 # A panel has its own axis if a perplexity is larger than this factor times the median of the rows'
 # largest perplexities.
 OWN_AXIS_FACTOR = 10.0
@@ -129,8 +131,8 @@ def rows_on_axis(rows: Sequence[ForestRow], reference: float = 0.0) -> list[Fore
 
     A row that learns nothing may differ from base a hundred times as much as the other rows, whose
     differences would then be invisible. With four rows or more, a row is an outlier if its reach is
-    more than OUTLIER_FACTOR times the median reach, and more than OUTLIER_GAP times the largest
-    reach within this limit.
+    more than OUTLIER_FACTOR times the median reach, and its mean is more than OUTLIER_GAP times, or
+    an end of its interval more than INTERVAL_GAP times, the largest reach within this limit.
     """
     drawn = [row for row in rows if row.mean is not None]
     if len(drawn) < 4:
@@ -139,8 +141,14 @@ def rows_on_axis(rows: Sequence[ForestRow], reference: float = 0.0) -> list[Fore
     limit = OUTLIER_FACTOR * median(reaches)
     if not limit:
         return drawn
-    limit = max(limit, OUTLIER_GAP * max(reach for reach in reaches if reach <= limit))
-    return [row for row in drawn if row.reach(reference) <= limit]
+    within = max(reach for reach in reaches if reach <= limit)
+    on_axis = []
+    for row, reach in zip(drawn, reaches, strict=True):
+        assert row.mean is not None
+        is_near = abs(row.mean - reference) <= OUTLIER_GAP * within
+        if reach <= limit or (is_near and reach <= INTERVAL_GAP * within):
+            on_axis.append(row)
+    return on_axis
 
 
 def axis_range(rows: Sequence[ForestRow], reference: float = 0.0) -> tuple[float, float]:
@@ -346,7 +354,7 @@ def speed_up_rows(curves: Sequence[Curve]) -> dict[str, list[ForestRow]]:
 
 def cost_points(table: Table, cost: str) -> list[Point]:
     """The rows in figures with a score and a cost (a key of COSTS); empty if the costs of all rows
-    are equal.
+    are nearly equal (SAME_COST).
     """
     costs = {}
     for row in _scored(table):
@@ -375,7 +383,7 @@ def cost_points(table: Table, cost: str) -> list[Point]:
 
 
 def equal_costs(table: Table) -> list[str]:
-    """Names of the costs that are equal for all rows with a score, and need no figure."""
+    """Names of the costs that are nearly equal for all rows with a score, and need no figure."""
     scored = _scored(table)
     equal = []
     for name, cost in COSTS.items():

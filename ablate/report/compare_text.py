@@ -98,6 +98,8 @@ def _table_verdict_line(comparison: RowComparison, metric: str) -> Text:
         phrases.append(verdict.metric.interval_text(*verdict.interval))
     if verdict.p_adjusted is not None:
         phrases.append(p_equation(verdict.p_adjusted))
+    if verdict.more_seeds_text:
+        phrases.append(f"the observed difference takes {verdict.more_seeds_text}")
     return Text(", ".join(phrases), style="dim")
 
 
@@ -109,8 +111,8 @@ def _legend(comparison: RowComparison) -> str:
             noise[f"the test {verdict.metric.item}s"] = None
     legend = (
         f"Differences: {second.label} minus {first.label}, paired by seed, with the noise "
-        f"of {' and of '.join(noise)}. Only this pair is tested: p < {LEVEL:g} is not corrected "
-        f"for other rows."
+        f"of {' and of '.join(noise)}. Only this pair is tested: p < {LEVEL:g} and the number "
+        f"of seeds are not corrected for other rows."
     )
     shown = comparison.table.shown_metrics
     if per_token := [metric.title for metric in shown if metric.name not in comparison.verdicts]:

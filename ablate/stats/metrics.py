@@ -109,8 +109,16 @@ class Metric:
         if self.is_not_negative:
             return max(-mean, -limit), limit
         if self.is_percentage and self.more_is_better:  # an error rate may exceed 100 %
-            return -mean, 100.0 - mean
+            return 0.0 - mean, 100.0 - mean
         return -limit, limit
+
+    def without_excess(self, score: float) -> float:
+        """A score without a rounding error above 100: sacreBLEU gives 100.00000000000004 for a
+        perfect text. Larger excesses of other code stay.
+        """
+        if self.is_percentage and self.more_is_better and 100.0 < score < 100.0 + 1e-9:
+            return 100.0
+        return score
 
     def clipped(self, low: float, high: float, possible: Interval, mean: float) -> Interval:
         """Clip an interval of a difference to the possible differences, but not beyond its mean:

@@ -35,8 +35,7 @@ def conclusion(table: Table) -> list[str]:
     unlearned = {metric.name: unlearned_sentences(table, metric) for metric in table.judged_metrics}
     sentences = unfinished_sentences(table)
     sentences += [_base_sentence(table, family.base) for family in table.families]
-    if not any(unlearned.values()):
-        sentences += bound_notes(table)
+    sentences += bound_sentences(table)
     looks = experiment.looks
     sentences += filter(None, (looks.text, looks.error_spent(experiment.error_rate)))
     if len(table.judged_metrics) == 1:
@@ -57,6 +56,13 @@ def conclusion(table: Table) -> list[str]:
         if metric not in table.judged_metrics:
             sentences += chance_sentences(table, metric)
     return sentences
+
+
+def bound_sentences(table: Table) -> list[str]:
+    """The bounds of the metrics that hide changes of base; empty if a model has learned nothing."""
+    if any(unlearned_sentences(table, metric) for metric in table.judged_metrics):
+        return []
+    return list(bound_notes(table))
 
 
 def _row_verdict(row: TableRow, metric: Metric) -> RowVerdict:

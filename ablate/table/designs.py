@@ -142,16 +142,18 @@ def bound_notes(table: Table) -> Iterator[str]:
         if not metric.is_percentage or mean is None or math.isinf(detectable):
             continue
         best_bound = "ceiling" if metric.more_is_better else "floor"
+        score = f"{number(mean, metric.digits)} of 100 {metric.title}"
         out_of_reach = []
         for bound, distance in (("floor", mean), ("ceiling", 100 - mean)):
             article, change = ("an", "improvement") if bound == best_bound else ("a", "decline")
             if NEAR_BOUND < distance < detectable:
                 out_of_reach.append(change)
+            elif distance <= 0:
+                yield f"{base_name(base)} is at the {bound} ({score}): no {change} is possible."
             elif distance < detectable:
                 yield (
-                    f"{base_name(base)} is near the {bound} ({number(mean, metric.digits)} of 100 "
-                    f"{metric.title}): {article} {change} is at most "
-                    f"{metric.size_text(max(0.0, distance))}, too small to be found."
+                    f"{base_name(base)} is near the {bound} ({score}): {article} {change} is at "
+                    f"most {metric.size_text(distance)}, too small to be found."
                 )
         if out_of_reach:
             yield (

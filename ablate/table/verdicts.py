@@ -23,7 +23,7 @@ def scores_of(runs: Iterable[ExperimentRun], metric: Metric) -> Scores:
     values = {}
     for run in runs:
         if metric.name in run.scores:
-            values[run.seed] = run.scores[metric.name].value
+            values[run.seed] = metric.without_excess(run.scores[metric.name].value)
     return Scores(values, metric.is_log)
 
 

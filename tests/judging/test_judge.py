@@ -893,3 +893,11 @@ def test_shares_beside_percentages_are_refused(share, tmp_path):
     assert f"accuracy is {share} in one run and 91 in another" in done.err
     assert judgments(lines, tmp_path, "--higher-is-better", "accuracy")
     assert judgments(lines.replace("0.", "0.00"), tmp_path)  # less than 1 %: of one scale
+
+
+def test_a_perfect_score_with_a_rounding_error_is_100(tmp_path):
+    lines = "row,seed,bleu\nbase,1,100.00000000000004\nbase,2,100.00000000000004\nx,1,97\nx,2,99\n"
+    (tmp_path / "scores.csv").write_text(lines)
+    done = inside("judge", tmp_path / "scores.csv", "--format", "json")
+    _, row = json.loads(done.out)["rows"]
+    assert row["against_base"]["bleu"]["high"] == 0.0

@@ -179,3 +179,9 @@ def test_a_short_sentence_is_scored_by_the_orders_of_ngrams_that_it_has():
         [100.0, 100 * (1 / 2 * 1 / 2) ** 0.5]
     )
     assert sentence_scores("ter", ["a b", "a c"], ["a b", "a b"]) == [0.0, 50.0]
+
+
+def test_a_perfect_text_has_exactly_100_bleu():
+    texts = [f"{sentence} And {number} more words." for number, sentence in enumerate(REFERENCES)]
+    assert sacrebleu.corpus_bleu(texts, [texts]).score > 100.0
+    assert bleu(texts, texts).value == 100.0

@@ -107,7 +107,7 @@ def test_figures_of_many_rows_show_base_and_the_largest_differences(whole, monke
 def with_params(table):
     """The table with another number of parameters in each row."""
     rows = []
-    for params, row in enumerate(table.rows, 1000):
+    for params, row in enumerate(table.rows, 50):
         rows.append(replace(row, recipe=replace(row.recipe, params=10 * params)))
     return replace(table, rows=tuple(rows))
 
@@ -379,7 +379,10 @@ def test_rows_that_all_cost_the_same_have_no_figure(whole):
     assert [len(cost_points(table, cost)) for cost in COSTS] == [0, 0]
     assert len(cost_points(with_params(table), "params")) == 5
     assert equal_costs(table) == ["training FLOPs", "parameters"]
-    assert "No figure where all rows cost the same: training FLOPs, parameters." in whole.page()
+    assert (
+        "No figure where the costs of all rows differ by at most 1 %: training FLOPs, parameters."
+        in whole.page()
+    )
 
 
 def test_a_study_with_one_scored_row_has_no_equal_costs(fake):
@@ -450,6 +453,14 @@ def test_a_row_beyond_the_others_is_on_the_axis_up_to_twice_their_reach():
     assert axis_range([*rows, wide, far]) == (-0.7, 0.0)  # within twice 0.4
     assert axis_range([*rows, far]) == (-0.1, 0.0)  # more than twice 0.1
     assert axis_range([*rows, wide, far], reference=1.0)[1] == 1.0
+
+
+def test_a_wide_interval_around_a_mean_near_the_other_rows_is_on_the_axis():
+    rows = [ForestRow(f"r{i}", "G", f"r{i}", "", 0.0, (-0.007, 0.007)) for i in range(5)]
+    noisy = ForestRow("h=1", "G", "h=1", "", 0.008, (-0.02, 0.037))
+    assert axis_range([*rows, noisy]) == (-0.02, 0.037)
+    noisier = replace(noisy, interval=(-0.2, 0.2))
+    assert axis_range([*rows, noisier]) == (-0.007, 0.007)
 
 
 def test_the_caption_counts_the_rows_whose_difference_is_a_number():

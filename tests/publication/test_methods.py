@@ -155,6 +155,14 @@ def test_limitations_name_each_undecided_row_with_what_would_be_found(fake):
     assert "No margin" in text
 
 
+def test_limitations_state_the_bounds_of_the_conclusion(fake):
+    results = fake().all_done()
+    for seed, score in ((1, 95.0), (2, 91.0), (3, 99.0)):
+        results.done("base", seed, 5.0, score)
+        results.done("A h=1", seed, 5.0, 190.0 - score)
+    assert "Base is near the ceiling (95.0 of 100 BLEU)" in texts(results)["Limitations"]
+
+
 def test_one_seed_is_said_to_give_no_verdict_and_two_metrics_to_share_the_level(fake):
     one = texts(fake(seeds="1").all_done())["Statistics"]
     assert "no row has a verdict" in one

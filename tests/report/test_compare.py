@@ -76,6 +76,22 @@ def test_a_row_and_its_base_have_the_verdict_of_the_table_beside_that_of_the_pai
     assert other.table_verdicts == {}
 
 
+def test_the_seeds_that_find_a_difference_are_given_for_the_pair_and_for_the_table(fake):
+    results = fake()
+    for seed, score in ((1, 25.0), (2, 21.0), (3, 24.0)):
+        results.done("base", seed, 5.0, 25.0)
+        results.done("A h=1", seed, 5.0, score)
+        results.done("A h=2", seed, 5.0, 25.1 - seed / 20)
+    pair = compared_rows(results, "base", "A h=1")
+    alone, ours = pair.verdicts["bleu"], pair.table_verdicts["bleu"]
+    assert alone.more_seeds != ours.more_seeds
+    with redirect_stdout(io.StringIO()) as out:
+        print_comparison(pair)
+    text = " ".join(out.getvalue().split())
+    assert f"finding the observed difference takes {alone.more_seeds_text})" in text
+    assert f"the observed difference takes {ours.more_seeds_text} " in text
+
+
 def test_a_single_evaluation_is_no_curve(compared):
     with redirect_stdout(io.StringIO()) as out:
         print_comparison(compared)

@@ -447,3 +447,18 @@ def test_a_metric_without_a_level_of_chance_follows_perplexity(fake):
     row = results.table().by_label["base"]
     assert row.learning_metric(PPL_CHAR) == PPL
     assert not row.has_learned(PPL_CHAR)
+
+
+def test_a_perfect_score_with_a_rounding_error_bounds_a_difference_by_0(fake):
+    results = fake(SMALL)
+    for seed, score in enumerate((97.0, 96.5, 99.0), 1):
+        results.done("base", seed, 5.0, 100.00000000000004)  # as sacreBLEU scores a perfect text
+        results.done("A h=1", seed, 5.0, score)
+    table = results.table()
+    assert table.rows[0].scores["bleu"].mean == 100.0
+    (row,) = [row for row in table.rows if row.label == "A h=1"]
+    verdict = row.verdicts["bleu"]
+    assert verdict.interval[1] == 0.0
+    assert not verdict.interval[1] < 0
+    sentence = "Base is at the ceiling (100.0 of 100 BLEU): no improvement is possible."
+    assert sentence in conclusion(table)
