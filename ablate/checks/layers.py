@@ -109,7 +109,7 @@ class LayerCheck(PropertyCheck):
             _wrap_with_checks(part, field)
         states = self._states()
         if not bool(states.isfinite().all()):
-            raise ClassFault("gives states that are not finite")
+            raise ClassFault("gives NaN or infinite outputs")
         states.square().mean().backward()
         parameter_ids = set(map(id, self.model.parameters()))
         for _, part in self.modules():

@@ -148,8 +148,10 @@ def next_steps(stream: Stream) -> list[str]:
     for proposal in stream.proposals.values():
         if proposal.state == "open":
             missing = stream.runs_missing(proposal)
-            runs = f"{missing} times {stream.chain[-1]}" if missing else proposal.name
-            steps.append(f"{proposal.name} is open: run {runs} again.")
+            runs = f"{stream.chain[-1]} {plural(missing, 'more time')}"
+            if not missing:
+                runs = f"{proposal.name} again"
+            steps.append(f"{proposal.name} is undecided: run {runs}.")
     if any(proposal.state == "untested" for proposal in stream.proposals.values()):
         steps.append(
             f"The significance level is used up after {MAX_PROPOSALS} proposals: to test more, "

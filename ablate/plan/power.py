@@ -135,10 +135,9 @@ def power_warning(power: Power) -> str | None:
         larger, rows = published_differences(power.detectable_sds)
         if larger >= RARE * rows:
             return None
-        sds = f"{power.detectable_sds:.0f} standard deviations over seeds"
         reason = (
-            f"they detect differences from {sds} upwards, and only {larger} of {rows} rows of the "
-            f"published studies differ from their base by {power.detectable_sds:.0f} or more"
+            f"they detect a difference of {power.detectable_sds:.0f} standard deviations over "
+            f"seeds, and only {larger} of {rows} rows of the published studies show one as large"
         )
     remedy = f"`seeds: {list(range(1, ENOUGH_SEEDS + 1))}`"
     detectable = power.detectable_difference(ENOUGH_SEEDS)

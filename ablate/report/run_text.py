@@ -98,7 +98,7 @@ def _run(run: RunRecord) -> list[str]:
 
 def _execution(execution: Execution) -> list[str]:
     threads = plural(execution.threads, "thread")
-    conditions = f"text {execution.training_hash}, on {execution.device}, {threads}"
+    conditions = f"training text {execution.training_hash}, on {execution.device}, {threads}"
     if execution.precision:
         conditions += f", {execution.precision}"
     if execution.deterministic:

@@ -145,7 +145,7 @@ def _parse_seeds(text: str) -> tuple[int, ...]:
             raise wrong_option("--seeds", not_allowed(f'"{text}"', allowed))
         low, high = int(written[1]), int(written[2] or written[1])
         if high >= 2**32 or high < low or high - low >= MAX_SEEDS:
-            allowed = f"seeds from 0 to {2**32 - 1}, upwards, at most {MAX_SEEDS} of them"
+            allowed = f"FIRST-LAST, such as 1-3: at most {MAX_SEEDS} seeds from 0 to {2**32 - 1}"
             raise wrong_option("--seeds", not_allowed(f'"{part.strip()}"', allowed))
         seeds += range(low, high + 1)
         if len(seeds) > MAX_SEEDS:

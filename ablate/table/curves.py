@@ -151,10 +151,10 @@ class SpeedUp:
 
     @property
     def text(self) -> str:
-        """`1.32 [1.10, 1.58]`, or `not reached (1 of 3 seeds)`; empty without seeds."""
+        """`1.32 [1.10, 1.58]`, or `not reached with 1 of 3 seeds`; empty without seeds."""
         if self.missed:
             seeds = plural(self.missed + len(self.ratios), "seed")
-            return f"not reached ({self.missed} of {seeds})"
+            return f"not reached with {self.missed} of {seeds}"
         if self.mean is None:
             return ""
         if self.interval is None:

@@ -75,7 +75,7 @@ def test_a_row_that_never_reaches_the_score_has_no_ratio():
     base = curve("base", {1: 0.004, 2: 0.002})
     found = speed_up(curve("A", {1: 0.003, 2: 0.003}), base, "step")
     assert (found.mean, found.interval, found.missed) == (None, None, 1)
-    assert found.text == "not reached (1 of 2 seeds)"
+    assert found.text == "not reached with 1 of 2 seeds"
     assert SpeedUp().text == ""
 
 
@@ -84,7 +84,7 @@ def test_seeds_with_which_a_row_diverges_miss_the_score_also_before_any_evaluati
     row = replace(curve("A", {1: 0.004, 2: 0.004}), diverged=frozenset({2, 3}))
     found = speed_up(row, base, "step")
     assert (found.ratios, found.mean, found.missed) == ({1: pytest.approx(2.0)}, None, 2)
-    assert found.text == "not reached (2 of 3 seeds)"
+    assert found.text == "not reached with 2 of 3 seeds"
     single = replace(base, by_seed={3: ((400, 1.0),)})
     assert speed_up(row, single, "step") == SpeedUp()
 

@@ -396,7 +396,7 @@ BY_CONTEXT = (
 @pytest.mark.parametrize(
     ("field", "body", "init", "fields", "fault"),
     [
-        ("activation", "return x.sqrt()", "", {}, "gives states that are not finite"),
+        ("activation", "return x.sqrt()", "", {}, "gives NaN or infinite outputs"),
         ("attention", f"return ({FORMULA}).detach()", "", {},
          "its output has no gradient with respect to V, so the layers below would never learn"),
         ("attention", SOFTMAX, "", {"architecture": "decoder-only", "score_cap": 50.0}, BY_CONTEXT),

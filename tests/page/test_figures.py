@@ -208,7 +208,7 @@ def test_speed_ups_are_drawn_about_1_and_a_row_that_misses_base_says_so():
     slow, fast = curve("A slow", "A", 1.5), curve("A fast", "A", 0.5)
     rows = speed_up_rows([BASE, slow, fast])["step"]
     assert [(row.label, row.mean is None) for row in rows] == [("A slow", True), ("A fast", False)]
-    assert rows[0].word == "not reached (2 of 2 seeds)"
+    assert rows[0].word == "not reached with 2 of 2 seeds"
     figure = draw_speed_ups(rows, "step")
     assert (
         next(line.get_xdata()[0] for line in figure.axes[0].lines if line.get_gid() is None) == 1.0
@@ -221,7 +221,7 @@ def test_speed_ups_are_drawn_about_1_and_a_row_that_misses_base_says_so():
 def test_the_word_of_a_row_without_a_mean_is_inside_of_the_axes(others, name):
     rows = [
         ForestRow("B", "", "B", "", others, (others, others + 0.1)),
-        ForestRow(name, "", name, "not reached (12 of 13 seeds)", None, None),
+        ForestRow(name, "", name, "not reached with 12 of 13 seeds", None, None),
     ]
     figure = draw_speed_ups(rows, "FLOPs")
     figure.draw_without_rendering()

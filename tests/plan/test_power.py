@@ -205,7 +205,7 @@ def test_plan_says_before_any_run_that_seeds_are_too_few_with_the_remedy(fake, s
     assert ("Too few seeds" in done.out) == (bleu["warning"] is not None) == is_hopeless
     assert is_hopeless == (f"from {bleu['detectable']['5']:.1f} BLEU upwards" in done.out)
     assert is_hopeless == ("`seeds: [1, 2, 3, 4, 5]`" in done.out)
-    assert (seeds == "1-2") == ("published studies differ from their base by" in done.out)
+    assert (seeds == "1-2") == ("rows of the published studies show" in done.out)
 
 
 def test_a_spread_of_few_rows_says_so(fake):

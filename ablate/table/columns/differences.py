@@ -203,8 +203,8 @@ def _difference_lines(table: Table, form: Form) -> Iterator[str]:
     if with_intervals:
         further = ", with base's further seeds" if table.experiment.further_seeds else ""
         text = (
-            f"mean difference from base, paired by seed{further}. The level of a confidence "
-            f"interval is 95 % or more for one row, and less for all rows together."
+            f"mean difference from base, paired by seed{further}, with a confidence interval. Its "
+            f"level is 95 % or more for each row by itself, not for all rows jointly."
         )
         for metric in table.judged_metrics:
             if metric in with_intervals:

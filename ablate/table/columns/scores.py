@@ -112,7 +112,7 @@ def _spread_phrases(table: Table, shown: Sequence[Metric]) -> Iterator[str]:
     if table.experiment.further_seeds:
         phrase += f", base over {seeds + len(table.experiment.further_seeds)}"
     if table.missing_runs or any("diverged" in row.states.values() for row in table.rows):
-        phrase += f", k/{seeds} where only k are in"
+        phrase += f", or over k of them where a cell has (k/{seeds})"
     yield phrase
     if logs := [metric.title for metric in shown if metric.is_log]:
         yield f"{' and '.join(logs)}: geometric mean ×÷ geometric standard deviation"
