@@ -26,7 +26,7 @@ from ablate.analysis.short_texts import cause_of
 from ablate.config.lengths import ASSUMED_LENGTH
 from ablate.formatting import first_few, number, plural, shares_text
 from ablate.store import Results
-from ablate.store.corpora import MANIFEST, lengths_in, overlaps_in
+from ablate.store.corpora import MANIFEST, leaks_in, lengths_in, overlaps_in
 from ablate.study import Runs, Study
 from ablate.table.experiment import Experiment, Notes
 from ablate.table.table import Table
@@ -109,7 +109,14 @@ def outcome_of(
     advice = dict(_low_parts(table, planned, by_label))
     remarks = [*provenance_remarks(planned.study.task, runs), *equal_weights_remarks(by_label)]
     remarks += [*advice, *filter(None, (bound.remark,)), *_overlaps(results, corpora)]
-    notes = Notes(tuple(remarks), advice, tuple(_archived(runs)), tuple(problems))
+    leaks = chain.from_iterable(leaks_in(results.corpus(corpus)) for corpus in corpora)
+    notes = Notes(
+        tuple(remarks),
+        advice,
+        tuple(_archived(runs)),
+        tuple(problems),
+        leaks=tuple(dict.fromkeys(leaks)),
+    )
     return Outcome(planned, by_label, table.with_notes(notes))
 
 

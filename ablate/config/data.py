@@ -104,6 +104,11 @@ class CorpusConfig(Section):
         return self.test == self.dev and not self.generated
 
     @property
+    def tests_on_training_text(self) -> bool:
+        """Whether the test split has the name of the training split."""
+        return self.test == self.train and not self.generated
+
+    @property
     def recorded(self) -> dict[str, Any]:
         """The settings as a prepared corpus records them."""
         return self.model_dump(mode="json", exclude={"folder"})

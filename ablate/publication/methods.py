@@ -36,7 +36,7 @@ from ablate.store import Results, none_if_unreadable
 from ablate.store.corpora import MANIFEST
 from ablate.store.records import CorpusManifest
 from ablate.study.row import changes
-from ablate.table.conclusion import bound_sentences, unfinished_sentences
+from ablate.table.conclusion import bound_sentences, leak_sentences, unfinished_sentences
 from ablate.table.experiment import ChosenSettings, Experiment
 from ablate.table.latex import escaped
 from ablate.table.table import Table
@@ -115,7 +115,7 @@ def _facts(outcome: Outcome, results: Results) -> dict[str, Any]:
         "cost": cost,
         "times": [_time(hours, kind) for kind, hours in sorted(cost.hours.items())],
         "undecided_rows": list(_undecided_rows(table)),
-        "bounds": bound_sentences(table),
+        "bounds": [*leak_sentences(table), *bound_sentences(table)],
         "unfinished": unfinished_sentences(table),
         "without_score": [row.label for row in table.rows if row.state != "done"],
     }

@@ -108,6 +108,12 @@ def overlaps_in(folder: Path) -> dict[str, dict[str, float]]:
     return manifest.overlap_shares if manifest else {}
 
 
+def leaks_in(folder: Path) -> list[str]:
+    """`leaks` of a corpus; empty if it is missing or damaged."""
+    manifest = _read_manifest(folder)
+    return manifest.leaks if manifest else []
+
+
 def hashes_in(folder: Path) -> dict[str, tuple[str, ...] | None]:
     """The hashes of the text of each split of a corpus; empty if it is missing or damaged."""
     manifest = _read_manifest(folder)

@@ -34,6 +34,7 @@ from ablate.config import RowConfig
 from ablate.config.decoding import LengthPenalty
 from ablate.config.identity import DEFAULT_TASK, NOT_IDENTITY
 from ablate.errors import Damaged, Fault, StoreError
+from ablate.formatting import percent
 from ablate.stats.metrics import LARGEST_SCORE
 from ablate.store.files import read_json, write_json
 
@@ -208,6 +209,7 @@ class CodeVersion(Record):
 
 
 # Packages whose versions every run records, beside the packages of the user's classes.
+MIN_LEAK = 0.05  # share of dev or test records in the training split that warrants a warning
 PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu", "safetensors")
 
 
@@ -566,9 +568,24 @@ class CorpusCounts(Record):
         }
 
     @property
+    def leaks(self) -> list[str]:
+        """`100 % of the test records are also in the training split`, for dev and test, from a
+        share of MIN_LEAK on.
+        """
+        leaks = []
+        for split, shares in self.overlap_shares.items():
+            share = list(shares.values())[-1]  # of whole records
+            if share >= MIN_LEAK:
+                leaks.append(
+                    f"{percent(share)} of the {split} records are also in the training split"
+                )
+        return leaks
+
+    @property
     def all_warnings(self) -> list[str]:
         """The warnings about all splits, whichever version wrote the manifest."""
-        return [*chain.from_iterable(self.warnings.values()), *self.legacy_warnings]
+        warnings = [*chain.from_iterable(self.warnings.values()), *self.legacy_warnings]
+        return [*warnings, *self.leaks]
 
 
 class Origin(Record):

@@ -89,7 +89,12 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
     seeds = _selected_seeds(file, selection.seeds, len(selected))
     source = Source(
         text,
-        notes=(*reader.notes.lines(), *_empty_rows(sections), *notes_on_seeds(selection.seeds)),
+        notes=(
+            *reader.notes.lines(),
+            *_empty_rows(sections),
+            *_notes_on_test(data),
+            *notes_on_seeds(selection.seeds),
+        ),
         data=sections["data"],
         classes=classes.sources,
         # A selection of all rows and seeds is no modification.
@@ -114,6 +119,12 @@ def _empty_rows(sections: Mapping[str, Node]) -> Iterator[str]:
     """Yield a note if the section `rows` is there without a group; `{}` is surely meant."""
     if "rows" in sections and sections["rows"].value is None:
         yield str(Fault("rows has no group: only base is trained", place=sections["rows"].mark))
+
+
+def _notes_on_test(data: CorpusConfig) -> Iterator[str]:
+    """Yield a note on a test split that is the training split."""
+    if data.tests_on_training_text:
+        yield "data.test is data.train, so scores do not show the quality on new text"
 
 
 def _selected_seeds(file: StudyFile, text: str | None, n_rows: int) -> Seeds:

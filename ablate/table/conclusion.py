@@ -35,6 +35,7 @@ def conclusion(table: Table) -> list[str]:
     unlearned = {metric.name: unlearned_sentences(table, metric) for metric in table.judged_metrics}
     sentences = unfinished_sentences(table)
     sentences += [_base_sentence(table, family.base) for family in table.families]
+    sentences += leak_sentences(table)
     sentences += bound_sentences(table)
     looks = experiment.looks
     sentences += filter(None, (looks.text, looks.error_spent(experiment.error_rate)))
@@ -56,6 +57,12 @@ def conclusion(table: Table) -> list[str]:
         if metric not in table.judged_metrics:
             sentences += chance_sentences(table, metric)
     return sentences
+
+
+def leak_sentences(table: Table) -> list[str]:
+    """A sentence for each large share of dev or test text that is also in the training data."""
+    consequence = "the scores do not show the quality on new text"
+    return [f"{leak}: {consequence}." for leak in table.experiment.notes.leaks]
 
 
 def bound_sentences(table: Table) -> list[str]:

@@ -233,6 +233,8 @@ class Notes:
 
     remarks: differences in how the runs were made, and test text that occurs in the training data.
     advice: what to change because of a remark, by remark; papers leave it out.
+    leaks: shares of test and dev text in the training data that are too large for scores to show
+        the quality on new text.
     archived: a line about runs without predictions; empty if all runs have them.
     faults: files that cannot be used, with a remedy.
     """
@@ -241,6 +243,7 @@ class Notes:
     advice: Mapping[str, str] = field(default_factory=dict)
     archived: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
+    leaks: tuple[str, ...] = ()
 
     @property
     def advised_remarks(self) -> list[str]:

@@ -210,10 +210,11 @@ def test_plan_names_every_missing_split_with_its_folder_and_still_plans(here):
 
 @pytest.mark.parametrize("verb", ["plan", "run", "data show", "data prepare"])
 def test_a_fault_in_the_text_has_the_position_of_its_field_and_of_the_text(here, verb):
-    (here / "t.tsv").write_text("de\tfr\nein Hund\tun chien\n")
+    for name in ("t.tsv", "u.tsv"):
+        (here / name).write_text("de\tfr\nein Hund\tun chien\n")
     (here / "t.yaml").write_text(
         "study: t\ndata:\n  {corpus: files, direction: de-en, train: t.tsv, dev: t.tsv, "
-        "test: t.tsv, source_column: de, target_column: en, vocab_size: 80}\n"
+        "test: u.tsv, source_column: de, target_column: en, vocab_size: 80}\n"
     )
     done = inside(*verb.split(), "t.yaml")
     assert done.code == 3
@@ -270,3 +271,17 @@ def test_references_that_bleu_cannot_judge_are_said_at_preparation(here, verb):
     )
     done = inside("data", verb, "chrf.yaml")
     assert "references" not in done.out + done.err
+
+
+def test_a_test_split_that_is_the_training_split_is_noted(written):
+    study = written / "own.yaml"
+    study.write_text(STUDY.replace("test: test", "test: train"))
+    note = "note: data.test is data.train, so scores do not show the quality on new text"
+    assert note in inside("plan", "own.yaml").err
+    leak = "note: 100 % of the test records are also in the training split"
+    for verb in ("prepare", "show"):
+        done = inside("data", verb, "own.yaml")
+        assert leak in done.out + done.err
+    study.write_text(STUDY)
+    assert note not in inside("plan", "own.yaml").err
+    assert "also in the training split" not in inside("data", "prepare", "own.yaml").err

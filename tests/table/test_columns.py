@@ -20,6 +20,7 @@ from ablate.store.records import Overlap, Provenance
 from ablate.study import Selection, read_study, runs_of
 from ablate.table.columns.column import Form
 from ablate.table.columns.layouts import full_layout, table_columns, terminal_layout
+from ablate.table.conclusion import conclusion
 from ablate.table.latex import latex
 from ablate.table.layout import MIN_LABEL, SETTING, total_width
 from ablate.table.render import as_json, comma_separated, markdown, print_rich
@@ -706,6 +707,18 @@ def test_one_line_gives_the_share_of_dev_text_in_the_training_data(fake):
     table = with_overlap(fake(), None, dev=Overlap(by_field={"text": 5}, records=5))
     line = "Dev text that also occurs in the training data: text 10.0 %."
     assert full_layout(table, starred, "*").legend.count(line) == 1
+
+
+@pytest.mark.parametrize(("count", "is_leak"), [(9, False), (200, True)])
+def test_a_large_share_of_test_text_in_the_training_data_is_in_the_conclusion(fake, count, is_leak):
+    overlap = Overlap(by_field={"source": count, "target": count}, records=count)
+    sentences = conclusion(with_overlap(fake(), overlap))
+    expected = (
+        "100 % of the test records are also in the training split: the scores do not show the "
+        "quality on new text."
+    )
+    assert (expected in sentences) == is_leak
+    assert ("training split" in " ".join(sentences)) == is_leak
 
 
 @pytest.mark.parametrize("overlap", [None, Overlap(by_field={"source": 0, "target": 0}, records=0)])
