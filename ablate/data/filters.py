@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from html.entities import name2codepoint
 from itertools import pairwise
 from math import nan
 from pathlib import Path
@@ -162,7 +163,7 @@ SHARE = 0.1
 CHECKED_RECORDS = 20_000  # from the beginning of a split
 
 _MOSES = re.compile(r" @-@ |(?:^| )&(?:apos|quot|#91|#93|#124);|[^\s.] [.?!]$")
-_ENTITY = re.compile(r"&(?:amp|lt|gt|quot|apos|nbsp|#\d{2,5});")
+_ENTITY = re.compile(rf"&(?:{'|'.join((*name2codepoint, 'apos'))}|#\d{{2,5}});")
 # Marks of subword-nmt (@@), SentencePiece (U+2581), OpenNMT (U+FFED), WordPiece (##) and GPT-2
 # (U+0120).
 _SUBWORDS = re.compile(r"@@(?: |$)|(?:^| )[\u2581\u0120](?:\w| |$)|\uffed|(?:^|\w) ##\w|\w</w>")
@@ -201,6 +202,18 @@ def copy_warnings(split: str, records: Sequence[Document]) -> list[str]:
     if share < SHARE:
         return []
     return [f"{split}: {percent(share, 0)} of the records have the same text in both fields"]
+
+
+def repeat_warnings(records: Sequence[Document]) -> list[str]:
+    """Warn of training records that repeat earlier ones, such as a text that is there twice."""
+    repeated = len(records) - len({record.texts for record in records})
+    share = repeated / max(1, len(records))
+    if share < SHARE:
+        return []
+    return [
+        f"train: {percent(share, 0)} of the records repeat earlier records; "
+        f"drop_duplicates: true leaves them out"
+    ]
 
 
 def form_warnings(

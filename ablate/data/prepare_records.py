@@ -97,7 +97,7 @@ class RecordPreparation(Preparation):
                 escaped=escaped,
             )
             write_bytes(path, tokenizer.model)
-        warnings = self._text_warnings("train", records)
+        warnings = self._text_warnings("train", records) + filters.repeat_warnings(records)
         return TrainingText(records=count, left_out=dict(left_out), repaired={}, warnings=warnings)
 
     def _learned_texts(self, records: list[Document], fields: Sequence[int]) -> Iterator[str]:

@@ -10,7 +10,7 @@ import pytest
 
 from ablate.config.translation_data import TranslationData
 from ablate.data import filters
-from ablate.data.filters import count_overlap, markup_warnings, within_limits
+from ablate.data.filters import count_overlap, markup_warnings, repeat_warnings, within_limits
 from ablate.data.prepare import prepare
 from ablate.data.sequence_writer import SequenceWriter
 from ablate.data.sources import Document
@@ -130,6 +130,23 @@ def test_a_record_at_the_ratio_is_kept_and_one_beyond_two_limits_counts_once():
 def test_a_tenth_of_escaped_lines_is_a_warning(escaped, warnings):
     lines = ["Tom &amp; Jerry"] * escaped + ["Tom and Jerry"] * (20 - escaped)
     assert len(markup_warnings("train", [Document((line,)) for line in lines], ["en"])) == warnings
+
+
+@pytest.mark.parametrize("entity", ["&uuml;", "&Eacute;", "&apos;", "&#252;"])
+def test_every_entity_of_html_is_escaped_text(entity):
+    (warning,) = markup_warnings("dev", [Document((f"f{entity}r alle",))], ["de"])
+    assert warning.startswith("dev (de): 100 % of lines look HTML-escaped")
+    assert markup_warnings("dev", [Document(("R&D; AT&T",))], ["de"]) == []
+
+
+@pytest.mark.parametrize(("repeats", "warnings"), [(0, 0), (1, 0), (2, 1), (19, 1)])
+def test_a_tenth_of_repeated_training_records_is_a_warning(repeats, warnings):
+    numbers = [*range(20 - repeats), *[0] * repeats]
+    records = [Document((f"en {n}", "de"), ("a", "b"), line) for line, n in enumerate(numbers)]
+    found = repeat_warnings(records)
+    assert len(found) == warnings
+    if found:
+        assert found[0].startswith(f"train: {5 * repeats} % of the records repeat earlier records;")
 
 
 def test_records_with_one_text_on_both_sides_are_a_warning(files):
