@@ -46,7 +46,10 @@ PER = ("row", "run", "step")
 
 @contextmanager
 def named_arguments() -> Iterator[None]:
-    """Errors of a command in this context name arguments of Python: `seeds`, not `--seeds`."""
+    """Errors of a command in this context name arguments of Python: `seeds`, not `--seeds`.
+
+    A function that this decorates warns with `stacklevel=3` to name the line of its caller.
+    """
     try:
         yield
     except AblateError as error:
@@ -139,7 +142,7 @@ def load(
     folder = results_folder(results)
     if not folder.is_dir():
         warnings.warn(
-            f"the results root {folder} does not exist: no run has a result", stacklevel=2
+            f"the results root {folder} does not exist: no run has a result", stacklevel=3
         )
     root = Results(folder)
     planned = runs_with_choices(read_study(Path(study), selection(rows, seeds, set)), root)
@@ -155,7 +158,7 @@ def load(
         _refuse(faults, outcome.runs)
         for fault in outcome.experiment.notes.faults:
             # Such as a corpus whose lengths `flops` needs.
-            warnings.warn(fault, stacklevel=2)
+            warnings.warn(fault, stacklevel=3)
         frame = rows_frame(outcome.table, with_paper=against is not None)
         for name in _varied(planned):
             if name not in frame:

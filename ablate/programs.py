@@ -99,7 +99,7 @@ def run(
     if process.returncode == EXIT_INTERRUPTED:
         raise Interrupted
     if process.returncode == EXIT_RUN_FAILED:
-        warnings.warn("not every run is done; `ablate status` says why", stacklevel=2)
+        warnings.warn("not every run is done; `ablate status` says why", stacklevel=3)
     elif process.returncode:
         raise RuntimeError(f"ablate run ended with exit code {process.returncode}")
     return load(study, root, rows=rows, seeds=seeds, set=set)

@@ -198,8 +198,9 @@ def test_results_is_the_default_root(results, monkeypatch):
 
 
 def test_a_missing_results_root_is_a_warning(results, tmp_path):
-    with pytest.warns(UserWarning, match="the results root .*elsewhere does not exist"):
+    with pytest.warns(UserWarning, match="the results root .*elsewhere does not exist") as warned:
         frame = ablate.load(results.study.path, tmp_path / "elsewhere")
+    assert warned[0].filename == __file__  # the line of the caller
     assert set(frame["state"]) == {"pending"}
 
 

@@ -286,6 +286,30 @@ def test_every_kind_of_error_has_a_code_of_its_own_and_a_documented_exit_code():
     assert all(f"| {kind.exit_code} |" in page for kind in kinds)
 
 
+@pytest.mark.parametrize(
+    ("verb", "words"),
+    [
+        ("plan", []),
+        ("plan", ["--spread", "1", "--difference", "2"]),
+        ("status", []),
+        ("table", []),
+        ("compare", ["base", "A*"]),
+        ("data list", None),
+        ("data show", []),
+        ("data prepare", []),
+    ],
+)
+def test_the_page_names_every_key_of_a_document(calm, verb, words):
+    page = (ROOT / "docs/programs.md").read_text()
+    (cell,) = re.findall(rf"^\| `{verb}(?: STUDY)?`.* \| (.*) \|$", page, re.M)
+    cell = re.sub(r"\(.*?\)", "", cell)
+    always, sometimes = (re.findall(r"`(\w+)`", part) for part in f"{cell};".split(";")[:2])
+    given = [] if words is None else [calm.file, *words]
+    code, document = Agent(calm.file.parent).call(*verb.split(), *given, "--results", calm.root)
+    assert code == 0
+    assert document.keys() - set(sometimes) == set(always)
+
+
 def test_python_runs_a_study_and_raises_what_the_command_refuses(calm):
     events = []
     frame = ablate.run(calm.file, calm.root, device="cpu", on_event=events.append)
