@@ -37,7 +37,7 @@ from ablate.store.corpora import MANIFEST
 from ablate.store.records import CorpusManifest
 from ablate.study.row import changes
 from ablate.table.conclusion import bound_sentences, leak_sentences, unfinished_sentences
-from ablate.table.experiment import ChosenSettings, Experiment
+from ablate.table.experiment import Experiment
 from ablate.table.latex import escaped
 from ablate.table.table import Table
 
@@ -82,7 +82,8 @@ def _facts(outcome: Outcome, results: Results) -> dict[str, Any]:
     config = outcome.planned.base.config
     rows = [row for row in table.rows if not row.is_base]
     tuned = {row.label: row.recipe.tuned for row in table.rows if row.recipe.tuned}
-    matched = {row.label: row.recipe.matched for row in rows if row.recipe.matched}
+    matched = [row.label for row in rows if row.recipe.matched]
+    rules = [row.matched.rule for row in outcome.study.rows if row.matched]
     cost = compute_of(outcome, results)
     return {
         "table": table,
@@ -102,8 +103,8 @@ def _facts(outcome: Outcome, results: Results) -> dict[str, Any]:
             f"{custom.module}:{custom.name} ({custom.written_file})"
             for custom in outcome.study.custom_classes
         ],
-        "matched": list(matched),
-        "ways_of_matching": "; ".join({_way_of_matching(c): None for c in matched.values()}),
+        "matched": matched,
+        "ways_of_matching": "; ".join(dict.fromkeys(rules)),
         "tuned": list(tuned),
         "ways_of_tuning": "; ".join({choice.legend: None for choice in tuned.values()})[:-1],
         "corpora": list(_corpora(experiment, results)),
@@ -155,11 +156,6 @@ def _cited_changes(table: Table) -> list[str]:
             if cite_setting(name, value):
                 cited[_setting(name, value)] = None
     return list(cited)
-
-
-def _way_of_matching(choice: ChosenSettings) -> str:
-    """`the field that brings the row's parameters within 1 % of base's`."""
-    return choice.legend.removeprefix("matched: ").rstrip(".")
 
 
 def _length_of_training(config: RowConfig) -> str:

@@ -171,20 +171,25 @@ class Matched:
     @property
     def legend(self) -> str:
         """The line below a table that explains the column of matched fields."""
+        return f"matched: {self.rule}."
+
+    @property
+    def rule(self) -> str:
+        """`the field that brings the row's parameters within 1 % of base's`."""
         names = {
             "params": "parameters",
             "active_params": "active parameters",
             "flops": "training FLOPs",
         }
         line = (
-            f"matched: the field that brings the row's {names[self.kind]} within "
+            f"the field that brings the row's {names[self.kind]} within "
             f"{100 * self.within:g} % of base's"
         )
         # The table's FLOPs are computed with the real lengths of the corpus, so there the
         # difference may be larger than the tolerance.
         if self.kind == "flops":
             line += f", counted for sentences of {self.tokens} tokens"
-        return f"{line}."
+        return line
 
     def amount(self, cost: float) -> str:
         """A cost with its unit: `12,345 parameters`, `9.53 TFLOP`."""
