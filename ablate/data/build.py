@@ -108,14 +108,9 @@ class Build:
     def _split_warnings(self, split: str) -> list[str]:
         """Warnings about dev or test."""
         warnings = self.preparation.text_warnings(split)
-        # By content, because two files with different names may have the same text.
+        # By content, because two files with different names may have the same text. A study notes
+        # this if both splits have one name.
         text = self.origins[split].sha256
-        if split in self.preparation.compared and text == self.origins["train"].sha256:
-            warnings.append(
-                f"{split} is the same text as the training split: scores on it do not apply to "
-                "other text"
-            )
-        # A study notes this if both splits have one name.
         is_dev_text = bool(text) and text == self.origins["dev"].sha256
         if split == "test" and is_dev_text and not self.data.tests_on_dev:
             warnings.append(

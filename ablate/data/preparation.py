@@ -36,13 +36,11 @@ class Preparation(ABC):
     """How the text of one corpus is prepared; `build.Build` calls the methods in their order.
 
     end_marks: number of end marks of a sequence that are not among its ids.
-    compared: splits that are compared with the text of the training split.
     commit_every: number of chunks between commits.
     folder: folder of the vocabularies, which the caller sets.
     """
 
     end_marks: ClassVar[int]
-    compared: ClassVar[tuple[str, ...]]
     commit_every: ClassVar[int] = 50  # of 10,000 records, or of about a megabyte of a stream
     folder: Path
 

@@ -41,7 +41,6 @@ class RecordPreparation(Preparation):
 
     data: DataConfig
     end_marks: ClassVar[int] = 1
-    compared: ClassVar[tuple[str, ...]] = ("dev", "test")
 
     def __init__(
         self, data: DataConfig, sources: Mapping[str, Source], log: Callable[[str], None]

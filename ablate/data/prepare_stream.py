@@ -30,7 +30,6 @@ class StreamPreparation(Preparation):
     """Prepares a stream. Each document is a sequence. An end mark separates documents."""
 
     end_marks: ClassVar[int] = 0  # end marks are among the ids
-    compared: ClassVar[tuple[str, ...]] = ("dev",)  # test may be the dev split
 
     def learn(self) -> TrainingText:
         """Write the vocabulary: bytes, or pieces learned on a sample of lines."""

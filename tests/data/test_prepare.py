@@ -607,7 +607,7 @@ def test_a_test_split_equal_to_the_training_split_is_a_warning(files):
     """Also if the rest is reused from another corpus, whose warnings about its own test split are
     dropped.
     """
-    line = "test is the same text as the training split: scores on it do not apply to other text"
+    line = "100 % of the test records are also in the training split"
     files.write()
     assert files.prepare().manifest.all_warnings == []
     assert files.prepare(test="train").manifest.all_warnings == [line]
