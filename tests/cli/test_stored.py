@@ -29,7 +29,7 @@ def test_everything_known_about_a_run_is_shown(fake, given):
     for line in (
         f"run {folder.id}: done",
         "  seed 1, corpus toy en-toy",
-        "  text 0123456789ab, on cpu, 1 thread, fp32",
+        "  training text 0123456789ab, on cpu, 1 thread, fp32",
         "  micro-batches of 250 padded tokens, halved 2 times after running out of memory",
         "  ablate 0.2.0, revision abc123, with uncommitted changes",
         "  Python 3.12, torch 2.13.0",
