@@ -144,7 +144,10 @@ def bound_notes(table: Table) -> Iterator[str]:
         best_bound = "ceiling" if metric.more_is_better else "floor"
         score = f"{number(mean, metric.digits)} of 100 {metric.title}"
         out_of_reach = []
-        for bound, distance in (("floor", mean), ("ceiling", 100 - mean)):
+        distances = {"floor": mean}
+        if metric.more_is_better:  # an error rate may exceed 100 %
+            distances["ceiling"] = 100 - mean
+        for bound, distance in distances.items():
             article, change = ("an", "improvement") if bound == best_bound else ("a", "decline")
             if NEAR_BOUND < distance < detectable:
                 out_of_reach.append(change)

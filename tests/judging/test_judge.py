@@ -901,3 +901,10 @@ def test_a_perfect_score_with_a_rounding_error_is_100(tmp_path):
     done = inside("judge", tmp_path / "scores.csv", "--format", "json")
     _, row = json.loads(done.out)["rows"]
     assert row["against_base"]["bleu"]["high"] == 0.0
+
+
+@pytest.mark.parametrize(("metric", "has_ceiling"), [("ter", False), ("bleu", True)])
+def test_an_error_rate_has_no_ceiling_because_it_may_exceed_100(metric, has_ceiling, tmp_path):
+    file = tmp_path / "scores.csv"
+    file.write_text(f"row,seed,{metric}\nbase,1,95\nA,1,99\nbase,2,91\nA,2,95\nbase,3,99\nA,3,91\n")
+    assert ("near the ceiling" in inside("judge", file).out) == has_ceiling
