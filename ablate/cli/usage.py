@@ -83,7 +83,7 @@ def _refuse_repeated(options: Mapping[str, Any], args: Sequence[str]) -> None:
 
 def _refuse_empty(ctx: Any, args: Sequence[str]) -> None:
     """Refuse an empty path, as of an unset variable of a script: it would be the current folder."""
-    for arg, following in pairwise((*args, "-")):
+    for arg, following in pairwise((*args, "-")):  # the last argument is followed by no value
         option, equals, attached = arg.partition("=")
         takes_path = getattr(_options(ctx).get(option), "metavar", "") in ("DIR", "FILE")
         if takes_path and not (attached if equals else following):

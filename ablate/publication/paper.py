@@ -28,7 +28,8 @@ def paper_files(outcome: Outcome, results: Results) -> dict[str, bytes]:
     sections = methods(outcome, results)
     table, name = outcome.table, outcome.study.name
     templates = environment()
-    notes = [" ".join(conclusion(table)), _NOTE + _BLANK * table.covers_paper]
+    note = _NOTE + _BLANK if table.covers_paper else _NOTE
+    notes = [" ".join(conclusion(table)), note]
     paper = {"name": name, "table": latex_environment(table, notes)}
     chapters = [f"# Methods of {name}"]
     chapters += [f"## {title}\n\n{text}" for title, text in sections.items()]

@@ -68,7 +68,13 @@ def _print_rows(plan: Plan) -> None:
     has_idle = any(row.active_params < row.params for row in plan.rows)
     has_matches = any(row.row.matched for row in plan.rows)
     has_steps = any(row.steps is not None for row in plan.rows)
-    numbers = ["params", *["active"] * has_idle, "FLOPs per step", *["steps"] * has_steps, "memory"]
+    numbers = ["params"]
+    if has_idle:
+        numbers.append("active")
+    numbers.append("FLOPs per step")
+    if has_steps:
+        numbers.append("steps")
+    numbers.append("memory")
     last = ["runs", "matched"] if has_matches else ["runs"]
     table = plain_table("row", *map(right, numbers), *last)
     for row in plan.rows:

@@ -209,7 +209,6 @@ class CodeVersion(Record):
 
 
 # Packages whose versions every run records, beside the packages of the user's classes.
-MIN_LEAK = 0.05  # share of dev or test records in the training split that warrants a warning
 PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu", "safetensors")
 
 
@@ -530,6 +529,9 @@ class Overlap(Record):
         return {name: count / n_records for name, count in counts.items()}
 
 
+MIN_LEAK = 0.05  # share of dev or test records in the training split that warrants a warning
+
+
 class CorpusCounts(Record):
     """Counts and warnings of a prepared corpus.
 
@@ -556,16 +558,20 @@ class CorpusCounts(Record):
     dev_overlap: Overlap | None = None
 
     @property
+    def overlaps(self) -> dict[str, Overlap]:
+        """Overlaps of the test and dev splits with the training split, if they were counted."""
+        overlaps = {"test": self.overlap, "dev": self.dev_overlap}
+        return {split: overlap for split, overlap in overlaps.items() if overlap is not None}
+
+    @property
     def overlap_shares(self) -> dict[str, dict[str, float]]:
         """Shares of the test and dev records that occur in the training split, by split and text
         field; without splits whose overlap was not counted.
         """
-        counted = {"test": self.overlap, "dev": self.dev_overlap}
-        return {
-            split: overlap.shares(self.records[split])
-            for split, overlap in counted.items()
-            if overlap is not None
-        }
+        shares = {}
+        for split, overlap in self.overlaps.items():
+            shares[split] = overlap.shares(self.records[split])
+        return shares
 
     @property
     def leaks(self) -> list[str]:
@@ -573,8 +579,8 @@ class CorpusCounts(Record):
         share of MIN_LEAK on.
         """
         leaks = []
-        for split, shares in self.overlap_shares.items():
-            share = list(shares.values())[-1]  # of whole records
+        for split, overlap in self.overlaps.items():
+            share = overlap.records / self.records[split]
             if share >= MIN_LEAK:
                 leaks.append(
                     f"{percent(share)} of the {split} records are also in the training split"
