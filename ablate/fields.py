@@ -8,11 +8,11 @@ import json
 import math
 import re
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -232,6 +232,27 @@ def facts_of(section: type[BaseModel]) -> dict[str, Facts]:
             if isinstance(item, Facts):
                 facts[name] = item
     return facts
+
+
+@cache
+def types_of(section: type[BaseModel]) -> dict[str, frozenset[type]]:
+    """The types of the values of each field of a section, by name: `{int, NoneType}`."""
+    types = {}
+    for name, info in section.model_fields.items():
+        types[name] = frozenset(_types_in(info.annotation))
+    return types
+
+
+def _types_in(annotation: Any) -> Iterator[type]:
+    if get_origin(annotation) is Literal:
+        yield from map(type, get_args(annotation))
+    elif get_origin(annotation) is Annotated:
+        yield from _types_in(get_args(annotation)[0])
+    elif get_args(annotation):  # a union
+        for part in get_args(annotation):
+            yield from _types_in(part)
+    elif isinstance(annotation, type):
+        yield annotation
 
 
 @cache

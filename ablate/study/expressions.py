@@ -12,10 +12,11 @@ import ast
 import operator
 import warnings
 from collections.abc import Callable, Collection, Mapping
-from itertools import chain
+from itertools import chain, pairwise, product
 from typing import Any
 
-from ablate.errors import Invalid, unknown_name
+from ablate.errors import Fault, Invalid, unknown_name
+from ablate.study.yaml_nodes import plain_scalar
 
 MAX_LENGTH = 500
 MAX_DEPTH = 64
@@ -29,6 +30,8 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Gt: operator.gt, ast.GtE: operator.ge,
     ast.In: lambda item, items: item in items, ast.NotIn: lambda item, items: item not in items,
 }  # fmt: skip
+_TEXT = "a text"
+_KINDS = {str: _TEXT, int: "a number", float: "a number", bool: "true or false"}
 _WORDS = {"true": True, "false": False, "null": None}
 
 
@@ -86,6 +89,22 @@ class Expression:
                 unknown = unknown_name("field", node.id, names, remedy="")
                 raise Invalid(unknown.about(f'"{self.text}"'))
 
+    def check_types(self, types: Mapping[str, Collection[type]]) -> None:
+        """Check that no comparison has a text on one side and can only have numbers or truth values
+        on the other: `h == '8'` would hold for no row, and `h != '8'` for every row.
+
+        Args:
+            types: types of the values of each field, by name and symbol.
+
+        Raises:
+            Invalid: a comparison has sides of different types.
+        """
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Compare):
+                for left, right in pairwise((node.left, *node.comparators)):
+                    for one, other in product(_items(left), _items(right)):
+                        _check_sides(one, other, types)
+
     def __call__(self, names: Mapping[str, Any]) -> bool:
         """Whether the condition holds for these values of the fields.
 
@@ -99,6 +118,44 @@ class Expression:
             raise Invalid(f'"{self.text}" compares or combines values of different types') from None
         except (ZeroDivisionError, OverflowError):
             raise Invalid(f'"{self.text}" divides by zero or overflows') from None
+
+
+def _items(node: ast.expr) -> list[ast.expr]:
+    """The items of a list, also of nested lists; for any other node, the node as only item."""
+    if not isinstance(node, (ast.List, ast.Tuple)):
+        return [node]
+    return list(chain.from_iterable(map(_items, node.elts)))
+
+
+def _check_sides(left: ast.expr, right: ast.expr, types: Mapping[str, Collection[type]]) -> None:
+    """Check two sides of a comparison that are no lists; see `Expression.check_types`."""
+    for node, other in ((left, right), (right, left)):
+        kinds = _kinds(other, types)
+        if _kinds(node, types) != {_TEXT} or not kinds or _TEXT in kinds:
+            continue
+        text, written = ast.unparse(node), ast.unparse(other)
+        remedy = ""
+        match node:
+            case ast.Constant(str(value)) if not isinstance(plain_scalar(value), str):
+                remedy = f"write {value}"
+        problem = f"{text} is {_TEXT}, and {written} is {' or '.join(sorted(kinds))}"
+        raise Invalid(Fault(problem, remedy=remedy))
+
+
+def _kinds(node: ast.expr, types: Mapping[str, Collection[type]]) -> set[str]:
+    """What a node may be, apart from null: a text, a number, or true or false."""
+    match node:
+        case ast.Constant(value=value):
+            found: Collection[type] = (type(value),)
+        case ast.Name(id=name):
+            found = types.get(name, ())
+            if name in _WORDS:
+                found = (type(_WORDS[name]),)
+        case ast.BinOp() | ast.UnaryOp(op=ast.USub()):
+            found = (int,)
+        case _:
+            found = (bool,)
+    return {_KINDS[kind] for kind in found if kind in _KINDS}
 
 
 def _is_allowed(node: ast.expr) -> bool:

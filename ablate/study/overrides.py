@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ablate.config.resolve import standard_name
-from ablate.errors import Invalid, Mark, StudyError, listed
+from ablate.errors import Fault, Invalid, Mark, StudyError, listed
 from ablate.study.study_file import StudyFile
 from ablate.study.typed import keys_of
 from ablate.study.yaml_nodes import Node, Report, parse_yaml, plain_scalar
@@ -27,10 +27,13 @@ def with_overrides(
         rule = f"a study must be a mapping of {listed(keys_of(StudyFile))}"
         raise root.mark.error(f"{rule}; got {root.kind}")
     sections = dict(root.value)
+    first: dict[str, str] = {}  # field, under its standard name -> its first `--set`
     for text in overrides:
         mark = override_mark(text)
         try:
-            _set_field(sections, *_parse_override(text, mark))
+            key, node = _parse_override(text, mark)
+            _set_field(sections, key, node)
+            _refuse_repeated(first, key, text)
         except Invalid as error:
             for fault in error.faults:
                 report(mark, fault)
@@ -65,6 +68,20 @@ def _parse_override(text: str, mark: Mark) -> tuple[str, Node]:
         (fault,) = error.faults
         raise Invalid(replace(fault, place=None, subject="")) from None
     return key, Node(node.value, mark)
+
+
+def _refuse_repeated(first: dict[str, str], key: str, text: str) -> None:
+    """Refuse a field that an earlier `--set` has given, under its name or its symbol.
+
+    Raises:
+        Invalid: `first` has the field. Otherwise the field is added to it.
+    """
+    section, _, name = key.rpartition(".")
+    field = f"data.{name}" if section == "data" else standard_name(name) or name
+    if field in first:
+        problem = f"{field} is already given by --set {first[field][:80]}"
+        raise Invalid(Fault(problem, remedy="give one of the two values"))
+    first[field] = text
 
 
 def _set_field(sections: dict[str, tuple[Mark, Node]], key: str, node: Node) -> None:

@@ -20,8 +20,10 @@ from pydantic import (
     model_validator,
 )
 
-from ablate.config.resolve import SYMBOLS, field_names, standard_name
+from ablate.config import RowConfig
+from ablate.config.resolve import SYMBOLS, standard_name
 from ablate.errors import Fault, Invalid, Mark, listed
+from ablate.fields import types_of
 from ablate.formatting import setting_text
 from ablate.stats.designs import PATHS, Design
 from ablate.stats.factorial import Fraction
@@ -55,7 +57,10 @@ def _condition(value: Any) -> Expression:
     if isinstance(value, (dict, list)):
         value = ""  # is refused, since an empty text is not a condition
     condition = Expression(str(value))
-    condition.check_names((*field_names(), *SYMBOLS))
+    types = types_of(RowConfig)
+    types = types | {symbol: types[name] for symbol, name in SYMBOLS.items()}
+    condition.check_names(types)
+    condition.check_types(types)
     return condition
 
 

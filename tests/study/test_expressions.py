@@ -223,3 +223,48 @@ def test_fields_lists_each_field_once_in_order_of_use():
         "d_k",
         "d_model",
     ]
+
+
+TYPES = {
+    "h": {int},
+    "alpha": {float},
+    "norm": {str},
+    "epochs": {int, type(None)},
+    "residual": {bool},
+    "bias": {bool, str},
+    "scale": {str, int},
+}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "h == 8", "h == 8.5", "alpha < h * 2", "norm == 'rmsnorm'", "norm in ['none', 'unit']",
+        "epochs == null", "h != null", "norm == null", "residual == true", "residual == 1",
+        "bias == 'inputs'", "bias == true", "scale == 1", "scale in [1, 'sqrt(d)']", "scale == norm",
+        "(h == 8) == residual", "h in []", "not (h == 8 or norm == '8')",
+    ],
+)  # fmt: skip
+def test_a_comparison_that_a_row_can_fulfil_is_accepted(text):
+    Expression(text).check_types(TYPES)
+
+
+@pytest.mark.parametrize(
+    ("text", "text_side", "other"),
+    [
+        ("h == '8'", "'8'", "h is a number; write 8"),
+        ("'8' != h", "'8'", "h is a number; write 8"),
+        ("1 < h <= 'a'", "'a'", "h is a number"),
+        ("norm == 3", "norm", "3 is a number"),
+        ("residual == 'true'", "'true'", "residual is true or false; write true"),
+        ("epochs in [3, [null, '4']]", "'4'", "epochs is a number; write 4"),
+        ("norm == h", "norm", "h is a number"),
+        ("-h == norm", "norm", "-h is a number"),
+        ("h > 1 and not (alpha > 2 or norm == (h > 3))", "norm", "h > 3 is true or false"),
+        ("bias == 'inputs' and h == 8 == 'x'", "'x'", "8 is a number"),
+    ],
+)
+def test_a_comparison_that_no_row_can_fulfil_is_refused(text, text_side, other):
+    with pytest.raises(ValueError) as caught:
+        Expression(text).check_types(TYPES)
+    assert str(caught.value) == f"{text_side} is a text, and {other}"

@@ -278,12 +278,12 @@ def test_set_does_not_replace_what_a_row_writes(read):
     ]
 
 
-def test_set_reaches_the_data_and_the_last_one_wins(read):
-    study = read(
-        WITH_BASE,
-        overrides=["data.vocab_size=37000", "data.direction=de-en", "data.vocab_size=500"],
-    )
+def test_set_reaches_the_data_and_base(read):
+    overrides = ["data.vocab_size=500", "data.direction=de-en", "vocab_size=300", "h=4"]
+    study = read(WITH_BASE, overrides=overrides)
+    base = study.base.config
     assert (study.data.vocab_size, study.data.direction) == (500, "de-en")
+    assert (base.vocab_size, base.n_heads) == (300, 4)
 
 
 def test_set_makes_the_sections_that_are_missing(read):
