@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
-from ablate.custom.reference import parse_import, parse_reference
-from ablate.parts.variant import classes_of
+from ablate.custom.reference import parse_reference
+from ablate.parts.variant import named_classes
 from ablate.store import Results
 from ablate.study import Run, Study
 from ablate.tasks import Task
@@ -31,8 +31,7 @@ def check_runs(
         c = run.config
         # The classes, and the settings that decide how the checks use them.
         combination = (
-            classes_of(c),
-            str(parse_import(c.optimizer) or ""),
+            tuple(map(str, named_classes(c))),
             run.data,
             c.architecture,
             c.attention,
@@ -51,7 +50,7 @@ def check_row(config: RowConfig, task: Task, task_name: str, corpus: Corpus, sou
     Raises:
         StudyError: a class or the task fails, or lacks a property.
     """
-    if classes_of(config) or parse_import(config.optimizer):
+    if named_classes(config):
         from ablate.checks.layers import check_layers
         from ablate.checks.training import check_training
 

@@ -126,7 +126,7 @@ def command(
     if lines := shortages(first, results, resources, pilots):
         raise MachineError(*lines)
     if study.custom_classes:
-        classes = [f"{c.module}:{c.name} ({c.digest})" for c in study.custom_classes]
+        classes = [f"{c.written} ({c.digest})" for c in study.custom_classes]
         log_progress(f"Executing the custom classes of the study: {', '.join(classes)}")
     events = Events() if format == "json" else None
     if events is not None:

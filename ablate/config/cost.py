@@ -26,6 +26,7 @@ from ablate.parts import (
     residual,
 )
 from ablate.parts.cost import BYTES, Cost, Workload
+from ablate.parts.variant import classes_of
 
 FORWARD_AND_BACKWARD = 3
 
@@ -44,6 +45,13 @@ def parameters(config: RowConfig, vocab_size: int) -> int:
         if depth:
             total += norms.final_parameters(c.last_layer(depth))
     return total
+
+
+def uncounted_classes(config: RowConfig) -> tuple[str, ...]:
+    """The users' classes in the model, as the study writes them; costs do not include what they
+    add.
+    """
+    return tuple(reference.written for reference in classes_of(config, ModelConfig))
 
 
 def _distinct_layers(c: ModelConfig) -> list[tuple[tuple[ModelConfig, bool, int], int]]:

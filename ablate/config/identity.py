@@ -18,7 +18,6 @@ from ablate.config.decoding import DecodingConfig
 from ablate.config.language_data import MINIMAL_PAIRS
 from ablate.config.optimizers import OPTIMIZERS
 from ablate.config.row import RowConfig
-from ablate.custom.reference import is_custom
 from ablate.fields import UNSET, Section, entries_of, facts_of
 from ablate.formatting import setting_text
 from ablate.parts.mixers import MIXERS
@@ -104,7 +103,8 @@ DECODED_SPLIT = "test"
 def _treats_vectors_apart(c: RowConfig) -> bool:
     """Whether the optimizer treats gains and biases in another way than matrices."""
     has_other_decay = c.weight_decay > 0 and c.vector_decay != 1
-    has_matrices = is_custom(c.optimizer) or OPTIMIZERS[c.optimizer].only_matrices
+    is_built_in = c.optimizer in OPTIMIZERS  # else it may treat matrices in any way
+    has_matrices = not is_built_in or OPTIMIZERS[c.optimizer].only_matrices
     return has_other_decay or has_matrices or c.vector_rate != 1 or c.parametrization != "standard"
 
 

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ablate.custom.reference import parse_import
+from ablate.errors import Fault
 from ablate.parts.variant import Variant, Variants
 
 ADAM_FIELDS = ("adam_beta1", "adam_beta2", "adam_eps")
+# Arguments of an optimizer class that follow from fields, and the names of these fields.
+ARGUMENTS_OF_FIELDS = {
+    "params": "the model",
+    "lr": "learning_rate",
+    "betas": "adam_beta1 and adam_beta2",
+    "eps": "adam_eps",
+    "momentum": "momentum",
+    "weight_decay": "weight_decay",
+}
 
 
 @dataclass(frozen=True)
@@ -24,6 +35,8 @@ class OptimizerVariant(Variant):
     only_matrices: whether it updates only the matrices of hidden layers, and AdamW all other
         parameters.
     is_orthogonal: whether its updates are orthogonal matrices.
+    may_grow: whether its updates may grow with the gradient.
+    can_be_cautious: whether its updates can be changed by `cautious_updates` and `cautious_decay`.
     """
 
     fields: tuple[str, ...] = ADAM_FIELDS
@@ -32,10 +45,12 @@ class OptimizerVariant(Variant):
     is_decoupled: bool = False
     only_matrices: bool = False
     is_orthogonal: bool = False
+    may_grow: bool = False
+    can_be_cautious: bool = True
 
 
 OPTIMIZERS = Variants(
-    custom=OptimizerVariant(),
+    custom=OptimizerVariant(may_grow=True, can_be_cautious=False),
     adam=OptimizerVariant("ablate.training.update_rules:Adam"),
     adamw=OptimizerVariant("ablate.training.update_rules:AdamW", is_decoupled=True),
     sgd=OptimizerVariant(
@@ -43,6 +58,7 @@ OPTIMIZERS = Variants(
         fields=("momentum",),
         values=lambda c: int(c.momentum_used > 0),
         momentum=0.9,
+        may_grow=True,
     ),
     muon=OptimizerVariant(
         "ablate.training.update_rules:Muon",
@@ -85,3 +101,15 @@ OPTIMIZERS = Variants(
 def users_of(field: str) -> list[str]:
     """Names of the built-in optimizers that read a field."""
     return [name for name, optimizer in OPTIMIZERS.items() if field in optimizer.fields]
+
+
+def argument_faults(optimizer: str) -> Iterator[Fault]:
+    """Yield a fault for each argument of an installed class that a field sets."""
+    imported = parse_import(optimizer)
+    for name, _ in imported.arguments if imported else ():
+        if name in ARGUMENTS_OF_FIELDS:
+            yield Fault(
+                f"optimizer={imported}: {name} is set by {ARGUMENTS_OF_FIELDS[name]}",
+                ("optimizer",),
+                remedy="remove it here",
+            )

@@ -7,8 +7,8 @@ from pydantic import model_validator
 from ablate.config.decoding import DecodingConfig
 from ablate.config.language_data import ContextSettings, MaskSettings
 from ablate.config.model import ModelConfig
+from ablate.config.optimizers import OPTIMIZERS
 from ablate.config.training import TrainingConfig
-from ablate.custom.reference import is_custom
 from ablate.errors import Fault, Invalid
 from ablate.fields import PositiveShare, Section, TaskSettings, VocabularySize
 
@@ -32,7 +32,7 @@ class RowConfig(ModelConfig, TrainingConfig, DecodingConfig, RowDataConfig):
     @model_validator(mode="after")
     def _rates_follow_the_width(self) -> RowConfig:
         name = self.parametrization
-        if name != "standard" and (self.optimizer == "sgd" or is_custom(self.optimizer)):
+        if name != "standard" and OPTIMIZERS[self.optimizer].may_grow:
             raise Invalid(
                 Fault(
                     f"parametrization={name} has rules for optimizers whose updates do not grow "

@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from ablate.config.optimizers import OPTIMIZERS, users_of
-from ablate.custom.reference import is_custom, parse_import
+from ablate.config.optimizers import OPTIMIZERS, argument_faults, users_of
 from ablate.errors import Fault, Invalid
 from ablate.fields import (
     NOT_IN_ID,
@@ -39,15 +38,6 @@ FactorOrZero = Annotated[float, Field(ge=0.0, le=1e4)]
 LOGIT_CHUNK_TOKENS = {"cpu": 256, "cuda": 4096}
 
 SCHEDULES = ("inverse_sqrt", "constant", "linear", "cosine", "wsd")
-# Arguments of an optimizer class that follow from fields, and the names of these fields.
-ARGUMENTS_OF_FIELDS = {
-    "params": "the model",
-    "lr": "learning_rate",
-    "betas": "adam_beta1 and adam_beta2",
-    "eps": "adam_eps",
-    "momentum": "momentum",
-    "weight_decay": "weight_decay",
-}
 # With schedule_free, the weights of training follow from two other sequences.
 _CAUTIOUS_DECAY = [
     name
@@ -355,15 +345,9 @@ class TrainingConfig(Section):
                 "sequences, which cautious_updates would not change",
                 ("cautious_updates", "optimizer"),
             )
-        imported = parse_import(self.optimizer)
-        for name, _ in imported.arguments if imported else ():
-            if name in ARGUMENTS_OF_FIELDS:
-                yield Fault(
-                    f"optimizer={imported}: {name} is set by {ARGUMENTS_OF_FIELDS[name]}",
-                    ("optimizer",),
-                    remedy="remove it here",
-                )
-        if is_custom(self.optimizer) and (self.cautious_updates or self.cautious_decay):
+        yield from argument_faults(self.optimizer)
+        is_cautious = self.cautious_updates or self.cautious_decay
+        if is_cautious and not OPTIMIZERS[self.optimizer].can_be_cautious:
             yield Fault(
                 "cautious_updates and cautious_decay work only with built-in optimizers, and not "
                 f"with {self.optimizer}",

@@ -26,10 +26,13 @@ class MixerVariant(Variant):
 
     Methods take `c`, the configuration of the layer.
 
+    may_attend: whether the mixer is self-attention, or may contain it. Then the fields of
+        attention, positional encodings inside attention, and document masks may have an effect.
     reads_both_ways: whether the mixer works in an encoder.
     has_heads: whether it has h heads of the sizes d_k and d_v.
     """
 
+    may_attend: bool = True
     reads_both_ways: bool = False
     has_heads: bool = False
 
@@ -61,6 +64,8 @@ class Replacement(MixerVariant):
     The counts of activations and multiplications were read from the classes in ablate/model/;
     tests/config/test_memory.py and test_cost.py compare them with measurements.
     """
+
+    may_attend: bool = False
 
     def matrices(self, c: Sizes, causal: bool) -> int:
         """Number of weights in matrices, each applied once to each token; Muon updates them."""

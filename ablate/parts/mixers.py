@@ -4,11 +4,10 @@ convolutions. Variants, fields, rules and cost.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated
 
-from ablate.custom.reference import is_custom
-from ablate.errors import Fault
+from ablate.errors import Fault, listed
 from ablate.fields import PER_LAYER
 from ablate.parts import attention
 from ablate.parts.attention import ATTENTIONS, SHARED_KEYS, AttentionFields
@@ -107,8 +106,8 @@ class MixerFields(AttentionFields):
 
     @property
     def has_attention(self) -> bool:
-        """Whether some part may read the fields of attention, which a user's class may."""
-        return self.has_self_attention or self.has_both_stacks or is_custom(self.mixer)
+        """Whether some part may read the fields of attention."""
+        return self.has_both_stacks or MIXERS[self.mixer].may_attend
 
     @property
     def has_heads(self) -> bool:
@@ -117,11 +116,34 @@ class MixerFields(AttentionFields):
 
     @property
     def forms_scores(self) -> bool:
-        """Whether some attention has a softmax of scores. Cross-attention has one, and a user's
-        mixer may have one.
+        """Whether some attention has a softmax of scores. Cross-attention has one, and another
+        mixer that attends may have one.
         """
-        has_scores = self.has_both_stacks or is_custom(self.mixer)
-        return has_scores or ATTENTIONS[self.attention].forms_scores
+        if self.has_both_stacks or ATTENTIONS[self.attention].forms_scores:
+            return True
+        return MIXERS[self.mixer].may_attend and not self.has_self_attention
+
+
+def document_mask_faults(c: MixerFields) -> Iterator[Fault]:
+    """Yield a fault for each part of a layer that carries tokens over the ends of documents,
+    because it has no scores that a mask could exclude.
+    """
+    if not MIXERS[c.mixer].may_attend:
+        allowed = [name for name, mixer in MIXERS.items() if mixer.may_attend]
+        yield _document_mask_fault("mixer", c.mixer, allowed)
+    if not ATTENTIONS[c.attention].forms_scores:
+        allowed = [name for name, variant in ATTENTIONS.items() if variant.forms_scores]
+        yield _document_mask_fault("attention", c.attention, allowed)
+    if c.attention_convolution != "none":
+        yield _document_mask_fault("attention_convolution", c.attention_convolution, ["none"])
+
+
+def _document_mask_fault(field: str, value: str, allowed: Sequence[str]) -> Fault:
+    problem = (
+        f"document_masks has no effect on {field}={value}, which carries tokens over the ends of "
+        "documents"
+    )
+    return Fault(problem, ("document_masks", field), remedy=f"use {listed(allowed)}")
 
 
 def faults(c: MixerFields) -> Iterator[Fault]:
@@ -154,7 +176,7 @@ def layer_faults(layers: Iterable[MixerFields]) -> Iterator[Fault]:
     for layer in layers:
         mixers_by_encoding.setdefault(layer.positional_encoding, set()).add(layer.mixer)
     for name, mixers in mixers_by_encoding.items():
-        may_attend = "attention" in mixers or any(map(is_custom, mixers))
+        may_attend = any(MIXERS[mixer].may_attend for mixer in mixers)
         if POSITIONAL_ENCODINGS[name].acts_in_attention and not may_attend:
             yield Fault(
                 f"positional_encoding={name} acts inside self-attention, which "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, TypeVar
@@ -13,6 +13,7 @@ from pydantic_core import core_schema
 from ablate.custom.reference import (
     IMPORT_PATTERN,
     REFERENCE_PATTERN,
+    ImportPath,
     Reference,
     parse_import,
     parse_reference,
@@ -121,9 +122,20 @@ def classes_of(config: BaseModel, section: type[BaseModel] | None = None) -> tup
     """The users' classes in a configuration, or only in the fields of a section: each once, in the
     order of the fields.
     """
-    classes: dict[Reference | None, None] = {}  # a set that keeps its order
+    return tuple(filter(None, dict.fromkeys(map(parse_reference, _class_values(config, section)))))
+
+
+def named_classes(config: BaseModel) -> tuple[Reference | ImportPath, ...]:
+    """The users' classes in a configuration, then the classes of installed packages that it names
+    by their import paths.
+    """
+    installed = map(parse_import, _class_values(config))
+    return (*classes_of(config), *filter(None, installed))
+
+
+def _class_values(config: BaseModel, section: type[BaseModel] | None = None) -> Iterator[object]:
+    """Yield the values of the fields that accept a user's class."""
     fields = class_fields(section or type(config))
     for name, value in config:
         if name in fields:
-            classes |= dict.fromkeys(map(parse_reference, entries_of(value)))
-    return tuple(filter(None, classes))
+            yield from entries_of(value)

@@ -100,8 +100,7 @@ def _facts(outcome: Outcome, results: Results) -> dict[str, Any]:
         "data_settings": list(_data_settings(outcome)),
         "cited_changes": _cited_changes(table),
         "custom_classes": [
-            f"{custom.module}:{custom.name} ({custom.written_file})"
-            for custom in outcome.study.custom_classes
+            f"{custom.written} ({custom.written_file})" for custom in outcome.study.custom_classes
         ],
         "matched": matched,
         "ways_of_matching": "; ".join(dict.fromkeys(rules)),

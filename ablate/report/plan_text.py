@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 from rich.text import Text
 
-from ablate.config import ModelConfig, RowConfig
+from ablate.config import RowConfig
+from ablate.config.cost import uncounted_classes
 from ablate.config.lengths import ASSUMED_LENGTH
 from ablate.config.memory import CPU_MICRO_BATCH
+from ablate.config.optimizers import OPTIMIZERS
 from ablate.config.training import ends_in_warmup, precision_note
-from ablate.custom.reference import is_custom, parse_reference
 from ablate.formatting import (
     concerned_rows,
     duration,
@@ -26,7 +27,6 @@ from ablate.formatting import (
     visible,
 )
 from ablate.parts.attention import note_on_shared_keys
-from ablate.parts.variant import classes_of
 from ablate.plan.plan import Plan, PlanRow, has_bf16, precision_on
 from ablate.report.terminal import (
     STYLES,
@@ -180,9 +180,12 @@ def epochs_lines(epochs: Mapping[str, float | None]) -> Iterator[str]:
 _ROW_NOTES: tuple[tuple[str, Callable[[RowConfig], bool]], ...] = (
     (
         "params, FLOPs and memory do not include the custom classes of",
-        lambda config: bool(classes_of(config, ModelConfig)),
+        lambda config: bool(uncounted_classes(config)),
     ),
-    ("memory counts Adam's state for the optimizer of", lambda config: is_custom(config.optimizer)),
+    (
+        "memory counts Adam's state for the optimizer of",
+        lambda config: config.optimizer not in OPTIMIZERS,
+    ),
     (
         "note: the learning rate rises until training ends, because warmup_steps is not below "
         "train_steps",
@@ -217,18 +220,15 @@ def _custom_classes(study: Study) -> Iterator[str]:
     """Yield a line with the custom classes that `ablate run` executes, and a line about a custom
     task, which was loaded to read the study.
     """
-    task = parse_reference(study.task_name)
+    task = study.custom_task
     classes = []
     for custom in study.custom_classes:
         if custom != task:
-            classes.append(f"{custom.module}:{custom.name} ({custom.written_file})")
+            classes.append(f"{custom.written} ({custom.written_file})")
     if classes:
         yield f"Custom classes, which `ablate run` executes: {', '.join(classes)}."
     if task is not None:
-        yield (
-            f"The task {task.module}:{task.name} ({task.written_file}) was loaded to read the "
-            f"study."
-        )
+        yield f"The task {task.written} ({task.written_file}) was loaded to read the study."
 
 
 def precision_lines(plan: Plan) -> list[str]:

@@ -24,16 +24,19 @@ from pydantic import (
 )
 
 from ablate.config import RowConfig
-from ablate.config.cost import idle_parameters, parameters, training_flops
+from ablate.config.cost import (
+    idle_parameters,
+    parameters,
+    training_flops,
+    uncounted_classes,
+)
 from ablate.config.lengths import ASSUMED_LENGTH, Lengths
-from ablate.config.model import ModelConfig
 from ablate.config.resolve import SYMBOLS, resolve_row, standard_name
 from ablate.config.steps import Resolve
 from ablate.config.training import MAX_STEPS
 from ablate.errors import Fault, Invalid, listed, unknown_name
 from ablate.formatting import scaled, signed_percent
 from ablate.parts.sizes import MAX_SIZE
-from ablate.parts.variant import classes_of
 from ablate.study.settings import one_required
 from ablate.study.typed import Misplaced, Placed
 
@@ -231,9 +234,7 @@ def match_row(
     """
     inherited = _resolve_valid(settings, resolve)
     for config in (base, inherited):
-        custom_classes = classes_of(config, ModelConfig) if config else ()
-        if custom_classes:
-            name = custom_classes[0].written
+        for name in uncounted_classes(config) if config else ():
             raise NoMatch(f"the cost of {name} is not known, so nothing can be matched to it")
     try:
         target = match.cost_of(base, vocab_size_of(base))

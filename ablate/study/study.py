@@ -155,7 +155,11 @@ class Study:
         classes: dict[Reference, None] = {}
         for config in configs:
             classes |= dict.fromkeys(classes_of(config))
-        task = parse_reference(self.task_name)
-        if task is not None:
-            classes[task] = None
+        if self.custom_task is not None:
+            classes[self.custom_task] = None
         return tuple(classes)
+
+    @property
+    def custom_task(self) -> Reference | None:
+        """The class of the task if it is custom; else None."""
+        return parse_reference(self.task_name)

@@ -17,8 +17,8 @@ from ablate.config.language_data import (
     LanguageData,
     ProbeSettings,
 )
-from ablate.custom.reference import parse_reference
-from ablate.errors import Fault, listed
+from ablate.errors import Fault
+from ablate.parts import mixers
 from ablate.stats.metrics import BITS_PER_BYTE, INDUCTION_LOSS, LOSS_AFTER, PAIRS_RIGHT, PROBES
 from ablate.tasks.text import TextTask, defaults_of, evaluated
 
@@ -32,12 +32,6 @@ if TYPE_CHECKING:
     from ablate.model import Transformer
 
 GENERATED = 3  # number of texts for the report
-# Values that support `document_masks`, by field of a layer
-SUPPORT_DOCUMENT_MASKS = {
-    "mixer": ("attention",),
-    "attention": ("full", "local", "differential"),
-    "attention_convolution": ("none",),
-}
 
 
 class LanguageModel(TextTask):
@@ -71,7 +65,8 @@ class LanguageModel(TextTask):
             problem = f"eval_stride={stride} leaves out tokens: {limit}"
             yield Fault(problem, ("eval_stride", "eval_context", "context"))
         if config.document_masks:
-            yield from _document_mask_faults(config)
+            for layer in config.all_layers:
+                yield from mixers.document_mask_faults(layer)
         methods = [name for name in ("loss_terms", "output_terms") if _overrides(type(self), name)]
         if config.future_tokens and methods:
             problem = f"future_tokens has no effect with a task that has its own {methods[0]}"
@@ -176,20 +171,6 @@ class LanguageModel(TextTask):
 
         seeds = range(1, GENERATED + 1)
         return tuple(generate_text(model, corpus.tokenizer, "", config, seed) for seed in seeds)
-
-
-def _document_mask_faults(config: RowConfig) -> Iterator[Fault]:
-    """Yield a fault for each part of a layer that mixes tokens in spite of document masks."""
-    for layer in config.all_layers:
-        for name, allowed in SUPPORT_DOCUMENT_MASKS.items():
-            value = getattr(layer, name)
-            if value not in allowed and not parse_reference(value):
-                yield Fault(
-                    f"document_masks has no effect on {name}={value}, which carries tokens "
-                    "over the ends of documents",
-                    ("document_masks", name),
-                    remedy=f"use {listed(allowed)}",
-                )
 
 
 def _overrides(task: type[TextTask], method: str) -> bool:

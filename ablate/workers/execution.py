@@ -16,10 +16,9 @@ from pathlib import Path
 import ablate
 from ablate.config import RowConfig
 from ablate.config.training import precision_note
-from ablate.custom.reference import parse_import
 from ablate.errors import Damaged, StoreError
 from ablate.kernels.device import has_bf16, precision_on, visible_device
-from ablate.parts.variant import classes_of
+from ablate.parts.variant import named_classes
 from ablate.store import RunFolder, checkpoints, none_if_unreadable
 from ablate.store.files import quarantine
 from ablate.store.machine import machine, output_of
@@ -174,9 +173,7 @@ def provenance(device: str, threads: int, precision: str, processes: int = 1) ->
 
 def custom_packages(config: RowConfig) -> dict[str, str | None]:
     """Versions of the installed packages that define the user's classes of a row, by name."""
-    modules = [reference.module for reference in classes_of(config)]
-    if imported := parse_import(config.optimizer):
-        modules.append(imported.module)
+    modules = [named.module for named in named_classes(config)]
     if not modules:  # saves the search through all installed packages
         return {}
     installed = packages_distributions()
