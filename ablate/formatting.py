@@ -27,6 +27,15 @@ def duration(seconds: float | None) -> str:
     return f"{hours // 24} d {hours % 24} h"
 
 
+def estimated(seconds: float) -> str:
+    """An estimate of the time of a launch: `about 3 min`, `under a minute`, or `0 s` if nothing is
+    left to do. No shorter time is named: workers take seconds to start, which no estimate counts.
+    """
+    if not seconds:
+        return "0 s"
+    return "under a minute" if seconds < 60 else f"about {duration(seconds)}"
+
+
 _UNITS = {"d": 86_400.0, "h": 3600.0, "min": 60.0, "m": 60.0, "s": 1.0}
 _AMOUNT = r"(\d+(?:\.\d+)?)\s*(d|h|min|m|s)"
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from ablate.formatting import (
     duration,
     ellipsis,
+    estimated,
     fold,
     interval_text,
     middle_ellipsis,
@@ -60,6 +61,17 @@ def test_a_duration_is_written_in_units_of_its_size(seconds, text):
 def test_a_number_is_scaled_to_three_digits(n, text):
     assert scaled(n, "B") == text
     assert n is None or size(n) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0 s"), (0.1, "under a minute"), (59.9, "under a minute"), (60, "about 60 s"),
+        (5 * MINUTE, "about 5 min"),
+    ],
+)  # fmt: skip
+def test_an_estimate_names_no_time_that_workers_need_to_start(seconds, text):
+    assert estimated(seconds) == text
 
 
 def test_longer_durations_are_never_written_as_shorter_ones():

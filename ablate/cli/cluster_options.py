@@ -20,7 +20,7 @@ from ablate.errors import (
     not_allowed,
     wrong_option,
 )
-from ablate.formatting import duration, plural
+from ablate.formatting import estimated, plural
 from ablate.launch.devices import gpu_groups, gpus_for_run, runs_of_pilot
 from ablate.plan.plan import Plan, seconds_on_cluster
 from ablate.store import Results
@@ -199,5 +199,5 @@ def submission_text(
     estimate = seconds_on_cluster(plan, results)
     if estimate is not None:
         seconds, processor = estimate
-        time = f"about {duration(seconds / pilots / max(1, gpus))} at the rate of {processor}"
+        time = f"{estimated(seconds / pilots / max(1, gpus))} at the rate of {processor}"
     return f"--on {name}: {plural(pilots, 'pilot')} ({profile.options_text()}) for {runs}, {time}"

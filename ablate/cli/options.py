@@ -13,7 +13,14 @@ import typer
 
 from ablate.analysis.choices import runs_with_choices
 from ablate.cli.arguments import argument, flag, option
-from ablate.errors import Fault, MachineError, Mark, nearest_path, wrong_option
+from ablate.errors import (
+    NO_SUCH_FILE,
+    Fault,
+    MachineError,
+    Mark,
+    nearest_path,
+    wrong_option,
+)
 from ablate.stdio import echo
 from ablate.store import Results
 from ablate.store.layout import ARCHIVE
@@ -139,6 +146,18 @@ class StudyOptions:
         for line in self._notes(study, content.name, may_be_new):
             echo(f"note: {line}", err=True)
         return content, Results(self.results)
+
+    def refuse_missing_results(self) -> None:
+        """Refuse a results root that is given and does not exist.
+
+        Raises:
+            UsageError: there is no such folder. The message has the nearest name.
+        """
+        if self.results != DEFAULT_RESULTS and not self.results.exists():
+            meant = nearest_path(self.results, _is_results_root)
+            given = f'"{self.results}"'
+            fault = Fault("does not exist", given=given, code=NO_SUCH_FILE, meant=meant)
+            raise wrong_option("--results", fault)
 
     def _notes(self, study: Path, name: str, may_be_new: bool) -> Iterator[str]:
         """Yield notes on a results root that is probably not the one that is meant."""

@@ -4,7 +4,7 @@ continuation, or its masked tokens, depending on the task of the run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +13,7 @@ from ablate.cli.naming import NamedRun, TrainedRun
 from ablate.cli.output import Format
 from ablate.cli.standard_input import checked_text, input_lines, piped_text
 from ablate.errors import UsageError, listed
-from ablate.formatting import token_text
+from ablate.formatting import ellipsis, first_few, plural, token_text
 from ablate.stdio import echo, print_data, print_json
 from ablate.store import Results
 
@@ -152,7 +152,10 @@ def _translate(ask: Request) -> None:
     lines = input_lines() if ask.text is None else ask.text.splitlines()
     from ablate.workers.inference import translate_text
 
-    predictions = translate_text(ask.run.folder, ask.root, lines, ask.given, ask.run.row, source)
+    made = translate_text(ask.run.folder, ask.root, lines, ask.given, ask.run.row, source)
+    predictions = made.texts
+    if any(made.unknown):
+        echo(f"{source}: {_unknown_text(made.unknown)}", err=True)
     for number, (line, prediction) in enumerate(zip(lines, predictions, strict=True), 1):
         if prediction is None:
             fault = "the prediction is not valid; the line is empty"
@@ -160,10 +163,26 @@ def _translate(ask: Request) -> None:
         elif not prediction and line.strip():
             echo(f"{source}:{number}: the prediction is empty", err=True)
     if ask.format == "json":
-        print_json({"run": ask.run.folder.id, "predictions": predictions})
+        count = sum(map(len, made.unknown))
+        run = ask.run.folder.id
+        print_json({"run": run, "predictions": predictions, "unknown_tokens": count})
         return
     for prediction in predictions:
         print_data(f"{prediction or ''}\n")
+
+
+def _unknown_text(unknown: Sequence[Sequence[str]]) -> str:
+    """`2 tokens are not in the vocabulary: "œ" (line 3), "日本" (line 7)`, of the unknown tokens of
+    each line.
+    """
+    first: dict[str, int] = {}  # text of a token -> its first line
+    for number, texts in enumerate(unknown, 1):
+        for text in texts:
+            first.setdefault(text, number)
+    shown = [f'"{ellipsis(text, 40)}" (line {number})' for text, number in first.items()]
+    count = sum(map(len, unknown))
+    are = "is" if count == 1 else "are"
+    return f"{plural(count, 'token')} {are} not in the vocabulary: {first_few(shown)}"
 
 
 def _continue(ask: Request) -> None:

@@ -54,6 +54,7 @@ def command(
     training_options = [("device", device != "auto"), ("steps", steps)]
     if stored and (given := [f"--{name}" for name, value in training_options if value]):
         raise ineffective_option(given[0], "has no effect with --stored, which trains nothing")
+    options.refuse_missing_results()
     planned, root = options.open(study)
     checked = _check_stored(planned, root)
     if format == "text":

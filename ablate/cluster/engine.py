@@ -119,6 +119,7 @@ class Engine(Keyed):
 
         Raises:
             UsageError: a line for each reason why it does not.
+            MachineError: the cluster cannot be reached from this machine.
         """
         if device == "cuda" and self.gpus_setting and (processes or 1) > self.gpus:
             problem = f"--gpus-per-run {processes}: a pilot has {plural(self.gpus, 'GPU')}"

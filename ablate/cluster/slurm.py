@@ -21,7 +21,7 @@ from pydantic_core import InitErrorDetails
 from typing_extensions import override
 
 from ablate.cluster.engine import START_SECONDS, Allocation, Engine, refuse_too_little_memory
-from ablate.errors import Fault, Invalid, Mark, UsageError, meant_name
+from ablate.errors import Fault, Invalid, MachineError, Mark, UsageError, meant_name
 from ablate.formatting import duration, seconds_of
 from ablate.store.files import write_bytes
 from ablate.store.jobs import ClusterJob, JobFolder, Submission
@@ -32,6 +32,7 @@ from ablate.study import Run
 COMMAND_SECONDS = 60.0  # longest time for a command: a controller under load answers slowly
 REQUEUE_ATTEMPTS = 4
 REQUEUE_PAUSE = 3.0  # seconds between two attempts
+ELSEWHERE = "submit from a login node of the cluster, or leave out --on to train here"
 # The closing job runs for seconds. It needs no GPU, but the same accounting as the pilots.
 CLOSING_TIME = "30min"
 CLOSING_INHERITS = ("account", "partition", "qos", "reservation", "constraint")
@@ -225,7 +226,8 @@ class Slurm(Engine):
     ) -> None:
         super().check(runs, processes, device)
         if shutil.which("sbatch") is None:
-            raise UsageError("sbatch not found: submit from a login node of the cluster")
+            problem = "Slurm is not installed on this machine: there is no command sbatch"
+            raise MachineError(Fault(problem, remedy=ELSEWHERE))
         self._check_time()
         if not self.gpus:
             self._check_memory(runs)
@@ -233,7 +235,11 @@ class Slurm(Engine):
             # The script is the command `true`.
             done = slurm("sbatch", "--test-only", *options, "--output=/dev/null", "--wrap=true")
             if done.returncode:
-                raise UsageError(f"sbatch: {_reason(done)}")
+                reason = f"sbatch: {_reason(done)}"
+                if slurm("scontrol", "ping").returncode:  # the options are not the cause
+                    problem = f"Slurm does not answer on this machine ({reason})"
+                    raise MachineError(Fault(problem, remedy=ELSEWHERE))
+                raise UsageError(reason)
 
     def _check_time(self) -> None:
         """Refuse a time limit that is too short to start a run, or above the partition's limit."""

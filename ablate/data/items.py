@@ -189,14 +189,13 @@ def find_fault(data: SyntheticData, size: int) -> str | None:
 def _fault_in_names(names: Iterable[object]) -> str | None:
     """Find a name that texts of items cannot have, or that two tokens have."""
     marks = SymbolTokenizer.of(()).names
-    known: set[object] = set(marks)
+    known: set[object] = set()
     for name in names:
-        if not isinstance(name, str) or name.split() != [name] or name in known:
-            shown = ellipsis(repr(name), SHOWN)
-            return (
-                f"tokens must have different names of one word, other than {listed(marks)}; got "
-                f"{shown}, or got it twice"
-            )
+        shown = ellipsis(repr(name), SHOWN)
+        if not isinstance(name, str) or name.split() != [name] or name in marks:
+            return f"the name of a token must be one word, other than {listed(marks)}; got {shown}"
+        if name in known:
+            return f"tokens must have different names; got {shown} twice"
         known.add(name)
     return None
 

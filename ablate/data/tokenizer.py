@@ -67,6 +67,17 @@ class Tokenizer:
         ids: list[list[int]] = self._processor.encode(sentences, out_type=int)
         return ids
 
+    def unknown(self, sentence: str) -> list[str]:
+        """The text of each unknown token of a sentence, in order: characters that the vocabulary
+        does not have, or a word without a token.
+        """
+        (ids,) = self.encode([sentence])
+        if UNK not in ids:
+            return []
+        pieces: list[str] = self._processor.encode(sentence, out_type=str)
+        unknown = [piece for piece, id in zip(pieces, ids, strict=True) if id == UNK]
+        return [piece.replace(SPACE, " ").strip() for piece in unknown]
+
     @cached_property
     def _is_lossless(self) -> bool:
         # Only lossless vocabularies have line ends as tokens.
@@ -173,6 +184,10 @@ class SymbolTokenizer(NamedTokenizer):
         """The ids of the names in each text; any other word is unknown."""
         ids = dict(zip(self.names, range(self.vocab_size), strict=True))
         return [[ids.get(word, UNK) for word in text.split()] for text in sentences]
+
+    def unknown(self, sentence: str) -> list[str]:
+        """The words of a sentence that are no names."""
+        return [word for word in sentence.split() if word not in self.names]
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """The names of each list of ids, without marks."""

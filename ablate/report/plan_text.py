@@ -17,7 +17,7 @@ from ablate.config.optimizers import OPTIMIZERS
 from ablate.config.training import ends_in_warmup, precision_note
 from ablate.formatting import (
     concerned_rows,
-    duration,
+    estimated,
     first_few,
     percent,
     plural,
@@ -125,7 +125,7 @@ def _totals(plan: Plan) -> Iterator[str]:
     device = "on this CPU" if plan.device == "cpu" else "on a GPU here"
     time = f"unknown until a run has finished {device}"
     if plan.seconds is not None:
-        time = duration(plan.seconds)
+        time = estimated(plan.seconds)
     flops = "" if plan.flops is None else f"{scaled(plan.flops, 'FLOP')} in all, "
     yield (
         f"{plural(len(plan.rows), 'row')}, {plural(len(plan.runs), 'run')}, {len(plan.missing)} to "
@@ -297,5 +297,5 @@ def print_status(plan: Plan, details: list[RunStatus]) -> None:
     print_wide(table)
     line = f"{plural(len(plan.runs), 'run')}: {counted(run.state for run in plan.runs.values())}"
     if plan.seconds:
-        line += f"; about {duration(plan.seconds)} of work left"
+        line += f"; {estimated(plan.seconds)} of work left"
     text_console().print(line)

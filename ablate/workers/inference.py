@@ -162,6 +162,19 @@ def fill(
     return fill_masks(run.model, run.corpus.tokenizer, ids, top)
 
 
+@dataclass(frozen=True)
+class Predictions:
+    """Predictions for sentences.
+
+    texts: a prediction for each sentence: empty for an empty sentence, and None if the prediction
+        is not valid (such as an unbalanced parse).
+    unknown: the text of the unknown tokens of each sentence.
+    """
+
+    texts: list[str | None]
+    unknown: list[list[str]]
+
+
 def translate_text(
     folder: RunFolder,
     results: Results,
@@ -169,14 +182,10 @@ def translate_text(
     settings: Mapping[str, Any],
     row: Row | None = None,
     file: str = "standard input",
-) -> list[str | None]:
+) -> Predictions:
     """Predict a text for each sentence, such as a translation, as the row predicts the test split.
     `settings` replace decoding fields of the row; `file` is the name of the file of the sentences,
     for errors.
-
-    Returns:
-        A prediction for each sentence: empty for an empty sentence, and None if the prediction is
-        not valid (such as an unbalanced parse).
 
     Raises:
         StoreError: the run is not finished, or the run or its corpus is damaged.
@@ -186,7 +195,8 @@ def translate_text(
     task = run.task
     assert isinstance(task, SequenceToSequence)
     sources = [task.as_read(sentence) for sentence in sentences]
-    ids = run.corpus.tokenizer_of(task.source).encode(sources)
+    source_tokenizer = run.corpus.tokenizer_of(task.source)
+    ids = source_tokenizer.encode(sources)
     for number, sentence in enumerate(ids, 1):
         refuse_too_long(run.config, f"{file}:{number}", len(sentence))
     # Empty sentences are left out: the model would have nothing to attend to.
@@ -200,7 +210,7 @@ def translate_text(
     predictions: list[str | None] = [""] * len(ids)
     for i, text in zip(nonempty, texts, strict=True):
         predictions[i] = task.readable(text, sources[i])
-    return predictions
+    return Predictions(predictions, list(map(source_tokenizer.unknown, sources)))
 
 
 def refuse_too_long(

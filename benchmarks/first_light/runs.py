@@ -170,16 +170,10 @@ def interrupted(name: str, deterministic: bool) -> dict[str, Any]:
 
 def verify(name: str, deterministic: bool) -> dict[str, Any]:
     path = study(f"v{name}", deterministic)
-    done = ablate(
-        "verify",
-        path,
-        "--device",
-        KIND,
-        "--steps",
-        6 if DRY else 40,
-        "--results",
-        WORK / f"verify{name}",
-    )
+    root = WORK / f"verify{name}"
+    root.mkdir(parents=True, exist_ok=True)
+    steps = 6 if DRY else 40
+    done = ablate("verify", path, "--device", KIND, "--steps", steps, "--results", root)
     return {
         "ok": done.returncode == 0 or not deterministic,
         "rc": done.returncode,

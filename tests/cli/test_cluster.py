@@ -112,8 +112,11 @@ def test_the_plan_says_how_the_runs_share_the_devices(here, monkeypatch, words, 
 def test_a_login_node_is_needed_for_slurm(here, monkeypatch):
     monkeypatch.setenv("PATH", str(here))
     done = inside("plan", "small.yaml", "--on", "slurm")
-    said = "sbatch not found: submit from a login node of the cluster\n"  # below the plan
-    assert (done.code, done.err) == (2, said)
+    said = (
+        "Slurm is not installed on this machine: there is no command sbatch; submit from a login "
+        "node of the cluster, or leave out --on to train here\n"
+    )
+    assert (done.code, done.err, done.out) == (4, said, "")
 
 
 NO_SETTINGS = """\
@@ -137,8 +140,20 @@ def slurm_without_settings(tmp_path, monkeypatch):
 @pytest.mark.parametrize("verb", ["plan", "run"])
 def test_slurm_without_settings_is_one_line(here, slurm_without_settings, verb):
     done = inside(verb, "small.yaml", "--on", "slurm")
-    said = "sbatch: Could not establish a configuration source\n"
-    assert (done.code, done.err) == (2, said)
+    said = (
+        "Slurm does not answer on this machine (sbatch: Could not establish a configuration "
+        "source); submit from a login node of the cluster, or leave out --on to train here\n"
+    )
+    assert (done.code, done.err) == (4, said)
+
+
+def test_options_that_slurm_refuses_are_faults_of_the_command_line(here, slurm_without_settings):
+    """If Slurm's controller answers, the options of sbatch are the cause."""
+    ping = here / "bin" / "scontrol"
+    ping.write_text('#!/bin/sh\n[ "$*" = ping ]\n')
+    ping.chmod(0o755)
+    done = inside("plan", "small.yaml", "--on", "slurm")
+    assert (done.code, done.err) == (2, "sbatch: Could not establish a configuration source\n")
 
 
 def test_slurm_is_not_asked_if_no_run_is_missing(fake, given, slurm_without_settings):

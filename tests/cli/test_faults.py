@@ -135,6 +135,17 @@ def test_a_mistyped_results_folder_is_noted(given):
     assert inside("plan", study, "--results", other).err == ""  # a plan comes before the first run
 
 
+def test_verify_refuses_a_mistyped_results_folder_and_makes_none(given):
+    study, _, root = given
+    (root / "runs").mkdir(parents=True)
+    wrong = root.with_name("resutls")
+    for words in ([], ["--stored"]):
+        done = inside("verify", study, "--results", wrong, *words)
+        assert done.refusal == f'--results: "{wrong}" does not exist; did you mean "{root}"?'
+        assert done.code == 2
+    assert not wrong.exists()
+
+
 def test_records_that_are_not_unpacked_are_noted(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("tiny.yaml").write_text("study: tiny\ndata: {corpus: toy, vocab_size: 200}\n")

@@ -5,7 +5,16 @@ import re
 import pytest
 
 from ablate.data import toy
-from ablate.data.tokenizer import BOS, EOS, FIRST_TOKEN, PAD, UNK, Tokenizer
+from ablate.data.tokenizer import (
+    BOS,
+    EOS,
+    FIRST_TOKEN,
+    PAD,
+    UNK,
+    ByteTokenizer,
+    SymbolTokenizer,
+    Tokenizer,
+)
 from ablate.data.vocabulary import has_reserved, train_tokenizer
 from ablate.errors import DataError
 
@@ -77,6 +86,15 @@ def test_words_are_whole_entries_of_a_vocabulary_that_may_be_larger_than_the_tex
     ids = tokenizer.encode(["bb a ( <unused0>"])
     assert ids == [[8, 6, 7, UNK]]
     assert tokenizer.decode([ids[0][:3], [4, 6]]) == ["bb a (", "a"]
+
+
+def test_unknown_tokens_have_their_text(tokenizer):
+    assert tokenizer.unknown("the dog") == []
+    assert tokenizer.unknown("Ж the dogЖЖ") == ["Ж", "ЖЖ"]  # neighbors are one token
+    words = train_tokenizer(["a a b b c"], 6, kind="word")
+    assert words.unknown("a dog b c") == ["dog", "c"]
+    assert SymbolTokenizer.of(["k1", "v1"]).unknown("k1 k2 v1 v") == ["k2", "v"]
+    assert ByteTokenizer().unknown("Ж") == []
 
 
 def test_the_rarest_words_are_unknown_in_a_small_vocabulary():

@@ -337,7 +337,7 @@ def test_the_printed_status_counts_runs_instead_of_rows(fake, capsys):
     )
     text = capsys.readouterr().out
     assert "4 runs: 4 pending" in text  # the run of base is done in one of its three decodings
-    assert "of work left" in text
+    assert "; about 4 min of work left" in text
 
 
 def test_the_time_on_the_cpu_is_from_its_runs_alone(fake, monkeypatch):

@@ -11,6 +11,7 @@ from ablate.decoding import tree_constraint
 from ablate.metrics.bracketing import statistics
 from ablate.study import Selection, read_study
 from ablate.tasks.parsing import Parsing
+from ablate.workers.inference import Predictions
 from tests.cli.inside import inside
 from tests.tasks.studies import PARSING
 
@@ -83,8 +84,19 @@ def test_a_prediction_that_is_no_tree_is_an_empty_line_and_a_note(parser):
     assert done.err == "standard input:1: the prediction is not valid; the line is empty\n"
 
 
+def test_unknown_tokens_of_the_input_are_counted_and_named(parser):
+    new = "the cat hears a bird .\nthe œ sees 日本 .\n\nthe œ sees .\n".encode()
+    done = parser.ask("predict", "base", "--beam", 1, stdin=new)
+    said = '3 tokens are not in the vocabulary: "œ" (line 2), "日本" (line 2)'
+    assert done.err.splitlines()[0] == f"standard input: {said}"
+    assert len(done.out.splitlines()) == 4
+    assert parser.data("predict", "--text", "the œ sees œ .")["unknown_tokens"] == 2
+    assert parser.data("predict", "--text", "the cat sees .")["unknown_tokens"] == 0
+
+
 def test_an_empty_prediction_is_noted_unless_the_line_is_empty(parser, monkeypatch):
-    monkeypatch.setattr("ablate.workers.inference.translate_text", lambda *args: ["", ""])
+    empty = Predictions(["", ""], [[], []])
+    monkeypatch.setattr("ablate.workers.inference.translate_text", lambda *args: empty)
     done = parser.ask("predict", "base", stdin=b"the cat hears a bird .\n\n")
     assert (done.code, done.out) == (0, "\n\n")
     assert done.err == "standard input:1: the prediction is empty\n"
