@@ -14,7 +14,6 @@ from ablate.analysis.choices import with_all_rows
 from ablate.analysis.experiment import experiment_of
 from ablate.analysis.missing import ENDED, Retries, failed_runs_to_repeat, never
 from ablate.analysis.results import RunResult, read_runs, runs_by_row, runs_with_seeds, with_rows_of
-from ablate.stats.looks import planned_looks
 from ablate.store import Results
 from ablate.study import Runs
 from ablate.table.looks import Looks
@@ -69,17 +68,16 @@ def find_current_look(
     missing = [run for run in selected if _is_missing(run, judged_metrics, to_repeat)]
     failed_of_base = [run for run in selected if run.state == "failed" and run.row.is_base]
     looks = Looks(seeds.looks)
-    for look in planned_looks(seeds.looks):
+    for look in looks.planned:
         if look.seeds > len(seeds.rows):  # --seeds or a budget selects only seeds of this look
             return CurrentLook(planned, replace(looks, next=look))
         until_look = planned.with_seeds(seeds.first(look.seeds))
         if runs_with_seeds(missing, until_look.seeds.rows):
             return CurrentLook(until_look, replace(looks, next=look))
-        judged = (*looks.judged, look)
-        undecided = [
-            label for label in undecided_rows(experiment, judged) if label in planned.by_label
-        ]
-        looks = Looks(seeds.looks, judged, tuple(undecided))
+        looks = Looks(seeds.looks, (*looks.judged, look))
+        undecided = undecided_rows(replace(experiment, looks=looks))
+        undecided = tuple(label for label in undecided if label in planned.by_label)
+        looks = replace(looks, undecided_rows=undecided)
         if not undecided and not runs_with_seeds(failed_of_base, until_look.seeds.rows):
             return CurrentLook(until_look, looks)
     return CurrentLook(planned, looks)

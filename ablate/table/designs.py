@@ -209,7 +209,7 @@ def _factorial_notes(
     for row in cells:
         counts.append(0 if row is None else row.scores[table.main_metric.name].n)
     estimates = itertools.chain.from_iterable(by_metric.values())
-    if table.experiment.looks.last is None:
+    if not table.experiment.judged_seeds:
         yield "No effects before the first look is complete."
     elif missing := counts.count(0):
         yield (

@@ -319,6 +319,18 @@ class Experiment:
         comparable = PPL if len(self.setup.vocabularies) < 2 else PPL_CHAR
         return self.metrics.get(comparable.name, self.judged[0])
 
+    @property
+    def judged_seeds(self) -> tuple[int, ...]:
+        """The seeds whose scores the verdicts use: the seeds up to the last judged look; empty
+        before the first look.
+        """
+        return self.seeds[: self.looks.last.seeds] if self.looks.last else ()
+
+    @property
+    def level(self) -> float:
+        """The significance level of the verdicts, for all judged metrics together."""
+        return self.looks.level
+
     def seeds_of(self, row: ExperimentRow) -> tuple[int, ...]:
         """The seeds of a row."""
         return (*self.seeds, *self.further_seeds) if row.is_base else self.seeds

@@ -165,8 +165,7 @@ def _ladder(table: Table, metric: Metric) -> Ladder:
             label = row.label
             rung = Rung(base.recipe.params, differences[label], ranks.get(label))
             rungs.setdefault(row.name, []).append(rung)
-    looks = table.experiment.looks
-    n_seeds = looks.last.seeds if looks.last else looks.plan[0]
+    n_seeds = len(table.experiment.judged_seeds or table.experiment.seeds)
     common = []
     for name, row_rungs in rungs.items():
         if len(row_rungs) == len(sizes):

@@ -37,6 +37,11 @@ class Looks:
         return Looks((seeds,), planned_looks((seeds,)))
 
     @property
+    def planned(self) -> tuple[Look, ...]:
+        """Every look, judged or not."""
+        return planned_looks(self.plan)
+
+    @property
     def has_several(self) -> bool:
         """Whether several looks were planned."""
         return len(self.plan) > 1

@@ -12,7 +12,7 @@ from typing import Literal
 from ablate.formatting import number, percent, plural
 from ablate.stats.bootstrap import paired_bootstrap
 from ablate.stats.comparison import PairedScores
-from ablate.stats.looks import Look, planned_looks
+from ablate.stats.looks import Look
 from ablate.stats.metrics import Metric
 from ablate.stats.noise import seed_noise
 from ablate.stats.power import detectable_difference, fewest_seeds
@@ -70,7 +70,7 @@ class Power:
     def looks(self) -> tuple[Look, ...]:
         """The looks of the experiment; empty if it has a single look."""
         looks = self.experiment.looks
-        return planned_looks(looks.plan) if looks.has_several else ()
+        return looks.planned if looks.has_several else ()
 
     def detectable_difference(
         self, seeds: int, level: float = LEVEL, *, further: int | None = None
@@ -95,7 +95,7 @@ class Power:
             for verdict in self.verdicts:
                 assert verdict.comparison is not None
                 assert verdict.seed_test is not None
-                row_level = verdict.seed_test.level * level / self.experiment.looks.level
+                row_level = verdict.seed_test.level * level / self.experiment.level
                 sizes.append(verdict.comparison.detectable_difference(row_level, seeds))
             return statistics.median(sizes)
         level *= self.experiment.share_of_level(self.metric.name)
@@ -114,7 +114,7 @@ class Power:
         """The detectable difference with all seeds, in standard deviations of a score over seeds,
         without the noise of sentences; None with a single seed.
         """
-        level = planned_looks(self.experiment.looks.plan)[-1].level
+        level = self.experiment.looks.planned[-1].level
         in_sds = replace(self, sd=1.0, sentences=0.0, verdicts=())
         return in_sds.detectable_difference(len(self.experiment.seeds), level)
 
@@ -274,9 +274,7 @@ def power_of_scores(experiment: Experiment, metrics: Iterable[Metric]) -> list[P
             rows_open = sum(len(pair.differences) < 2 for pair in pairs)
             power = Power(experiment, metric, sd or 0.0, sentences, "runs", rows_open=rows_open)
             tested = [(base, row) for row in rows if row.label not in duplicate_labels]
-            verdicts = verdicts_on(
-                experiment, metric, tested, experiment.n_tests, experiment.looks.judged
-            )
+            verdicts = verdicts_on(experiment, metric, tested, experiment.n_tests)
             if all(verdict.seed_test for verdict in verdicts):
                 power = replace(power, verdicts=verdicts)
             powers.append(power)

@@ -187,10 +187,10 @@ class Table:
 
     @property
     def level(self) -> float:
-        """The significance level of the verdicts in one metric: the level of the last look, divided
-        equally between the judged metrics.
+        """The significance level of the verdicts in one metric: the level of the experiment,
+        divided equally between the judged metrics.
         """
-        return self.experiment.looks.level / len(self.judged_metrics)
+        return self.experiment.level / len(self.judged_metrics)
 
     @property
     def shown_metrics(self) -> tuple[Metric, ...]:
@@ -278,14 +278,12 @@ class Table:
         """
         if not pairs:
             return []
-        looks = self.experiment.looks.judged
-        seeds = self.experiment.seeds
-        if looks:  # differences, intervals and verdicts have the seeds of the same look
-            seeds = seeds[: looks[-1].seeds]
+        # Differences, intervals and verdicts have the same seeds.
+        seeds = self.experiment.judged_seeds or self.experiment.seeds
         deltas: list[dict[str, Scores]] = [{} for _ in pairs]
         verdicts: list[dict[str, Verdict]] = [{} for _ in pairs]
         for metric in self.experiment.measured:
-            judged = verdicts_on(self.experiment, metric, pairs, n_tests, looks)
+            judged = verdicts_on(self.experiment, metric, pairs, n_tests)
             for index, ((base, row), verdict) in enumerate(zip(pairs, judged, strict=True)):
                 name = metric.name
                 scores = row.scores[name].only_seeds(seeds)
@@ -298,11 +296,8 @@ class Table:
         return compared
 
     def judged_part(self) -> Table:
-        """The table with only the runs and scores that its verdicts use, up to the last judged
-        look.
-        """
-        experiment = self.experiment
-        seeds = set[int]()
-        if look := experiment.looks.last:
-            seeds = {*experiment.seeds[: look.seeds], *experiment.further_seeds}
+        """The table with only the runs and scores that its verdicts use."""
+        seeds = set(self.experiment.judged_seeds)
+        if seeds:
+            seeds.update(self.experiment.further_seeds)
         return replace(self, rows=tuple(row.only_seeds(seeds) for row in self.rows))

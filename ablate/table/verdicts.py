@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 
 from ablate.stats.comparison import PairedScores
 from ablate.stats.judge import early_verdicts, verdicts_over_looks
-from ablate.stats.looks import Look, planned_looks
 from ablate.stats.metrics import Metric
 from ablate.stats.noise import BaseScores
 from ablate.stats.significance import repeated_comparisons
@@ -98,10 +97,9 @@ def verdicts_on(
     metric: Metric,
     pairs: Sequence[tuple[ExperimentRow, ExperimentRow]],
     n_tests: int,
-    looks: Sequence[Look],
 ) -> list[Verdict]:
-    """Give a verdict on each pair (base, row) at the last of the judged looks, if any. Holm's
-    correction covers `n_tests` rows.
+    """Give a verdict on each pair (base, row) at the last judged look, if any. Holm's correction
+    covers `n_tests` rows.
     """
     first_labels = duplicates(row for _, row in pairs)
     distinct = [(base, row) for base, row in pairs if row.label not in first_labels]
@@ -110,36 +108,35 @@ def verdicts_on(
         further = experiment.further_seeds
         return [paired_scores(metric, row, base, seeds, further) for base, row in distinct]
 
-    if looks:
+    looks = experiment.looks
+    if looks.judged:
         verdicts = verdicts_over_looks(
             metric,
-            [(look, pair_up(experiment.seeds[: look.seeds])) for look in looks],
+            [(look, pair_up(experiment.seeds[: look.seeds])) for look in looks.judged],
             n_tests=n_tests,
             margin=experiment.margins.get(metric.name),
             share=experiment.share_of_level(metric.name),
         )[-1]
     else:
-        first = planned_looks(experiment.looks.plan)[0]
-        verdicts = early_verdicts(metric, pair_up(experiment.seeds), first)
+        verdicts = early_verdicts(metric, pair_up(experiment.seeds), looks.planned[0])
     by_label = {}
     for (_, row), verdict in zip(distinct, verdicts, strict=True):
         by_label[row.label] = verdict
     return [by_label[first_labels.get(row.label, row.label)] for _, row in pairs]
 
 
-def undecided_rows(experiment: Experiment, looks: Sequence[Look]) -> tuple[str, ...]:
-    """Labels of the rows that are undecided in a judged metric at the last of these looks, by the
-    verdicts of all of them, or that have a failed run. Bases are left out.
+def undecided_rows(experiment: Experiment) -> tuple[str, ...]:
+    """Labels of the rows that are undecided in a judged metric at the last judged look, or that
+    have a failed run. Bases are left out.
     """
-    look_seeds = experiment.seeds[: looks[-1].seeds]
     rows = [row for row in experiment.rows if not row.is_base]
     pairs = [(experiment.by_label[row.base], row) for row in rows]
     undecided = set()
     for row in rows:
-        if any(run.state == "failed" and run.seed in look_seeds for run in row.runs):
+        if any(run.state == "failed" and run.seed in experiment.judged_seeds for run in row.runs):
             undecided.add(row.label)
     for metric in experiment.judged:
-        verdicts = verdicts_on(experiment, metric, pairs, experiment.n_tests, looks)
+        verdicts = verdicts_on(experiment, metric, pairs, experiment.n_tests)
         for row, verdict in zip(rows, verdicts, strict=True):
             if not verdict.is_decided:
                 undecided.add(row.label)

@@ -85,7 +85,7 @@ def test_rows_without_a_verdict_or_with_a_failed_run_are_open():
     failed = ExperimentRun("C 1", 1, "failed", "out of luck")
     c = replace(rows[1], label="C", runs=(failed, *rows[1].runs[1:]))
     by_hand = experiment(*rows, c)
-    assert undecided_rows(by_hand, by_hand.looks.judged) == ("B", "C")
+    assert undecided_rows(by_hand) == ("B", "C")
 
 
 def test_the_state_of_a_row_is_the_one_that_asks_for_attention():
