@@ -24,7 +24,7 @@ from ablate.formatting import estimated, plural
 from ablate.launch.devices import gpu_groups, gpus_for_run, runs_of_pilot
 from ablate.plan.plan import Plan, seconds_on_cluster
 from ablate.store import Results
-from ablate.store.machine import Device
+from ablate.store.machine import Device, Resources
 from ablate.store.records import Setting
 
 if TYPE_CHECKING:
@@ -54,12 +54,13 @@ class PerRun:
         ),
     ] = None
 
-    def resolve(self, device: Device, here: int | None) -> tuple[int | None, Device]:
-        """The number of processes for each run, and their device. `here` is the number of GPUs of
-        this machine; None if the runs are for a cluster.
+    def resources(self, device: Device, here: int | None, jobs: int | None = None) -> Resources:
+        """The resources that runs may occupy.
 
-        Returns:
-            The number (None: as many as leave no GPU idle), and the kind of device.
+        Args:
+            device: device that the user has chosen.
+            here: number of GPUs of this machine; None if the runs are for a cluster.
+            jobs: number of runs at once that the user has chosen.
 
         Raises:
             UsageError: the number is no power of two, or does not suit the device.
@@ -71,16 +72,16 @@ class PerRun:
         if self.processes_per_run is not None:
             _power_of_two("--processes-per-run", str(self.processes_per_run))
             if self.processes_per_run == 1:
-                return 1, device
+                return Resources(device=device, jobs=jobs)
             if device == "cuda" or (device == "auto" and here):
                 remedy = "add --device cpu, or use --gpus-per-run"
                 raise UsageError(Fault("--processes-per-run is for CPUs", remedy=remedy))
-            return self.processes_per_run, "cpu"
+            return Resources(device="cpu", jobs=jobs, processes=self.processes_per_run)
         if self.gpus_per_run == "auto":
-            return None, device
+            return Resources(device=device, jobs=jobs, processes=None)
         count = _power_of_two("--gpus-per-run", self.gpus_per_run or "1")
         if count == 1:
-            return 1, device
+            return Resources(device=device, jobs=jobs)
         remedy = f"--processes-per-run {count} trains each run by {count} processes on the CPU"
         if device == "cpu":
             fault = Fault("--device cpu uses no GPU", remedy=remedy)
@@ -89,7 +90,7 @@ class PerRun:
             fault = Fault("there is no GPU here", remedy=remedy)
             raise MachineError(fault.located(Mark(f"--gpus-per-run {count}")))
         # Not `auto`: with a broken GPU driver, several processes would train on the CPU.
-        return count, "cuda"
+        return Resources(device="cuda", jobs=jobs, processes=count)
 
 
 def _power_of_two(option: str, text: str) -> int:
@@ -105,13 +106,14 @@ def _power_of_two(option: str, text: str) -> int:
     return number
 
 
-def describe_per_run(processes: int | None, device: Device, gpus: int, runs: int) -> str | None:
+def describe_per_run(resources: Resources, gpus: int, runs: int) -> str | None:
     """A line that says which devices of this machine each run gets; None if each run gets one.
 
     Raises:
         MachineError: there are too few GPUs.
     """
-    if device == "cpu" or (processes is None and not gpus):
+    processes = resources.processes
+    if resources.device == "cpu" or (processes is None and not gpus):
         return f"Each run is trained by {processes} processes." if (processes or 1) > 1 else None
     gpus_each = gpus_for_run(processes, gpus, runs)
     if gpus_each > 1:
@@ -184,14 +186,15 @@ def submission_text(
     plan: Plan,
     stage: Stage,
     results: Results,
-    processes: int | None = 1,
+    resources: Resources,
 ) -> str:
     """A line on the submission by `ablate run --on`: pilots, options, estimated time."""
     if not stage.missing:
         return f"--on {name}: nothing to submit"
     pilots = min(profile.workers, stage.max_parallel_runs)
     gpus = profile.gpus
-    per_run = gpus_for_run(processes, gpus, runs_of_pilot(plan.study.whole.runs, profile.workers))
+    runs_each = runs_of_pilot(plan.study.whole.runs, profile.workers)
+    per_run = gpus_for_run(resources.processes, gpus, runs_each)
     runs = plural(len(plan.missing), "run")
     if per_run > 1:
         runs += f", {per_run} {'GPUs' if gpus else 'processes'} for each run"

@@ -84,12 +84,12 @@ def command(
     on_cpu = device == "cpu"
     gpus = 0 if on_cpu else visible_gpus()
     wanted: Literal["cpu", "auto"] = "cpu" if on_cpu or per_run.processes_per_run else "auto"
-    processes, used = per_run.resolve(wanted, gpus if profile is None else None)
+    requested = per_run.resources(wanted, gpus if profile is None else None)
     content, root = options.read(study, may_be_new=True)
-    together, per_run_processes = None, processes or 1
+    together, per_run_processes = None, requested.processes or 1
     if profile is None and per_run != PerRun():
-        together = describe_per_run(processes, used, gpus, content.whole.runs)
-        per_run_processes = gpus_for_run(processes, gpus, content.whole.runs)
+        together = describe_per_run(requested, gpus, content.whole.runs)
+        per_run_processes = gpus_for_run(requested.processes, gpus, content.whole.runs)
     print_notes(content)
     missing = source_faults(content.data, content.data_folder, root.corpora)
     if not missing:
@@ -113,8 +113,8 @@ def command(
     submission = None
     if profile is not None and cluster.on is not None:
         if plan.missing:
-            profile.check(with_tuning_runs(stage.planned), processes, used)
-        submission = submission_text(cluster.on, profile, plan, stage, root, processes)
+            profile.check(with_tuning_runs(stage.planned), requested)
+        submission = submission_text(cluster.on, profile, plan, stage, root, requested)
     fitting = None if limit is None else fit(plan, limit.available(gpus))
     # Missing text or memory does not prevent a plan; the exit code is that of `ablate run`.
     errors: list[AblateError] = []

@@ -101,8 +101,7 @@ def command(
     loggers = _loggers(log or (), detach, context)
     parsed_budget = None if budget is None else Budget.parse(budget)
     profile = cluster.profile()
-    processes, used_device = per_run.resolve(device, visible_gpus() if profile is None else None)
-    resources = Resources(device=used_device, jobs=jobs, processes=processes)
+    resources = per_run.resources(device, visible_gpus() if profile is None else None, jobs)
     _refuse_ineffective_options(profile is not None, detach, budget is not None, bool(loggers))
     study, results = options.read(file, may_be_new=True)
     refuse_other_study(study, results)
@@ -122,7 +121,7 @@ def command(
     if profile is not None:
         pilots = profile.workers
         if first.missing:  # else the cluster is not needed
-            profile.check(with_tuning_runs(first.planned), resources.processes, resources.device)
+            profile.check(with_tuning_runs(first.planned), resources)
     if lines := shortages(first, results, resources, pilots):
         raise MachineError(*lines)
     if study.custom_classes:

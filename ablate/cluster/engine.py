@@ -22,7 +22,7 @@ from ablate.errors import Fault, UsageError
 from ablate.formatting import plural, size
 from ablate.launch.devices import CPU_MEMORY_SHARE, PADDING
 from ablate.store.jobs import ClusterJob, JobFolder, Submission
-from ablate.store.machine import Device
+from ablate.store.machine import DEFAULT_RESOURCES, Resources
 from ablate.store.records import Setting
 from ablate.study import Run
 from ablate.study.typed import Keyed
@@ -111,9 +111,7 @@ class Engine(Keyed):
         """The settings as `ablate plan` shows them."""
         return f"{self.engine}, default options"
 
-    def check(
-        self, runs: Iterable[Run], processes: int | None = 1, device: Device = "auto"
-    ) -> None:
+    def check(self, runs: Iterable[Run], resources: Resources = DEFAULT_RESOURCES) -> None:
         """Check that the cluster has what these settings ask for, and that a pilot has the memory
         and the GPUs of each run.
 
@@ -121,7 +119,8 @@ class Engine(Keyed):
             UsageError: a line for each reason why it does not.
             MachineError: the cluster cannot be reached from this machine.
         """
-        if device == "cuda" and self.gpus_setting and (processes or 1) > self.gpus:
+        processes = resources.processes or 1
+        if resources.device == "cuda" and self.gpus_setting and processes > self.gpus:
             problem = f"--gpus-per-run {processes}: a pilot has {plural(self.gpus, 'GPU')}"
             raise UsageError(Fault(problem, remedy=f"set {self.gpus_setting}"))
 

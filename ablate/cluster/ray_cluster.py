@@ -29,7 +29,7 @@ from ablate.errors import Fault, UsageError
 from ablate.formatting import first_line, plural, size
 from ablate.stdio import echo
 from ablate.store.jobs import STOPPED, ClusterJob, JobFolder, Submission
-from ablate.store.machine import CPUS_VARIABLE, MEMORY_VARIABLE, Device
+from ablate.store.machine import CPUS_VARIABLE, DEFAULT_RESOURCES, MEMORY_VARIABLE, Resources
 from ablate.study import Run
 from ablate.study.typed import Keyed
 
@@ -88,10 +88,8 @@ class Ray(Engine):
         return f"ray at {self.address}, {cores}, {gpus} each"
 
     @override
-    def check(
-        self, runs: Iterable[Run], processes: int | None = 1, device: Device = "auto"
-    ) -> None:
-        super().check(runs, processes, device)
+    def check(self, runs: Iterable[Run], resources: Resources = DEFAULT_RESOURCES) -> None:
+        super().check(runs, resources)
         require_ray()
         given = self.each.memory_bytes
         if given is not None and not self.gpus:

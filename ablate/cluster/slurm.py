@@ -25,7 +25,7 @@ from ablate.errors import Fault, Invalid, MachineError, Mark, UsageError, meant_
 from ablate.formatting import duration, seconds_of
 from ablate.store.files import write_bytes
 from ablate.store.jobs import ClusterJob, JobFolder, Submission
-from ablate.store.machine import Device
+from ablate.store.machine import DEFAULT_RESOURCES, Resources
 from ablate.store.records import Setting
 from ablate.study import Run
 
@@ -221,10 +221,8 @@ class Slurm(Engine):
         return [f"note: {variable} is not used; {remedy}" for variable in unused]
 
     @override
-    def check(
-        self, runs: Iterable[Run], processes: int | None = 1, device: Device = "auto"
-    ) -> None:
-        super().check(runs, processes, device)
+    def check(self, runs: Iterable[Run], resources: Resources = DEFAULT_RESOURCES) -> None:
+        super().check(runs, resources)
         if shutil.which("sbatch") is None:
             problem = "Slurm is not installed on this machine: there is no command sbatch"
             raise MachineError(Fault(problem, remedy=ELSEWHERE))
