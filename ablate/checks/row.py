@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
-from ablate.custom.reference import parse_reference
+from ablate.custom.reference import Reference
 from ablate.parts.variant import named_classes
 from ablate.store import Results
 from ablate.study import Run, Study
@@ -39,13 +39,15 @@ def check_runs(
         )
         if combination not in checked:
             sources = results.run(run.id).sources
-            check_row(c, study.task, study.task_name, corpora[run.data], sources)
+            check_row(c, study.task, study.custom_task, corpora[run.data], sources)
             checked.add(combination)
 
 
-def check_row(config: RowConfig, task: Task, task_name: str, corpus: Corpus, sources: Path) -> None:
-    """Check the user's classes that a row names, and its task if it is a user's class. The checks,
-    and torch, are imported only if there is something to check.
+def check_row(
+    config: RowConfig, task: Task, task_class: Reference | None, corpus: Corpus, sources: Path
+) -> None:
+    """Check the user's classes that a row names, and its task if `task_class` names a user's class.
+    The checks, and torch, are imported only if there is something to check.
 
     Raises:
         StudyError: a class or the task fails, or lacks a property.
@@ -56,7 +58,6 @@ def check_row(config: RowConfig, task: Task, task_name: str, corpus: Corpus, sou
 
         check_layers(config, sources)
         check_training(config, sources)
-    task_class = parse_reference(task_name)
     if task_class is not None:
         from ablate.checks.tasks import check_task
 

@@ -183,6 +183,6 @@ def _check_resume(
         micro_batch_tokens=row.config.micro_batch_tokens
         or micro_batch(row.config, run.data.vocab_size, slot),
         sources=study.source.classes,
-        task_name=study.task_name,
+        task_class=study.custom_task,
     )
     return _Resumed(row.label, steps, chosen.type, difference)

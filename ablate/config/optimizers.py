@@ -103,13 +103,18 @@ def users_of(field: str) -> list[str]:
     return [name for name, optimizer in OPTIMIZERS.items() if field in optimizer.fields]
 
 
+def arguments_in(optimizer: str) -> dict[str, Any]:
+    """The arguments in the import path of an installed class; empty for any other optimizer."""
+    imported = parse_import(optimizer)
+    return dict(imported.arguments) if imported else {}
+
+
 def argument_faults(optimizer: str) -> Iterator[Fault]:
     """Yield a fault for each argument of an installed class that a field sets."""
-    imported = parse_import(optimizer)
-    for name, _ in imported.arguments if imported else ():
+    for name in arguments_in(optimizer):
         if name in ARGUMENTS_OF_FIELDS:
             yield Fault(
-                f"optimizer={imported}: {name} is set by {ARGUMENTS_OF_FIELDS[name]}",
+                f"optimizer={optimizer}: {name} is set by {ARGUMENTS_OF_FIELDS[name]}",
                 ("optimizer",),
                 remedy="remove it here",
             )

@@ -12,7 +12,13 @@ from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
 from ablate.custom.faults import ablate_error, place_of
-from ablate.custom.reference import PREFIX, ImportPath, Reference, parse_reference
+from ablate.custom.reference import (
+    PREFIX,
+    ImportPath,
+    Reference,
+    parse_import,
+    parse_reference,
+)
 from ablate.custom.source import source_hash
 from ablate.errors import Fault, StoreError, StudyError
 
@@ -28,6 +34,22 @@ class _VerifiedLoader(SourceFileLoader):
 
     def get_code(self, fullname: str) -> CodeType:
         return self.source_to_code(self.source, self.path)
+
+
+def load_named_class(name: str, folder: Path, interface: type[Interface]) -> type[Interface]:
+    """Load the class that a field names: by a pinned reference, or by the import path of an
+    installed class.
+
+    Raises:
+        StoreError, StudyError: as for `load_class`.
+        StudyError: an installed class cannot be imported, or does not derive from the interface.
+    """
+    reference = parse_reference(name)
+    if reference is not None:
+        return load_class(reference, folder, interface)
+    imported = parse_import(name)
+    assert imported is not None, f"{name} names no class"
+    return _load_import(imported, interface)
 
 
 def load_class(reference: Reference, folder: Path, interface: type[Interface]) -> type[Interface]:
@@ -88,12 +110,7 @@ def load_function(value: str, folder: Path) -> Callable[..., Any] | None:
     return function  # type: ignore[no-any-return]
 
 
-def load_import(imported: ImportPath, interface: type[Interface]) -> type[Interface]:
-    """Import the class.
-
-    Raises:
-        StudyError: it cannot be imported, or does not derive from the interface.
-    """
+def _load_import(imported: ImportPath, interface: type[Interface]) -> type[Interface]:
     try:
         cls = getattr(import_module(imported.module), imported.name)
     except (ImportError, AttributeError) as error:

@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from ablate.config import ModelConfig
-from ablate.custom.loading import load_class
-from ablate.custom.reference import parse_reference
+from ablate.custom.loading import load_named_class
 from ablate.errors import StudyError
 from ablate.model.attention import AttentionMechanism, FullAttention
 from ablate.model.attention_parts import ExcludeOwnValue, ValueEmbedding, ValueResidual
@@ -131,7 +130,7 @@ class ModelBuilder:
         """Self-attention with the positional encoding of its stack, or another mixer."""
         if self.config.has_self_attention:
             return self._self_attention(positions)
-        if parse_reference(self.config.mixer):
+        if self.config.mixer not in MIXERS:
             # Draw the weights of attention and drop them, so that later modules start from the same
             # weights as in a model with attention.
             self._full_attention(self.config.n_heads)
@@ -280,12 +279,11 @@ class ModelBuilder:
     ) -> Module:
         """Build the variant that a field names: a built-in class or the user's."""
         value = getattr(self.config, field)
-        reference = parse_reference(value)
-        if reference is None:
+        if value in variants:
             module: Module = variants[value].make(*args, **keywords)
             return module
         assert self.sources is not None, f"{field}={value} needs its source"
-        cls = load_class(reference, self.sources, interface)
+        cls = load_named_class(value, self.sources, interface)
         # A user's class may draw from torch's global generator, so seed this generator by the run.
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(int(torch.randint(2**62, (), generator=self.custom_seeds)))

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from ablate.config import RowConfig
-from ablate.config.optimizers import OPTIMIZERS
-from ablate.custom.loading import load_class, load_import
-from ablate.custom.reference import is_custom, parse_import, parse_reference
+from ablate.config.optimizers import OPTIMIZERS, arguments_in
+from ablate.custom.loading import load_named_class
 from ablate.errors import StudyError
 from ablate.model.embeddings import Embedding, TokenTypes
 from ablate.model.layers import ParameterKind, parameter_kind
@@ -191,7 +190,7 @@ class CustomOptimizer(Optimizer):
 
     def __init__(self, model: nn.Module, config: RowConfig, sources: Path) -> None:
         super().__init__(model, config)
-        optimizer_class, arguments = _custom_class(config, sources)
+        optimizer_class = load_named_class(config.optimizer, sources, torch.optim.Optimizer)
         accepted = inspect.signature(optimizer_class).parameters
         groups: list[dict[str, Any]] = []
         hidden = hidden_matrices(model)
@@ -208,7 +207,7 @@ class CustomOptimizer(Optimizer):
                     "the row sets a weight decay; remove the weight decay, or use another class"
                 )
             groups.append(settings)
-        arguments = {**_accepted_arguments(config, accepted), **arguments}
+        arguments = _accepted_arguments(config, accepted) | arguments_in(config.optimizer)
         self.custom: torch.optim.Optimizer = optimizer_class(groups, **arguments)
         if len(self.custom.param_groups) != len(groups):  # each step sets the rate of every group
             raise StudyError(
@@ -275,18 +274,6 @@ class CustomOptimizer(Optimizer):
             group.update(group_settings, params=group["params"])
 
 
-def _custom_class(
-    config: RowConfig, sources: Path
-) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
-    """The class that a row names, and the arguments in its import path."""
-    reference = parse_reference(config.optimizer)
-    if reference is not None:
-        return load_class(reference, sources, torch.optim.Optimizer), {}
-    imported = parse_import(config.optimizer)
-    assert imported is not None
-    return load_import(imported, torch.optim.Optimizer), dict(imported.arguments)
-
-
 def _accepted_arguments(
     config: RowConfig, accepted: Mapping[str, inspect.Parameter]
 ) -> dict[str, Any]:
@@ -313,9 +300,9 @@ class _GroupSettings(NamedTuple):
 
 def make_optimizer(model: nn.Module, config: RowConfig, sources: Path) -> Optimizer:
     """Make the optimizer of a row; `sources` is the folder with the sources of user's classes."""
-    if is_custom(config.optimizer):
-        return CustomOptimizer(model, config, sources)
-    return Optimizer(model, config)
+    if config.optimizer in OPTIMIZERS:
+        return Optimizer(model, config)
+    return CustomOptimizer(model, config, sources)
 
 
 def _groups(model: nn.Module, config: RowConfig) -> list[ParameterGroup]:
@@ -343,7 +330,7 @@ def _groups(model: nn.Module, config: RowConfig) -> list[ParameterGroup]:
 
 
 def _rule(config: RowConfig, has_matrix_rule: bool) -> UpdateRule:
-    if is_custom(config.optimizer):
+    if config.optimizer not in OPTIMIZERS:
         return UpdateRule(config)  # not used: the user's class updates the parameters
     optimizer = OPTIMIZERS[config.optimizer]
     uses_adamw = optimizer.only_matrices and not has_matrix_rule

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ablate.checks.row import check_row
 from ablate.config import RowConfig
-from ablate.custom.reference import source_file
+from ablate.custom.reference import Reference, source_file
 from ablate.data.corpus import Corpus
 from ablate.errors import Interrupted
 from ablate.kernels.device import on_gpu, prepare
@@ -36,7 +36,7 @@ def check_resume(
     device: torch.device,
     micro_batch_tokens: int,
     sources: Mapping[str, bytes],
-    task_name: str = "",
+    task_class: Reference | None = None,
 ) -> str | None:
     """Train with and without an interruption, and describe the first difference; None if the files
     are equal.
@@ -52,8 +52,7 @@ def check_resume(
         device: device of the training.
         micro_batch_tokens: size of the micro-batch, in padded tokens.
         sources: source files of the user's classes, by hash.
-        task_name: name of the task as in run ids: a built-in task, or a reference to a user's
-            class.
+        task_class: the class of a user's task; None for a built-in task.
 
     Raises:
         StudyError: a user's class fails its checks, so that a run with it would be refused too.
@@ -98,7 +97,7 @@ def check_resume(
             folder.sources.mkdir(parents=True)
             for digest, source in sources.items():
                 (folder.sources / source_file(digest)).write_bytes(source)
-        check_row(config, task, task_name, corpus, uninterrupted.sources)
+        check_row(config, task, task_class, corpus, uninterrupted.sources)
         train(uninterrupted, steps)
         train(resumed, max(1, steps // 2))
         train(resumed, steps)
