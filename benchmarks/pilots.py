@@ -54,7 +54,7 @@ class SleepingExecutor:
     """
 
     def __init__(self, slots: int, seconds: float) -> None:
-        self._slots = [Slot(f"{i}", "cpu", 1, 1e9) for i in range(slots)]
+        self._slots = [Slot(f"{i}", ("cpu",), 1, 1e9) for i in range(slots)]
         self.seconds = seconds
         self.done: queue.SimpleQueue[WorkerEvent | Lost] = queue.SimpleQueue()
         self.leases: dict[str, Lease] = {}
@@ -164,7 +164,7 @@ def pilot(
         request = RunRequest(
             folder=results.run(id).path, corpus=root, test="", decodings={}, settings={}
         )
-        return Assignment(run=request, device="cpu", threads=1, micro_batch_tokens=1)
+        return Assignment(run=request, devices=("cpu",), threads=1, micro_batch_tokens=1)
 
     def outcome_of(id: str) -> str | None:
         return "done" if results.run(id).result.exists() else None

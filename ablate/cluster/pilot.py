@@ -155,7 +155,7 @@ class Pilot(Control):
         self.log(
             f"{plural(missing, 'run')} to do, {len(slots)} at once on {devices_text(slots[0])}"
         )
-        self.write_report("working", slots=len(slots), device=slots[0].device)
+        self.write_report("working", slots=len(slots), device=slots[0].devices[0])
 
     def started(self, run: str) -> None:
         """Remember and log a run that was started."""

@@ -41,20 +41,19 @@ def on_gpu(where: Tensor | torch.device) -> bool:
     return device.type == "cuda"
 
 
-def visible_device(name: str, among: Sequence[str] = ()) -> torch.device:
-    """The device of this process for a name such as `cpu` or `cuda:3`.
+def visible_device(devices: Sequence[str], rank: int = 0) -> torch.device:
+    """The device of this process.
 
-    An index counts the GPUs that the launcher sees. A process that sees only the GPUs of its job
-    gets the GPU at the position that `name` has among the devices of the job.
+    The index in a name such as `cuda:3` counts the GPUs that the launcher sees. A process that sees
+    only the GPUs of its job gets the GPU at the position `rank`.
 
     Args:
-        name: name of the device.
-        among: names of the devices of the job, if it has several.
+        devices: names of the devices of the job, one for each rank.
+        rank: rank of this process.
     """
-    device = torch.device(name)
-    devices = among or (name,)
+    device = torch.device(devices[rank])
     if on_gpu(device) and torch.cuda.device_count() == len(devices):
-        return torch.device("cuda", devices.index(name))
+        return torch.device("cuda", rank)
     return device
 
 

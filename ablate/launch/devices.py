@@ -109,8 +109,8 @@ def _gpu_slots(gpus: Sequence[int], demand: Demand) -> list[Slot]:
         # All processes of a run use micro-batches of the same size, so the smallest GPU decides.
         smallest = min(gpus[gpu] for gpu in group)
         memory = GPU_MEMORY_SHARE * smallest / slots_per_group - CUDA_CONTEXT
-        device, *peers = (f"cuda:{gpu}" for gpu in group)
-        slots.append(Slot(f"{i}", device, threads, max(0.0, memory), tuple(peers), has_bf16))
+        devices = tuple(f"cuda:{gpu}" for gpu in group)
+        slots.append(Slot(f"{i}", devices, threads, max(0.0, memory), has_bf16))
     return slots
 
 
@@ -141,8 +141,8 @@ def _cpu_slots(demand: Demand) -> list[Slot]:
         count = max(1, min(cores() // n, demand.runs, int(available // largest)))
     threads = _threads(count * n)
     process_memory = available / (count * n)
-    peers = ("cpu",) * (n - 1)
-    return [Slot(f"{i}", "cpu", threads, process_memory, peers) for i in range(count)]
+    devices = ("cpu",) * n
+    return [Slot(f"{i}", devices, threads, process_memory) for i in range(count)]
 
 
 def micro_batch(
@@ -157,16 +157,15 @@ def micro_batch(
         slot: the slot.
         largest_batch: padded tokens of the run's largest batch; None for an upper bound.
     """
-    kind = slot.device.partition(":")[0]
     processes = len(slot.devices)
     tokens = largest_batch or PADDING * config.batch_tokens
-    if kind == "cpu":
+    if slot.kind == "cpu":
         tokens = min(tokens, CPU_MICRO_BATCH)
     else:
         precision = resolve_precision(config.precision, "cuda", slot.has_bf16)
         config = config.model_copy(update={"precision": precision})
     while tokens > SMALLEST_MICRO_BATCH:
-        if peak_memory(config, vocab_size, tokens, kind, processes=processes) <= slot.memory:
+        if peak_memory(config, vocab_size, tokens, slot.kind, processes=processes) <= slot.memory:
             break
         tokens = math.ceil(tokens / 2)
     return tokens

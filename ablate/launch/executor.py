@@ -32,34 +32,31 @@ class Slot:
     """A place for one assignment.
 
     name: name of the slot, unique for its executor.
-    device: device of the first process, such as `cpu` or `cuda:1`.
+    devices: a device for each process that works on an assignment, such as `cpu` or `cuda:1`.
     threads: number of torch's threads in each process.
     memory: bytes on each device for weights, optimizer state and activations.
-    peers: devices of the further processes that work on the same assignment.
     has_bf16: whether the GPUs multiply in bf16.
     """
 
     name: str
-    device: str
+    devices: tuple[str, ...]
     threads: int
     memory: float
-    peers: tuple[str, ...] = ()
     has_bf16: bool = True
 
     @property
-    def devices(self) -> tuple[str, ...]:
-        """The devices of all processes."""
-        return (self.device, *self.peers)
+    def kind(self) -> str:
+        """Kind of the devices: `cpu` or `cuda`."""
+        return self.devices[0].partition(":")[0]
 
 
 def devices_text(slot: Slot) -> str:
     """Describe the devices of a slot for people: `cuda`, or `cuda (2 GPUs each)`."""
-    kind = slot.device.partition(":")[0]
     count = len(slot.devices)
     if count == 1:
-        return kind
-    unit = "GPUs" if kind == "cuda" else "processes"
-    return f"{kind} ({count} {unit} each)"
+        return slot.kind
+    unit = "GPUs" if slot.kind == "cuda" else "processes"
+    return f"{slot.kind} ({count} {unit} each)"
 
 
 @dataclass(frozen=True)

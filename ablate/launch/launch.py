@@ -166,12 +166,11 @@ def _assignment(
         settings=run.config.model_dump(include=set(NOT_IDENTITY)),
     )
     largest = None
-    if slot.device != "cpu":  # a CPU's micro-batches are small in any case
+    if slot.kind != "cpu":  # a CPU's micro-batches are small in any case
         largest = _largest_batch(corpus, run.config.batch_tokens, run.config.train_fraction)
     return Assignment(
         run=request,
-        device=slot.device,
-        peers=slot.peers,
+        devices=slot.devices,
         threads=slot.threads,
         micro_batch_tokens=micro_batch(run.config, run.data.vocab_size, slot, largest),
         halve_micro_batch=halve_micro_batch,

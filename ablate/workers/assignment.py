@@ -68,34 +68,32 @@ class RunRequest(_Message):
 class Assignment(_Message):
     """One run to execute, by one process on each of its devices.
 
-    device: device of the first process, such as `cpu` or `cuda:0`.
+    devices: a device for each process, such as `cpu` or `cuda:0`; their number is a power of two.
     threads: number of torch's threads, if the run has not begun; a run keeps its first number.
     micro_batch_tokens: number of padded tokens that fit in memory at once, if the run has not
         begun.
     halve_micro_batch: whether the system has killed the last worker for lack of memory.
     report_seconds: seconds between two progress reports.
-    peers: devices of the other processes; the number of all devices is a power of two.
     """
 
     run: RunRequest
-    device: str
+    devices: tuple[str, ...]
     threads: int
     micro_batch_tokens: int
     halve_micro_batch: bool = False
     report_seconds: float = 1.0
-    peers: tuple[str, ...] = ()
 
-    @field_validator("peers")
+    @field_validator("devices")
     @classmethod
-    def _power_of_two(cls, peers: tuple[str, ...]) -> tuple[str, ...]:
-        if (1 + len(peers)).bit_count() != 1:
-            raise ValueError(f"the number of processes is {1 + len(peers)}, not a power of two")
-        return peers
+    def _power_of_two(cls, devices: tuple[str, ...]) -> tuple[str, ...]:
+        if len(devices).bit_count() != 1:
+            raise ValueError(f"the number of processes is {len(devices)}, not a power of two")
+        return devices
 
     @property
-    def devices(self) -> tuple[str, ...]:
-        """The devices of all processes."""
-        return (self.device, *self.peers)
+    def device(self) -> str:
+        """The device of the first process."""
+        return self.devices[0]
 
 
 class WorkerEvent(_Message):

@@ -93,7 +93,7 @@ def _new_execution(
     log: logging.Logger,
 ) -> Execution:
     """Choose the numeric settings of a new run, and write them after the provenance."""
-    device = visible_device(assignment.device, assignment.devices)
+    device = visible_device(assignment.devices)
     precision = precision_on(device, config.precision)
     execution = Execution(
         training_hash=training_hash,
@@ -128,7 +128,7 @@ def _add_provenance(
 
 def _provenance_of(assignment: Assignment, config: RowConfig, execution: Execution) -> Provenance:
     """The provenance of this process for a run with these numeric settings."""
-    device = visible_device(assignment.device, assignment.devices)
+    device = visible_device(assignment.devices)
     processes = min(len(assignment.devices), execution.parts)
     record = provenance(str(device), execution.threads, execution.precision, processes)
     return record.model_copy(update={"packages": {**record.packages, **custom_packages(config)}})

@@ -55,7 +55,7 @@ def _follow(start: RankStart) -> None:
     """Go through the stages that the first rank commands."""
     assignment = start.assignment
     use_loopback()
-    device = visible_device(assignment.devices[start.rank], assignment.devices)
+    device = visible_device(assignment.devices, start.rank)
     inputs = RunInputs.read(assignment)
     with use_ranks(
         collectives.join(collectives.open_store(start.port), start.rank, start.size, device)

@@ -50,7 +50,7 @@ def execute(assignment: Assignment, hooks: RunHooks) -> Outcome:
     execution = choose_execution(
         inputs.folder, assignment, inputs.config, inputs.corpus.training_hash, hooks.log
     )
-    device = visible_device(assignment.device, assignment.devices)
+    device = visible_device(assignment.devices)
     return _Pipeline(assignment, inputs.set_up(device, execution), execution, hooks).execute()
 
 

@@ -111,7 +111,7 @@ def diverged(copy, monkeypatch):
         request = RunRequest(
             folder=run.path, corpus=corpus, test="test", decodings=decodings, settings={}
         )
-        job = Assignment(run=request, device="cpu", threads=1, micro_batch_tokens=512)
+        job = Assignment(run=request, devices=("cpu",), threads=1, micro_batch_tokens=512)
         assert execute(job, RunHooks()) == "diverged"
     finally:
         torch.set_num_threads(threads)

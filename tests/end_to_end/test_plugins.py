@@ -165,7 +165,7 @@ def begun(trained, steps):
     request = RunRequest(
         folder=run.path, corpus=corpus, test="test", decodings=decodings, settings={}
     )
-    job = Assignment(run=request, device="cpu", threads=1, micro_batch_tokens=512)
+    job = Assignment(run=request, devices=("cpu",), threads=1, micro_batch_tokens=512)
     asked, threads = itertools.count(1), torch.get_num_threads()
     try:
         with pytest.raises(Interrupted):

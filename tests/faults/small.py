@@ -180,7 +180,7 @@ class Small:
             decodings=decodings,
             settings=settings,
         )
-        return Assignment(run=request, device="cpu", threads=1, micro_batch_tokens=FITTING)
+        return Assignment(run=request, devices=("cpu",), threads=1, micro_batch_tokens=FITTING)
 
     def operations(self) -> list[str]:
         """File operations of an undisturbed run, in order."""

@@ -126,7 +126,7 @@ def test_the_rounding_of_fp32_products_holds_in_its_context_only(precision, roun
 ])  # fmt: skip
 def test_a_worker_that_sees_one_gpu_uses_it(monkeypatch, name, visible, expected):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: visible)
-    assert device.visible_device(name) == torch.device(expected)
+    assert device.visible_device([name]) == torch.device(expected)
 
 
 @pytest.mark.parametrize(("visible", "expected"), [(2, "cuda:1"), (8, "cuda:7")])
@@ -134,7 +134,7 @@ def test_a_worker_that_sees_only_the_gpus_of_its_job_counts_them_anew(
     monkeypatch, visible, expected
 ):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: visible)
-    assert device.visible_device("cuda:7", ("cuda:6", "cuda:7")) == torch.device(expected)
+    assert device.visible_device(("cuda:6", "cuda:7"), 1) == torch.device(expected)
 
 
 @pytest.mark.parametrize("message", [

@@ -11,7 +11,7 @@ from ablate.workers.assignment import Assignment, RunRequest
 
 def slots(count: int) -> list[Slot]:
     """This many slots on the CPU."""
-    return [Slot(f"{i}", "cpu", 1, 1e9) for i in range(count)]
+    return [Slot(f"{i}", ("cpu",), 1, 1e9) for i in range(count)]
 
 
 def a_job(results: Results, run: str, slot: Slot, halve_micro_batch: bool = False) -> Assignment:
@@ -21,7 +21,7 @@ def a_job(results: Results, run: str, slot: Slot, halve_micro_batch: bool = Fals
     )
     return Assignment(
         run=request,
-        device=slot.device,
+        devices=slot.devices,
         threads=slot.threads,
         micro_batch_tokens=1,
         halve_micro_batch=halve_micro_batch,

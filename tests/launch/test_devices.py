@@ -63,7 +63,7 @@ def test_cores_are_divided_among_slots(here, cores, jobs, runs, count, threads):
     here(cores)
     found = local_slots(demand("auto", jobs, runs))
     assert len(found) == count
-    assert {(slot.device, slot.threads) for slot in found} == {("cpu", threads)}
+    assert {(slot.devices, slot.threads) for slot in found} == {(("cpu",), threads)}
     assert [slot.name for slot in found] == [str(i) for i in range(count)]
     assert sum(slot.memory for slot in found) == pytest.approx(CPU_MEMORY_SHARE * 16 * GB)
 
@@ -100,7 +100,7 @@ def test_gpus_take_precedence_and_are_divided_among_slots(here, gpus, jobs, foun
     here(8, gpus=[80 * GB] * gpus)
     for device in ("auto", "cuda"):
         shared = local_slots(demand(device, jobs))
-        assert [slot.device for slot in shared] == found
+        assert [slot.devices[0] for slot in shared] == found
         assert len({slot.name for slot in shared}) == len(shared)
         assert {slot.threads for slot in shared} == {threads}
         fullest = max(found.count(name) for name in found)
@@ -164,7 +164,7 @@ def test_processes_on_a_cpu_share_cores_and_memory(here, processes, jobs, count,
 
 def test_device_cpu_ignores_gpus(here):
     here(8, gpus=[80 * GB])
-    assert {slot.device for slot in local_slots(demand("cpu"))} == {"cpu"}
+    assert {slot.kind for slot in local_slots(demand("cpu"))} == {"cpu"}
 
 
 def test_device_cuda_without_a_gpu_is_refused(here):
@@ -176,19 +176,19 @@ def test_device_cuda_without_a_gpu_is_refused(here):
 def test_without_a_driver_torch_is_not_loaded(monkeypatch):
     monkeypatch.setattr(devices, "visible_gpus", lambda: 0)
     monkeypatch.setitem(sys.modules, "torch", None)  # importing it would be an error
-    assert {slot.device for slot in local_slots(demand("auto"))} == {"cpu"}
+    assert {slot.kind for slot in local_slots(demand("auto"))} == {"cpu"}
 
 
 BIG = resolve_row({"preset": "base", "batch_tokens": 25_000})
 
 
 def test_a_whole_batch_is_one_micro_batch_if_it_fits():
-    assert micro_batch(SMALL, V, Slot("0", "cuda:0", 1, 80 * GB)) == 2 * SMALL.batch_tokens
-    assert micro_batch(BIG, 37_000, Slot("0", "cuda:0", 1, 80 * GB)) == 50_000
+    assert micro_batch(SMALL, V, Slot("0", ("cuda:0",), 1, 80 * GB)) == 2 * SMALL.batch_tokens
+    assert micro_batch(BIG, 37_000, Slot("0", ("cuda:0",), 1, 80 * GB)) == 50_000
 
 
 def test_a_micro_batch_is_halved_until_it_fits():
-    slot = Slot("0", "cuda:0", 1, 8 * GB)
+    slot = Slot("0", ("cuda:0",), 1, 8 * GB)
     tokens = micro_batch(BIG, 37_000, slot)
     halves = [25_000, 12_500, 6250, 3125, 1563, 782, 391]
     assert tokens in halves[1:]
@@ -206,7 +206,7 @@ def test_a_gpu_without_bf16_gets_the_micro_batch_of_fp32(monkeypatch):
     for has_bf16, fits in ((True, needed[0]), (False, needed[1])):
         for memory, expected in ((fits, 50_000), (fits - 1, 25_000)):
             assert (
-                micro_batch(BIG, 37_000, Slot("0", "cuda:0", 1, memory, has_bf16=has_bf16))
+                micro_batch(BIG, 37_000, Slot("0", ("cuda:0",), 1, memory, has_bf16=has_bf16))
                 == expected
             )
 
@@ -221,7 +221,7 @@ def test_slots_have_bf16_if_every_gpu_has_it(monkeypatch, major, has_bf16):
 
 
 def test_a_cpu_gets_micro_batches_of_a_limited_size():
-    assert micro_batch(BIG, 37_000, Slot("0", "cpu", 1, 1000 * GB)) <= CPU_MICRO_BATCH
+    assert micro_batch(BIG, 37_000, Slot("0", ("cpu",), 1, 1000 * GB)) <= CPU_MICRO_BATCH
 
 
 def test_a_micro_batch_of_several_processes_leaves_room_for_the_sums_of_gradients():
@@ -229,15 +229,15 @@ def test_a_micro_batch_of_several_processes_leaves_room_for_the_sums_of_gradient
     alone = peak_memory(large, 8000, 512, "cuda")
     together = peak_memory(large, 8000, 512, "cuda", processes=2)
     assert together > alone
-    for peers, fits in (((), alone), (("cuda:1",), together)):
+    for group, fits in ((("cuda:0",), alone), (("cuda:0", "cuda:1"), together)):
         for memory, expected in ((fits, 512), (fits - 1, 256)):
-            assert micro_batch(large, 8000, Slot("0", "cuda:0", 1, memory, peers), 512) == expected
+            assert micro_batch(large, 8000, Slot("0", group, 1, memory), 512) == expected
 
 
 def test_a_micro_batch_has_a_minimum():
     assert (
         SMALLEST_MICRO_BATCH // 2
-        <= micro_batch(BIG, 37_000, Slot("0", "cpu", 1, 1.0))
+        <= micro_batch(BIG, 37_000, Slot("0", ("cpu",), 1, 1.0))
         <= SMALLEST_MICRO_BATCH
     )
 
@@ -252,10 +252,12 @@ def test_a_worker_inherits_the_environment_and_gets_its_threads(monkeypatch):
 
 @pytest.mark.parametrize("largest", [26_000, 31_000])
 def test_a_whole_batch_is_as_large_as_the_largest_that_the_corpus_has(largest):
-    slot = Slot("0", "cuda:0", 1, 80 * GB)
+    slot = Slot("0", ("cuda:0",), 1, 80 * GB)
     assert micro_batch(BIG, 37_000, slot, largest) == largest
     just_too_small = peak_memory(BIG, 37_000, largest, "cuda") - 1
-    assert micro_batch(BIG, 37_000, Slot("0", "cuda:0", 1, just_too_small), largest) == largest // 2
+    assert (
+        micro_batch(BIG, 37_000, Slot("0", ("cuda:0",), 1, just_too_small), largest) == largest // 2
+    )
 
 
 @pytest.mark.parametrize(("visible", "given", "expected"), [

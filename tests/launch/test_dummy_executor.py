@@ -94,7 +94,7 @@ class ProcessExecutor:
 
 def two_processes(demand):
     """An executor with two slots, whatever this machine has."""
-    return ProcessExecutor([Slot("one", "cpu", 1, 1e9), Slot("two", "cpu", 1, 1e9)])
+    return ProcessExecutor([Slot("one", ("cpu",), 1, 1e9), Slot("two", ("cpu",), 1, 1e9)])
 
 
 class Outcomes(dict):
@@ -220,7 +220,7 @@ def test_a_relative_results_root_reaches_the_jobs_as_absolute_paths(tmp_path, mo
             read_study(path),
             Results(Path("results")),
             Outcomes(),
-            executor_for=lambda demand: Refusing([Slot("0", "cpu", 1, 1e9)]),
+            executor_for=lambda demand: Refusing([Slot("0", ("cpu",), 1, 1e9)]),
         )
     (job,) = jobs
     assert job.run.folder == tmp_path / "results" / "runs" / job.run.id
@@ -228,7 +228,7 @@ def test_a_relative_results_root_reaches_the_jobs_as_absolute_paths(tmp_path, mo
 
 
 def test_the_class_has_the_interface():
-    slots = [Slot("0", "cpu", 1, 1e9), Slot("1", "cpu", 1, 1e9)]
+    slots = [Slot("0", ("cpu",), 1, 1e9), Slot("1", ("cpu",), 1, 1e9)]
     executor: Executor = ProcessExecutor(slots)
     assert list(executor.slots()) == slots
     assert executor.events(0.0) == []  # no job was submitted

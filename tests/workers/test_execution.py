@@ -27,8 +27,8 @@ def folder(tmp_path):
 
 
 def executed(
-    folder, config=ROW, training=TEXT, lines=None, device="cpu", threads=1, tokens=1000, halve=False,
-    peers=(),
+    folder, config=ROW, training=TEXT, lines=None, devices=("cpu",), threads=1, tokens=1000,
+    halve=False,
 ):  # fmt: skip
     """The execution of a new attempt; its log lines go to `lines`."""
     request = RunRequest(
@@ -36,8 +36,7 @@ def executed(
     )
     job = Assignment(
         run=request,
-        device=device,
-        peers=peers,
+        devices=devices,
         threads=threads,
         micro_batch_tokens=tokens,
         halve_micro_batch=halve,
@@ -58,7 +57,7 @@ def test_a_run_continues_with_the_threads_and_micro_batch_that_it_began_with(fol
 
 def test_a_run_keeps_the_number_of_parts_that_it_began_with(folder):
     """One for each process: another number would sum in another order."""
-    assert executed(folder, peers=("cpu",)).parts == 2
+    assert executed(folder, devices=("cpu", "cpu")).parts == 2
     assert executed(folder).parts == 2
 
 
@@ -92,7 +91,7 @@ def test_the_micro_batch_of_the_study_takes_precedence_until_memory_runs_out(fol
 
 @pytest.mark.parametrize(("named", "message"), [
     ({"training": "d" * 12}, r"the training data has changed since this run began \(text c{12}, now d{12}\)"),
-    ({"device": "cuda:0"}, "began on cpu, and its random state cannot be used on cuda; use --device cpu"),
+    ({"devices": ("cuda:0",)}, "began on cpu, and its random state cannot be used on cuda; use --device cpu"),
 ])  # fmt: skip
 def test_other_data_and_another_kind_of_device_are_refused(folder, named, message):
     executed(folder)

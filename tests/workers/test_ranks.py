@@ -31,7 +31,7 @@ OTHER = "f" * 12
 
 def on(job, processes):  # noqa: F811
     """The job with this number of processes."""
-    return job.model_copy(update={"peers": ("cpu",) * (processes - 1)})
+    return job.model_copy(update={"devices": ("cpu",) * processes})
 
 
 def begin(job, parts):  # noqa: F811
@@ -122,7 +122,7 @@ def test_a_run_whose_lease_is_lost_ends_all_processes_and_publishes_nothing(job)
 @pytest.mark.parametrize("processes", [3, 6])
 def test_only_powers_of_two_are_accepted(job, processes):  # noqa: F811
     with pytest.raises(ValueError, match=f"processes is {processes}, not a power of two"):
-        Assignment(**{**job().model_dump(), "peers": ("cpu",) * (processes - 1)})
+        Assignment(**{**job().model_dump(), "devices": ("cpu",) * processes})
 
 
 def test_if_one_process_is_killed_the_others_end_and_the_run_resumes(job, monkeypatch):  # noqa: F811
@@ -132,7 +132,7 @@ def test_if_one_process_is_killed_the_others_end_and_the_run_resumes(job, monkey
     settings = {"train_steps": 40, "eval_every": 1000, "checkpoint_every": 5}
     hit, whole = on(job(**settings), 2), job(OTHER, **settings)
     begin(whole, 2)
-    folder, slot = RunFolder(hit.run.folder), Slot("0", "cpu", 1, 1e9, peers=("cpu",))
+    folder, slot = RunFolder(hit.run.folder), Slot("0", ("cpu", "cpu"), 1, 1e9)
     executor = LocalExecutor([slot])
     try:
         executor.submit(hit.model_copy(update={"report_seconds": 0.01}), slot)

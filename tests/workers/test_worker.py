@@ -56,7 +56,7 @@ def job(toy, tmp_path):  # noqa: F811
             decodings={"abc": decoding},
             settings={},
         )
-        return Assignment(run=request, device="cpu", threads=1, micro_batch_tokens=1000)
+        return Assignment(run=request, devices=("cpu",), threads=1, micro_batch_tokens=1000)
 
     return job
 
@@ -114,7 +114,7 @@ import sys, time
 from ablate.launch.executor import Slot
 from ablate.launch.local import LocalExecutor
 from ablate.workers.assignment import Assignment
-slot = Slot("0", "cpu", 1, 1e9)
+slot = Slot("0", ("cpu",), 1, 1e9)
 executor = LocalExecutor([slot])
 executor.submit(Assignment.from_line(sys.stdin.readline()), slot)
 time.sleep(600)
