@@ -22,7 +22,7 @@ from ablate.analysis.current_look import read_current_look
 from ablate.analysis.judgments import record_judgment
 from ablate.analysis.missing import Retries, missing_runs, never
 from ablate.analysis.missing_scores import score_missing
-from ablate.analysis.tuning_runs import pending_tuning, tuning_runs_of
+from ablate.analysis.tuning_runs import pending_tuning, tuning_runs_of, with_tuning_runs
 from ablate.formatting import plural
 from ablate.store import Results
 from ablate.store.status import fault_in_result
@@ -66,6 +66,11 @@ class Stage:
     def possible(self) -> Runs:
         """All runs that the study may need: `planned`, or only `selected` after an early stop."""
         return self.selected if self.looks.stopped_early else self.planned
+
+    @property
+    def all_runs(self) -> list[Run]:
+        """All runs of the study, each once: of this stage, of earlier and of later stages."""
+        return with_tuning_runs(self.planned)
 
     @property
     def runs(self) -> Runs:

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 import typer
 
 from ablate.analysis.stages import Stage, next_stage
-from ablate.analysis.tuning_runs import with_tuning_runs
 from ablate.cli.arguments import option
 from ablate.cli.cluster_options import ClusterOptions, PerRun, describe_per_run, submission_text
 from ablate.cli.options import (
@@ -113,7 +112,7 @@ def command(
     submission = None
     if profile is not None and cluster.on is not None:
         if plan.missing:
-            profile.check(with_tuning_runs(stage.planned), requested)
+            profile.check(stage.all_runs, requested)
         submission = submission_text(cluster.on, profile, plan, stage, root, requested)
     fitting = None if limit is None else fit(plan, limit.available(gpus))
     # Missing text or memory does not prevent a plan; the exit code is that of `ablate run`.

@@ -12,7 +12,6 @@ import typer
 
 from ablate.analysis.missing import Retries, failed_before, forget_failures, on_some_host
 from ablate.analysis.stages import Stage, advance, execute_stages, first_stage
-from ablate.analysis.tuning_runs import with_tuning_runs
 from ablate.cli.arguments import flag, option
 from ablate.cli.cluster_options import PANEL, ClusterOptions, PerRun
 from ablate.cli.events import Events, print_event
@@ -121,7 +120,7 @@ def command(
     if profile is not None:
         pilots = profile.workers
         if first.missing:  # else the cluster is not needed
-            profile.check(with_tuning_runs(first.planned), resources)
+            profile.check(first.all_runs, resources)
     if lines := shortages(first, results, resources, pilots):
         raise MachineError(*lines)
     if study.custom_classes:
@@ -136,7 +135,7 @@ def command(
             end = _train(first, view, resources, retries, limit)
         else:
             if retry_failed:
-                forget_failures(with_tuning_runs(first.planned), results)
+                forget_failures(first.all_runs, results)
             job = _submit(first, view, options.selection, str(cluster.on), profile, resources)
             if detach:
                 if events is not None and job is not None:

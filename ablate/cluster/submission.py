@@ -57,7 +57,7 @@ def submit_study(
         UsageError: the cluster refuses.
     """
     study = stage.study
-    runs = with_tuning_runs(stage.planned)
+    runs = stage.all_runs
     for note in profile.notes():
         log(note)
     for earlier in open_jobs(results, study.name):

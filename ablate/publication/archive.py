@@ -82,8 +82,6 @@ def _refuse_link(file: Path) -> None:
 
 def _files(planned: Runs, results: Results) -> Iterator[Path]:
     for run in itertools.chain(tuning_runs_of(planned) or (), dev_runs_of(planned) or (), planned):
-        if run.awaits_choice:
-            continue
         folder = results.run(run.id)
         try:
             result = folder.read_result()

@@ -64,8 +64,7 @@ def compute_of(outcome: Outcome, results: Results) -> Compute:
     rows = outcome.planned.by_id
     cost = Compute(flops=_flops(outcome))
     for run in with_tuning_runs(outcome.planned):
-        if not run.awaits_choice:
-            cost.add(results.run(run.id), is_tuning=run.id not in rows)
+        cost.add(results.run(run.id), is_tuning=run.id not in rows)
     return cost
 
 
