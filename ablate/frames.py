@@ -16,7 +16,7 @@ import pandas as pd
 
 from ablate.analysis.choices import runs_with_choices
 from ablate.analysis.missing_scores import read_scored_runs
-from ablate.analysis.outcome import outcome_of
+from ablate.analysis.outcome import scored_outcome_of
 from ablate.analysis.results import RunResult, log_of, measured_metrics, signatures
 from ablate.config.resolve import SETTINGS
 from ablate.errors import (
@@ -152,10 +152,9 @@ def load(
         frame = steps_frame(planned, root)
         frame.attrs |= attrs
         return frame
-    runs, faults = read_scored_runs(planned, root)
     if per == "row":
-        outcome = outcome_of(planned, root, runs=runs)
-        _refuse(faults, outcome.runs)
+        outcome = scored_outcome_of(planned, root)
+        _refuse(outcome.unscored, outcome.runs)
         for fault in outcome.experiment.notes.faults:
             # Such as a corpus whose lengths `flops` needs.
             warnings.warn(fault, stacklevel=3)
@@ -167,6 +166,7 @@ def load(
         attrs["log_scale"] = _log_scale(outcome.table)
         frame.attrs |= attrs | {"signatures": outcome.experiment.signatures}
     else:
+        runs, faults = read_scored_runs(planned, root)
         _refuse(faults, runs)
         frame = runs_frame(planned, runs)
         frame.attrs |= attrs | {"signatures": signatures(planned, runs)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -12,6 +12,7 @@ from ablate.analysis.current_look import CurrentLook, find_current_look
 from ablate.analysis.equal_weights import equal_weights_remarks
 from ablate.analysis.experiment import experiment_of, with_recipes
 from ablate.analysis.judgments import error_bound
+from ablate.analysis.missing_scores import read_scored_runs
 from ablate.analysis.provenance_diff import provenance_remarks
 from ablate.analysis.results import (
     RunResult,
@@ -39,11 +40,13 @@ class Outcome:
     planned: the runs of the study, with the seeds up to its current look.
     by_label: the results of each row's runs, by the label of the row.
     table: the table of these runs.
+    unscored: a line for each score that could not be computed.
     """
 
     planned: Runs
     by_label: Mapping[str, Sequence[RunResult]]
     table: Table
+    unscored: tuple[str, ...] = ()
 
     @property
     def study(self) -> Study:
@@ -59,6 +62,22 @@ class Outcome:
     def runs(self) -> list[RunResult]:
         """The results of the runs of all rows."""
         return list(chain.from_iterable(self.by_label.values()))
+
+
+def scored_outcome_of(
+    planned: Runs,
+    results: Results,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Outcome:
+    """Compute the missing scores of a study as `read_scored_runs` does, then read its results.
+
+    Args:
+        planned: the runs of the study, with all seeds.
+        results: results root.
+        on_progress: called with the number of decodings scored so far, and the number of all.
+    """
+    runs, faults = read_scored_runs(with_all_rows(planned, results), results, on_progress)
+    return outcome_of(planned, results, faults, runs)
 
 
 def outcome_of(
@@ -117,7 +136,7 @@ def outcome_of(
         tuple(problems),
         leaks=tuple(dict.fromkeys(leaks)),
     )
-    return Outcome(planned, by_label, table.with_notes(notes))
+    return Outcome(planned, by_label, table.with_notes(notes), tuple(faults))
 
 
 def _latest_look(planned: Runs, runs: Sequence[RunResult]) -> CurrentLook:

@@ -4,9 +4,7 @@ what has changed since its results were made.
 
 from __future__ import annotations
 
-from ablate.analysis import missing_scores
-from ablate.analysis.choices import with_all_rows
-from ablate.analysis.outcome import Outcome, outcome_of
+from ablate.analysis.outcome import Outcome, scored_outcome_of
 from ablate.cli.output import print_faults
 from ablate.config.resolve import SYMBOL_OF
 from ablate.errors import PENDING, AblateError, Fault, listed, wrong_option
@@ -111,6 +109,4 @@ def scored_outcome(planned: Runs, results: Results) -> Outcome:
         def report(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total, visible=True)
 
-        whole = with_all_rows(planned, results)
-        runs, faults = missing_scores.read_scored_runs(whole, results, report)
-    return outcome_of(planned, results, faults, runs)
+        return scored_outcome_of(planned, results, report)

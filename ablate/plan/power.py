@@ -11,6 +11,7 @@ import statistics
 from dataclasses import replace
 from typing import Any
 
+from ablate.analysis.choices import with_all_rows
 from ablate.analysis.experiment import experiment_of
 from ablate.analysis.results import read_runs, runs_by_row
 from ablate.config import cost
@@ -48,8 +49,9 @@ def power_of(planned: Runs, results: Results, spread: float | None = None) -> li
     if not planned.comparisons[planned.base.label]:
         return []
     study = planned.study
-    runs = read_runs(planned, results) if spread is None else []
-    experiment = experiment_of(planned, runs_by_row(runs))
+    whole = with_all_rows(planned, results)  # the noise of all rows counts, as in verdicts
+    runs = read_runs(whole, results) if spread is None else []
+    experiment = experiment_of(whole, runs_by_row(runs))
     if spread is not None:
         return [Power(experiment, experiment.judged[0], spread, 0.0, "stated")]
     metrics = (*experiment.judged, *study.task.model_metrics[:1])

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import ablate
 from tests.cli.inside import inside
 from tests.report.fakes import Fake, study_from
 
@@ -53,6 +54,21 @@ def test_the_verdict_on_a_selected_row_has_the_noise_of_the_rows_that_are_left_o
     assert selected["A h=1"]["against_base"]["bleu"]["p"] == pytest.approx(2 * stats.t.cdf(t, 6))
     assert selected["A h=1"]["verdict"] == "cannot tell"  # "worse" by the noise of A and base only
     assert selected["A h=1"] == whole["A h=1"]
+    # From Python, too.
+    arguments = tmp_path / "study.yaml", tmp_path / "results"
+    row = ablate.load(*arguments, rows="A").loc["A h=1"]
+    assert row["delta_bleu_p"] == pytest.approx(2 * stats.t.cdf(t, 6))
+    assert row["verdict"] == "cannot tell"
+    # The plan tells what these verdicts can detect.
+    plan = "plan", tmp_path / "study.yaml", "--results", tmp_path / "results", "--format", "json"
+    assert power(inside(*plan, "--rows", "A")) == power(inside(*plan))
+
+
+def power(done):
+    """What a plan says of the power in BLEU."""
+    content = json.loads(done.out)["power"]["bleu"]
+    assert content["sd"] > 0
+    return content
 
 
 def test_a_selected_row_is_shown_at_the_look_of_the_whole_study(tmp_path):

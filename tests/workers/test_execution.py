@@ -102,7 +102,7 @@ def test_other_data_and_another_kind_of_device_are_refused(folder, named, messag
 def test_a_finished_run_may_be_decoded_on_another_kind_of_device(folder):
     begun = executed(folder)
     a_result().write(folder.result)
-    assert executed(folder, device="cuda:0") == begun
+    assert executed(folder, devices=("cuda:0",)) == begun
 
 
 @pytest.mark.parametrize("finished", [False, True])
