@@ -38,7 +38,7 @@ from ablate.parts.mixers import MIXERS
 from ablate.parts.norms import NORM_POSITIONS, NORMS
 from ablate.parts.positions import POSITIONAL_ENCODINGS
 from ablate.parts.residual import HYPER_CONNECTIONS, LAYER_SKIPS
-from ablate.parts.variant import Variant, Variants
+from ablate.parts.variant import Variants
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -134,7 +134,7 @@ class ModelBuilder:
             # Draw the weights of attention and drop them, so that later modules start from the same
             # weights as in a model with attention.
             self._full_attention(self.config.n_heads)
-            mixer = self._variant("mixer", MIXERS, TokenMixer, self.config)
+            mixer = self._custom("mixer", TokenMixer, self.config)
             self._refuse_without_masks(mixer, "mixer")
             return mixer
         return self._variant("mixer", MIXERS, TokenMixer, self.config, causal, self.init)
@@ -196,7 +196,7 @@ class ModelBuilder:
             return network
         # A user's class replaces the network. The weights of the network are drawn even so: later
         # modules then start from the same weights in both models.
-        return self._variant("feed_forward", Variants(custom=Variant()), nn.Module, self.config)
+        return self._custom("feed_forward", nn.Module, self.config)
 
     def norm(self) -> nn.Module:
         """A normalization; the identity if the model has none."""
@@ -279,9 +279,14 @@ class ModelBuilder:
     ) -> Module:
         """Build the variant that a field names: a built-in class or the user's."""
         value = getattr(self.config, field)
-        if value in variants:
-            module: Module = variants[value].make(*args, **keywords)
-            return module
+        if value not in variants:
+            return self._custom(field, interface, *args, **keywords)
+        module: Module = variants[value].make(*args, **keywords)
+        return module
+
+    def _custom(self, field: str, interface: type[Module], *args: Any, **keywords: Any) -> Module:
+        """Build the user's class that a field names."""
+        value = getattr(self.config, field)
         assert self.sources is not None, f"{field}={value} needs its source"
         cls = load_named_class(value, self.sources, interface)
         # A user's class may draw from torch's global generator, so seed this generator by the run.

@@ -173,7 +173,7 @@ def provenance(device: str, threads: int, precision: str, processes: int = 1) ->
 
 def custom_packages(config: RowConfig) -> dict[str, str | None]:
     """Versions of the installed packages that define the user's classes of a row, by name."""
-    modules = [named.module for named in named_classes(config)]
+    modules = [cls.module for cls in named_classes(config)]
     if not modules:  # saves the search through all installed packages
         return {}
     installed = packages_distributions()
