@@ -395,6 +395,6 @@ def test_a_plan_for_a_cluster_shares_gpus_as_its_pilots_do(here, workers, togeth
     study = read_study(here / "small.yaml", Selection(rows=("base",)))
     profile, step = Ray(workers=workers, each={"gpus": 2}), next_stage(study, results)
     line = submission_text(
-        "lab", profile, plan_of(runs_of(study), results), step, results, processes=None
+        "lab", profile, plan_of(runs_of(study), results), step, results, Resources(processes=None)
     )
     assert f" for 1 run{together}, time" in line
