@@ -2,11 +2,14 @@
 
 import re
 import shutil
+import zipfile
+from io import BytesIO
 from pathlib import Path
 
 import pytest
 from rocrate.rocrate import ROCrate
 
+from ablate.publication.archive import archive_of
 from ablate.publication.bibliography import references
 from ablate.publication.compute import compute_of
 from ablate.publication.crate import METADATA, crate
@@ -123,6 +126,17 @@ def test_hours_are_those_of_every_training_times_its_devices(
     assert len(cost.machines) == 1
     assert device in min(cost.machines)
     assert cost.hours == pytest.approx({words: 4 * 60.0 / 3600 * devices})
+
+
+def test_trainings_count_before_the_decoding_of_their_rows_is_chosen(fake):
+    fake(seeds="1").all_done()
+    tuned = fake(SMALL + "tune: {decoding: {alpha: [0.0, 0.6]}}\n", seeds="1")
+    assert [row.awaits_decoding for row in tuned.planned.rows] == [True] * 5
+    cost = compute_of(tuned.outcome(), tuned.results)
+    assert (cost.trainings, cost.tuning) == (4, 0)
+    with zipfile.ZipFile(BytesIO(archive_of(tuned.planned, tuned.results))) as archive:
+        results = [name for name in archive.namelist() if name.endswith("/result.json")]
+    assert len(results) == 4
 
 
 def test_failures_and_divergence_are_counted_and_lost_time_is_said(fake):
