@@ -6,8 +6,6 @@ import pytest
 import torch
 
 from ablate.model.attention_context import AttentionContext
-from ablate.model.attention_parts import HeadFactors
-from ablate.model.kv_cache import KeyValues
 from tests.model.formula import attention_by_formula
 from tests.model.small import drawn, normal, parts, places, real
 
@@ -58,14 +56,6 @@ def test_causal_attention_sees_the_position_itself_and_those_before_it():
     torch.testing.assert_close(causal(module, x)[0], expected)
 
 
-def test_biases_are_added_to_all_four_projections():
-    module, (x, y) = attention(attention_bias=True), x_and_y()
-    assert all(
-        float(w.bias.abs().min()) > 0 for w in (module.W_Q, module.W_K, module.W_V, module.W_O)
-    )
-    torch.testing.assert_close(over(module, x, y), attention_by_formula(module, x, y, everything))
-
-
 def test_attention_scale_1_leaves_scores_unscaled():
     module, (x, y) = attention(attention_scale=1), x_and_y()
     expected = attention_by_formula(module, x, y, everything, lambda t, s, head, q, k: float(q @ k))
@@ -94,77 +84,10 @@ def test_heads_set_by_hand_mix_values_as_computed_by_hand():
     torch.testing.assert_close(over(module, x, y), torch.tensor([[[0.0, 35.0, 240.0]]]))
 
 
-def sizes(module):
-    return {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
-
-
-def test_projections_have_the_papers_sizes_and_no_biases():
-    assert sizes(attention()) == {
-        "W_Q.weight": (H * D_K, D_MODEL),
-        "W_K.weight": (H * D_K, D_MODEL),
-        "W_V.weight": (H * D_V, D_MODEL),
-        "W_O.weight": (D_MODEL, H * D_V),
-    }
-
-
-def test_the_number_of_key_and_value_heads_follows_the_configuration():
-    assert sizes(attention(n_heads=6, n_kv_heads=2, attention_bias=True)) == {
-        "W_Q.weight": (6 * D_K, D_MODEL),
-        "W_Q.bias": (6 * D_K,),
-        "W_K.weight": (2 * D_K, D_MODEL),
-        "W_K.bias": (2 * D_K,),
-        "W_V.weight": (2 * D_V, D_MODEL),
-        "W_V.bias": (2 * D_V,),
-        "W_O.weight": (D_MODEL, 6 * D_V),
-        "W_O.bias": (D_MODEL,),
-    }
-
-
 @pytest.mark.parametrize("kv_heads", [1, 2, 3, 6])
 def test_grouped_heads_attend_attention_by_formula(kv_heads):
     module, (x, y) = attention(n_heads=6, n_kv_heads=kv_heads), x_and_y()
     torch.testing.assert_close(over(module, x, y), attention_by_formula(module, x, y, everything))
-
-
-@pytest.mark.parametrize(("self_heads", "cross_heads"), [(3, 1), (2, 6), (1, 4)])
-def test_cross_attention_may_have_another_number_of_heads(self_heads, cross_heads):
-    made = parts(n_heads=self_heads, n_cross_heads=cross_heads)
-    cross, own = made.cross_attention(), made.token_mixer(made.positions(causal=True), causal=True)
-    assert (cross.h, cross.g, own.h, own.g) == (cross_heads, cross_heads, self_heads, self_heads)
-
-
-@pytest.mark.parametrize("split", [1, 3, 6])
-def test_keys_and_values_split_in_two_parts_give_the_same_output(split):
-    module, (x, y) = attention(), x_and_y()
-    before, after = (
-        AttentionContext(places(split), places(split)),
-        AttentionContext(places(S - split, split), places(S - split, split)),
-    )
-    two = module.key_values(y[:, :split], before).append(module.key_values(y[:, split:], after))
-    torch.testing.assert_close(
-        module.cross_attend(x, two, AttentionContext(places(T), places(S))), over(module, x, y)
-    )
-
-
-@pytest.mark.parametrize("kv_heads", [1, 3])
-def test_attention_continues_from_cached_keys_and_values(kv_heads):
-    module, x = attention(n_kv_heads=kv_heads), normal(2, S, D_MODEL)
-    whole, left = causal(module, x)
-    out, past = causal(module, x[:, :4])
-    for t in range(4, S):
-        more, past = module(x[:, t : t + 1], past, AttentionContext(places(1, t), places(t + 1)))
-        out = torch.cat([out, more], dim=1)
-    torch.testing.assert_close(out, whole)
-    found, expected = past.memory, left.memory
-    assert expected.K.shape == found.K.shape == (2, kv_heads, S, D_K)
-    torch.testing.assert_close((found.K, found.V), (expected.K, expected.V))
-
-
-def test_selected_rows_of_keys_and_values_keep_the_requested_order():
-    K, V = normal(3, 2, 5, 7), normal(3, 2, 5, 11, seed=2)
-    some = KeyValues(K, V).select(torch.tensor([2, 0, 2, 1]))
-    assert torch.equal(some.K, torch.stack([K[2], K[0], K[2], K[1]]))
-    assert torch.equal(some.V, torch.stack([V[2], V[0], V[2], V[1]]))
 
 
 def test_attention_is_computed_in_fp32_on_a_cpu_under_bf16_autocast():
@@ -240,26 +163,6 @@ def test_reported_weights_are_zero_on_padding():
     torch.testing.assert_close(out, over(module, x, y, real(4, 7)))
     assert not shown[0][0, :, :, 4:].any()
     assert float(shown[0][1].min()) > 0
-
-
-@pytest.mark.parametrize("fields", WATCHED[:4], ids=str)
-@pytest.mark.parametrize("head", range(H))
-def test_a_factor_of_zero_removes_a_head_and_a_factor_of_one_keeps_it(head, fields):
-    module, positions = self_attention(**fields)
-    x, context = (
-        normal(2, S, D_MODEL),
-        AttentionContext(places(S), places(S), causal=True, positional_encoding=positions),
-    )
-    whole, _ = module(x, None, context)
-    factors = torch.ones(H)
-    module.on_heads = (HeadFactors(factors),)
-    assert torch.equal(module(x, None, context)[0], whole)
-    factors[head] = 0.0
-    gated, _ = module(x, None, context)
-    module.on_heads = ()
-    module.W_O.weight[:, head * D_V : (head + 1) * D_V] = 0.0  # the columns that read this head
-    torch.testing.assert_close(gated, module(x, None, context)[0], **CLOSE)
-    assert not torch.allclose(gated, whole, atol=0.01)
 
 
 # Dropout on weights

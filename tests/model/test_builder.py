@@ -7,32 +7,7 @@ import torch
 
 import ablate.model
 from ablate.model.attention import FullAttention
-from ablate.model.attention_context import AttentionContext
-from ablate.model.residual import PostNorm, PreNorm
-from ablate.model.stack import Layer
-from tests.model.small import parts, places, shape, small_model
-
-
-def test_a_layer_has_its_own_configuration_and_draws_after_the_layer_before():
-    builder = parts()
-    positions = builder.positions(causal=True)
-    other = shape(d_ff=17, activation="gelu", norm_position="pre", n_kv_heads=1)
-    first = Layer(builder, positions, causal=True)
-    second = Layer(builder.layer_builder(other), positions, causal=True)
-    third = Layer(builder, positions, causal=True)
-    assert [layer.feed_forward.W_1.weight.shape[0] for layer in (first, second, third)] == [
-        19,
-        17,
-        19,
-    ]
-    assert [layer.mixer.g for layer in (first, second, third)] == [3, 1, 3]
-    assert [type(layer.around_mixer) for layer in (first, second)] == [PostNorm, PreNorm]
-    assert not torch.equal(first.mixer.W_Q.weight, third.mixer.W_Q.weight)
-    x, context = torch.randn(2, 5, 26), AttentionContext(places(5), places(5), causal=True)
-    for layer in (first, second, third):
-        x, _ = layer.apply_mixer(x, None, context)
-        x = layer.apply_feed_forward(x)
-    assert x.shape == (2, 5, 26)
+from tests.model.small import small_model
 
 
 def test_a_mechanism_sees_the_input_of_its_sub_layer(monkeypatch):

@@ -5,7 +5,7 @@ import torch
 
 from ablate.model.attention_context import AttentionContext
 from tests.model.random_shapes import RECURRENT_MIXERS
-from tests.model.small import ENCODINGS, V, normal, places, sentences, small_model
+from tests.model.small import ENCODINGS, V, places, sentences, small_model
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 # Every kind of positional encoding, and the mixers, which have none.
@@ -52,68 +52,18 @@ def test_states_equal_those_of_the_concatenated_sequence_without_padding(fields)
         )
 
 
-@every_variant
-def test_moving_the_border_between_source_and_target_changes_no_state(fields):
-    """Only the begin and end marks separate the two."""
-    model, sequence = decoder_only(**fields), sentences(11)
-    expected = language_model(model, sequence)
-    for S in (1, 5, 10):
-        torch.testing.assert_close(
-            model(sequence[:, :S], sequence[:, S:]), expected[:, S:], **CLOSE
-        )
-
-
-def test_begin_and_end_marks_separate_source_and_target():
-    model = decoder_only()
-    words, end, begin = [5, 7, 11, 13], 3, 2
-    one = model(torch.tensor([[*words[:1], end]]), torch.tensor([[begin, *words[1:]]]))
-    other = model(torch.tensor([[*words[:3], end]]), torch.tensor([[begin, *words[3:]]]))
-    assert not torch.allclose(one[0, -1], other[0, -1], atol=0.1)
-
-
-def test_a_target_state_depends_on_the_whole_source_and_on_earlier_target_tokens():
-    model = decoder_only()
-    embedded = []
-    model.embedding_dropout.register_forward_hook(
-        lambda module, args, out: embedded.append(out.requires_grad_())
-    )
-    states = model(sentences(7, 4), sentences(5, 5, seed=2))
-    for b, S in enumerate((7, 4)):
-        for t in range(5):
-            (gradient,) = torch.autograd.grad(
-                states[b, t] @ normal(26), embedded[0], retain_graph=True
-            )
-            assert (gradient[b].abs().sum(1) > 0).tolist() == [s <= S + t for s in range(12)]
-            assert not gradient[1 - b].any()
-
-
-def test_the_model_has_one_stack_with_the_depth_of_the_decoder():
-    model = decoder_only(n_layers=3)
-    assert [name for name, _ in model.named_children() if name in ("encoder", "decoder")] == [
-        "decoder"
-    ]
-    assert len(model.decoder) == 3
-    assert not hasattr(model.decoder[0], "cross_attention")
-
-
-@every_variant
-def test_the_first_decoding_step_equals_the_state_of_the_first_target_position(fields):
-    """For every hypothesis of every sentence."""
-    model, K = decoder_only(**fields), 2
-    sources = sentences(*SOURCE_LENGTHS)
-    first = torch.tensor([[2, 5], [7, 2], [11, 13]])
-    states = model.step(first, model.start(sources, K))
-    for b, S in enumerate(SOURCE_LENGTHS):
-        for k in range(K):
-            packed = torch.cat([sources[b : b + 1, :S], first[b : b + 1, k : k + 1]], dim=1)
-            torch.testing.assert_close(states[b, k], language_model(model, packed)[0, -1], **CLOSE)
-
-
 @pytest.mark.parametrize(
-    "fields", [{}, {"mixer": "lstm"}, {"positional_encoding": "learned"}], ids=str
+    "fields",
+    [
+        {},
+        {"mixer": "lstm"},
+        {"positional_encoding": "learned"},
+        {"architecture": "encoder-decoder"},
+    ],
+    ids=str,
 )
 def test_padding_receives_no_gradient(fields):
-    model = small_model(architecture="decoder-only", **fields)
+    model = small_model(**{"architecture": "decoder-only", **fields})
     source, target = sentences(2, 7), sentences(5, 3, seed=2)
     model(source, target)[target != 0].sum().backward()
     assert not model.embedding.weight.grad[0].any()

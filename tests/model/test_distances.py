@@ -84,14 +84,6 @@ def test_rope_rotates_pairs_of_entries_like_complex_numbers(d_k):
             )
 
 
-def test_rope_rotates_each_sentence_by_its_positions():
-    rope, x = positions_of("rope", True), normal(2, H, 3, D_K)
-    together = rope.rotate(x, torch.tensor([[7, 8, 9], [2, 3, 4]]))
-    assert torch.equal(
-        together, torch.cat([rope.rotate(x[:1], places(3, 7)), rope.rotate(x[1:], places(3, 2))])
-    )
-
-
 @both_ways
 @pytest.mark.parametrize("kv_heads", [None, 1])
 def test_rope_rotates_queries_and_keys_but_not_values(causal, kv_heads):
@@ -152,20 +144,6 @@ def test_relative_positions_are_added_to_keys_and_to_values(causal, layer, field
         return v + vector(positions.of_values, i, j)
 
     assert_equal(out, by_the_formula(module, x, LENGTHS, causal, score, value), LENGTHS)
-
-
-def test_relative_vectors_follow_the_positions_of_each_sentence():
-    """The third key of the second sentence is padding; its position is arbitrary."""
-    positions = positions_of("relative", True)
-    queries, keys = torch.tensor([[4], [3]]), torch.tensor([[0, 1, 2, 3, 4], [0, 1, 2, 2, 3]])
-    Q, weights = normal(2, H, 1, D_K), normal(2, H, 1, 5)
-    bias, values = positions.bias(0, Q, queries, keys), positions.values(0, weights, queries, keys)
-    for b in range(2):
-        alone = slice(b, b + 1)
-        torch.testing.assert_close(bias[alone], positions.bias(0, Q[alone], queries[b], keys[b]))
-        torch.testing.assert_close(
-            values[alone], positions.values(0, weights[alone], queries[b], keys[b])
-        )
 
 
 # Buckets of distances (T5; Raffel et al., 2020)
@@ -248,16 +226,6 @@ def test_alibi_subtracts_slope_times_distance_after_the_scaling(causal, fields):
         return float(q @ k) / math.sqrt(D_K) - of_heads[head] * abs(i - j)
 
     assert_equal(out, by_the_formula(module, x, LENGTHS, causal, score), LENGTHS)
-
-
-@pytest.mark.parametrize("encoding", ["t5", "alibi"])
-def test_the_bias_follows_the_positions_of_each_sentence(encoding):
-    positions, Q = positions_of(encoding, True), normal(2, H, 1, D_K)
-    queries, keys = torch.tensor([[4], [3]]), torch.tensor([[0, 1, 2, 3, 4], [0, 1, 2, 2, 3]])
-    bias = positions.bias(0, Q, queries, keys)
-    assert bias.shape == (2, H, 1, 5)
-    for b in range(2):
-        assert torch.equal(bias[b], positions.bias(0, Q, queries[b], keys[b]))
 
 
 @both_ways

@@ -88,10 +88,3 @@ def test_what_carries_tokens_over_documents_is_refused(tmp_path, data, fields, m
     with pytest.raises(StudyError, match=message) as error:
         read_study(path)
     assert len(error.value.lines) == 1
-
-
-def test_tasks_without_documents_refuse_masks(tmp_path):
-    path = tmp_path / "s.yaml"
-    path.write_text("study: s\ndata: {corpus: toy}\nbase: {document_masks: true}")
-    with pytest.raises(StudyError, match="no effect with task translation"):
-        read_study(path)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.model.small import V, normal, sentences, small_model
+from tests.model.small import normal, small_model
 
 D_MODEL = 26
 SOURCE, TARGET = torch.tensor([[5, 7]]), torch.tensor([[11, 13]])
@@ -23,14 +23,6 @@ every_tie = pytest.mark.parametrize(("architecture", "tied"), DEPENDENCE)
 
 def tied_model(architecture, tied):
     return small_model(architecture=architecture, tied_embeddings=tied, positional_encoding="none")
-
-
-@every_tie
-def test_the_number_of_matrices_follows_tied_embeddings(architecture, tied):
-    model = tied_model(architecture, tied)
-    names = {name for name, parameter in model.named_parameters() if V in parameter.shape}
-    assert names == {f"{name}.weight" for name in DEPENDENCE[architecture, tied]}
-    assert all(model.get_parameter(name).shape == (V, D_MODEL) for name in names)
 
 
 @every_tie
@@ -61,30 +53,6 @@ def test_a_logit_is_the_product_of_the_state_and_the_tokens_row(architecture, ti
     output = model.output if tied == "none" else model.embedding
     assert model.output_matrix is output.weight
     torch.testing.assert_close(model.logits(states), states @ output.weight.T)
-
-
-@every_tie
-def test_matrices_have_different_initial_values(architecture, tied):
-    model = tied_model(architecture, tied).requires_grad_(False)
-    first = {
-        float(model.get_parameter(f"{name}.weight")[3, 5])
-        for name in DEPENDENCE[architecture, tied]
-    }
-    assert len(first) == len(DEPENDENCE[architecture, tied])
-
-
-def test_an_untied_model_with_equal_matrices_equals_the_tied_one():
-    tied = tied_model("encoder-decoder", "all")
-    source, target = sentences(7, 4), sentences(5, 3, seed=2)
-    for kind in ("decoder", "none"):
-        untied = tied_model("encoder-decoder", kind)
-        copies = {
-            f"{name}.weight": tied.embedding.weight for name in DEPENDENCE["encoder-decoder", kind]
-        }
-        untied.load_state_dict({**tied.state_dict(), **copies})
-        states = untied(source, target)
-        assert torch.equal(states, tied(source, target))
-        assert torch.equal(untied.logits(states), tied.logits(states))
 
 
 def test_the_first_layer_receives_scaled_embeddings_plus_positions():

@@ -164,10 +164,3 @@ def test_a_task_with_terms_of_its_own_refuses_future_tokens():
     data = Own().resolve_data({"corpus": "toy"})
     assert ("future_tokens",) in [fault.fields for fault in Own().check(data, config)]
     assert not list(LanguageModel().check(data, config))
-
-
-def test_other_tasks_refuse_future_tokens(tmp_path):
-    path = tmp_path / "s.yaml"
-    path.write_text("study: s\ndata: {corpus: toy}\nbase: {future_tokens: 1}")
-    with pytest.raises(StudyError, match="no effect with task translation"):
-        read_study(path)

@@ -4,8 +4,6 @@ import pytest
 import torch
 
 from ablate.model.attention_context import AttentionContext
-from ablate.model.multi_head import MultiHeadAttention
-from ablate.model.token_mixer import RecurrentNetwork, RecurrentState
 from tests.model.random_shapes import RECURRENT_NETWORKS
 from tests.model.small import normal, parts, places, real, sentences, small_model
 
@@ -42,56 +40,6 @@ def test_padded_sentences_equal_torchs_network_on_each_sentence(causal, mixer):
         torch.testing.assert_close(out[b : b + 1, :length], alone, **CLOSE)
         if causal:
             torch.testing.assert_close(left.select(torch.tensor([b])).hidden, state, **CLOSE)
-
-
-@pytest.mark.parametrize("mixer", RECURRENT_NETWORKS)
-@pytest.mark.parametrize("split", [1, 4, 8])
-def test_the_network_continues_from_its_state(split, mixer):
-    ours, x = recurrence(True, mixer), normal(3, T, D_MODEL)
-    whole, end = ours(x, None, AttentionContext(places(T), places(T), causal=True))
-    first, left = ours(
-        x[:, :split], None, AttentionContext(places(split), places(split), causal=True)
-    )
-    second, both = ours(x[:, split:], left, AttentionContext(places(T - split, split), places(T)))
-    torch.testing.assert_close(torch.cat([first, second], dim=1), whole, **CLOSE)
-    torch.testing.assert_close(both.hidden, end.hidden, **CLOSE)
-
-
-def test_selected_rows_of_the_state_keep_the_requested_order():
-    state, cell = normal(3, 1, 5), normal(3, 1, 5, seed=2)
-    some = RecurrentState((state, cell)).select(torch.tensor([2, 0, 2, 1]))
-    for chosen, whole in zip(some.hidden, (state, cell), strict=True):
-        assert torch.equal(chosen, torch.stack([whole[i] for i in (2, 0, 2, 1)]))
-
-
-@pytest.mark.parametrize(
-    ("causal", "expected"), [(True, lambda s: s <= 4), (False, lambda s: True)]
-)
-def test_an_encoder_is_bidirectional_and_a_decoder_causal(causal, expected):
-    ours, x = recurrence(causal), normal(1, T, D_MODEL).requires_grad_()
-    out, _ = ours(x, None, AttentionContext(places(T), places(T), causal=causal))
-    (gradient,) = torch.autograd.grad(out[0, 4] @ normal(D_MODEL), x)
-    assert (gradient[0].abs().sum(1) > 0).tolist() == [expected(s) for s in range(T)]
-
-
-@pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only"])
-def test_the_lstm_replaces_self_attention_only(architecture):
-    model = small_model(mixer="lstm", architecture=architecture)
-    names = {kind: [name for name, module in model.named_modules() if isinstance(module, kind)]
-             for kind in (RecurrentNetwork, MultiHeadAttention)}  # fmt: skip
-    if architecture == "encoder-decoder":
-        assert names[RecurrentNetwork] == [
-            "encoder.0.mixer", "encoder.1.mixer", "decoder.0.mixer", "decoder.1.mixer",
-        ]  # fmt: skip
-        assert names[MultiHeadAttention] == [
-            "decoder.0.cross_attention",
-            "decoder.1.cross_attention",
-        ]
-    else:
-        assert names == {
-            RecurrentNetwork: ["decoder.0.mixer", "decoder.1.mixer"],
-            MultiHeadAttention: [],
-        }
 
 
 def test_initial_weights_follow_from_the_seed_and_use_torchs_bound():

@@ -6,34 +6,10 @@ import torch
 from ablate.model import build
 from ablate.model.decoding_cache import MAX_SIDE_BY_SIDE
 from ablate.model.layers import Dropout
-from tests.model.small import ENCODINGS, V, normal, sentences, shape, small_model
+from tests.model.small import ENCODINGS, V, sentences, shape, small_model
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 every_encoding = pytest.mark.parametrize("encoding", ENCODINGS)
-
-
-@every_encoding
-def test_every_state_depends_on_its_token_and_on_all_earlier_ones(encoding):
-    model = small_model(positional_encoding=encoding).requires_grad_(False)
-    embedded = []
-    model.embedding_dropout.register_forward_hook(
-        lambda module, args, out: embedded.append(out.requires_grad_())
-    )
-    states = model(sentences(7), sentences(5, seed=2))
-    for t in range(5):
-        (gradient,) = torch.autograd.grad(states[0, t] @ normal(26), embedded[1], retain_graph=True)
-        reached = gradient[0].abs().sum(1) > 0
-        assert reached.tolist() == [s <= t for s in range(5)]
-
-
-@every_encoding
-def test_a_sentence_is_encoded_the_same_alone_and_in_a_batch(encoding):
-    model = small_model(positional_encoding=encoding)
-    sources, targets = sentences(2, 11, 7), sentences(5, 3, 1, seed=2)
-    together = model(sources, targets)
-    for i, (S, T) in enumerate(((2, 5), (11, 3), (7, 1))):
-        alone = model(sources[i : i + 1, :S], targets[i : i + 1, :T])
-        torch.testing.assert_close(together[i : i + 1, :T], alone, **CLOSE)
 
 
 def test_padding_of_the_source_changes_nothing_in_bf16():
@@ -44,42 +20,6 @@ def test_padding_of_the_source_changes_nothing_in_bf16():
         for i, S in enumerate((2, 7, 4)):
             alone = model(source[i : i + 1, :S], target[i : i + 1])[0]
             assert (together[i] - alone).norm() < 0.02 * alone.norm()
-
-
-def test_padding_receives_no_gradient():
-    model = small_model()
-    model(sentences(2, 7), sentences(5, 5, seed=2)).sum().backward()
-    assert not model.embedding.weight.grad[0].any()
-    assert model.embedding.weight.grad[1:].any()
-
-
-@every_encoding
-@pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only"])
-def test_the_cache_follows_reordered_hypotheses_and_finished_sentences(architecture, encoding):
-    """As in beam search: at each step, any of the K hypotheses of a sentence may take the place of
-    any other.
-    """
-    model, K = small_model(architecture=architecture, positional_encoding=encoding), 3
-    source = sentences(7, 4, 5)
-    cache = model.start(source, K)
-    left = torch.arange(3)
-    histories = torch.full((3, K, 1), 2)
-    drawn = torch.Generator().manual_seed(1)
-    for position in range(7):
-        states = model.step(histories[:, :, -1], cache)
-        whole = model(source[left].repeat_interleave(K, 0), histories.flatten(0, 1))[:, -1]
-        torch.testing.assert_close(states.flatten(0, 1), whole, **CLOSE)
-
-        stay = (
-            torch.arange(len(left)) if position != 3 else torch.tensor([0, 2])
-        )  # the second sentence is finished
-        origins = torch.randint(0, K, (len(left), K), generator=drawn)
-        cache.select(stay, origins)
-        histories = torch.stack([histories[b, origins[b]] for b in stay.tolist()])
-        left = left[stay]
-        histories = torch.cat(
-            [histories, torch.randint(1, V, (len(left), K, 1), generator=drawn)], dim=2
-        )
 
 
 @pytest.mark.parametrize(
@@ -115,14 +55,6 @@ def test_a_step_with_another_number_of_hypotheses_is_an_error():
         model.step(torch.full((2, 2), 5), cache)
 
 
-def test_the_key_mask_is_none_without_padding_and_survives_selection():
-    model = small_model()
-    assert model.encode(sentences(7, 7)).key_mask is None
-    assert model.encode(sentences(7, 7)).select(torch.tensor([1])).key_mask is None
-    seen = model.encode(sentences(3, 7)).select(torch.tensor([1, 0, 0])).key_mask
-    assert seen[:, 0, 0].sum(1).tolist() == [7, 3, 3]
-
-
 def test_without_positional_encoding_the_encoder_ignores_the_order_of_tokens():
     source = sentences(11)
     order = torch.randperm(11, generator=torch.Generator().manual_seed(1))
@@ -133,16 +65,6 @@ def test_without_positional_encoding_the_encoder_ignores_the_order_of_tokens():
         moved[encoding] = float((one.V[:, :, order] - other.V).detach().abs().max())
     assert moved["none"] < 1e-5
     assert min(difference for encoding, difference in moved.items() if encoding != "none") > 0.1
-
-
-def test_source_and_target_have_separate_learned_positions():
-    model = small_model(positional_encoding="learned")
-    source, target = model.source_positions.weight, model.target_positions.weight
-    assert source.data_ptr() != target.data_ptr()
-    assert not torch.equal(source, target)
-    model(sentences(5), sentences(7, seed=2)).square().sum().backward()
-    assert (source.grad.abs().sum(1) > 0).tolist() == [position < 5 for position in range(23)]
-    assert (target.grad.abs().sum(1) > 0).tolist() == [position < 7 for position in range(23)]
 
 
 def parameters(seed, **fields):
@@ -158,8 +80,9 @@ def test_initial_weights_follow_from_the_seed_alone(encoding):
     assert not torch.equal(parameters(2, positional_encoding=encoding), first)
 
 
-def test_no_two_matrices_have_the_same_initial_values():
-    model = build(shape(), V, 1)
+@pytest.mark.parametrize("tied", ["all", "none"])
+def test_no_two_matrices_have_the_same_initial_values(tied):
+    model = build(shape(tied_embeddings=tied), V, 1)
     first_values = [float(p.detach().flatten()[0]) for p in model.parameters() if p.dim() == 2]
     assert len(set(first_values)) == len(first_values)
 
@@ -243,17 +166,6 @@ def test_activation_dropout_acts_in_every_feed_forward_network_only(monkeypatch)
     assert acted == [
         f"{stack}.{i}.feed_forward.dropout" for stack in ("encoder", "decoder") for i in (0, 1)
     ]
-
-
-def test_each_stack_has_its_configured_depth():
-    def depths(**fields):
-        model = small_model(**fields)
-        return len(model.encoder), len(model.decoder)
-
-    assert depths(n_layers=3) == (3, 3)
-    assert depths(encoder_layers=1, decoder_layers=4) == (1, 4)
-    assert depths(n_layers=2, encoder_layers=5) == (5, 2)
-    assert depths(n_layers=2, decoder_layers=5) == (2, 5)
 
 
 def test_the_seed_decides_the_dropout_masks_of_equal_weights():

@@ -107,6 +107,7 @@ REFUSED = [
     ("translation", "base: {temperature: 16}", "temperature: 16 has no effect with task translation; remove it"),
     ("translation", "base: {mask_rate: 0.4}", "mask_rate: 0.4 has no effect with task translation; remove it"),
     ("translation", "base: {future_tokens: 1}", "no effect with task translation"),
+    ("translation", "base: {document_masks: true}", "no effect with task translation"),
     ("language-model", "base: {beam: 4}", "s:4:14: beam: 4 has no effect with task language-model; remove it"),
     ("language-model", "base: {mask_rate: 0.4}", "mask_rate: 0.4 has no effect with task language-model; remove it"),
     ("language-model", "base: {architecture: encoder-decoder}",
