@@ -44,7 +44,6 @@ EXTENDED = (
     "model/test_size.py",
     "page/test_browser.py",
     "page/test_figures.py",
-    "parity",
     "workers/test_ranks.py",
     "slurm",
     "stats/test_calibration.py",

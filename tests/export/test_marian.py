@@ -1,11 +1,14 @@
 """The exported MarianMTModel gives the same logits, translations and token ids as the run."""
 
+import copy
+
 import pytest
 import torch
 
 from ablate.data.batches import pad
 from ablate.data.tokenizer import BOS, EOS, PAD
 from ablate.data.vocabulary import train_tokenizer
+from ablate.decoding import beam_search
 from ablate.export.encoders import MARIAN
 from ablate.model.norms import EPS
 from tests.export.small import different, greedy_differences, ours, random_model, until_end
@@ -13,6 +16,7 @@ from tests.export.small import different, greedy_differences, ours, random_model
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 
+LIMIT = 60  # tokens of a translation, without its end mark
 SHAPES = (
     {},
     {"encoder_layers": 1, "decoder_layers": 3},
@@ -82,6 +86,38 @@ def test_200_sentences_are_translated_the_same_by_beam_search_token_by_token_and
     assert different(found, expected) == []
     text = tokenizer_of(translator, exported).batch_decode(found, skip_special_tokens=True)
     assert text == translator.tokenizer.decode(expected)
+
+
+class EndAt(transformers.LogitsProcessor):
+    """Allow only the end mark once a translation has its largest length."""
+
+    def __call__(self, input_ids, scores):
+        if input_ids.shape[1] <= LIMIT:
+            return scores
+        only = torch.full_like(scores, -torch.inf)
+        only[:, EOS] = scores[:, EOS]
+        return only
+
+
+@pytest.mark.parametrize("alpha", [0.5, 1.0, 2.0])
+def test_beam_search_divides_scores_by_a_power_of_the_length_as_there(translator, exported, alpha):
+    """In double precision, so that rounding decides between no two hypotheses."""
+    there = load(exported(translator, "huggingface")).double()
+    for module in there.modules():
+        if isinstance(module, torch.nn.LayerNorm):
+            module.eps = EPS
+    sources = pad([[*ids, EOS] for ids in translator.ids[:40]])
+    found = there.generate(
+        sources, attention_mask=(sources != PAD).long(), num_beams=4, length_penalty=alpha,
+        early_stopping="never", max_new_tokens=LIMIT + 1,
+        logits_processor=transformers.LogitsProcessorList([EndAt()]),
+    )  # fmt: skip
+    model, limits = copy.deepcopy(translator.opened.model).double(), torch.full((40,), LIMIT)
+    expected = beam_search(model, sources, limits, beam=4, alpha=alpha, penalty="length")
+    both = zip(until_end(found[:, 1:].tolist()), expected, strict=True)
+    ended = [(one, other.tokens) for one, other in both if len(one) < LIMIT > len(other.tokens)]
+    assert len(ended) > 20  # of the others, the limit decides
+    assert [one for one, _ in ended] == [other for _, other in ended]
 
 
 def generate(trained, exported, **settings):

@@ -9,6 +9,7 @@ from ablate.config.cost import parameters
 from ablate.config.resolve import resolve_row
 from ablate.model import build
 from ablate.model.experts import MixtureOfExperts
+from tests.model.small import sentences
 from tests.model.test_published import (  # noqa: F401
     EXPERTS,
     GATED,
@@ -355,3 +356,50 @@ def test_rwkv_has_time_mixing_and_channel_mixing_in_turn():
         for own, their in (("key", "key"), ("receptance", "receptance"), ("output", "value")):
             copy(getattr(mixer, own), getattr(net, their))
     assert_equal_logits(ours, theirs)
+
+
+@pytest.mark.parametrize(("activation", "length"), [("relu", 13), ("relu", 150), ("swiglu", 13)])
+def test_t5_has_biases_of_bucketed_distances_and_unscaled_scores(activation, length):
+    """Past 128 tokens all distances share a bucket. T5 scales the states before the logits, and not
+    the embeddings.
+    """
+    is_gated = activation == "swiglu"
+    theirs = reference(
+        "T5", "AutoModelForSeq2SeqLM", vocab_size=V, d_model=D, d_kv=8, d_ff=INNER, num_heads=HEADS,
+        num_layers=2, num_decoder_layers=3, layer_norm_epsilon=1e-6, pad_token_id=0,
+        feed_forward_proj="gated-silu" if is_gated else "relu",
+    )  # fmt: skip
+    _, ours = built(
+        theirs,
+        {**SIZES, "encoder_layers": 2, "decoder_layers": 3, "positional_encoding": "t5",
+         "norm": "rmsnorm", "norm_position": "pre", "attention_scale": 1, "activation": activation,
+         "feed_forward_bias": False, "d_ff": 3 * INNER // 2 if is_gated else INNER},
+    )  # fmt: skip
+    ours.embedding.weight.copy_(theirs.shared.weight / D**0.5)
+    sides = (
+        (ours.encoder, ours.source_positions, ours.encoder_norm, theirs.encoder),
+        (ours.decoder, ours.target_positions, ours.decoder_norm, theirs.decoder),
+    )
+    for stack, positions, norm, side in sides:
+        positions.weight.copy_(side.block[0].layer[0].SelfAttention.relative_attention_bias.weight)
+        copy(norm, side.final_layer_norm)
+        for mine, block in zip(stack, side.block, strict=True):
+            parts = [(mine.mixer, block.layer[0].SelfAttention, mine.around_mixer, block.layer[0])]
+            if stack is ours.decoder:
+                cross = mine.cross_attention, block.layer[1].EncDecAttention
+                parts.append((*cross, mine.around_cross_attention, block.layer[1]))
+            for attention, net, around, layer in parts:
+                for name in "QKVO":
+                    copy(getattr(attention, f"W_{name}"), getattr(net, name.lower()))
+                copy(around.norm, layer.layer_norm)
+            network = block.layer[-1].DenseReluDense
+            copy(mine.feed_forward.W_1, network.wi_0 if is_gated else network.wi)
+            if is_gated:
+                copy(mine.feed_forward.W_3, network.wi_1)
+            copy(mine.feed_forward.W_2, network.wo)
+            copy(mine.around_feed_forward.norm, block.layer[-1].layer_norm)
+    source, target = sentences(length, 5, vocab_size=V), sentences(7, length, seed=2, vocab_size=V)
+    given = {"input_ids": source, "attention_mask": (source != 0).long()}
+    expected = theirs(**given, decoder_input_ids=target).logits[target != 0]
+    found = ours.logits(ours(source, target))[target != 0]
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-8)
