@@ -156,19 +156,6 @@ def test_with_patience_only_the_last_weights_after_the_best_step_are_kept(tmp_pa
     assert disk.steps() == ([4, 16, 20, 24], [20, 24])
 
 
-def test_a_refused_scheduled_checkpoint_is_written_with_the_next_save(tmp_path):
-    disk = Disk(tmp_path)
-    disk.full = True
-    disk.save(4)
-    assert disk.steps() == ([], [])
-    assert len(disk.lines) == 1
-    assert disk.lines[0].startswith("step 4 could not be saved (")
-    disk.full = False
-    disk.save(6, scheduled=False)
-    assert disk.steps() == ([4, 6], [4, 6])
-    assert [c.step for c in checkpoints.scheduled(disk.folder.checkpoints)] == [4]
-
-
 def test_a_refused_checkpoint_by_the_clock_is_dropped(tmp_path):
     disk = Disk(tmp_path)
     disk.full = True
@@ -176,18 +163,6 @@ def test_a_refused_checkpoint_by_the_clock_is_dropped(tmp_path):
     disk.full = False
     disk.saver.flush()
     assert disk.steps() == ([], [])
-
-
-def test_more_than_two_waiting_checkpoints_are_an_error(tmp_path):
-    disk = Disk(tmp_path)
-    disk.full = True
-    disk.save(4)
-    disk.save(8)
-    with pytest.raises(OSError, match="No space left"):
-        disk.save(12)
-    disk.full = False
-    disk.saver.flush()
-    assert [c.step for c in checkpoints.scheduled(disk.folder.checkpoints)] == [8, 12]
 
 
 def test_the_clock_makes_a_save_due_earlier_while_a_checkpoint_waits(tmp_path, monkeypatch):
@@ -392,18 +367,6 @@ def test_old_checkpoints_that_cannot_be_removed_do_not_stop_a_training(
         "old checkpoints could not be removed"
     ] * 2
     assert run.outcome() == undisturbed
-
-
-def test_a_finished_training_whose_state_was_pruned_is_not_trained_again(training, undisturbed):
-    run = training(evaluate=evaluate)
-    run.fit()
-    kept = [c.step for c in checkpoints.scheduled(run.checkpoints)][-2:]
-    checkpoints.prune(run.checkpoints, set(kept), finished=True)
-    run.reports.clear()
-    outcome = run.fit()
-    assert (outcome.last_step, outcome.chosen_step, run.reports) == (12, 12, [])
-    assert run.log_lines == ["training had ended at step 12"]
-    assert run.metrics.read_bytes() == undisturbed["metrics"]
 
 
 # Memory

@@ -2,19 +2,8 @@
 
 import logging
 
-from ablate.training import RunHooks, StepReport
+from ablate.training import RunHooks
 from tests.training.conftest import logger_to
-
-
-def test_the_defaults_do_nothing(capfd):
-    hooks = RunHooks()
-    hooks.log.error("nobody reads this")
-    hooks.check_lease()
-    hooks.on_step(StepReport(1, None, None, None, 7))
-    hooks.on_evaluation()
-    hooks.on_out_of_memory(1)
-    assert hooks.stop_requested() is False
-    assert capfd.readouterr() == ("", "")
 
 
 def test_the_default_logger_is_out_of_reach_of_the_applications_configuration():

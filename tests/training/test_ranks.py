@@ -19,9 +19,8 @@ from ablate.errors import Interrupted
 from ablate.kernels.ranks import ONLY_RANK, Ranks, use_ranks
 from ablate.metrics.token_scores import score_text
 from ablate.model import build
-from ablate.store import RunFolder
 from ablate.tasks import Translation
-from ablate.training import Diverged, Trainer
+from ablate.training import Diverged
 from ablate.training.gradient_tree import GradientTree, part_seed, rank_parts
 from tests.model.small import small_model
 from tests.training.conftest import TINY
@@ -221,37 +220,6 @@ def test_the_sum_is_that_of_the_tree_whatever_the_number_of_ranks():
             )
             assert torch.equal(other, second[5])
             assert absent is None
-
-
-@pytest.mark.parametrize("size", [1, 2, 4, 8])
-def test_the_sum_has_equal_shares_for_all_ranks_and_hardly_more_than_the_parameters(size):
-    def length(ranks):
-        return GradientTree(
-            [nn.Parameter(torch.zeros(3, 2)), nn.Parameter(torch.zeros(5))], ranks
-        ).length
-
-    assert (
-        together(size, length) == [{1: 12, 2: 12, 4: 12, 8: 16}[size]] * size
-    )  # 11 numbers and the loss
-
-
-@pytest.mark.parametrize(("parts", "additions"), [({}, 0), ({"parts": 1}, 0), ({"parts": 2}, 2)])
-def test_the_gradients_of_several_parts_are_added_in_a_tree(
-    toy, tmp_path, monkeypatch, parts, additions
-):
-    trainer = Trainer(
-        resolve_row(TINY), 1, Translation(), toy, RunFolder(tmp_path), device=CPU, micro_batch_tokens=100,
-        keep_checkpoints=1, **parts,
-    )  # fmt: skip
-    losses, add = [], trainer.tree.add
-
-    def counted(loss):
-        losses.append(loss)
-        add(loss)
-
-    monkeypatch.setattr(trainer.tree, "add", counted)
-    trainer._step(1)
-    assert len(losses) == additions
 
 
 def test_masks_differ_between_seeds_steps_and_parts():

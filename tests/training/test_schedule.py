@@ -28,25 +28,14 @@ def rates(schedule, **settings):
 # --- the paper's ---
 
 
-@pytest.mark.parametrize(("d_model", "peak"), [(512, 6.99e-4), (1024, 4.94e-4)])
-def test_the_rate_peaks_at_the_end_of_warm_up_at_the_papers_values(d_model, peak):
-    config = resolve_row({"d_model": d_model})
-    found = [learning_rate(config, step, None) for step in range(1, 20_000)]
-    assert max(found) == found[3999] == pytest.approx(d_model**-0.5 * 4000**-0.5)
-    assert found[3999] == pytest.approx(peak, rel=1e-3)
-
-
 @pytest.mark.parametrize("warmup", [1, 7, 4000])
 @pytest.mark.parametrize("d_model", [14, 512])
 def test_every_rate_is_that_of_equation_3(warmup, d_model):
     config = resolve_row({"d_model": d_model, "n_heads": 2, "warmup_steps": warmup})
     for step in {1, 2, 3, warmup // 2, warmup - 1, warmup, warmup + 1, 4 * warmup, 100_000} - {0}:
         expected = d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
-        assert learning_rate(config, step, None) == pytest.approx(expected, rel=1e-12)
-
-
-def test_the_papers_rate_does_not_depend_on_where_training_ends():
-    assert {rate(step, last) for last in (None, 5000, 100_000) for step in (4500,)} == {rate(4500)}
+        for last in (None, 5000):
+            assert learning_rate(config, step, last) == pytest.approx(expected, rel=1e-12)
 
 
 # --- others ---

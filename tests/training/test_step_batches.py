@@ -51,22 +51,3 @@ def test_the_optimizer_has_its_memory_before_the_first_step_on_a_gpu_alone(train
     assert set(on_gpu.optimizer.states) == {name for name, _ in on_gpu.model.named_parameters()}
     monkeypatch.setattr(trainer, "on_gpu", lambda where: False)
     assert training("cpu").prepare().optimizer.states == {}
-
-
-def test_a_lack_of_memory_makes_the_batch_of_the_step_again(training):
-    run, smaller = (
-        training("scarce", micro_batch_tokens=48),
-        training("smaller", micro_batch_tokens=24),
-    )
-    asked = []
-
-    def before_loss():
-        asked.append(run.trainer.progress.step)
-        if len(asked) == 1:
-            raise torch.OutOfMemoryError("CUDA out of memory.")
-
-    run.before_loss = before_loss
-    run.fit()
-    smaller.fit()
-    assert run.smaller == [24]
-    assert run.outcome() == smaller.outcome()

@@ -276,16 +276,6 @@ def test_a_finished_training_makes_no_further_step(training):
     assert run.outcome() == before
 
 
-def test_a_finished_training_has_closed_its_log(training):
-    trainer = training().prepare()
-    trainer.resume()
-    file = trainer.metrics._file
-    os.fstat(file)
-    trainer.fit()
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(file)
-
-
 # --- evaluation ---
 
 
@@ -413,22 +403,6 @@ def held(run):
     ]
     assert {c.step for c in checkpoints.valid(run.checkpoints)} == steps[0]
     return steps
-
-
-@pytest.mark.parametrize(
-    ("keep", "weights"),
-    [
-        (1, {10, 12}),
-        (2, {10, 12}),
-        (3, {8, 10, 12}),
-        (5, {4, 6, 8, 10, 12}),
-        (20, {2, 4, 6, 8, 10, 12}),
-    ],
-)
-def test_the_averaged_checkpoints_and_two_resumable_ones_are_kept(training, keep, weights):
-    run = training(checkpoint_every=2, keep_checkpoints=keep)
-    run.fit()
-    assert held(run) == [weights, {10, 12}]
 
 
 def test_saves_by_the_clock_change_neither_weights_nor_the_averaged_checkpoints(training):

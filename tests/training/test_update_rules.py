@@ -488,35 +488,62 @@ def test_a_class_goes_on_from_its_state_to_the_bit(own, tmp_path, source, ema):
     assert states[0] == states[1]
 
 
+OWN = "def Mine(config, step, last):\n"
+REFUSED = [
+    (
+        SIGNED.replace("super().__init__(params,", "super().__init__([{**group, 'params': [p]} "
+        "for group in params for p in group['params']],"),
+        "has 2 groups of parameters, and was given 1; the constructor must keep the groups",
+    ),
+    (FORGETS, "a resumed training differs"),
+    (LOOKAHEAD, "a resumed training differs"),
+    (SIGNED.replace("sign()", "div(0.0)"), "gives weights that are not finite"),
+    (SIGNED.replace("sign()", "add(torch.randn(()))"), "nothing in them may be random"),
+    (SIGNED.replace('group["lr"]', "0.01"), "the same weights with twice the learning rate"),
+    ("class Mine:\n    pass\n", "does not derive from torch.optim.Optimizer"),
+    ("import torch\ndef Mine(params, lr):\n    pass\n", "does not derive from"),
+    (SIGNED.replace("sign()", "signs()"), "AttributeError"),
+    (SIGNED.replace('["n"] = state.get("n", 0) + 1', '["n"], state["s"] = 1, {1}'), "cannot be saved"),
+    ("torch.optim.Muon", "optimizer=torch.optim.Muon: ValueError: Muon only supports 2D"),
+    ("torch.optim.NAdam(decay=1)", "unexpected keyword argument 'decay'"),
+    ("torch.nn.Linear", "torch.nn.Linear does not derive from torch.optim.Optimizer"),
+    ("torch.optim.Nadam", "torch.optim.Nadam cannot be imported"),
+]  # fmt: skip
+REFUSED_SCHEDULES = [
+    (f"{OWN}    return float('nan')\n", "gives the learning rate nan"),
+    (f"{OWN}    return -1\n", "gives the learning rate -"),
+    (f"{OWN}    print()\n", "returns None at step 4000, which is not an int or float of Python"),
+    (f"{OWN}    import torch; return torch.tensor(1.0)\n", "which is not an int or float of Python"),
+    (f"{OWN}    return '1'\n", "returns '1' at step 4000, which is not an int or float of Python"),
+    (f"{OWN}    import random; return random.random()\n", "another number when called again"),
+    (f"{OWN}    return 3e-4 * (1 - step / last)\n", "returns at most 0.000288: return a share"),
+    ("def Mine(step):\n    return 1\n", "TypeError: Mine() takes 1 positional argument but 3 were "
+     "given; it gets config, step and last as a schedule,"),
+    ("class Mine:\n    pass\n", "is not a function"),
+    (f"{OWN}    half = step / 2\n    return half / nothing\n",
+     "mine.py:4: mine:Mine: NameError: name 'nothing' is not defined"),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("source", "settings", "message"),
-    [
-        (
-            SIGNED.replace("super().__init__(params,", "super().__init__([{**group, 'params': [p]} "
-            "for group in params for p in group['params']],"),
-            {},
-            "has 2 groups of parameters, and was given 1; the constructor must keep the groups",
-        ),
-        (FORGETS, {}, "a resumed training differs"),
-        (LOOKAHEAD, {}, "a resumed training differs"),
-        (SIGNED.replace("sign()", "div(0.0)"), {}, "gives weights that are not finite"),
-        (SIGNED.replace("sign()", "add(torch.randn(()))"), {}, "nothing in them may be random"),
-        (SIGNED.replace('group["lr"]', "0.01"), {}, "the same weights with twice the learning rate"),
-        (SIGNED, {"weight_decay": 0.1}, "has no argument weight_decay"),
-        ("class Mine:\n    pass\n", {}, "does not derive from torch.optim.Optimizer"),
-        ("import torch\ndef Mine(params, lr):\n    pass\n", {}, "does not derive from"),
-        (SIGNED.replace("sign()", "signs()"), {}, "AttributeError"),
-        (SIGNED.replace('["n"] = state.get("n", 0) + 1', '["n"], state["s"] = 1, {1}'), {}, "cannot be saved"),
-    ],
-)  # fmt: skip
-def test_an_own_class_that_does_not_fit_is_refused_before_training(
-    own, tmp_path, source, settings, message
-):
+    ("field", "source", "message"),
+    [("optimizer", *case) for case in REFUSED]
+    + [("schedule", *case) for case in REFUSED_SCHEDULES],
+)
+def test_what_does_not_fit_is_refused_before_training(own, tmp_path, field, source, message):
+    is_installed = source.startswith("torch.")
+    value = source if is_installed else own(f"# A comment\n{source}")
     with pytest.raises(StudyError) as caught:
-        check_training(resolve_row({"optimizer": own(source), **settings}), tmp_path)
+        check_training(resolve_row({field: value}), tmp_path)
     (line,) = caught.value.lines
-    assert re.match(r"mine\.py:\d+: ", line)
     assert message in line
+    assert is_installed or re.match(r"mine\.py:\d+: ", line)
+    assert field == "optimizer" or re.match(r"mine\.py:[24]: mine:Mine", line)
+
+
+def test_a_class_without_a_field_that_the_row_sets_is_refused(own, tmp_path):
+    with pytest.raises(StudyError, match="has no argument weight_decay"):
+        check_training(resolve_row({"optimizer": own(SIGNED), "weight_decay": 0.1}), tmp_path)
 
 
 # A state whose memory has other strides than the parameter, and a number for all of its entries.
@@ -555,24 +582,6 @@ def test_the_check_of_a_class_saves_its_state_as_a_checkpoint_does(own, tmp_path
     assert len(caught.value.lines) == 1
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "message"),
-    [
-        ("torch.optim.Muon", "optimizer=torch.optim.Muon: ValueError: Muon only supports 2D"),
-        ("torch.optim.NAdam(decay=1)", "unexpected keyword argument 'decay'"),
-        ("torch.nn.Linear", "torch.nn.Linear does not derive from torch.optim.Optimizer"),
-        ("torch.optim.Nadam", "torch.optim.Nadam cannot be imported"),
-    ],
-)
-def test_an_installed_class_that_does_not_fit_is_refused_before_training(
-    tmp_path, optimizer, message
-):
-    with pytest.raises(StudyError) as caught:
-        check_training(resolve_row({"optimizer": optimizer}), tmp_path)
-    (line,) = caught.value.lines
-    assert message in line
-
-
 def test_an_own_function_gives_the_share_of_the_peak_after_the_warm_up(own, tmp_path):
     source = "def Mine(config, step, last):\n    return 1 - (step - config.warmup_steps) / last\n"
     row = {"schedule": own(source), "learning_rate": 0.5, "warmup_steps": 10, "train_steps": 100}
@@ -591,38 +600,6 @@ def test_an_own_function_is_asked_with_a_last_step_unless_patience_alone_ends_th
     check_training(resolve_row({**row, "epochs": 10}), tmp_path)
     with pytest.raises(StudyError, match="NoneType"):
         check_training(resolve_row({**row, "train_steps": None, "patience": 3}), tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ("def Mine(config, step, last):\n    return float('nan')\n", "gives the learning rate nan"),
-        ("def Mine(config, step, last):\n    return -1\n", "gives the learning rate -"),
-        ("def Mine(config, step, last):\n    print()\n", "returns None at step 4000, which is not an int or float of Python"),
-        ("def Mine(config, step, last):\n    import torch; return torch.tensor(1.0)\n", "which is not an int or float of Python"),
-        ("def Mine(config, step, last):\n    return '1'\n", "returns '1' at step 4000, which is not an int or float of Python"),
-        ("def Mine(config, step, last):\n    import random; return random.random()\n", "another number when called again"),
-        ("def Mine(config, step, last):\n    return 3e-4 * (1 - step / last)\n", "returns at most 0.000288: return a share"),
-        ("def Mine(step):\n    return 1\n", "TypeError: Mine() takes 1 positional argument but 3 were "
-         "given; it gets config, step and last as a schedule,"),
-        ("class Mine:\n    pass\n", "is not a function"),
-    ],
-)  # fmt: skip
-def test_an_own_function_that_does_not_fit_is_refused_before_training(
-    own, tmp_path, source, message
-):
-    with pytest.raises(StudyError) as caught:
-        check_training(resolve_row({"schedule": own(f"# A comment\n{source}")}), tmp_path)
-    (line,) = caught.value.lines
-    assert line.startswith("mine.py:2: mine:Mine")
-    assert message in line
-
-
-def test_an_error_in_an_own_function_has_its_line(own, tmp_path):
-    source = "def Mine(config, step, last):\n    half = step / 2\n    return half / nothing\n"
-    with pytest.raises(StudyError) as caught:
-        check_training(resolve_row({"schedule": own(source)}), tmp_path)
-    assert caught.value.lines == ("mine.py:3: mine:Mine: NameError: name 'nothing' is not defined",)
 
 
 @pytest.mark.parametrize(
