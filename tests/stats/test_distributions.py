@@ -9,24 +9,8 @@ from scipy import special, stats
 
 from ablate.stats.distributions import critical_t, f_tail, incomplete_beta, two_sided_p
 
+
 # From a printed table of the t distribution: two-sided 5 % and 1 %.
-TABLE = {1: (12.706, 63.657), 2: (4.303, 9.925), 3: (3.182, 5.841), 4: (2.776, 4.604), 5: (2.571, 4.032),
-         10: (2.228, 3.169), 29: (2.045, 2.756), 30: (2.042, 2.750), 120: (1.980, 2.617),
-         math.inf: (1.960, 2.576)}  # fmt: skip
-
-
-@pytest.mark.parametrize("df", TABLE)
-def test_critical_values_match_the_printed_table(df):
-    assert tuple(round(critical_t(level, df), 3) for level in (0.05, 0.01)) == TABLE[df]
-
-
-def test_one_and_two_degrees_of_freedom_match_their_elementary_forms():
-    """df = 1 is Cauchy's distribution; for df = 2, P(|T| <= t) = t / sqrt(2 + t^2)."""
-    for t in (0.0, 0.3, 1.0, 4.0, 50.0):
-        assert two_sided_p(t, 1) == pytest.approx(1 - 2 / math.pi * math.atan(t), abs=1e-14)
-        assert two_sided_p(t, 2) == pytest.approx(1 - t / math.sqrt(2 + t * t), abs=1e-14)
-
-
 @given(st.floats(0.5, 2000), st.floats(-60, 60))
 def test_p_matches_scipy(df, t):
     assert two_sided_p(t, df) == pytest.approx(2 * stats.t.sf(abs(t), df), rel=1e-9, abs=1e-15)

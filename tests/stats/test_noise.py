@@ -111,11 +111,6 @@ def test_a_row_quieter_than_the_pool_counts_with_the_pool_and_a_noisier_one_with
     assert {own.value > pooled for own in noise.row_variances} == {True, False}
 
 
-def test_equal_differences_have_no_noise_in_spite_of_rounding():
-    row = dict.fromkeys(range(3), 0.1 + 0.2)
-    assert seed_noise([row]).pooled == Variance(0.0, 2)
-
-
 @pytest.mark.parametrize(("rows", "outliers"), [(1, set()), (2, {2}), (3, {3})])
 def test_a_row_is_set_apart_only_if_two_others_remain(rows, outliers):
     """Base is one of the others. Of two rows, neither can be called the noisy one."""

@@ -536,15 +536,6 @@ def test_no_more_seeds_are_named_than_a_study_can_have():
     assert compared(mean * 0.9999, mean * 0.9999).more_seeds(LEVEL) is None
 
 
-def test_seeds_beyond_those_of_a_study_are_not_searched():
-    beyond = compared(0.0, 0.0).detectable_difference(LEVEL, MAX_SEEDS + 1)
-    row = compared(*[0.0] * (MAX_SEEDS - 1))
-    size = row.detectable_difference(LEVEL, MAX_SEEDS + 1)
-    assert size < row.detectable_difference(LEVEL, MAX_SEEDS)
-    assert beyond < compared(0.0, 0.0).detectable_difference(LEVEL, MAX_SEEDS)
-    assert compared(*[size] * (MAX_SEEDS - 1)).more_seeds(LEVEL) is None
-
-
 def test_a_row_without_any_seed_or_noise_has_no_evidence():
     nothing = PairedScores()
     assert (nothing.n, nothing.mean, nothing.ended, nothing.base_ended, nothing.pending) == (
@@ -700,15 +691,6 @@ def test_a_diverged_row_says_with_which_seeds(diverged, ended, seeds):
 def test_the_cell_of_an_undecided_row_has_its_detectable_difference(metric, detectable, text):
     verdict = Verdict(metric, "cannot tell", 2, 0.0, minimum_detectable=detectable)
     assert verdict.short == f"cannot tell{text}"
-
-
-def test_verdicts_are_equal_with_and_without_the_comparison_that_counts_further_seeds():
-    verdict = one(-1.0, -2.1, -1.9, -0.2)
-    plain = replace(verdict, comparison=None)
-    needed = verdict.comparison.more_seeds(verdict.seed_test.level)
-    assert (plain.more_seeds, verdict.more_seeds) == (None, needed)
-    assert plain == verdict
-    assert repr(plain) == repr(verdict)
 
 
 def test_a_verdict_with_one_of_two_numbers_goes_on_without_it():
