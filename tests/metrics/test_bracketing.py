@@ -63,11 +63,6 @@ def test_brackets_of_one_span_match_as_often_as_both_have_them():
     assert row("(NP (NP (NP XX )NP )NP )NP", "a", "(NP (NP NN )NP )NP") == [2, 2, 3, 0, 1]
 
 
-def test_f1_is_the_harmonic_mean_of_precision_and_recall():
-    sums = np.array([3.0, 4.0, 6.0, 0, 0, 0])  # recall 3/4, precision 1/2
-    assert f1(sums) == pytest.approx(100 * 2 / (4 / 3 + 2))
-
-
 def test_scores_of_a_test_set_are_those_of_summed_brackets():
     predictions = ["(S (NP XX XX )NP (VP XX (ADVP XX )ADVP )VP XX )S", "(NP XX )VP", "(VP XX )VP"]
     sentences, references = [SENTENCE, "a", "b"], [GOLD, "(NP NN )NP", "(NP NN )NP"]

@@ -84,16 +84,6 @@ def test_the_score_is_that_of_a_plain_loop(corpus, fields):
     assert perplexity.signature.startswith(f"ctx:{context}|")
 
 
-def test_a_uniform_model_needs_log2_v_bits_for_each_byte(corpus):
-    config, model = small(corpus.tokenizer.vocab_size, norm_position="none", residual=False)
-    for parameter in model.parameters():
-        parameter.zero_()
-    lines = TASK.predict(model, corpus, config, CPU)
-    V, tokens = corpus.tokenizer.vocab_size, len(corpus.split("test")["text"].ids)
-    expected = tokens * math.log2(V) / len(TEXT[:200].encode())
-    assert TASK.measure("bpb", lines, corpus).value == pytest.approx(expected, rel=1e-6)
-
-
 def test_blocks_hold_the_bytes_that_begin_in_them_and_marks_follow_the_last_byte():
     text = (
         "a" * (BLOCK_BYTES - 1) + "€" + "b" * BLOCK_BYTES
