@@ -1,7 +1,5 @@
 """The importance of a head is the increase of the dev loss without it."""
 
-import math
-
 import pytest
 import torch
 
@@ -52,28 +50,6 @@ def test_a_differential_head_is_the_output_with_its_values():
     assert found.loss == pytest.approx(TASK.nats_per_token(model, PAIRS, CPU), rel=1e-6)
 
 
-@pytest.mark.parametrize("bias", [False, True])
-def test_masking_the_only_head_leaves_only_the_bias_of_the_output_projection(monkeypatch, bias):
-    model = small_model(n_heads=1, attention_bias=bias)
-    found = measure_importances(TASK, model, PAIRS, CPU, attention_layers(model)).heads
-    for attention, one in zip(attention_layers(model), found, strict=True):
-        module = attention.module
-        nothing = module.W_O.bias if bias else torch.zeros(model.config.d_model)
-        with monkeypatch.context() as patch:
-            patch.setattr(module, "_output", lambda heads, context, nothing=nothing: nothing)
-            assert one.loss == pytest.approx(TASK.nats_per_token(model, PAIRS, CPU), rel=1e-6)
-
-
-def test_a_head_without_output_has_no_importance():
-    model = small_model()
-    d_v, module = model.config.d_v, model.encoder[1].mixer
-    with torch.no_grad():
-        module.W_O.weight[:, d_v : 2 * d_v] = 0
-    found = {(head.kind, head.layer, head.head): head.importance for head in measured(model)}
-    assert found.pop(("encoder", 2, 2)) == 0.0
-    assert all(found.values())
-
-
 def measured(model, **chosen):
     return measure_importances(TASK, model, PAIRS, CPU, attention_layers(model, **chosen)).heads
 
@@ -84,13 +60,6 @@ def test_importance_is_reproducible_and_independent_of_the_other_heads_measured(
     assert measured(model) == first
     chosen = measured(model, kinds=["cross"], layers=[2])
     assert chosen == tuple(head for head in first if (head.kind, head.layer) == ("cross", 2))
-
-
-def test_the_loss_is_the_logarithm_of_the_perplexity():
-    model = small_model()
-    assert math.exp(measure_importances(TASK, model, PAIRS, CPU, []).loss) == pytest.approx(
-        TASK.perplexity(model, PAIRS, CPU)
-    )
 
 
 def test_every_pass_is_reported():
