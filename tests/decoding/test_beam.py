@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from ablate.data.tokenizer import BOS, EOS, PAD, UNK
 from ablate.decoding import beam_search
-from ablate.decoding.beam import length_penalty
 from ablate.decoding.continuations import best_continuations
 from tests.model.small import ENCODINGS, diverse_model, sentences, unigram_model
 
@@ -138,35 +137,6 @@ def test_a_score_is_the_log_probability_over_the_penalty_and_none_beats_the_best
             assert found[i].score <= best_of_all(model, source, limit, alpha, form)[0] + 1e-5
 
 
-def test_the_length_penalty_is_that_of_gnmt():
-    assert float(length_penalty(1, 0.6)) == 1.0
-    assert float(length_penalty(7, 1.0)) == 2.0
-    assert float(length_penalty(19, 0.5)) == 2.0
-    assert float(length_penalty(13, 2.0)) == 9.0
-    assert length_penalty(torch.tensor([1, 7, 13]), 1.0).tolist() == [1.0, 2.0, 3.0]
-    assert length_penalty(torch.tensor([1, 7, 13]), 0.0).tolist() == [1.0, 1.0, 1.0]
-
-
-def test_the_length_penalty_of_fairseq_divides_by_a_power_of_the_length():
-    assert length_penalty(torch.tensor([1, 4, 9]), 1.0, "length").tolist() == [1.0, 4.0, 9.0]
-    assert length_penalty(torch.tensor([1, 4, 9]), 0.5, "length").tolist() == [1.0, 2.0, 3.0]
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.0, 4.0])
-def test_among_translations_of_one_word_the_length_is_that_of_the_closed_form(alpha):
-    """P(word) = 0.6 and P(end) = 0.3: n words score (n ln 0.6 + ln 0.3) / ((6 + n) / 6)^alpha."""
-    model = unigram_model([0.04, 0.02, 0.04, 0.3, 0.6])
-    limit = 7
-    scores = [
-        (n * math.log(0.6) + math.log(0.3)) / ((6 + n) / 6) ** alpha for n in range(limit + 1)
-    ]
-    (found,) = beam_search(
-        model, sources(3, vocab_size=5), torch.tensor([limit]), beam=2 ** (limit + 1), alpha=alpha
-    )
-    assert found.tokens == [4] * scores.index(max(scores))
-    assert found.score == pytest.approx(max(scores), abs=1e-5)
-
-
 @both_architectures
 @pytest.mark.parametrize("fields", VARIANTS, ids=str)
 @pytest.mark.parametrize("beam", [1, 4])
@@ -198,18 +168,6 @@ def test_a_model_that_never_predicts_the_end_mark_is_stopped_at_the_limit(beam):
     for hypothesis, n in zip(found, limits, strict=True):
         expected = (n * math.log(0.9) + math.log(1e-9)) / ((6 + n) / 6) ** 0.6
         assert hypothesis.score == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.parametrize("beam", [1, 2, 4, 50])
-def test_no_translation_exceeds_its_limit(beam):
-    for seed in range(1, 6):
-        limits = [1, 0, 5]
-        found = beam_search(
-            diverse_model(V, seed), sources(*SOURCE_LENGTHS), torch.tensor(limits), beam, alpha=2.0
-        )
-        assert all(
-            len(hypothesis.tokens) <= limit for hypothesis, limit in zip(found, limits, strict=True)
-        )
 
 
 @pytest.mark.parametrize("beam", [1, 2, 50])

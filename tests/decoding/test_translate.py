@@ -99,24 +99,6 @@ def test_no_sentences_give_no_translations(model, tokenizer, calls):
     assert calls == []
 
 
-@pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only"])
-@pytest.mark.parametrize("beam", [1, 3])
-def test_a_translation_does_not_depend_on_the_sentences_beside_it(
-    tokenizer, monkeypatch, beam, architecture
-):
-    model = diverse_model(67, ends=2.0, max_positions=97, architecture=architecture)
-    sentences = [*tokenizer.encode(TEXTS[:7]), []]
-    decoding = DecodingConfig(beam=beam, max_extra_length=5)
-    together = translate(model, tokenizer, sentences, decoding, CPU)
-    assert len(set(together)) > 1
-    assert [
-        translate(model, tokenizer, [sentence], decoding, CPU)[0] for sentence in sentences
-    ] == together
-    assert translate(model, tokenizer, sentences[::-1], decoding, CPU) == together[::-1]
-    monkeypatch.setattr(module, "BATCH_TOKENS", {"cpu": 100})
-    assert translate(model, tokenizer, sentences, decoding, CPU) == together
-
-
 def test_the_longest_possible_source_is_translated(model, tokenizer):
     assert len(translate(model, tokenizer, [[5] * 96], DecodingConfig(beam=2), CPU)) == 1
 
@@ -143,13 +125,6 @@ def test_the_last_position_can_be_used(tokenizer, encoding):
 def test_translations_that_end_by_themselves_are_not_cut(tokenizer):
     model = diverse_model(67, ends=50.0, max_positions=97)
     assert translate(model, tokenizer, [[5] * 9] * 3, DecodingConfig(), CPU).cut == {}
-
-
-def test_the_text_is_decoded_from_the_ids(model, tokenizer):
-    sentences, decoding = tokenizer.encode(TEXTS[:7]), DecodingConfig(beam=2, max_extra_length=5)
-    ids = translate_ids(model, sentences, decoding, CPU)
-    assert translate(model, tokenizer, sentences, decoding, CPU) == tokenizer.decode(ids)
-    assert max(len(tokens) for tokens in ids) > 1
 
 
 def test_a_model_in_training_mode_translates_without_dropout(tokenizer):
