@@ -10,7 +10,6 @@ from ablate.data.tokenizer import BOS, EOS
 from ablate.errors import StudyError
 from ablate.model.attention import LinearAttention
 from ablate.parts.attention import ATTENTIONS, AttentionVariant
-from ablate.study import read_study
 from tests.model.small import ENCODINGS, V, small_model
 
 DOCUMENTS = ([BOS, 9, 5, 9, 7], [EOS, 9, 5], [EOS], [EOS, 5, 9, 8, 4, 6, 9])
@@ -70,21 +69,3 @@ def test_a_mechanism_without_masks_of_queries_is_refused(monkeypatch):
     monkeypatch.setitem(ATTENTIONS, "full", AttentionVariant(f"{__name__}:Unmasked"))
     with pytest.raises(StudyError, match="cannot tell documents apart"):
         small_model(architecture="decoder-only", document_masks=True)
-
-
-@pytest.mark.parametrize(
-    ("data", "fields", "message"),
-    [
-        ("", "mixer: lstm, positional_encoding: none", "mixer=lstm, which carries tokens over"),
-        ("", "attention: linear", "attention=linear, which carries tokens"),
-        ("", "attention_convolution: qkv", "attention_convolution=qkv, which"),
-        (", documents: separate", "d_model: 64", "no effect with data.documents=separate"),
-    ],
-)
-def test_what_carries_tokens_over_documents_is_refused(tmp_path, data, fields, message):
-    path = tmp_path / "s.yaml"
-    head = f"study: s\ntask: language-model\ndata: {{corpus: toy{data}}}\n"
-    path.write_text(f"{head}base: {{document_masks: true, {fields}}}")
-    with pytest.raises(StudyError, match=message) as error:
-        read_study(path)
-    assert len(error.value.lines) == 1

@@ -10,9 +10,7 @@ import torch
 from ablate.config.cost import flops_per_step, hidden_weights, parameters
 from ablate.config.lengths import Lengths
 from ablate.config.resolve import resolve_row
-from ablate.errors import StudyError
 from ablate.model import build
-from ablate.study import read_study
 from ablate.tasks import LanguageModel
 from ablate.training.optimizer import hidden_matrices
 from tests.model.small import EOS, SIZES, V, batch_of, small_model
@@ -139,20 +137,6 @@ def test_two_heads_cost_what_two_layers_and_two_more_outputs_do():
 
     outputs = 3 * 2 * 2 * V * SIZES["d_model"] * resolve_row({}).batch_tokens
     assert flops(future_tokens=2) == pytest.approx(flops(n_layers=4) + outputs)
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ("future_loss: 0.5", "0.5 has no effect: it belongs to a head of future tokens"),
-        ("future_tokens: 17", "17 is not allowed: must be less than or equal to 16"),
-    ],
-)  # fmt: skip
-def test_settings_without_effect_are_refused(tmp_path, fields, message):
-    path = tmp_path / "s.yaml"
-    path.write_text(f"study: s\ntask: language-model\ndata: {{corpus: toy}}\nbase: {{{fields}}}")
-    with pytest.raises(StudyError, match=message):
-        read_study(path)
 
 
 def test_a_task_with_terms_of_its_own_refuses_future_tokens():

@@ -14,40 +14,30 @@ from ablate.config.language_data import LanguageData
 from ablate.config.resolve import resolve_row
 from ablate.config.row import TASK_FIELDS
 from ablate.config.translation_data import TranslationData
-from ablate.custom.reference import Reference, parse_reference
-from ablate.custom.source import pin_reference, source_hash
-from ablate.errors import StoreError, StudyError
+from ablate.custom.source import source_hash
+from ablate.errors import StoreError
 from ablate.tasks import (
     PPL,
     TASKS,
     CorpusConfig,
     DataConfig,
     LanguageModel,
-    Metric,
     Score,
     Task,
     Translation,
     meaning_of,
 )
-from ablate.tasks.base import Sample
-from ablate.tasks.helpers import PairBatch, collate, measure, pad, translate
 from tests.data.small import split_of_fields
 from tests.tasks.classification import Classification, LabeledText
 
 CPU = torch.device("cpu")
 SPLIT = split_of_fields(text=[[5, 6], [7] * 9, [8]], label=[[10, 11], [12] * 7, []])
-TEXTS = {("test", "text"): ["a", "b", "c"], ("test", "label"): ["x", "y", "z"]}
 
 
 @pytest.fixture
 def corpus():
     """Three items in every split."""
-    tokenizer = SimpleNamespace(vocab_size=20)
-    return SimpleNamespace(
-        split=lambda name: SPLIT,
-        text=lambda *names: TEXTS[names],
-        tokenizer_of=lambda field: (field, tokenizer),
-    )
+    return SimpleNamespace(split=lambda name: SPLIT)
 
 
 class Plain(Classification):
@@ -85,14 +75,6 @@ def test_a_task_of_a_class_is_read_from_the_sources_of_its_run(tmp_path):
         module.task_of(name, tmp_path)
 
 
-def test_a_task_of_a_class_without_a_method_is_refused_with_its_name(tmp_path):
-    (tmp_path / "mine.py").write_text(
-        "from ablate.tasks import Task\n\n\nclass Empty(Task):\n    name = 'empty'\n"
-    )
-    with pytest.raises(StudyError, match=r"mine:Empty.*output_terms"):
-        module.load_task(*pin_reference(parse_reference("mine:Empty"), tmp_path))
-
-
 @pytest.mark.parametrize(
     ("attributes", "fault"),
     [
@@ -123,14 +105,6 @@ def test_class_attributes_of_a_user_s_task_are_checked(attributes, fault):
     found = type("Mine", (Classification,), attributes)().class_fault()
     assert bool(found) == bool(fault)
     assert found.startswith(fault)
-
-
-def test_a_class_that_cannot_be_made_or_has_a_fault_is_refused_with_its_name():
-    plugin = Reference("mine", "Mine")
-    faulty = type("Mine", (Classification,), {"default_metrics": ()})
-    with pytest.raises(StudyError, match="default_metrics is empty"):
-        module._instance(plugin, faulty)
-    assert isinstance(module._instance(plugin, Classification), Classification)
 
 
 def test_fields_of_other_tasks_have_no_effect():
@@ -234,48 +208,6 @@ def test_a_task_that_predicts_nothing_has_perplexity_alone(corpus):
             call("accuracy", [], corpus)
     settings = {"corpus": "files", "train": "a", "dev": "b", "test": "c"}
     assert isinstance(task.resolve_data(settings), LabeledText)
-
-
-def test_a_pair_of_texts_is_read_and_predicted_in_the_order_of_the_data(corpus, monkeypatch):
-    task, calls = Classification(), []
-    assert (task.source, task.target) == ("text", "label")
-    assert [task.n_targets(SPLIT, items) for items in ([0], [1], [2], [0, 2])] == [3, 8, 1, 4]
-    batch = task.collate(SPLIT, [0, 2])
-    assert (batch.source.shape[0], batch.tokens, 11 in batch.target_out) == (2, 4, True)
-    assert list(task.samples(corpus, [2, 0])) == [
-        Sample(3, (("text", "c"), ("reference", "z"))),
-        Sample(1, (("text", "a"), ("reference", "x"))),
-    ]
-    assert (task.as_read(" a b\n"), task.readable("p", "t"), task.constrain(corpus, None)) == (
-        "a b",
-        "p",
-        None,
-    )
-
-    def noted(*given):
-        calls.append(given)
-        return ["x"]
-
-    monkeypatch.setattr("ablate.decoding.translate", noted)
-    config, after = resolve_row({}), lambda: None
-    assert task.predict("model", corpus, config, CPU, after) == ["x"]
-    ((model, (field, _), sources, *rest),) = calls
-    assert (model, field, rest) == ("model", "label", [config, CPU, after, None])
-    assert [list(source) for source in sources] == [SPLIT["text"][i].tolist() for i in range(3)]
-
-
-def test_helpers_of_own_tasks_are_the_functions_of_translation():
-    from ablate.data import batches
-    from ablate.decoding import translate as of_translation
-    from ablate.metrics import resampling
-
-    assert (PairBatch, collate, pad) == (batches.PairBatch, batches.collate, batches.pad)
-    assert (translate, measure) == (of_translation, resampling.measure)
-
-
-def test_scores_of_one_metric_are_not_asked_of_another():
-    assert Metric("accuracy", "accuracy", more_is_better=True, digits=1, side="test").is_better(1.0)
-    assert Translation().metrics.keys() >= {"ppl", "ppl_char", "bleu", "chrf"}
 
 
 def test_the_meaning_of_a_field_names_the_tasks_that_use_it_if_translation_does_not():

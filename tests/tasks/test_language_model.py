@@ -18,7 +18,6 @@ from ablate.errors import DataError
 from ablate.study import Selection, read_study, runs_of
 from ablate.tasks import LanguageModel, Sample
 from tests.cli.inside import inside
-from tests.tasks.language import plain_nats
 from tests.tasks.studies import LANGUAGE
 
 GPT = "gpt positional_encoding=learned norm=layernorm activation=gelu embedding_scale=1"
@@ -80,29 +79,6 @@ def test_stored_models_are_probed_without_training(lm, tmp_path):
     pairs.write_text("sentence_good\tsentence_bad\nabcdabcd\tabcdabce\n")
     refused = probed.run("--device", "cpu")
     assert (refused.code, "has changed since" in refused.err) == (4, True)
-
-
-def test_the_trained_model_s_score_is_that_of_a_plain_loop(lm):
-    run, row = lm.loaded("eval_context=64")
-    score = run.result.decodings[row.decoding].scores["bpb"]
-    tokens = run.corpus.split("test")["text"].ids.tolist()
-    each = row.config.model_copy(update={"eval_stride": 1})
-    found = run.task.predict(run.model, run.corpus, each, torch.device("cpu"))
-    nats = sum(plain_nats(run.model, tokens, 64))
-    assert run.task.measure("bpb", found, run.corpus).value == pytest.approx(
-        nats / math.log(2) / 675, rel=1e-4
-    )
-    assert score.signature == "ctx:64|stride:64|bytes:675|split:5%"
-
-
-def test_perplexity_of_the_dev_split_counts_each_token_once_with_its_whole_context(lm):
-    run, row = lm.loaded("eval_context=64")
-    tokens = run.corpus.split("dev")["text"].ids.tolist()
-    each = row.config.model_copy(update={"eval_stride": 1})
-    score = run.task.evaluate(run.model, run.corpus, each, torch.device("cpu"))["ppl"]
-    nats = sum(plain_nats(run.model, tokens, 64))
-    assert score.value == pytest.approx(math.exp(nats / len(tokens)), rel=1e-4)
-    assert score.signature.startswith(f"ctx:64|stride:1|tokens:{len(tokens)}|split:5%")
 
 
 @pytest.mark.parametrize("stride", [None, 4])
@@ -183,16 +159,6 @@ def test_options_of_other_tasks_are_refused(lm):
         "--beam, --top have no effect with the task language-model, which takes --tokens, "
         "--count, --temperature, --top-k or --draw\n",
     )
-
-
-def test_the_former_command_works_and_names_the_new_one(lm):
-    words = ("base", "--tokens", "9")
-    done = lm.ask("predict", *words, "--text", "abc")
-    former = lm.ask("generate", *words, "--prompt=abc")
-    assert (former.code, former.out) == (0, done.out)
-    option = "note: `ablate predict --prompt` is now `ablate predict --text`\n"
-    assert former.err == f"note: `ablate generate` is now `ablate predict`\n{option}{done.err}"
-    assert lm.answer("generate", *words, "--prompt", "abc") == done.out
 
 
 def test_attention_and_importance(lm):

@@ -15,7 +15,6 @@ from ablate.store import Results
 from ablate.study import read_study, runs_of
 from ablate.workers.inference import load_run
 from tests.cli.inside import inside
-from tests.end_to_end.test_plugins import begun
 from tests.trained import Trained
 
 STUDY = """\
@@ -92,21 +91,6 @@ def test_its_columns_are_no_languages_that_another_study_could_exchange(copied):
     for _ in range(2):
         done = inside("data", "prepare", copied.file, "--results", copied.root)
         assert (done.code, "WARNING" in done.out + done.err) == (0, False)
-
-
-def test_an_interrupted_run_of_it_resumes_to_the_same_bytes(colors, tmp_path):
-    part = tmp_path / "results"
-    shutil.copytree(colors.root, part)
-    again = replace(colors, root=part)
-    run = begun(again, steps=100)
-    again.answer("run", "--device", "cpu")
-    assert "resumed at step 100" in run.log.read_text()
-    for name in ("checkpoints/*.weights.safetensors", "translations/*.txt", "metrics.jsonl"):
-        whole, resumed = (
-            {path.relative_to(root): path.read_bytes() for path in root.glob(f"runs/*/{name}")}
-            for root in (colors.root, part)
-        )
-        assert resumed == whole != {}
 
 
 def test_its_samples_are_compared(colors):

@@ -8,7 +8,6 @@ import pytest
 
 from ablate.config import DecodingConfig
 from ablate.decoding import tree_constraint
-from ablate.metrics.bracketing import statistics
 from ablate.study import Selection, read_study
 from ablate.tasks.parsing import Parsing
 from ablate.workers.inference import Predictions
@@ -42,18 +41,6 @@ def test_the_table_has_f1_exact_and_well_formed_trees(parser):
         r"EVALB:COLLINS\|not-well-formed:0\|trees:20\|brackets:\d+\|split:test.ptb", signature
     )
     assert rows["untrained train_steps=1"]["against_base"]["f1"]["n"] == 1
-
-
-def test_scores_are_those_of_the_stored_predictions(parser):
-    run, row = parser.loaded("untrained")
-    stored = parser.folder("untrained").predictions(row.decoding)
-    lines = stored.read_text().split("\n")[:-1]
-    references = (run.corpus.text("test", name) for name in ("sentence", "tree"))
-    each = statistics(lines, *references)
-    matched, expected, found = each[:, :3].sum(0).tolist()
-    scores = run.result.decodings[row.decoding].scores
-    assert scores["f1"].value == pytest.approx(200 * matched / (expected + found))
-    assert scores["well_formed"].value == pytest.approx(100 * each[:, 4].mean())
 
 
 def test_against_paper_prints_table_4(parser):

@@ -4,9 +4,6 @@ generators.
 
 import json
 import math
-import os
-import signal
-import time
 import zipfile
 from pathlib import Path
 
@@ -29,8 +26,6 @@ from ablate.study import read_study, runs_of
 from ablate.tasks import Synthetic
 from ablate.tasks.synthetic import signature_of
 from tests.cli.inside import inside
-from tests.end_to_end.studies import alive_in, outcome, write_study
-from tests.forked import Forked
 from tests.tasks.studies import SYNTHETIC
 
 HEAD = "study: s\ntask: synthetic\ndata: {corpus: recall}\n"
@@ -160,26 +155,6 @@ def test_a_run_that_was_stopped_trains_on_the_same_items():
     others = [task.at_step(split, *key) for key in ((1, 8), (2, 7))]
     for other in others:
         assert task.collate(other, [1, 2]).inputs.tolist() != again.inputs.tolist()
-
-
-@pytest.mark.slow
-def test_a_run_that_is_killed_and_resumed_gives_the_same_bits(tmp_path):
-    text = SYNTHETIC.partition("rows:")[0].replace("train_steps: 30", "train_steps: 400")
-    study = write_study(tmp_path, text)
-    calm, rough = tmp_path / "calm", tmp_path / "rough"
-    assert inside("run", study, "--results", calm, "--jobs", 2).code == 0
-    launcher = Forked("ablate.cli", "run", study, "--results", rough, "--jobs", 2)
-    end = time.monotonic() + 60
-    while not any(rough.glob("runs/*/checkpoints/*.json")):
-        assert time.monotonic() < end
-        time.sleep(0.005)
-    for worker in alive_in(rough):
-        os.kill(worker, signal.SIGKILL)
-    launcher.communicate()
-    assert launcher.returncode == 0  # with a new worker
-    logs = [path.read_text() for path in rough.glob("runs/*/log.txt")]
-    assert "resumed at step" in logs[0]
-    assert outcome(rough) == outcome(calm)
 
 
 def test_a_set_of_stated_size_is_the_same_at_every_step():

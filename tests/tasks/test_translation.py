@@ -10,10 +10,8 @@ import torch
 
 from ablate.config.resolve import resolve_row
 from ablate.config.translation_data import TranslationData
-from ablate.model import build
 from ablate.tasks import Translation
 from tests.data.small import split_of
-from tests.model.small import V, shape
 
 TASK = Translation()
 # Target lengths with the end mark: 3, 8, 1 and 5.
@@ -24,23 +22,6 @@ def test_target_tokens_are_counted_without_padding():
     assert TASK.n_targets(SPLIT, np.array([0, 1, 2, 3])) == 3 + 8 + 1 + 5
     assert TASK.n_targets(SPLIT, [0, 1]) == 3 + 8
     assert TASK.n_targets(SPLIT, [2]) == 1
-
-
-def test_the_data_section_is_that_of_a_parallel_corpus():
-    assert TASK.resolve_data({"corpus": "multi30k", "direction": "de-en"}).labels == ("de", "en")
-
-
-def test_a_batch_has_as_many_target_tokens_as_its_items():
-    for items in ([0, 1, 2, 3], [1, 2], [3, 0]):
-        assert TASK.collate(SPLIT, items).tokens == TASK.n_targets(SPLIT, items)
-
-
-def test_the_loss_of_a_batch_is_the_sum_of_its_items_losses():
-    model = build(shape(), V, seed=1).eval()
-    together, n_tokens = TASK.loss_terms(model, TASK.collate(SPLIT, [0, 1, 2, 3]), 0.1)
-    apart = [TASK.loss_terms(model, TASK.collate(SPLIT, [item]), 0.1) for item in range(4)]
-    torch.testing.assert_close(together, sum(loss for loss, _ in apart))
-    assert n_tokens == sum(count for _, count in apart) == 17
 
 
 def test_perplexity_per_character_counts_the_end_of_a_sentence_as_a_character():
