@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ablate.config import DecodingConfig
 from ablate.store import Results, RunFolder
 from ablate.study import Row, Selection, Study, read_study, runs_of
+from ablate.workers.assignment import Assignment, RunRequest
 from ablate.workers.inference import LoadedRun, load_run
 from tests.cli.inside import Done, inside
 
@@ -67,3 +69,14 @@ class Trained:
         """The trained model of a row, and the row."""
         folder, row = self.row(label)
         return load_run(folder, Results(self.root)), row
+
+    def assignment(self, label: str) -> Assignment:
+        """The work on a row's run, as a worker gets it."""
+        run, row = self.row(label)
+        (corpus,) = (path.parent for path in self.root.glob("corpora/*/corpus.json"))
+        decoding = DecodingConfig(**row.config.model_dump(include=set(DecodingConfig.model_fields)))
+        request = RunRequest(
+            folder=run.path, corpus=corpus, test="test", decodings={row.decoding: decoding},
+            settings={},
+        )  # fmt: skip
+        return Assignment(run=request, devices=("cpu",), threads=1, micro_batch_tokens=512)

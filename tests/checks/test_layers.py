@@ -172,15 +172,6 @@ def test_a_correct_class_passes(tmp_path, pinned, field, others, architecture):
     check_layers(shape(architecture=architecture, **fields), tmp_path)
 
 
-@both
-def test_several_classes_pass_together(tmp_path, pinned, architecture):
-    fields = {field: pinned(GOOD[field]) for field in TOGETHER}
-    check_layers(
-        shape(architecture=architecture, max_positions=8, n_layers=5, dropout=0.5, **fields),
-        tmp_path,
-    )
-
-
 @pytest.mark.parametrize("encoding", ["sinusoidal", "rope", "relative", "t5", "alibi"])
 def test_a_class_may_derive_from_a_built_in_variant(tmp_path, pinned, encoding):
     body = "return 2 * super().forward(Q, K, V, context)"

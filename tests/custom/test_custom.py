@@ -6,7 +6,7 @@ from importlib.machinery import PathFinder
 
 import pytest
 
-from ablate.config import ModelConfig, RowConfig
+from ablate.config import ModelConfig
 from ablate.config.resolve import resolve_row
 from ablate.custom.faults import describe
 from ablate.custom.reference import Reference, parse_reference
@@ -73,16 +73,6 @@ def test_a_setting_is_shown_without_the_hash(text):
 )
 def test_other_text_is_shown_as_it_is(text):
     assert setting_text(text) == text
-
-
-def test_seven_fields_of_a_model_and_three_of_training_accept_a_custom_class():
-    of_layers = {"attention", "activation", "feed_forward", "mixer", "norm", "norm_position"}
-    assert class_fields(ModelConfig) == {*of_layers, "positional_encoding"}
-    assert class_fields(RowConfig) - class_fields(ModelConfig) == {
-        "optimizer",
-        "schedule",
-        "loss_term",
-    }
 
 
 @pytest.mark.parametrize("name", sorted(class_fields(ModelConfig)))

@@ -5,11 +5,9 @@ training split.
 from __future__ import annotations
 
 import json
-import math
 
 import pytest
 
-from ablate.data.corpus import Corpus
 from ablate.store import Results
 from tests.cli.inside import inside
 from tests.data.small import Files
@@ -53,17 +51,6 @@ def test_an_epoch_with_train_fraction_a_quarter_has_a_quarter_of_the_steps(done)
 def test_each_vocabulary_size_is_a_corpus_and_train_fraction_shares_one(done):
     folder, _ = done
     assert len({result.corpus for result, _ in results_of(folder)}) == 2
-
-
-def test_perplexity_per_character_comes_from_the_same_likelihood(done):
-    folder, _ = done
-    for result, root in results_of(folder):
-        corpus = Corpus(root.corpus(result.corpus))
-        tokens = sum(len(corpus.split("dev")["target"][i]) + 1 for i in range(20))
-        characters = sum(len(line) + 1 for line in corpus.text("dev", "target"))
-        (decoding,) = result.decodings.values()
-        nats = tokens * math.log(decoding.scores["ppl"].value)
-        assert characters * math.log(decoding.scores["ppl_char"].value) == pytest.approx(nats)
 
 
 def test_a_run_with_two_vocabularies_translates_and_is_not_exported(done):

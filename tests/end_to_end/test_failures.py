@@ -15,9 +15,7 @@ from contextlib import contextmanager, suppress
 import pytest
 import torch
 
-from ablate.config import DecodingConfig
 from ablate.training import RunHooks
-from ablate.workers.assignment import Assignment, RunRequest
 from ablate.workers.pipeline import execute
 from tests.end_to_end.studies import outcome
 from tests.records import a_failure
@@ -100,19 +98,11 @@ def table_of(trained):
 @pytest.fixture
 def diverged(copy, monkeypatch):
     """A run that has diverged, because the limit of the loss is set very low."""
-    run, row = copy.folder(LABEL), copy.study.rows[1]
-    take_back(run)
+    take_back(copy.folder(LABEL))
     threads = torch.get_num_threads()
     monkeypatch.setattr("ablate.training.trainer.EXPLODED", 0.1)
-    fields = set(DecodingConfig.model_fields)
-    decodings = {row.decoding: DecodingConfig(**row.config.model_dump(include=fields))}
-    (corpus,) = (path.parent for path in copy.root.glob("corpora/*/corpus.json"))
     try:
-        request = RunRequest(
-            folder=run.path, corpus=corpus, test="test", decodings=decodings, settings={}
-        )
-        job = Assignment(run=request, devices=("cpu",), threads=1, micro_batch_tokens=512)
-        assert execute(job, RunHooks()) == "diverged"
+        assert execute(copy.assignment(LABEL), RunHooks()) == "diverged"
     finally:
         torch.set_num_threads(threads)
     return copy

@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from ablate.config import DecodingConfig
 from ablate.errors import Interrupted
 from ablate.training import RunHooks
-from ablate.workers.assignment import Assignment, RunRequest
 from ablate.workers.pipeline import execute
 from tests.cli.inside import inside
 from tests.trained import Trained
@@ -77,29 +75,6 @@ def test_plan_names_custom_classes_and_executes_none_and_run_names_them_once(tmp
     assert done.err.startswith("Executing the custom classes of the study: mine:A (")
 
 
-def test_a_plugin_that_is_incompatible_with_one_row_is_refused_before_training(tmp_path):
-    (tmp_path / "plain.py").write_text(
-        "from ablate.components import FullAttention\n\n\nclass Plain(FullAttention):\n    "
-        "supports_bias = False\n"
-    )
-    study = tmp_path / "study.yaml"
-    study.write_text(
-        "study: plain\ndata: {corpus: toy, vocab_size: 350}\n"
-        "base: {N: 1, d_model: 8, d_ff: 8, h: 1, train_steps: 3, batch_tokens: 1024, attention: "
-        '"plain:Plain"}\n'
-        "rows: {A: {each: {positional_encoding: [none, t5]}}}\n"
-    )
-    done = inside("run", study, "--results", tmp_path / "results")
-    assert done.code == 2
-    *progress, _ = done.err.splitlines()
-    assert all(line.startswith(("corpus: ", "Executing the custom classes")) for line in progress)
-    assert (
-        "adds no bias to its scores (supports_bias is False), which positional_encoding=t5 needs"
-        in done.err
-    )
-    assert not list(tmp_path.glob("results/runs/*/metrics.jsonl"))
-
-
 OWN = """\
 study: own
 data: {corpus: toy, vocab_size: 200}
@@ -153,26 +128,16 @@ def copied(own, tmp_path):
 
 def begun(trained, steps):
     """Undo the end of its run, and begin it again for `steps` steps."""
-    run, row = trained.folder("base"), trained.study.base
+    run = trained.folder("base")
     run.result.unlink()
     shutil.rmtree(run.checkpoints)
-    (corpus,) = (path.parent for path in trained.root.glob("corpora/*/corpus.json"))
-    decodings = {
-        row.decoding: DecodingConfig(
-            **row.config.model_dump(include=set(DecodingConfig.model_fields))
-        )
-    }
-    request = RunRequest(
-        folder=run.path, corpus=corpus, test="test", decodings=decodings, settings={}
-    )
-    job = Assignment(run=request, devices=("cpu",), threads=1, micro_batch_tokens=512)
     asked, threads = itertools.count(1), torch.get_num_threads()
+    hooks = RunHooks(stop_requested=lambda: next(asked) == steps)
     try:
         with pytest.raises(Interrupted):
-            execute(job, RunHooks(stop_requested=lambda: next(asked) == steps))
+            execute(trained.assignment("base"), hooks)
     finally:
         torch.set_num_threads(threads)
-    return run
 
 
 def test_an_interrupted_run_resumes_with_the_plugin_source_that_it_began_with(own, copied):

@@ -10,19 +10,20 @@ ROOT = Path(__file__).parents[2]
 
 
 def bench(*words, code=0):
-    """The lines of the benchmark, and all that it printed."""
+    """The lines of the benchmark as data, and all that it printed."""
     script = [sys.executable, str(ROOT / "benchmarks/gpu.py"), "--device", "cpu", *words]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(script, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == code, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return lines, done.stdout
 
 
 def test_a_failed_measurement_is_a_line_and_the_others_go_on_into_the_file(tmp_path):
     out = tmp_path / "gpu.jsonl"
     out.write_text('{"kind": "earlier"}\n')
     words = "--precision fp32 --sizes none XS --vocab 90 --beams 1 --sentences 3 --only decode"
-    lines = bench(*words.split(), "--out", str(out), code=1)
+    lines, _ = bench(*words.split(), "--out", str(out), code=1)
     assert [line["kind"] for line in lines] == ["failed", "decode"]
     assert lines[0]["size"] == "none"
     assert lines[0]["error"].startswith("KeyError")
@@ -31,22 +32,15 @@ def test_a_failed_measurement_is_a_line_and_the_others_go_on_into_the_file(tmp_p
 
 def test_after_the_limit_measurements_are_named_and_left_out():
     words = "--precision fp32 --sizes XS --vocab 90 --beams 1 4 --only decode --limit -1"
-    lines = bench(*words.split())
+    lines, _ = bench(*words.split())
     assert lines == [
         {"kind": "left_out", "measurement": "decode", "size": "XS", "beam": beam} for beam in (1, 4)
     ]
 
 
 def test_the_benchmark_prints_a_line_for_each_measurement_and_a_table():
-    words = (
-        "--device cpu --precision fp32 --sizes XS --tokens 200 --jobs 2 --beams 1 --vocab 90 "
-        "--seconds 0.01"
-    )
-    more = "--new-shapes 2 --sentences 5"
-    script = [sys.executable, str(ROOT / "benchmarks/gpu.py"), *words.split(), *more.split()]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(script, capture_output=True, text=True, env=environment, check=True)
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    words = "--precision fp32 --sizes XS --tokens 200 --jobs 2 --beams 1 --vocab 90 --seconds 0.01"
+    lines, printed = bench(*words.split(), *["--new-shapes", "2", "--sentences", "5"])
     assert [line["kind"] for line in lines] == [
         "device", "ceiling", "train", "save", "jobs", "decode",
     ]  # fmt: skip
@@ -60,6 +54,6 @@ def test_the_benchmark_prints_a_line_for_each_measurement_and_a_table():
     assert save["stopped_s"] > 0
     assert (jobs["jobs"], jobs["tokens_per_s"] > 0) == (2, True)
     assert decode["sentences_per_s"] > 0
-    table = done.stdout[done.stdout.rindex("\ndecode\n") :]
+    table = printed[printed.rindex("\ndecode\n") :]
     assert "sentences_per_s" in table
     assert "XS" in table

@@ -9,7 +9,6 @@ from ablate.config.resolve import resolve_row
 from ablate.kernels import device
 from ablate.model import build
 from ablate.model.token_mixer import LSTM
-from tests.gpu import test_on_gpu
 from tests.gpu.fake import Operators, fake_cuda, on_fake_cuda
 
 SIZES = {"n_layers": 2, "d_model": 12, "d_ff": 20, "n_heads": 3}
@@ -146,9 +145,3 @@ def test_a_worker_that_sees_only_the_gpus_of_its_job_counts_them_anew(
 def test_every_way_of_a_gpu_to_say_that_it_is_full_is_understood(message):
     assert device.is_out_of_memory(RuntimeError(message))
     assert not device.is_out_of_memory(RuntimeError("CUBLAS_STATUS_EXECUTION_FAILED"))
-
-
-def test_a_warning_of_torch_fails_no_test_that_needs_a_gpu():
-    """Of the first compilation with TF32 off, of cuBLAS, of attention."""
-    needs_gpu, filters = test_on_gpu.pytestmark
-    assert (needs_gpu.name, filters.name, filters.args) == ("gpu", "filterwarnings", ("default",))

@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from ablate.custom import source as own_source
 from ablate.custom.source import source_hash
 from ablate.errors import StudyError
 from ablate.study import Selection, read_study, runs_of
@@ -104,12 +103,6 @@ def test_a_custom_class_that_is_inactive_in_a_row_does_not_change_its_run(read):
     assert ids(read(text))[0] != ids(plain)[0]
 
 
-def test_a_study_without_custom_classes_searches_no_modules(read, monkeypatch):
-    monkeypatch.setattr(own_source, "PathFinder", None)
-    study = read(HEAD + "rows: {A: {each: {attention: [local]}}}")
-    assert (len(study.rows), study.source.classes) == (2, {})
-
-
 # --- errors ---
 
 
@@ -139,26 +132,7 @@ def test_an_argument_twice_is_found_at_its_line_before_the_class_is_imported(fau
     assert faults(ROW) == ["mine.py:2: SyntaxError: duplicate argument 'K' in function definition"]
 
 
-def test_fields_without_custom_classes_report_their_allowed_values(faults):
-    text = HEAD + "base: {sublayers: 'mine:Mine', layer_skips: 'zzz:Mine'}"
-    assert faults(text) == [
-        'own.yaml:3:19: sublayers: "mine:Mine" is not allowed: must be sequential, parallel or '
-        "parallel_shared_norm",
-        'own.yaml:3:45: layer_skips: "zzz:Mine" is not allowed: must be none, unet, dense or '
-        "middle",
-    ]
-
-
 # --- plans and tables ---
-
-
-def test_the_table_shows_a_custom_class_without_its_hash(read, folder):
-    study = read(ROW)
-    Fake(folder / "results", study).diverged("base", 1, 50, "the loss is not a finite number")
-    shown = inside("table", study.path, "--results", folder / "results")
-    assert (shown.code, shown.err) == (0, "")
-    assert "mine:Mine" in shown.out
-    assert PIN not in shown.out
 
 
 def test_the_plan_names_rows_whose_custom_classes_are_not_counted(read, folder):
