@@ -4,13 +4,17 @@ fault.
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from ablate.checks.tasks import TaskCheck, two_items
+from ablate.custom.faults import ClassFault
 from ablate.errors import StudyError
 from ablate.launch.preparation import prepare_runs
 from ablate.store import Results
 from ablate.study import read_study, runs_of
+from tests.data.small import split_of
 from tests.tasks.test_own_task import STUDY, write_split
 
 CLASS = (Path(__file__).parents[1] / "tasks/classification.py").read_text()
@@ -132,3 +136,64 @@ def test_a_task_with_a_fault_is_refused_with_file_and_line(checked, lines, said)
 def test_an_error_that_the_task_raises_for_its_user_is_shown_as_it_is(checked):
     body = ("    from ablate.errors import StudyError", "    raise StudyError('no label')")
     assert checked(method("def collate(self, split, items):", *body)) == "no label"
+
+
+SPLIT = split_of(
+    [[5] * 4, [5], [5] * 9, [5] * 3], [[6] * 3, [6] * 2, [6] * 7, [6]]
+)  # with end marks: 9, 5, 18, 6
+
+
+def test_two_items_are_the_shortest_and_the_longest_of_all_fields_together():
+    assert two_items(SPLIT) == [1, 2]
+    assert two_items(split_of([[5], [5, 6]], [[6], [6]])) == [0, 1]
+    assert two_items(split_of([[5]], [[6]])) == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("losses", "changed", "said"),
+    [
+        ((600.0, 400.0, 1000.9), {}, None),  # a thousandth may be lost to padding
+        ((600.0, 400.0, 999.1), {}, None),
+        ((600.0, 400.0, 1001.1), {}, "the loss of two items is 1001, and 600 + 400 of each item alone"),
+        ((600.0, 400.0, 998.9), {}, "the loss of two items is 998.9, and 600 + 400 of each item alone"),
+        ((0.1, 0.1, 0.2009), {}, None),
+        ((0.1, 0.1, 0.2011), {}, "the loss of two items is 0.2011, and 0.1 + 0.1 of each item alone"),
+        ((1.0, 2.0, 3.0), {"states": 1}, "output_terms has 12 states and 11 targets for 11 target tokens"),
+        ((1.0, 2.0, 3.0), {"targets": 1}, "output_terms has 11 states and 12 targets for 11 target tokens"),
+        ((1.0, 2.0, 3.0), {"padding": 1}, "n_targets counts 12 targets of two items, and 3 + 8 of each item alone"),
+        ((1.0, 2.0, 3.0), {"tokens": 1}, "n_targets counts 11 targets, and collate counts 12: padding must not count as a target"),
+        ((1.0, 2.0, 3.0), {"counted": 1}, "n_targets counts 11 targets, and loss_terms counts 12: padding must not count as a target"),
+    ],
+)  # fmt: skip
+def test_two_items_together_are_compared_with_each_alone(losses, changed, said):
+    extra = {"states": 0, "targets": 0, "padding": 0, "tokens": 0, "counted": 0, **changed}
+
+    def n_targets(split, items):
+        return int(split["target"].lengths[items].sum()) + extra["padding"] * (len(items) > 1)
+
+    def collate(split, items):
+        pair = len(items) > 1
+        return SimpleNamespace(
+            items=items.tolist(), tokens=n_targets(split, items) + extra["tokens"] * pair
+        )
+
+    def loss_terms(model, batch, label_smoothing):
+        assert (model, label_smoothing) == ("model", 0.1)
+        loss = losses[{(1,): 0, (2,): 1, (1, 2): 2}[tuple(batch.items)]]
+        return loss, batch.tokens + extra["counted"] * (len(batch.items) > 1)
+
+    def output_terms(model, batch):
+        return SimpleNamespace(
+            states=[0] * (batch.tokens + extra["states"]),
+            targets=[0] * (batch.tokens + extra["targets"]),
+        )
+
+    task = SimpleNamespace(
+        n_targets=n_targets, collate=collate, loss_terms=loss_terms, output_terms=output_terms
+    )
+    if said is None:
+        TaskCheck(task, "model", SPLIT, 0.1).run()
+        return
+    with pytest.raises(ClassFault) as caught:
+        TaskCheck(task, "model", SPLIT, 0.1).run()
+    assert caught.value.text.startswith(said)
