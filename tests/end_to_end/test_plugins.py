@@ -75,6 +75,29 @@ def test_plan_names_custom_classes_and_executes_none_and_run_names_them_once(tmp
     assert done.err.startswith("Executing the custom classes of the study: mine:A (")
 
 
+def test_a_plugin_that_is_incompatible_with_one_row_is_refused_before_training(tmp_path):
+    (tmp_path / "plain.py").write_text(
+        "from ablate.components import FullAttention\n\n\nclass Plain(FullAttention):\n    "
+        "supports_bias = False\n"
+    )
+    study = tmp_path / "study.yaml"
+    study.write_text(
+        "study: plain\ndata: {corpus: toy, vocab_size: 350}\n"
+        "base: {N: 1, d_model: 8, d_ff: 8, h: 1, train_steps: 3, batch_tokens: 1024, attention: "
+        '"plain:Plain"}\n'
+        "rows: {A: {each: {positional_encoding: [none, t5]}}}\n"
+    )
+    done = inside("run", study, "--results", tmp_path / "results")
+    assert done.code == 2
+    *progress, _ = done.err.splitlines()
+    assert all(line.startswith(("corpus: ", "Executing the custom classes")) for line in progress)
+    assert (
+        "adds no bias to its scores (supports_bias is False), which positional_encoding=t5 needs"
+        in done.err
+    )
+    assert not list(tmp_path.glob("results/runs/*/metrics.jsonl"))
+
+
 OWN = """\
 study: own
 data: {corpus: toy, vocab_size: 200}
