@@ -52,6 +52,19 @@ def test_states_equal_those_of_the_concatenated_sequence_without_padding(fields)
         )
 
 
+@every_variant
+def test_the_first_decoding_step_equals_the_state_of_the_first_target_position(fields):
+    """For every hypothesis of every sentence."""
+    model, K = decoder_only(**fields), 2
+    sources = sentences(*SOURCE_LENGTHS)
+    first = torch.tensor([[2, 5], [7, 2], [11, 13]])
+    states = model.step(first, model.start(sources, K))
+    for b, S in enumerate(SOURCE_LENGTHS):
+        for k in range(K):
+            packed = torch.cat([sources[b : b + 1, :S], first[b : b + 1, k : k + 1]], dim=1)
+            torch.testing.assert_close(states[b, k], language_model(model, packed)[0, -1], **CLOSE)
+
+
 @pytest.mark.parametrize(
     "fields",
     [

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from ablate.kernels.cross_entropy import smoothed_cross_entropy
+from ablate.model.attention_context import AttentionContext
 from ablate.training.optimizer import hidden_matrices
 from tests.model.small import ENCODINGS, normal, places, sentences, small_model
 
@@ -38,6 +39,16 @@ def twin(encoder, fields):
     return both
 
 
+def layer_by_layer(model, tokens):
+    """States of one sentence (1, T) by the layers of the model, one after another."""
+    at = places(tokens.shape[1])
+    x = model.positions.embed(model.embedding(tokens), at)
+    for i, layer in enumerate(model.encoder):
+        context = AttentionContext(at, at, positional_encoding=model.positions, layer=i)
+        x = layer.apply_feed_forward(layer.apply_mixer(x, None, context)[0])
+    return model.encoder_norm(x)
+
+
 @pytest.mark.parametrize("fields", VARIANTS[:-1], ids=str)
 def test_states_are_those_of_the_encoder_of_both_stacks(fields):
     model, tokens = encoder_only(**fields), sentences(4, 7, 1)
@@ -47,6 +58,7 @@ def test_states_are_those_of_the_encoder_of_both_stacks(fields):
     both.encode(tokens)
     real = tokens != 0
     torch.testing.assert_close(model.read(tokens)[real], seen[0][real])
+    torch.testing.assert_close(seen[0][1:2], layer_by_layer(model, tokens[1:2]))
 
 
 def test_berts_parts_are_those_of_its_formulas():

@@ -27,17 +27,24 @@ from ablate.tasks import (
     Translation,
     meaning_of,
 )
+from ablate.tasks.base import Sample
 from tests.data.small import split_of_fields
 from tests.tasks.classification import Classification, LabeledText
 
 CPU = torch.device("cpu")
 SPLIT = split_of_fields(text=[[5, 6], [7] * 9, [8]], label=[[10, 11], [12] * 7, []])
+TEXTS = {("test", "text"): ["a", "b", "c"], ("test", "label"): ["x", "y", "z"]}
 
 
 @pytest.fixture
 def corpus():
     """Three items in every split."""
-    return SimpleNamespace(split=lambda name: SPLIT)
+    tokenizer = SimpleNamespace(vocab_size=20)
+    return SimpleNamespace(
+        split=lambda name: SPLIT,
+        text=lambda *names: TEXTS[names],
+        tokenizer_of=lambda field: (field, tokenizer),
+    )
 
 
 class Plain(Classification):
@@ -208,6 +215,34 @@ def test_a_task_that_predicts_nothing_has_perplexity_alone(corpus):
             call("accuracy", [], corpus)
     settings = {"corpus": "files", "train": "a", "dev": "b", "test": "c"}
     assert isinstance(task.resolve_data(settings), LabeledText)
+
+
+def test_a_pair_of_texts_is_read_and_predicted_in_the_order_of_the_data(corpus, monkeypatch):
+    task, calls = Classification(), []
+    assert (task.source, task.target) == ("text", "label")
+    assert [task.n_targets(SPLIT, items) for items in ([0], [1], [2], [0, 2])] == [3, 8, 1, 4]
+    batch = task.collate(SPLIT, [0, 2])
+    assert (batch.source.shape[0], batch.tokens, 11 in batch.target_out) == (2, 4, True)
+    assert list(task.samples(corpus, [2, 0])) == [
+        Sample(3, (("text", "c"), ("reference", "z"))),
+        Sample(1, (("text", "a"), ("reference", "x"))),
+    ]
+    assert (task.as_read(" a b\n"), task.readable("p", "t"), task.constrain(corpus, None)) == (
+        "a b",
+        "p",
+        None,
+    )
+
+    def noted(*given):
+        calls.append(given)
+        return ["x"]
+
+    monkeypatch.setattr("ablate.decoding.translate", noted)
+    config, after = resolve_row({}), lambda: None
+    assert task.predict("model", corpus, config, CPU, after) == ["x"]
+    ((model, (field, _), sources, *rest),) = calls
+    assert (model, field, rest) == ("model", "label", [config, CPU, after, None])
+    assert [list(source) for source in sources] == [SPLIT["text"][i].tolist() for i in range(3)]
 
 
 def test_the_meaning_of_a_field_names_the_tasks_that_use_it_if_translation_does_not():

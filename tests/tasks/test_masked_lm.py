@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 
 import numpy as np
@@ -190,6 +191,19 @@ def test_attention_and_importance(mlm, tmp_path):
     assert len(mlm.data("attention", "base", "--importance", "--records", 4)["heads"]) == 2
     done = mlm.ask("attention", "lstm*", "--importance")
     assert done.err == "the run has no attention: architecture=encoder-only with mixer=lstm\n"
+
+
+def test_export_fills_the_same_tokens(mlm, tmp_path):
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    transformers = pytest.importorskip("transformers")
+    said = mlm.answer("export", "base", "--out", tmp_path / "model", "--to", "huggingface")
+    assert "BertForMaskedLM" in said
+    there = transformers.BertForMaskedLM.from_pretrained(tmp_path / "model").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
+    text = "aab<mask>ccd<mask>\n<mask>b"
+    ids = tokenizer(text, return_tensors="pt", add_special_tokens=False).input_ids
+    best = there(ids).logits[ids == tokenizer.mask_token_id].argmax(-1).tolist()
+    assert [mask[0]["id"] for mask in mlm.data("predict", "--text", text)["masks"]] == best
 
 
 def test_report_and_compare_show_the_blocks(mlm, tmp_path):

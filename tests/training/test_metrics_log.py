@@ -107,3 +107,11 @@ def test_a_line_after_the_close_waits_for_the_file_and_goes_nowhere_else(log, ca
     assert capfd.readouterr().out == ""
     with pytest.raises(OSError, match="Bad file descriptor"):
         log.flush()
+
+
+def test_a_cut_closes_the_file_before(log, monkeypatch):
+    closed, close = [], os.close
+    before = log._file
+    monkeypatch.setattr(os, "close", lambda file: (closed.append(file), close(file)))
+    log.cut()
+    assert before in closed
