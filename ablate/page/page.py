@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, groupby
+from operator import attrgetter
 from typing import Any
 
 from ablate.formatting import duration, plural, setting_text, settings_text
@@ -16,8 +17,14 @@ from ablate.plotting import PALETTE
 from ablate.table.columns.layouts import full_layout
 from ablate.table.conclusion import conclusion
 from ablate.table.curves import Curve
+from ablate.table.layout import JOINT_VERDICT, VERDICT, Layout, TextColumn
 from ablate.table.render import comma_separated
 from ablate.table.table import Table
+
+# Widths in pixels: of the content of a window of 1280, and in the table, by page.css.
+WINDOW = 1232
+LABEL, CROSS, PADDING = 304, 20, 16  # of the longest label, the cross before it, and of each cell
+CHARACTER = 7.75  # mean width at the size of the table, in a wide font
 
 
 @dataclass(frozen=True)
@@ -119,12 +126,14 @@ def scores_page(table: Table) -> str:
 
 def _page(table: Table, links: Mapping[str, str], **sections: Any) -> str:
     verdicts = chain.from_iterable(row.verdicts.values() for row in table.rows)
-    layout = full_layout(table, Best, "bold:", with_cost=True, is_sortable=True)
+    whole = full_layout(table, Best, "bold:", with_cost=True, is_sortable=True)
+    layout, further_columns = divided(whole)
     template = environment().get_template("page.html")
     return template.render(
         summary=conclusion(table),
         is_unfinished=bool(table.missing_runs),
         **table_context(table, layout, is_page=True, links=links),
+        further_columns=further_columns,
         csv=comma_separated(table).encode(),
         differences=list(difference_drawings(table)),
         selection=_selection(table),
@@ -132,6 +141,28 @@ def _page(table: Table, links: Mapping[str, str], **sections: Any) -> str:
         palette=PALETTE,
         **sections,
     )
+
+
+def divided(layout: Layout) -> tuple[Layout, tuple[TextColumn, ...]]:
+    """Divide a layout for a window of WINDOW pixels: the columns that fit, with the verdict after
+    the label, where a phone shows it; and the other columns, which the page has folded. Columns of
+    one priority, such as the p values of two metrics, stay together.
+    """
+    label, *columns = layout.columns
+    columns.sort(key=lambda column: column.priority not in (VERDICT, JOINT_VERDICT))
+    shown = [label]
+    width = min(_pixels(label), LABEL) + CROSS
+    for _, group in groupby(columns, key=attrgetter("priority")):
+        together = list(group)
+        width += sum(map(_pixels, together))
+        if width > WINDOW:
+            break
+        shown += together
+    return Layout(tuple(shown), layout.legend), tuple(columns[len(shown) - 1 :])
+
+
+def _pixels(column: TextColumn) -> float:
+    return CHARACTER * column.full_width + PADDING
 
 
 def _selection(table: Table) -> str:

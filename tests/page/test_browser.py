@@ -357,8 +357,23 @@ def test_the_page_fits_a_phone_without_horizontal_scrolling(text, tmp_path):
     """
     width, smallest, seen = framed(tmp_path, text, 390, script)
     assert width <= 390
-    assert seen[0] == "24.9 ±0.0"  # the score is beside the label, without scrolling
+    assert seen[0].startswith("cannot tell (")  # beside the label, without scrolling
+    assert seen[1] == "24.9 ±0.0"
     assert smallest >= 10  # CSS pixels: the letters of figures stay readable
+
+
+def test_the_table_fits_a_window_and_its_further_columns_are_folded(text, tmp_path):
+    script = """
+    const table = inner.querySelector(".scores .wide"), further = inner.querySelector(".further");
+    const heads = (one) => [...one.querySelectorAll("thead th")].map((head) => head.textContent);
+    return [table.scrollWidth - table.clientWidth, heads(table), further.open, heads(further)];
+    """
+    over, heads, is_open, further = framed(tmp_path, text, 1280, script)
+    assert (over, is_open) == (0, False)
+    assert heads[:3] == ["row", "verdict", "BLEU(test)"]
+    assert further[0] == "row"
+    assert further[-1] == "FLOPs"
+    assert not set(heads[1:]) & set(further[1:])
 
 
 def test_names_beside_wide_cells_are_not_broken_into_letters_on_a_phone(text, tmp_path):
