@@ -89,6 +89,6 @@ def _properties_of_part(
         # A run without a revision also has a value, since it differs from runs with a revision.
         revision = f"not recorded (version {code.version})"
         if code.revision:
-            changes = " with changes" if code.dirty else ""
+            changes = f" with changes {code.changes or ''}".rstrip() if code.dirty else ""
             revision = f"{code.revision[:12]}{changes}"
         yield _REVISION, revision

@@ -191,20 +191,23 @@ class CodeVersion(Record):
 
     revision: git revision; None outside of a git checkout.
     dirty: whether the checkout has uncommitted changes; None outside of a git checkout.
+    changes: hash of the files with uncommitted changes; None without changes, and in the records of
+        earlier versions.
     """
 
     version: str
     revision: str | None = None
     dirty: bool | None = None
+    changes: str | None = None
 
     @property
     def text(self) -> str:
-        """`ablate 0.2.0, revision 1a2b3c, with uncommitted changes`."""
+        """`ablate 0.2.0, revision 1a2b3c, with uncommitted changes 4d5e6f`."""
         text = f"ablate {self.version}"
         if self.revision:
             text += f", revision {self.revision}"
         if self.dirty:
-            text += ", with uncommitted changes"
+            text += f", with uncommitted changes {self.changes or ''}".rstrip()
         return text
 
 

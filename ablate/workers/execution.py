@@ -7,9 +7,11 @@ persons, hosts or paths.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import platform
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 
@@ -204,9 +206,36 @@ def _code_version() -> CodeVersion:
     """The version of ablate, with its git revision if it runs from a checkout."""
     folder = Path(ablate.__file__).parent
     head = output_of(["git", "rev-parse", "HEAD"], folder)
-    status = output_of(["git", "status", "--porcelain", "--", "."], folder) if head else None
+    changed = _changed_files(folder) if head else None
     return CodeVersion(
         version=ablate.__version__,
         revision=head.strip() if head else None,
-        dirty=None if status is None else bool(status.strip()),
+        dirty=None if changed is None else bool(changed),
+        changes=_hash_of_files(changed) if changed else None,
     )
+
+
+def _changed_files(folder: Path) -> dict[str, Path] | None:
+    """The files of a folder that differ from the revision, new and deleted ones included, by their
+    paths in the checkout; None if git does not list them.
+    """
+    top = output_of(["git", "rev-parse", "--show-toplevel"], folder)
+    options = ("--porcelain", "-z", "--untracked-files=all", "--no-renames")
+    status = output_of(["git", "status", *options, "--", "."], folder)
+    if top is None or status is None:
+        return None
+    names = [entry[3:] for entry in status.split("\0") if entry]  # after two letters and a space
+    return {name: Path(top.rstrip("\n"), name) for name in names}
+
+
+def _hash_of_files(files: Mapping[str, Path]) -> str:
+    """The first 12 digits of the SHA-256 of the names and contents of files. It does not depend on
+    the user's settings of git, as the text of `git diff` does.
+    """
+    contents = []
+    for name, path in sorted(files.items()):
+        try:
+            contents.append((name, hashlib.sha256(path.read_bytes()).hexdigest()))
+        except OSError:  # deleted
+            contents.append((name, ""))
+    return hashlib.sha256(repr(contents).encode()).hexdigest()[:12]

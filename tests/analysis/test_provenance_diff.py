@@ -49,6 +49,18 @@ def test_differing_devices_versions_and_revisions_are_listed_with_their_rows(fak
     assert all(line in markdown(results.table(), against_paper=False) for line in remarks)
 
 
+def test_two_states_of_uncommitted_changes_are_two_versions_of_the_code(fake):
+    results = fake(**ONE_SEED).all_done()
+    ours = CodeVersion(version="0.2.0", revision="a" * 40, dirty=True, changes="1" * 12)
+    for row in results.study.rows:
+        made(results, row.label, ablate=ours)
+    assert results.table().experiment.notes.remarks == ()
+    made(results, "A h=1", ablate=ours.model_copy(update={"changes": "2" * 12}))
+    (remark,) = results.table().experiment.notes.remarks
+    named = "aaaaaaaaaaaa with changes 111111111111, aaaaaaaaaaaa with changes 222222222222"
+    assert remark == f"These runs were trained with 2 revisions of ablate: {named}."
+
+
 def test_a_run_that_was_resumed_with_another_version_has_both_versions(fake):
     results = fake(**ONE_SEED).all_done()
     for row in results.study.rows:

@@ -1,5 +1,7 @@
 """A run is executed as it began, except for micro-batches that turned out too large."""
 
+import shutil
+import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from tests.records import RUN, a_result, an_execution, save_checkpoint
 from tests.training.conftest import logger_to
 
 TEXT = "c" * 12
+GIT = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
 ROW = resolve_row({})
 
 
@@ -228,3 +231,55 @@ def test_a_kill_between_provenance_and_settings_loses_neither(folder, monkeypatc
             executed(folder)
     executed(folder)
     assert folder.read_provenance() is not None
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_uncommitted_changes_have_a_hash_of_their_files(tmp_path, monkeypatch):
+    package = tmp_path / "checkout" / "ablate"
+    package.mkdir(parents=True)
+    for name in ("__init__.py", "a.py", "b.py"):
+        (package / name).write_text("1\n")
+    (tmp_path / "checkout" / ".gitignore").write_text("ignored\n")
+
+    def git(*words):
+        subprocess.run([*GIT, *words], cwd=package.parent, check=True, capture_output=True)
+
+    monkeypatch.setattr(execution_module.ablate, "__file__", str(package / "__init__.py"))
+
+    def made():
+        code = execution_module._code_version()
+        return code.dirty, code.changes
+
+    git("init")
+    git("add", "--all")
+    git("commit", "-m", "1")
+    assert made() == (False, None)
+    (package / "ignored").write_text("x")
+    (package.parent / "beside").write_text("x")  # not of the package
+    assert made() == (False, None)
+    hashes = {}
+
+    def changed(kind):
+        dirty, hashes[kind] = made()
+        assert dirty
+        assert len(hashes[kind]) == 12
+
+    (package / "a.py").write_text("2\n")
+    changed("changed")
+    git("add", "ablate/a.py")
+    assert made() == (True, hashes["changed"])  # whether it is staged or not
+    git("config", "diff.context", "9")
+    git("config", "diff.noprefix", "true")
+    assert made() == (True, hashes["changed"])
+    (package / "a.py").write_text("3\n")
+    changed("changed otherwise")
+    (package / "b.py").unlink()
+    changed("and one deleted")
+    (package / "new ü.py").write_text("1\n")
+    changed("and one new")
+    (package / "new ü.py").write_text("2\n")
+    changed("and one new, otherwise")
+    assert len(set(hashes.values())) == len(hashes)
+    git("add", "--all")
+    git("commit", "-m", "2")
+    assert made() == (False, None)
